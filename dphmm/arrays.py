@@ -1,0 +1,142 @@
+"""Shape aliases, sources of randomness, and the one tolerance.
+
+Arrays of ``N`` states in ``d`` measured dimensions are ``(N, d)``; a constraint is a boolean ``(N,)``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dphmm.errors import BudgetError, ConstraintError, CoordinateError, StochasticError
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+
+RELATIVE_TOLERANCE = 1e-9
+"""The one tolerance. A point counts as inside a convex body when its norm is at most ``1 + RELATIVE_TOLERANCE``.
+
+It is used only where the input is not integer (or on a lattice): there, decisions are exact. What it can cost is
+a factor ``1 + 1e-9`` on epsilon for a state that is called protected while it lies a hair outside.
+"""
+
+PROBABILITY_TOLERANCE = 1e-9
+"""How far a sum of probabilities may be from one before it is refused."""
+
+
+class RandomSource:
+    """Where random bytes come from, and the uniform numbers made of them.
+
+    One path for both sources, so that an experiment exercises what production runs.
+
+    Parameters
+    ----------
+    read
+        A function from a number of bytes to that many random bytes.
+    """
+
+    def __init__(self, read: Callable[[int], bytes]) -> None:
+        self.bytes = read
+
+    def uniform(self, shape: int | tuple[int, ...]) -> FloatArray:
+        """Independent numbers in the open interval (0, 1).
+
+        Each is the middle of one of ``2**52`` equal steps, so neither 0 nor 1 occurs.
+        """
+        words = np.frombuffer(self.bytes(8 * int(np.prod(shape))), dtype=np.uint64)
+        return (((words >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52).reshape(shape)
+
+
+Rng = np.random.Generator | int | RandomSource | None
+
+
+def random_source(rng: Rng = None) -> RandomSource:
+    """The source of randomness that an ``rng`` argument names.
+
+    Parameters
+    ----------
+    rng
+        ``None`` for the operating system's randomness (`os.urandom`), a `numpy.random.Generator` or a seed for an
+        experiment that can be repeated (and is therefore not private), or a source that exists already.
+    """
+    if rng is None:
+        return RandomSource(os.urandom)
+    if isinstance(rng, RandomSource):
+        return rng
+    return RandomSource(np.random.default_rng(rng).bytes)
+
+
+def check_epsilon(epsilon: float, name: str = "epsilon") -> float:
+    """The budget as a float, refused unless positive and finite.
+
+    Raises
+    ------
+    BudgetError
+        For zero, negative, infinite or NaN budgets.
+    """
+    value = float(epsilon)
+    if not (np.isfinite(value) and value > 0):
+        raise BudgetError(f"{name} is {epsilon}; give a positive, finite number")
+    return value
+
+
+def as_points(values: npt.ArrayLike | Sequence[Any], name: str = "points") -> FloatArray:
+    """Measurements as a finite float array of shape ``(n, d)``.
+
+    Raises
+    ------
+    CoordinateError
+        When the array is not two-dimensional, has no columns, or holds NaN or infinity.
+    """
+    points = np.ascontiguousarray(values, dtype=np.float64)
+    if points.ndim != 2 or points.shape[1] == 0:
+        raise CoordinateError(f"{name} has shape {points.shape}; give one row per point and at least one column")
+    if not np.isfinite(points).all():
+        row = int(np.flatnonzero(~np.isfinite(points).all(axis=1))[0])
+        raise CoordinateError(f"{name}: row {row} is {points[row].tolist()}; coordinates must be finite")
+    return points
+
+
+def as_constraint(constraint: npt.ArrayLike | None, size: int) -> BoolArray:
+    """A constraint set as a boolean array ``(size,)``; ``None`` means that every state is possible.
+
+    Raises
+    ------
+    ConstraintError
+        When the length is not ``size``, the values are not boolean, or no state is possible.
+    """
+    if constraint is None:
+        return np.ones(size, dtype=np.bool_)
+    mask = np.asarray(constraint)
+    if mask.shape != (size,):
+        raise ConstraintError(f"constraint has shape {mask.shape}; there are {size} states, so give shape ({size},)")
+    if mask.dtype != np.bool_:
+        raise ConstraintError(f"constraint holds {mask.dtype} values; give booleans, true for a possible state")
+    if not mask.any():
+        raise ConstraintError("constraint is empty; at least one state must be possible")
+    return mask
+
+
+def as_distribution(values: npt.ArrayLike, size: int, name: str = "initial distribution") -> FloatArray:
+    """A probability distribution over ``size`` states, renormalised within the tolerance.
+
+    Raises
+    ------
+    StochasticError
+        When the length differs, a value is negative or not finite, or the sum is not one.
+    """
+    probabilities = np.asarray(values, dtype=np.float64)
+    if probabilities.shape != (size,):
+        raise StochasticError(f"{name} has shape {probabilities.shape}; there are {size} states")
+    if not np.isfinite(probabilities).all() or (probabilities < 0).any():
+        bad = int(np.flatnonzero(~np.isfinite(probabilities) | (probabilities < 0))[0])
+        raise StochasticError(f"{name}: entry {bad} is {probabilities[bad]}; probabilities are finite and not negative")
+    total = float(probabilities.sum())
+    if abs(total - 1.0) > PROBABILITY_TOLERANCE:
+        raise StochasticError(f"{name} sums to {total!r}; it must sum to 1")
+    return probabilities / total

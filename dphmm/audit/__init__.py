@@ -1,0 +1,1 @@
+"""What a policy exposes, and what the noise really gives."""

@@ -1,0 +1,1 @@
+"""The `dphmm` command, one module per subcommand."""

@@ -1,0 +1,1 @@
+"""Population counts over time: noise, and what known mobility repairs of it."""

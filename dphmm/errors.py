@@ -1,0 +1,114 @@
+"""Every error this package raises on purpose.
+
+::
+
+    DphmmError
+    ├── InvalidInputError (also ValueError)   a value that cannot be right
+    │   ├── BudgetError                       epsilon: not positive, not finite
+    │   ├── StateError                        a state outside the state space
+    │   ├── StochasticError                   a matrix or vector of probabilities that is none
+    │   ├── ConstraintError                   a constraint of the wrong length, or empty
+    │   │   └── AlreadyKnownError             one possible state only: nothing can hide it
+    │   ├── PolicyError                       a policy graph that does not fit
+    │   ├── CoordinateError                   NaN, infinite or impossible coordinates
+    │   ├── TimeOrderError                    times that go back
+    │   ├── DataFileError                     an input file: unreadable, truncated, malformed
+    │   └── ConfigurationError                a job or an option that makes no sense
+    ├── OutputError                           an output that exists or cannot be written
+    ├── MissingDependencyError (also ImportError)  an extra that is not installed
+    └── BudgetExceededError                   a step that would pass the limit agreed on
+
+A message is one line: what was looked at, what was found, what to do.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class DphmmError(Exception):
+    """Base of every error raised on purpose by this package."""
+
+
+class InvalidInputError(DphmmError, ValueError):
+    """A value that cannot be right."""
+
+
+class BudgetError(InvalidInputError):
+    """A privacy budget that is not a positive finite number."""
+
+
+class StateError(InvalidInputError):
+    """A state outside the state space."""
+
+
+class StochasticError(InvalidInputError):
+    """Numbers that should be probabilities and are not."""
+
+
+class ConstraintError(InvalidInputError):
+    """A constraint set of the wrong length, or an empty one."""
+
+
+class AlreadyKnownError(ConstraintError):
+    """A constraint set of one state: the adversary knows it, and no noise can hide it."""
+
+
+class PolicyError(InvalidInputError):
+    """A policy graph that does not fit the states it is used with."""
+
+
+class CoordinateError(InvalidInputError):
+    """Coordinates that are not finite, or not on the Earth."""
+
+
+class TimeOrderError(InvalidInputError):
+    """Times that go back."""
+
+
+class DataFileError(InvalidInputError):
+    """An input file that cannot be read as what it should be.
+
+    Parameters
+    ----------
+    path
+        The file.
+    problem
+        What was found and what to do, without the file's name.
+    line
+        The line's number, counted from one, where there is one.
+    """
+
+    def __init__(self, path: str | Path, problem: str, line: int | None = None) -> None:
+        self.path = Path(path)
+        self.problem = problem
+        self.line = line
+        where = f"{path}" if line is None else f"{path}, line {line}"
+        super().__init__(f"{where}: {problem}")
+
+
+class ConfigurationError(InvalidInputError):
+    """A job or an option that makes no sense."""
+
+
+class OutputError(DphmmError):
+    """An output that exists already or cannot be written."""
+
+
+class MissingDependencyError(DphmmError, ImportError):
+    """A library of an optional extra that is not installed.
+
+    Parameters
+    ----------
+    library
+        What could not be imported.
+    extra
+        The extra that brings it.
+    """
+
+    def __init__(self, library: str, extra: str) -> None:
+        super().__init__(f"{library} is not installed; install it with: pip install 'dphmm[{extra}]'")
+
+
+class BudgetExceededError(DphmmError):
+    """A step that would pass the limit agreed on; nothing was drawn and nothing was spent."""

@@ -1,0 +1,1 @@
+"""Batch runs over data sets, metrics, the papers' figures."""

@@ -1,0 +1,1 @@
+"""Symmetric convex bodies and sets of measured points; no graph in sight."""

@@ -1,0 +1,1 @@
+"""Temporal privacy leakage of a stream of releases."""

@@ -1,0 +1,1 @@
+"""How people move: the Markov model and the belief that it carries forward."""

@@ -1,0 +1,1 @@
+"""How noise is drawn."""

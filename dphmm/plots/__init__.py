@@ -1,0 +1,1 @@
+"""Maps and curves; every function takes an `ax`."""

@@ -1,0 +1,1 @@
+"""What must stay indistinguishable: policy graphs, degrees of protection, repairs."""

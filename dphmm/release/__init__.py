@@ -1,0 +1,1 @@
+"""The loop of the hidden Markov model: constrain, repair, draw, update."""

@@ -1,0 +1,1 @@
+"""Where a person can be: trajectories, a local projection, state spaces."""

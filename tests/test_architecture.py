@@ -1,0 +1,109 @@
+"""The surface of the package: who may import whom, what is exported, how errors hang together."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import dphmm
+from dphmm import errors
+
+PACKAGE = Path(dphmm.__file__).parent
+
+BASE = {"errors", "arrays"}
+ENGINE = BASE | {"geometry", "space", "readers", "markov", "policy", "mechanisms", "release"}
+MAY_IMPORT = {
+    "errors": set(),
+    "arrays": {"errors"},
+    "geometry": BASE,
+    "space": BASE,
+    "readers": BASE | {"space"},
+    "markov": BASE | {"space"},
+    "policy": BASE | {"geometry", "space"},
+    "mechanisms": BASE | {"geometry"},
+    "release": ENGINE - {"readers", "release"},
+    "leakage": BASE,
+    "landmarks": BASE | {"leakage", "mechanisms"},
+    "counts": BASE | {"markov", "mechanisms"},
+    "audit": ENGINE,
+    "evaluation": ENGINE | {"audit", "leakage", "landmarks", "counts"},
+    "plots": ENGINE | {"audit", "leakage", "landmarks", "counts", "evaluation"},
+    "cli": ENGINE | {"audit", "leakage", "landmarks", "counts", "evaluation", "plots"},
+}
+"""Stage → the stages it may import besides itself. `docs/architecture.md` says the same in words."""
+
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+
+def _stage(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def _imported_stages(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are absolute"
+            names = [node.module or ""]
+            if node.module == "dphmm":
+                names = [f"dphmm.{alias.name}" for alias in node.names]
+        found |= {name.split(".")[1] for name in names if name.startswith("dphmm.")}
+    return found
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_module_imports_only_earlier_stages(path):
+    stage = _stage(path)
+    if stage in {"__init__", "__main__"}:
+        return
+    forbidden = _imported_stages(path) - MAY_IMPORT[stage] - {stage}
+    assert not forbidden, f"{stage} must not import {sorted(forbidden)}"
+
+
+@pytest.mark.parametrize("name", dphmm.__all__)
+def test_exported_name_resolves(name):
+    assert getattr(dphmm, name) is not None
+
+
+def test_exports_and_their_homes_are_the_same_names():
+    assert sorted(dphmm.__all__) == sorted(dphmm._HOME)
+
+
+def test_unknown_attribute_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no_such_thing"):
+        _ = dphmm.no_such_thing
+
+
+def test_every_error_stands_in_the_tree_of_the_docstring():
+    found = [c for _, c in inspect.getmembers(errors, inspect.isclass) if c.__module__ == errors.__name__]
+    assert found
+    for error in found:
+        assert issubclass(error, errors.DphmmError)
+        assert error.__name__ in (errors.__doc__ or "")
+
+
+def test_no_module_outgrows_one_noun():
+    long = {str(p.relative_to(PACKAGE)): n for p in MODULES if (n := p.read_text().count("\n")) > 450}
+    assert not long
+
+
+def test_importing_the_package_pulls_in_no_numerics():
+    code = "import dphmm, sys; print([m for m in ('numpy', 'scipy', 'networkx', 'shapely') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_every_module_imports():
+    for path in MODULES:
+        dotted = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+        if not dotted.endswith("__main__"):
+            importlib.import_module(dotted)
