@@ -52,7 +52,10 @@ def main() -> None:
         seconds = median_seconds(lambda path=path: read(path))  # type: ignore[misc]
         ratio = ""
         if points and lines.BLOCK_BYTES and path.suffix != ".csv":
-            with mock.patch.object(geolife, "_parse_block", refuse), mock.patch.object(checkins, "_parse_block", refuse):
+            with (
+                mock.patch.object(geolife, "_parse_block", refuse),
+                mock.patch.object(checkins, "_parse_block", refuse),
+            ):
                 ratio = f"{median_seconds(lambda path=path: read(path), runs=1) / seconds:.1f} times"  # type: ignore[misc]
         print(f"{path.name:40} {points:9d} {seconds:8.3f} {points / seconds:10.0f} {ratio:>13}")
 
