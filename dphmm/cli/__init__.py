@@ -61,7 +61,7 @@ def plain_ends() -> Iterator[None]:
 class Program(click.Group):
     """A group that imports a subcommand's module when it is run, and reports errors in one line."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click calls it so
         """The subcommands whose modules are there."""
         return [name for name in COMMANDS if find_spec(f"{__name__}.{name}") is not None]
 
@@ -74,8 +74,10 @@ class Program(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list of subcommands, from `COMMANDS` alone."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, COMMANDS[name]) for name in self.list_commands(ctx)])
+        listed = [(name, COMMANDS[name]) for name in self.list_commands(ctx)]
+        if listed:
+            with formatter.section("Commands"):
+                formatter.write_dl(listed)
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
