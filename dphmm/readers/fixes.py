@@ -79,10 +79,13 @@ class FixCollector:
         The file, as messages name it.
     skip_bad
         True to pass over malformed records and count them, false to stop at the first.
+    user
+        The user whose fixes these are whatever the records say; None to believe the records.
     """
 
-    def __init__(self, source: str, skip_bad: bool) -> None:
+    def __init__(self, source: str, skip_bad: bool, user: str | None = None) -> None:
         self.source = source
+        self.user = user
         self.skip_bad = skip_bad
         self.skipped = 0
         self._index: dict[str, int] = {}
@@ -96,6 +99,7 @@ class FixCollector:
         ValueError
             When the place is not on the Earth or the user has no name.
         """
+        user = self.user or user
         if not user:
             raise ValueError("the user is empty; every fix needs one")
         check_place(latitude, longitude)
@@ -178,8 +182,8 @@ def shorten(text: str) -> str:
 
 
 def user_of_file(source: str) -> str:
-    """The user that a file is named after: its name without extensions."""
-    return PurePath(source).name.split(".")[0] or PurePath(source).name
+    """The user that a file is named after: its name without the extension, and without a ``.gz`` after it."""
+    return PurePath(PurePath(source).name.removesuffix(".gz")).stem
 
 
 def trajectories(blocks: Iterable[Fixes]) -> ReadResult:

@@ -1,8 +1,10 @@
 """GPX 1.0 and 1.1, read by gpxpy.
 
-The points of all tracks and segments are taken, by their time; elevation, speed and course are not looked at. Where one
-segment ends and the next begins is not kept: `dphmm.space.Trajectory.split` cuts where time passed. Routes and waypoints are no
-record of movement and are passed over. A time without a zone is taken as UTC, as the format prescribes.
+The points of all tracks and segments are taken, by their time; elevation, speed and course are not looked at. Where
+one segment ends and the next begins is not kept: `dphmm.space.Trajectory.split` cuts where time passed. Routes and
+waypoints are no record of movement and are passed over. A time without a zone is taken as UTC, as the format
+prescribes. A receiver that had lost its clock may have given every point one timestamp: they become one point then,
+and the result's `merged` says how many went.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from dphmm.readers.source import Document, documents
 
 SUFFIXES = frozenset({".gpx"})
 _ENCODING = re.compile(rb"""^\s*<\?xml[^>]*?encoding\s*=\s*["']([A-Za-z][\w.-]*)["']""")
+_LINE = re.compile(r"\bline (\d+)")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -37,8 +40,8 @@ def read_gpx(path: str | Path, *, skip_bad: bool = False, user: str | None = Non
     Raises
     ------
     DataFileError
-        For a file that is no well-formed GPX, holds no track point, or holds one without a time or off the Earth (unless
-        skipped).
+        For a file that is no well-formed GPX (a coordinate that is no number included), holds no track point, or holds
+        one without a time or off the Earth (unless skipped).
     MissingDependencyError
         When gpxpy is not installed.
     """
@@ -87,11 +90,10 @@ def _parsed(document: Document) -> Any:
     try:
         return gpxpy.parse(_text(document.data))
     except (gpxpy.gpx.GPXException, ValueError, TypeError, LookupError, AttributeError) as problem:
-        line = getattr(getattr(problem, "original_exception", None), "position", (None,))[0]
         reason = " ".join(str(problem).split())
-        raise DataFileError(
-            document.source, f"is no well-formed GPX ({reason}); repair or export it again", line
-        ) from None
+        place = _LINE.search(reason)
+        line = int(place.group(1)) if place else None
+        raise DataFileError(document.source, f"is no well-formed GPX ({reason}); export it again", line) from None
 
 
 def _text(data: bytes) -> str:

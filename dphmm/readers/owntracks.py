@@ -1,10 +1,10 @@
 """OwnTracks Recorder's ``.rec`` files.
 
 One record a line: the time at which the recorder received it (ISO 8601), a kind (``*``, ``event``, ``waypoints``,
-``lwt``, ``-``), and a JSON object, separated by tabs (by runs of spaces in older files). Only objects whose ``_type`` is
-``location`` say where the person was; transitions, waypoints, last wills, encrypted and other records are passed over
-and are not counted as malformed. The time of a fix is its ``tst``, seconds since 1970; the recorder's own time is that of
-its arrival, which may be hours later.
+``lwt``, ``-``), and a JSON object, separated by tabs (by runs of spaces in older files). Only objects whose ``_type``
+is ``location`` say where the person was; transitions, waypoints, last wills, encrypted and other records are passed
+over and are not counted as malformed. The time of a fix is its ``tst``, seconds since 1970; the recorder's own time is
+that of its arrival, which may be hours later.
 """
 
 from __future__ import annotations
