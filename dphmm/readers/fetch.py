@@ -2,9 +2,9 @@
 
 No digest that the publishers state is known to this package, and it invents none. So a first download is read to its
 end, which finds truncation and damage by the archive's own checksums; its SHA-256 is written to ``SHA256SUMS`` beside
-it, and every later use is checked against that (as ``sha256sum --check SHA256SUMS`` does). This protects from change and
-damage after the first download, not from a first download that was already another file: whoever holds a digest from
-elsewhere passes it as `sha256`.
+it, and every later use is checked against that (as ``sha256sum --check SHA256SUMS`` does). This protects from change
+and damage after the first download, not from a first download that was already another file: whoever holds a digest
+from elsewhere passes it as `sha256`.
 """
 
 from __future__ import annotations

@@ -101,9 +101,9 @@ def synthetic_trajectories(
 ) -> tuple[Trajectory, ...]:
     """What the phones of some people of the synthetic city recorded, from 2024-03-07 on.
 
-    A fix every step, with an error of 6 m at rest and 10 m on the way; now and then one is missing, and on one day in five
-    the phone is off for one or two hours. On working days people go to work and back, some to lunch and some out in
-    the evening; on other days they go out.
+    A fix every step, with an error of 6 m at rest and 10 m on the way (the standard deviation along each axis); now and
+    then one is missing, and on one day in five the phone is off for one or two hours. On working days people go to work
+    and back, some to lunch and some out in the evening; on other days they go out.
 
     Parameters
     ----------
