@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray
-from dphmm.policy.shape import Shape, Shapes, planar_squared_error
+from dphmm.policy.shape import Shape, Shapes, planar_error_floor, planar_squared_error
 
 Objective = Literal["volume", "error"]
 
@@ -241,6 +241,8 @@ class _Search:
 
     def _push(self, bound: float, node: _Node) -> None:
         key = (node.shape.tobytes(), () if self.monotone else node.open_states)
+        if not self.monotone and not self._beaten(bound):
+            bound = max(bound, planar_error_floor(node.shape, self.problem.spacing))
         if not self._beaten(bound) and key not in self.seen:
             self.seen.add(key)
             heapq.heappush(self.heap, (bound, next(self.tick), node))

@@ -150,3 +150,37 @@ def planar_squared_error(shape: Shape, spacing: FloatArray) -> float:
     weights = planar.cross(start, end)
     squares = (start**2).sum(axis=1) + (end**2).sum(axis=1) + ((start + end) ** 2).sum(axis=1)
     return float((weights * squares).sum() / weights.sum())
+
+
+def planar_error_floor(shape: Shape, spacing: FloatArray) -> float:
+    """What the squared error at epsilon one of no symmetric convex body around this one can fall below.
+
+    For any body ``K'`` around ``K`` and any ``λ``, the integral of ``|x|² - λ`` over ``K'`` is at least that over ``K``
+    plus that over the part of the disc of radius ``√λ`` outside ``K``, where alone the integrand is negative. With
+    the ``λ`` at which this lower bound is zero, ``E|u|² >= λ`` in ``K'``. The integrals over the disc outside an edge
+    are closed forms; the root comes from Dinkelbach's iteration, which falls towards it.
+    """
+    if len(shape) <= 2:
+        return 0.0
+    corners = shape * spacing
+    half = len(corners) // 2
+    start, end = corners[:half], corners[1 : half + 1]
+    edge = end - start
+    length = np.linalg.norm(edge, axis=1)
+    doubled = planar.cross(start, end)
+    distance = doubled / length
+    left, right = (start * edge).sum(axis=1) / (length * distance), (end * edge).sum(axis=1) / (length * distance)
+    squares = (start**2).sum(axis=1) + (end**2).sum(axis=1) + ((start + end) ** 2).sum(axis=1)
+    volume, moment = doubled.sum() / 2, (doubled * squares).sum() / 24
+    level = moment / volume
+    for _ in range(8):
+        reach = np.sqrt(np.maximum(level / distance**2 - 1.0, 0.0))
+        low, high = np.maximum(left, -reach), np.minimum(right, reach)
+        open_ = high > low
+        low, high = low[open_], high[open_]
+        near = distance[open_]
+        angle = np.arctan(high) - np.arctan(low)
+        area = (level * angle - near**2 * (high - low)).sum() / 2
+        outer = (level**2 * angle - near**4 * (high - low + (high**3 - low**3) / 3)).sum() / 4
+        level = (moment + outer) / (volume + area)
+    return 12.0 * float(level) * (1 - RELATIVE_TOLERANCE)

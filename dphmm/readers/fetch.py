@@ -1,15 +1,16 @@
 """The public originals, downloaded once and checked ever after.
 
-Neither publisher states a digest of its file, and this package does not invent one. So the first download is read to
-its end (which finds truncation and damage by the archive's own checksums), its SHA-256 is written to ``SHA256SUMS``
-beside it, and every later use is checked against that; ``sha256sum --check SHA256SUMS`` does the same. That protects from
-change and damage after the first download, not from a first download that was already another file: whoever holds a
-digest from elsewhere passes it as `sha256`.
+No digest that the publishers state is known to this package, and it invents none. So a first download is read to its
+end, which finds truncation and damage by the archive's own checksums; its SHA-256 is written to ``SHA256SUMS`` beside
+it, and every later use is checked against that (as ``sha256sum --check SHA256SUMS`` does). This protects from change
+and damage after the first download, not from a first download that was already another file: whoever holds a digest
+from elsewhere passes it as `sha256`.
 """
 
 from __future__ import annotations
 
 import gzip
+import hashlib
 import logging
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -101,7 +102,7 @@ def fetch(
     Raises
     ------
     ConfigurationError
-        For an unknown name.
+        For an unknown name, or a digest that is none.
     DownloadError
         When the server cannot be reached or refuses, or what it sent is not the file that the digest names. Nothing
         is left in the file's place then, except a file that was there before.
@@ -116,30 +117,35 @@ def fetch(
         raise ConfigurationError(f"no data set is called {name!r}; there are {sorted(DATA_SETS)}")
     data_set = DATA_SETS[name]
     target = Path(folder) / data_set.file_name
-    known = sha256 or _recorded(target)
+    known = _checked(sha256.lower()) if sha256 else _recorded(target)
     with _writable(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-    if known is None and target.exists():
-        _read_through(target)
-    else:
-        _download(
-            (base_url or data_set.base_url).rstrip("/") + "/" + data_set.remote_name, target, known, timeout_seconds
-        )
-    digest = known or _first_use(target)
+    fresh = known is not None or not target.exists()
+    if fresh:
+        url = (base_url or data_set.base_url).rstrip("/") + "/" + data_set.remote_name
+        _download(url, target, known, timeout_seconds)
+    digest = known or _first_digest(target, fresh)
     with _writable(target):
         _record(target, digest)
     return Fetched(target, digest, known is not None, data_set.terms)
 
 
-def _first_use(target: Path) -> str:
-    import pooch
+def _checked(digest: str) -> str:
+    if len(digest) != 64 or set(digest) - set("0123456789abcdef"):
+        raise ConfigurationError(f"sha256 is {digest!r}; give the 64 hexadecimal digits of a SHA-256")
+    return digest
 
+
+def _first_digest(target: Path, fresh: bool) -> str:
+    """The digest of a file that none is known of, once it has been read to its end."""
     try:
         _read_through(target)
     except DataFileError:
-        target.unlink()
+        if fresh:
+            target.unlink()
         raise
-    return str(pooch.file_hash(str(target), alg="sha256"))
+    with readable(target), target.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def _download(url: str, target: Path, known: str | None, timeout_seconds: float) -> None:

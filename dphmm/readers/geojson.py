@@ -21,8 +21,8 @@ def geojson_rows(document: Document, columns: Mapping[str, str]) -> Iterator[Row
     Raises
     ------
     DataFileError
-        When the file is no GeoJSON feature collection, is cut off, is in another reference system than WGS 84, or lacks a
-        property.
+        When the file is no GeoJSON feature collection, is cut off, is in another reference system than WGS 84, or lacks
+        a property.
     """
     features = _features(document)
     tables = [feature.get("properties") or {} for feature in features]
