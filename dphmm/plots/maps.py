@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dphmm.policy.graph import PolicyGraph
 
 TRUE, RELEASED, ESTIMATE, HULL, EXPOSED = "#000000", "#d55e00", "#0072b2", "#cc79a7", "#b00020"
-_GROUND, _EDGE, _OUTLINE = "#d9d9d9", "#7fb8a4", "#888888"
+_GROUND, _EDGE, _OUTLINE, _NAME = "#d9d9d9", "#7fb8a4", "#888888", "#444444"
 
 MOST_CELLS = 20_000
 """A grid with more cells than this is drawn as its outline alone."""
@@ -84,13 +84,26 @@ def extent(space: StateSpace) -> FloatArray:
 
 def draw_outlines(ax: Axes, outlines: Mapping[str, Sequence[npt.ArrayLike]]) -> None:
     """Named outlines, such as districts: each name with its rings ``(k, 2)``; the name stands in the first ring."""
+    from matplotlib.patheffects import Normal, Stroke
+
     for name, rings in outlines.items():
         for number, ring in enumerate(rings):
             points = np.asarray(ring, dtype=np.float64)
             ax.plot(*points.T, color=_OUTLINE, lw=1.2, zorder=1)
             if number == 0:
                 middle = points[:-1].mean(axis=0) if len(points) > 1 else points[0]
-                ax.text(*middle, name, color=_OUTLINE, ha="center", va="center", fontsize=9, zorder=1, clip_on=True)
+                text = ax.text(
+                    float(middle[0]),
+                    float(middle[1]),
+                    name,
+                    color=_NAME,
+                    ha="center",
+                    va="center",
+                    fontsize=9,
+                    zorder=7,
+                    clip_on=True,
+                )
+                text.set_path_effects([Stroke(linewidth=2.5, foreground="white"), Normal()])
 
 
 def draw_policy(ax: Axes, space: StateSpace, graph: PolicyGraph, limit: int = MOST_EDGES) -> int:
@@ -109,18 +122,22 @@ def draw_policy(ax: Axes, space: StateSpace, graph: PolicyGraph, limit: int = MO
 
 
 def draw_track(ax: Axes, points: npt.ArrayLike, label: str = "true places (private)") -> None:
-    """True places in the order of time, as a line with dots."""
-    ax.plot(*_columns(points), "-", color=TRUE, lw=1.0, marker=".", markersize=4, alpha=0.8, zorder=3, label=label)
+    """True places in the order of time, as a line with dots, above everything else."""
+    from matplotlib.patheffects import Normal, Stroke
+
+    halo = [Stroke(linewidth=3.0, foreground="white"), Normal()]
+    x, y = _columns(points)
+    ax.plot(x, y, "-", color=TRUE, lw=1.2, marker=".", markersize=5, zorder=6, label=label, path_effects=halo)
 
 
 def draw_releases(ax: Axes, points: npt.ArrayLike, label: str = "released") -> None:
-    """Released places."""
-    ax.plot(*_columns(points), "o", color=RELEASED, markersize=4, alpha=0.7, mew=0, zorder=4, label=label)
+    """Released places, as dots."""
+    ax.plot(*_columns(points), "o", color=RELEASED, markersize=4, alpha=0.6, mew=0, zorder=3, label=label)
 
 
 def draw_estimates(ax: Axes, points: npt.ArrayLike, label: str = "estimate (posterior mean)") -> None:
-    """Posterior means in the order of time, as a line with small squares."""
-    ax.plot(*_columns(points), "-", color=ESTIMATE, lw=1.0, marker="s", markersize=3, zorder=5, label=label)
+    """Posterior means, as small squares."""
+    ax.plot(*_columns(points), "s", color=ESTIMATE, markersize=3.5, alpha=0.7, mew=0, zorder=4, label=label)
 
 
 def draw_hull(
@@ -129,7 +146,7 @@ def draw_hull(
     """A planar sensitivity hull around a point; one without area is drawn as the segment or point that it is."""
     vertices = np.asarray(hull.vertices, dtype=np.float64).reshape(-1, 2) + np.asarray(centre, dtype=np.float64)
     if hull.dimension == 2:
-        ax.fill(*vertices.T, facecolor=HULL, edgecolor=HULL, alpha=0.25, lw=1.2, zorder=2, label=label)
+        ax.fill(*vertices.T, facecolor=HULL, edgecolor=HULL, alpha=0.35, lw=1.2, zorder=2, label=label)
     else:
         ax.plot(*vertices.T, color=HULL, lw=2.0, marker="d", markersize=4, zorder=2, label=label)
 
