@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from dphmm.arrays import PROBABILITY_TOLERANCE, BoolArray, FloatArray, IntArray, as_distribution
 from dphmm.errors import DataFileError, InvalidInputError, StateError, StochasticError
-from dphmm.space import states as spaces
+from dphmm.space.states import StateSpace
 
 if TYPE_CHECKING:
     from scipy.sparse import csc_array, csr_array
@@ -49,7 +49,7 @@ class MarkovModel:
         self,
         transition: npt.ArrayLike | csr_array,
         initial: npt.ArrayLike,
-        states: spaces.StateSpace | None = None,
+        states: StateSpace | None = None,
         step_seconds: float | None = None,
     ) -> None:
         self.transition: csr_array = _stochastic(transition)
@@ -57,7 +57,9 @@ class MarkovModel:
         self.initial: FloatArray = as_distribution(initial, self.size)
         """The distribution of the first state, ``(N,)``."""
         if states is not None and states.size != self.size:
-            raise StateError(f"the space has {states.size} states and the transition matrix {self.size}; they must agree")
+            raise StateError(
+                f"the space has {states.size} states and the transition matrix {self.size}; they must agree"
+            )
         if step_seconds is not None and not (np.isfinite(step_seconds) and step_seconds > 0):
             raise InvalidInputError(f"step_seconds is {step_seconds}; give a positive, finite number")
         self.states = states
@@ -93,7 +95,7 @@ class MarkovModel:
         size: int,
         smoothing: float = 0.0,
         neighbours: npt.ArrayLike | None = None,
-        states: spaces.StateSpace | None = None,
+        states: StateSpace | None = None,
         step_seconds: float | None = None,
     ) -> MarkovModel:
         """Learn a model by counting.
@@ -131,10 +133,14 @@ class MarkovModel:
             raise InvalidInputError(f"smoothing is {smoothing}; give a finite number that is not negative")
         occupancy, sources, targets = _count(sequences, size)
         if not occupancy.any():
-            raise InvalidInputError("no sequence visits any state; check the region, the step and the times of the data")
+            raise InvalidInputError(
+                "no sequence visits any state; check the region, the step and the times of the data"
+            )
         weights = np.ones(len(sources))
         if smoothing > 0:
-            pairs = np.stack([sources, targets], axis=1) if neighbours is None else np.asarray(neighbours, dtype=np.int64)
+            pairs = (
+                np.stack([sources, targets], axis=1) if neighbours is None else np.asarray(neighbours, dtype=np.int64)
+            )
             _check_states(pairs.ravel(), size)
             reached = np.unique(np.concatenate([pairs.ravel(), np.flatnonzero(occupancy)]))
             both = np.concatenate([pairs, pairs[:, ::-1], np.stack([reached, reached], axis=1)])
@@ -190,7 +196,7 @@ class MarkovModel:
             raise DataFileError(path, f"no Markov model ({problem}); make one with: dphmm learn") from problem
         size = len(parts["initial"])
         matrix = csr_array((parts["data"], parts["indices"], parts["indptr"]), shape=(size, size))
-        states = None if about["states"] is None else spaces.from_json(about["states"])
+        states = None if about["states"] is None else StateSpace.from_json(about["states"])
         return cls(matrix, parts["initial"], states, about["step_seconds"])
 
     def __repr__(self) -> str:
@@ -212,7 +218,9 @@ def _stochastic(transition: Any) -> csr_array:
     totals = np.asarray(matrix.sum(axis=1)).ravel()
     wrong = np.flatnonzero(np.abs(totals - 1.0) > PROBABILITY_TOLERANCE)
     if len(wrong):
-        raise StochasticError(f"transition matrix: row {wrong[0]} sums to {totals[wrong[0]]!r}; every row must sum to 1")
+        raise StochasticError(
+            f"transition matrix: row {wrong[0]} sums to {totals[wrong[0]]!r}; every row must sum to 1"
+        )
     matrix.data /= np.repeat(totals, np.diff(matrix.indptr))
     return matrix
 

@@ -162,7 +162,9 @@ def protect(
     possible = as_constraint(constraint, graph.size) & graph.nodes
     if int(possible.sum()) < 2:
         state = int(np.argmax(possible))
-        raise AlreadyKnownError(f"state {state} is the only possible one, so no noise hides it; allow that or stop here")
+        raise AlreadyKnownError(
+            f"state {state} is the only possible one, so no noise hides it; allow that or stop here"
+        )
     restricted = graph.restrict(possible)
     hull = SensitivityHull(restricted.spanning(measurements))
     looked = CoordinateBody(measurements, _noise_body(measurements, hull, body), membership)

@@ -206,7 +206,9 @@ class _Search:
     def _first_guess(self) -> Repair:
         """The best of a few runs of the paper's methods: the value to beat."""
         everyone = list(range(len(self.problem.candidates)))
-        cheapest = [float(self.problem.lower_bound(self.problem.base, c.vectors).min()) for c in self.problem.candidates]
+        cheapest = [
+            float(self.problem.lower_bound(self.problem.base, c.vectors).min()) for c in self.problem.candidates
+        ]
         dearest_first = sorted(everyone, key=lambda i: -cheapest[i])
         tries = [self.problem.greedy()]
         tries += [self.problem.sequential(order) for order in (everyone, dearest_first, dearest_first[::-1])]
