@@ -20,18 +20,36 @@ LABELS = ("category", "name")
 _WGS84 = ("CRS84", "4326")
 
 
-def categories(path: str | Path, space: StateSpace, label: str | None = None) -> dict[str, IntArray]:
-    """Which states lie in each category of a layer.
+def read_polygons(path: str | Path, label: str | None = None) -> list[tuple[str, shapely.Geometry]]:
+    """The polygons of a layer, each with the name of its category.
 
     Parameters
     ----------
     path
         A GeoJSON feature collection of polygons in WGS 84, longitude first, as QGIS exports it.
-    space
-        The states; a state lies in a polygon when its point does, the border included.
     label
         The property that names the category; left out, the first of `LABELS` that every polygon has, and failing
         that every polygon is a category of its own.
+
+    Raises
+    ------
+    DataFileError
+        When the file is no such collection, or a polygon is not valid or lacks the label.
+    """
+    features = _features(path)
+    names = _names(features, label, path)
+    return [(name, _polygon(feature, name, path)) for name, feature in zip(names, features, strict=True)]
+
+
+def categories(path: str | Path, space: StateSpace, label: str | None = None) -> dict[str, IntArray]:
+    """Which states lie in each category of a layer.
+
+    Parameters
+    ----------
+    path, label
+        As in `read_polygons`.
+    space
+        The states; a state lies in a polygon when its point does, the border included.
 
     Returns
     -------
@@ -42,14 +60,11 @@ def categories(path: str | Path, space: StateSpace, label: str | None = None) ->
     Raises
     ------
     DataFileError
-        When the file is no such collection, a polygon is not valid, lacks the label, or no state lies in any.
+        As `read_polygons`, and when no state lies in any polygon.
     """
-    features = _features(path)
-    names = _names(features, label, path)
     places = space.latlon()
     found: dict[str, list[IntArray]] = {}
-    for name, feature in zip(names, features, strict=True):
-        polygon = _polygon(feature, name, path)
+    for name, polygon in read_polygons(path, label):
         inside = shapely.intersects_xy(polygon, places[:, 1], places[:, 0])
         found.setdefault(name, []).append(np.flatnonzero(inside))
     groups = {name: np.unique(np.concatenate(parts)) for name, parts in found.items()}

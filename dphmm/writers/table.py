@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import FloatArray
-from dphmm.errors import CoordinateError, InvalidInputError
-from dphmm.space.projection import LocalProjection
-from dphmm.space.states import StateSpace
-from dphmm.space.trajectory import TimeArray
+from dphmm.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from dphmm.release.record import ReleaseRecord
+    from dphmm.release.trajectory import TimedRelease
 
 Kind = Literal["text", "time", "number", "count", "flag"]
 
@@ -146,71 +142,32 @@ class ReleaseTable:
         return (dict(zip(plain, values, strict=True)) for values in zip(*plain.values(), strict=True))
 
     @classmethod
-    def of(cls, releases: Iterable[tuple[str, TimeArray, Sequence[ReleaseRecord]]], space: StateSpace) -> ReleaseTable:
-        """The table of some users' records.
-
-        Parameters
-        ----------
-        releases
-            For each user, or each piece of a user's trajectory: the user, the times ``(n,)`` and as many records.
-        space
-            The state space whose plane the records' kilometres lie in.
-        """
-        users: list[str] = []
-        times: list[np.datetime64] = []
-        records: list[ReleaseRecord] = []
-        for user, instants, made in releases:
-            users += [user] * len(made)
-            times += list(instants)
-            records += made
-        return cls(_columns(users, times, records, space.projection))
-
-
-def _columns(
-    users: list[str], times: list[np.datetime64], records: list[ReleaseRecord], projection: LocalProjection
-) -> dict[str, Any]:
-    released = np.array([record.released for record in records], dtype=np.float64).reshape(-1, 2)
-    estimates = np.array([record.estimate for record in records], dtype=np.float64).reshape(-1, 2)
-    places, estimated = degrees(projection, released), degrees(projection, estimates)
-    return {
-        "user": users,
-        "time": times,
-        "latitude": places[:, 0],
-        "longitude": places[:, 1],
-        "x_km": released[:, 0],
-        "y_km": released[:, 1],
-        "estimate_latitude": estimated[:, 0],
-        "estimate_longitude": estimated[:, 1],
-        "epsilon": [record.epsilon for record in records],
-        "mechanism": [record.mechanism for record in records],
-        "expected_error_m": [record.expected_error * 1000.0 for record in records],
-        "possible_states": [record.possible for record in records],
-        "least_protection": [record.least_protection for record in records],
-        "edges_added": [len(record.added) for record in records],
-        "hull_area_km2": [record.area for record in records],
-        "constrained_factor": [record.constrained_factor for record in records],
-        "already_known": [record.already_known for record in records],
-    }
-
-
-def degrees(projection: LocalProjection, points: FloatArray) -> FloatArray:
-    """Latitude and longitude of points of a plane, shape ``(n, 2)``; NaN where the plane reaches beyond the Earth.
-
-    The noise has no bound, so a draw may lie where no place is. That is seen from the draw alone.
-    """
-    if not len(points):
-        return np.zeros((0, 2))
-    try:
-        return projection.to_latlon(points)
-    except CoordinateError:
-        return np.concatenate([_degrees_of_one(projection, point) for point in points])
-
-
-def _degrees_of_one(projection: LocalProjection, point: FloatArray) -> FloatArray:
-    try:
-        return projection.to_latlon(point)
-    except CoordinateError:
-        return np.full((1, 2), np.nan)
+    def of(cls, releases: Iterable[TimedRelease]) -> ReleaseTable:
+        """The table of timed releases, in their order."""
+        made = list(releases)
+        records = [one.record for one in made]
+        released = np.array([record.released for record in records], dtype=np.float64).reshape(-1, 2)
+        return cls(
+            {
+                "user": [one.user for one in made],
+                "time": [one.time for one in made],
+                "latitude": [one.latitude for one in made],
+                "longitude": [one.longitude for one in made],
+                "x_km": released[:, 0],
+                "y_km": released[:, 1],
+                "estimate_latitude": [one.estimate_latitude for one in made],
+                "estimate_longitude": [one.estimate_longitude for one in made],
+                "epsilon": [record.epsilon for record in records],
+                "mechanism": [record.mechanism for record in records],
+                "expected_error_m": [record.expected_error * 1000.0 for record in records],
+                "possible_states": [record.possible for record in records],
+                "least_protection": [record.least_protection for record in records],
+                "edges_added": [len(record.added) for record in records],
+                "hull_area_km2": [record.area for record in records],
+                "constrained_factor": [record.constrained_factor for record in records],
+                "already_known": [record.already_known for record in records],
+            }
+        )
 
 
 def iso_time(moment: np.datetime64) -> str:

@@ -1,14 +1,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 
 import numpy as np
 import pytest
 
 from dphmm.errors import InvalidInputError
-from dphmm.space import LocalProjection
+from dphmm.markov.model import MarkovModel
+from dphmm.policy.graph import PolicyGraph
+from dphmm.release.engine import Releaser
+from dphmm.release.record import PrivateDiagnostics
+from dphmm.release.trajectory import release_trajectory
+from dphmm.space import Places, SlottedTrajectory
 from dphmm.writers import COLUMNS, ReleaseTable
-from dphmm.writers.table import degrees
 
 
 @pytest.mark.parametrize("name", [column.name for column in COLUMNS])
@@ -44,9 +49,21 @@ def test_rows_are_plain_json(table):
     assert rows[3]["latitude"] is None
 
 
-def test_a_draw_beyond_the_earths_plane_has_no_degrees_and_harms_no_other():
-    projection = LocalProjection(39.92, 116.375)
-    found = degrees(projection, np.array([[0.0, 0.0], [1e6, 0.0], [10.0, 10.0]]))
-    assert np.isnan(found[1]).all()
-    np.testing.assert_allclose(found[0], [39.92, 116.375], rtol=0, atol=1e-7)
-    np.testing.assert_allclose(projection.to_plane(*found[2]), [[10.0, 10.0]], rtol=0, atol=1e-5)
+def test_a_table_says_of_an_engine_run_what_its_records_say():
+    space = Places(["a", "b", "c"], [45.0, 45.001, 45.02], [7.0, 7.01, 7.05])
+    model = MarkovModel(np.full((3, 3), 1 / 3), np.full(3, 1 / 3), space, 60.0)
+    releaser = Releaser(model, space.points, PolicyGraph.complete(3), epsilon=0.5, rng=1)
+    track = SlottedTrajectory("u", 60.0, np.array([1, 2, 5]), *space.latlon([0, 1, 1]).T)
+    made = list(release_trajectory(releaser, space, track))
+    table = ReleaseTable.of(made)
+    assert table["time"].tolist() == track.times.tolist()
+    assert table["expected_error_m"].tolist() == [one.record.expected_error * 1000 for one in made]
+    assert table["x_km"].tolist() == [one.record.released[0] for one in made]
+    assert table["latitude"].tolist() == [one.latitude for one in made]
+    plane = space.projection.to_plane(table["latitude"], table["longitude"])
+    np.testing.assert_allclose(plane, np.column_stack([table["x_km"], table["y_km"]]), rtol=0, atol=1e-5)
+
+
+def test_no_column_can_hold_what_needs_the_truth():
+    private = {field.name for field in fields(PrivateDiagnostics)} - {"index"}
+    assert private.isdisjoint(column.name for column in COLUMNS)
