@@ -48,9 +48,7 @@ _HOME = {
 __all__ = [
     "AlreadyKnownError",
     "Belief",
-    "degree_of_protection",
     "DphmmError",
-    "exposed_states",
     "Grid",
     "KNormMechanism",
     "LaplaceMechanism",
@@ -62,13 +60,15 @@ __all__ = [
     "PlanarLaplaceMechanism",
     "PolicyGraph",
     "PrivateDiagnostics",
-    "protect",
     "Protection",
-    "release_trajectory",
-    "Releaser",
     "ReleaseRecord",
+    "Releaser",
     "SensitivityHull",
     "Trajectory",
+    "degree_of_protection",
+    "exposed_states",
+    "protect",
+    "release_trajectory",
 ]
 
 

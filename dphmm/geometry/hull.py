@@ -65,14 +65,11 @@ class SensitivityHull:
         self.ambient_dimension: int = given.shape[1]
         """The dimension ``d`` of the space the body lies in."""
         flat = integers_or_floats[:, list(span.axes)]
-        corners, facets = _facets(np.concatenate([flat, -flat]))
-        lift = span.lift(self.ambient_dimension)
+        corners, self._facets = _facets(np.concatenate([flat, -flat]))
         unit = 1.0 / (self._denominator or 1)
-        self._flat_vertices = corners
-        self.vertices: FloatArray = corners.astype(np.float64) @ lift * unit + 0.0
+        self.vertices: FloatArray = corners.astype(np.float64) @ span.lift(self.ambient_dimension) * unit + 0.0
         """The vertices ``(h, d)``; counter-clockwise in the plane, ``(1, d)`` zeros for the point ``{0}``."""
-        self._facets = facets
-        self.norm_form = self._norm_form(span, corners, facets)
+        self.norm_form = self._norm_form(span, corners, self._facets)
         """The body as equations and half-spaces."""
 
     def _norm_form(self, span: Span, corners: npt.NDArray[Any], facets: npt.NDArray[np.int64]) -> MinkowskiNorm:
@@ -81,14 +78,11 @@ class SensitivityHull:
         wide[:, list(span.axes)] = normals
         unit = 1.0 / (self._denominator or 1)
         scaled = wide.astype(np.float64) / (offsets.astype(np.float64)[:, None] * unit)
-        equations = span.equations.astype(np.float64)
-        if len(equations):
-            equations = np.linalg.qr(equations.T)[0].T
         exact = None
         if whole and self._denominator is not None:
             exact = ExactInequalities(span.equations, wide, offsets, self._denominator)
         scale = float(np.linalg.norm(self.vertices, axis=1).max())
-        return MinkowskiNorm(scaled, equations, scale, exact)
+        return MinkowskiNorm(scaled, _orthonormal(span.equations.astype(np.float64)), scale, exact)
 
     @property
     def is_exact(self) -> bool:
@@ -165,8 +159,7 @@ class SensitivityHull:
         if self.dimension < self.ambient_dimension:
             return 0.0
         if self.dimension == 2:
-            unit = 1.0 / (self._denominator or 1)
-            return float(planar.doubled_area(self._flat_vertices)) * unit * unit / 2
+            return float(planar.doubled_area(self.vertices)) / 2
         return float(self.cone_volumes.sum())
 
     @cached_property
@@ -205,8 +198,21 @@ class SensitivityHull:
         return self.norm_form.scale
 
     def scaled(self, factors: npt.ArrayLike) -> SensitivityHull:
-        """The same body with each axis multiplied by its positive factor: from lattice steps to kilometres, say."""
-        return SensitivityHull(self.vertices * np.asarray(factors, dtype=np.float64))
+        """The same body with each axis multiplied by its positive factor: from lattice steps to kilometres, say.
+
+        Vertices and facets keep their order; what was exact in the old unit is decided by the tolerance in the new one.
+        """
+        stretch = np.asarray(factors, dtype=np.float64)
+        form = self.norm_form
+        body = object.__new__(SensitivityHull)
+        body._denominator = None
+        body._facets = self._facets
+        body.differences = self.differences / (self._denominator or 1) * stretch
+        body.dimension, body.ambient_dimension = self.dimension, self.ambient_dimension
+        body.vertices = self.vertices * stretch
+        scale = float(np.linalg.norm(body.vertices, axis=1).max())
+        body.norm_form = MinkowskiNorm(form.normals / stretch, _orthonormal(form.equations / stretch), scale, None)
+        return body
 
     def to_shapely(self) -> BaseGeometry:
         """The body as a shapely polygon, line or point; for one and two dimensions.
@@ -295,11 +301,15 @@ def _half_spaces(
         if bool((heights <= offsets).all()):
             return normals, offsets, True
     spans = corners[facets].astype(np.float64)
-    normals = np.linalg.solve(spans, np.ones((len(spans), rank, 1)))[..., 0]
-    return _one_of_each_pair(normals), np.ones(len(_one_of_each_pair(normals))), False
+    normals = _one_of_each_pair(np.linalg.solve(spans, np.ones((len(spans), rank, 1)))[..., 0])
+    return normals, np.ones(len(normals)), False
 
 
-def _one_of_each_pair(normals: FloatArray) -> FloatArray:
+def _orthonormal(rows: FloatArray) -> FloatArray:
+    return np.asarray(np.linalg.qr(rows.T)[0].T) if len(rows) else rows
+
+
+def _one_of_each_pair(normals: npt.NDArray[Any]) -> FloatArray:
     """Normals without repetitions (up to the tolerance and sign)."""
     size = np.abs(normals).max()
     rounded = np.round(normals / size, 9)

@@ -75,7 +75,7 @@ class Measurements:
 
     def to_units(self, hull: SensitivityHull) -> SensitivityHull:
         """A hull in coordinates as the same hull in the unit of the measurements."""
-        return hull if bool((self.spacing == 1.0).all()) else hull.scaled(self.spacing)
+        return hull if (self.spacing == 1.0).all() else hull.scaled(self.spacing)
 
     @cached_property
     def raster(self) -> Raster | None:
@@ -146,7 +146,7 @@ class Raster:
         first = occupied[rows].argmax(axis=1)
         last = self.width - 1 - occupied[rows, ::-1].argmax(axis=1)
         ends = np.concatenate([rows * self.width + first, rows * self.width + last])
-        return self._state_at[ends]
+        return np.asarray(self._state_at[ends])
 
     @cached_property
     def _state_at(self) -> IntArray:

@@ -108,10 +108,10 @@ def _count_on_raster(body: CoordinateBody, raster: Raster, constraint: BoolArray
     cells = raster.counts(constraint)
     kernel = _kernel(body, raster)
     if len(kernel) > _FEW_ROWS:
-        sums = _convolve(cells, kernel)
+        sums: npt.NDArray[Any] = _convolve(cells, kernel)
     else:
         sums = _sum_row_by_row(cells, kernel)
-    return sums.ravel()[raster.flat].astype(np.int64)
+    return np.asarray(sums.ravel()[raster.flat], dtype=np.int64)
 
 
 def _kernel(body: CoordinateBody, raster: Raster) -> BoolArray:

@@ -35,8 +35,8 @@ class ExactInequalities:
         inside = np.ones(len(vectors), dtype=np.bool_)
         for equation in self.equations:
             inside &= scaled @ equation == 0
-        for normal, offset in zip(self.normals, self.offsets, strict=True):
-            inside &= np.abs(scaled @ normal) <= offset
+        heights: npt.NDArray[Any] = np.abs(scaled @ self.normals.T)
+        inside &= np.asarray(heights <= self.offsets).all(axis=1)
         return inside
 
     def contains_fractions(self, vector: list[Fraction]) -> bool:

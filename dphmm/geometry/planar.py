@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import FloatArray
-
 COORDINATE_LIMIT = 2**28
 """Largest absolute integer coordinate for which 64-bit cross products are exact."""
 
@@ -63,7 +61,7 @@ def _extremes_by_column(points: Points) -> Points:
     ordered = points[order]
     starts = np.flatnonzero(np.r_[True, ordered[1:, 0] != ordered[:-1, 0]])
     ends = np.r_[starts[1:], len(ordered)] - 1
-    return ordered[np.concatenate([starts, ends])]
+    return np.asarray(ordered[np.concatenate([starts, ends])])
 
 
 def _hull_candidates(points: Points) -> Points:
@@ -110,13 +108,8 @@ def doubled_growth(polygon: Points, vectors: Points) -> Points:
     if len(polygon) == 1:
         return np.zeros(len(vectors), dtype=polygon.dtype)
     if len(polygon) == 2:
-        return 4 * np.abs(cross(polygon[1], vectors))
+        return np.asarray(4 * np.abs(cross(polygon[1], vectors)))
     half = len(polygon) // 2
     start, end = polygon[:half], polygon[1 : half + 1]
     seen = np.abs(cross((end - start)[None], vectors[:, None])) - cross(start, end)
-    return 2 * np.maximum(seen, 0).sum(axis=1)
-
-
-def as_float(polygon: Points) -> FloatArray:
-    """The same vertices in floating point."""
-    return polygon.astype(np.float64)
+    return np.asarray(2 * np.maximum(seen, 0).sum(axis=1))

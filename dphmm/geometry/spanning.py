@@ -51,7 +51,7 @@ class SpanningSet:
         return result
 
     def half_planes(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Normals ``(m, 2)`` and offsets ``(m,)`` with ``|normal · v| <= offset`` for a full-dimensional planar hull."""
+        """Normals ``(m, 2)`` and offsets ``(m,)``, ``|normal · v| <= offset``, of a full-dimensional planar hull."""
         half = len(self.vertices) // 2
         start, end = self.vertices[:half], self.vertices[1 : half + 1]
         edge = end - start

@@ -11,8 +11,10 @@ from dphmm.arrays import BoolArray, FloatArray
 from dphmm.errors import InvalidInputError, StochasticError
 from dphmm.markov.model import MarkovModel
 
-_SMALLEST = 1e-280
-"""Sums of probabilities below this (the largest being one) may have lost terms to underflow and are done over in logs."""
+_LAYER = 600.0
+"""States are moved in layers of probabilities that differ by at most ``exp(600)``, each scaled to one: no underflow."""
+_SMALLEST = 1e-290
+"""Sums below this within a layer have lost digits (transition probabilities near zero) and are done over in logs."""
 
 
 @dataclass(frozen=True)
@@ -65,16 +67,23 @@ class Belief:
         return belief
 
     def _step(self, model: MarkovModel) -> Belief:
-        highest = self.log_mass.max()
-        mass = np.exp(self.log_mass - highest)
-        ahead = np.asarray(mass @ model.transition)
         support = self._support_ahead(model)
-        log_mass = np.full(len(ahead), -np.inf)
-        sure = ahead > _SMALLEST
-        np.log(ahead, out=log_mass, where=sure)
-        faint = np.flatnonzero(support & ~sure)
-        if len(faint):
-            log_mass[faint] = self._faint_mass(model, faint) - highest
+        log_mass = np.full(len(self.log_mass), -np.inf)
+        highest = float(self.log_mass.max())
+        with np.errstate(invalid="ignore"):
+            depth = np.floor((highest - self.log_mass) / _LAYER)
+        blurred = np.zeros(len(self.log_mass), dtype=np.bool_)
+        for layer in np.unique(depth[self.support]).tolist():
+            rows = np.flatnonzero(depth == layer)
+            top = highest - layer * _LAYER
+            every = len(rows) == len(depth)
+            ahead = np.exp(self.log_mass[rows] - top) @ (model.transition if every else model.transition[rows])
+            touched = np.flatnonzero(ahead)
+            blurred[touched[ahead[touched] < _SMALLEST]] = True
+            log_mass[touched] = np.logaddexp(log_mass[touched], np.log(ahead[touched]) + top)
+        lost = np.flatnonzero(support & (blurred | (log_mass == -np.inf)))
+        if len(lost):
+            log_mass[lost] = self._mass_by_logs(model, lost)
         log_mass[~support] = -np.inf
         return Belief(support, log_mass - _log_sum(log_mass))
 
@@ -83,9 +92,9 @@ class Belief:
             return model.entered.copy()
         return np.asarray(self.support @ model.structure) > 0
 
-    def _faint_mass(self, model: MarkovModel, faint: npt.NDArray[np.int64]) -> FloatArray:
+    def _mass_by_logs(self, model: MarkovModel, lost: npt.NDArray[np.int64]) -> FloatArray:
         """The log mass of states whose sum of probabilities underflows, by a sum of exponentials in each column."""
-        columns = model.columns[:, faint]
+        columns = model.columns[:, lost]
         with np.errstate(divide="ignore"):
             terms = self.log_mass[columns.indices] + np.log(columns.data)
         starts = columns.indptr[:-1]

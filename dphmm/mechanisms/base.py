@@ -12,7 +12,7 @@ from dphmm.errors import CoordinateError
 
 
 class NormMechanism(ABC):
-    """A mechanism whose density is ``exp(-epsilon ‖z - x‖) / Z`` for the norm of a symmetric convex body (Definition 3.3).
+    """A mechanism of density ``exp(-epsilon ‖z - x‖) / Z`` for the norm of a symmetric convex body (Definition 3.3).
 
     ``Z`` is the same for every ``x``, so the log ratio of two true values' densities is at most ``epsilon ‖x - y‖``,
     which is `privacy_loss`, and attained.
@@ -81,7 +81,7 @@ class NormMechanism(ABC):
         return -self.epsilon * self._norm_of(z, x) - self.log_normaliser
 
     def privacy_loss(self, x: npt.ArrayLike, y: npt.ArrayLike) -> FloatArray:
-        """The greatest log ratio of the densities of true values ``x`` and ``y`` over all releases: ``epsilon ‖x - y‖``."""
+        """The greatest log ratio of the densities for true values ``x`` and ``y``: ``epsilon ‖x - y‖``."""
         return self.epsilon * self._norm_of(x, y)
 
     def _norm_of(self, a: npt.ArrayLike, b: npt.ArrayLike) -> FloatArray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import numpy as np
 
 from dphmm.arrays import RELATIVE_TOLERANCE, FloatArray, RandomSource
@@ -31,7 +30,7 @@ class PlanarIsotropicMechanism(NormMechanism):
         super().__init__(epsilon, hull.ambient_dimension)
         if hull.ambient_dimension != 2:
             raise InvalidInputError(
-                f"the planar isotropic mechanism needs a planar hull, not {hull.ambient_dimension} dimensions; use k-norm"
+                f"the planar isotropic mechanism needs a planar hull, not one in {hull.ambient_dimension} dimensions"
             )
         self.hull = hull
         variances, axes = np.linalg.eigh(hull.second_moments)

@@ -41,7 +41,7 @@ class LaplaceMechanism(NormMechanism):
 
     def norm(self, vectors: FloatArray) -> FloatArray:
         """``‖v‖_1 / sensitivity``."""
-        return np.abs(vectors).sum(axis=1) / self.sensitivity
+        return np.asarray(np.abs(vectors).sum(axis=1) / self.sensitivity)
 
     @property
     def log_normaliser(self) -> float:

@@ -142,7 +142,7 @@ class UnionEdges(EdgeSet):
 
     def connected(self, nodes: BoolArray) -> BoolArray:
         """Which states have an edge in any part."""
-        return np.logical_or.reduce([part.connected(nodes & own) for part, own in self.parts])
+        return np.asarray(np.any([part.connected(nodes & own) for part, own in self.parts], axis=0))
 
 
 class IntersectionEdges(EdgeSet):

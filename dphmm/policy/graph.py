@@ -98,9 +98,9 @@ class PolicyGraph:
         transition
             ``(N, N)`` transition probabilities, dense or sparse; only where they are positive matters.
         """
-        from scipy.sparse import csr_array
+        from scipy.sparse import csr_array, issparse
 
-        matrix = csr_array(transition)
+        matrix = csr_array(np.asarray(transition) if not issparse(transition) else transition)
         if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
             raise PolicyError(f"transition matrix has shape {matrix.shape}; it must be square")
         matrix.sum_duplicates()
@@ -218,7 +218,7 @@ class PolicyGraph:
         """Whether each pair of states is an edge."""
         a, b = np.atleast_1d(np.asarray(first, dtype=np.int64)), np.atleast_1d(np.asarray(second, dtype=np.int64))
         _check_states(np.concatenate([a, b]), self.size)
-        return self._edge_set.connects(a, b) & self._nodes[a] & self._nodes[b] & (a != b)
+        return np.asarray(self._edge_set.connects(a, b) & self._nodes[a] & self._nodes[b] & (a != b))
 
     def connected(self) -> BoolArray:
         """Which states have an edge, ``(N,)``."""

@@ -15,7 +15,7 @@ from dphmm.geometry.hull import Membership, SensitivityHull
 from dphmm.geometry.measurements import Measurements
 from dphmm.geometry.neighbours import CoordinateBody, count_within
 from dphmm.policy.graph import PolicyGraph
-from dphmm.policy.repair import Objective, Repair, RepairProblem, candidates_of, nearest_partners
+from dphmm.policy.repair import Candidates, Objective, Repair, RepairProblem, candidates_of, nearest_partners
 from dphmm.policy.shape import shapes_for
 
 Method = Literal["greedy", "sequential", "exact"]
@@ -262,9 +262,13 @@ def _repair(
 
 
 def _ball_repair(
-    measurements: Measurements, vertices: npt.NDArray[Any], candidates: Any, objective: Objective, body: NoiseBody
+    measurements: Measurements,
+    vertices: npt.NDArray[Any],
+    candidates: list[Candidates],
+    objective: Objective,
+    body: NoiseBody,
 ) -> Repair:
-    """Nearest partners in the ball's norm: each state needs at least that radius, and the largest of them serves all."""
+    """Nearest partners in the ball's norm: each state needs that radius at least, and the largest serves all."""
     order = 1 if body == "cross-polytope" else 2
     lengths = [np.linalg.norm(c.vectors * measurements.spacing, ord=order, axis=1) for c in candidates]
     added = nearest_partners(candidates, lengths)

@@ -35,6 +35,7 @@ class RadiusEdges(EdgeSet):
         self.places = places
         self.radius = radius
         self._compared: tuple[Measurements, bool] = (places, True)
+        self._found_offsets: tuple[Raster, IntArray] | None = None
 
     def chunks(self, nodes: BoolArray) -> Iterator[IntArray]:
         """Near pairs, block by block."""
@@ -96,6 +97,11 @@ class RadiusEdges(EdgeSet):
 
     def _offsets(self, raster: Raster) -> IntArray:
         """Lattice offsets ``(k, 2)`` within the radius, one of each pair of opposite ones, longest first."""
+        if self._found_offsets is None or self._found_offsets[0] is not raster:
+            self._found_offsets = (raster, self._find_offsets(raster))
+        return self._found_offsets[1]
+
+    def _find_offsets(self, raster: Raster) -> IntArray:
         spacing: FloatArray = np.ones(2)
         spacing[: self.places.dimension] = self.places.spacing
         reach = np.minimum(self.radius * (1 + RELATIVE_TOLERANCE) / spacing, [raster.width - 1, raster.height - 1])
@@ -105,7 +111,7 @@ class RadiusEdges(EdgeSet):
         offsets = offsets[(offsets[:, 1] > 0) | (offsets[:, 0] > 0)]
         lengths = np.linalg.norm(offsets * spacing, axis=1)
         order = np.argsort(-lengths, kind="stable")
-        return offsets[order][lengths[order] <= self.radius * (1 + RELATIVE_TOLERANCE)]
+        return np.asarray(offsets[order][lengths[order] <= self.radius * (1 + RELATIVE_TOLERANCE)])
 
 
 def _cropped(occupied: BoolArray) -> BoolArray:

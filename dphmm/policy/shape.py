@@ -128,7 +128,7 @@ class SpatialShapes:
         before = self.volume(shape)
         return np.array([SensitivityHull(np.concatenate([shape, v[None]])).volume - before for v in vectors])
 
-    def minimal(self, shape: Shape, vectors: npt.NDArray[Any]) -> BoolArray:
+    def minimal(self, shape: Shape, vectors: npt.NDArray[Any]) -> BoolArray:  # noqa: ARG002
         """The first of equal vectors."""
         keep = np.zeros(len(vectors), dtype=np.bool_)
         keep[np.unique(vectors, axis=0, return_index=True)[1]] = True

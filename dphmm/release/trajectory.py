@@ -93,7 +93,7 @@ def release_trajectory(
     step = releaser.model.step_seconds
     if step is not None and step != trajectory.step_seconds:
         raise ConfigurationError(
-            f"the trajectory has a step of {trajectory.step_seconds:g} s and the model one of {step:g} s; resample to it"
+            f"the trajectory has a step of {trajectory.step_seconds:g} s, the model one of {step:g} s; resample it"
         )
     if epsilons is not None and len(epsilons) != len(trajectory):
         raise InvalidInputError(f"there are {len(epsilons)} budgets for {len(trajectory)} places; give one per place")
