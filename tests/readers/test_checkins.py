@@ -82,7 +82,7 @@ def test_a_truncated_gzip_is_one_line_of_error(tmp_path, cut):
 def test_real_check_ins_are_read_as_a_plain_loop_reads_them(real_data):
     path = real_data / "gowalla" / "loc-gowalla_first10000.txt.gz"
     expected = {}
-    for line in reversed(gzip.open(path, "rt").read().splitlines()):
+    for line in reversed(gzip.decompress(path.read_bytes()).decode().splitlines()):
         user, time, latitude, longitude, _ = line.split("\t")
         expected.setdefault(user, {})[time] = (float(latitude), float(longitude))
     result = read(path)

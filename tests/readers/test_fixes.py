@@ -67,7 +67,7 @@ def test_what_is_no_time_is_refused(text):
 
 @pytest.mark.parametrize("text", ["", "north", "1_000", "0x10", "1,5"])
 def test_what_is_no_number_is_refused(text):
-    with pytest.raises(ValueError, match="latitude is .*decimal number"):
+    with pytest.raises(ValueError, match=r"latitude is .*decimal number"):
         parse_number(text, "latitude")
 
 

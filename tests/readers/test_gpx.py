@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+from datetime import UTC
 
 import gpxpy
 import numpy as np
@@ -18,8 +19,8 @@ POINT = '<trkpt lat="{0}" lon="{1}"><ele>777</ele><time>{2}</time></trkpt>'
 def gpx_of(*segments, version="1.1", start="", encoding="UTF-8"):
     body = "".join(f"<trkseg>{''.join(segment)}</trkseg>" for segment in segments)
     space = "http://www.topografix.com/GPX/" + version.replace(".", "/")
-    text = f'{start}<?xml version="1.0" encoding="{encoding}"?>\n<gpx version="{version}" creator="é" xmlns="{space}"><trk>{body}</trk></gpx>'
-    return text.encode(encoding)
+    head = f'{start}<?xml version="1.0" encoding="{encoding}"?>\n<gpx version="{version}" creator="é" xmlns="{space}">'
+    return f"{head}<trk>{body}</trk></gpx>".encode(encoding)
 
 
 def write(tmp_path, data, name="walk.gpx"):
@@ -143,5 +144,5 @@ def test_public_tracks_are_read_whole(real_data, name, points, merged):
     parsed = gpxpy.parse(path.read_text(encoding="utf-8-sig"))
     assert sum(len(s.points) for t in parsed.tracks for s in t.segments) == points + merged
     (made,) = result.trajectories
-    last = max((p.time, k) for k, p in enumerate(p for t in parsed.tracks for s in t.segments for p in s.points))[0]
+    last = max(p.time for t in parsed.tracks for s in t.segments for p in s.points).astimezone(UTC)
     assert np.datetime64(last.replace(tzinfo=None), "us") == made.times[-1]
