@@ -3,8 +3,8 @@
 Usage: python scripts/benchmark_readers.py [FILE_OR_FOLDER ...]
 
 Without arguments it reads what the folder named by DPHMM_REAL_DATA holds of GeoLife and Gowalla, or, where that is
-not set, the repository's own sample. Measures processor time, which neighbours on a busy machine disturb least. Prints the median of five runs after one to warm up, and the ratio of the
-array form to the line-by-line form of the same parser on the same bytes.
+not set, the repository's own sample. Measures processor time, which neighbours on a busy machine disturb least. Prints
+the median of five runs after one to warm up, and how many times as long the line-by-line form of the same parser takes.
 """
 
 from __future__ import annotations
