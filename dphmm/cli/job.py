@@ -34,6 +34,7 @@ class ReleaseJob(BaseModel):
     membership: Literal["halfspace", "qp"] = "halfspace"
     delta: float | None = None
     allow_known: bool = False
+    summary: Path | None = Field(default=None, strict=False)
     private_diagnostics: Path | None = Field(default=None, strict=False)
     seed: int | None = Field(default=None, ge=0)
     format: Literal["geolife", "checkins", "table", "gpx", "owntracks"] | None = None

@@ -36,6 +36,7 @@ POLICY_HELP = "What must stay indistinguishable: utility:1km, complete, transiti
 @click.option("--membership", help="How membership in a hull is decided: halfspace or qp. [default: halfspace]")
 @click.option("--delta", type=float, help="Hide among the most probable states of mass 1 - delta alone.")
 @click.option("--allow-known", is_flag=True, default=None, help="Go on where one state only is possible.")
+@click.option("--summary", type=click.Path(), metavar="FILE", help="A .csv with one row per user.")
 @click.option(
     "--private-diagnostics", type=click.Path(), metavar="FILE", help="Errors and true states, for yourself alone."
 )
@@ -146,11 +147,14 @@ def _release_files(job: ReleaseJob, as_json: bool) -> None:
     from dphmm.writers.diagnostics import check_private_name, write_diagnostics
     from dphmm.writers.formats import check_format, write_releases
     from dphmm.writers.output import check_output
+    from dphmm.writers.summary import write_summary
     from dphmm.writers.table import ReleaseTable
 
     if job.output is None:
         raise ConfigurationError("no output is given; name one with -o, such as -o releases.gpkg")
     check_output(check_format(job.output), job.overwrite)
+    if job.summary is not None:
+        check_output(job.summary, job.overwrite)
     if job.private_diagnostics is not None:
         check_output(check_private_name(job.private_diagnostics), job.overwrite)
     model, space, start = prepare(job)
@@ -160,6 +164,8 @@ def _release_files(job: ReleaseJob, as_json: bool) -> None:
     keep = diagnostics.append if job.private_diagnostics is not None else None
     table = ReleaseTable.of(release_people(people, model, space, releaser, keep))
     write_releases(job.output, table, job.overwrite)
+    if job.summary is not None:
+        write_summary(job.summary, table, job.overwrite)
     if job.private_diagnostics is not None:
         write_diagnostics(job.private_diagnostics, diagnostics, job.overwrite)
     say("Released", facts_of(table, people, job), as_json)
@@ -194,7 +200,7 @@ def _release_stream(job: ReleaseJob) -> None:
     from dphmm.cli.stream import answer_lines
     from dphmm.release.stream import ReleaseStream
 
-    for key in ("output", "private_diagnostics"):
+    for key in ("output", "summary", "private_diagnostics"):
         if getattr(job, key) is not None:
             raise ConfigurationError(f"--{key.replace('_', '-')} needs DATA; without it, lines go to standard output")
     model, space, start = prepare(job)

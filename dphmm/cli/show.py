@@ -31,6 +31,8 @@ PAGES = (".html", ".htm")
 @click.option("--format", "format_", help="The format of --true. Left out, recognised.")
 @click.option("--column", "columns", multiple=True, metavar="WHAT=NAME", help="Columns of --true, in tables.")
 @click.option("--users", metavar="A,B,…", help="These users alone.")
+@click.option("--from", "start", metavar="TIME", help="No release before this time, ISO 8601, UTC.")
+@click.option("--to", "end", metavar="TIME", help="No release at or after this time.")
 @click.option("--title", help="The title of the map.")
 @click.option("--overwrite", is_flag=True, help="Replace an output that exists.")
 def command(releases: Path, output: Path | None, overwrite: bool, **options: Any) -> None:
@@ -45,7 +47,7 @@ def command(releases: Path, output: Path | None, overwrite: bool, **options: Any
     if output.suffix.lower() not in (*PICTURES, *PAGES):
         raise ConfigurationError(f"{output}: no map goes by {output.suffix!r}; use {', '.join((*PICTURES, *PAGES))}")
     check_output(output, overwrite)
-    table = _chosen(read_releases(releases), names_of(options["users"]))
+    table = _chosen(read_releases(releases), names_of(options["users"]), options["start"], options["end"])
     tracks: tuple[Trajectory, ...] = ()
     if options["true"]:
         users = sorted(set(table["user"].tolist()))
@@ -75,22 +77,38 @@ def write_map(found: ReleaseMap, output: Path, title: str, overwrite: bool) -> N
         return
     figure, ax = new_figure()
     outside = found.draw(ax)
-    beyond = f"\n{outside:,} releases lie outside the picture." if outside else ""
+    beyond = f"\nOutside the picture: {outside:,} of them." if outside else ""
     ax.set_title(f"{title}\n{found.note}{beyond}", fontsize=10)
     with new_file(output, overwrite) as part:
         figure.savefig(part, dpi=150, bbox_inches="tight")
 
 
-def _chosen(table: ReleaseTable, users: tuple[str, ...]) -> ReleaseTable:
+def _chosen(table: ReleaseTable, users: tuple[str, ...], start: str | None, end: str | None) -> ReleaseTable:
     import numpy as np
 
     known = set(table["user"].tolist())
     for user in users:
         if user not in known:
-            raise ConfigurationError(
-                f"user {user!r} has no release in the file; there are {', '.join(sorted(known)[:8])}"
-            )
-    return table.select(np.isin(table["user"].astype(str), users)) if users else table
+            raise ConfigurationError(f"user {user!r} has no release; there are {', '.join(sorted(known)[:8])}")
+    kept = np.isin(table["user"].astype(str), users) if users else np.ones(len(table), dtype=np.bool_)
+    if start is not None:
+        kept &= table["time"] >= _moment(start, "--from")
+    if end is not None:
+        kept &= table["time"] < _moment(end, "--to")
+    if not kept.any():
+        raise ConfigurationError("no release is left to draw; choose other users or times")
+    return table.select(kept)
+
+
+def _moment(text: str, option: str) -> Any:
+    import numpy as np
+
+    from dphmm.readers.fixes import parse_time
+
+    try:
+        return np.datetime64(parse_time(text), "us")
+    except ValueError as problem:
+        raise ConfigurationError(f"{option}: {problem}") from None
 
 
 def _at_the_time(tracks: tuple[Trajectory, ...], users: list[str], table: ReleaseTable) -> tuple[Trajectory, ...]:

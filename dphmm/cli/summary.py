@@ -24,17 +24,11 @@ def say(title: str, facts: Mapping[str, Any], as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(facts, ensure_ascii=False, allow_nan=False))
         return
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title=Text(title, style="bold"), title_justify="left", show_header=False, box=None, pad_edge=False)
-    table.add_column()
-    table.add_column(overflow="fold")
-    for name, value in facts.items():
-        if value is not None:
-            table.add_row(name.replace("_", " "), Text(shown(value)))
-    Console(highlight=False).print(table)
+    told = {name.replace("_", " "): shown(value) for name, value in facts.items() if value is not None}
+    width = max(map(len, told), default=0)
+    click.secho(title, bold=True)
+    for name, value in told.items():
+        click.echo(f"  {name:<{width}}  {value}")
 
 
 def shown(value: Any) -> str:

@@ -83,7 +83,7 @@ class ReleaseMap:
         if self.space is not None and self.policy is not None:
             maps.draw_policy(ax, self.space, self.policy)
         if self.hull is not None:
-            maps.draw_hull(ax, self.hull)
+            maps.draw_hull(ax, self.hull, label="sensitivity hull, at the centre")
         maps.draw_releases(ax, released)
         maps.draw_estimates(ax, self._estimates())
         truth = [self._plane(track.latitude, track.longitude) for track in self.tracks]
@@ -99,13 +99,12 @@ class ReleaseMap:
         rows = list(self.table.rows())
         facts = [{name: _short(row[name]) for name in _TOLD} for row in rows]
         users, times = [row["user"] for row in rows], [row["time"] for row in rows]
-        layers = [*self._ground(), *self._true_layers()]
         estimates = MapLayer(
             "estimate (posterior mean)", "line", maps.ESTIMATE, self._estimates(), facts, users, times, visible=False
         )
         released = self._plane(self.table["latitude"], self.table["longitude"])
-        layers += [estimates, MapLayer("released", "dots", maps.RELEASED, released, facts, users, times)]
-        return web_map(layers, title, self.note)
+        releases = MapLayer("released", "dots", maps.RELEASED, released, facts, users, times)
+        return web_map([*self._ground(), releases, estimates, *self._true_layers()], title, self.note)
 
     def _ground(self) -> list[MapLayer]:
         layers = []
