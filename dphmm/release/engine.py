@@ -57,6 +57,30 @@ class StepPlan:
         return 1 if self.protection is None else int(self.protection.degrees[self.constraint].min())
 
 
+@dataclass(frozen=True)
+class Replay:
+    """A public release as an adversary who knows model, policy and mechanism sees it.
+
+    Parameters
+    ----------
+    prior, posterior
+        ``p(s_t | z_1..t-1)`` and ``p(s_t | z_1..t)``.
+    plan
+        The constraint set and its repaired graph.
+    mechanism
+        What the release was drawn from.
+    log_likelihood
+        ``(N,)``: ``log p(z_t | s_t)`` of every state, also of those outside the constraint set: the nearest possible
+        state stands in for them.
+    """
+
+    prior: Belief
+    posterior: Belief
+    plan: StepPlan
+    mechanism: NormMechanism
+    log_likelihood: FloatArray
+
+
 class Releaser:
     """Releases a person's measurements step by step under a policy graph (Algorithm 2).
 
@@ -240,6 +264,40 @@ class Releaser:
         self._count += 1
         self._last = (record, plan, used)
         return record
+
+    def replay(self, released: npt.ArrayLike, epsilon: float | None = None, steps: int = 1) -> Replay:
+        """Take in a release that was made elsewhere by an engine of the same settings; nothing is drawn or spent.
+
+        Parameters
+        ----------
+        released
+            ``(d,)``: the measurement that was released.
+        epsilon, steps
+            As in `release`.
+
+        Raises
+        ------
+        StochasticError
+            When no possible state could have given this release: it was made with another model or policy.
+        CoordinateError
+            When the release has another dimension, or is not finite.
+        BudgetError, AlreadyKnownError
+            As in `release`.
+        """
+        budget = self.epsilon if epsilon is None else check_epsilon(epsilon)
+        if steps < 1:
+            raise InvalidInputError(f"steps is {steps}; releases are at least one time step apart")
+        prior = self.prior(steps)
+        plan = self.plan(prior)
+        mechanism = self.mechanism(plan, budget)
+        everyone = Belief.of(np.full(self.model.size, 1.0 / self.model.size))
+        point = np.asarray(released, dtype=np.float64)
+        likelihood = self._log_likelihood(point, mechanism, everyone, plan.constraint)
+        posterior = prior.update(likelihood)
+        self.belief = posterior
+        self._count += 1
+        self._last = None
+        return Replay(prior, posterior, plan, mechanism, likelihood)
 
     def private_diagnostics(self, state: int) -> PrivateDiagnostics:
         """What the last release looks like to someone who knows the true state, which was ``state``. Keep it private.
