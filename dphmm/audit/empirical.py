@@ -16,10 +16,12 @@ from dphmm.geometry.measurements import Measurements
 from dphmm.policy.graph import PolicyGraph
 
 _TRAINING = 0.25
-"""The share of the samples that choose the event; the rest, which it has not seen, count it."""
+"""The share of the samples that find the event (half of them make scores, half choose a level); the rest count it."""
 _BLOCK = 1 << 18
-_BINS = 32
+_BINS = 16
 _THRESHOLDS = 256
+_RESOLUTION = 1e-6
+"""Log ratios are told apart to this much, so that the low bits of floating-point draws play no part."""
 _LEARNERS = 1 << 16
 """At most this many training samples place the cells' borders."""
 
@@ -90,10 +92,11 @@ def audit_pair(
     density: Density | None = None,
     rng: Rng = None,
     names: tuple[int, int] = (0, 1),
+    low_bits: bool = False,
 ) -> PairAudit:
     """A lower confidence bound on how well releases of two true values can be told apart.
 
-    A quarter of the samples chooses an event and a direction: a level set of the log ratio of the claimed densities
+    A quarter of the samples finds an event and a direction: a level set of the log ratio of the claimed densities
     (where there are any), or a union of cells in which one value's samples prevail. The other samples, on which the
     choice does not depend, count the event under both values; exact binomial bounds (Clopper and Pearson, 1934), half
     the error probability each, give ``log(lower bound of the one / upper bound of the other)``. The bound is valid for
@@ -117,6 +120,10 @@ def audit_pair(
         Where the sampler's randomness comes from.
     names
         The numbers of the two states.
+    low_bits
+        Whether events may depend on the last bits of floating-point draws. Those bits tell true values apart that the
+        real-valued mechanism does not (Mironov, CCS 2012): a mechanism that draws doubles is then caught where it is
+        sound as a mechanism on real numbers. Left out, log ratios are rounded to ``1e-6``.
 
     Raises
     ------
@@ -138,7 +145,8 @@ def audit_pair(
     counted = samples - training
     draws = tuple(_draw(sampler, value, training, source) for value in pair)
     error = 1.0 - confidence
-    event = _best_event(draws, pair, density if density is not None else _own_density(sampler), error)
+    claims = density if density is not None else _own_density(sampler)
+    event = _best_event(draws, pair, claims, error, 0.0 if low_bits else _RESOLUTION)
     hits = tuple(_count(sampler, value, counted, source, event) for value in pair)
     high, low = hits if event.sign > 0 else hits[::-1]
     more = names[0] if event.sign > 0 else names[1]
@@ -157,12 +165,13 @@ def audit_pairs(
     confidence: float = 0.99,
     density: Density | None = None,
     rng: Rng = None,
+    low_bits: bool = False,
 ) -> Iterator[PairAudit]:
     """`audit_pair` of each pair of states, with all bounds valid together at the given confidence (Bonferroni).
 
     Parameters
     ----------
-    sampler, samples, density, rng
+    sampler, samples, density, rng, low_bits
         As in `audit_pair`.
     f
         ``(N, d)`` measurements.
@@ -188,7 +197,7 @@ def audit_pairs(
     source = random_source(rng)
     for (a, b), claim in zip(ends.tolist(), claims.tolist(), strict=True):
         own = 1.0 - (1.0 - confidence) / len(ends)
-        yield audit_pair(sampler, points[a], points[b], claim, samples, own, density, source, (a, b))
+        yield audit_pair(sampler, points[a], points[b], claim, samples, own, density, source, (a, b), low_bits)
 
 
 def hardest_edges(graph: PolicyGraph, f: npt.ArrayLike | Measurements, limit: int | None = None) -> IntArray:
@@ -264,15 +273,19 @@ def _count(sampler: Sampler, value: FloatArray, counted: int, source: RandomSour
     return hits
 
 
-def _best_event(draws: tuple[FloatArray, ...], pair: FloatArray, density: Density | None, error: float) -> _Event:
-    scores: list[tuple[Literal["ratio", "cells"], Score]] = [("cells", _cell_score(draws, pair))]
+def _best_event(
+    draws: tuple[FloatArray, ...], pair: FloatArray, density: Density | None, error: float, resolution: float
+) -> _Event:
+    learning = tuple(part[: len(part) // 2] for part in draws)
+    choosing = tuple(part[len(part) // 2 :] for part in draws)
+    scores: list[tuple[Literal["ratio", "cells"], Score]] = [("cells", _cell_score(learning, pair))]
     if density is not None:
-        scores.append(("ratio", _ratio_score(density, pair)))
-    return max((_best_level(kind, score, draws, error) for kind, score in scores), key=lambda event: event.promise)
+        scores.append(("ratio", _ratio_score(density, pair, resolution)))
+    return max((_best_level(kind, score, choosing, error) for kind, score in scores), key=lambda event: event.promise)
 
 
 def _best_level(kind: Literal["ratio", "cells"], score: Score, draws: tuple[FloatArray, ...], error: float) -> _Event:
-    """The level set with the best bound on the training samples, in either direction."""
+    """The level set with the best bound on samples that did not make the score, in either direction."""
     found = [score(part) for part in draws]
     best = _Event(kind, score, 1, inf)
     for sign in (1, -1):
@@ -287,13 +300,14 @@ def _best_level(kind: Literal["ratio", "cells"], score: Score, draws: tuple[Floa
     return best
 
 
-def _ratio_score(density: Density, pair: FloatArray) -> Score:
+def _ratio_score(density: Density, pair: FloatArray, resolution: float) -> Score:
     """The log ratio of the claimed densities; 0 where both call the release impossible."""
 
     def score(releases: FloatArray) -> FloatArray:
         own, other = (np.asarray(density.log_density(releases, value)) for value in pair)
         with np.errstate(invalid="ignore"):
-            return np.nan_to_num(own - other, nan=0.0, posinf=1e300, neginf=-1e300)
+            ratio = np.nan_to_num(own - other, nan=0.0, posinf=1e300, neginf=-1e300)
+        return np.rint(ratio / resolution) if resolution else ratio
 
     return score
 
