@@ -172,6 +172,10 @@ class Releaser:
             self._plan = StepPlan(constraint, self._protection(constraint))
         return self._plan
 
+    def forget_plan(self) -> None:
+        """Drop the repaired graph that is kept while the constraint set stays the same; nothing changes but speed."""
+        self._plan = None
+
     def _protection(self, constraint: BoolArray) -> Protection | None:
         if self.allow_known and int(constraint.sum()) == 1:
             return None
