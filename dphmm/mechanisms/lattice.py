@@ -174,8 +174,10 @@ class LatticeKNormMechanism:
             draws = [self._fan.draw(num, den, bits) for _ in range(count)]
         elif self.hull.dimension == 1:
             draws = [discrete_laplace(num, den, bits) for _ in range(count)]
-        coordinates = np.array(draws, dtype=np.int64).reshape(count, self.hull.dimension)
-        return exact_product(coordinates, self._sublattice.basis).astype(np.int64)
+        coordinates = np.array(draws, dtype=object).reshape(count, self.hull.dimension)
+        if self.hull.dimension < self.hull.ambient_dimension:
+            coordinates = exact_product(coordinates, self._sublattice.basis)
+        return coordinates.astype(np.int64)
 
     def log_density(self, z: npt.ArrayLike, x: npt.ArrayLike) -> FloatArray:
         """``log P(z | x)``: the log-probability of releasing the lattice point ``z`` for ``x``.
@@ -305,7 +307,8 @@ def _integer_vertices(hull: SensitivityHull) -> IntArray:
         raise InvalidInputError(f"the hull has {hull.dimension} dimensions; exact lattice noise exists up to two")
     exact = hull.norm_form.exact
     vertices = np.rint(hull.vertices).astype(np.int64)
-    if exact is None or not np.allclose(vertices, hull.vertices, rtol=1e-9, atol=1e-9):
+    close = np.allclose(vertices, hull.vertices, rtol=1e-9, atol=1e-9)
+    if exact is None or not close or not hull.contains(vertices).all():
         found = hull.vertices[np.abs(hull.vertices - vertices).max(axis=1).argmax()].tolist()
         raise CoordinateError(
             f"the hull has the vertex {found}, not integers below 2**28; give lattice steps, or use in_units_of_points"

@@ -47,9 +47,9 @@ class Sublattice:
         """The dimension ``r`` of the span."""
         if rank == dimension:
             columns = inverse = _identity(dimension)
-        self.basis: npt.NDArray[np.int64] = np.array(inverse[:rank], dtype=np.int64).reshape(rank, dimension)
-        """``(r, d)``: every integer point of the span is one integer combination of these rows."""
-        self._columns = np.array(columns, dtype=np.int64).T
+        self.basis: npt.NDArray[Any] = np.array(inverse[:rank], dtype=object).reshape(rank, dimension)
+        """``(r, d)`` Python integers: every integer point of the span is one integer combination of these rows."""
+        self._columns = np.array(columns, dtype=object).T
 
     def coordinates(self, points: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The coordinates ``(n, r)`` in the basis of integer points ``(n, d)`` of the span."""

@@ -355,6 +355,17 @@ def test_one_and_three_measured_dimensions():
     assert plane.squared_error == pytest.approx(float(squared), rel=1e-12)
 
 
+def test_a_skew_plane_in_space_keeps_its_noise_in_its_span():
+    """Coordinates within the span may be far larger than the points; nothing overflows."""
+    hull = SensitivityHull([[2**27 + 1, 3, 2**26], [5, 2**27 - 9, 77]])
+    mechanism = LatticeKNormMechanism(hull, "0.001")
+    assert mechanism.exponent(hull.vertices[0], [0, 0, 0]) == Fraction(1, 1000)
+    drawn = mechanism.sample([1, 2, 3], rng=2, size=100)
+    for z in drawn:
+        assert 0 < mechanism.exponent(z, [1, 2, 3]) < 40
+    np.testing.assert_allclose(mechanism.squared_error, hull.squared_error * 1e6, rtol=1e-6)
+
+
 def test_a_hull_of_three_dimensions_is_refused():
     with pytest.raises(InvalidInputError, match="3 dimensions"):
         LatticeKNormMechanism(SensitivityHull(np.eye(3, dtype=np.int64)), 1)
