@@ -279,9 +279,8 @@ class LatticeKNormMechanism:
     @cached_property
     def squared_error(self) -> float:
         """``E|z - x|²`` in the squared unit of the points: the exact law's expectation, in closed form, as a double."""
-        basis = self._sublattice.basis.astype(np.float64)
-        moments = self._sum.second_moments(float(self.decay))
-        return float(self.spacing) ** 2 * float(np.sum(moments * (basis @ basis.T)))
+        moments = self._sum.second_moments(float(self.decay), self._sublattice.basis)
+        return float(self.spacing) ** 2 * float(np.trace(moments))
 
     def _steps(self, points: npt.ArrayLike, name: str) -> IntArray:
         steps = self.lattice.steps(points, name)

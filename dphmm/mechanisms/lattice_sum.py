@@ -6,8 +6,10 @@ from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
 from fractions import Fraction
 from functools import cached_property
 from math import exp, log, log1p
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from dphmm.arrays import FloatArray
 from dphmm.mechanisms.cones import Fan
@@ -61,14 +63,23 @@ class LatticeSum:
         guard = _digits(max(exponents)) + 2 * _digits(1 / min(exponents)) + _digits(Fraction(len(exponents)))
         return decimal_context(digits + 10 + guard)
 
-    def second_moments(self, decay: float) -> FloatArray:
-        """``E[z zᵀ]``, ``(r, r)``, under probabilities proportional to ``exp(-decay ‖z‖)``."""
+    def second_moments(self, decay: float, basis: npt.NDArray[Any]) -> FloatArray:
+        """``E[y yᵀ]``, ``(d, d)``, of ``y = z basis`` under probabilities of ``z`` proportional to ``exp(-decay ‖z‖)``.
+
+        Parameters
+        ----------
+        decay
+            Positive.
+        basis
+            ``(r, d)`` integers.
+        """
         if self.rank == 1:
-            return np.array([[2 * geometric_moments(decay)[1]]])
+            line = basis[0].astype(np.float64)
+            return 2 * geometric_moments(decay)[1] * np.outer(line, line)
         total = self.log_total(decay)
-        moments = np.zeros((self.rank, self.rank))
+        moments = np.zeros((basis.shape[1], basis.shape[1]))
         for edge in self._edges:
-            moments += 2 * exp(edge.log_mass(decay) - total) * edge.second_moments(decay)
+            moments += 2 * exp(edge.log_mass(decay) - total) * edge.second_moments(decay, basis)
         return moments
 
 

@@ -17,8 +17,10 @@ from dataclasses import dataclass
 from decimal import Context, Decimal
 from fractions import Fraction
 from math import copysign, exp, expm1, gcd, log, log1p
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from dphmm.arrays import FloatArray
 from dphmm.mechanisms.cones import Cone, Point, cross
@@ -72,13 +74,15 @@ class SailEdge:
         outer = context.multiply(context.subtract(one, t), context.subtract(one, u))
         return context.divide(context.multiply(t, powers), outer)
 
-    def second_moments(self, decay: float) -> FloatArray:
-        """``E[z zᵀ]`` for ``z`` drawn from the edge's half-open cone with weights ``exp(-decay ‖z‖)``.
+    def second_moments(self, decay: float, basis: npt.NDArray[Any]) -> FloatArray:
+        """``E[y yᵀ]``, ``(d, d)``, of ``y = z basis`` for ``z`` with weights ``exp(-decay ‖z‖)`` on the half-open cone.
 
         ``z = start + k step + a start + b end`` with ``a`` and ``b`` geometric and ``k`` a geometric count cut off at
-        ``count``, all independent.
+        ``count``, all independent. The basis ``(2, d)`` is applied to these three in integers: it may be so skew that
+        moments of ``z`` in doubles would cancel.
         """
-        start, step, end = (np.array(p, dtype=np.float64) for p in (self.start, self.step, self.end))
+        corners = np.array([self.start, self.step, self.end], dtype=object)
+        start, step, end = (corners @ basis).astype(np.float64)
         mean_a, var_a = geometric_moments(decay * float(self.first))
         mean_b, var_b = geometric_moments(decay * float(self.last))
         mean_k, var_k = _truncated_moments(decay * float(self.slope), self.count)

@@ -73,7 +73,7 @@ def test_masses_and_moments_of_edges_add_up_to_those_of_the_lattice_points(verti
             moments += weight * np.outer((x, y), (x, y))
     edges = list(sail(cone))
     np.testing.assert_allclose(sum(np.exp(e.log_mass(decay)) for e in edges), mass, rtol=1e-11)
-    found = sum(np.exp(e.log_mass(decay)) * e.second_moments(decay) for e in edges)
+    found = sum(np.exp(e.log_mass(decay)) * e.second_moments(decay, np.eye(2, dtype=int)) for e in edges)
     np.testing.assert_allclose(found, moments, rtol=1e-10, atol=1e-10 * np.abs(moments).max())
 
 
