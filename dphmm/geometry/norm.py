@@ -36,7 +36,7 @@ class ExactInequalities:
         for equation in self.equations:
             inside &= scaled @ equation == 0
         heights = np.abs(scaled @ self.normals.T)
-        inside &= np.asarray(heights <= self.offsets).all(axis=1)
+        inside &= np.less_equal(heights, self.offsets).all(axis=1)
         return inside
 
     def contains_fractions(self, vector: list[Fraction]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from dphmm import (
     Belief,
     KNormMechanism,
     LaplaceMechanism,
+    LatticeKNormMechanism,
     MarkovModel,
     PlanarLaplaceMechanism,
     PolicyGraph,
@@ -21,7 +23,7 @@ from dphmm import (
     degree_of_protection,
     protect,
 )
-from dphmm.errors import AlreadyKnownError, BudgetError, InvalidInputError, PolicyError, StateError
+from dphmm.errors import AlreadyKnownError, BudgetError, CoordinateError, InvalidInputError, PolicyError, StateError
 from tests.running_example import F, graph
 
 WALK = np.array(
@@ -35,11 +37,29 @@ WALK = np.array(
     ]
 )
 START = np.array([1.0, 0.0, 0.0, 0.0, 0.0, 0.0])
-MECHANISMS = ["k-norm", "laplace", "planar-isotropic", "planar-laplace"]
+MECHANISMS = ["lattice", "k-norm", "laplace", "planar-isotropic", "planar-laplace"]
 
 
 def running_model() -> MarkovModel:
     return MarkovModel(WALK, np.full(6, 1 / 6))
+
+
+def test_exact_noise_keeps_to_the_lattice_and_needs_measurements_on_it():
+    releaser = Releaser(running_model(), 0.34 * F, graph(), 1.0, "lattice", rng=15)
+    for _ in range(20):
+        released = np.array(releaser.release(3).released)
+        np.testing.assert_allclose(released * 1000, np.rint(released * 1000), atol=1e-9)
+    with pytest.raises(CoordinateError, match="off the lattice with spacing 1/1000; the nearest lattice point"):
+        Releaser(running_model(), F + 1e-5, graph(), 1.0, "lattice")
+
+
+def test_exact_and_real_valued_noise_lead_to_the_same_plan_in_the_same_unit():
+    real, exact = (Releaser(running_model(), 0.34 * F, graph(), 1.0, name, rng=1) for name in ("k-norm", "lattice"))
+    a, b = real.release(3), exact.release(3)
+    assert (a.possible, a.least_protection, a.added) == (b.possible, b.least_protection, b.added)
+    assert a.area == pytest.approx(b.area, rel=1e-12)
+    assert a.constrained_factor == pytest.approx(b.constrained_factor, rel=1e-12)
+    assert a.expected_error == pytest.approx(b.expected_error, rel=1e-4)
 
 
 def literal_step(prior, policy, released, mechanism_name, epsilon, delta=None):
@@ -55,7 +75,9 @@ def literal_step(prior, policy, released, mechanism_name, epsilon, delta=None):
     repaired = protect(policy, F, constraint, body=body).graph
     edges = repaired.edges()
     differences = F[edges[:, 0]] - F[edges[:, 1]]
-    if mechanism_name == "laplace":
+    if mechanism_name == "lattice":
+        mechanism = LatticeKNormMechanism(SensitivityHull(1000 * differences), epsilon, Fraction(1, 1000))
+    elif mechanism_name == "laplace":
         mechanism = LaplaceMechanism(np.abs(differences).sum(axis=1).max(), epsilon, 2)
     elif mechanism_name == "planar-laplace":
         mechanism = PlanarLaplaceMechanism(epsilon, np.linalg.norm(differences, axis=1).max())
@@ -90,9 +112,9 @@ def test_releases_equal_a_literal_algorithm_2(mechanism, delta):
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_every_edge_of_the_repaired_graph_keeps_the_density_ratio(mechanism):
     epsilon = 0.6
-    releaser = Releaser(MarkovModel(WALK, START), F, graph(), epsilon, mechanism, rng=2, allow_known=True)
+    releaser = Releaser(MarkovModel(WALK, START), F, graph(), epsilon, mechanism, rng=2, allow_known=True, spacing=1)
     outputs = np.stack(np.meshgrid(np.linspace(-9, 13, 45), np.linspace(-8, 10, 37)), axis=-1).reshape(-1, 2)
-    outputs = np.concatenate([outputs, F])
+    outputs = np.concatenate([outputs if mechanism != "lattice" else np.rint(outputs), F])
     for state in [0, 1, 4, 2]:
         plan = releaser.plan(releaser.prior())
         if plan.protection is not None:
@@ -107,12 +129,12 @@ def test_every_edge_of_the_repaired_graph_keeps_the_density_ratio(mechanism):
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_constrained_factor_is_the_worst_pair_of_possible_states(mechanism):
-    releaser = Releaser(running_model(), F, graph(), 0.6, mechanism, rng=2)
+    releaser = Releaser(running_model(), F, graph(), 0.6, mechanism, rng=2, spacing=1)
     record = releaser.release(3)
     drawn = releaser.mechanism(releaser.plan(Belief.of(releaser.model.initial)), 1.0)
-    losses = drawn.privacy_loss(F[:, None], F[None])
-    assert record.constrained_factor == pytest.approx(losses.max(), rel=1e-12)
-    assert record.constrained_epsilon == pytest.approx(0.6 * losses.max(), rel=1e-12)
+    worst = max(drawn.privacy_loss(F, place).max() for place in F)
+    assert record.constrained_factor == pytest.approx(worst, rel=1e-12)
+    assert record.constrained_epsilon == pytest.approx(0.6 * worst, rel=1e-12)
 
 
 def test_nothing_but_the_draw_depends_on_the_true_state():
@@ -248,7 +270,7 @@ def test_random_models_and_policies_release_without_exposure(seed):
     matrix = rng.random((size, size)) * (rng.random((size, size)) < 0.4) + 0.05 * np.eye(size)
     matrix[:, rng.integers(size)] += 0.01
     model = MarkovModel(matrix / matrix.sum(axis=1, keepdims=True), np.full(size, 1 / size))
-    f = rng.integers(0, 9, (size, 2)) if seed % 2 else rng.random((size, 2))
+    f = rng.integers(0, 9, (size, 2)) if seed % 2 else np.round(rng.random((size, 2)), 3)
     policy = [
         PolicyGraph.complete(size),
         PolicyGraph.categorical(rng.integers(0, 4, size)),
@@ -275,7 +297,7 @@ def test_a_refused_step_changes_nothing():
     releaser.release(0)
     before = releaser.belief
     for bad in ({"state": 9}, {"state": 0, "epsilon": -1.0}, {"state": 0, "steps": 0}):
-        with pytest.raises(ValueError, match="is|does not exist"):
+        with pytest.raises(ValueError, match=r"is|does not exist"):
             releaser.release(**bad)
     assert releaser.belief is before
     assert releaser.release(0).index == 1

@@ -94,9 +94,7 @@ def test_real_trajectories_under_every_policy_leave_nobody_exposed(real_data, so
     for name, policy in policies.items():
         engine = Releaser(made, grid.points, policy, 1.0, rng=2, allow_known=True, delta=None)
         for person in held_out[:3]:
-            part = SlottedTrajectory(
-                person.user, step, person.slots[:40], person.latitude[:40], person.longitude[:40]
-            )
+            part = SlottedTrajectory(person.user, step, person.slots[:40], person.latitude[:40], person.longitude[:40])
             for released in release_trajectory(engine, grid, part):
                 record = released.record
                 assert record.already_known or record.least_protection >= 2, name
