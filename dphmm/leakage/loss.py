@@ -126,7 +126,9 @@ class LossFunction:
         return bool(self.d[-1] == 0 and self._rest[-1] == 0)
 
     def step(self, alpha: float) -> float:
-        """L(α) of one number that is known to be good and not negative: the inner loop of every recursion."""
+        """L(α) of one number that is not negative, 0 included: the inner loop of every recursion."""
+        if not 0 <= alpha <= self.limit:
+            raise InvalidInputError(f"alpha is {alpha}; this loss function holds from 0 to {self.limit}")
         return float(self._evaluate(np.asarray(alpha, dtype=np.float64)))
 
     def slack(self, alpha: float) -> float:
@@ -238,7 +240,7 @@ def supremum(matrix: Knowledge, epsilon: float) -> float:
 
 
 def as_loss_function(matrix: Knowledge, name: str = "transition matrix", limit: float = math.inf) -> LossFunction:
-    """The loss function of what an adversary knows; one that was built before is taken as it is."""
+    """The loss function of what an adversary knows, up to ``limit``; one that was built before is taken as it is."""
     return matrix if isinstance(matrix, LossFunction) else LossFunction(matrix, limit, name)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,7 +77,7 @@ def as_transition(matrix: MatrixLike, name: str = "transition matrix") -> Transi
         When the matrix is not square or empty, an entry is NaN, infinite, negative or positive but below
         `SMALLEST_PROBABILITY`, or a row does not sum to 1. The message names the row and the value.
     """
-    checked = _checked(matrix, name)
+    checked = checked_matrix(matrix, name)
     used = np.asarray(checked.max(axis=0).toarray() if is_sparse(checked) else checked.max(axis=0)).ravel() > 0
     kept = checked if used.all() else checked[:, used]
     positive = kept.nnz if is_sparse(kept) else np.count_nonzero(kept)
@@ -117,13 +117,13 @@ def smooth(matrix: MatrixLike, amount: float) -> FloatArray:
     """
     if not (np.isfinite(amount) and amount >= 0):
         raise StochasticError(f"amount of smoothing is {amount}; give a finite number that is not negative")
-    checked = _checked(matrix, "matrix")
+    checked = checked_matrix(matrix, "matrix")
     raised = (checked.toarray() if is_sparse(checked) else checked) + amount
     return np.asarray(raised / raised.sum(axis=1, keepdims=True), dtype=np.float64)
 
 
 def is_matrix(value: object) -> bool:
-    """Whether a value is one matrix, rather than a sequence of matrices (one for each step)."""
+    """Whether a value is one matrix, rather than an iterable of matrices (one for each step)."""
     if is_sparse(value):
         return True
     if isinstance(value, np.ndarray):
@@ -131,18 +131,19 @@ def is_matrix(value: object) -> bool:
     if isinstance(value, Sequence) and value:
         first = value[0]
         return not (first is None or callable(first) or is_sparse(first) or np.ndim(first) == 2)
-    return True
+    return not isinstance(value, Iterator)
 
 
-def _checked(matrix: MatrixLike, name: str) -> Any:
+def checked_matrix(matrix: MatrixLike, name: str) -> Any:
     """The matrix, an array or CSR as it came, with normalised rows, after every check."""
-    if is_sparse(matrix):
-        values: Any = sp.csr_array(matrix, dtype=np.float64, copy=True)
+    given: Any = matrix
+    if is_sparse(given):
+        values: Any = sp.csr_array(given, dtype=np.float64, copy=True)
         values.sum_duplicates()
         values.eliminate_zeros()
     else:
         try:
-            values = np.array(matrix, dtype=np.float64)
+            values = np.array(given, dtype=np.float64)
         except (TypeError, ValueError) as problem:
             raise StochasticError(f"{name} is not a matrix of numbers ({problem}); give n rows of n numbers") from None
     if values.ndim != 2 or values.shape[0] != values.shape[1] or values.shape[0] == 0:
