@@ -42,14 +42,16 @@ def slack_at(alpha: FloatArray, q: FloatArray, d: FloatArray, rest: FloatArray, 
 
 
 def ratio(vertex: Vertex, alpha: float) -> float:
-    """``e^loss``, the slope at which the point is weighed against others; may be infinite where d = 0 and α > 700."""
+    """``e^loss``, the slope at which the point is weighed against others; finite while the loss is below 700."""
     if vertex.gap == 0:
         return 1.0
     if alpha <= _LARGE:
         e = math.expm1(alpha)
         return 1 + vertex.gap * e / (1 + vertex.d * e)
+    if vertex.d == 0:
+        return math.exp(min(alpha + math.log(vertex.q), 700.0))
     w = math.exp(-alpha)
-    return (w * vertex.rest + vertex.q) / (w + vertex.d) if w + vertex.d else math.inf
+    return (w * vertex.rest + vertex.q) / (w + vertex.d)
 
 
 def bar(vertex: Vertex, alpha: float) -> float:
@@ -57,7 +59,19 @@ def bar(vertex: Vertex, alpha: float) -> float:
     if alpha <= _LARGE:
         return vertex.gap / (1 + vertex.d * math.expm1(alpha))
     w = math.exp(-alpha)
-    return vertex.gap * (w / (w + vertex.d)) if w + vertex.d else vertex.gap
+    return vertex.gap if vertex.d == 0 else vertex.gap * (w / (w + vertex.d))
+
+
+def hair(vertex: Vertex, alpha: float) -> tuple[float, float]:
+    """A step in slope, and in bar, that keeps rounding of the point's own excess below the bar.
+
+    An excess is rounded by the size of q, however small its value; where bar and q are far apart, a margin of that
+    size on the bar would hide other points. Asking who beats a slope larger by a share ``8 eps·q / (w + q)`` with
+    ``w = 1/(e^α − 1)`` has no such cost: it changes the loss by less than 2e-15, and less in proportion at small α.
+    """
+    e = math.expm1(min(alpha, _LARGE))
+    share = 8 * _EPS * vertex.q * e / (1 + vertex.q * e)
+    return share * ratio(vertex, alpha), share * (bar(vertex, alpha) + 1 / e)
 
 
 def meeting(left: Vertex, right: Vertex) -> float:
@@ -65,10 +79,14 @@ def meeting(left: Vertex, right: Vertex) -> float:
 
     Two curves meet once: at ``e = (gap_l − gap_r) / (q_r·d_l − q_l·d_r)`` (Theorem 10 of the TPL paper rests on it).
     """
-    scale = max(left.q, left.d)
-    above = max(left.gap - right.gap, 0.0) / scale
-    below = (right.q / scale) * left.d - (left.q / scale) * right.d
-    return math.log1p(above / below) if below > 0 else math.inf
+    above = max(left.gap - right.gap, 0.0)
+    if above == 0:
+        return 0.0
+    below = right.q - left.q * (right.d / left.d) if left.d > 0 else 0.0
+    if below <= 0:
+        return math.inf
+    exponent = math.log(above) - math.log(below) - math.log(left.d)
+    return math.log1p(math.exp(exponent)) if exponent < _LARGE else exponent
 
 
 def supremum_at(epsilon: float, q: float, d: float, rest: float) -> float:
@@ -78,10 +96,12 @@ def supremum_at(epsilon: float, q: float, d: float, rest: float) -> float:
     form that does not cancel. Erratum: with d = 0 the theorem allows ε = log(1/q), where the supremum is infinite (its
     own proof needs ε < log(1/q)); and Equation 39 of the proof has the wrong sign before its middle term.
     """
-    t = 1 / math.expm1(epsilon) if epsilon <= _LARGE else math.exp(-epsilon)
+    log_t = -math.log(math.expm1(epsilon)) if epsilon <= _LARGE else -epsilon
+    t = math.exp(log_t) if epsilon > _LARGE else 1 / math.expm1(epsilon)
     half = ((rest + d) * t - q) / 2
     root = math.hypot(half, math.sqrt(d) * math.sqrt(t))
     if d == 0 and half <= 4 * _EPS * q:  # at the limit itself rounding must not make it finite
         return math.inf
     u = t / (half + root) if half > 0 else (root - half) / d
-    return math.log1p(u / t) if math.log(u) - math.log(t) < _LARGE else math.log(u) - math.log(t)
+    alpha = math.log(u) - log_t  # but for the one that is added to e^α − 1
+    return math.log1p(u / t) if alpha < _LARGE else alpha

@@ -16,11 +16,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from dphmm.arrays import FloatArray, IntArray
-from dphmm.leakage.curve import bar, meeting, ratio
+from dphmm.leakage.curve import bar, hair, meeting, ratio
 from dphmm.leakage.excess import NO_LOSS, Excess, Vertex
+from dphmm.leakage.transition import SMALLEST_PROBABILITY
 
-_FAR = 600.0
-"""From here on ``e^{-α}`` is negligible beside any product of probabilities that is not zero."""
+_FAR = 300.0
+"""From here on the point with d = 0 is looked at first."""
+
+_BEYOND = -math.log(SMALLEST_PROBABILITY)
+"""No point with d > 0 has a larger loss than this."""
+
+_HAIR = 64 * float(np.finfo(np.float64).eps)
+"""A share of a slope by which it may be larger than asked: the loss changes by no more."""
 
 _SHORTEST = 1e-13
 """A piece shorter than this is rounding; without it the loss differs by less than its length."""
@@ -35,11 +42,9 @@ def strongest(excess: Excess, alpha: float) -> Vertex:
     pair = excess.disjoint_rows()
     if pair is not None:
         return excess.vertex(pair, math.inf)
-    if alpha > _FAR:
-        last = excess.unbounded()
-        if last is not None:
-            return last
-    best = NO_LOSS
+    best = (excess.unbounded() if alpha > _FAR else None) or NO_LOSS
+    if alpha + math.log(best.q or 1.0) > _BEYOND and best.d == 0 and best.gap > 0:
+        return best
     for rows in (_sample(excess), excess.everything):
         best = _climb(excess, alpha, best, rows)
         if best.rest == 0 and best.d == 0:
@@ -50,12 +55,13 @@ def strongest(excess: Excess, alpha: float) -> Vertex:
 def _climb(excess: Excess, alpha: float, best: Vertex, rows: IntArray) -> Vertex:
     others = excess.everything
     while rows.size and others.size:
-        level = bar(best, alpha)
-        level += excess.rounding(level, best.q)
-        peaks = excess.peaks(ratio(best, alpha), rows, others)
+        steeper, higher = hair(best, alpha)
+        slope, level = ratio(best, alpha) + steeper, bar(best, alpha) + higher
+        level += excess.rounding(level)
+        peaks = excess.peaks(slope, rows, others)
         rows, others = rows[peaks.row_peak > level], peaks.others[peaks.other_peak > level]
         if rows.size:
-            better = _solve(excess, peaks.best, alpha, ratio(best, alpha))
+            better = _solve(excess, peaks.best, alpha, slope)
             if ratio(better, alpha) <= ratio(best, alpha):
                 break
             best = better
@@ -144,7 +150,7 @@ def _whole(excess: Excess, last: Vertex | None) -> _Chord | None:
     """The chord between the first vertex (slope 1, small α) and the last (large α); None where all rows are equal."""
     peaks = excess.peaks(1.0)
     first = excess.vertex(peaks.best, 1.0)
-    if first.gap <= excess.rounding(0.0, 0.0):
+    if first.gap <= excess.rounding(0.0):
         return None
     left = _Support(first, 1.0, peaks.row_peak, peaks.other_peak)
     flat = np.zeros(excess.size)
@@ -169,8 +175,10 @@ def _above(excess: Excess, chord: _Chord) -> tuple[_Chord, _Chord] | None:
     slope = 1 + (left.vertex.gap - right.vertex.gap) / run if run > 0 else math.inf
     if not left.slope < slope < right.slope:
         return None
-    height = left.vertex.q - slope * left.vertex.d
-    height += excess.rounding(height, left.vertex.q)
+    if right.vertex.q < left.vertex.q / 8:  # else what is rounding for the left point would hide others
+        slope = min(slope * (1 + _HAIR), right.slope)
+    height = right.vertex.q - slope * right.vertex.d if right.vertex.d else right.vertex.q
+    height += excess.rounding(height, right.vertex.q)
     share = 0.0 if math.isinf(right.slope) else (slope - left.slope) / (right.slope - left.slope)
     rows = np.flatnonzero(left.row_peak + share * (right.row_peak - left.row_peak) > height)
     others = np.flatnonzero(left.other_peak + share * (right.other_peak - left.other_peak) > height)

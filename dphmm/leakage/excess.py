@@ -97,11 +97,11 @@ class Excess:
         self.everything = np.arange(self.size, dtype=np.int64)
         self._columns: Any = transition.matrix.tocsc() if transition.is_sparse else None
 
-    def rounding(self, value: float, q: float) -> float:
-        """How much of a computed excess can be rounding, where the pair's q is given."""
+    def rounding(self, value: float, q: float = 0.0) -> float:
+        """How much of a computed excess can be rounding: of the sum, and of terms of the size of ``q``."""
         eps = float(np.finfo(np.float64).eps)
-        spread = 8 * eps if self.transition.is_sparse else 8 * eps * q
-        return spread + self.transition.width * eps / 8 * abs(value)
+        terms = 8 * eps * (1.0 if self.transition.is_sparse else q)
+        return terms + (4 + self.transition.width / 8) * eps * abs(value)
 
     def peaks(self, slope: float, rows: IntArray | None = None, others: IntArray | None = None) -> Peaks:
         """The largest ``Σ_j (q_j − slope·d_j)₊`` by q row and by d row.

@@ -73,8 +73,7 @@ def algorithm_2(matrix: npt.ArrayLike) -> PairFunctions:
         q, d = q[order], d[order]
         q_sum, d_sum = np.cumsum(q), np.cumsum(d)
         below = q_sum * d - d_sum * q
-        with np.errstate(divide="ignore"):
-            a = np.where(below > 0, np.log1p((q - d) / below), math.inf)
+        a = np.log1p(np.divide(q - d, below, out=np.full(q.size, math.inf), where=below > 0))
         for part, values in zip(parts, (q_sum, d_sum, a), strict=True):
             part[at, : q.size] = values
     return PairFunctions(*parts)
@@ -156,9 +155,9 @@ def theorem_11(q: float, d: float, epsilon: float) -> float:
     if d > 0:
         b = d + q * grown - 1
         return math.log((math.sqrt(4 * d * grown * (1 - q) + b * b) + b) / (2 * d))
-    if q < 1 and epsilon < math.log(1 / q) if q > 0 else True:
-        return math.log((1 - q) * grown / (1 - q * grown))
-    return math.inf
+    if q * grown >= 1:
+        return math.inf
+    return math.log((1 - q) * grown / (1 - q * grown))
 
 
 def _curve(q: float, d: float, alpha: float) -> float:

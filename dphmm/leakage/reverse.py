@@ -109,6 +109,6 @@ def _fill_sparse(backward: Any, positive: npt.NDArray[np.bool_]) -> Any:
     """The sparse matrix with a copy of a defined row, the shortest, in place of each undefined one."""
     if positive.all():
         return backward
-    lengths = np.where(positive, np.diff(backward.indptr), np.iinfo(np.int64).max)
+    lengths = np.where(positive, np.diff(backward.indptr), positive.size + 1)
     chosen = np.where(positive, np.arange(positive.size), int(np.argmin(lengths)))
     return sp.csr_array(backward[chosen])
