@@ -41,21 +41,20 @@ def slack_at(alpha: FloatArray, q: FloatArray, d: FloatArray, rest: FloatArray, 
     )
 
 
-def ratio(vertex: Vertex, alpha: float) -> float:
-    """``e^loss``, the slope at which the point is weighed against others; finite while the loss is below 700."""
+def growth(vertex: Vertex, alpha: float) -> float:
+    """``e^loss − 1``, by which points are compared; finite while the loss is below 700."""
     if vertex.gap == 0:
-        return 1.0
+        return 0.0
     if alpha <= _LARGE:
         e = math.expm1(alpha)
-        return 1 + vertex.gap * e / (1 + vertex.d * e)
+        return vertex.gap * e / (1 + vertex.d * e)
     if vertex.d == 0:
         return math.exp(min(alpha + math.log(vertex.q), 700.0))
-    w = math.exp(-alpha)
-    return (w * vertex.rest + vertex.q) / (w + vertex.d)
+    return vertex.gap / (math.exp(-alpha) + vertex.d)
 
 
 def bar(vertex: Vertex, alpha: float) -> float:
-    """The excess, at slope `ratio`, that another point must pass to have the larger loss: ``(ratio − 1)/(e^α − 1)``."""
+    """The excess, at slope ``1 + growth``, that another point must pass for a larger loss: ``growth/(e^α − 1)``."""
     if alpha <= _LARGE:
         return vertex.gap / (1 + vertex.d * math.expm1(alpha))
     w = math.exp(-alpha)
@@ -71,7 +70,7 @@ def hair(vertex: Vertex, alpha: float) -> tuple[float, float]:
     """
     e = math.expm1(min(alpha, _LARGE))
     share = 8 * _EPS * vertex.q * e / (1 + vertex.q * e)
-    return share * ratio(vertex, alpha), share * (bar(vertex, alpha) + 1 / e)
+    return share * (1 + growth(vertex, alpha)), share * (bar(vertex, alpha) + 1 / e)
 
 
 def meeting(left: Vertex, right: Vertex) -> float:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dphmm.arrays import FloatArray, IntArray
-from dphmm.leakage.curve import bar, hair, meeting, ratio
+from dphmm.leakage.curve import bar, growth, hair, meeting
 from dphmm.leakage.excess import NO_LOSS, Excess, Vertex
 from dphmm.leakage.transition import SMALLEST_PROBABILITY
 
@@ -56,13 +56,13 @@ def _climb(excess: Excess, alpha: float, best: Vertex, rows: IntArray) -> Vertex
     others = excess.everything
     while rows.size and others.size:
         steeper, higher = hair(best, alpha)
-        slope, level = ratio(best, alpha) + steeper, bar(best, alpha) + higher
+        slope, level = 1 + growth(best, alpha) + steeper, bar(best, alpha) + higher
         level += excess.rounding(level)
         peaks = excess.peaks(slope, rows, others)
         rows, others = rows[peaks.row_peak > level], peaks.others[peaks.other_peak > level]
         if rows.size:
             better = _solve(excess, peaks.best, alpha, slope)
-            if ratio(better, alpha) <= ratio(best, alpha):
+            if growth(better, alpha) <= growth(best, alpha):
                 break
             best = better
     return best
@@ -71,13 +71,11 @@ def _climb(excess: Excess, alpha: float, best: Vertex, rows: IntArray) -> Vertex
 def _solve(excess: Excess, pair: tuple[int, int], alpha: float, slope: float) -> Vertex:
     """The best point of one pair, from a slope that it beats."""
     vertex = excess.vertex(pair, slope)
-    while vertex.gap > 0 and ratio(vertex, alpha) > slope:
-        slope = ratio(vertex, alpha)
-        following = excess.vertex(pair, slope)
-        if following.gap <= 0:
-            break
-        vertex = following if ratio(following, alpha) > slope else vertex
-    return vertex
+    while True:
+        following = excess.vertex(pair, 1 + growth(vertex, alpha))
+        if growth(following, alpha) <= growth(vertex, alpha):
+            return vertex
+        vertex = following
 
 
 def _sample(excess: Excess) -> IntArray:

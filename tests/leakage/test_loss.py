@@ -33,6 +33,22 @@ def test_odd_matrices_equal_exact_enumeration(odd_matrix, alpha):
         assert LossFunction(odd_matrix)(alpha) == pytest.approx(expected, rel=1e-13, abs=1e-18)
 
 
+@pytest.mark.parametrize("seed", range(24))
+def test_entries_of_any_magnitude_equal_exact_enumeration(seed):
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(2, 5))
+    matrix = 10.0 ** -rng.uniform(0, (5, 15, 60)[seed % 3], (n, n))
+    if seed % 2:
+        matrix[rng.random((n, n)) < 0.2] = 0.0
+        matrix[matrix.sum(axis=1) == 0, 0] = 1.0
+    matrix /= matrix.sum(axis=1, keepdims=True)
+    function = LossFunction(matrix)
+    for alpha in (1e-6, 0.01, 1.0, 10.0, 30.0, 45.0, 150.0, 310.0, 600.0):
+        expected = exact_loss(matrix, alpha)
+        assert loss(matrix, alpha) == pytest.approx(expected, rel=1e-12, abs=1e-20)
+        assert function(alpha) == pytest.approx(expected, rel=1e-12, abs=1e-20)
+
+
 @pytest.mark.parametrize("n", [2, 3, 5, 8, 12])
 @pytest.mark.parametrize("zeros", [0.0, 0.3])
 def test_equals_linear_programming(n, zeros):
