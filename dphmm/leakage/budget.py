@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -129,7 +130,7 @@ def exact_budgets(backward: Knowledge, forward: Knowledge, alpha: float, steps: 
 
 
 def shared_budget(
-    users: Mapping[Hashable, tuple[Knowledge, Knowledge]], alpha: float, steps: int | None = None
+    users: Mapping[Any, tuple[Knowledge, Knowledge]], alpha: float, steps: int | None = None
 ) -> SharedBudget:
     """Budgets that serve all users, each with matrices of their own.
 
@@ -151,7 +152,7 @@ def shared_budget(
     Raises
     ------
     CorrelationTooStrongError, StochasticError, BudgetError
-        As `exact_budgets`; the message names the user.
+        As `exact_budgets`; where there are several, the message names the user.
     InvalidInputError
         When there are no users, or ``steps`` is less than 1.
 
@@ -172,7 +173,7 @@ def shared_budget(
             else:
                 own[name] = exact_budgets(backward, forward, alpha, steps)
         except InvalidInputError as problem:
-            raise type(problem)(f"user {name}: {problem}") from None
+            raise (problem if len(users) == 1 else type(problem)(f"user {name}: {problem}")) from None
     budgets = np.min(list(own.values()), axis=0)
     return SharedBudget(budgets, min(own, key=lambda name: float(own[name].min())), own)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -50,7 +51,7 @@ class PopulationLeakage:
 
 
 def account_users(
-    users: Mapping[Hashable, tuple[KnowledgeByTime, KnowledgeByTime]], epsilons: npt.ArrayLike
+    users: Mapping[Any, tuple[KnowledgeByTime, KnowledgeByTime]], epsilons: npt.ArrayLike
 ) -> PopulationLeakage:
     """Leakage of one stream of budgets for every user.
 
@@ -64,7 +65,8 @@ def account_users(
     Raises
     ------
     InvalidInputError
-        When there are no users. Errors in a user's matrices are those of `dphmm.leakage.account`, with the name.
+        When there are no users. Errors in a user's matrices are those of `dphmm.leakage.account`, with the user's name
+        where there are several.
 
     Examples
     --------
@@ -80,5 +82,5 @@ def account_users(
         try:
             found[name] = account(backward, forward, epsilons)
         except InvalidInputError as problem:
-            raise type(problem)(f"user {name}: {problem}") from None
+            raise (problem if len(users) == 1 else type(problem)(f"user {name}: {problem}")) from None
     return PopulationLeakage(found)
