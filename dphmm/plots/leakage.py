@@ -114,6 +114,7 @@ def degrees_of_correlation(ax: Axes, settings: Sequence[tuple[int, float]], epsi
         label = f"s = {amount:g}, n = {size}"
         ax.plot(times, leakage, color=colours[at % len(colours)], linestyle=styles.get(size, "-"), label=label)
     _finish(ax, "time", "backward privacy leakage")
+    ax.legend(fontsize="small", ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.16))  # clear of the curves
 
 
 def budgets_over_time(
