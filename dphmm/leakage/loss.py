@@ -184,9 +184,10 @@ def loss(matrix: Knowledge, alpha: float) -> float:
     Returns
     -------
     float
-        In ``[0, alpha]``: 0 exactly when all rows are equal, α exactly when two rows have disjoint supports. Other
-        values are attained by a pair of rows and a set of states, and no pair exceeds them by more than rounding of
-        the sums involved (relative ``n·1e-16``).
+        In ``[0, alpha]``: 0 when all rows are equal, α itself when two rows have disjoint supports. The value is
+        attained by a pair of rows and a set of states, and no pair exceeds it by more than what rounding hides:
+        relative ``n·1e-16`` for a dense matrix. Of a sparse one, sums are taken from 1, and a pair that leads by less
+        than ``2e-15/q`` of the loss's exponential can be passed over, q being its mass (`LossFunction.q`).
 
     Raises
     ------
