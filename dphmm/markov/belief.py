@@ -62,9 +62,32 @@ class Belief:
         if steps < 0:
             raise InvalidInputError(f"steps is {steps}; time does not go back")
         belief = self
-        for _ in range(steps):
-            belief = belief._step(model)
+        while steps > 0:
+            passed, belief = belief._glide(model, steps) if steps > 1 else (0, belief)
+            if passed < steps:
+                belief = belief._step(model)
+                passed += 1
+            steps -= passed
         return belief
+
+    def _glide(self, model: MarkovModel, steps: int) -> tuple[int, Belief]:
+        """As many of the steps as plain sums of probabilities can take, and the belief after them.
+
+        They can while the support stays what it is and no possible state becomes faint. A distribution that a step
+        leaves as it is, bit for bit, stays so for all further steps: a gap of months costs no more than the way there.
+        """
+        if not np.array_equal(self._support_ahead(model), self.support):
+            return 0, self
+        backward = model.columns.T
+        now, passed = self.probabilities, 0
+        while passed < steps:
+            ahead = np.asarray(backward @ now)
+            if ahead[self.support].min() < _SMALLEST:
+                break
+            ahead /= ahead.sum()
+            passed = steps if np.array_equal(ahead, now) else passed + 1
+            now = ahead
+        return (passed, Belief.of(now)) if passed else (0, self)
 
     def _step(self, model: MarkovModel) -> Belief:
         support = self._support_ahead(model)
