@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from dphmm import __version__
+import dphmm
 from dphmm.errors import DphmmError
 
 COMMANDS: Mapping[str, str] = {
@@ -93,7 +93,7 @@ class Program(click.Group):
 
 
 @click.command(cls=Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(__version__, prog_name="dphmm", message="%(prog)s %(version)s")
+@click.version_option(dphmm.__version__, prog_name="dphmm", message="%(prog)s %(version)s")
 def main() -> None:
     """Private locations for people who move.
 
