@@ -121,8 +121,8 @@ class _ExpectedTransitions:
         for t in range(len(observed) - 2, -1, -1):
             ahead = ratio(smoothed, filtering.predicted[t + 1])
             steps = int(observed.steps[t + 1])
-            beliefs = [filtering.filtered[t]]
-            for _ in range(steps - 1):
+            beliefs = [filtering.filtered[t]] * min(steps, 1)
+            while len(beliefs) < steps:
                 beliefs.append(beliefs[-1].predict(self._model))
             for belief in reversed(beliefs):
                 self._add_pairs(belief, ahead, counts)

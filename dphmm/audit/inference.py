@@ -29,13 +29,13 @@ class Observations:
         ``(T, N)``: ``log p(z_t | s)`` of each release in every state, minus infinity where state s could not give it;
         `dphmm.release.engine.Replay` has the rows. A constant per row changes the evidence and nothing else.
     steps
-        ``(T,)``: the time steps of the model between each release and the one before; the first entry is not used.
-        Left out, 1 throughout.
+        ``(T,)``: the time steps of the model between each release and the one before, 0 for another release about the
+        same moment; the first entry is not used. Left out, 1 throughout.
 
     Raises
     ------
     InvalidInputError
-        When a shape does not fit, there is no release, a density is NaN or plus infinity, or a step is below 1.
+        When a shape does not fit, there is no release, a density is NaN or plus infinity, or a step is negative.
     """
 
     log_likelihood: FloatArray
@@ -52,9 +52,9 @@ class Observations:
             raise InvalidInputError(f"log_likelihood: row {row} holds NaN or plus infinity; give log densities")
         steps = np.asarray(self.steps, dtype=np.int64)
         steps = np.ones(len(rows), dtype=np.int64) if not steps.size else steps.copy()
-        if steps.shape != (len(rows),) or (steps[1:] < 1).any():
+        if steps.shape != (len(rows),) or (steps[1:] < 0).any():
             raise InvalidInputError(
-                f"steps have shape {steps.shape}; give one per release ({len(rows)}), each at least 1"
+                f"steps have shape {steps.shape}; give one per release ({len(rows)}), none negative"
             )
         rows.setflags(write=False)
         steps.setflags(write=False)
@@ -232,8 +232,8 @@ def most_probable_path(
 
 def _step_back(columns: _LogColumns, scores: FloatArray, state: int, steps: int) -> int:
     """The best state ``steps`` earlier; scores between are worked out anew rather than kept."""
-    between = [scores]
-    for _ in range(steps - 1):
+    between = [scores] * min(steps, 1)
+    while len(between) < steps:
         between.append(columns.best(between[-1]))
     for earlier in reversed(between):
         state = columns.source(earlier, state)

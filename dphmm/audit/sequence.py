@@ -37,14 +37,15 @@ class ReleasedSequence:
     epsilons
         ``(T,)``: their budgets.
     steps
-        ``(T,)``: the time steps between each release and the one before, at least 1; the first entry is not used.
+        ``(T,)``: the time steps between each release and the one before, 0 for another release about the same moment;
+        the first entry is not used.
     possible
         ``(T,)``: how many states were possible according to the record, where it says so; otherwise empty.
 
     Raises
     ------
     InvalidInputError
-        When shapes do not fit, or a step is below 1.
+        When shapes do not fit, or a step is negative.
     CoordinateError, BudgetError
         For releases that are not finite, or budgets that are none.
     """
@@ -64,8 +65,8 @@ class ReleasedSequence:
                 raise InvalidInputError(f"user {self.user}: there are {len(values)} {name} for {len(points)} releases")
         for epsilon in self.epsilons:
             check_epsilon(float(epsilon))
-        if (np.asarray(self.steps)[1:] < 1).any():
-            raise InvalidInputError(f"user {self.user}: two releases belong to one time step; steps are at least 1")
+        if (np.asarray(self.steps)[1:] < 0).any():
+            raise InvalidInputError(f"user {self.user}: a release lies before the one before it; sort them by time")
 
     def __len__(self) -> int:
         return len(self.released)

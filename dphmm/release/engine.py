@@ -83,7 +83,7 @@ class Replay:
     prior: Belief
     posterior: Belief
     plan: StepPlan
-    mechanism: NormMechanism
+    mechanism: Mechanism
     log_likelihood: FloatArray
 
 
@@ -299,7 +299,7 @@ class Releaser:
         released
             ``(d,)``: the measurement that was released.
         epsilon, steps
-            As in `release`.
+            As in `release`; ``steps`` may be 0 for another release about the same moment.
 
         Raises
         ------
@@ -311,13 +311,13 @@ class Releaser:
             As in `release`.
         """
         budget = self.epsilon if epsilon is None else check_epsilon(epsilon)
-        if steps < 1:
-            raise InvalidInputError(f"steps is {steps}; releases are at least one time step apart")
         prior = self.prior(steps)
         plan = self.plan(prior)
         mechanism = self.mechanism(plan, budget)
         everyone = Belief.of(np.full(self.model.size, 1.0 / self.model.size))
-        point = np.asarray(released, dtype=np.float64)
+        point: npt.NDArray[Any] = np.asarray(released, dtype=np.float64)
+        if self._lattice is not None:
+            point = self._lattice.steps(point, "released")
         likelihood = self._log_likelihood(point, mechanism, everyone, plan.constraint)
         posterior = prior.update(likelihood)
         self.belief = posterior
