@@ -1,0 +1,199 @@
+"""Exact discrete sampling: integers and random bits, no floating-point number anywhere.
+
+Floating-point noise leaks: the set of numbers that a rounded sampler can reach depends on the value it hides
+(Mironov, CCS 2012). The samplers here follow Canonne, Kamath and Steinke, *The Discrete Gaussian for Differential
+Privacy* (2020), Algorithms 1 and 2: their outputs have exactly the stated distribution, provided the random bits are
+uniform. They do not run in constant time: how long a draw takes depends on the draw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+
+from dphmm.arrays import RandomSource, check_epsilon
+from dphmm.errors import BudgetError
+
+_WORD_BITS = 62
+"""Words of 62 bits stay in the range where Python's integers are one or two digits and comparisons are cheap."""
+
+_BLOCK = 2048
+"""Words fetched from the source at a time."""
+
+
+class RandomBits:
+    """Uniform words of random bits, fetched from a source in blocks.
+
+    Parameters
+    ----------
+    source
+        Where the bytes come from; see `dphmm.arrays.random_source`.
+    """
+
+    def __init__(self, source: RandomSource) -> None:
+        self._words = _words(source)
+
+    def word(self) -> int:
+        """The next word: an integer uniform in ``0 .. 2**62 - 1``."""
+        return next(self._words)
+
+    def bit(self) -> int:
+        """One fair bit."""
+        return next(self._words) & 1
+
+    def below(self, bound: int) -> int:
+        """An integer uniform in ``0 .. bound - 1``, by rejection.
+
+        Raises
+        ------
+        BudgetError
+            When ``bound`` is not positive.
+        """
+        if bound < 1:
+            raise BudgetError(f"the bound of a uniform integer is {bound}; give a positive one")
+        size = bound.bit_length()
+        while True:
+            value, have = self.word(), _WORD_BITS
+            while have < size:
+                value = value << _WORD_BITS | self.word()
+                have += _WORD_BITS
+            value >>= have - size
+            if value < bound:
+                return value
+
+    def bernoulli(self, num: int, den: int) -> bool:
+        """True with probability exactly ``num / den``, for ``0 <= num <= den`` and ``den >= 1``.
+
+        A uniform number is compared with the fraction one word of binary digits at a time; one word settles it but
+        for a chance of ``2**-62``.
+        """
+        while True:
+            digits, num = divmod(num << _WORD_BITS, den)
+            word = next(self._words)
+            if word != digits:
+                return word < digits
+            if num == 0:
+                return False
+
+
+def _words(source: RandomSource) -> Iterator[int]:
+    while True:
+        block = np.frombuffer(source.bytes(8 * _BLOCK), dtype=np.uint64)
+        yield from (block >> np.uint64(64 - _WORD_BITS)).tolist()
+
+
+def rational(value: float | int | Fraction | Decimal | str, name: str = "epsilon") -> Fraction:
+    """The positive rational that a budget was written as: ``0.1`` means one tenth, not the nearest binary number.
+
+    Raises
+    ------
+    BudgetError
+        When it is not a positive, finite number.
+
+    Examples
+    --------
+    >>> rational(0.1)
+    Fraction(1, 10)
+    """
+    if isinstance(value, float):
+        return Fraction(str(check_epsilon(value, name)))
+    try:
+        fraction = Fraction(str(value) if isinstance(value, np.floating) else value)
+    except (ValueError, OverflowError, ZeroDivisionError) as error:
+        raise BudgetError(f"{name} is {value}; give a positive, finite number") from error
+    if fraction <= 0:
+        raise BudgetError(f"{name} is {value}; give a positive, finite number")
+    return fraction
+
+
+def bernoulli_exp(num: int, den: int, bits: RandomBits) -> bool:
+    """True with probability exactly ``exp(-num / den)``.
+
+    Canonne, Kamath and Steinke (2020), Algorithm 1.
+
+    Parameters
+    ----------
+    num, den
+        The exponent as a fraction, ``num >= 0`` and ``den >= 1``. Zero gives true.
+    bits
+        The random bits.
+
+    Raises
+    ------
+    BudgetError
+        For a negative ``num`` or a ``den`` below one.
+    """
+    if num < 0 or den < 1:
+        raise BudgetError(f"the exponent is {num}/{den}; give a fraction that is not negative")
+    while num > den:
+        if not _bernoulli_exp_fraction(1, 1, bits):
+            return False
+        num -= den
+    return _bernoulli_exp_fraction(num, den, bits)
+
+
+def _bernoulli_exp_fraction(num: int, den: int, bits: RandomBits) -> bool:
+    """``exp(-num / den)`` for a fraction in [0, 1]: the alternating series, played as a run of coin flips."""
+    flips, bound, flip = 1, den, bits.bernoulli
+    while flip(num, bound):
+        flips += 1
+        bound += den
+    return flips & 1 == 1
+
+
+def geometric_exp(num: int, den: int, bits: RandomBits) -> int:
+    """An integer ``k >= 0`` with probability exactly ``(1 - q) q**k``, where ``q = exp(-num / den)``.
+
+    Canonne, Kamath and Steinke (2020), the inner part of Algorithm 2.
+
+    Parameters
+    ----------
+    num, den
+        The decay per step as a fraction, both at least one.
+    bits
+        The random bits.
+
+    Raises
+    ------
+    BudgetError
+        When ``num`` or ``den`` is below one.
+    """
+    if num < 1 or den < 1:
+        raise BudgetError(f"the decay is {num}/{den}; give a positive fraction")
+    while True:
+        low = bits.below(den)
+        if _bernoulli_exp_fraction(low, den, bits):
+            break
+    high = 0
+    while _bernoulli_exp_fraction(1, 1, bits):
+        high += 1
+    return (low + den * high) // num
+
+
+def discrete_laplace(num: int, den: int, bits: RandomBits) -> int:
+    """An integer ``x`` with probability exactly ``(1 - q) / (1 + q) * q**abs(x)``, where ``q = exp(-num / den)``.
+
+    Canonne, Kamath and Steinke (2020), Algorithm 2. Added to an integer query of sensitivity ``D`` it gives
+    ``D * num / den``-differential privacy.
+
+    Parameters
+    ----------
+    num, den
+        The decay per unit as a fraction (the inverse of the scale), both at least one.
+    bits
+        The random bits.
+
+    Raises
+    ------
+    BudgetError
+        When ``num`` or ``den`` is below one.
+    """
+    while True:
+        size = geometric_exp(num, den, bits)
+        if not bits.bit():
+            return size
+        if size:
+            return -size
