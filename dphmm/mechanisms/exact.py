@@ -9,7 +9,6 @@ uniform. They do not run in constant time: how long a draw takes depends on the 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from decimal import Decimal
 from fractions import Fraction
 
 import numpy as np
@@ -85,7 +84,7 @@ def _words(source: RandomSource) -> Iterator[int]:
         yield from (block >> np.uint64(64 - _WORD_BITS)).tolist()
 
 
-def rational(value: float | int | Fraction | Decimal | str, name: str = "epsilon") -> Fraction:
+def rational(value: float | int | Fraction | str, name: str = "epsilon") -> Fraction:
     """The positive rational that a budget was written as: ``0.1`` means one tenth, not the nearest binary number.
 
     Raises
@@ -101,7 +100,7 @@ def rational(value: float | int | Fraction | Decimal | str, name: str = "epsilon
     if isinstance(value, float):
         return Fraction(str(check_epsilon(value, name)))
     try:
-        fraction = Fraction(str(value) if isinstance(value, np.floating) else value)
+        fraction = Fraction(value) if isinstance(value, Fraction) else Fraction(str(value))
     except (ValueError, OverflowError, ZeroDivisionError) as error:
         raise BudgetError(f"{name} is {value}; give a positive, finite number") from error
     if fraction <= 0:
