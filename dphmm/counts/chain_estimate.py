@@ -18,7 +18,8 @@ from typing import Any, Literal
 
 import numpy as np
 from scipy import sparse
-from scipy.linalg.lapack import dpotrf, dpotri
+from scipy.linalg.blas import dtrsm
+from scipy.linalg.lapack import dpotrf
 
 from dphmm.arrays import FloatArray
 from dphmm.counts.tilted import tilted_moments
@@ -28,6 +29,16 @@ _DENSE_SHARE = 0.05
 
 _ROUNDS = 2
 """How often the filter revisits the factors of the time it stands at."""
+
+_INDEPENDENT = 1e-7
+"""Share of a count's precision that must come from the other factors; below it the rest is rounding."""
+
+_SHARPEST = 1e4
+"""How many times more precise than its ingredients a product may be: what data that contradict the model can ask for
+has no limit, and would swamp everything else."""
+
+_JITTER = 1e-14
+"""What is added to a singular covariance before it is factorised, relative to its greatest entry."""
 
 _CERTAIN = 1e-9
 """Variance below which a count is known and its noisy value tells nothing."""
@@ -41,24 +52,34 @@ class Start:
     ----------
     mean
         ``(m,)``.
-    covariance
-        ``(m, m)``, with a zero row sum: the total is known.
+    root
+        ``(m, m)``, a square root of the covariance, with zero column sums: the total is known.
     """
 
     mean: FloatArray
-    covariance: FloatArray
+    root: FloatArray
+
+    @property
+    def covariance(self) -> FloatArray:
+        """``(m, m)``."""
+        return np.asarray(self.root @ self.root.T)
 
     @classmethod
     def multinomial(cls, first: FloatArray, users: int) -> Start:
         """Every user starts in a place drawn from ``first``, independently."""
-        return cls(users * first, users * (np.diag(first) - np.outer(first, first)))
+        return cls(users * first, np.sqrt(users) * _multinomial_root(first))
 
     @classmethod
     def flat(cls, size: int, users: int) -> Start:
         """All count vectors of this total alike: nothing is assumed about the start, the noisy counts tell it."""
         share = np.full(size, 1.0 / size)
         spread = users * (users + size) / (size + 1.0)
-        return cls(users * share, spread * (np.diag(share) - np.outer(share, share)))
+        return cls(users * share, np.sqrt(spread) * _multinomial_root(share))
+
+
+def _multinomial_root(p: FloatArray) -> FloatArray:
+    """A square root of ``diag(p) - p p'``, the covariance of one user's place."""
+    return np.asarray(np.diag(np.sqrt(p)) - np.outer(p, np.sqrt(p)))
 
 
 @dataclass
@@ -86,11 +107,11 @@ class _Factors:
         """
         safe = np.maximum(variance, _CERTAIN)
         others = 1.0 / safe - self.precision
-        useful = (variance > _CERTAIN) & (others > 1e-9 / safe)
+        useful = (variance > _CERTAIN) & (others > _INDEPENDENT / safe)
         precision = np.where(useful, others, 1.0 / safe)
         cavity = np.where(useful, (mean / safe - self.weighted) / precision, mean)
         centre, spread = tilted_moments(cavity, 1.0 / precision, noisy, np.broadcast_to(scales, noisy.shape))
-        spread = np.maximum(spread, 1e-12 / precision)
+        spread = np.maximum(spread, 1.0 / (_SHARPEST * (precision + 1.0 / np.square(scales))))
         new = np.maximum(1.0 / spread - precision, 0.0)
         self.precision = np.where(useful, new, self.precision)
         self.weighted = np.where(useful, centre / spread - cavity * precision, self.weighted)
@@ -111,7 +132,7 @@ class ChainFilter:
 
     def __init__(self, transition: sparse.csr_array, start: Start, matched: bool = True) -> None:
         self._move: Any = _as_move(transition)
-        self._mean, self._covariance = start.mean, start.covariance
+        self._mean, self._root = start.mean, start.root
         self._matched = matched
         self._begun = False
 
@@ -131,13 +152,13 @@ class ChainFilter:
             ``(m,)`` each, given all rows so far. The means sum to the number of users; they are not clipped.
         """
         if self._begun:
-            self._mean, self._covariance = _predict(self._move, self._mean, self._covariance, self._mean)
+            self._mean, self._root = _predict(self._move, self._mean, self._root, self._mean)
         self._begun = True
         factors = _Factors.gaussian(noisy, scale)
         if self._matched:
-            _match_here(self._mean, self._covariance, factors, noisy, scale)
-        self._mean, self._covariance, _ = _update(self._mean, self._covariance, factors.precision, factors.weighted)
-        return self._mean, np.diag(self._covariance).copy()
+            _match_here(self._mean, self._root, factors, noisy, scale)
+        self._mean, self._root = _update(self._mean, self._root, factors)
+        return self._mean, np.asarray(np.square(self._root).sum(axis=1))
 
 
 def filter_counts(
@@ -221,48 +242,57 @@ def _as_move(transition: sparse.csr_array) -> Any:
     return sparse.csr_array(transition.T)
 
 
-def _predict(move: Any, mean: FloatArray, covariance: FloatArray, counts: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _predict(move: Any, mean: FloatArray, root: FloatArray, counts: FloatArray) -> tuple[FloatArray, FloatArray]:
     """One step of every user; `counts` says how many move from each place (negative estimates as zero)."""
     movers = np.maximum(counts, 0.0)
-    inner = covariance - np.diag(movers)
-    moved = move @ np.ascontiguousarray((move @ inner).T)
-    moved[np.diag_indices_from(moved)] += move @ movers
-    return move @ mean, moved
+    spread = move @ root
+    leaving = _columns(move, np.sqrt(movers))
+    covariance = spread @ spread.T - leaving @ leaving.T
+    covariance[np.diag_indices_from(covariance)] += move @ movers
+    return move @ mean, _cholesky(covariance)
 
 
-def _gain(covariance: FloatArray, precision: FloatArray) -> FloatArray:
-    """``(covariance + 1 / precision)^-1``, also where the covariance is singular or a precision zero."""
-    root = np.sqrt(precision)
-    inner = root[:, None] * covariance * root
-    inner[np.diag_indices_from(inner)] += 1.0
-    factor, failed = dpotrf(inner, lower=1, overwrite_a=1)
-    if failed:
-        raise FloatingPointError("the covariance of the counts lost its positive definiteness")
-    inverse, _ = dpotri(factor, lower=1, overwrite_c=1)
-    lower = np.tril(inverse)
-    full = lower + np.tril(inverse, -1).T
-    return np.asarray(root[:, None] * full * root)
+def _columns(move: Any, weights: FloatArray) -> Any:
+    """The matrix with its columns weighted, dense or sparse as it is."""
+    return move @ sparse.diags_array(weights) if isinstance(move, sparse.csr_array) else move * weights
 
 
-def _update(
-    mean: FloatArray, covariance: FloatArray, precision: FloatArray, weighted: FloatArray
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """The belief after one row's factors, and their gain."""
-    gain = _gain(covariance, precision)
-    updated = covariance - covariance @ (gain @ covariance)
-    updated = 0.5 * (updated + updated.T)
-    return mean + updated @ (weighted - precision * mean), updated, gain
+def _cholesky(covariance: FloatArray) -> FloatArray:
+    """A lower-triangular root of a covariance that is singular (the total is known) and may be so up to rounding."""
+    size = float(np.diag(covariance).max(initial=0.0))
+    if size <= 0.0:
+        return np.zeros_like(covariance)
+    return _root_with(covariance, _JITTER * size)
 
 
-def _match_here(mean: FloatArray, covariance: FloatArray, factors: _Factors, noisy: FloatArray, scale: float) -> None:
+def _root_with(matrix: FloatArray, jitter: float) -> FloatArray:
+    """The Cholesky factor of a matrix plus a multiple of the identity, which grows until there is a factor."""
+    while True:
+        shifted = matrix.copy()
+        shifted[np.diag_indices_from(shifted)] += jitter
+        factor, failed = dpotrf(shifted, lower=1, overwrite_a=1, clean=1)
+        if not failed:
+            return np.asarray(factor)
+        jitter = max(10.0 * jitter, _JITTER * float(np.diag(matrix).max()))
+
+
+def _posterior_root(root: FloatArray, precision: FloatArray) -> FloatArray:
+    """A root of the covariance after factors of these precisions: no difference is taken, so none can turn negative."""
+    inner = root.T @ (precision[:, None] * root)
+    return np.asarray(dtrsm(1.0, _root_with(inner, 1.0), root, side=1, lower=1, trans_a=1))
+
+
+def _update(mean: FloatArray, root: FloatArray, factors: _Factors) -> tuple[FloatArray, FloatArray]:
+    """The belief after one row's factors."""
+    after = _posterior_root(root, factors.precision)
+    return mean + after @ (after.T @ (factors.weighted - factors.precision * mean)), after
+
+
+def _match_here(mean: FloatArray, root: FloatArray, factors: _Factors, noisy: FloatArray, scale: float) -> None:
     """Match one time's factors, given the prediction."""
     for _ in range(_ROUNDS):
-        gain = _gain(covariance, factors.precision)
-        through = covariance @ gain
-        variance = np.diag(covariance) - np.einsum("ij,ij->i", through, covariance)
-        step = factors.weighted - factors.precision * mean
-        belief = mean + covariance @ step - through @ (covariance @ step)
-        factors.match(belief, variance, noisy, scale)
+        belief, after = _update(mean, root, factors)
+        factors.match(belief, np.square(after).sum(axis=1), noisy, scale)
 
 
 def _sweep(
@@ -274,44 +304,43 @@ def _sweep(
     counts: FloatArray | None,
     mode: Literal["filter", "fixed"],
 ) -> tuple[FloatArray, FloatArray]:
-    """Forward and backward over the chain; in mode "filter" the factors are matched on the way.
-
-    The backward pass is the disturbance form (de Jong 1989), which inverts no covariance: the total is known, so all of
-    them are singular.
-    """
+    """Forward and backward over the chain; in mode "filter" the factors are matched on the way."""
     steps, size = noisy.shape
-    means, covariances, gains = np.empty((steps, size)), np.empty((steps, size, size)), np.empty((steps, size, size))
-    mean, covariance = start.mean, start.covariance
+    predicted, filtered = np.empty((steps, size)), np.empty((steps, size))
+    before, after = np.empty((steps, size, size)), np.empty((steps, size, size))
+    mean, root = start.mean, start.root
     for t in range(steps):
         if t:
             movers = mean if counts is None else counts[t - 1]
-            mean, covariance = _predict(move, mean, covariance, movers)
-        means[t], covariances[t] = mean, covariance
+            mean, root = _predict(move, mean, root, movers)
+        predicted[t], before[t] = mean, root
+        here = _Factors(factors.precision[t], factors.weighted[t])
         if mode == "filter":
-            here = _Factors(factors.precision[t], factors.weighted[t])
-            _match_here(mean, covariance, here, noisy[t], float(scales[t]))
+            _match_here(mean, root, here, noisy[t], float(scales[t]))
             factors.precision[t], factors.weighted[t] = here.precision, here.weighted
-        mean, covariance, gains[t] = _update(mean, covariance, factors.precision[t], factors.weighted[t])
-    return _backward(means, covariances, gains, move, factors)
+        mean, root = _update(mean, root, here)
+        filtered[t], after[t] = mean, root
+    return _backward(predicted, filtered, before, after, move)
 
 
 def _backward(
-    means: FloatArray, covariances: FloatArray, gains: FloatArray, move: Any, factors: _Factors
+    predicted: FloatArray, filtered: FloatArray, before: FloatArray, after: FloatArray, move: Any
 ) -> tuple[FloatArray, FloatArray]:
-    steps, size = means.shape
-    smoothed, variances = np.empty((steps, size)), np.empty((steps, size))
-    pull, certainty = np.zeros(size), np.zeros((size, size))
-    for t in range(steps - 1, -1, -1):
-        covariance, gain = covariances[t], gains[t]
-        kept = -(covariance @ gain)
-        kept[np.diag_indices_from(kept)] += 1.0
-        # gain @ (y - mean) in a form without dividing by a precision, which may be zero
-        step = factors.weighted[t] - factors.precision[t] * means[t]
-        pull = kept.T @ (step + pull)
-        certainty = gain + kept.T @ (certainty @ kept)
-        smoothed[t] = means[t] + covariance @ pull
-        variances[t] = np.diag(covariance) - np.einsum("ij,ij->i", covariance @ certainty, covariance)
-        if t:
-            pull = move.T @ pull
-            certainty = move.T @ np.ascontiguousarray((move.T @ certainty).T)
+    """The pass of Rauch, Tung and Striebel (1965), by triangular solves with the predictions' roots."""
+    smoothed, variances = filtered.copy(), np.empty_like(filtered)
+    covariance = after[-1] @ after[-1].T
+    variances[-1] = np.diag(covariance)
+    for t in range(len(filtered) - 2, -1, -1):
+        moved = move @ after[t]
+        root = before[t + 1]
+        if not root[0, 0] > 0.0:
+            smoothed[t], covariance = filtered[t], after[t] @ after[t].T
+        else:
+            whitened = dtrsm(1.0, root, moved, lower=1)
+            gain = after[t] @ dtrsm(1.0, root, whitened, lower=1, trans_a=1).T
+            smoothed[t] = filtered[t] + gain @ (smoothed[t + 1] - predicted[t + 1])
+            # after (I - whitened' whitened) after' + gain covariance gain', the first part as a difference of roots
+            through = gain @ root
+            covariance = after[t] @ after[t].T - through @ through.T + gain @ covariance @ gain.T
+        variances[t] = np.maximum(np.diag(covariance), 0.0)
     return smoothed, variances

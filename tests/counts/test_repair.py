@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
@@ -20,6 +20,7 @@ MODES = [False, True, "online"]
 @pytest.mark.parametrize("coupled", MODES)
 @pytest.mark.parametrize("integer", [False, True])
 @pytest.mark.parametrize("prior", ["frequency", "uniform", [1.0, 0.0, 0.0]])
+@settings(max_examples=20)
 @given(seed=st.integers(0, 10**6), users=st.sampled_from([1, 2, 30, 10**6]))
 def test_what_comes_out_are_possible_counts(coupled, integer, prior, seed, users):
     rng = np.random.default_rng(seed)
@@ -42,15 +43,13 @@ def test_what_comes_out_are_possible_counts(coupled, integer, prior, seed, users
 @pytest.mark.parametrize("coupled", MODES)
 def test_a_sparse_matrix_is_as_good_as_a_dense_one(coupled):
     noisy = np.random.default_rng(0).normal(5, 2, (5, 3))
-    one = post_process(noisy, PATH + 0, 15, 2.0, prior="uniform", coupled=coupled)
+    one = post_process(noisy, PATH, 15, 2.0, prior="uniform", coupled=coupled)
     two = post_process(noisy, sparse.csr_matrix(PATH), 15, 2.0, prior="uniform", coupled=coupled)
     np.testing.assert_array_equal(one, two)
 
 
 def test_probabilities_that_underflow_do_not_make_a_place_impossible():
-    leak = np.array([[1.0 - 1e-12, 1e-12], [1e-12, 1.0 - 1e-12]])
     matrix = np.array([[1.0, 0.0, 0.0], [1e-300, 1.0, 0.0], [0.0, 1e-300, 1.0]])
-    assert leak.sum() == 2.0
     noisy = np.array([[0.0, 0.0, 9.0], [0.0, 0.0, 9.0], [9.0, 0.0, 0.0]])
     counts = post_process(noisy, matrix, 9, 1e-3, prior=[0.0, 0.0, 1.0], integer=True)
     assert counts[2].tolist() == [9, 0, 0]
