@@ -9,6 +9,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from scipy.optimize import minimize
@@ -53,12 +54,12 @@ def slsqp(noisy: np.ndarray, log_p: np.ndarray, users: int, scale: float) -> np.
         return np.concatenate([digamma(x[:size] + 1) - lp, np.full(size, 1 / scale)])
 
     rules = [
-        {"type": "eq", "fun": lambda x: sums @ x - users, "jac": lambda x: sums},
-        {"type": "ineq", "fun": lambda x: sides @ x - np.concatenate([y, -y]), "jac": lambda x: sides},
+        {"type": "eq", "fun": lambda x: sums @ x - users, "jac": lambda _: sums},
+        {"type": "ineq", "fun": lambda x: sides @ x - np.concatenate([y, -y]), "jac": lambda _: sides},
     ]
     bounds = [(0, users)] * size + [(0, None)] * size
     begin = np.concatenate([start, np.abs(start - y)])
-    done = minimize(cost, begin, slope, method="SLSQP", bounds=bounds, constraints=rules, options={"maxiter": 200})
+    done = minimize(cost, begin, jac=slope, method="SLSQP", bounds=bounds, constraints=rules, options={"maxiter": 200})
     return done.x[:size].reshape(steps, m)
 
 
@@ -81,9 +82,8 @@ def main() -> None:
         noisy, matrix = stream(steps, places, users, rng)
         for integer in (False, True):
             kind = "integer" if integer else "real"
-            seconds = median(
-                lambda n=noisy, m=matrix, u=users, i=integer: counts.post_process(n, m, u, 2.0, integer=i), repeats
-            )
+            run = partial(counts.post_process, noisy, matrix, users, 2.0, integer=integer)
+            seconds = median(run, repeats)
             print(f"MAP, {kind:7s} T={steps:6d} m={places:3d} n={users:8d}          {seconds:12.3f} s")
 
     noisy, matrix = stream(30, 10, 200, rng)
@@ -101,9 +101,8 @@ def main() -> None:
 
     noisy, matrix = stream(1_000, 100, 5_000, rng)
     for mode in (True, "online"):
-        seconds = median(
-            lambda mode=mode: counts.post_process(noisy, matrix, 5_000, 2.0, coupled=mode), min(repeats, 3)
-        )
+        run = partial(counts.post_process, noisy, matrix, 5_000, 2.0, coupled=mode)
+        seconds = median(run, min(repeats, 3))
         print(f"coupled={mode!s:7s} T=  1000 m=100 n=    5000              {seconds:12.3f} s")
 
 

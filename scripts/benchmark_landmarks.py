@@ -48,9 +48,8 @@ def main() -> None:
     budget = landmarks.uniform(times, one, 1.0).epsilons
     seconds = median(lambda: landmarks.leakage(times, one, budget, back, forth), min(repeats, 3))
     print(f"losses, |T|=1000 |L|=  1 n=100, {'Uniform':20s} {seconds:10.3f} s")
-    print(
-        f"Adaptive release of 1000 steps, |L|=200              {median(lambda: adaptive(times, marks), repeats):10.3f} s"
-    )
+    seconds = median(lambda: adaptive(times, marks), repeats)
+    print(f"Adaptive release of 1000 steps, |L|=200              {seconds:10.3f} s")
     stamps = np.datetime64("2020-01-01", "us") + np.arange(200_000) * np.timedelta64(5, "s")
     moving = rng.random(200_000) < 0.01
     points = np.cumsum(rng.normal(0, 0.3, (200_000, 2)) * moving[:, None], axis=0) + rng.normal(0, 0.01, (200_000, 2))

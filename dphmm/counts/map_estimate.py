@@ -199,16 +199,16 @@ class _UnitCost:
 
 def _fill(counts: FloatArray, users: int, cost: _UnitCost) -> FloatArray:
     """Rows of the right sum: the dearest users taken out, or the cheapest put in, at most one per place and round."""
+    allowed = np.isfinite(cost.log_p)
     while True:
         missing = users - counts.sum(axis=1)
-        rows = np.flatnonzero(missing)
-        if rows.size == 0:
+        short, long = np.flatnonzero(missing > 0), np.flatnonzero(missing < 0)
+        if short.size == 0 and long.size == 0:
             return counts
-        kept, short = counts[rows], missing[rows][:, None]
-        add = _rank(cost(kept + 1.0, rows)) < short
-        drop = _rank(-cost(kept, rows)) < np.minimum(-short, (kept > 0).sum(axis=1, keepdims=True))
-        allowed = np.isfinite(cost.log_p[rows])
-        counts[rows] = kept + np.where(add & allowed, 1.0, 0.0) - np.where(drop, 1.0, 0.0)
+        cheapest = _rank(cost(counts[short] + 1.0, short)) < missing[short][:, None]
+        counts[short] += cheapest & allowed[short]
+        dearest = _rank(-cost(counts[long], long)) < -missing[long][:, None]
+        counts[long] -= dearest & (counts[long] > 0)
 
 
 def _rank(values: FloatArray) -> IntArray:

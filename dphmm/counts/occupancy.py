@@ -12,6 +12,9 @@ from scipy import sparse
 from dphmm.arrays import PROBABILITY_TOLERANCE, BoolArray, FloatArray, as_distribution
 from dphmm.errors import ConfigurationError, CountError, StochasticError
 
+_DOUBLING = 256
+"""Places up to which powers of the matrix are formed."""
+
 Prior = Literal["frequency", "uniform"]
 """What stands for the unknown distribution at the first time: the noisy counts' frequencies, or every place alike."""
 
@@ -106,14 +109,26 @@ def occupancy(first: npt.ArrayLike, transition: sparse.csr_array, steps: int) ->
     """
     if steps < 1:
         raise CountError(f"there are {steps} times; give at least one")
-    size = transition.shape[0]
-    backward = sparse.csr_array(transition.T)
-    structure = sparse.csr_array((np.ones_like(backward.data), backward.indices, backward.indptr), backward.shape)
-    probabilities = np.empty((steps, size))
-    possible = np.empty((steps, size), dtype=np.bool_)
-    probabilities[0] = first
-    possible[0] = probabilities[0] > 0
-    for t in range(1, steps):
-        probabilities[t] = backward @ probabilities[t - 1]
-        possible[t] = structure @ possible[t - 1].astype(np.float64) > 0
-    return Occupancy(probabilities, possible)
+    start = np.asarray(first, dtype=np.float64)
+    links = np.ones_like(transition.data), transition.indices, transition.indptr
+    structure = sparse.csr_array(links, shape=transition.shape)
+    possible = _orbit((start > 0).astype(np.float64), structure, steps, cap=1.0) > 0
+    return Occupancy(_orbit(start, transition, steps), possible)
+
+
+def _orbit(first: FloatArray, matrix: sparse.csr_array, steps: int, cap: float = np.inf) -> FloatArray:
+    """The rows ``first @ matrix**t`` for t below `steps`, entries capped; a small matrix doubles them each round."""
+    size = matrix.shape[0]
+    rows = np.empty((steps, size))
+    rows[0] = first
+    if size > _DOUBLING:
+        backward = sparse.csr_array(matrix.T)
+        for t in range(1, steps):
+            rows[t] = np.minimum(backward @ rows[t - 1], cap)
+        return rows
+    have, power = 1, matrix.toarray()
+    while have < steps:
+        more = min(have, steps - have)
+        rows[have : have + more] = np.minimum(rows[:more] @ power, cap)
+        have, power = have + more, np.minimum(power @ power, cap)
+    return rows
