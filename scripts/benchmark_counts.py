@@ -38,29 +38,32 @@ def stream(steps: int, places: int, users: int, rng: np.random.Generator) -> tup
 
 
 def slsqp(noisy: np.ndarray, log_p: np.ndarray, users: int, scale: float) -> np.ndarray:
-    """All times as one problem, as a general solver takes it, with its gradient."""
-    steps, m = noisy.shape
-    size = steps * m
-    y, lp = noisy.ravel(), log_p.ravel()
-    eye = np.eye(size)
-    sums = np.hstack([np.kron(np.eye(steps), np.ones(m)), np.zeros((steps, size))])
-    sides = np.block([[eye, eye], [-eye, eye]])
-    start = np.full(size, users / m)
+    """Each time given to scipy's SLSQP with its gradient; the absolute values are split into linear variables.
 
-    def cost(x: np.ndarray) -> float:
-        return float(x[size:].sum() / scale + (gammaln(x[:size] + 1) - x[:size] * lp).sum())
+    All times as one problem would be far slower still.
+    """
+    m = noisy.shape[1]
+    eye = np.eye(m)
+    total, sides = np.concatenate([np.ones(m), np.zeros(m)]), np.block([[eye, eye], [-eye, eye]])
+    found = []
+    for y, lp in zip(noisy, log_p, strict=True):
 
-    def slope(x: np.ndarray) -> np.ndarray:
-        return np.concatenate([digamma(x[:size] + 1) - lp, np.full(size, 1 / scale)])
+        def cost(x: np.ndarray, lp: np.ndarray = lp) -> float:
+            return float(x[m:].sum() / scale + (gammaln(x[:m] + 1) - x[:m] * lp).sum())
 
-    rules = [
-        {"type": "eq", "fun": lambda x: sums @ x - users, "jac": lambda _: sums},
-        {"type": "ineq", "fun": lambda x: sides @ x - np.concatenate([y, -y]), "jac": lambda _: sides},
-    ]
-    bounds = [(0, users)] * size + [(0, None)] * size
-    begin = np.concatenate([start, np.abs(start - y)])
-    done = minimize(cost, begin, jac=slope, method="SLSQP", bounds=bounds, constraints=rules, options={"maxiter": 200})
-    return done.x[:size].reshape(steps, m)
+        def slope(x: np.ndarray, lp: np.ndarray = lp) -> np.ndarray:
+            return np.concatenate([digamma(x[:m] + 1) - lp, np.full(m, 1 / scale)])
+
+        rules = [
+            {"type": "eq", "fun": lambda x: total @ x - users, "jac": lambda _: total},
+            {"type": "ineq", "fun": lambda x, y=y: sides @ x - np.concatenate([y, -y]), "jac": lambda _: sides},
+        ]
+        begin = np.concatenate([np.full(m, users / m), np.abs(users / m - y)])
+        bounds = [(0, users)] * m + [(0, None)] * m
+        options = {"maxiter": 300}
+        done = minimize(cost, begin, jac=slope, method="SLSQP", bounds=bounds, constraints=rules, options=options)
+        found.append(done.x[:m])
+    return np.array(found)
 
 
 def main() -> None:

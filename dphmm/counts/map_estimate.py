@@ -157,9 +157,10 @@ def integer_map(noisy: FloatArray, log_p: FloatArray, users: int, scales: FloatA
     """The integer optimum of each time, exact by marginal allocation.
 
     The cost of a place's ``k``-th user does not fall with ``k``, so a row is optimal if and only if no user in it
-    costs more than a user that is not: ``max_l cost(r_l) <= min_l cost(r_l + 1)``. The rounded real-valued optimum is
-    repaired, in cost order, until that holds; the condition is checked on every row that is returned. Costs are
-    compared as double-precision numbers: rows whose objectives differ by rounding alone count as equal.
+    costs more than a user that is not: ``max_l cost(r_l) <= min_l cost(r_l + 1)``. The start is every user that costs
+    no more than the real-valued optimum's multiplier; it is repaired, in cost order, until the condition holds, which
+    is checked on every row that is returned. Costs are compared as double-precision numbers: rows whose objectives
+    differ by rounding alone count as equal.
 
     Parameters
     ----------
@@ -175,12 +176,13 @@ def integer_map(noisy: FloatArray, log_p: FloatArray, users: int, scales: FloatA
     IntArray
         ``(T, m)``.
     """
-    start, _ = real_map(noisy, log_p, users, scales)
+    start, multipliers = real_map(noisy, log_p, users, scales)
     counts = np.empty(noisy.shape, dtype=np.int64)
     for rows in _blocks(*noisy.shape):
         cost = _UnitCost(noisy[rows], log_p[rows], 1.0 / scales[rows])
-        filled = _fill(np.floor(start[rows] + 0.5), users, cost)
-        counts[rows] = _exchange(filled, cost)
+        below = np.floor(start[rows])
+        worth = below + (cost(below + 1.0) <= multipliers[rows][:, None])
+        counts[rows] = _exchange(_fill(worth, users, cost), cost)
     return counts
 
 

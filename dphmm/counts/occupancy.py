@@ -110,6 +110,8 @@ def occupancy(first: npt.ArrayLike, transition: sparse.csr_array, steps: int) ->
     if steps < 1:
         raise CountError(f"there are {steps} times; give at least one")
     start = np.asarray(first, dtype=np.float64)
+    if (start > 0).all() and (np.bincount(transition.indices, minlength=len(start)) > 0).all():
+        return Occupancy(_orbit(start, transition, steps), np.ones((steps, len(start)), dtype=np.bool_))
     links = np.ones_like(transition.data), transition.indices, transition.indptr
     structure = sparse.csr_array(links, shape=transition.shape)
     possible = _orbit((start > 0).astype(np.float64), structure, steps, cap=1.0) > 0
