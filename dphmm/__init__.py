@@ -19,11 +19,61 @@ from typing import Any
 __version__ = "0.1.0"
 
 _HOME = {
+    "AlreadyKnownError": "dphmm.errors",
+    "Belief": "dphmm.markov.belief",
+    "degree_of_protection": "dphmm.policy.protection",
     "DphmmError": "dphmm.errors",
+    "exposed_states": "dphmm.policy.protection",
+    "Grid": "dphmm.space.grid",
+    "KNormMechanism": "dphmm.mechanisms.knorm",
+    "LaplaceMechanism": "dphmm.mechanisms.laplace",
+    "LatticeKNormMechanism": "dphmm.mechanisms.lattice",
+    "Ledger": "dphmm.release.ledger",
+    "MarkovModel": "dphmm.markov.model",
+    "Measurements": "dphmm.geometry.measurements",
+    "Places": "dphmm.space.states",
+    "PlanarIsotropicMechanism": "dphmm.mechanisms.isotropic",
+    "PlanarLaplaceMechanism": "dphmm.mechanisms.planar_laplace",
+    "PolicyGraph": "dphmm.policy.graph",
+    "PrivateDiagnostics": "dphmm.release.record",
+    "protect": "dphmm.policy.protection",
+    "Protection": "dphmm.policy.protection",
+    "read": "dphmm.readers",
+    "release_trajectory": "dphmm.release.trajectory",
+    "Releaser": "dphmm.release.engine",
+    "ReleaseRecord": "dphmm.release.record",
+    "SensitivityHull": "dphmm.geometry.hull",
+    "Trajectory": "dphmm.space.trajectory",
 }
 """Public name → the module it lives in."""
 
-__all__ = ["DphmmError"]
+__all__ = [
+    "AlreadyKnownError",
+    "Belief",
+    "DphmmError",
+    "Grid",
+    "KNormMechanism",
+    "LaplaceMechanism",
+    "LatticeKNormMechanism",
+    "Ledger",
+    "MarkovModel",
+    "Measurements",
+    "Places",
+    "PlanarIsotropicMechanism",
+    "PlanarLaplaceMechanism",
+    "PolicyGraph",
+    "PrivateDiagnostics",
+    "Protection",
+    "ReleaseRecord",
+    "Releaser",
+    "SensitivityHull",
+    "Trajectory",
+    "degree_of_protection",
+    "exposed_states",
+    "protect",
+    "read",
+    "release_trajectory",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -17,6 +17,7 @@
     │   ├── LandmarkError                     significant timestamps that are not among the timestamps
     │   ├── DataFileError                     an input file: unreadable, truncated, malformed
     │   └── ConfigurationError                a job or an option that makes no sense
+    ├── DownloadError                         a public data set that could not be fetched
     ├── OutputError                           an output that exists or cannot be written
     ├── MissingDependencyError (also ImportError)  an extra that is not installed
     └── BudgetExceededError                   a step that would pass the limit agreed on
@@ -104,6 +105,10 @@ class DataFileError(InvalidInputError):
 
 class ConfigurationError(InvalidInputError):
     """A job or an option that makes no sense."""
+
+
+class DownloadError(DphmmError):
+    """A public data set that could not be fetched, or came as something else."""
 
 
 class OutputError(DphmmError):

@@ -1,0 +1,68 @@
+"""The Euclidean ball: the body of the planar Laplace mechanism."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import gamma, pi
+
+import numpy as np
+import numpy.typing as npt
+
+from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray
+from dphmm.errors import InvalidInputError
+
+
+@dataclass(frozen=True)
+class Disc:
+    """The Euclidean ball of a radius about the origin: a disc in the plane.
+
+    Parameters
+    ----------
+    radius
+        Positive and finite.
+    ambient_dimension
+        The dimension ``d`` of the space.
+    """
+
+    radius: float
+    ambient_dimension: int = 2
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.radius) and self.radius > 0):
+            raise InvalidInputError(f"radius is {self.radius}; give a positive, finite number")
+
+    @property
+    def dimension(self) -> int:
+        """The dimension of the body, which is that of the space."""
+        return self.ambient_dimension
+
+    def norm(self, vectors: npt.ArrayLike) -> FloatArray:
+        """``|v| / radius`` for one vector ``(d,)`` or each row ``(n, d)``."""
+        return np.asarray(np.linalg.norm(np.asarray(vectors, dtype=np.float64), axis=-1) / self.radius)
+
+    def contains(self, vectors: npt.ArrayLike) -> BoolArray:
+        """Closed membership, within the one tolerance."""
+        return np.asarray(self.norm(vectors) <= 1.0 + RELATIVE_TOLERANCE)
+
+    @property
+    def volume(self) -> float:
+        """The volume (the area in the plane)."""
+        d = self.ambient_dimension
+        return float(pi ** (d / 2) / gamma(d / 2 + 1) * self.radius**d)
+
+    @property
+    def mean_squared_radius(self) -> float:
+        """``E|u|²`` of ``u`` uniform in the ball."""
+        d = self.ambient_dimension
+        return d / (d + 2) * self.radius**2
+
+    @property
+    def squared_error(self) -> float:
+        """The expected squared error of a K-norm release at epsilon one, ``(d + 1)(d + 2) E|u|²``."""
+        d = self.ambient_dimension
+        return (d + 1) * (d + 2) * self.mean_squared_radius
+
+    @property
+    def circumradius(self) -> float:
+        """The radius."""
+        return self.radius

@@ -1,0 +1,248 @@
+"""What is measured in each state, with exact integer coordinates where the measurements lie on a lattice."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from functools import cached_property
+from math import lcm
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray, as_points
+from dphmm.geometry import planar
+from dphmm.geometry.hull import SensitivityHull
+
+_LATTICE_LIMIT = planar.COORDINATE_LIMIT // 4
+"""Lattices wider than this many steps are not looked for: steps that small are rounding, not a lattice."""
+
+_COMMON = 4
+"""An axis with steps up to this many times those of another is counted in the other's, so that units stay the same."""
+
+
+class Measurements:
+    """The measurement ``f(s)`` of every state, and the coordinates that decisions are made in.
+
+    Parameters
+    ----------
+    f
+        ``(N, d)``: one row per state. Floats, integers, or `fractions.Fraction` objects.
+
+    Notes
+    -----
+    Where every axis is a lattice (integers; rationals; or floats that are whole multiples of one step from an origin,
+    within the tolerance, such as a grid's centres) ``points = origin + spacing * coordinates`` with integer
+    coordinates, and geometry done in them is exact: convexity and membership do not depend on the axes' units.
+    Elsewhere ``coordinates`` are the points themselves.
+
+    Examples
+    --------
+    >>> Measurements([[0.17, 0.17], [0.51, 0.17], [0.17, 1.19]]).coordinates.tolist()
+    [[0, 0], [1, 0], [0, 3]]
+    """
+
+    def __init__(self, f: npt.ArrayLike) -> None:
+        self.points: FloatArray = as_points(f, "measurements")
+        self.points.setflags(write=False)
+        axes = [_lattice_axis(column) for column in np.asarray(f).T]
+        found = [axis for axis in axes if axis is not None]
+        self.is_lattice = len(found) == self.dimension
+        """Whether coordinates are integers and decisions exact."""
+        self.coordinates: npt.NDArray[Any] = self.points
+        """``(N, d)``: integers on a lattice, otherwise the points."""
+        self.spacing: FloatArray = np.ones(self.dimension)
+        """``(d,)``: the length of one step of the coordinates, in the unit of the measurements."""
+        self.steps_per_coordinate: IntArray = np.ones(self.dimension, dtype=np.int64)
+        """``(d,)``: how many steps of a given lattice (see `on_lattice`) one step of the coordinates is."""
+        if self.is_lattice:
+            self.coordinates, self.spacing = _on_common_steps(found)
+
+    @classmethod
+    def on_lattice(cls, steps: IntArray, unit: float) -> Measurements:
+        """Measurements at whole steps ``(N, d)`` of a lattice with steps of length ``unit``: nothing is guessed."""
+        made = cls(steps)
+        made.steps_per_coordinate = np.rint(made.spacing).astype(np.int64)
+        made.points = as_points(steps * unit, "measurements")
+        made.spacing = made.spacing * unit
+        return made
+
+    @classmethod
+    def of(cls, f: npt.ArrayLike | Measurements) -> Measurements:
+        """The argument itself where it is a `Measurements` already."""
+        return f if isinstance(f, cls) else cls(f)  # type: ignore[arg-type]
+
+    @property
+    def size(self) -> int:
+        """The number of states ``N``."""
+        return len(self.points)
+
+    @property
+    def dimension(self) -> int:
+        """The number of measured dimensions ``d``."""
+        return int(self.points.shape[1])
+
+    def lengths(self, vectors: npt.NDArray[Any]) -> FloatArray:
+        """Euclidean lengths, in the unit of the measurements, of vectors in coordinates ``(k, d)``."""
+        return np.asarray(np.linalg.norm(vectors * self.spacing, axis=1))
+
+    def to_units(self, hull: SensitivityHull) -> SensitivityHull:
+        """A hull in coordinates as the same hull in the unit of the measurements."""
+        return hull if (self.spacing == 1.0).all() else hull.scaled(self.spacing)
+
+    @cached_property
+    def raster(self) -> Raster | None:
+        """The coordinates as cells of a dense raster, where they fill enough of their bounding box."""
+        if not self.is_lattice or self.dimension > 2:
+            return None
+        planar_coordinates = np.zeros((self.size, 2), dtype=np.int64)
+        planar_coordinates[:, : self.dimension] = self.coordinates
+        low = planar_coordinates.min(axis=0)
+        width, height = (int(x) for x in planar_coordinates.max(axis=0) - low + 1)
+        if width * height > max(4096, 16 * self.size):
+            return None
+        return Raster(planar_coordinates - low, width, height)
+
+    def extremes(self, constraint: BoolArray) -> npt.NDArray[Any]:
+        """Coordinates ``(h, d)`` of possible states whose convex hull is that of all of them; few, in the plane."""
+        if self.dimension > 2:
+            return _extremes_in_space(self.coordinates[constraint])
+        if self.raster is not None:
+            points = self.coordinates[self.raster.row_ends(constraint)]
+        else:
+            points = self.coordinates[constraint]
+        if self.dimension == 1:
+            return np.array([points.min(axis=0), points.max(axis=0)])
+        return planar.convex_polygon(points)
+
+
+class Raster:
+    """Lattice points as cells of a dense array ``(height, width)``.
+
+    Parameters
+    ----------
+    cells
+        ``(N, 2)``: column and row of each state.
+    width, height
+        The size of the array.
+    """
+
+    def __init__(self, cells: IntArray, width: int, height: int) -> None:
+        self.width, self.height = width, height
+        self.columns = cells[:, 0]
+        self.rows = cells[:, 1]
+        self.flat = self.rows * width + self.columns
+        """``(N,)``: the index of each state's cell in the flattened array."""
+        self.is_raster_order = bool((self.flat == np.arange(len(cells))).all()) and len(cells) == width * height
+        self.is_simple = self.is_raster_order or len(np.unique(self.flat)) == len(cells)
+        """Whether no two states share a cell."""
+
+    def counts(self, constraint: BoolArray) -> npt.NDArray[np.int32]:
+        """How many possible states each cell holds, ``(height, width)``."""
+        if self.is_raster_order:
+            return constraint.reshape(self.height, self.width).astype(np.int32)
+        size = self.width * self.height
+        return np.bincount(self.flat[constraint], minlength=size).astype(np.int32).reshape(self.height, self.width)
+
+    def occupied(self, constraint: BoolArray) -> BoolArray:
+        """Which cells hold a possible state, ``(height, width)``."""
+        if self.is_raster_order:
+            return constraint.reshape(self.height, self.width)
+        cells = np.zeros(self.width * self.height, dtype=np.bool_)
+        cells[self.flat[constraint]] = True
+        return cells.reshape(self.height, self.width)
+
+    def row_ends(self, constraint: BoolArray) -> IntArray:
+        """States at the two ends of every occupied row: all vertices of the convex hull are among them."""
+        occupied = self.occupied(constraint)
+        rows = np.flatnonzero(occupied.any(axis=1))
+        first = occupied[rows].argmax(axis=1)
+        last = self.width - 1 - occupied[rows, ::-1].argmax(axis=1)
+        ends = np.concatenate([rows * self.width + first, rows * self.width + last])
+        return np.asarray(self._state_at[ends])
+
+    @cached_property
+    def _state_at(self) -> IntArray:
+        """One state of each occupied cell."""
+        states = np.full(self.width * self.height, -1, dtype=np.int64)
+        states[self.flat] = np.arange(len(self.flat))
+        return states
+
+
+def _on_common_steps(axes: list[tuple[IntArray, float]]) -> tuple[IntArray, FloatArray]:
+    """Axes side by side; one whose steps are a few whole steps of the shortest is counted in the shortest."""
+    lengths = [step for _, step in axes if step > 0]
+    shortest = min(lengths, default=1.0)
+    columns, spacing = [], []
+    for steps, step in axes:
+        ratio = round(step / shortest)
+        if step == 0.0 or (ratio <= _COMMON and abs(step - ratio * shortest) <= RELATIVE_TOLERANCE * step):
+            steps, step = steps * max(ratio, 1), shortest
+        columns.append(steps)
+        spacing.append(step)
+    return np.ascontiguousarray(np.stack(columns, axis=1)), np.array(spacing)
+
+
+def _lattice_axis(column: npt.NDArray[Any]) -> tuple[IntArray, float] | None:
+    """The whole steps from the lowest value and their length (0.0 where all values are equal), or ``None``."""
+    if column.dtype == object:
+        return _rational_axis([Fraction(x) for x in column])
+    values = column.astype(np.float64)
+    if bool((values == np.rint(values)).all()) and float(np.abs(values).max()) <= _LATTICE_LIMIT:
+        return _whole_axis(values.astype(np.int64), 1)
+    return _float_axis(values)
+
+
+def _whole_axis(values: IntArray, denominator: int) -> tuple[IntArray, float]:
+    steps = values - values.min()
+    common = int(np.gcd.reduce(steps))
+    return (steps // common, common / denominator) if common else (steps, 0.0)
+
+
+def _rational_axis(values: list[Fraction]) -> tuple[IntArray, float] | None:
+    denominator = lcm(*(x.denominator for x in values))
+    steps = [int(x * denominator) for x in values]
+    if max(abs(x) for x in steps) > _LATTICE_LIMIT:
+        return None
+    return _whole_axis(np.array(steps, dtype=np.int64), denominator)
+
+
+def _float_axis(values: FloatArray) -> tuple[IntArray, float] | None:
+    low, high = float(values.min()), float(values.max())
+    noise = RELATIVE_TOLERANCE * max(abs(low), abs(high))
+    if high - low <= noise:
+        return np.zeros(len(values), dtype=np.int64), 0.0
+    gaps = np.diff(np.unique(values))
+    gaps = np.unique(gaps[gaps > noise])
+    step = _common_step(gaps, noise)
+    if step is None or (high - low) / step > _LATTICE_LIMIT:
+        return None
+    step = (high - low) / round((high - low) / step)
+    steps = np.rint((values - low) / step)
+    if bool((np.abs(values - (low + steps * step)) > noise).any()):
+        return None
+    return steps.astype(np.int64), step
+
+
+def _common_step(gaps: FloatArray, noise: float) -> float | None:
+    """The largest length of which every gap is a whole multiple, by Euclid's algorithm with the noise as zero."""
+    step = float(gaps[0])
+    for gap in gaps[1:].tolist():
+        a, b = gap, step
+        while b > 4 * noise:
+            a, b = b, abs(a - b * round(a / b))
+        step = a
+        if step <= 16 * noise:
+            return None
+    return step
+
+
+def _extremes_in_space(points: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Qhull's vertices of points in three and more dimensions, or all of them where it finds them degenerate."""
+    from scipy.spatial import ConvexHull, QhullError
+
+    unique = np.unique(points, axis=0)
+    try:
+        return unique[ConvexHull(unique.astype(np.float64)).vertices]
+    except QhullError:
+        return unique

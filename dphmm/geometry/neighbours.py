@@ -1,0 +1,184 @@
+"""Who lies within a symmetric body about each state: counts over a raster, or by a tree over scattered points."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray
+from dphmm.geometry.disc import Disc
+from dphmm.geometry.hull import Membership, SensitivityHull
+from dphmm.geometry.measurements import Measurements, Raster
+
+_FEW_ROWS = 48
+"""A body of at most this many lattice rows is counted row by row; a taller one by a Fourier transform."""
+
+_PAIRS_AT_A_TIME = 1 << 20
+
+
+class Body(Protocol):
+    """A symmetric convex body about the origin."""
+
+    @property
+    def circumradius(self) -> float:
+        """The largest Euclidean length in it."""
+
+    def contains(self, vectors: npt.ArrayLike) -> BoolArray:
+        """Closed membership."""
+
+    def norm(self, vectors: npt.ArrayLike) -> FloatArray:
+        """The norm whose unit ball it is."""
+
+
+class CoordinateBody:
+    """A body as seen in the coordinates of some measurements.
+
+    Parameters
+    ----------
+    measurements
+        The measurements.
+    body
+        A `SensitivityHull` in coordinates, or a `Disc` in the unit of the measurements.
+    membership
+        How a hull decides: see `SensitivityHull.contains`.
+    """
+
+    def __init__(
+        self, measurements: Measurements, body: SensitivityHull | Disc, membership: Membership = "halfspace"
+    ) -> None:
+        self.measurements = measurements
+        self.body = body
+        self.membership = membership
+        if isinstance(body, Disc):
+            self.reach: FloatArray = body.radius / measurements.spacing
+            """``(d,)``: the half-widths of the bounding box, in coordinates."""
+        else:
+            self.reach = np.abs(body.vertices).max(axis=0)
+
+    def contains(self, vectors: npt.NDArray[Any]) -> BoolArray:
+        """Closed membership of coordinate vectors ``(n, d)``."""
+        if isinstance(self.body, Disc):
+            return self.body.contains(vectors * self.measurements.spacing)
+        return self.body.contains(vectors, method=self.membership)
+
+    def diameter(self, constraint: BoolArray) -> float:
+        """``max ‖f_j - f_k‖`` over pairs of possible states: the constrained-DP factor of Theorem 6.3."""
+        corners = self.measurements.extremes(constraint)
+        if isinstance(self.body, Disc):
+            pairs = (corners[:, None] - corners[None]).reshape(-1, corners.shape[1])
+            return float(self.body.norm(pairs * self.measurements.spacing).max())
+        form = self.body.norm_form
+        relative = (corners - corners[:1]).astype(np.float64)
+        if not form.in_span(relative).all():
+            return float("inf")
+        heights = relative @ form.normals.T
+        return float((heights.max(axis=0) - heights.min(axis=0)).max(initial=0.0))
+
+    def holds_every_difference(self, constraint: BoolArray) -> bool:
+        """Whether all possible states lie within the body about each other; exact where the body is exact."""
+        exact = None if isinstance(self.body, Disc) else self.body.norm_form.exact
+        if exact is None or self.membership != "halfspace":
+            return self.membership == "halfspace" and self.diameter(constraint) <= 1.0 + RELATIVE_TOLERANCE
+        corners = self.measurements.extremes(constraint)
+        pairs = (corners[:, None] - corners[None]).reshape(-1, corners.shape[1])
+        return bool(exact.contains_integers(pairs).all())
+
+
+def count_within(body: CoordinateBody, constraint: BoolArray) -> IntArray:
+    """The number of possible states within the body about each possible state, itself included; 0 elsewhere.
+
+    Exact where the measurements lie on a lattice and the body is a hull.
+    """
+    total = int(constraint.sum())
+    counts = np.zeros(len(constraint), dtype=np.int64)
+    if body.holds_every_difference(constraint):
+        counts[constraint] = total
+    elif body.measurements.raster is not None and body.membership == "halfspace":
+        counts[constraint] = _count_on_raster(body, body.measurements.raster, constraint)[constraint]
+    else:
+        counts[constraint] = _count_by_tree(body, constraint)
+    return counts
+
+
+def _count_on_raster(body: CoordinateBody, raster: Raster, constraint: BoolArray) -> IntArray:
+    cells = raster.counts(constraint)
+    kernel = _kernel(body, raster)
+    if len(kernel) > _FEW_ROWS:
+        sums: npt.NDArray[Any] = _convolve(cells, kernel)
+    else:
+        sums = _sum_row_by_row(cells, kernel)
+    return np.asarray(sums.ravel()[raster.flat], dtype=np.int64)
+
+
+def _kernel(body: CoordinateBody, raster: Raster) -> BoolArray:
+    """Which offsets lie in the body, ``(2 b + 1, 2 a + 1)`` about the origin, cut to what the raster can hold."""
+    reach = np.zeros(2)
+    reach[: len(body.reach)] = body.reach
+    a = int(min(reach[0] * (1 + RELATIVE_TOLERANCE), raster.width - 1))
+    b = int(min(reach[1] * (1 + RELATIVE_TOLERANCE), raster.height - 1))
+    dx, dy = np.meshgrid(np.arange(-a, a + 1), np.arange(b + 1))
+    offsets = np.stack([dx.ravel(), dy.ravel()], axis=1)[:, : body.measurements.dimension]
+    upper = body.contains(offsets).reshape(b + 1, 2 * a + 1)
+    return np.concatenate([upper[:0:-1, ::-1], upper])
+
+
+def _sum_row_by_row(cells: npt.NDArray[np.int32], kernel: BoolArray) -> npt.NDArray[np.int32]:
+    """The sum over the body about each cell: each row of a convex body is an interval, a difference of prefix sums."""
+    height, width = cells.shape
+    b, a = kernel.shape[0] // 2, kernel.shape[1] // 2
+    prefix = np.zeros((height, width + 2 * a + 1), dtype=np.int32)
+    np.cumsum(cells, axis=1, out=prefix[:, a + 1 : a + 1 + width])
+    prefix[:, a + 1 + width :] = prefix[:, a + width, None]
+    sums = np.zeros_like(cells)
+    for dy in range(-b, b + 1):
+        row = np.flatnonzero(kernel[dy + b])
+        if not len(row):
+            continue
+        low, high = int(row[0]), int(row[-1])
+        target = slice(max(0, -dy), height - max(0, dy))
+        source = slice(max(0, dy), height - max(0, -dy))
+        sums[target] += prefix[source, high + 1 : high + 1 + width]
+        sums[target] -= prefix[source, low : low + width]
+    return sums
+
+
+def _convolve(cells: npt.NDArray[np.int32], kernel: BoolArray) -> npt.NDArray[np.int64]:
+    """The same sums by a Fourier transform; its error is far below the half that rounding removes."""
+    from scipy import fft
+
+    b, a = kernel.shape[0] // 2, kernel.shape[1] // 2
+    shape = [fft.next_fast_len(n + m, real=True) for n, m in zip(cells.shape, kernel.shape, strict=True)]
+    spectrum = fft.rfft2(cells.astype(np.float64), shape) * fft.rfft2(kernel.astype(np.float64), shape)
+    sums = fft.irfft2(spectrum, shape)[b : b + cells.shape[0], a : a + cells.shape[1]]
+    return np.rint(sums).astype(np.int64)
+
+
+def _count_by_tree(body: CoordinateBody, constraint: BoolArray) -> IntArray:
+    points = body.measurements.coordinates[constraint]
+    counts = np.zeros(len(points), dtype=np.int64)
+    for rows, columns in near_pairs(points.astype(np.float64), body.reach):
+        inside = body.contains(points[columns] - points[rows])
+        counts += np.bincount(rows[inside], minlength=len(points))
+    return counts
+
+
+def near_pairs(points: FloatArray, reach: FloatArray) -> Iterator[tuple[IntArray, IntArray]]:
+    """Every ordered pair of rows of ``points`` that differ by at most ``reach`` on each axis, block by block.
+
+    Pairs of a row with itself are included. Memory stays bounded whatever the number of pairs.
+    """
+    from scipy.spatial import cKDTree
+
+    size = max(float(np.abs(points).max(initial=0.0)), float(reach.max(initial=0.0)), 1e-300)
+    scaled = points / (np.maximum(reach, RELATIVE_TOLERANCE * size) * (1 + RELATIVE_TOLERANCE))
+    tree = cKDTree(scaled)
+    lengths = np.asarray(tree.query_ball_point(scaled, 1.0, p=np.inf, return_length=True), dtype=np.int64)
+    cuts = np.searchsorted(np.cumsum(lengths), np.arange(0, lengths.sum(), _PAIRS_AT_A_TIME))
+    for start, stop in pairwise(np.unique(np.r_[0, cuts, len(points)]).tolist()):
+        found = tree.query_ball_point(scaled[start:stop], 1.0, p=np.inf, return_sorted=False)
+        rows = np.repeat(np.arange(start, stop), lengths[start:stop])
+        yield rows, np.concatenate([np.asarray(near, dtype=np.int64) for near in found])

@@ -1,0 +1,115 @@
+"""Convex polygons in the plane: exact for integers, plain floating point otherwise.
+
+Polygons are arrays ``(h, 2)`` of strictly convex vertices, counter-clockwise, in the dtype of the input. Integers must
+stay below `COORDINATE_LIMIT` in absolute value, so that every cross product fits 64 bits.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+COORDINATE_LIMIT = 2**28
+"""Largest absolute integer coordinate for which 64-bit cross products are exact."""
+
+_MANY = 512
+"""Above this many points a vectorised filter goes before the scan in Python."""
+
+Points = npt.NDArray[Any]
+
+
+def cross(a: Points, b: Points) -> Any:
+    """The cross product ``a_x b_y - a_y b_x`` of planar vectors, over the leading axes."""
+    return a[..., 0] * b[..., 1] - a[..., 1] * b[..., 0]
+
+
+def convex_polygon(points: Points) -> Points:
+    """The vertices of the convex hull of points ``(n, 2)``, counter-clockwise, without points inside an edge.
+
+    Degenerate input gives fewer than three vertices: the two ends of a segment, or one point. Points that are kept or
+    dropped by rounding alone are at the level of one unit in the last place of a cross product; for integers nothing
+    is rounded. (Andrew's monotone chain, 1979.)
+    """
+    if len(points) > _MANY:
+        points = _extremes_by_column(points) if points.dtype.kind == "i" else _hull_candidates(points)
+    ordered = sorted(set(map(tuple, points.tolist())))
+    if len(ordered) <= 2:
+        return np.array(ordered, dtype=points.dtype).reshape(-1, 2)
+    lower = _half_chain(ordered)
+    upper = _half_chain(ordered[::-1])
+    return np.array(lower[:-1] + upper[:-1], dtype=points.dtype)
+
+
+def _half_chain(ordered: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+    chain: list[tuple[Any, Any]] = []
+    for point in ordered:
+        x, y = point
+        while len(chain) >= 2:
+            (ax, ay), (bx, by) = chain[-2], chain[-1]
+            if (bx - ax) * (y - ay) - (by - ay) * (x - ax) > 0:
+                break
+            chain.pop()
+        chain.append(point)
+    return chain
+
+
+def _extremes_by_column(points: Points) -> Points:
+    """The lowest and highest point of every column: all vertices of the hull are among them."""
+    order = np.lexsort((points[:, 1], points[:, 0]))
+    ordered = points[order]
+    starts = np.flatnonzero(np.r_[True, ordered[1:, 0] != ordered[:-1, 0]])
+    ends = np.r_[starts[1:], len(ordered)] - 1
+    return np.asarray(ordered[np.concatenate([starts, ends])])
+
+
+def _hull_candidates(points: Points) -> Points:
+    """Qhull's vertices, or everything where Qhull finds the points degenerate."""
+    from scipy.spatial import ConvexHull, QhullError
+
+    try:
+        return points[ConvexHull(points).vertices]
+    except QhullError:
+        return points
+
+
+def difference_polygon(polygon: Points) -> Points:
+    """The difference body ``P - P`` of a convex polygon ``P`` given by its vertices, counter-clockwise.
+
+    An edge of ``P - P`` is an edge of ``P`` minus the vertex (or parallel edge) where the edge's normal is least, or
+    the mirror image of such a one.
+    """
+    if len(polygon) <= 2:
+        return convex_polygon(np.concatenate([polygon - polygon[:1], polygon - polygon[-1:]]))
+    following = np.roll(polygon, -1, axis=0)
+    edges = following - polygon
+    heights = edges[:, :1] * polygon[:, 1] - edges[:, 1:] * polygon[:, 0]
+    farthest = heights == heights.max(axis=1, keepdims=True)
+    edge, vertex = np.nonzero(farthest)
+    tips = np.concatenate([polygon[edge] - polygon[vertex], following[edge] - polygon[vertex]])
+    return convex_polygon(np.concatenate([tips, -tips]))
+
+
+def doubled_area(polygon: Points) -> Any:
+    """Twice the area of a polygon: an exact integer for integer vertices, zero below three vertices."""
+    if len(polygon) < 3:
+        return polygon.dtype.type(0)
+    return cross(polygon, np.roll(polygon, -1, axis=0)).sum()
+
+
+def doubled_growth(polygon: Points, vectors: Points) -> Points:
+    """Twice the area that a symmetric polygon gains when ``v`` and ``-v`` join it, for each row ``v`` of ``vectors``.
+
+    The cap that ``v`` adds consists of one triangle for each edge that ``v`` sees, and a line that touches the polygon
+    and passes through ``v`` has ``-v`` on the polygon's side; so the two caps add up. Exact for integers. A symmetric
+    segment (two vertices) gains a parallelogram; the origin alone (one vertex) only ever becomes a segment: zero.
+    """
+    if len(polygon) == 1:
+        return np.zeros(len(vectors), dtype=polygon.dtype)
+    if len(polygon) == 2:
+        return np.asarray(4 * np.abs(cross(polygon[1], vectors)))
+    half = len(polygon) // 2
+    start, end = polygon[:half], polygon[1 : half + 1]
+    seen = np.abs(cross((end - start)[None], vectors[:, None])) - cross(start, end)
+    return np.asarray(2 * np.maximum(seen, 0).sum(axis=1))

@@ -1,0 +1,152 @@
+"""The public belief about where the person is: which states are possible, and how probable each is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from dphmm.arrays import BoolArray, FloatArray
+from dphmm.errors import InvalidInputError, StochasticError
+from dphmm.markov.model import MarkovModel
+
+_LAYER = 600.0
+"""States are moved in layers of probabilities that differ by at most ``exp(600)``, each scaled to one: no underflow."""
+_SMALLEST = 1e-290
+"""Sums below this within a layer have lost digits (transition probabilities near zero) and are done over in logs."""
+
+
+@dataclass(frozen=True)
+class Belief:
+    """A distribution over states that never forgets a possible one.
+
+    Parameters
+    ----------
+    support
+        ``(N,)``: the states of positive probability, decided by structure, not by what a float can hold.
+    log_mass
+        ``(N,)``: natural logarithms of the probabilities, minus infinity exactly off the support.
+    """
+
+    support: BoolArray
+    log_mass: FloatArray
+
+    def __post_init__(self) -> None:
+        if self.support.shape != self.log_mass.shape or not self.support.any():
+            raise StochasticError("a belief needs a support of at least one state, and a mass for every state")
+        if not np.array_equal(self.support, self.log_mass > -np.inf):
+            raise StochasticError("a belief's masses must be positive exactly on its support")
+        self.support.setflags(write=False)
+        self.log_mass.setflags(write=False)
+
+    @classmethod
+    def of(cls, probabilities: FloatArray) -> Belief:
+        """The belief with given probabilities, ``(N,)``; zero means impossible."""
+        with np.errstate(divide="ignore"):
+            return cls(probabilities > 0, np.log(probabilities))
+
+    @property
+    def probabilities(self) -> FloatArray:
+        """The probabilities ``(N,)``; possible states below about ``1e-308`` show as zero."""
+        return np.exp(self.log_mass)
+
+    def predict(self, model: MarkovModel, steps: int = 1) -> Belief:
+        """The belief ``steps`` time steps later: ``p M``, as often.
+
+        Raises
+        ------
+        InvalidInputError
+            When ``steps`` is negative.
+        """
+        if steps < 0:
+            raise InvalidInputError(f"steps is {steps}; time does not go back")
+        belief = self
+        for _ in range(steps):
+            belief = belief._step(model)
+        return belief
+
+    def _step(self, model: MarkovModel) -> Belief:
+        support = self._support_ahead(model)
+        log_mass = np.full(len(self.log_mass), -np.inf)
+        highest = float(self.log_mass.max())
+        with np.errstate(invalid="ignore"):
+            depth = np.floor((highest - self.log_mass) / _LAYER)
+        blurred = np.zeros(len(self.log_mass), dtype=np.bool_)
+        for layer in np.unique(depth[self.support]).tolist():
+            rows = np.flatnonzero(depth == layer)
+            top = highest - layer * _LAYER
+            every = len(rows) == len(depth)
+            ahead = np.exp(self.log_mass[rows] - top) @ (model.transition if every else model.transition[rows])
+            touched = np.flatnonzero(ahead)
+            blurred[touched[ahead[touched] < _SMALLEST]] = True
+            log_mass[touched] = np.logaddexp(log_mass[touched], np.log(ahead[touched]) + top)
+        lost = np.flatnonzero(support & (blurred | (log_mass == -np.inf)))
+        if len(lost):
+            log_mass[lost] = self._mass_by_logs(model, lost)
+        log_mass[~support] = -np.inf
+        return Belief(support, log_mass - _log_sum(log_mass))
+
+    def _support_ahead(self, model: MarkovModel) -> BoolArray:
+        if self.support.all():
+            return model.entered.copy()
+        return np.asarray(self.support @ model.structure) > 0
+
+    def _mass_by_logs(self, model: MarkovModel, lost: npt.NDArray[np.int64]) -> FloatArray:
+        """The log mass of states whose sum of probabilities underflows, by a sum of exponentials in each column."""
+        columns = model.columns[:, lost]
+        with np.errstate(divide="ignore"):
+            terms = self.log_mass[columns.indices] + np.log(columns.data)
+        starts = columns.indptr[:-1]
+        highest = np.maximum.reduceat(terms, starts)
+        scaled = np.exp(terms - np.repeat(highest, np.diff(columns.indptr)))
+        return np.asarray(highest + np.log(np.add.reduceat(scaled, starts)))
+
+    def update(self, log_likelihood: FloatArray) -> Belief:
+        """The belief after an observation (Equation 2).
+
+        Parameters
+        ----------
+        log_likelihood
+            ``(N,)``: the log density of what was observed in each state; minus infinity where it is impossible, which
+            removes the state from the support.
+
+        Raises
+        ------
+        StochasticError
+            When no possible state could have given the observation.
+        """
+        log_mass = self.log_mass + log_likelihood
+        support = self.support & (log_likelihood > -np.inf)
+        if not support.any():
+            raise StochasticError("no possible state could have given this observation; model and release do not match")
+        log_mass[~support] = -np.inf
+        return Belief(support, log_mass - _log_sum(log_mass))
+
+    def location_set(self, delta: float) -> BoolArray:
+        """The δ-location set: the fewest most probable states whose mass is at least ``1 - delta`` (Theorem 4.1).
+
+        Parameters
+        ----------
+        delta
+            From 0 (the whole support) to below 1. Of equally probable states the lower number comes first.
+        """
+        if not 0 <= delta < 1:
+            raise InvalidInputError(f"delta is {delta}; give a number from 0 to below 1")
+        if delta == 0:
+            return self.support
+        order = np.argsort(-self.log_mass, kind="stable")
+        covered = np.cumsum(np.exp(self.log_mass[order]))
+        needed = int(np.searchsorted(covered, (1 - delta) * (1 - 1e-12))) + 1
+        chosen = np.zeros(len(order), dtype=np.bool_)
+        chosen[order[: min(needed, int(self.support.sum()))]] = True
+        return chosen
+
+    def mean(self, points: FloatArray) -> FloatArray:
+        """The expectation of points ``(N, d)`` under the belief, ``(d,)``."""
+        return np.asarray(self.probabilities @ points)
+
+
+def _log_sum(log_values: FloatArray) -> float:
+    highest = float(log_values.max())
+    return highest + float(np.log(np.exp(log_values - highest).sum()))

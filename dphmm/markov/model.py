@@ -1,0 +1,254 @@
+"""The Markov model of how a person moves."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from zipfile import BadZipFile
+
+import numpy as np
+import numpy.typing as npt
+
+from dphmm.arrays import PROBABILITY_TOLERANCE, BoolArray, FloatArray, IntArray, as_distribution
+from dphmm.errors import DataFileError, InvalidInputError, StateError, StochasticError
+from dphmm.space.states import StateSpace
+
+if TYPE_CHECKING:
+    from scipy.sparse import csc_array, csr_array
+
+Sequence = npt.ArrayLike | tuple[npt.ArrayLike, npt.ArrayLike]
+"""States one time step apart, -1 where unknown; or a pair of slot numbers (increasing) and the states there."""
+
+_FORMAT = "dphmm-markov-model-1"
+
+
+class MarkovModel:
+    """A time-homogeneous, first-order Markov model over states ``0 .. N - 1``.
+
+    Parameters
+    ----------
+    transition
+        ``(N, N)``, dense or sparse; row ``i`` holds the probabilities of going from state ``i`` to each state in one
+        step. Rows must sum to one within ``1e-9`` and are then normalised.
+    initial
+        ``(N,)``: the distribution of the first state.
+    states
+        What the states are, where that is known: a `dphmm.space` state space of ``N`` states.
+    step_seconds
+        How long one step is, where that is known.
+
+    Raises
+    ------
+    StochasticError
+        When the matrix is not square, not finite, has a negative entry or a row that does not sum to one.
+    """
+
+    def __init__(
+        self,
+        transition: npt.ArrayLike | csr_array,
+        initial: npt.ArrayLike,
+        states: StateSpace | None = None,
+        step_seconds: float | None = None,
+    ) -> None:
+        self.transition: csr_array = _stochastic(transition)
+        """The transition matrix, ``(N, N)`` CSR without stored zeros: its structure is what is possible."""
+        self.initial: FloatArray = as_distribution(initial, self.size)
+        """The distribution of the first state, ``(N,)``."""
+        if states is not None and states.size != self.size:
+            raise StateError(
+                f"the space has {states.size} states and the transition matrix {self.size}; they must agree"
+            )
+        if step_seconds is not None and not (np.isfinite(step_seconds) and step_seconds > 0):
+            raise InvalidInputError(f"step_seconds is {step_seconds}; give a positive, finite number")
+        self.states = states
+        self.step_seconds = step_seconds
+
+    @property
+    def size(self) -> int:
+        """The number of states ``N``."""
+        return int(self.transition.shape[0])
+
+    @cached_property
+    def columns(self) -> csc_array:
+        """The transition matrix by columns."""
+        return self.transition.tocsc()
+
+    @cached_property
+    def structure(self) -> csr_array:
+        """Which transitions are possible, as a boolean matrix."""
+        structure: csr_array = self.transition.astype(np.bool_)
+        return structure
+
+    @cached_property
+    def entered(self) -> BoolArray:
+        """Which states have a predecessor, ``(N,)``."""
+        entered = np.zeros(self.size, dtype=np.bool_)
+        entered[self.transition.indices] = True
+        return entered
+
+    @classmethod
+    def fit(
+        cls,
+        sequences: Iterable[Sequence],
+        size: int,
+        smoothing: float = 0.0,
+        neighbours: npt.ArrayLike | None = None,
+        states: StateSpace | None = None,
+        step_seconds: float | None = None,
+    ) -> MarkovModel:
+        """Learn a model by counting.
+
+        Parameters
+        ----------
+        sequences
+            State sequences; see `Sequence`. Moves are counted between neighbouring slots only, never across a gap.
+        size
+            The number of states ``N``.
+        smoothing
+            A pseudo-count, not negative, added to the moves between neighbours (both ways), to staying, and to the
+            occupancy of every state that is visited or a neighbour of one.
+        neighbours
+            ``(m, 2)`` pairs of states between which a move is conceivable. Left out, the pairs that were seen: a move
+            seen one way becomes possible the other way.
+        states, step_seconds
+            Kept with the model.
+
+        Returns
+        -------
+        MarkovModel
+            The initial distribution is the share of time spent in each state. A state that was never left stays put.
+
+        Raises
+        ------
+        StateError
+            For a state outside ``-1 .. size - 1``.
+        InvalidInputError
+            For a negative smoothing, or when no state was seen at all.
+        """
+        from scipy.sparse import coo_array
+
+        if not (np.isfinite(smoothing) and smoothing >= 0):
+            raise InvalidInputError(f"smoothing is {smoothing}; give a finite number that is not negative")
+        occupancy, sources, targets = _count(sequences, size)
+        if not occupancy.any():
+            raise InvalidInputError(
+                "no sequence visits any state; check the region, the step and the times of the data"
+            )
+        weights = np.ones(len(sources))
+        if smoothing > 0:
+            pairs = (
+                np.stack([sources, targets], axis=1) if neighbours is None else np.asarray(neighbours, dtype=np.int64)
+            )
+            _check_states(pairs.ravel(), size)
+            reached = np.unique(np.concatenate([pairs.ravel(), np.flatnonzero(occupancy)]))
+            both = np.concatenate([pairs, pairs[:, ::-1], np.stack([reached, reached], axis=1)])
+            both = np.unique(both, axis=0)
+            sources, targets = np.concatenate([sources, both[:, 0]]), np.concatenate([targets, both[:, 1]])
+            weights = np.concatenate([weights, np.full(len(both), smoothing)])
+            occupancy = occupancy.astype(np.float64)
+            occupancy[reached] += smoothing
+        never_left = np.setdiff1d(np.arange(size), sources)
+        sources, targets = np.concatenate([sources, never_left]), np.concatenate([targets, never_left])
+        weights = np.concatenate([weights, np.ones(len(never_left))])
+        counts = coo_array((weights, (sources, targets)), shape=(size, size)).tocsr()
+        counts.sum_duplicates()
+        totals = np.add.reduceat(counts.data, counts.indptr[:-1])
+        counts.data /= np.repeat(totals, np.diff(counts.indptr))
+        return cls(counts, occupancy / occupancy.sum(), states, step_seconds)
+
+    def save(self, path: str | Path) -> None:
+        """Write the model, with its states and step where they are known, as a NumPy ``.npz`` archive."""
+        about = {
+            "format": _FORMAT,
+            "states": None if self.states is None else self.states.to_json(),
+            "step_seconds": self.step_seconds,
+        }
+        with Path(path).open("wb") as file:
+            np.savez_compressed(
+                file,
+                about=np.array(json.dumps(about)),
+                data=self.transition.data,
+                indices=self.transition.indices,
+                indptr=self.transition.indptr,
+                initial=self.initial,
+            )
+
+    @classmethod
+    def load(cls, path: str | Path) -> MarkovModel:
+        """Read a model that `save` wrote.
+
+        Raises
+        ------
+        DataFileError
+            When the file is absent, truncated, or something else.
+        """
+        from scipy.sparse import csr_array
+
+        try:
+            with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
+                about: dict[str, Any] = json.loads(str(archive["about"]))
+                if about.get("format") != _FORMAT:
+                    raise ValueError(f"format {about.get('format')!r}")
+                parts = {name: archive[name] for name in ("data", "indices", "indptr", "initial")}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, BadZipFile, zlib.error) as problem:
+            raise DataFileError(path, f"no Markov model ({problem}); make one with: dphmm learn") from problem
+        size = len(parts["initial"])
+        matrix = csr_array((parts["data"], parts["indices"], parts["indptr"]), shape=(size, size))
+        states = None if about["states"] is None else StateSpace.from_json(about["states"])
+        return cls(matrix, parts["initial"], states, about["step_seconds"])
+
+    def __repr__(self) -> str:
+        return f"MarkovModel(states={self.size}, transitions={self.transition.nnz})"
+
+
+def _stochastic(transition: Any) -> csr_array:
+    from scipy.sparse import csr_array
+
+    matrix = csr_array(transition, dtype=np.float64, copy=True)
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.shape[0] == 0:
+        raise StochasticError(f"transition matrix has shape {matrix.shape}; it must be square, with a row per state")
+    matrix.sum_duplicates()
+    if not np.isfinite(matrix.data).all() or (matrix.data < 0).any():
+        entry = int(np.flatnonzero(~np.isfinite(matrix.data) | (matrix.data < 0))[0])
+        row = int(np.searchsorted(matrix.indptr, entry, side="right")) - 1
+        raise StochasticError(f"transition matrix: row {row} holds {matrix.data[entry]}; give numbers from 0 to 1")
+    matrix.eliminate_zeros()
+    totals = np.asarray(matrix.sum(axis=1)).ravel()
+    wrong = np.flatnonzero(np.abs(totals - 1.0) > PROBABILITY_TOLERANCE)
+    if len(wrong):
+        raise StochasticError(
+            f"transition matrix: row {wrong[0]} sums to {totals[wrong[0]]:.12g}; every row must sum to 1"
+        )
+    matrix.data /= np.repeat(totals, np.diff(matrix.indptr))
+    return matrix
+
+
+def _count(sequences: Iterable[Sequence], size: int) -> tuple[npt.NDArray[Any], IntArray, IntArray]:
+    """Visits per state, and the source and target of every move seen."""
+    occupancy = np.zeros(size, dtype=np.int64)
+    sources, targets = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
+    for sequence in sequences:
+        if isinstance(sequence, tuple):
+            slots, states = (np.asarray(part, dtype=np.int64) for part in sequence)
+            if slots.shape != states.shape or (np.diff(slots) <= 0).any():
+                raise InvalidInputError("slot numbers must increase, one per state")
+        else:
+            states = np.asarray(sequence, dtype=np.int64)
+            slots = np.arange(len(states))
+        known = states >= 0
+        _check_states(states[states != -1], size)
+        occupancy += np.bincount(states[known], minlength=size)
+        moved = known[:-1] & known[1:] & (np.diff(slots) == 1)
+        sources.append(states[:-1][moved])
+        targets.append(states[1:][moved])
+    return occupancy, np.concatenate(sources), np.concatenate(targets)
+
+
+def _check_states(states: IntArray, size: int) -> None:
+    outside = states[(states < 0) | (states >= size)]
+    if len(outside):
+        raise StateError(f"state {int(outside[0])} does not exist; states are 0 to {size - 1}")

@@ -1,0 +1,103 @@
+"""What every additive mechanism offers: noise of a norm, its density, and its privacy loss."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+import numpy.typing as npt
+
+from dphmm.arrays import FloatArray, RandomSource, Rng, check_epsilon, random_source
+from dphmm.errors import CoordinateError
+
+
+class NormMechanism(ABC):
+    """A mechanism of density ``exp(-epsilon ‖z - x‖) / Z`` for the norm of a symmetric convex body (Definition 3.3).
+
+    ``Z`` is the same for every ``x``, so the log ratio of two true values' densities is at most ``epsilon ‖x - y‖``,
+    which is `privacy_loss`, and attained.
+
+    Draws are double-precision numbers. The guarantee is about real numbers: the low bits of a rounded draw can tell
+    true values apart that the real-valued mechanism does not (Mironov, CCS 2012). `LatticeKNormMechanism` is exact.
+
+    Parameters
+    ----------
+    epsilon
+        The budget, positive and finite.
+    dimension
+        The number of coordinates ``d``.
+    """
+
+    def __init__(self, epsilon: float, dimension: int) -> None:
+        self.epsilon = check_epsilon(epsilon)
+        self.dimension = dimension
+
+    @abstractmethod
+    def norm(self, vectors: FloatArray) -> FloatArray:
+        """The norms ``(n,)`` of vectors ``(n, d)``; infinite where no release can differ by that vector."""
+
+    @property
+    @abstractmethod
+    def log_normaliser(self) -> float:
+        """``log Z``, with respect to the volume of the body's own span."""
+
+    @property
+    @abstractmethod
+    def squared_error(self) -> float:
+        """The expected squared Euclidean distance of a release from the true value."""
+
+    @abstractmethod
+    def noise(self, count: int, source: RandomSource) -> FloatArray:
+        """Independent noise vectors, ``(count, d)``."""
+
+    def sample(self, x: npt.ArrayLike, rng: Rng = None, size: int | None = None) -> FloatArray:
+        """Releases of true values.
+
+        Parameters
+        ----------
+        x
+            One true value ``(d,)`` or one a row ``(n, d)``.
+        rng
+            Left out, the operating system's randomness; a generator or a seed for experiments.
+        size
+            How many independent releases of ``x``; left out, one, without an axis of its own.
+
+        Returns
+        -------
+        ndarray
+            The shape of ``x``, after an axis of length ``size`` where that is given.
+        """
+        true = self._coordinates(x)
+        shape = true.shape if size is None else (size, *true.shape)
+        noise = self.noise(int(np.prod(shape[:-1])), random_source(rng))
+        return true + noise.reshape(shape)
+
+    def log_density(self, z: npt.ArrayLike, x: npt.ArrayLike) -> FloatArray:
+        """The log density of releases ``z`` for true values ``x``, broadcast over the leading axes.
+
+        One release against many states is ``z`` of shape ``(d,)`` and ``x`` of shape ``(n, d)``. Where the body has
+        fewer dimensions than its space the density is with respect to its span, and minus infinity off it.
+        """
+        return -self.epsilon * self._norm_of(z, x) - self.log_normaliser
+
+    def privacy_loss(self, x: npt.ArrayLike, y: npt.ArrayLike) -> FloatArray:
+        """The greatest log ratio of the densities for true values ``x`` and ``y``: ``epsilon ‖x - y‖``."""
+        return self.epsilon * self._norm_of(x, y)
+
+    def _norm_of(self, a: npt.ArrayLike, b: npt.ArrayLike) -> FloatArray:
+        difference = self._coordinates(a) - self._coordinates(b)
+        flat = difference.reshape(-1, self.dimension)
+        return self.norm(flat).reshape(difference.shape[:-1])
+
+    def _coordinates(self, values: npt.ArrayLike) -> FloatArray:
+        array = np.asarray(values, dtype=np.float64)
+        if array.ndim == 0 or array.shape[-1] != self.dimension:
+            raise CoordinateError(f"values have shape {array.shape}; the last axis must be {self.dimension}")
+        if not np.isfinite(array).all():
+            raise CoordinateError("values hold NaN or infinity; give finite coordinates")
+        return array
+
+
+def exponentials(shape: tuple[int, ...], source: RandomSource) -> FloatArray:
+    """Independent standard exponential numbers, by inversion."""
+    return -np.log(source.uniform(shape))

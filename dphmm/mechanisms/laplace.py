@@ -1,0 +1,59 @@
+"""The Laplace mechanism: independent noise on every coordinate."""
+
+from __future__ import annotations
+
+from math import log
+
+import numpy as np
+
+from dphmm.arrays import FloatArray, RandomSource
+from dphmm.errors import InvalidInputError
+from dphmm.mechanisms.base import NormMechanism, exponentials
+
+
+class LaplaceMechanism(NormMechanism):
+    """Laplace noise of scale ``sensitivity / epsilon`` on every coordinate.
+
+    It is the K-norm mechanism of the cross-polytope ``{v : ‖v‖_1 <= sensitivity}`` (Theorem 5.1).
+
+    Parameters
+    ----------
+    sensitivity
+        The largest 1-norm of a difference over an edge, ``S_f``; positive and finite, in the unit of the values.
+    epsilon
+        The budget, positive and finite.
+    dimension
+        The number of coordinates.
+    """
+
+    def __init__(self, sensitivity: float, epsilon: float, dimension: int) -> None:
+        super().__init__(epsilon, dimension)
+        self.sensitivity = float(sensitivity)
+        if not (np.isfinite(self.sensitivity) and self.sensitivity > 0):
+            raise InvalidInputError(f"sensitivity is {sensitivity}; give a positive, finite number")
+        if dimension < 1:
+            raise InvalidInputError(f"dimension is {dimension}; give at least 1")
+
+    @property
+    def scale(self) -> float:
+        """The scale of each coordinate's noise."""
+        return self.sensitivity / self.epsilon
+
+    def norm(self, vectors: FloatArray) -> FloatArray:
+        """``‖v‖_1 / sensitivity``."""
+        return np.asarray(np.abs(vectors).sum(axis=1) / self.sensitivity)
+
+    @property
+    def log_normaliser(self) -> float:
+        """``d log(2 sensitivity / epsilon)``."""
+        return self.dimension * log(2 * self.scale)
+
+    @property
+    def squared_error(self) -> float:
+        """``2 d`` times the square of the scale."""
+        return 2 * self.dimension * self.scale**2
+
+    def noise(self, count: int, source: RandomSource) -> FloatArray:
+        """Independent noise vectors, ``(count, d)``."""
+        signs = np.where(source.uniform((count, self.dimension)) < 0.5, -1.0, 1.0)
+        return signs * exponentials((count, self.dimension), source) * self.scale

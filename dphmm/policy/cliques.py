@@ -1,0 +1,215 @@
+"""Edges that form cliques: complete, categorical and one-step transition policies.
+
+Each group of states is a clique. One group of all states is the complete graph; disjoint groups are categories;
+the groups of the transition policy are the states reachable from a common predecessor, and overlap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dphmm.arrays import BoolArray, FloatArray, IntArray
+from dphmm.geometry import planar
+from dphmm.geometry.measurements import Measurements
+from dphmm.geometry.spanning import SpanningSet
+from dphmm.policy.edges import EdgeSet
+
+_SMALL_GROUP = 32
+"""Groups up to this size are compared pair by pair; larger ones by their convex hulls."""
+_PAIRS_AT_A_TIME = 1 << 20
+_FIRST_BATCH = 64
+
+
+@dataclass(frozen=True)
+class _Extents:
+    """How far the groups reach at most, by class of groups with the same extents, widest first."""
+
+    order: IntArray
+    class_of: IntArray
+    widths: FloatArray
+
+
+class CliqueEdges(EdgeSet):
+    """Groups of states, each of which is a clique.
+
+    Parameters
+    ----------
+    size
+        The number of states.
+    starts, members
+        Group ``g`` is ``members[starts[g] : starts[g + 1]]``. Groups of fewer than two states are dropped.
+    """
+
+    def __init__(self, size: int, starts: IntArray, members: IntArray) -> None:
+        self.size = size
+        lengths = np.diff(starts)
+        keep = lengths >= 2
+        self.members = members[np.repeat(keep, lengths)]
+        self.starts = np.concatenate([[0], np.cumsum(lengths[keep])]).astype(np.int64)
+        self._extents_of: tuple[Measurements, _Extents] | None = None
+        self._label: IntArray | None = None
+        if len(self.members) == len(np.unique(self.members)):
+            self._label = np.full(size, -1, dtype=np.int64)
+            self._label[self.members] = np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
+
+    @classmethod
+    def from_labels(cls, labels: IntArray) -> CliqueEdges:
+        """One group per label; states with a negative label are in none."""
+        order = np.argsort(labels, kind="stable")
+        order = order[labels[order] >= 0]
+        changes = np.flatnonzero(np.diff(labels[order])) + 1
+        return cls(len(labels), np.concatenate([[0], changes, [len(order)]]), order)
+
+    def chunks(self, nodes: BoolArray) -> Iterator[IntArray]:
+        """All pairs of each group, a bounded number at a time."""
+        starts, members = self._within(nodes, np.arange(len(self.starts) - 1))
+        lengths = np.diff(starts)
+        for first, last in _blocks(lengths**2, _PAIRS_AT_A_TIME):
+            if last - first == 1 and lengths[first] ** 2 > _PAIRS_AT_A_TIME:
+                yield from _pairs_of_one(members[starts[first] : starts[last]])
+            else:
+                left, right = _all_pairs(starts[first : last + 1], members)
+                edges = np.stack([left, right], axis=1)
+                yield edges[left < right]
+
+    def connects(self, first: IntArray, second: IntArray) -> BoolArray:
+        """Whether the states share a group."""
+        if self._label is not None:
+            return np.asarray((self._label[first] >= 0) & (self._label[first] == self._label[second]))
+        from scipy.sparse import csr_array
+
+        groups = np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
+        ones = np.ones(len(groups), dtype=np.int32)
+        incidence = csr_array((ones, (self.members, groups)), shape=(self.size, len(self.starts) - 1))
+        return np.asarray(incidence[first].multiply(incidence[second]).sum(axis=1)).ravel() > 0
+
+    def count_bound(self) -> int:
+        """The number of pairs within groups."""
+        lengths = np.diff(self.starts)
+        return int((lengths * (lengths - 1) // 2).sum())
+
+    def connected(self, nodes: BoolArray) -> BoolArray:
+        """Which states share a group with another state of ``nodes``."""
+        found = np.zeros(self.size, dtype=np.bool_)
+        starts, members = self._within(nodes, np.arange(len(self.starts) - 1))
+        found[members[np.repeat(np.diff(starts) >= 2, np.diff(starts))]] = True
+        return found
+
+    def spanning(self, measurements: Measurements, nodes: BoolArray) -> npt.NDArray[Any]:
+        """Widest groups first: one whose unconstrained extents fit into the hull so far cannot matter."""
+        hull = SpanningSet(measurements.dimension, measurements.coordinates.dtype)
+        if len(self.starts) == 2 and len(self.members) == self.size:
+            hull.add(_group_differences(measurements.extremes(nodes)))
+            return hull.vertices
+        extents = self._extents(measurements)
+        waiting = extents.order
+        batch = _FIRST_BATCH
+        while len(waiting):
+            self._add_groups(hull, measurements, nodes, waiting[:batch])
+            waiting = waiting[batch:]
+            batch *= 4
+            waiting = waiting[_may_matter(hull, extents.widths)[extents.class_of[waiting]]]
+        return hull.vertices
+
+    def _add_groups(self, hull: SpanningSet, measurements: Measurements, nodes: BoolArray, groups: IntArray) -> None:
+        starts, members = self._within(nodes, groups)
+        lengths = np.diff(starts)
+        coordinates = measurements.coordinates
+        for group in np.flatnonzero(lengths > _SMALL_GROUP):
+            hull.add(_group_differences(coordinates[members[starts[group] : starts[group + 1]]]))
+        small = lengths <= _SMALL_GROUP
+        members = members[np.repeat(small, lengths)]
+        starts = np.concatenate([[0], np.cumsum(lengths[small])])
+        for first, last in _blocks(np.diff(starts) ** 2, _PAIRS_AT_A_TIME):
+            left, right = _all_pairs(starts[first : last + 1], members)
+            forward = left < right
+            hull.add(coordinates[left[forward]] - coordinates[right[forward]])
+
+    def _within(self, nodes: BoolArray, groups: IntArray) -> tuple[IntArray, IntArray]:
+        """The named groups cut to ``nodes``, as starts and members."""
+        lengths = self.starts[groups + 1] - self.starts[groups]
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        index = np.arange(offsets[-1]) + np.repeat(self.starts[groups] - offsets[:-1], lengths)
+        members = self.members[index]
+        kept = nodes[members]
+        counts = np.concatenate([[0], np.cumsum(kept)])[offsets]
+        return counts, members[kept]
+
+    def _extents(self, measurements: Measurements) -> _Extents:
+        if self._extents_of is None or self._extents_of[0] is not measurements:
+            self._extents_of = (measurements, self._measure(measurements))
+        return self._extents_of[1]
+
+    def _measure(self, measurements: Measurements) -> _Extents:
+        points = measurements.coordinates
+        axes = [points[:, i] for i in range(measurements.dimension)]
+        if measurements.dimension == 2:
+            axes += [points[:, 0] + points[:, 1], points[:, 0] - points[:, 1]]
+        widths = np.zeros((len(self.starts) - 1, len(axes)))
+        if len(widths):
+            for column, values in enumerate(axes):
+                taken = values[self.members]
+                widths[:, column] = np.maximum.reduceat(taken, self.starts[:-1])
+                widths[:, column] -= np.minimum.reduceat(taken, self.starts[:-1])
+        classes, class_of = np.unique(widths, axis=0, return_inverse=True)
+        radius = measurements.lengths(classes[:, : measurements.dimension])
+        return _Extents(np.argsort(-radius[class_of], kind="stable"), class_of.ravel(), classes)
+
+
+def _may_matter(hull: SpanningSet, widths: FloatArray) -> BoolArray:
+    """Which extents ``(c, d)`` or ``(c, 4)`` reach out of a planar hull: an upper bound of each group's support."""
+    if hull.vertices.shape[1] != 2 or len(hull.vertices) < 4:
+        return np.ones(len(widths), dtype=np.bool_)
+    matter = np.zeros(len(widths), dtype=np.bool_)
+    for (x, y), offset in zip(*hull.half_planes(), strict=True):
+        diagonal = widths[:, 2] if x * y >= 0 else widths[:, 3]
+        longer = widths[:, 0] if abs(x) >= abs(y) else widths[:, 1]
+        short, long = sorted((abs(float(x)), abs(float(y))))
+        matter |= short * diagonal + (long - short) * longer > float(offset)
+    return matter
+
+
+def _group_differences(points: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Differences that span the difference body of one group's points."""
+    if points.shape[1] == 1:
+        return np.asarray(points.max(axis=0, keepdims=True) - points.min(axis=0, keepdims=True))
+    if points.shape[1] == 2:
+        return planar.difference_polygon(planar.convex_polygon(points))
+    hull = SpanningSet(points.shape[1], points.dtype)
+    for point in points:
+        hull.add(points - point)
+    return hull.vertices
+
+
+def _all_pairs(starts: IntArray, members: IntArray) -> tuple[IntArray, IntArray]:
+    """Every ordered pair within each group, the pairs of a state with itself included."""
+    lengths = np.diff(starts)
+    repeats = np.repeat(lengths, lengths)
+    left = np.repeat(members[starts[0] : starts[-1]], repeats)
+    first = np.repeat(np.repeat(starts[:-1], lengths), repeats)
+    within = np.arange(repeats.sum()) - np.repeat(np.cumsum(repeats) - repeats, repeats)
+    return left, members[first + within]
+
+
+def _pairs_of_one(members: IntArray) -> Iterator[IntArray]:
+    rows = max(1, _PAIRS_AT_A_TIME // len(members))
+    for start in range(0, len(members), rows):
+        left = np.repeat(members[start : start + rows], len(members))
+        right = np.tile(members, len(left) // len(members))
+        forward = left < right
+        yield np.stack([left[forward], right[forward]], axis=1)
+
+
+def _blocks(costs: IntArray, limit: int) -> Iterator[tuple[int, int]]:
+    """Consecutive ranges of groups whose costs sum to at most the limit, or of one group that exceeds it."""
+    total = np.concatenate([[0], np.cumsum(costs)])
+    first = 0
+    while first < len(costs):
+        last = max(first + 1, int(np.searchsorted(total, total[first] + limit, side="right")) - 1)
+        yield first, last
+        first = last

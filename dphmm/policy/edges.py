@@ -1,0 +1,166 @@
+"""Sets of edges: what every kind of policy graph knows about its edges, and edges that are simply listed.
+
+Most kinds never list their edges: a complete graph over 100 000 states has five thousand million. They answer
+questions instead, of which the important one is which differences span the sensitivity hull.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dphmm.arrays import BoolArray, IntArray
+from dphmm.geometry.measurements import Measurements
+from dphmm.geometry.spanning import SpanningSet
+
+_BLOCK = 1 << 12
+
+
+class EdgeSet(ABC):
+    """Undirected edges between states ``0 .. size - 1``."""
+
+    size: int
+
+    @abstractmethod
+    def chunks(self, nodes: BoolArray) -> Iterator[IntArray]:
+        """The edges with both ends in ``nodes``, as arrays ``(m, 2)`` with the smaller state first.
+
+        An edge may come more than once.
+        """
+
+    @abstractmethod
+    def connects(self, first: IntArray, second: IntArray) -> BoolArray:
+        """Whether each pair of (different) states is an edge."""
+
+    @abstractmethod
+    def count_bound(self) -> int:
+        """At least the number of edges."""
+
+    def spanning(self, measurements: Measurements, nodes: BoolArray) -> npt.NDArray[Any]:
+        """Differences in coordinates, ``(k, d)``, whose symmetric hull is that of all edges within ``nodes``."""
+        hull = SpanningSet(measurements.dimension, measurements.coordinates.dtype)
+        for edges in self.chunks(nodes):
+            hull.add(measurements.coordinates[edges[:, 0]] - measurements.coordinates[edges[:, 1]])
+        return hull.vertices
+
+    def connected(self, nodes: BoolArray) -> BoolArray:
+        """Which states have an edge within ``nodes``."""
+        found = np.zeros(self.size, dtype=np.bool_)
+        for edges in self.chunks(nodes):
+            found[edges.ravel()] = True
+        return found
+
+
+class ListedEdges(EdgeSet):
+    """Edges given one by one.
+
+    Parameters
+    ----------
+    size
+        The number of states.
+    edges
+        ``(m, 2)`` pairs of different states; order and repetition do not matter.
+    """
+
+    def __init__(self, size: int, edges: npt.ArrayLike) -> None:
+        self.size = size
+        pairs = np.asarray(edges, dtype=np.int64).reshape(-1, 2)
+        self.edges: IntArray = np.unique(np.sort(pairs, axis=1), axis=0)
+        self._longest_first: tuple[Measurements, IntArray] | None = None
+
+    def chunks(self, nodes: BoolArray) -> Iterator[IntArray]:
+        """All edges within ``nodes`` at once."""
+        yield self.edges[nodes[self.edges].all(axis=1)]
+
+    def connects(self, first: IntArray, second: IntArray) -> BoolArray:
+        """Membership by binary search."""
+        low, high = np.minimum(first, second), np.maximum(first, second)
+        keys = self.edges[:, 0] * self.size + self.edges[:, 1]
+        return np.isin(low * self.size + high, keys)
+
+    def count_bound(self) -> int:
+        """The number of edges."""
+        return len(self.edges)
+
+    def spanning(self, measurements: Measurements, nodes: BoolArray) -> npt.NDArray[Any]:
+        """Longest edges first: one shorter than the inradius of the hull so far cannot matter."""
+        hull = SpanningSet(measurements.dimension, measurements.coordinates.dtype)
+        edges = self._sorted(measurements)
+        block = _BLOCK
+        start = 0
+        while start < len(edges):
+            part = edges[start : start + block]
+            start += block
+            block *= 2
+            part = part[nodes[part].all(axis=1)]
+            if not len(part):
+                continue
+            differences = measurements.coordinates[part[:, 0]] - measurements.coordinates[part[:, 1]]
+            hull.add(differences)
+            if measurements.lengths(differences[-1:])[0] <= hull.inradius(measurements.spacing):
+                break
+        return hull.vertices
+
+    def _sorted(self, measurements: Measurements) -> IntArray:
+        if self._longest_first is None or self._longest_first[0] is not measurements:
+            differences = measurements.coordinates[self.edges[:, 0]] - measurements.coordinates[self.edges[:, 1]]
+            order = np.argsort(-measurements.lengths(differences), kind="stable")
+            self._longest_first = (measurements, self.edges[order])
+        return self._longest_first[1]
+
+
+class UnionEdges(EdgeSet):
+    """The edges of either of two sets, each within its own nodes."""
+
+    def __init__(self, parts: tuple[tuple[EdgeSet, BoolArray], ...]) -> None:
+        self.size = parts[0][0].size
+        self.parts = parts
+
+    def chunks(self, nodes: BoolArray) -> Iterator[IntArray]:
+        """The chunks of each part in turn."""
+        for part, own in self.parts:
+            yield from part.chunks(nodes & own)
+
+    def connects(self, first: IntArray, second: IntArray) -> BoolArray:
+        """Whether any part has the edge."""
+        found = np.zeros(len(first), dtype=np.bool_)
+        for part, own in self.parts:
+            found |= own[first] & own[second] & part.connects(first, second)
+        return found
+
+    def count_bound(self) -> int:
+        """The sum over the parts."""
+        return sum(part.count_bound() for part, _ in self.parts)
+
+    def spanning(self, measurements: Measurements, nodes: BoolArray) -> npt.NDArray[Any]:
+        """The spanning differences of all parts."""
+        return np.concatenate([part.spanning(measurements, nodes & own) for part, own in self.parts])
+
+    def connected(self, nodes: BoolArray) -> BoolArray:
+        """Which states have an edge in any part."""
+        return np.asarray(np.any([part.connected(nodes & own) for part, own in self.parts], axis=0))
+
+
+class IntersectionEdges(EdgeSet):
+    """The edges that two sets share: those of the smaller one that the other has as well."""
+
+    def __init__(self, first: EdgeSet, second: EdgeSet) -> None:
+        self.size = first.size
+        self.listed, self.asked = sorted((first, second), key=lambda part: part.count_bound())
+
+    def chunks(self, nodes: BoolArray) -> Iterator[IntArray]:
+        """The chunks of the smaller set, filtered by the larger."""
+        for edges in self.listed.chunks(nodes):
+            yield edges[self.asked.connects(edges[:, 0], edges[:, 1])]
+
+    def connects(self, first: IntArray, second: IntArray) -> BoolArray:
+        """Whether both have the edge."""
+        return self.listed.connects(first, second) & self.asked.connects(first, second)
+
+    def count_bound(self) -> int:
+        """The smaller bound."""
+        return self.listed.count_bound()

@@ -1,0 +1,305 @@
+"""Policy graphs: which states must stay indistinguishable (Definition 4.2)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dphmm.arrays import BoolArray, FloatArray, IntArray, as_constraint
+from dphmm.errors import DataFileError, PolicyError
+from dphmm.geometry.measurements import Measurements
+from dphmm.policy.cliques import CliqueEdges
+from dphmm.policy.edges import EdgeSet, IntersectionEdges, ListedEdges, UnionEdges
+from dphmm.policy.radius import RadiusEdges
+
+if TYPE_CHECKING:
+    import networkx
+    from scipy.sparse import csr_array
+
+_LISTABLE = 50_000_000
+"""Graphs that may have more edges than this are not listed edge by edge."""
+
+
+class PolicyGraph:
+    """An undirected graph over states ``0 .. size - 1``; an edge asks that its two states be indistinguishable.
+
+    Made by `complete`, `categorical`, `utility`, `transition`, `from_groups`, `from_edges`, `from_networkx` or
+    `from_json`; combined by ``a | b`` and ``a & b``; cut down to a constraint set by `restrict`. Graphs are immutable,
+    and the dense kinds are never listed edge by edge unless `edges` or `to_networkx` asks for it.
+
+    Examples
+    --------
+    >>> graph = PolicyGraph.categorical([0, 1, 1, 2, 2, 2])
+    >>> graph.edges().tolist()
+    [[1, 2], [3, 4], [3, 5], [4, 5]]
+    >>> graph.restrict([False, True, True, False, True, False]).edges().tolist()
+    [[1, 2]]
+    """
+
+    def __init__(self, edge_set: EdgeSet, nodes: BoolArray | None = None) -> None:
+        self._edge_set = edge_set
+        self._nodes = np.ones(edge_set.size, dtype=np.bool_) if nodes is None else nodes
+
+    # ---- making graphs -------------------------------------------------------------------------------------------
+
+    @classmethod
+    def complete(cls, size: int) -> PolicyGraph:
+        """Every two states are connected: a state must be indistinguishable from all others."""
+        if size < 1:
+            raise PolicyError(f"a complete policy over {size} states has no meaning; give at least one state")
+        return cls(CliqueEdges(size, np.array([0, size]), np.arange(size)))
+
+    @classmethod
+    def categorical(cls, labels: Sequence[Hashable] | npt.ArrayLike) -> PolicyGraph:
+        """States with the same label are connected.
+
+        Parameters
+        ----------
+        labels
+            One per state. ``None``, NaN and negative integers mean 'in no category': such a state has no edges.
+        """
+        values = np.asarray(labels)
+        if values.ndim != 1 or not len(values):
+            raise PolicyError(f"labels have shape {values.shape}; give one label per state")
+        if values.dtype.kind in "iu":
+            codes = values.astype(np.int64)
+        else:
+            entries = values.tolist()
+            known = {label: i for i, label in enumerate(dict.fromkeys(x for x in entries if not _is_missing(x)))}
+            codes = np.array([-1 if _is_missing(x) else known[x] for x in entries], dtype=np.int64)
+        return cls(CliqueEdges.from_labels(codes))
+
+    @classmethod
+    def utility(cls, f: npt.ArrayLike | Measurements, radius: float) -> PolicyGraph:
+        """States whose measurements are at most ``radius`` apart (Euclidean, closed) are connected.
+
+        Parameters
+        ----------
+        f
+            ``(N, d)`` measurements, or where the states are.
+        radius
+            In the unit of ``f``; kilometres for locations. Not negative.
+        """
+        if not (np.isfinite(radius) and radius >= 0):
+            raise PolicyError(f"radius is {radius}; give a finite number that is not negative")
+        return cls(RadiusEdges(Measurements.of(f), float(radius)))
+
+    @classmethod
+    def transition(cls, transition: npt.ArrayLike | csr_array) -> PolicyGraph:
+        """States that share a possible predecessor are connected (one-step transition protection, §4.2).
+
+        Parameters
+        ----------
+        transition
+            ``(N, N)`` transition probabilities, dense or sparse; only where they are positive matters.
+        """
+        from scipy.sparse import csr_array, issparse
+
+        matrix = csr_array(np.asarray(transition) if not issparse(transition) else transition)
+        if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+            raise PolicyError(f"transition matrix has shape {matrix.shape}; it must be square")
+        matrix.sum_duplicates()
+        positive = matrix.data > 0
+        starts = np.concatenate([[0], np.cumsum(positive)])[matrix.indptr]
+        return cls(
+            CliqueEdges(int(matrix.shape[0]), starts.astype(np.int64), matrix.indices[positive].astype(np.int64))
+        )
+
+    @classmethod
+    def from_groups(cls, size: int, groups: Sequence[npt.ArrayLike]) -> PolicyGraph:
+        """The states of each group are connected with each other; groups may overlap."""
+        members = [np.unique(np.asarray(group, dtype=np.int64)) for group in groups]
+        everyone = np.concatenate([np.zeros(0, dtype=np.int64), *members])
+        _check_states(everyone, size)
+        starts = np.concatenate([[0], np.cumsum([len(group) for group in members])]).astype(np.int64)
+        return cls(CliqueEdges(size, starts, everyone))
+
+    @classmethod
+    def from_edges(cls, size: int, edges: npt.ArrayLike) -> PolicyGraph:
+        """A graph with the listed edges ``(m, 2)``.
+
+        Raises
+        ------
+        PolicyError
+            For a state outside ``0 .. size - 1`` or an edge from a state to itself.
+        """
+        pairs = np.asarray(edges, dtype=np.int64).reshape(-1, 2)
+        _check_states(pairs.ravel(), size)
+        loops = pairs[pairs[:, 0] == pairs[:, 1]]
+        if len(loops):
+            raise PolicyError(f"edge {loops[0].tolist()} joins a state to itself; leave it out")
+        return cls(ListedEdges(size, pairs))
+
+    @classmethod
+    def from_networkx(
+        cls, graph: networkx.Graph[Any], size: int | None = None, names: Sequence[Hashable] | None = None
+    ) -> PolicyGraph:
+        """Any undirected networkx graph; self-loops are ignored.
+
+        Parameters
+        ----------
+        graph
+            Its nodes are states ``0 .. size - 1``, or entries of ``names``. States that it lacks have no edges.
+        size
+            The number of states; left out, the number of names or of nodes.
+        names
+            What the graph's nodes are called, in the order of the states.
+
+        Raises
+        ------
+        PolicyError
+            When the graph is directed or names a state that does not exist.
+        """
+        if graph.is_directed():
+            raise PolicyError("the policy graph is directed; indistinguishability is mutual: use graph.to_undirected()")
+        if names is not None:
+            index: dict[Hashable, int] = {name: i for i, name in enumerate(names)}
+            size = len(names)
+        else:
+            size = graph.number_of_nodes() if size is None else size
+            index = {i: i for i in range(size)}
+        unknown = [node for node in graph.nodes if node not in index]
+        if unknown:
+            known = "the given names" if names is not None else f"0 to {size - 1}"
+            raise PolicyError(f"the policy graph names state {unknown[0]!r}, which does not exist; states are {known}")
+        pairs = [(index[a], index[b]) for a, b in graph.edges() if a != b]
+        return cls(ListedEdges(size, np.array(pairs, dtype=np.int64).reshape(-1, 2)))
+
+    @classmethod
+    def from_json(
+        cls, path: str | Path, size: int | None = None, names: Sequence[Hashable] | None = None
+    ) -> PolicyGraph:
+        """A graph from a node-link JSON file, as networkx writes it."""
+        import networkx
+
+        try:
+            data = json.loads(Path(path).read_text(encoding="utf-8"))
+            key = "edges" if "edges" in data else "links"
+            graph = networkx.node_link_graph(data, edges=key, directed=False, multigraph=False)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, networkx.NetworkXError) as problem:
+            raise DataFileError(
+                path, f"no node-link graph ({problem}); write one with PolicyGraph.to_json"
+            ) from problem
+        return cls.from_networkx(graph, size, names)
+
+    # ---- asking graphs -------------------------------------------------------------------------------------------
+
+    @property
+    def size(self) -> int:
+        """The number of states ``N``, restricted or not."""
+        return self._edge_set.size
+
+    @property
+    def nodes(self) -> BoolArray:
+        """Which states the graph still holds, ``(N,)``: all, unless it was restricted."""
+        return self._nodes
+
+    def edges(self) -> IntArray:
+        """All edges ``(m, 2)``, the smaller state first, in lexicographic order.
+
+        Raises
+        ------
+        PolicyError
+            When there may be more than fifty million; use `differences`, `connects` or a smaller constraint.
+        """
+        possible = int(self._nodes.sum())
+        bound = min(self._edge_set.count_bound(), possible * (possible - 1) // 2)
+        if bound > _LISTABLE:
+            raise PolicyError(f"listing up to {bound} edges would not fit; restrict the graph, or use differences()")
+        found = list(self._edge_set.chunks(self._nodes))
+        return np.unique(np.concatenate([np.zeros((0, 2), dtype=np.int64), *found]), axis=0)
+
+    def connects(self, first: npt.ArrayLike, second: npt.ArrayLike) -> BoolArray:
+        """Whether each pair of states is an edge."""
+        a, b = np.atleast_1d(np.asarray(first, dtype=np.int64)), np.atleast_1d(np.asarray(second, dtype=np.int64))
+        _check_states(np.concatenate([a, b]), self.size)
+        return np.asarray(self._edge_set.connects(a, b) & self._nodes[a] & self._nodes[b] & (a != b))
+
+    def connected(self) -> BoolArray:
+        """Which states have an edge, ``(N,)``."""
+        return self._edge_set.connected(self._nodes) & self._nodes
+
+    def differences(self, f: npt.ArrayLike | Measurements) -> FloatArray:
+        """Enough of the differences over edges to span their hull, ``(k, d)``, in the unit of ``f``.
+
+        Every difference over an edge lies in the symmetric convex hull of the rows, and every row is plus or minus the
+        difference over an edge, or zero. (All differences are ``f[edges[:, 0]] - f[edges[:, 1]]``.)
+        """
+        measurements = self.check_measurements(f)
+        return self.spanning(measurements) * measurements.spacing
+
+    def spanning(self, measurements: Measurements) -> npt.NDArray[Any]:
+        """The same as `differences` in the coordinates of some measurements: integers on a lattice."""
+        return self._edge_set.spanning(measurements, self._nodes)
+
+    def check_measurements(self, f: npt.ArrayLike | Measurements) -> Measurements:
+        """The measurements, refused where there is not one for every state."""
+        measurements = Measurements.of(f)
+        if measurements.size != self.size:
+            raise PolicyError(f"there are {measurements.size} measurements for a policy over {self.size} states")
+        return measurements
+
+    # ---- changing graphs -----------------------------------------------------------------------------------------
+
+    def restrict(self, constraint: npt.ArrayLike | None) -> PolicyGraph:
+        """``G ∩ C``: the possible states and the edges between them."""
+        return PolicyGraph(self._edge_set, self._nodes & as_constraint(constraint, self.size))
+
+    def with_edges(self, added: Sequence[tuple[int, int]]) -> PolicyGraph:
+        """The graph with more edges; their ends join its nodes."""
+        return self | PolicyGraph.from_edges(self.size, added).restrict(_marked(self.size, added)) if added else self
+
+    def __or__(self, other: PolicyGraph) -> PolicyGraph:
+        """The union of nodes and of edges."""
+        self._check_same_size(other)
+        parts = ((self._edge_set, self._nodes), (other._edge_set, other._nodes))
+        return PolicyGraph(UnionEdges(parts), self._nodes | other._nodes)
+
+    def __and__(self, other: PolicyGraph) -> PolicyGraph:
+        """The intersection of nodes and of edges."""
+        self._check_same_size(other)
+        return PolicyGraph(IntersectionEdges(self._edge_set, other._edge_set), self._nodes & other._nodes)
+
+    def _check_same_size(self, other: PolicyGraph) -> None:
+        if self.size != other.size:
+            raise PolicyError(f"policies over {self.size} and {other.size} states cannot be combined")
+
+    def to_networkx(self) -> networkx.Graph[int]:
+        """The remaining states and edges as a `networkx.Graph`."""
+        import networkx
+
+        graph: networkx.Graph[int] = networkx.Graph()
+        graph.add_nodes_from(np.flatnonzero(self._nodes).tolist())
+        graph.add_edges_from(self.edges().tolist())
+        return graph
+
+    def to_json(self, path: str | Path) -> None:
+        """Write the graph as node-link JSON, which networkx reads."""
+        import networkx
+
+        data = networkx.node_link_data(self.to_networkx(), edges="edges")
+        Path(path).write_text(json.dumps(data), encoding="utf-8")
+
+    def __repr__(self) -> str:
+        return f"PolicyGraph({type(self._edge_set).__name__}, states={int(self._nodes.sum())} of {self.size})"
+
+
+def _is_missing(label: Any) -> bool:
+    return label is None or label != label or (isinstance(label, int) and label < 0)
+
+
+def _marked(size: int, edges: Sequence[tuple[int, int]]) -> BoolArray:
+    marked = np.zeros(size, dtype=np.bool_)
+    marked[np.array(edges, dtype=np.int64).ravel()] = True
+    return marked
+
+
+def _check_states(states: IntArray, size: int) -> None:
+    outside = states[(states < 0) | (states >= size)]
+    if len(outside):
+        raise PolicyError(f"the policy names state {int(outside[0])}, which does not exist; states are 0 to {size - 1}")

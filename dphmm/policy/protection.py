@@ -1,0 +1,281 @@
+"""Degrees of protection, exposed states, and the repair that leaves none exposed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from dphmm.arrays import BoolArray, IntArray, as_constraint
+from dphmm.errors import AlreadyKnownError, InvalidInputError, PolicyError
+from dphmm.geometry.disc import Disc
+from dphmm.geometry.hull import Membership, SensitivityHull
+from dphmm.geometry.measurements import Measurements
+from dphmm.geometry.neighbours import CoordinateBody, count_within
+from dphmm.policy.graph import PolicyGraph
+from dphmm.policy.repair import Candidates, Objective, Repair, RepairProblem, candidates_of, nearest_partners
+from dphmm.policy.shape import shapes_for
+
+Method = Literal["greedy", "sequential", "exact"]
+NoiseBody = Literal["hull", "cross-polytope", "disc"]
+SEARCH_LIMIT = 20_000
+"""How many hulls the exact repair looks at before it settles for the best found and its proven gap."""
+
+
+@dataclass(frozen=True)
+class Protection:
+    """A policy graph under which nobody is exposed, and the body that noise is drawn from.
+
+    Parameters
+    ----------
+    graph
+        The constrained graph with the added edges.
+    hull
+        The sensitivity hull of `graph`, in the unit of the measurements.
+    added
+        The edges ``(i, j)``, ``i < j``, that the repair added; empty where nothing was exposed.
+    certified
+        Whether the repair is proven to be of least `value` among all that give every exposed state one partner.
+    value
+        The objective reached: the body's area (volume), or its squared error at epsilon one.
+    bound
+        A proven lower bound of the objective. Equal to `value` where certified; otherwise `gap` says how far off.
+    degrees
+        The degree of protection of every state, ``(N,)``, after the repair; 0 outside the constraint.
+    body
+        What the noise is drawn from, in the unit of the measurements: `hull` itself, or the least cross-polytope or
+        disc that holds it.
+    coordinate_hull
+        The hull in the measurements' coordinates: integers on a lattice.
+    diameter
+        ``max ‖f_j - f_k‖`` in the body's norm over pairs of possible states: the factor of Theorem 6.3.
+    """
+
+    graph: PolicyGraph
+    hull: SensitivityHull
+    added: tuple[tuple[int, int], ...]
+    certified: bool
+    value: float
+    bound: float
+    degrees: IntArray = field(repr=False)
+    body: SensitivityHull | Disc
+    coordinate_hull: SensitivityHull = field(repr=False)
+    diameter: float
+
+    @property
+    def gap(self) -> float:
+        """How much of `value` is not proven necessary: ``(value - bound) / value``, 0 where certified."""
+        return 0.0 if self.certified or self.value == 0 else (self.value - self.bound) / self.value
+
+
+def degree_of_protection(
+    graph: PolicyGraph,
+    f: npt.ArrayLike | Measurements,
+    constraint: npt.ArrayLike | None = None,
+    body: NoiseBody = "hull",
+    membership: Membership = "halfspace",
+) -> IntArray:
+    """How many possible states each possible state is hidden among (Definition 5.2), itself included.
+
+    Parameters
+    ----------
+    graph, f
+        The policy over ``N`` states and their measurements ``(N, d)``.
+    constraint
+        ``(N,)`` booleans, the possible states; left out, all.
+    body
+        What the noise is drawn from: the hull (K-norm, planar isotropic), the least cross-polytope that holds it
+        (Laplace) or the least disc (planar Laplace). A state may be exposed under one and protected under another.
+    membership
+        How membership in a hull is decided: by half-spaces, or by the quadratic program of Equation (6).
+
+    Returns
+    -------
+    ndarray of int, shape (N,)
+        At least 1 for a possible state (1 means exposed), 0 outside the constraint. A different state with the same
+        measurement counts. Exact where the measurements lie on a lattice and the body is the hull.
+    """
+    measurements = graph.check_measurements(f)
+    possible = as_constraint(constraint, graph.size) & graph.nodes
+    hull = SensitivityHull(graph.restrict(possible).spanning(measurements))
+    return count_within(CoordinateBody(measurements, _noise_body(measurements, hull, body), membership), possible)
+
+
+def exposed_states(
+    graph: PolicyGraph,
+    f: npt.ArrayLike | Measurements,
+    constraint: npt.ArrayLike | None = None,
+    body: NoiseBody = "hull",
+    membership: Membership = "halfspace",
+) -> IntArray:
+    """The possible states that nothing hides: those whose degree of protection is 1. Parameters as there."""
+    return np.flatnonzero(degree_of_protection(graph, f, constraint, body, membership) == 1)
+
+
+def protect(
+    graph: PolicyGraph,
+    f: npt.ArrayLike | Measurements,
+    constraint: npt.ArrayLike | None = None,
+    method: Method = "exact",
+    objective: Objective = "volume",
+    body: NoiseBody = "hull",
+    membership: Membership = "halfspace",
+    search_limit: int = SEARCH_LIMIT,
+) -> Protection:
+    """The constrained graph with edges added until no possible state is exposed.
+
+    Parameters
+    ----------
+    graph, f, constraint, body, membership
+        As in `degree_of_protection`.
+    method
+        ``"greedy"`` is Algorithm 1 (nearest other state). ``"sequential"`` is Algorithm 3 (exposed states in turn take
+        the partner of least area). ``"exact"`` chooses one partner for every exposed state jointly; erratum:
+        Algorithm 3 does so for a single exposed state only. For a cross-polytope or a disc the nearest partners in its
+        norm are jointly optimal, and every method takes them.
+    objective
+        ``"volume"`` (the paper's) or ``"error"``, the expected squared error of a release (planar hulls only). The
+        error is no monotone function of the hull, so that edges beyond one per exposed state might lower it further;
+        those are not looked for.
+    search_limit
+        How many hulls the exact method may look at.
+
+    Raises
+    ------
+    AlreadyKnownError
+        When one state only is possible.
+    InvalidInputError
+        For an unknown method, objective or body, or the objective ``"error"`` outside the plane.
+
+    Examples
+    --------
+    >>> f = [[1, 0], [2, 1], [3, 0], [0, 1], [4, 2], [1, 2]]
+    >>> graph = PolicyGraph.categorical([0, 1, 1, 2, 2, 2])
+    >>> repaired = protect(graph, f, [False, False, True, True, True, True])
+    >>> repaired.added, repaired.hull.volume, repaired.certified
+    (((2, 3),), 14.0, True)
+    """
+    measurements = graph.check_measurements(f)
+    _check_choices(method, objective, body, measurements.dimension)
+    possible = as_constraint(constraint, graph.size) & graph.nodes
+    if int(possible.sum()) < 2:
+        state = int(np.argmax(possible))
+        raise AlreadyKnownError(
+            f"state {state} is the only possible one, so no noise hides it; allow that or stop here"
+        )
+    restricted = graph.restrict(possible)
+    hull = SensitivityHull(restricted.spanning(measurements))
+    looked = CoordinateBody(measurements, _noise_body(measurements, hull, body), membership)
+    degrees = count_within(looked, possible)
+    exposed = np.flatnonzero(degrees == 1)
+    repair = _repair(measurements, hull, possible, exposed, method, objective, body, search_limit)
+    if len(exposed):
+        restricted = restricted.with_edges(repair.added)
+        hull = SensitivityHull(repair.shape)
+        looked = CoordinateBody(measurements, _noise_body(measurements, hull, body), membership)
+        degrees = count_within(looked, possible)
+    still = np.flatnonzero(degrees == 1)
+    if len(still):
+        raise PolicyError(
+            f"state {int(still[0])} is still exposed after the repair: its partner lies on the boundary beyond what "
+            f"membership {membership!r} resolves; use membership 'halfspace'"
+        )
+    units = measurements.to_units(hull)
+    scale = _objective_scale(measurements, objective, body)
+    return Protection(
+        graph=restricted,
+        hull=units,
+        added=repair.added,
+        certified=repair.bound >= repair.value * (1 - 1e-12),
+        value=repair.value * scale,
+        bound=min(repair.bound, repair.value) * scale,
+        degrees=degrees,
+        body=_in_units(measurements, looked.body, units, body),
+        coordinate_hull=hull,
+        diameter=looked.diameter(possible),
+    )
+
+
+def _check_choices(method: str, objective: str, body: str, dimension: int) -> None:
+    for name, value, known in (
+        ("repair method", method, ("greedy", "sequential", "exact")),
+        ("objective", objective, ("volume", "error")),
+        ("noise body", body, ("hull", "cross-polytope", "disc")),
+    ):
+        if value not in known:
+            raise InvalidInputError(f"{name} is {value!r}; choose one of {', '.join(known)}")
+    if objective == "error" and dimension != 2 and body == "hull":
+        raise InvalidInputError(f"the objective 'error' needs planar measurements, not {dimension}-dimensional ones")
+
+
+def _noise_body(measurements: Measurements, hull: SensitivityHull, body: NoiseBody) -> SensitivityHull | Disc:
+    """The body that noise is drawn from, in coordinates (a disc in the unit of the measurements)."""
+    if body == "hull" or hull.dimension == 0:
+        return hull
+    if body == "disc":
+        return Disc(float(measurements.lengths(hull.vertices).max()), measurements.dimension)
+    steps = measurements.spacing
+    if np.ptp(steps) <= 1e-12 * steps.max():
+        return SensitivityHull(np.abs(hull.vertices).sum(axis=1).max() * np.eye(len(steps)))
+    reach = float(np.abs(hull.vertices * steps).sum(axis=1).max())
+    return SensitivityHull(np.diag(reach / steps))
+
+
+def _in_units(
+    measurements: Measurements, looked: SensitivityHull | Disc, hull: SensitivityHull, body: NoiseBody
+) -> SensitivityHull | Disc:
+    if isinstance(looked, Disc):
+        return looked
+    return hull if body == "hull" else measurements.to_units(looked)
+
+
+def _objective_scale(measurements: Measurements, objective: Objective, body: NoiseBody) -> float:
+    """What turns the search's value (doubled planar areas in coordinates) into units of the measurements."""
+    if body != "hull" or objective == "error":
+        return 1.0
+    return float(np.prod(measurements.spacing)) / (2.0 if measurements.dimension == 2 else 1.0)
+
+
+def _repair(
+    measurements: Measurements,
+    hull: SensitivityHull,
+    possible: BoolArray,
+    exposed: IntArray,
+    method: Method,
+    objective: Objective,
+    body: NoiseBody,
+    search_limit: int,
+) -> Repair:
+    vertices: npt.NDArray[Any] = hull.vertices
+    if measurements.is_lattice:
+        vertices = np.rint(vertices).astype(np.int64)
+    candidates = candidates_of(measurements.coordinates, exposed, possible)
+    if body != "hull":
+        return _ball_repair(measurements, vertices, candidates, objective, body)
+    shapes = shapes_for(measurements.dimension)
+    problem = RepairProblem(shapes, vertices, candidates, measurements.spacing, objective)
+    if not len(exposed) or method == "greedy":
+        return problem.greedy()
+    return problem.sequential() if method == "sequential" else problem.exact(search_limit)
+
+
+def _ball_repair(
+    measurements: Measurements,
+    vertices: npt.NDArray[Any],
+    candidates: list[Candidates],
+    objective: Objective,
+    body: NoiseBody,
+) -> Repair:
+    """Nearest partners in the ball's norm: each state needs that radius at least, and the largest serves all."""
+    order = 1 if body == "cross-polytope" else 2
+    lengths = [np.linalg.norm(c.vectors * measurements.spacing, ord=order, axis=1) for c in candidates]
+    added = nearest_partners(candidates, lengths)
+    ends = np.array(added, dtype=np.int64).reshape(-1, 2)
+    vectors = measurements.coordinates[ends[:, 0]] - measurements.coordinates[ends[:, 1]]
+    shape = SensitivityHull(np.concatenate([vertices, vectors])).vertices
+    units = measurements.to_units(SensitivityHull(shape))
+    grown = _in_units(measurements, _noise_body(measurements, SensitivityHull(shape), body), units, body)
+    value: float = grown.volume if objective == "volume" else grown.squared_error
+    return Repair(added, shape, value, value)

@@ -1,0 +1,135 @@
+"""Edges between states within a distance of each other: the utility policy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray
+from dphmm.geometry.disc import Disc
+from dphmm.geometry.measurements import Measurements, Raster
+from dphmm.geometry.neighbours import CoordinateBody, count_within, near_pairs
+from dphmm.geometry.spanning import SpanningSet
+from dphmm.policy.edges import EdgeSet
+
+_CELLS_AT_A_TIME = 1 << 16
+_FEW_PAIRS = 1 << 13
+
+
+class RadiusEdges(EdgeSet):
+    """All pairs at most ``radius`` apart (closed, within the one tolerance), in Euclidean distance.
+
+    Parameters
+    ----------
+    places
+        Where the states are, in the space that distance is measured in.
+    radius
+        Not negative; in the unit of ``places``.
+    """
+
+    def __init__(self, places: Measurements, radius: float) -> None:
+        self.size = places.size
+        self.places = places
+        self.radius = radius
+        self._compared: tuple[Measurements, bool] = (places, True)
+        self._found_offsets: tuple[Raster, IntArray] | None = None
+
+    def chunks(self, nodes: BoolArray) -> Iterator[IntArray]:
+        """Near pairs, block by block."""
+        index = np.flatnonzero(nodes)
+        points = self.places.points[index]
+        for rows, columns in near_pairs(points, np.full(self.places.dimension, self.radius)):
+            forward = index[rows] < index[columns]
+            rows, columns = rows[forward], columns[forward]
+            near = self._near(points[rows] - points[columns])
+            yield np.stack([index[rows[near]], index[columns[near]]], axis=1)
+
+    def _near(self, vectors: npt.NDArray[Any]) -> BoolArray:
+        return np.asarray(np.linalg.norm(vectors, axis=1) <= self.radius * (1 + RELATIVE_TOLERANCE))
+
+    def connects(self, first: IntArray, second: IntArray) -> BoolArray:
+        """Whether the states are near enough."""
+        return self._near(self.places.points[first] - self.places.points[second])
+
+    def count_bound(self) -> int:
+        """All pairs, or what a raster of this density allows."""
+        everything = self.size * (self.size - 1) // 2
+        raster = self.places.raster
+        if raster is None or not raster.is_simple:
+            return everything
+        return min(everything, self.size * len(self._offsets(raster)))
+
+    def connected(self, nodes: BoolArray) -> BoolArray:
+        """Which states have another one near enough."""
+        if self.radius == 0:
+            return super().connected(nodes)
+        return count_within(CoordinateBody(self.places, Disc(self.radius, self.places.dimension)), nodes) > 1
+
+    def spanning(self, measurements: Measurements, nodes: BoolArray) -> npt.NDArray[Any]:
+        """On a raster there are few distinct differences: the longest first, each looked for once."""
+        raster = measurements.raster
+        if raster is None or not self._measures_places(measurements):
+            return super().spanning(measurements, nodes)
+        possible = int(nodes.sum())
+        offsets = self._offsets(raster)
+        if possible * min(possible, len(offsets)) <= _FEW_PAIRS or not len(offsets):
+            return super().spanning(measurements, nodes)
+        cells = _cropped(raster.occupied(nodes))
+        hull = SpanningSet(measurements.dimension, np.int64)
+        while len(offsets):
+            offset, offsets = offsets[0], offsets[1:]
+            if _occurs(cells, int(offset[0]), int(offset[1])):
+                hull.add(offset[None, : measurements.dimension])
+                offsets = offsets[hull.outside(offsets[:, : measurements.dimension])]
+        return hull.vertices
+
+    def _measures_places(self, measurements: Measurements) -> bool:
+        """Whether what is measured is where the states are (up to a shift, which no difference sees)."""
+        if self._compared[0] is not measurements:
+            same = measurements.points.shape == self.places.points.shape and bool(
+                np.allclose(measurements.points, self.places.points, rtol=RELATIVE_TOLERANCE, atol=0.0)
+            )
+            self._compared = (measurements, same)
+        return self._compared[1]
+
+    def _offsets(self, raster: Raster) -> IntArray:
+        """Lattice offsets ``(k, 2)`` within the radius, one of each pair of opposite ones, longest first."""
+        if self._found_offsets is None or self._found_offsets[0] is not raster:
+            self._found_offsets = (raster, self._find_offsets(raster))
+        return self._found_offsets[1]
+
+    def _find_offsets(self, raster: Raster) -> IntArray:
+        spacing: FloatArray = np.ones(2)
+        spacing[: self.places.dimension] = self.places.spacing
+        reach = np.minimum(self.radius * (1 + RELATIVE_TOLERANCE) / spacing, [raster.width - 1, raster.height - 1])
+        a, b = (int(x) for x in reach)
+        x, y = np.meshgrid(np.arange(-a, a + 1), np.arange(b + 1))
+        offsets = np.stack([x.ravel(), y.ravel()], axis=1)
+        offsets = offsets[(offsets[:, 1] > 0) | (offsets[:, 0] > 0)]
+        lengths = np.linalg.norm(offsets * spacing, axis=1)
+        order = np.argsort(-lengths, kind="stable")
+        return np.asarray(offsets[order][lengths[order] <= self.radius * (1 + RELATIVE_TOLERANCE)])
+
+
+def _cropped(occupied: BoolArray) -> BoolArray:
+    rows = np.flatnonzero(occupied.any(axis=1))
+    columns = np.flatnonzero(occupied.any(axis=0))
+    return occupied[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
+
+
+def _occurs(cells: BoolArray, dx: int, dy: int) -> bool:
+    """Whether two occupied cells differ by ``(dx, dy)``, ``dy >= 0``; looks until it finds one."""
+    height, width = cells.shape
+    if dy >= height or abs(dx) >= width:
+        return False
+    left = slice(max(0, -dx), width - max(0, dx))
+    right = slice(max(0, dx), width - max(0, -dx))
+    rows = max(1, _CELLS_AT_A_TIME // width)
+    for start in range(0, height - dy, rows):
+        stop = min(start + rows, height - dy)
+        if bool((cells[start:stop, left] & cells[start + dy : stop + dy, right]).any()):
+            return True
+    return False

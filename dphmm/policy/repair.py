@@ -1,0 +1,315 @@
+"""Which partners exposed states get, so that nobody stays exposed: greedy, one by one, or jointly exact."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from itertools import count
+from math import inf
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from dphmm.arrays import BoolArray, FloatArray, IntArray
+from dphmm.policy.shape import Shape, Shapes, planar_error_floor, planar_squared_error
+
+Objective = Literal["volume", "error"]
+
+_ANGLES = np.pi * np.arange(64) / 128
+_DIRECTIONS: FloatArray = np.stack([np.cos(_ANGLES), np.sin(_ANGLES)], axis=1)
+_CLOSED = 1e-12
+"""A bound this close to the value, relatively, has closed the search: both are rounded in the last places."""
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The partners an exposed state may take: ``vectors[k]`` is the difference to state ``partners[k]``."""
+
+    state: int
+    vectors: npt.NDArray[Any]
+    partners: IntArray
+
+
+@dataclass(frozen=True)
+class Repair:
+    """Edges that protect every exposed state, the hull they lead to, and a proven lower bound of the objective."""
+
+    added: tuple[tuple[int, int], ...]
+    shape: Shape
+    value: float
+    bound: float
+
+
+class RepairProblem:
+    """A hull, the states exposed under it, and what is to be minimised.
+
+    Parameters
+    ----------
+    shapes
+        How hulls grow.
+    base
+        The vertices of the hull before the repair.
+    candidates
+        For each exposed state, all other possible states, in the order of their numbers.
+    spacing
+        ``(d,)``: lengths of the coordinates' steps; the objective ``"error"`` depends on them.
+    objective
+        ``"volume"``, or ``"error"`` (planar only).
+    """
+
+    def __init__(
+        self, shapes: Shapes, base: Shape, candidates: list[Candidates], spacing: FloatArray, objective: Objective
+    ) -> None:
+        self.shapes = shapes
+        self.base = base
+        self.candidates = candidates
+        self.spacing = spacing
+        self.objective = objective
+
+    def value(self, shape: Shape) -> float:
+        """The objective of a hull, in coordinates."""
+        if self.objective == "volume":
+            return self.shapes.volume(shape)
+        return planar_squared_error(shape, self.spacing)
+
+    def lower_bound(self, shape: Shape, vectors: npt.NDArray[Any]) -> FloatArray:
+        """For each vector, a lower bound of the objective of every hull that contains the shape and the vector.
+
+        The volume grows with the hull, so the volume of the grown hull is one. The error does not. But the width of a
+        convex body in a direction, as a function of the height, decreases away from the centre no faster than to a
+        point, so ``E(u·a)² >= h(a)²/6`` for its support ``h``; over two orthogonal directions this gives
+        ``12 E|u|² >= 2 (h(a)² + h(b)²)``, and supports only grow.
+        """
+        if self.objective == "volume":
+            return self.shapes.volume(shape) + self.shapes.growth(shape, vectors)
+        support = np.abs((shape * self.spacing) @ self._compass).max(axis=0)
+        grown = np.maximum(np.abs((vectors * self.spacing) @ self._compass), support)
+        squares = grown**2
+        return np.asarray(2.0 * (squares[:, :64] + squares[:, 64:]).max(axis=1))
+
+    @property
+    def _compass(self) -> FloatArray:
+        return np.concatenate([_DIRECTIONS, _DIRECTIONS @ np.array([[0.0, 1.0], [-1.0, 0.0]])]).T
+
+    # ---- the paper's two methods ---------------------------------------------------------------------------------
+
+    def greedy(self) -> Repair:
+        """Algorithm 1: every exposed state is joined to the nearest other one; no proof of anything."""
+        shape, added = self.base, []
+        for choice in self.candidates:
+            nearest = int(np.argmin(np.linalg.norm(choice.vectors * self.spacing, axis=1)))
+            shape = self.shapes.grow(shape, choice.vectors[nearest])
+            added.append(_edge(choice.state, int(choice.partners[nearest])))
+        return self._unproven(shape, added)
+
+    def sequential(self, order: list[int] | None = None) -> Repair:
+        """Algorithm 3: exposed states in turn take the partner of least objective; protected ones need none."""
+        shape, added = self.base, []
+        for index in range(len(self.candidates)) if order is None else order:
+            choice = self.candidates[index]
+            if self.shapes.contains(shape, choice.vectors).any():
+                continue
+            best = self._cheapest(shape, choice)
+            shape = self.shapes.grow(shape, choice.vectors[best])
+            added.append(_edge(choice.state, int(choice.partners[best])))
+        return self._unproven(shape, added)
+
+    def _cheapest(self, shape: Shape, choice: Candidates) -> int:
+        """The partner of least objective; of equal ones the nearest, then the first."""
+        if self.objective == "volume":
+            costs = self.shapes.growth(shape, choice.vectors)
+        else:
+            costs = np.array([self.value(self.shapes.grow(shape, v)) for v in choice.vectors])
+        lengths = np.linalg.norm(choice.vectors * self.spacing, axis=1)
+        return int(np.lexsort((lengths, costs))[0])
+
+    def _unproven(self, shape: Shape, added: list[tuple[int, int]]) -> Repair:
+        value = self.value(shape)
+        known = self.value(self.base) if self.objective == "volume" or not self.candidates else 0.0
+        return Repair(tuple(dict.fromkeys(added)), shape, value, value if not added else known)
+
+    # ---- the exact method ----------------------------------------------------------------------------------------
+
+    def exact(self, search_limit: int) -> Repair:
+        """One partner for every exposed state, jointly of least objective, by best-first branch and bound.
+
+        Parameters
+        ----------
+        search_limit
+            How many hulls may be looked at. Past it the best repair found comes with the least bound still open.
+        """
+        flat = self._flat_repair() if self.objective == "volume" else None
+        if flat is not None:
+            return flat
+        search = _Search(self, search_limit)
+        return search.run()
+
+    def _flat_repair(self) -> Repair | None:
+        """The shortest repair within a line, where one exists: it has no volume, which nothing can beat."""
+        if self.base.shape[1] != 2 or len(self.base) > 2 or not self.candidates:
+            return None
+        tip = self.base[-1]
+        along = self.candidates[0].vectors if not tip.any() else tip[None]
+        best: tuple[float, list[tuple[int, int]], Shape] | None = None
+        for direction in along:
+            found = self._along(direction)
+            if found is not None and (best is None or found[0] < best[0]):
+                best = found
+        if best is None:
+            return None
+        return Repair(tuple(dict.fromkeys(best[1])), best[2], 0.0, 0.0)
+
+    def _along(self, direction: npt.NDArray[Any]) -> tuple[float, list[tuple[int, int]], Shape] | None:
+        shape, added = self.base, []
+        for choice in self.candidates:
+            cross = direction[0] * choice.vectors[:, 1] - direction[1] * choice.vectors[:, 0]
+            lengths = np.linalg.norm(choice.vectors * self.spacing, axis=1)
+            size = lengths.max() * np.abs(direction).max()
+            on_line = np.flatnonzero(np.abs(cross) <= (0 if shape.dtype.kind == "i" else 1e-9 * size))
+            if not len(on_line):
+                return None
+            nearest = on_line[np.argmin(lengths[on_line])]
+            if not self.shapes.contains(shape, choice.vectors[nearest : nearest + 1])[0]:
+                shape = self.shapes.grow(shape, choice.vectors[nearest])
+                added.append(_edge(choice.state, int(choice.partners[nearest])))
+        return float(np.linalg.norm(shape[-1] * self.spacing)), added, shape
+
+
+@dataclass(frozen=True)
+class _Node:
+    """A hull on the way: what it still has to decide, and the edges that led to it."""
+
+    shape: Shape
+    open_states: tuple[int, ...]
+    added: tuple[tuple[int, int], ...]
+
+
+class _Search:
+    """Best-first branch and bound over one partner for every exposed state.
+
+    A node is settled by its hull (for the volume) or by its hull and the states that have not chosen (for the error,
+    which is not monotone, so that a state that is protected already may still choose). Children of a node are the
+    choices of one state: the one whose cheapest choice is dearest.
+    """
+
+    def __init__(self, problem: RepairProblem, limit: int) -> None:
+        self.problem = problem
+        self.limit = limit
+        self.monotone = problem.objective == "volume"
+        self.best = self._first_guess()
+        self.choices = [self._worth_trying(c) for c in problem.candidates]
+        self.seen: set[tuple[Any, ...]] = set()
+        self.heap: list[tuple[float, int, _Node]] = []
+        self.tick = count()
+
+    def _first_guess(self) -> Repair:
+        """The best of a few runs of the paper's methods: the value to beat."""
+        everyone = list(range(len(self.problem.candidates)))
+        cheapest = [
+            float(self.problem.lower_bound(self.problem.base, c.vectors).min()) for c in self.problem.candidates
+        ]
+        dearest_first = sorted(everyone, key=lambda i: -cheapest[i])
+        tries = [self.problem.greedy()]
+        tries += [self.problem.sequential(order) for order in (everyone, dearest_first, dearest_first[::-1])]
+        return min(tries, key=lambda repair: repair.value)
+
+    def _worth_trying(self, choice: Candidates) -> Candidates:
+        bounds = self.problem.lower_bound(self.problem.base, choice.vectors)
+        keep = np.flatnonzero(bounds <= self.best.value)
+        vectors, partners = choice.vectors[keep], choice.partners[keep]
+        if self.monotone:
+            keep = np.flatnonzero(self.problem.shapes.minimal(self.problem.base, vectors))
+        else:
+            keep = np.sort(np.unique(vectors, axis=0, return_index=True)[1])
+        return Candidates(choice.state, vectors[keep], partners[keep])
+
+    def run(self) -> Repair:
+        start = _Node(self.problem.base, tuple(range(len(self.choices))), ())
+        self._push(0.0, start)
+        looked_at = 0
+        while self.heap:
+            bound, _, node = heapq.heappop(self.heap)
+            if self._beaten(bound):
+                break
+            looked_at += 1
+            if looked_at > self.limit:
+                return Repair(self.best.added, self.best.shape, self.best.value, min(bound, self.best.value))
+            self._expand(bound, node)
+        return Repair(self.best.added, self.best.shape, self.best.value, self.best.value)
+
+    def _beaten(self, bound: float) -> bool:
+        return bound >= self.best.value * (1 - _CLOSED)
+
+    def _push(self, bound: float, node: _Node) -> None:
+        key = (node.shape.tobytes(), () if self.monotone else node.open_states)
+        if not self.monotone and not self._beaten(bound):
+            bound = max(bound, planar_error_floor(node.shape, self.problem.spacing))
+        if not self._beaten(bound) and key not in self.seen:
+            self.seen.add(key)
+            heapq.heappush(self.heap, (bound, next(self.tick), node))
+
+    def _expand(self, bound: float, node: _Node) -> None:
+        waiting = node.open_states
+        exposed = [i for i in waiting if not self._is_protected(i, node.shape)]
+        if not exposed:
+            self._record(node)
+            if self.monotone:
+                return
+        elif self.monotone:
+            waiting = tuple(exposed)
+        if not waiting:
+            return
+        bounds = self._bounds(node.shape, exposed or waiting)
+        least = {state: float(values.min(initial=inf)) for state, values in bounds.items()}
+        state = max(least, key=lambda i: least[i])
+        if exposed:
+            bound = max(bound, least[state])
+        if self._beaten(bound):
+            return
+        rest = tuple(i for i in waiting if i != state)
+        choice = self.choices[state]
+        if not exposed:
+            self._push(bound, _Node(node.shape, rest, node.added))
+        for k, reach in enumerate(bounds[state].tolist()):
+            child_bound = max(bound, reach)
+            if not self._beaten(child_bound):
+                grown = self.problem.shapes.grow(node.shape, choice.vectors[k])
+                edge = _edge(choice.state, int(choice.partners[k]))
+                self._push(child_bound, _Node(grown, rest, (*node.added, edge)))
+
+    def _bounds(self, shape: Shape, states: list[int] | tuple[int, ...]) -> dict[int, FloatArray]:
+        """Lower bounds of all choices of some states, computed at once."""
+        everything = np.concatenate([self.choices[i].vectors for i in states])
+        cuts = np.cumsum([len(self.choices[i].vectors) for i in states])[:-1]
+        parts = np.split(self.problem.lower_bound(shape, everything), cuts)
+        return dict(zip(states, parts, strict=True))
+
+    def _is_protected(self, index: int, shape: Shape) -> bool:
+        return bool(self.problem.shapes.contains(shape, self.problem.candidates[index].vectors).any())
+
+    def _record(self, node: _Node) -> None:
+        value = self.problem.value(node.shape)
+        if value < self.best.value:
+            self.best = Repair(tuple(dict.fromkeys(node.added)), node.shape, value, 0.0)
+
+
+def nearest_partners(candidates: list[Candidates], lengths: list[FloatArray]) -> tuple[tuple[int, int], ...]:
+    """Every exposed state joined to the partner of least length: jointly optimal where the body is a ball of a norm."""
+    best = [int(np.argmin(found)) for found in lengths]
+    edges = [_edge(c.state, int(c.partners[k])) for c, k in zip(candidates, best, strict=True)]
+    return tuple(dict.fromkeys(edges))
+
+
+def candidates_of(coordinates: npt.NDArray[Any], exposed: IntArray, constraint: BoolArray) -> list[Candidates]:
+    """All possible partners of each exposed state."""
+    possible = np.flatnonzero(constraint)
+    found = []
+    for state in exposed.tolist():
+        partners = possible[possible != state]
+        found.append(Candidates(state, coordinates[partners] - coordinates[state], partners))
+    return found
+
+
+def _edge(a: int, b: int) -> tuple[int, int]:
+    return (a, b) if a < b else (b, a)

@@ -1,0 +1,152 @@
+"""A city that does not exist: streets, a river with three bridges, five districts.
+
+It lies at 45° N 30° W, in the open Atlantic, so that nothing on its map is anybody's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import shapely
+
+from dphmm.arrays import FloatArray, RandomSource, Rng, random_source
+from dphmm.space.projection import LocalProjection
+
+CENTRE = LocalProjection(45.0, -30.0)
+HALF_WIDTH_KM = 3.0
+_BLOCKS = 12
+_JITTER_KM = 0.09
+_CLOSED = 0.12
+_BRIDGES = (2, 6, 10)
+_RIVER_ROW = 5
+_AVENUES = (2, 6, 10)
+_BORDER_KM = 3.2
+
+Corner = tuple[int, int]
+"""A street corner, named by its column and row in the street plan."""
+
+
+@dataclass(frozen=True)
+class City:
+    """The map of the synthetic city.
+
+    Parameters
+    ----------
+    projection
+        The local plane.
+    streets
+        A connected graph of street corners; node attribute ``point`` is the corner in kilometres, edge attribute
+        ``effort`` its length in kilometres, less on avenues, where one moves faster.
+    districts
+        Name → the district's outline in the plane, in kilometres; together they cover the city without overlap.
+    """
+
+    projection: LocalProjection
+    streets: Any
+    districts: Mapping[str, shapely.Polygon]
+
+    def corners(self, *districts: str) -> list[Corner]:
+        """The street corners in the named districts, in the order of the plan."""
+        area = shapely.union_all([self.districts[name] for name in districts])
+        return sorted(
+            corner for corner, point in self.streets.nodes(data="point") if area.contains(shapely.Point(point))
+        )
+
+    def point(self, corner: Corner) -> FloatArray:
+        """A corner's place in the plane, kilometres, shape ``(2,)``."""
+        return np.asarray(self.streets.nodes[corner]["point"], dtype=np.float64)
+
+    def route(self, start: Corner, end: Corner) -> FloatArray:
+        """The corners of the fastest way, kilometres, shape ``(n, 2)``."""
+        way = nx.shortest_path(self.streets, start, end, weight="effort")
+        return np.array([self.point(corner) for corner in way])
+
+    @property
+    def box(self) -> tuple[float, float, float, float]:
+        """South, west, north, east in degrees of a box around the city, as `dphmm.space.Grid.over` takes it."""
+        square = shapely.get_coordinates(shapely.box(-_BORDER_KM, -_BORDER_KM, _BORDER_KM, _BORDER_KM))
+        places = self.projection.to_latlon(square)
+        (south, west), (north, east) = places.min(axis=0), places.max(axis=0)
+        return float(south), float(west), float(north), float(east)
+
+    def districts_geojson(self) -> dict[str, Any]:
+        """The districts as a GeoJSON feature collection with the property ``name``; degrees to six decimals."""
+        return {
+            "type": "FeatureCollection",
+            "features": [
+                {
+                    "type": "Feature",
+                    "properties": {"name": name},
+                    "geometry": {"type": "Polygon", "coordinates": [self._ring(outline)]},
+                }
+                for name, outline in self.districts.items()
+            ],
+        }
+
+    def _ring(self, outline: shapely.Polygon) -> list[list[float]]:
+        places = self.projection.to_latlon(shapely.get_coordinates(shapely.orient_polygons(outline).exterior))
+        return [[round(longitude, 6), round(latitude, 6)] for latitude, longitude in places.tolist()]
+
+
+def build_city(rng: Rng = 1) -> City:
+    """The city; the same for the same seed.
+
+    Parameters
+    ----------
+    rng
+        Decides the bends of the streets and which are closed. Nothing private depends on it.
+    """
+    source = random_source(rng)
+    return City(CENTRE, _streets(source), _districts())
+
+
+def _streets(source: RandomSource) -> Any:
+    """A square plan of bent streets, some of them closed, as far as every corner stays within reach."""
+    count = _BLOCKS + 1
+    regular = np.linspace(-HALF_WIDTH_KM, HALF_WIDTH_KM, count)
+    bends = (2 * source.uniform((count, count, 2)) - 1) * _JITTER_KM
+    streets: Any = nx.Graph()
+    for column in range(count):
+        for row in range(count):
+            point = np.array([regular[column], regular[row]]) + bends[column, row]
+            streets.add_node((column, row), point=(float(point[0]), float(point[1])))
+    for column in range(count):
+        for row in range(count):
+            _join(streets, (column, row), (column + 1, row), row in _AVENUES)
+            if row != _RIVER_ROW or column in _BRIDGES:
+                _join(streets, (column, row), (column, row + 1), column in _AVENUES)
+    _close_some(streets, source)
+    return streets
+
+
+def _join(streets: Any, one: Corner, other: Corner, avenue: bool) -> None:
+    if other in streets:
+        length = float(np.hypot(*np.subtract(streets.nodes[one]["point"], streets.nodes[other]["point"])))
+        streets.add_edge(one, other, effort=length / (1.6 if avenue else 1.0), avenue=avenue)
+
+
+def _close_some(streets: Any, source: RandomSource) -> None:
+    lanes = sorted((one, other) for one, other, avenue in streets.edges(data="avenue") if not avenue)
+    for (one, other), draw in zip(lanes, source.uniform(len(lanes)), strict=True):
+        if draw < _CLOSED:
+            kept = dict(streets.edges[one, other])
+            streets.remove_edge(one, other)
+            if not nx.has_path(streets, one, other):
+                streets.add_edge(one, other, **kept)
+
+
+def _districts() -> dict[str, shapely.Polygon]:
+    """The old town in the middle north of the river, two districts around it, two south of the river."""
+    river = -0.25
+    old_town = shapely.Polygon([(-1.2, river), (1.2, river), (1.2, 1.0), (0.7, 1.7), (-0.7, 1.7), (-1.2, 1.0)])
+    return {
+        "Old Town": old_town,
+        "University": shapely.box(-_BORDER_KM, river, 0.0, _BORDER_KM).difference(old_town),
+        "Gardens": shapely.box(0.0, river, _BORDER_KM, _BORDER_KM).difference(old_town),
+        "Harbour": shapely.box(-_BORDER_KM, -_BORDER_KM, 0.4, river),
+        "Works": shapely.box(0.4, -_BORDER_KM, _BORDER_KM, river),
+    }

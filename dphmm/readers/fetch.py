@@ -1,0 +1,232 @@
+"""The public originals, downloaded once and checked ever after.
+
+No digest that the publishers state is known to this package, and it invents none. So a first download is read to its
+end, which finds truncation and damage by the archive's own checksums; its SHA-256 is written to ``SHA256SUMS`` beside
+it, and every later use is checked against that (as ``sha256sum --check SHA256SUMS`` does). This protects from change
+and damage after the first download, not from a first download that was already another file: whoever holds a digest
+from elsewhere passes it as `sha256`.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import logging
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from dphmm.errors import ConfigurationError, DataFileError, DownloadError, MissingDependencyError, OutputError
+from dphmm.readers.source import readable
+
+CHECKSUMS = "SHA256SUMS"
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """A public data set: the folder of the web that holds it, its file there and here, its terms."""
+
+    base_url: str
+    remote_name: str
+    file_name: str
+    terms: str
+
+
+DATA_SETS: Mapping[str, DataSet] = {
+    "geolife": DataSet(
+        "https://download.microsoft.com/download/F/4/8/F4894AA5-FDBC-481E-9285-D5F8C4C4F039/",
+        "Geolife%20Trajectories%201.3.zip",
+        "geolife-1.3.zip",
+        "GeoLife GPS Trajectories 1.3 (about 300 MB): non-commercial use only, no distribution; "
+        "cite Zheng, Xie, Ma, IEEE Data Engineering Bulletin 33(2), 2010",
+    ),
+    "gowalla": DataSet(
+        "https://snap.stanford.edu/data/",
+        "loc-gowalla_totalCheckins.txt.gz",
+        "loc-gowalla_totalCheckins.txt.gz",
+        "Gowalla check-ins of the SNAP collection (about 100 MB); cite Cho, Myers, Leskovec, KDD 2011",
+    ),
+}
+"""Name → where it comes from."""
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """A data set that is there.
+
+    Parameters
+    ----------
+    path
+        The file.
+    sha256
+        Its digest, in hexadecimal.
+    verified
+        True when the digest was known beforehand and agreed; false when it was recorded just now, at the first
+        download.
+    terms
+        What the publisher allows and whom to cite.
+    """
+
+    path: Path
+    sha256: str
+    verified: bool
+    terms: str
+
+
+def fetch(
+    name: str,
+    folder: str | Path,
+    *,
+    base_url: str | None = None,
+    sha256: str | None = None,
+    timeout_seconds: float = 60.0,
+) -> Fetched:
+    """Download a public data set unless it is there already, and check it.
+
+    Parameters
+    ----------
+    name
+        ``"geolife"`` or ``"gowalla"``.
+    folder
+        Where the file goes; made if need be.
+    base_url
+        Another folder of the web to take the file from, such as a mirror.
+    sha256
+        The digest that the file must have; left out, the one in the folder's ``SHA256SUMS``, if any.
+    timeout_seconds
+        How long to wait for the server's next bytes.
+
+    Raises
+    ------
+    ConfigurationError
+        For an unknown name, or a digest that is none.
+    DownloadError
+        When the server cannot be reached or refuses, or what it sent is not the file that the digest names. Nothing
+        is left in the file's place then, except a file that was there before.
+    DataFileError
+        When a first download, whose digest is not known, is truncated or damaged.
+    OutputError
+        When the folder cannot be written to.
+    MissingDependencyError
+        When pooch is not installed.
+    """
+    if name not in DATA_SETS:
+        raise ConfigurationError(f"no data set is called {name!r}; there are {sorted(DATA_SETS)}")
+    data_set = DATA_SETS[name]
+    target = Path(folder) / data_set.file_name
+    known = _checked(sha256.lower()) if sha256 else _recorded(target)
+    with _writable(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+    fresh = known is not None or not target.exists()
+    if fresh:
+        url = (base_url or data_set.base_url).rstrip("/") + "/" + data_set.remote_name
+        _download(url, target, known, timeout_seconds)
+    digest = known or _first_digest(target, fresh)
+    with _writable(target):
+        _record(target, digest)
+    return Fetched(target, digest, known is not None, data_set.terms)
+
+
+def _checked(digest: str) -> str:
+    if len(digest) != 64 or set(digest) - set("0123456789abcdef"):
+        raise ConfigurationError(f"sha256 is {digest!r}; give the 64 hexadecimal digits of a SHA-256")
+    return digest
+
+
+def _first_digest(target: Path, fresh: bool) -> str:
+    """The digest of a file that none is known of, once it has been read to its end."""
+    try:
+        _read_through(target)
+    except DataFileError:
+        if fresh:
+            target.unlink()
+        raise
+    with readable(target), target.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def _download(url: str, target: Path, known: str | None, timeout_seconds: float) -> None:
+    try:
+        import pooch
+        import requests
+    except ImportError:
+        raise MissingDependencyError("pooch", "fetch") from None
+    with _quiet(pooch.get_logger()), _writable(target):
+        try:
+            downloader = pooch.HTTPDownloader(timeout=timeout_seconds)
+            pooch.retrieve(url, known, fname=target.name, path=target.parent, downloader=downloader)
+        except requests.RequestException as problem:
+            raise DownloadError(
+                f"{url} could not be fetched ({_short(problem)}); check the network and try again"
+            ) from None
+        except ValueError:  # pooch's own for a digest that differs
+            raise DownloadError(
+                f"{url} sent a file whose SHA-256 is not {known}; it was damaged or has changed, and was thrown away"
+            ) from None
+
+
+def _short(problem: Exception) -> str:
+    text = " ".join(str(problem).split())
+    return text if len(text) <= 160 else text[:157] + "..."
+
+
+@contextmanager
+def _quiet(logger: logging.Logger) -> Iterator[None]:
+    """Without pooch's own chatter: what there is to say is in the result."""
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+@contextmanager
+def _writable(target: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as problem:
+        raise OutputError(f"{target.parent} cannot be written to ({problem.strerror}); choose another folder") from None
+
+
+def _read_through(path: Path) -> None:
+    """Read a zip or gzip file to its end, which checks its own checksums."""
+    with readable(path):
+        if path.suffix == ".zip":
+            with zipfile.ZipFile(path) as archive:
+                damaged = archive.testzip()
+            if damaged:
+                raise zipfile.BadZipFile(f"bad checksum of {damaged}")
+        else:
+            with gzip.open(path) as content:
+                while content.read(_CHUNK):
+                    pass
+
+
+def _recorded(target: Path) -> str | None:
+    return _lines(target.parent / CHECKSUMS).get(target.name)
+
+
+def _record(target: Path, digest: str) -> None:
+    sums = target.parent / CHECKSUMS
+    lines = _lines(sums)
+    if lines.get(target.name) == digest:
+        return
+    lines[target.name] = digest
+    beside = sums.with_name(sums.name + ".new")
+    beside.write_text("".join(f"{value}  {name}\n" for name, value in sorted(lines.items())), encoding="utf-8")
+    beside.replace(sums)
+
+
+def _lines(sums: Path) -> dict[str, str]:
+    if not sums.exists():
+        return {}
+    with readable(sums):
+        entries = [line.split(maxsplit=1) for line in sums.read_text(encoding="utf-8").splitlines() if line.strip()]
+    for number, entry in enumerate(entries, start=1):
+        if len(entry) != 2 or len(entry[0]) != 64 or set(entry[0].lower()) - set("0123456789abcdef"):
+            raise DataFileError(sums, "is no line of a SHA-256 digest and a file name; correct or remove it", number)
+    return {name.lstrip("*"): digest.lower() for digest, name in entries}

@@ -1,0 +1,114 @@
+"""GeoLife: folders of ``.plt`` files, or an archive of such folders.
+
+::
+
+    <anything>/Data/
+    ├── 000/
+    │   ├── labels.txt                       not read
+    │   └── Trajectory/
+    │       ├── 20081023025304.plt
+    │       └── ...
+    └── 001/
+        └── ...
+
+A ``.plt`` has six header lines, then one point a line, ended by CR LF: latitude, longitude, 0, altitude in feet (-777
+where unknown), days since 1899-12-30, date, time; the last two in GMT (Zheng, Xie, Ma, IEEE Data Eng. Bull. 33(2),
+2010, and the data set's user guide 1.3). Of these only latitude, longitude, date and time are looked at.
+
+What happens to the oddities of the published data: a latitude of 400.17 is a malformed line; points that share a
+timestamp become one, the last; a date in the year 2000 (a receiver that had lost its clock) and a longitude without its
+sign are possible values and stay as they are, the first far from the rest in time, the second far in space and so
+outside any grid of the city.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+
+from dphmm.errors import DataFileError
+from dphmm.readers.fixes import FixCollector, Fixes, ReadResult, parse_number, parse_time, shorten, trajectories
+from dphmm.readers.lines import Fields, on_earth, parse_lines
+from dphmm.readers.source import Document, documents
+
+SUFFIXES = frozenset({".plt"})
+HEADER_LINES = 6
+_FIELDS = 7
+_DATE_TIME = re.compile(r"\d{4}-\d\d-\d\d,\d\d:\d\d:\d\d", re.ASCII)
+
+
+def read_geolife(path: str | Path, *, skip_bad: bool = False, user: str | None = None) -> ReadResult:
+    """Every user's trajectory out of a GeoLife folder, a tar or zip archive of one, or a single ``.plt``.
+
+    Parameters
+    ----------
+    path
+        The folder (at any level above the ``.plt`` files), archive or file.
+    skip_bad
+        True to pass over malformed lines and count them.
+    user
+        The user whose points these are; left out, the name of the folder above ``Trajectory``.
+
+    Raises
+    ------
+    DataFileError
+        For a malformed line (unless skipped), a file without its six header lines, an unreadable or truncated file or
+        archive, or a folder that holds no ``.plt``.
+    """
+    return trajectories(_fixes(path, skip_bad, user))
+
+
+def _fixes(path: str | Path, skip_bad: bool, user: str | None) -> Iterator[Fixes]:
+    for document in documents(path, SUFFIXES):
+        owner = user or _user(document.name)
+
+        def parse_block(block: bytes, source: str, owner: str = owner) -> Fixes:
+            return _parse_block(block, source, owner)
+
+        def parse_line(text: bytes, collector: FixCollector, owner: str = owner) -> None:
+            _parse_line(text, collector, owner)
+
+        points = _after_header(document)
+        yield from parse_lines(points, document.source, HEADER_LINES + 1, parse_block, parse_line, skip_bad)
+
+
+def _user(name: PurePosixPath) -> str:
+    in_layout = len(name.parts) >= 3 and name.parts[-2] == "Trajectory"
+    return name.parts[-3] if in_layout else name.stem
+
+
+def _after_header(document: Document) -> bytes:
+    start = 0
+    for passed in range(HEADER_LINES):
+        start = document.data.find(b"\n", start) + 1
+        if start == 0:
+            raise DataFileError(
+                document.source, f"has {passed} whole lines; a .plt has {HEADER_LINES} before its points"
+            )
+    return document.data[start:]
+
+
+def _parse_block(block: bytes, source: str, user: str) -> Fixes:
+    fields = Fields(block, b",", _FIELDS)
+    latitude, longitude = fields.numbers(0), fields.numbers(1)
+    on_earth(latitude, longitude)
+    owner = np.zeros(len(fields), dtype=np.int64)
+    return Fixes(source, (user,), owner, fields.times(5, extra=1), latitude, longitude)
+
+
+def _parse_line(text: bytes, collector: FixCollector, user: str) -> None:
+    fields = text.decode("ascii", errors="replace").split(",")
+    if len(fields) != _FIELDS:
+        raise ValueError(f"has {len(fields)} fields, not the {_FIELDS} of a .plt")
+    moment = ",".join(fields[5:])
+    if not _DATE_TIME.fullmatch(moment):
+        raise ValueError(f"date and time are {shorten(moment)}; a .plt gives them as 2009-10-11,14:04:30")
+    collector.add(
+        user,
+        parse_time(moment.replace(",", "T")),
+        parse_number(fields[0], "latitude"),
+        parse_number(fields[1], "longitude"),
+    )

@@ -1,0 +1,104 @@
+"""GPX 1.0 and 1.1, read by gpxpy.
+
+The points of all tracks and segments are taken, by their time; elevation, speed and course are not looked at. Where
+one segment ends and the next begins is not kept: `dphmm.space.Trajectory.split` cuts where time passed. Routes and
+waypoints are no record of movement and are passed over. A time without a zone is taken as UTC, as the format
+prescribes. A receiver that had lost its clock may have given every point one timestamp: they become one point then,
+and the result's `merged` says how many went.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from dphmm.errors import DataFileError, MissingDependencyError
+from dphmm.readers.fixes import FixCollector, Fixes, ReadResult, trajectories, user_of_file
+from dphmm.readers.source import Document, documents
+
+SUFFIXES = frozenset({".gpx"})
+_ENCODING = re.compile(rb"""^\s*<\?xml[^>]*?encoding\s*=\s*["']([A-Za-z][\w.-]*)["']""")
+_LINE = re.compile(r"\bline (\d+)")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def read_gpx(path: str | Path, *, skip_bad: bool = False, user: str | None = None) -> ReadResult:
+    """The tracks as trajectories, one per user.
+
+    Parameters
+    ----------
+    path
+        A ``.gpx``, or a folder or archive of such files.
+    skip_bad
+        True to pass over track points without a time or with an impossible place, and count them.
+    user
+        Whose tracks these are; GPX does not say. Left out, each file is one user, named after the file.
+
+    Raises
+    ------
+    DataFileError
+        For a file that is no well-formed GPX (a coordinate that is no number included), holds no track point, or holds
+        one without a time or off the Earth (unless skipped).
+    MissingDependencyError
+        When gpxpy is not installed.
+    """
+    return trajectories(_fixes(path, skip_bad, user))
+
+
+def _fixes(path: str | Path, skip_bad: bool, user: str | None) -> Iterator[Fixes]:
+    for document in documents(path, SUFFIXES):
+        gpx = _parsed(document)
+        collector = FixCollector(document.source, skip_bad)
+        owner = user or user_of_file(document.source)
+        points = 0
+        for track_number, track in enumerate(gpx.tracks, start=1):
+            for segment_number, segment in enumerate(track.segments, start=1):
+                points += len(segment.points)
+                for number, point in enumerate(segment.points, start=1):
+                    where = f"track {track_number}, segment {segment_number}, point {number}"
+                    _add(point, where, owner, collector)
+        if points == 0:
+            raise DataFileError(document.source, _nothing(gpx))
+        yield collector.fixes()
+
+
+def _nothing(gpx: Any) -> str:
+    beside = f"{len(gpx.waypoints)} waypoints and {len(gpx.routes)} routes"
+    return f"holds no track point, only {beside}; a trajectory needs a track with times"
+
+
+def _add(point: Any, where: str, owner: str, collector: FixCollector) -> None:
+    try:
+        if point.time is None:
+            raise ValueError("has no time; record the track with times, or remove the point")
+        moment = point.time if point.time.tzinfo else point.time.replace(tzinfo=UTC)
+        since = (moment - _EPOCH) // timedelta(microseconds=1)
+        collector.add(owner, since, float(point.latitude), float(point.longitude))
+    except ValueError as problem:
+        collector.refuse(f"{where}: {problem}")
+
+
+def _parsed(document: Document) -> Any:
+    try:
+        import gpxpy
+        import gpxpy.gpx
+    except ImportError:
+        raise MissingDependencyError("gpxpy", "files") from None
+    try:
+        return gpxpy.parse(_text(document.data))
+    except (gpxpy.gpx.GPXException, ValueError, TypeError, LookupError, AttributeError) as problem:
+        reason = " ".join(str(problem).split())
+        place = _LINE.search(reason)
+        line = int(place.group(1)) if place else None
+        raise DataFileError(document.source, f"is no well-formed GPX ({reason}); export it again", line) from None
+
+
+def _text(data: bytes) -> str:
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return data.decode("utf-16")
+    data = data.removeprefix(b"\xef\xbb\xbf")
+    declared = _ENCODING.match(data)
+    return data.decode(declared.group(1).decode("ascii") if declared else "utf-8")

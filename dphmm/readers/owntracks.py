@@ -1,0 +1,104 @@
+"""OwnTracks Recorder's ``.rec`` files.
+
+One record a line: the time at which the recorder received it (ISO 8601), a kind (``*``, ``event``, ``waypoints``,
+``lwt``, ``-``), and a JSON object, separated by tabs (by runs of spaces in older files). Only objects whose ``_type``
+is ``location`` say where the person was; transitions, waypoints, last wills, encrypted and other records are passed
+over and are not counted as malformed. The time of a fix is its ``tst``, seconds since 1970; the recorder's own time is
+that of its arrival, which may be hours later.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from dphmm.errors import DataFileError
+from dphmm.readers.fixes import FixCollector, Fixes, ReadResult, shorten, trajectories, user_of_file
+from dphmm.readers.source import documents
+
+SUFFIXES = frozenset({".rec"})
+_LATEST_SECOND = 253402300799
+
+
+def read_owntracks(path: str | Path, *, skip_bad: bool = False, user: str | None = None) -> ReadResult:
+    """Every user's locations as a trajectory.
+
+    Parameters
+    ----------
+    path
+        A ``.rec``, or a folder or archive of such files.
+    skip_bad
+        True to pass over malformed lines and count them.
+    user
+        The user whose locations these are; left out, the second part of a record's topic (``owntracks/user/device``),
+        or the file's name where a record has no topic.
+
+    Raises
+    ------
+    DataFileError
+        For a malformed line (unless skipped), an unreadable or truncated file, or when there is no location at all.
+    """
+    found = trajectories(_fixes(path, skip_bad, user))
+    if not found.trajectories and not found.skipped:
+        raise DataFileError(path, "holds no record of type location; nothing says where anybody was")
+    return found
+
+
+def _fixes(path: str | Path, skip_bad: bool, user: str | None) -> Iterator[Fixes]:
+    for document in documents(path, SUFFIXES):
+        collector = FixCollector(document.source, skip_bad)
+        fallback = user_of_file(document.source)
+        for number, line in enumerate(document.data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
+            if line.strip():
+                try:
+                    _add(line, collector, user, fallback)
+                except ValueError as problem:
+                    collector.refuse(str(problem), number)
+        yield collector.fixes()
+
+
+def _add(line: bytes, collector: FixCollector, user: str | None, fallback: str) -> None:
+    record = _record(line)
+    if record.get("_type") == "location":
+        collector.add(
+            user or _user(record, fallback),
+            _second(record.get("tst")) * 1_000_000,
+            _degrees(record.get("lat"), "lat"),
+            _degrees(record.get("lon"), "lon"),
+        )
+
+
+def _record(line: bytes) -> dict[str, Any]:
+    text = line.decode("utf-8", errors="replace")
+    start = text.find("{")
+    if start < 0 or len(text[:start].split()) < 1:
+        raise ValueError(f"line is {shorten(text.strip())}; a record is a time, a kind and a JSON object")
+    try:
+        record = json.loads(text[start:])
+    except (json.JSONDecodeError, RecursionError) as problem:
+        raise ValueError(f"the JSON object does not read ({problem}); the line may be cut off") from None
+    if not isinstance(record, dict):
+        raise ValueError("the JSON value is no object")
+    return record
+
+
+def _user(record: dict[str, Any], fallback: str) -> str:
+    parts = str(record.get("topic", "")).split("/")
+    return parts[1] if len(parts) >= 3 and parts[1] else fallback
+
+
+def _second(value: object) -> int:
+    if isinstance(value, str) and value.isascii() and value.isdigit():  # old apps wrote it as a text
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _LATEST_SECOND:
+        raise ValueError(f"tst is {shorten(str(value))}; a location needs its time as whole seconds since 1970")
+    return value
+
+
+def _degrees(value: object, name: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"{name} is {shorten(str(value))}; a location needs it as a number of degrees")
+    return float(value)

@@ -1,0 +1,127 @@
+"""The one door: read whatever is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from dphmm.errors import ConfigurationError, DataFileError
+from dphmm.readers import checkins, geolife, gpx, owntracks, table
+from dphmm.readers.fixes import ReadResult
+from dphmm.readers.source import documents, member_names, suffix_of
+
+FORMATS: Mapping[str, tuple[frozenset[str], Callable[..., ReadResult]]] = {
+    "geolife": (geolife.SUFFIXES, geolife.read_geolife),
+    "checkins": (checkins.SUFFIXES, checkins.read_checkins),
+    "table": (table.SUFFIXES, table.read_table),
+    "gpx": (gpx.SUFFIXES, gpx.read_gpx),
+    "owntracks": (owntracks.SUFFIXES, owntracks.read_owntracks),
+}
+"""Format → the extensions that speak for it, and its reader."""
+
+_SNIFFED_BYTES = 4096
+
+
+def read(
+    path: str | Path,
+    format: str | None = None,
+    *,
+    skip_bad: bool = False,
+    user: str | None = None,
+    columns: Mapping[str, str] | None = None,
+) -> ReadResult:
+    """Trajectories out of a file, a folder or an archive of any format that this package reads.
+
+    Parameters
+    ----------
+    path
+        What to read.
+    format
+        ``"geolife"``, ``"checkins"``, ``"table"``, ``"gpx"`` or ``"owntracks"``; left out, recognised by the extensions
+        and, for a text file without a telling one, by its first line.
+    skip_bad
+        By default the first malformed record stops the reading; true to pass over such records and count them.
+    user
+        The user whose fixes these are, where the file does not say or is to be overruled; with check-ins, the only
+        user to read.
+    columns
+        For tables: what a column holds → its name in the file.
+
+    Returns
+    -------
+    ReadResult
+        One trajectory per user, sorted by time, one place per timestamp; and what was passed over or merged.
+
+    Raises
+    ------
+    DataFileError
+        For what is missing, unreadable, truncated, malformed (unless skipped), or of no known format; and when not one
+        usable fix is left.
+    ConfigurationError
+        For an unknown format, columns for something else than a table, or a folder of several formats.
+    MissingDependencyError
+        When the format needs a library that is not installed.
+    """
+    name = format or recognise(path)
+    if name not in FORMATS:
+        raise ConfigurationError(f"format is {name!r}; it must be one of {sorted(FORMATS)}")
+    if columns and name != "table":
+        raise ConfigurationError(f"columns are named for a file of format {name!r}; only tables have named columns")
+    options = {"columns": columns} if name == "table" else {}
+    result = FORMATS[name][1](path, skip_bad=skip_bad, user=user, **options)
+    if not result.trajectories:
+        skipped = sum(result.skipped.values())
+        raise DataFileError(path, f"holds no usable fix ({skipped} malformed records skipped); check file and format")
+    return result
+
+
+def recognise(path: str | Path) -> str:
+    """The format of a file, folder or archive.
+
+    Raises
+    ------
+    DataFileError
+        When it is unreadable or of no known format.
+    ConfigurationError
+        When a folder or archive holds several formats.
+    """
+    names, found = [], set()
+    for name in member_names(path):
+        names.append(name)
+        found.add(_by_suffix(name))
+        if "geolife" in found:  # whose folders hold labels.txt beside the points, and whose archives are long
+            return "geolife"
+    found.discard(None)
+    if len(names) == 1 and found <= {"checkins"}:
+        return _by_first_line(path)
+    if len(found) > 1:
+        kinds = sorted(str(kind) for kind in found)
+        raise ConfigurationError(f"{path} holds several formats, {', '.join(kinds)}; name one with format=")
+    if not found:
+        raise DataFileError(path, "holds no file of a known format; name it with format= if it is one of " + _known())
+    return str(found.pop())
+
+
+def _by_suffix(name: str) -> str | None:
+    suffix = suffix_of(name)
+    return next((kind for kind, (suffixes, _) in FORMATS.items() if suffix in suffixes), None)
+
+
+def _by_first_line(path: str | Path) -> str:
+    document = next(documents(path, {suffix_of(name) for name in member_names(path)}))
+    line = document.data[:_SNIFFED_BYTES].removeprefix(b"\xef\xbb\xbf").lstrip().split(b"\n")[0]
+    if line.count(b"\t") == 4 and not line.lower().startswith(b"user"):
+        return "checkins"
+    if line.startswith(b"<"):
+        return "gpx"
+    if b"\t" in line and b"{" in line:
+        return "owntracks"
+    if line.startswith(b"Geolife trajectory"):
+        return "geolife"
+    if any(delimiter in line for delimiter in (b",", b";", b"\t")):
+        return "table"
+    raise DataFileError(path, "is of no known format; name it with format= if it is one of " + _known())
+
+
+def _known() -> str:
+    return ", ".join(sorted(FORMATS))

@@ -1,0 +1,96 @@
+"""Tables of fixes: CSV, GeoJSON, Parquet and GeoParquet.
+
+Columns go by the names that trackintel and scikit-mobility use, in any case, unless the caller names them:
+
+==========  ============================================
+what        recognised columns
+==========  ============================================
+user        ``user_id``, ``uid``, ``user``
+time        ``tracked_at``, ``datetime``, ``timestamp``, ``time``
+latitude    ``latitude``, ``lat``
+longitude   ``longitude``, ``lon``, ``lng``, ``long``
+geometry    ``geometry``, ``geom``: points
+==========  ============================================
+
+A table without a user column is one person, named after the file. Times are ISO 8601 texts or, in Parquet, timestamps;
+one with a zone is converted to UTC, one without is taken as UTC. Numbers are refused as times: nothing says whether
+they count seconds or milliseconds. Coordinates are WGS 84 degrees; a GeoParquet geometry in another reference system is
+converted. All other columns are left unread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from dphmm.errors import ConfigurationError
+from dphmm.readers.columns import NAMES, Row
+from dphmm.readers.delimited import csv_rows
+from dphmm.readers.fixes import FixCollector, Fixes, ReadResult, trajectories, user_of_file
+from dphmm.readers.geojson import geojson_rows
+from dphmm.readers.parquet import parquet_rows
+from dphmm.readers.source import Document, documents, suffix_of
+
+_FORMATS: Mapping[str, tuple[Callable[[Document, Mapping[str, str]], Iterator[Row]], str]] = {
+    ".csv": (csv_rows, "line"),
+    ".tsv": (csv_rows, "line"),
+    ".geojson": (geojson_rows, "feature"),
+    ".json": (geojson_rows, "feature"),
+    ".parquet": (parquet_rows, "row"),
+    ".geoparquet": (parquet_rows, "row"),
+}
+"""Extension → what takes the file apart, and what its records are called."""
+
+SUFFIXES = frozenset(_FORMATS)
+
+
+def read_table(
+    path: str | Path,
+    *,
+    skip_bad: bool = False,
+    user: str | None = None,
+    columns: Mapping[str, str] | None = None,
+) -> ReadResult:
+    """Every user's trajectory out of a table.
+
+    Parameters
+    ----------
+    path
+        A ``.csv`` or ``.tsv`` (UTF-8; separated by comma, semicolon or tab), ``.geojson`` or ``.json``, ``.parquet`` or
+        ``.geoparquet``, or a folder or archive of such files. Any other extension is read as CSV.
+    skip_bad
+        True to pass over malformed rows and count them.
+    user
+        The user whose fixes these are; left out, what the user column says, or the file's name without such a column.
+    columns
+        What a column holds (``user``, ``time``, ``latitude``, ``longitude``, ``geometry``) → its name in the file.
+
+    Raises
+    ------
+    DataFileError
+        For a missing column, a malformed row (unless skipped), an unreadable or truncated file.
+    ConfigurationError
+        When `columns` names something else than the five.
+    MissingDependencyError
+        For Parquet without pyarrow.
+    """
+    unknown = set(columns or {}) - set(NAMES)
+    if unknown:
+        raise ConfigurationError(f"columns name {sorted(unknown)}; what a column may hold is one of {sorted(NAMES)}")
+    return trajectories(_fixes(path, skip_bad, user, columns or {}))
+
+
+def _fixes(path: str | Path, skip_bad: bool, user: str | None, columns: Mapping[str, str]) -> Iterator[Fixes]:
+    for document in documents(path, SUFFIXES):
+        take_apart, unit = _FORMATS.get(suffix_of(document.name), (csv_rows, "line"))
+        collector = FixCollector(document.source, skip_bad, user)
+        fallback = user_of_file(document.source)
+        for row in take_apart(document, columns):
+            try:
+                row.add_to(collector, fallback)
+            except ValueError as problem:
+                in_lines = unit == "line"
+                collector.refuse(
+                    str(problem) if in_lines else f"{unit} {row.number}: {problem}", row.number if in_lines else None
+                )
+        yield collector.fixes()

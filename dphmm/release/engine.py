@@ -1,0 +1,352 @@
+"""The release engine: Algorithm 2, one time step after another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from math import inf, sqrt
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from dphmm.arrays import BoolArray, FloatArray, IntArray, Rng, check_epsilon, random_source
+from dphmm.errors import InvalidInputError, StateError
+from dphmm.geometry.disc import Disc
+from dphmm.geometry.hull import Membership, SensitivityHull
+from dphmm.geometry.measurements import Measurements
+from dphmm.markov.belief import Belief
+from dphmm.markov.model import MarkovModel
+from dphmm.mechanisms.base import NormMechanism
+from dphmm.mechanisms.exact import Rational
+from dphmm.mechanisms.isotropic import PlanarIsotropicMechanism
+from dphmm.mechanisms.knorm import KNormMechanism
+from dphmm.mechanisms.laplace import LaplaceMechanism
+from dphmm.mechanisms.lattice import LatticeKNormMechanism
+from dphmm.mechanisms.planar_laplace import PlanarLaplaceMechanism
+from dphmm.mechanisms.spacing import Spacing
+from dphmm.policy.graph import PolicyGraph
+from dphmm.policy.protection import Method, NoiseBody, Protection, protect
+from dphmm.policy.repair import Objective
+from dphmm.release.record import PrivateDiagnostics, ReleaseRecord
+
+MechanismName = Literal["lattice", "k-norm", "laplace", "planar-isotropic", "planar-laplace"]
+Mechanism = NormMechanism | LatticeKNormMechanism
+
+_BODY_OF: dict[str, NoiseBody] = {
+    "lattice": "hull",
+    "k-norm": "hull",
+    "planar-isotropic": "hull",
+    "laplace": "cross-polytope",
+    "planar-laplace": "disc",
+}
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """What a time step's constraint set leads to; a function of public things only.
+
+    Parameters
+    ----------
+    constraint
+        The constraint set ``C``, ``(N,)``.
+    protection
+        The repaired graph and its body; ``None`` where one state only is possible.
+    """
+
+    constraint: BoolArray
+    protection: Protection | None
+
+    @property
+    def least_protection(self) -> int:
+        """The least degree of protection over ``C``."""
+        return 1 if self.protection is None else int(self.protection.degrees[self.constraint].min())
+
+
+class Releaser:
+    """Releases a person's measurements step by step under a policy graph (Algorithm 2).
+
+    At each step: the belief is moved by the model; its support (or δ-location set) is the constraint set ``C``; the
+    policy graph is cut to ``C`` and repaired; noise is drawn in the shape of its body; the belief is updated by Bayes'
+    rule (Equation 2), so that it is ``p(s_t | z_1..t)`` of an adversary who knows model, policy and mechanism.
+
+    Parameters
+    ----------
+    model
+        The public Markov model over ``N`` states.
+    f
+        The measurement of every state, ``(N, d)``: kilometres in a plane for locations.
+    policy
+        The policy graph over the same states.
+    epsilon
+        The budget of a step, unless `release` is given another.
+    mechanism
+        ``"lattice"`` (exact on a computer), ``"k-norm"``, ``"laplace"``, ``"planar-isotropic"`` or
+        ``"planar-laplace"``. Laplace and planar Laplace draw from the least cross-polytope or disc around the
+        sensitivity hull. All but the first draw real numbers and keep the promise as far as floating point does; see
+        `dphmm.mechanisms.base.NormMechanism`.
+    repair
+        How exposed states get partners: see `dphmm.policy.protection.protect`.
+    delta
+        Left out, every state of positive probability is in ``C``. Otherwise ``C`` is the δ-location set.
+    rng
+        Left out, the operating system's randomness. A seed or generator makes releases repeatable, hence not private.
+    objective
+        What the repair minimises: ``"volume"`` or ``"error"``.
+    membership
+        How membership in the hull is decided: ``"halfspace"`` or ``"qp"``.
+    allow_known
+        Whether to go on where one state only is possible, releasing its measurement as it is.
+    spacing
+        For ``"lattice"``: the step of the published lattice in the unit of ``f``, a rational (a float is read as its
+        shortest decimal); 0.001 is one metre for kilometres. All measurements must be whole multiples of it.
+
+    Notes
+    -----
+    A true state outside ``C`` cannot be released as such: the nearest state of ``C`` stands in. That this happened
+    depends on the truth, so no record tells; the belief's update counts it in, as the adversary would.
+
+    The first release has the model's initial distribution as its prior.
+
+    Examples
+    --------
+    >>> f = [[1, 0], [2, 1], [3, 0], [0, 1], [4, 2], [1, 2]]
+    >>> model = MarkovModel(np.full((6, 6), 1 / 6), np.full(6, 1 / 6))
+    >>> releaser = Releaser(model, f, PolicyGraph.categorical([0, 1, 1, 2, 2, 2]), epsilon=1.0, rng=0)
+    >>> record = releaser.release(4)
+    >>> record.possible, record.least_protection, record.area
+    (6, 3, 11.0)
+    """
+
+    def __init__(
+        self,
+        model: MarkovModel,
+        f: npt.ArrayLike | Measurements,
+        policy: PolicyGraph,
+        epsilon: float,
+        mechanism: MechanismName = "k-norm",
+        repair: Method = "exact",
+        delta: float | None = None,
+        rng: Rng = None,
+        *,
+        objective: Objective = "volume",
+        membership: Membership = "halfspace",
+        allow_known: bool = False,
+        spacing: Rational = Fraction(1, 1000),
+    ) -> None:
+        self.model = model
+        self.policy = policy
+        self.measurements = policy.check_measurements(f)
+        self._lattice: Spacing | None = None
+        self._values: npt.NDArray[Any] = self.measurements.points
+        if mechanism == "lattice":
+            self._lattice = Spacing(spacing)
+            self._values = self._lattice.steps(self.measurements.points, "measurements")
+            self.measurements = Measurements.on_lattice(self._values, float(self._lattice.step))
+        if model.size != policy.size:
+            raise StateError(f"the model has {model.size} states and the policy {policy.size}; they must agree")
+        if mechanism not in get_args(MechanismName):
+            raise InvalidInputError(f"mechanism is {mechanism!r}; choose one of {', '.join(get_args(MechanismName))}")
+        if mechanism.startswith("planar") and self.measurements.dimension != 2:
+            raise InvalidInputError(
+                f"mechanism {mechanism!r} needs planar measurements, not {self.measurements.dimension}-dimensional ones"
+            )
+        if delta is not None and not 0 <= delta < 1:
+            raise InvalidInputError(f"delta is {delta}; give a number from 0 to below 1")
+        self.epsilon = check_epsilon(epsilon)
+        self.mechanism_name: MechanismName = mechanism
+        self.delta = delta
+        self.allow_known = allow_known
+        self._repair: Method = repair
+        self._objective: Objective = objective
+        self._membership: Membership = membership
+        self._source = random_source(rng)
+        self._plan: StepPlan | None = None
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget all releases: the next one is the first of a new person or session."""
+        self.belief: Belief | None = None
+        """The public belief after the last release; ``None`` before the first."""
+        self._count = 0
+        self._last: tuple[ReleaseRecord, StepPlan, int] | None = None
+
+    def prior(self, steps: int = 1) -> Belief:
+        """The belief before the next release, ``steps`` time steps after the last one: ``p(s_t | z_1..t-1)``."""
+        if self.belief is None:
+            return Belief.of(self.model.initial)
+        return self.belief.predict(self.model, steps)
+
+    def plan(self, prior: Belief) -> StepPlan:
+        """The constraint set that a prior leads to, and its repaired graph. Public: no true state is involved.
+
+        Raises
+        ------
+        AlreadyKnownError
+            When one state only is possible, unless that is allowed.
+        """
+        constraint = prior.support if self.delta is None else prior.location_set(self.delta)
+        if self._plan is None or not np.array_equal(self._plan.constraint, constraint):
+            self._plan = StepPlan(constraint, self._protection(constraint))
+        return self._plan
+
+    def forget_plan(self) -> None:
+        """Drop the repaired graph that is kept while the constraint set stays the same; nothing changes but speed."""
+        self._plan = None
+
+    def _protection(self, constraint: BoolArray) -> Protection | None:
+        if self.allow_known and int(constraint.sum()) == 1:
+            return None
+        return protect(
+            self.policy,
+            self.measurements,
+            constraint,
+            method=self._repair,
+            objective=self._objective,
+            body=_BODY_OF[self.mechanism_name],
+            membership=self._membership,
+        )
+
+    def mechanism(self, plan: StepPlan, epsilon: float) -> Mechanism:
+        """The mechanism of a step: in lattice steps for ``"lattice"``, otherwise in the unit of the measurements."""
+        dimension = self.measurements.dimension
+        if self.mechanism_name == "lattice":
+            vertices = np.zeros((0, dimension)) if plan.protection is None else plan.protection.coordinate_hull.vertices
+            steps = np.rint(vertices).astype(np.int64) * self.measurements.steps_per_coordinate
+            return LatticeKNormMechanism(SensitivityHull(steps), epsilon)
+        if plan.protection is None or plan.protection.hull.dimension == 0:
+            return KNormMechanism(SensitivityHull(np.zeros((0, dimension))), epsilon)
+        body, hull = plan.protection.body, plan.protection.hull
+        if isinstance(body, Disc):
+            return PlanarLaplaceMechanism(epsilon, body.radius)
+        if self.mechanism_name == "laplace":
+            return LaplaceMechanism(float(np.abs(hull.vertices).sum(axis=1).max()), epsilon, dimension)
+        if self.mechanism_name == "planar-isotropic":
+            return PlanarIsotropicMechanism(hull, epsilon)
+        return KNormMechanism(hull, epsilon)
+
+    def release(self, state: int, epsilon: float | None = None, steps: int = 1) -> ReleaseRecord:
+        """Release the measurement of the person's true state.
+
+        Parameters
+        ----------
+        state
+            The true state.
+        epsilon
+            The budget of this step; left out, the releaser's own.
+        steps
+            How many time steps have passed since the last release (the first release ignores it). At least 1.
+
+        Returns
+        -------
+        ReleaseRecord
+            What may be published.
+
+        Raises
+        ------
+        StateError
+            When the state does not exist.
+        BudgetError
+            When epsilon is not positive and finite.
+        AlreadyKnownError
+            When one state only is possible, unless that is allowed.
+        """
+        true = self._check_state(state)
+        budget = self.epsilon if epsilon is None else check_epsilon(epsilon)
+        if steps < 1:
+            raise InvalidInputError(f"steps is {steps}; releases are at least one time step apart")
+        prior = self.prior(steps)
+        plan = self.plan(prior)
+        mechanism = self.mechanism(plan, budget)
+        used = self._stand_in(true, plan.constraint)
+        released = mechanism.sample(self._values[used], self._source)
+        posterior = prior.update(self._log_likelihood(released, mechanism, prior, plan.constraint))
+        record = self._record(plan, mechanism, budget, steps, released, posterior)
+        self.belief = posterior
+        self._count += 1
+        self._last = (record, plan, used)
+        return record
+
+    def private_diagnostics(self, state: int) -> PrivateDiagnostics:
+        """What the last release looks like to someone who knows the true state, which was ``state``. Keep it private.
+
+        Raises
+        ------
+        InvalidInputError
+            Before the first release.
+        """
+        if self._last is None:
+            raise InvalidInputError("nothing was released yet; call release first")
+        record, plan, used = self._last
+        true = self._check_state(state)
+        place = self.measurements.points[true]
+        return PrivateDiagnostics(
+            index=record.index,
+            true_state=true,
+            used_state=used,
+            stood_in=used != true,
+            error=float(np.linalg.norm(np.array(record.released) - place)),
+            estimate_error=float(np.linalg.norm(np.array(record.estimate) - place)),
+            degree_of_protection=1 if plan.protection is None else int(plan.protection.degrees[used]),
+        )
+
+    def _check_state(self, state: int) -> int:
+        index = int(state)
+        if index != state or not 0 <= index < self.model.size:
+            raise StateError(f"state {state} does not exist; states are 0 to {self.model.size - 1}")
+        return index
+
+    def _stand_in(self, state: int, constraint: BoolArray) -> int:
+        return state if constraint[state] else int(self._nearest(np.array([state]), constraint)[0])
+
+    def _nearest(self, states: IntArray, constraint: BoolArray) -> IntArray:
+        """The nearest possible state to each of some states, by measurement."""
+        from scipy.spatial import cKDTree
+
+        possible = np.flatnonzero(constraint)
+        points = self.measurements.points
+        return possible[cKDTree(points[possible]).query(points[states])[1]]
+
+    def _log_likelihood(
+        self, released: npt.NDArray[Any], mechanism: Mechanism, prior: Belief, constraint: BoolArray
+    ) -> FloatArray:
+        """``log p(z | s)`` for every state, with the stand-in's density for states outside the constraint set."""
+        if constraint.all():
+            return mechanism.log_density(released, self._values)
+        likelihood = np.full(self.model.size, -inf)
+        likelihood[constraint] = mechanism.log_density(released, self._values[constraint])
+        outside = np.flatnonzero(prior.support & ~constraint)
+        if len(outside):
+            likelihood[outside] = likelihood[self._nearest(outside, constraint)]
+        return likelihood
+
+    def _record(
+        self,
+        plan: StepPlan,
+        mechanism: Mechanism,
+        epsilon: float,
+        steps: int,
+        released: npt.NDArray[Any],
+        posterior: Belief,
+    ) -> ReleaseRecord:
+        known = plan.protection is None
+        unit = 1.0 if self._lattice is None else float(self._lattice.step)
+        place = released if self._lattice is None else self._lattice.points(released)
+        hull = None if plan.protection is None else plan.protection.hull
+        return ReleaseRecord(
+            index=self._count,
+            steps=steps if self._count else 0,
+            released=tuple(place.tolist()),
+            estimate=tuple(posterior.mean(self.measurements.points).tolist()),
+            epsilon=epsilon,
+            mechanism=self.mechanism_name,
+            expected_error=sqrt(mechanism.squared_error) * unit,
+            possible=int(plan.constraint.sum()),
+            least_protection=plan.least_protection,
+            added=() if plan.protection is None else plan.protection.added,
+            area=0.0 if hull is None else hull.volume,
+            dimension=0 if hull is None else hull.dimension,
+            constrained_factor=0.0 if plan.protection is None else plan.protection.diameter,
+            certified=plan.protection is None or plan.protection.certified,
+            already_known=known,
+        )

@@ -1,0 +1,304 @@
+"""What every state space offers, and the space made of a table of named places."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from dphmm.arrays import FloatArray, IntArray
+from dphmm.errors import ConfigurationError, CoordinateError, StateError
+from dphmm.space.projection import REACH_KM, LocalProjection
+from dphmm.space.trajectory import check_places
+
+OUTSIDE = -1
+"""What `StateSpace.locate` says of a place that belongs to no state."""
+
+
+class StateSpace(ABC):
+    """The finite set of places among which a person moves.
+
+    States are the integers ``0`` to ``size - 1``. Each has a point in a local plane, in kilometres.
+
+    Attributes
+    ----------
+    projection
+        The plane that the points lie in.
+    points
+        Shape ``(size, 2)``: kilometres east and north of the projection's centre; not writable.
+    """
+
+    kind: ClassVar[str]
+    _kinds: ClassVar[dict[str, type[StateSpace]]] = {}
+
+    projection: LocalProjection
+    points: FloatArray
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        StateSpace._kinds[cls.kind] = cls
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if self.__dict__.get("_sealed"):
+            raise AttributeError(f"a state space does not change; make a new one instead of setting {name}")
+        super().__setattr__(name, value)
+
+    def _seal(self) -> None:
+        """Called at the end of every constructor: no attribute can be set from then on."""
+        self._sealed = True
+
+    @property
+    def size(self) -> int:
+        """The number of states."""
+        return int(self.points.shape[0])
+
+    def __len__(self) -> int:
+        return self.size
+
+    def latlon(self, states: npt.ArrayLike | None = None) -> FloatArray:
+        """Latitude and longitude in degrees of the given states, or of all; shape ``(n, 2)``.
+
+        Raises
+        ------
+        StateError
+            When a state is not an integer from 0 to ``size - 1``.
+        """
+        return self.projection.to_latlon(self.points if states is None else self.points[self.check(states)])
+
+    def check(self, states: npt.ArrayLike) -> IntArray:
+        """The states as an integer array of at least one dimension.
+
+        Raises
+        ------
+        StateError
+            When one is not an integer from 0 to ``size - 1``.
+        """
+        array = np.atleast_1d(np.asarray(states))
+        if array.size and not np.issubdtype(array.dtype, np.integer):
+            raise StateError(f"states are {array.dtype} values; give integers from 0 to {self.size - 1}")
+        wrong = (array < 0) | (array >= self.size)
+        if wrong.any():
+            raise StateError(f"state {array[wrong][0]} is not in the space; states run from 0 to {self.size - 1}")
+        return array.astype(np.int64)
+
+    def locate(self, latitude: npt.ArrayLike, longitude: npt.ArrayLike) -> IntArray:
+        """The state of each place, -1 for a place that belongs to none.
+
+        Parameters
+        ----------
+        latitude, longitude
+            Degrees, numbers or arrays of shape ``(n,)``; anywhere on the Earth.
+
+        Returns
+        -------
+        IntArray
+            Shape ``(n,)``.
+
+        Raises
+        ------
+        CoordinateError
+            When a coordinate is NaN, infinite or impossible.
+        """
+        plane = self.projection.to_plane(latitude, longitude)
+        states = np.full(plane.shape[0], OUTSIDE, dtype=np.int64)
+        near = np.abs(plane).max(axis=1) <= 2 * REACH_KM
+        states[near] = self._locate_plane(plane[near])
+        return states
+
+    def nearest(self, latitude: npt.ArrayLike, longitude: npt.ArrayLike) -> IntArray:
+        """The state whose point is nearest in the plane to each place, however far; shape ``(n,)``.
+
+        Between equally near states any of them may be returned, but always the same one.
+
+        Raises
+        ------
+        CoordinateError
+            When a coordinate is NaN, infinite or impossible, or is the antipode of the projection's centre.
+        """
+        plane = self.projection.to_plane(latitude, longitude)
+        if not np.isfinite(plane).all():
+            raise CoordinateError("a place lies opposite the centre of the state space; no state is nearest to it")
+        return self._nearest_plane(plane)
+
+    def _nearest_plane(self, plane: FloatArray) -> IntArray:
+        return np.asarray(self._tree.query(plane)[1], dtype=np.int64)
+
+    @cached_property
+    def _tree(self) -> Any:
+        from scipy.spatial import cKDTree
+
+        return cKDTree(self.points)
+
+    @abstractmethod
+    def _locate_plane(self, plane: FloatArray) -> IntArray:
+        """The states of points of the plane, -1 for none."""
+
+    @abstractmethod
+    def to_json(self) -> dict[str, Any]:
+        """A dictionary of plain JSON values from which `from_json` makes an equal space, point for point."""
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> StateSpace:
+        """The space that `to_json` wrote.
+
+        Raises
+        ------
+        ConfigurationError
+            When the dictionary is none of this package's, or one of its values is missing or of the wrong type.
+        """
+        kind = data.get("kind")
+        if not isinstance(kind, str) or kind not in cls._kinds:
+            raise ConfigurationError(f"state space is of kind {kind!r}; it must be one of {sorted(cls._kinds)}")
+        try:
+            return cls._kinds[kind]._from_json(data)
+        except (KeyError, TypeError, IndexError, OverflowError) as problem:
+            raise ConfigurationError(
+                f"state space of kind {kind!r} does not read: {problem!r}; write it anew"
+            ) from None
+
+    @classmethod
+    @abstractmethod
+    def _from_json(cls, data: Mapping[str, Any]) -> StateSpace:
+        """As `from_json`, for this kind."""
+
+    @cached_property
+    def content_hash(self) -> str:
+        """The SHA-256 of the canonical JSON text, in hexadecimal: equal spaces have equal hashes."""
+        text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return hashlib.sha256(text.encode("utf-8")).hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        return self.content_hash == other.content_hash if isinstance(other, StateSpace) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.content_hash)
+
+
+def _centre(latitude: FloatArray, longitude: FloatArray) -> LocalProjection:
+    """The projection around the middle of the places, on the sphere, so that the date line is no edge."""
+    phi, lam = np.radians(latitude), np.radians(longitude)
+    middle = np.array([np.cos(phi) * np.cos(lam), np.cos(phi) * np.sin(lam), np.sin(phi)]).mean(axis=1)
+    if np.linalg.norm(middle) < 1e-6:
+        raise CoordinateError("the places lie all around the Earth; give places of one region")
+    lat = float(np.degrees(np.arctan2(middle[2], np.hypot(middle[0], middle[1]))))
+    return LocalProjection(round(lat, 6), round(float(np.degrees(np.arctan2(middle[1], middle[0]))), 6))
+
+
+class Places(StateSpace):
+    """A table of named places; a fix belongs to the nearest of them within a distance.
+
+    Parameters
+    ----------
+    names
+        The places' names, each different.
+    latitude, longitude
+        Shape ``(n,)`` each, degrees.
+    within_km
+        How far from its place a fix may lie, in kilometres; positive, or infinite for no limit.
+    projection
+        The plane; left out, the one around the middle of the places.
+
+    Raises
+    ------
+    StateError
+        When there is no place, or a name is empty or occurs twice.
+    CoordinateError
+        When a coordinate is impossible, or a place lies more than 2000 km from the centre.
+    ConfigurationError
+        When the distance is not positive.
+
+    Examples
+    --------
+    >>> places = Places(["home", "work"], [45.0, 45.02], [7.0, 7.05], within_km=0.5)
+    >>> places.locate([45.001, 45.5], [7.001, 7.0]).tolist()
+    [0, -1]
+    """
+
+    kind = "places"
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        latitude: npt.ArrayLike,
+        longitude: npt.ArrayLike,
+        within_km: float = float("inf"),
+        projection: LocalProjection | None = None,
+    ) -> None:
+        self.names = tuple(names)
+        self.latitude = np.array(latitude, dtype=np.float64)
+        self.longitude = np.array(longitude, dtype=np.float64)
+        self.within_km = float(within_km)
+        self._check_table()
+        self.projection = projection or _centre(self.latitude, self.longitude)
+        self.points = self.projection.to_plane(self.latitude, self.longitude)
+        far = np.hypot(self.points[:, 0], self.points[:, 1])
+        if far.max() > REACH_KM:
+            raise CoordinateError(
+                f"place {self.names[int(far.argmax())]!r} is {far.max():.0f} km from the centre of the table; "
+                f"a local plane reaches {REACH_KM:.0f} km, so split the table by region"
+            )
+        for array in (self.latitude, self.longitude, self.points):
+            array.setflags(write=False)
+        self._seal()
+
+    def _check_table(self) -> None:
+        if not self.names:
+            raise StateError("the table of places is empty; give one place or more")
+        if not all(isinstance(name, str) and name for name in self.names):
+            raise StateError("a place has no name; give every place a non-empty text")
+        if len(set(self.names)) < len(self.names):
+            twice = next(name for name in self.names if self.names.count(name) > 1)
+            raise StateError(f"place {twice!r} occurs twice; give every place its own name")
+        check_places(self.latitude, self.longitude, "table of places")
+        if self.latitude.shape[0] != len(self.names):
+            raise CoordinateError(
+                f"{len(self.names)} names but {self.latitude.shape[0]} places; give one name per place"
+            )
+        if not self.within_km > 0:
+            raise ConfigurationError(f"within_km is {self.within_km}; give a positive number of kilometres")
+
+    def __repr__(self) -> str:
+        return f"Places({self.size} places, within {self.within_km} km)"
+
+    def latlon(self, states: npt.ArrayLike | None = None) -> FloatArray:
+        """Latitude and longitude of the given places, or of all, exactly as they were given; shape ``(n, 2)``.
+
+        Raises
+        ------
+        StateError
+            When a state is not an integer from 0 to ``size - 1``.
+        """
+        places = np.column_stack([self.latitude, self.longitude])
+        return places if states is None else places[self.check(states)]
+
+    def _locate_plane(self, plane: FloatArray) -> IntArray:
+        distance, state = self._tree.query(plane)
+        return np.where(distance <= self.within_km, state, OUTSIDE).astype(np.int64)
+
+    def to_json(self) -> dict[str, Any]:
+        """A dictionary of plain JSON values; see `StateSpace.to_json`."""
+        return {
+            "kind": self.kind,
+            "projection": {"latitude": self.projection.latitude, "longitude": self.projection.longitude},
+            "within_km": self.within_km if np.isfinite(self.within_km) else None,
+            "names": list(self.names),
+            "latitude": self.latitude.tolist(),
+            "longitude": self.longitude.tolist(),
+        }
+
+    @classmethod
+    def _from_json(cls, data: Mapping[str, Any]) -> Places:
+        within = data["within_km"]
+        return cls(
+            data["names"],
+            data["latitude"],
+            data["longitude"],
+            within_km=float("inf") if within is None else within,
+            projection=LocalProjection(**data["projection"]),
+        )

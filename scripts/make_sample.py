@@ -1,0 +1,159 @@
+"""Writes the synthetic sample in data/ from `dphmm.readers.synthetic`; running it again writes the same.
+
+Usage: python scripts/make_sample.py [FOLDER]      (by default data/ beside this folder)
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from dphmm.readers.city import build_city
+from dphmm.readers.synthetic import synthetic_trajectories
+from dphmm.space import Trajectory
+
+PLT_HEADER = (
+    "Geolife trajectory\r\nWGS 84\r\nAltitude is in Feet\r\nReserved 3\r\n0,2,255,My Track,0,0,2,8421376\r\n0\r\n"
+)
+PLT_EPOCH = np.datetime64("1899-12-30", "us")
+DAY = np.timedelta64(1, "D")
+ALTITUDE_FEET = 98
+CHECKIN_REST_POINTS = 4
+
+
+def fixes(trajectory: Trajectory) -> Iterator[tuple[str, float, float]]:
+    times = np.datetime_as_string(trajectory.times.astype("datetime64[s]"))
+    return zip(times.tolist(), trajectory.latitude.tolist(), trajectory.longitude.tolist(), strict=True)
+
+
+def days(trajectory: Trajectory, count: int) -> Iterator[Trajectory]:
+    first = trajectory.times[0].astype("datetime64[D]")
+    for day in range(count):
+        part = trajectory.between(first + day * DAY, first + (day + 1) * DAY)
+        if part is not None:
+            yield part
+
+
+def plt(day: Trajectory) -> str:
+    since = (day.times - PLT_EPOCH) / DAY
+    lines = [
+        f"{latitude:.6f},{longitude:.6f},0,{ALTITUDE_FEET},{number:.10f},{time[:10]},{time[11:]}\r\n"
+        for (time, latitude, longitude), number in zip(fixes(day), since.tolist(), strict=True)
+    ]
+    return PLT_HEADER + "".join(lines)
+
+
+def checkins(people: tuple[Trajectory, ...]) -> str:
+    """Where somebody stays for twenty minutes, they check in once; newest first, as SNAP has it."""
+    lines, places = [], {}
+    for number, person in enumerate(people):
+        rows, here, length, done = [], None, 0, False
+        for time, latitude, longitude in fixes(person):
+            place = (round(latitude, 3), round(longitude, 3))
+            here, length, done = (here, length + 1, done) if place == here else (place, 1, False)
+            if length == CHECKIN_REST_POINTS and not done:
+                done = True
+                index = places.setdefault(place, 1000 + len(places))
+                rows.append(f"{number}\t{time}Z\t{place[0]:.10f}\t{place[1]:.10f}\t{index}\n")
+        lines += reversed(rows)
+    return "".join(lines)
+
+
+def table(people: tuple[Trajectory, ...]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["user_id", "tracked_at", "latitude", "longitude"])
+    for person in people:
+        writer.writerows([person.user, f"{time}Z", f"{lat:.6f}", f"{lon:.6f}"] for time, lat, lon in fixes(person))
+    return text.getvalue()
+
+
+def geojson(day: Trajectory) -> str:
+    features = [
+        {
+            "type": "Feature",
+            "properties": {"user_id": day.user, "tracked_at": f"{time}Z"},
+            "geometry": {"type": "Point", "coordinates": [lon, lat]},
+        }
+        for time, lat, lon in fixes(day)
+    ]
+    return json.dumps({"type": "FeatureCollection", "features": features}, separators=(",", ":")) + "\n"
+
+
+def gpx(day: Trajectory) -> str:
+    points = "".join(
+        f'<trkpt lat="{lat:.6f}" lon="{lon:.6f}"><ele>30</ele><time>{time}Z</time></trkpt>\n'
+        for time, lat, lon in fixes(day)
+    )
+    return (
+        '<?xml version="1.0" encoding="UTF-8"?>\n'
+        '<gpx version="1.1" creator="dphmm" xmlns="http://www.topografix.com/GPX/1/1">\n'
+        f"<trk><name>{day.user}</name><trkseg>\n{points}</trkseg></trk>\n</gpx>\n"
+    )
+
+
+def owntracks(day: Trajectory) -> str:
+    lines = []
+    for (time, lat, lon), moment in zip(fixes(day), day.times.astype("datetime64[s]").astype(np.int64), strict=True):
+        record = {
+            "_type": "location",
+            "topic": f"owntracks/{day.user}/phone",
+            "tst": int(moment),
+            "lat": lat,
+            "lon": lon,
+        }
+        record |= {"acc": 10, "alt": 30, "vel": 0, "tid": day.user[-2:]}
+        lines.append(f"{time}Z\t{'*':18}\t{json.dumps(record, separators=(',', ':'))}\n")
+    last = {"_type": "lwt", "tst": int(day.times[-1].astype("datetime64[s]").astype(np.int64))}
+    return "".join(lines) + f"{fixes_end(day)}Z\t{'lwt':18}\t{json.dumps(last, separators=(',', ':'))}\n"
+
+
+def fixes_end(day: Trajectory) -> str:
+    return str(np.datetime_as_string(day.times[-1].astype("datetime64[s]")))
+
+
+def sample_files() -> dict[str, bytes]:
+    """File → content."""
+    city = build_city()
+    people = synthetic_trajectories(city=city)
+    one_day = {person.user: next(days(person, 1)) for person in people}
+    texts = {
+        f"sample/geolife/Data/{number:03d}/Trajectory/{fixes_start(day)}.plt": plt(day)
+        for number, person in enumerate(people[:3])
+        for day in days(person, 3)
+    }
+    texts |= {
+        "sample/table.csv": table(people[:4]),
+        "sample/points.geojson": geojson(one_day["p05"]),
+        "sample/track.gpx": gpx(one_day["p06"]),
+        "sample/phone.rec": owntracks(one_day["p07"]),
+        "districts.geojson": json.dumps(city.districts_geojson(), indent=1) + "\n",
+    }
+    files = {name: text.encode("utf-8") for name, text in texts.items()}
+    files["sample/checkins.txt.gz"] = gzip.compress(checkins(people).encode("ascii"), mtime=0)
+    return files
+
+
+def fixes_start(day: Trajectory) -> str:
+    start = str(np.datetime_as_string(day.times[0].astype("datetime64[s]")))
+    return "".join(character for character in start if character.isdigit())
+
+
+def main() -> None:
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parent.parent / "data"
+    for name, content in sample_files().items():
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+        print(f"{len(content):8d}  {target}")
+
+
+if __name__ == "__main__":
+    main()
