@@ -46,7 +46,7 @@ class LandmarkBudget:
     timeline
         Timestamps and landmarks.
     epsilons
-        ``(T,)``; zero where nothing is read from the data.
+        ``(T,)``, read-only; zero where nothing is read from the data.
     epsilon
         What ``L ∪ {t}`` may spend, for every t.
 
@@ -64,6 +64,9 @@ class LandmarkBudget:
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
+        frozen = np.array(self.epsilons, dtype=np.float64)
+        frozen.setflags(write=False)
+        object.__setattr__(self, "epsilons", frozen)
         if self.epsilons.shape != (len(self.timeline),):
             raise BudgetError(f"budgets have shape {self.epsilons.shape}; there are {len(self.timeline)} timestamps")
         wrong = np.flatnonzero(~(np.isfinite(self.epsilons) & (self.epsilons >= 0)))

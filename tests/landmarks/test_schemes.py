@@ -116,6 +116,15 @@ def test_after_the_last_timestamp_there_is_no_step():
         scheme.step(lambda share: [0.0])
 
 
+def test_a_budget_that_was_checked_cannot_be_changed():
+    given = np.array([0.5, 0.5])
+    made = LandmarkBudget(timeline([1, 2], [1]), given, 1.0)
+    given[:] = 9.0
+    assert made.epsilons.tolist() == [0.5, 0.5]
+    with pytest.raises(ValueError, match="read-only"):
+        made.epsilons[0] = 9.0
+
+
 def test_the_checker_sees_an_excess_of_one_rounding_error():
     line = timeline([1, 2, 3], [1, 2])
     third = 1 / 3
