@@ -125,7 +125,7 @@ def single_user(runs: int, seed: int) -> tuple[plt.Figure, list]:
         right.plot(range(2, steps + 1), drawn, color=colour, linestyle=line, marker=marker, ms=4, label=name)
     left.set(xlabel="time", ylabel="mean squared error", yscale="log", title=f"one user, mean of {20 * runs} runs")
     right.set(xlabel="time", ylabel="probability of the move", yscale="log", title="one run; 1e-10: impossible")
-    left.legend(fontsize=7, loc="upper right", bbox_to_anchor=(1, 0.9), ncols=2)
+    left.legend(fontsize=7, loc="center", bbox_to_anchor=(0.5, 0.55), ncols=2)
     return figure, rows
 
 
