@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import PROBABILITY_TOLERANCE, BoolArray, FloatArray, IntArray, as_distribution
+from dphmm.arrays import PROBABILITY_TOLERANCE, BoolArray, FloatArray, IntArray, as_distribution, content_hash
 from dphmm.errors import DataFileError, InvalidInputError, StateError, StochasticError
 from dphmm.space.states import StateSpace
 
@@ -80,6 +80,20 @@ class MarkovModel:
         """Which transitions are possible, as a boolean matrix."""
         structure: csr_array = self.transition.astype(np.bool_)
         return structure
+
+    @cached_property
+    def content_hash(self) -> str:
+        """A hash of the probabilities, the states and the step: equal models have equal hashes."""
+        matrix = self.transition.sorted_indices()
+        return content_hash(
+            self.size,
+            matrix.indptr,
+            matrix.indices,
+            matrix.data,
+            self.initial,
+            None if self.states is None else self.states.content_hash,
+            self.step_seconds,
+        )
 
     @cached_property
     def entered(self) -> BoolArray:
