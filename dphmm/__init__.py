@@ -37,6 +37,7 @@ _HOME = {
     "PrivateDiagnostics": "dphmm.release.record",
     "protect": "dphmm.policy.protection",
     "Protection": "dphmm.policy.protection",
+    "read": "dphmm.readers",
     "release_trajectory": "dphmm.release.trajectory",
     "Releaser": "dphmm.release.engine",
     "ReleaseRecord": "dphmm.release.record",
@@ -68,6 +69,7 @@ __all__ = [
     "degree_of_protection",
     "exposed_states",
     "protect",
+    "read",
     "release_trajectory",
 ]
 

@@ -159,5 +159,5 @@ def as_distribution(values: npt.ArrayLike, size: int, name: str = "initial distr
         raise StochasticError(f"{name}: entry {bad} is {probabilities[bad]}; probabilities are finite and not negative")
     total = float(probabilities.sum())
     if abs(total - 1.0) > PROBABILITY_TOLERANCE:
-        raise StochasticError(f"{name} sums to {total!r}; it must sum to 1")
+        raise StochasticError(f"{name} sums to {total:.12g}; it must sum to 1")
     return probabilities / total

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from functools import cached_property
-from math import gcd, lcm
+from math import factorial, gcd, lcm
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -142,9 +142,9 @@ class SensitivityHull:
         """The ``r``-dimensional volume of each simplex of `cones`; they sum to `span_volume`."""
         if self.dimension == 0:
             return np.ones(1)
-        gram = self.cones @ self.cones.transpose(0, 2, 1)
-        factorial = float(np.prod(np.arange(1, self.dimension + 1)))
-        return np.asarray(np.sqrt(np.maximum(np.linalg.det(gram), 0.0)) / factorial)
+        triangles = np.linalg.qr(self.cones.transpose(0, 2, 1), mode="r")
+        sides = np.abs(np.diagonal(triangles, axis1=1, axis2=2))
+        return np.asarray(sides.prod(axis=1) / factorial(self.dimension))
 
     @property
     def span_volume(self) -> float:

@@ -17,6 +17,9 @@ from dphmm.geometry.hull import SensitivityHull
 _LATTICE_LIMIT = planar.COORDINATE_LIMIT // 4
 """Lattices wider than this many steps are not looked for: steps that small are rounding, not a lattice."""
 
+_COMMON = 4
+"""An axis with steps up to this many times those of another is counted in the other's, so that units stay the same."""
+
 
 class Measurements:
     """The measurement ``f(s)`` of every state, and the coordinates that decisions are made in.
@@ -36,23 +39,22 @@ class Measurements:
     Examples
     --------
     >>> Measurements([[0.17, 0.17], [0.51, 0.17], [0.17, 1.19]]).coordinates.tolist()
-    [[0, 0], [1, 0], [0, 1]]
+    [[0, 0], [1, 0], [0, 3]]
     """
 
     def __init__(self, f: npt.ArrayLike) -> None:
         self.points: FloatArray = as_points(f, "measurements")
         self.points.setflags(write=False)
         axes = [_lattice_axis(column) for column in np.asarray(f).T]
-        self.is_lattice = all(axis is not None for axis in axes)
+        found = [axis for axis in axes if axis is not None]
+        self.is_lattice = len(found) == self.dimension
         """Whether coordinates are integers and decisions exact."""
         self.coordinates: npt.NDArray[Any] = self.points
         """``(N, d)``: integers on a lattice, otherwise the points."""
         self.spacing: FloatArray = np.ones(self.dimension)
         """``(d,)``: the length of one step of the coordinates, in the unit of the measurements."""
         if self.is_lattice:
-            found = [axis for axis in axes if axis is not None]
-            self.coordinates = np.ascontiguousarray(np.stack([steps for steps, _ in found], axis=1))
-            self.spacing = np.array([step for _, step in found])
+            self.coordinates, self.spacing = _on_common_steps(found)
 
     @classmethod
     def of(cls, f: npt.ArrayLike | Measurements) -> Measurements:
@@ -156,32 +158,49 @@ class Raster:
         return states
 
 
+def _on_common_steps(axes: list[tuple[IntArray, float]]) -> tuple[IntArray, FloatArray]:
+    """Axes side by side; one whose steps are a few whole steps of the shortest is counted in the shortest."""
+    lengths = [step for _, step in axes if step > 0]
+    shortest = min(lengths, default=1.0)
+    columns, spacing = [], []
+    for steps, step in axes:
+        ratio = round(step / shortest)
+        if step == 0.0 or (ratio <= _COMMON and abs(step - ratio * shortest) <= RELATIVE_TOLERANCE * step):
+            steps, step = steps * max(ratio, 1), shortest
+        columns.append(steps)
+        spacing.append(step)
+    return np.ascontiguousarray(np.stack(columns, axis=1)), np.array(spacing)
+
+
 def _lattice_axis(column: npt.NDArray[Any]) -> tuple[IntArray, float] | None:
-    """The integer steps and the step length of one axis, or ``None`` where it is no lattice."""
+    """The whole steps from the lowest value and their length (0.0 where all values are equal), or ``None``."""
     if column.dtype == object:
-        return _rational_axis(column)
-    if column.dtype.kind in "iu":
-        return _within_limit(column.astype(np.int64), 1.0)
+        return _rational_axis([Fraction(x) for x in column])
     values = column.astype(np.float64)
     if bool((values == np.rint(values)).all()) and float(np.abs(values).max()) <= _LATTICE_LIMIT:
-        return _within_limit(values.astype(np.int64), 1.0)
+        return _whole_axis(values.astype(np.int64), 1)
     return _float_axis(values)
 
 
-def _rational_axis(column: npt.NDArray[Any]) -> tuple[IntArray, float] | None:
-    values = [Fraction(x) for x in column]
+def _whole_axis(values: IntArray, denominator: int) -> tuple[IntArray, float]:
+    steps = values - values.min()
+    common = int(np.gcd.reduce(steps))
+    return (steps // common, common / denominator) if common else (steps, 0.0)
+
+
+def _rational_axis(values: list[Fraction]) -> tuple[IntArray, float] | None:
     denominator = lcm(*(x.denominator for x in values))
     steps = [int(x * denominator) for x in values]
     if max(abs(x) for x in steps) > _LATTICE_LIMIT:
         return None
-    return np.array(steps, dtype=np.int64), 1.0 / denominator
+    return _whole_axis(np.array(steps, dtype=np.int64), denominator)
 
 
 def _float_axis(values: FloatArray) -> tuple[IntArray, float] | None:
     low, high = float(values.min()), float(values.max())
     noise = RELATIVE_TOLERANCE * max(abs(low), abs(high))
     if high - low <= noise:
-        return np.zeros(len(values), dtype=np.int64), 1.0
+        return np.zeros(len(values), dtype=np.int64), 0.0
     gaps = np.diff(np.unique(values))
     gaps = np.unique(gaps[gaps > noise])
     step = _common_step(gaps, noise)
@@ -205,10 +224,6 @@ def _common_step(gaps: FloatArray, noise: float) -> float | None:
         if step <= 16 * noise:
             return None
     return step
-
-
-def _within_limit(steps: IntArray, step: float) -> tuple[IntArray, float] | None:
-    return (steps, step) if int(np.abs(steps).max()) <= _LATTICE_LIMIT else None
 
 
 def _extremes_in_space(points: npt.NDArray[Any]) -> npt.NDArray[Any]:

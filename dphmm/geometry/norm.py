@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray
+from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray
 
 _BLOCK = 1 << 16
 """Rows that are worked on at a time, so that a million vectors need no large temporary."""
@@ -29,13 +29,13 @@ class ExactInequalities:
     offsets: npt.NDArray[Any]
     denominator: int
 
-    def contains_integers(self, vectors: npt.NDArray[np.int64]) -> BoolArray:
+    def contains_integers(self, vectors: IntArray) -> BoolArray:
         """Exact membership of integer vectors ``(n, d)``."""
         scaled = vectors * self.denominator
         inside = np.ones(len(vectors), dtype=np.bool_)
         for equation in self.equations:
             inside &= scaled @ equation == 0
-        heights: npt.NDArray[Any] = np.abs(scaled @ self.normals.T)
+        heights = np.abs(scaled @ self.normals.T)
         inside &= np.asarray(heights <= self.offsets).all(axis=1)
         return inside
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
@@ -201,12 +203,12 @@ class MarkovModel:
         from scipy.sparse import csr_array
 
         try:
-            with np.load(path, allow_pickle=False) as archive:
+            with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
                 about: dict[str, Any] = json.loads(str(archive["about"]))
                 if about.get("format") != _FORMAT:
                     raise ValueError(f"format {about.get('format')!r}")
                 parts = {name: archive[name] for name in ("data", "indices", "indptr", "initial")}
-        except Exception as problem:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, BadZipFile, zlib.error) as problem:
             raise DataFileError(path, f"no Markov model ({problem}); make one with: dphmm learn") from problem
         size = len(parts["initial"])
         matrix = csr_array((parts["data"], parts["indices"], parts["indptr"]), shape=(size, size))
@@ -233,7 +235,7 @@ def _stochastic(transition: Any) -> csr_array:
     wrong = np.flatnonzero(np.abs(totals - 1.0) > PROBABILITY_TOLERANCE)
     if len(wrong):
         raise StochasticError(
-            f"transition matrix: row {wrong[0]} sums to {totals[wrong[0]]!r}; every row must sum to 1"
+            f"transition matrix: row {wrong[0]} sums to {totals[wrong[0]]:.12g}; every row must sum to 1"
         )
     matrix.data /= np.repeat(totals, np.diff(matrix.indptr))
     return matrix

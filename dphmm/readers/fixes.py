@@ -202,9 +202,11 @@ def trajectories(blocks: Iterable[Fixes]) -> ReadResult:
     made, merged = [], 0
     for name in sorted(pieces):
         times, latitude, longitude = (np.concatenate(columns) for columns in zip(*pieces.pop(name), strict=True))
-        rows = _last_per_time(times)
-        merged += times.shape[0] - rows.shape[0]
-        made.append(Trajectory(name, times[rows], latitude[rows], longitude[rows]))
+        if (times[1:] <= times[:-1]).any():
+            rows = _last_per_time(times)
+            merged += times.shape[0] - rows.shape[0]
+            times, latitude, longitude = times[rows], latitude[rows], longitude[rows]
+        made.append(Trajectory(name, times, latitude, longitude))
     return ReadResult(tuple(made), skipped, merged)
 
 

@@ -41,10 +41,12 @@ class Fields:
     Raises
     ------
     ValueError
-        When some line has another number of fields.
+        When some line has another number of fields, or holds a NUL byte.
     """
 
     def __init__(self, block: bytes, delimiter: bytes, count: int) -> None:
+        if b"\0" in block:  # numpy's byte strings drop it at their end
+            raise ValueError("a line holds a NUL byte")
         self._bytes = np.frombuffer(block + b"\0" * _WIDEST, dtype=np.uint8)
         ends: IntArray = np.flatnonzero(self._bytes == _NEWLINE)
         separators = np.flatnonzero(self._bytes == delimiter[0])

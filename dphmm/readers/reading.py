@@ -85,11 +85,14 @@ def recognise(path: str | Path) -> str:
     ConfigurationError
         When a folder or archive holds several formats.
     """
-    names = member_names(path)
-    found = {_by_suffix(name) for name in names} - {None}
-    if "geolife" in found:  # whose folders hold labels.txt beside the points
-        return "geolife"
-    if len(names) == 1 and found <= {"checkins", None}:
+    names, found = [], set()
+    for name in member_names(path):
+        names.append(name)
+        found.add(_by_suffix(name))
+        if "geolife" in found:  # whose folders hold labels.txt beside the points, and whose archives are long
+            return "geolife"
+    found.discard(None)
+    if len(names) == 1 and found <= {"checkins"}:
         return _by_first_line(path)
     if len(found) > 1:
         kinds = sorted(str(kind) for kind in found)

@@ -59,8 +59,8 @@ def suffix_of(name: str | Path | PurePosixPath) -> str:
     return PurePosixPath(str(name).lower().removesuffix(".gz")).suffix
 
 
-def member_names(path: str | Path) -> list[str]:
-    """The names of the files in a folder or archive, or the file's own.
+def member_names(path: str | Path) -> Iterator[str]:
+    """The names of the files in a folder or archive, or the file's own, one after another as they are met.
 
     Raises
     ------
@@ -70,15 +70,16 @@ def member_names(path: str | Path) -> list[str]:
     path = Path(path)
     with readable(path):
         if path.is_dir():
-            return sorted(str(file.relative_to(path)) for file in path.rglob("*") if file.is_file())
-        if _is_tar(path):
+            yield from (str(file.relative_to(path)) for file in path.rglob("*") if file.is_file())
+        elif _is_tar(path):
             with tarfile.open(path) as archive:
-                return [member.name for member in archive if member.isfile()]
-        if zipfile.is_zipfile(path):
+                yield from (member.name for member in archive if member.isfile())
+        elif zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as packed:
-                return [info.filename for info in packed.infolist() if not info.is_dir()]
-        path.stat()
-        return [path.name]
+                yield from (info.filename for info in packed.infolist() if not info.is_dir())
+        else:
+            path.stat()
+            yield path.name
 
 
 def documents(path: str | Path, suffixes: Collection[str]) -> Iterator[Document]:

@@ -100,6 +100,7 @@ class Grid(StateSpace):
             )
         for array in (self.origin, self._cells, self.lattice, self.points):
             array.setflags(write=False)
+        self._seal()
 
     def _check_mask(self, mask: BoolArray | None) -> IntArray:
         if mask is None:

@@ -44,6 +44,15 @@ class StateSpace(ABC):
         super().__init_subclass__()
         StateSpace._kinds[cls.kind] = cls
 
+    def __setattr__(self, name: str, value: object) -> None:
+        if self.__dict__.get("_sealed"):
+            raise AttributeError(f"a state space does not change; make a new one instead of setting {name}")
+        super().__setattr__(name, value)
+
+    def _seal(self) -> None:
+        """Called at the end of every constructor: no attribute can be set from then on."""
+        self._sealed = True
+
     @property
     def size(self) -> int:
         """The number of states."""
@@ -236,6 +245,7 @@ class Places(StateSpace):
             )
         for array in (self.latitude, self.longitude, self.points):
             array.setflags(write=False)
+        self._seal()
 
     def _check_table(self) -> None:
         if not self.names:

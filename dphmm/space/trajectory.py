@@ -200,9 +200,9 @@ def _check_times(times: TimeArray, what: str) -> None:
     if not known.all():
         row = int(np.flatnonzero(~known)[0])
         raise TimeOrderError(f"{what}: time {row} is {times[row]}; give a time in the years 1 to 9999")
-    back = np.flatnonzero(np.diff(times) <= np.timedelta64(0, "us"))
-    if back.size:
-        row = int(back[0]) + 1
+    back = times[1:] <= times[:-1]
+    if back.any():
+        row = int(np.flatnonzero(back)[0]) + 1
         raise TimeOrderError(
             f"{what}: time {row} is {times[row]}, not later than {times[row - 1]} before it; "
             "sort the points and keep one per time"

@@ -186,3 +186,8 @@ def test_the_third_ring_points_of_real_traces_lie_in_the_preset(real_data):
     states = grid.locate(rows[:, 0], rows[:, 1])
     assert in_ring.any()
     assert (states[in_ring] >= 0).all()
+
+
+def test_every_check_in_of_the_los_angeles_extract_lies_in_the_preset(real_data):
+    rows = np.loadtxt(real_data / "gowalla" / "loc-gowalla_LA.txt.gz", delimiter="\t", usecols=(2, 3))
+    assert (Grid.preset("gowalla").locate(rows[:, 0], rows[:, 1]) >= 0).all()

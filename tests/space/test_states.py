@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -102,6 +103,18 @@ def test_locating_is_defined_everywhere_on_earth_and_refuses_only_what_is_not_th
         with pytest.raises(CoordinateError):
             call([float("nan")], [0.0])
         assert call([], []).tolist() == []
+
+
+@pytest.mark.parametrize("space", [table([(45.0, 7.5)]), Grid.over((45.0, 7.5, 45.1, 7.6), 1.0)], ids=repr)
+def test_a_space_does_not_change(space):
+    with pytest.raises(AttributeError, match="make a new one"):
+        space.points = np.zeros((1, 2))
+    with pytest.raises(ValueError, match="read-only"):
+        space.points[0] = 0.0
+    again = pickle.loads(pickle.dumps(space))
+    assert again == space
+    with pytest.raises(AttributeError, match="make a new one"):
+        again.projection = None
 
 
 @pytest.mark.parametrize("data", [{}, {"kind": "sphere"}, {"kind": "places"}, {"kind": "grid", "columns": None}])

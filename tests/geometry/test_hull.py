@@ -1,0 +1,183 @@
+"""The sensitivity hull: values of the paper, norm axioms, exact membership, degenerate bodies."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from shapely.geometry import MultiPoint
+
+from dphmm import SensitivityHull
+from dphmm.errors import CoordinateError, InvalidInputError
+from tests.running_example import F, graph
+
+small_ints = hnp.arrays(np.int64, st.tuples(st.integers(0, 7), st.integers(1, 4)), elements=st.integers(-6, 6))
+planar_floats = hnp.arrays(np.float64, st.tuples(st.integers(2, 12), st.just(2)), elements=st.floats(-50, 50, width=32))
+
+
+def running_hull() -> SensitivityHull:
+    edges = graph().edges()
+    return SensitivityHull(F[edges[:, 0]] - F[edges[:, 1]])
+
+
+def test_example_5_1_vertices_and_area():
+    hull = running_hull()
+    assert {tuple(v) for v in hull.vertices.tolist()} == {(-4, -1), (1, -1), (3, 0), (4, 1), (-1, 1), (-3, 0)}
+    assert hull.volume == 11.0
+    assert hull.is_exact
+
+
+def test_planar_vertices_are_counter_clockwise():
+    corners = running_hull().vertices
+    following = np.roll(corners, -1, axis=0)
+    assert (corners[:, 0] * following[:, 1] - corners[:, 1] * following[:, 0] > 0).all()
+
+
+def test_running_example_mean_squared_radius_is_118_33rds():
+    assert running_hull().mean_squared_radius == pytest.approx(118 / 33, rel=1e-14)
+    assert np.sqrt(running_hull().squared_error) == pytest.approx(6.55050, abs=5e-6)
+
+
+def test_mean_squared_radius_equals_a_monte_carlo_mean():
+    # 10^6 uniform points of the bounding box, seed 0; five standard errors (two-sided alpha below 1e-6).
+    hull = running_hull()
+    points = np.random.default_rng(0).uniform([-4, -1], [4, 1], (1_000_000, 2))
+    squares = (points[hull.contains(points)] ** 2).sum(axis=1)
+    assert abs(squares.mean() - hull.mean_squared_radius) < 5 * squares.std() / np.sqrt(len(squares))
+
+
+@given(small_ints)
+def test_half_spaces_and_the_quadratic_program_agree_with_boundary_points_included(differences):
+    hull = SensitivityHull(differences)
+    corners = np.rint(hull.vertices).astype(int)
+    asked = np.concatenate([differences, corners, corners + 1, 2 * corners])[:14]
+    np.testing.assert_array_equal(hull.contains(asked), hull.contains(asked, method="qp"))
+
+
+@given(planar_floats)
+def test_planar_hull_equals_shapely(differences):
+    hull = SensitivityHull(differences)
+    reference = MultiPoint(np.concatenate([differences, -differences])).convex_hull
+    assert hull.volume == pytest.approx(reference.area, rel=1e-9, abs=1e-9 * max(1.0, np.abs(differences).max() ** 2))
+
+
+@given(small_ints, st.data())
+def test_norm_axioms(differences, data):
+    hull = SensitivityHull(differences)
+    d = differences.shape[1]
+    u, v = (np.array(data.draw(st.lists(st.integers(-9, 9), min_size=d, max_size=d)), dtype=float) for _ in "uv")
+    norm_u, norm_v, norm_sum = hull.norm(u).item(), hull.norm(v).item(), hull.norm(u + v).item()
+    assert (norm_u == 0) == (not u.any())
+    assert hull.norm(-u).item() == norm_u
+    assert norm_sum <= (norm_u + norm_v) * (1 + 1e-12)
+    for factor in (0.25, 3.0):
+        assert hull.norm(factor * u).item() == pytest.approx(factor * norm_u, rel=1e-12)
+
+
+@given(small_ints)
+def test_every_difference_is_inside_and_every_vertex_has_norm_one(differences):
+    hull = SensitivityHull(differences)
+    assert hull.contains(differences).all()
+    if hull.dimension:
+        np.testing.assert_allclose(hull.norm(hull.vertices), 1.0, rtol=1e-12)
+
+
+def test_point_on_the_boundary_is_inside_and_the_next_lattice_point_is_not():
+    hull = SensitivityHull([[4, 1], [1, 1], [3, 0]])
+    assert hull.contains([[4, 1], [2, 1], [1, 2], [5, 1]]).tolist() == [True, True, False, False]
+    assert hull.norm([2, 1]).item() == 1.0
+
+
+def test_exact_membership_sees_what_floating_point_cannot():
+    # The second point is off the edge from (0, n) to (n, 0) by 1 / (2n): relatively 2e-17, below a double's resolution.
+    n = 2**27
+    hull = SensitivityHull([[n, 0], [0, n]])
+    points = np.array([[Fraction(n, 2), Fraction(n, 2)], [Fraction(n, 2), Fraction(n, 2) + Fraction(1, 2 * n)]])
+    assert hull.contains(points).tolist() == [True, False]
+
+
+def test_rational_differences_are_exact():
+    hull = SensitivityHull([[Fraction(1, 3), 0], [0, Fraction(1, 7)]])
+    on, beyond = [Fraction(1, 6), Fraction(1, 14)], [Fraction(1, 6), Fraction(1, 14) + Fraction(1, 10**30)]
+    assert hull.is_exact
+    assert hull.contains(np.array([on, beyond], dtype=object)).tolist() == [True, False]
+    assert hull.volume == pytest.approx(2 / 21, rel=1e-15)
+
+
+@pytest.mark.parametrize("differences", [np.zeros((0, 2)), [[0, 0]], np.zeros((3, 2))], ids=["none", "zero", "zeros"])
+def test_no_edge_gives_the_point(differences):
+    hull = SensitivityHull(differences)
+    assert (hull.dimension, hull.volume, hull.span_volume) == (0, 0.0, 1.0)
+    assert hull.vertices.tolist() == [[0.0, 0.0]]
+    assert hull.contains([[0, 0], [0, 1]]).tolist() == [True, False]
+    assert hull.norm([[0, 0], [1e-3, 0]]).tolist() == [0.0, np.inf]
+
+
+@pytest.mark.parametrize("differences", [[[2, 1]], [[2, 1], [4, 2]], [[2, 1], [2, 1], [-4, -2]]])
+def test_collinear_differences_give_a_segment(differences):
+    hull = SensitivityHull(differences)
+    reach = np.abs(differences).max(axis=0)
+    assert (hull.dimension, hull.volume) == (1, 0.0)
+    assert hull.span_volume == pytest.approx(2 * np.hypot(*reach))
+    assert hull.norm(reach).item() == pytest.approx(1.0)
+    assert hull.norm([reach[0], reach[1] + 1e-3]).item() == np.inf
+
+
+def test_a_plane_in_space_keeps_its_own_volume_and_norm():
+    hull = SensitivityHull([[1, 2, 3], [2, 0, 1]])
+    assert (hull.dimension, hull.ambient_dimension, hull.volume) == (2, 3, 0.0)
+    normal = np.cross([1, 2, 3], [2, 0, 1])
+    assert hull.span_volume == pytest.approx(2 * np.linalg.norm(normal), rel=1e-12)
+    assert hull.contains([[1, 2, 3], [3, 2, 4], normal.tolist()]).tolist() == [True, False, False]
+    assert hull.norm([1.5, 1.0, 2.0]).item() == pytest.approx(1.0, rel=1e-12)
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 4])
+def test_cross_polytope_and_cube_have_their_known_volumes(d):
+    from math import factorial
+
+    cross = SensitivityHull(3 * np.eye(d, dtype=int))
+    assert cross.volume == pytest.approx(6**d / factorial(d), rel=1e-12)
+    corners = np.array(np.meshgrid(*[[-2, 2]] * d)).reshape(d, -1).T
+    cube = SensitivityHull(corners)
+    assert cube.volume == pytest.approx(4**d, rel=1e-12)
+    assert cube.mean_squared_radius == pytest.approx(d * 4 / 3, rel=1e-12)
+    assert cube.is_exact
+    assert cube.inradius == pytest.approx(2.0)
+
+
+def test_scaling_keeps_norms():
+    hull = running_hull()
+    vectors = np.random.default_rng(1).normal(size=(50, 2))
+    factors = np.array([0.34, 2.5])
+    np.testing.assert_allclose(hull.scaled(factors).norm(vectors * factors), hull.norm(vectors), rtol=1e-12)
+    assert hull.scaled(factors).volume == pytest.approx(hull.volume * 0.85, rel=1e-12)
+    assert hull.scaled(factors).squared_error == pytest.approx(SensitivityHull(hull.vertices * factors).squared_error)
+
+
+def test_shapely_form_matches_the_dimension():
+    assert running_hull().to_shapely().area == pytest.approx(11.0)
+    assert SensitivityHull([[3, 4]]).to_shapely().length == pytest.approx(10.0)
+    assert SensitivityHull(np.zeros((0, 2))).to_shapely().geom_type == "Point"
+    with pytest.raises(InvalidInputError, match="3 dimensions"):
+        SensitivityHull(np.eye(3)).to_shapely()
+
+
+@pytest.mark.parametrize("bad", [[[np.nan, 0]], [[np.inf, 1]], [1.0, 2.0], np.zeros((2, 0))])
+def test_bad_differences_are_refused(bad):
+    with pytest.raises(CoordinateError, match="differences"):
+        SensitivityHull(bad)
+
+
+def test_unknown_membership_method_is_refused():
+    with pytest.raises(InvalidInputError, match="halfspace"):
+        running_hull().contains([0, 0], method="magic")
+
+
+def test_vectors_of_the_wrong_length_are_refused():
+    with pytest.raises(CoordinateError, match="last axis must be 2"):
+        running_hull().norm([1.0, 2.0, 3.0])

@@ -1,0 +1,122 @@
+"""Lattices are recognised, and only lattices; counting neighbours equals brute force in every way it is done."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from dphmm import Measurements, SensitivityHull
+from dphmm.errors import CoordinateError
+from dphmm.geometry import neighbours
+from dphmm.geometry.disc import Disc
+from dphmm.geometry.neighbours import CoordinateBody, count_within
+
+
+@pytest.mark.parametrize("cell", [0.34, 0.89, 1e-3, 7.0, 1 / 3])
+@pytest.mark.parametrize("origin", [0.0, -4.21, 117.3])
+def test_grid_centres_are_recognised_as_a_lattice(cell, origin):
+    steps = np.random.default_rng(3).integers(0, 40, (200, 2))
+    found = Measurements(origin + cell * steps)
+    assert found.is_lattice
+    np.testing.assert_array_equal(found.coordinates, steps - steps.min(axis=0))
+    np.testing.assert_allclose(found.spacing, cell, rtol=1e-9)
+
+
+def test_lattice_whose_smallest_gap_is_not_its_step_is_recognised():
+    found = Measurements(np.array([[0.0], [0.2], [0.5]]))
+    assert found.coordinates.ravel().tolist() == [0, 2, 5]
+
+
+def test_scattered_points_are_no_lattice():
+    points = np.random.default_rng(4).normal(size=(50, 2))
+    found = Measurements(points)
+    assert not found.is_lattice
+    np.testing.assert_array_equal(found.coordinates, points)
+
+
+def test_rationals_keep_exact_coordinates():
+    found = Measurements([[Fraction(1, 3), Fraction(1, 2)], [Fraction(2, 3), Fraction(-1, 2)], [1, 0]])
+    assert found.coordinates.tolist() == [[0, 2], [1, 0], [2, 1]]
+    np.testing.assert_allclose(found.spacing, [1 / 3, 1 / 2])
+
+
+def test_integers_are_counted_in_their_common_step():
+    found = Measurements([[340, 0], [1020, 340], [340, 680]])
+    assert found.coordinates.tolist() == [[0, 0], [2, 1], [0, 2]]
+    assert found.spacing.tolist() == [340.0, 340.0]
+
+
+def test_axes_of_commensurable_steps_share_the_shorter_one():
+    found = Measurements([[0.0, 0.0], [0.68, 0.34], [1.36, 1.02]])
+    assert found.coordinates.tolist() == [[0, 0], [2, 1], [4, 3]]
+    np.testing.assert_allclose(found.spacing, 0.34)
+
+
+def test_measurements_that_are_not_finite_are_refused():
+    with pytest.raises(CoordinateError, match="row 1"):
+        Measurements([[0.0, 0.0], [np.nan, 1.0]])
+
+
+points_and_masks = st.tuples(
+    hnp.arrays(np.int64, st.tuples(st.integers(1, 25), st.integers(1, 3)), elements=st.integers(0, 6)),
+    st.randoms(use_true_random=False),
+    st.sampled_from(["lattice", "scaled", "scattered"]),
+)
+
+
+def case(drawn):
+    points, random, kind = drawn
+    f = points.astype(float)
+    if kind == "scaled":
+        f = 0.34 * f + 0.17
+    elif kind == "scattered":
+        f = f + np.array([[random.random() for _ in row] for row in f])
+    mask = np.array([random.random() < 0.7 for _ in points])
+    mask[0] = True
+    differences = f[: max(1, len(f) // 2)] - f[len(f) - max(1, len(f) // 2) :]
+    return Measurements(f), mask, differences
+
+
+@given(points_and_masks)
+def test_counts_within_a_hull_equal_brute_force(drawn):
+    measurements, mask, differences = case(drawn)
+    hull = SensitivityHull(np.rint(differences / measurements.spacing) if measurements.is_lattice else differences)
+    counts = count_within(CoordinateBody(measurements, hull), mask)
+    coordinates = measurements.coordinates
+    for state in range(measurements.size):
+        expected = hull.contains(coordinates[mask] - coordinates[state]).sum() if mask[state] else 0
+        assert counts[state] == expected
+
+
+@given(points_and_masks, st.floats(0.1, 5))
+def test_counts_within_a_disc_equal_brute_force(drawn, radius):
+    measurements, mask, _ = case(drawn)
+    counts = count_within(CoordinateBody(measurements, Disc(radius, measurements.dimension)), mask)
+    distances = np.linalg.norm(measurements.points[:, None] - measurements.points[None], axis=2)
+    expected = np.where(mask, ((distances <= radius * (1 + 1e-9)) & mask).sum(axis=1), 0)
+    np.testing.assert_array_equal(counts, expected)
+
+
+def test_counting_by_rows_and_by_fourier_transform_agree(monkeypatch):
+    rng = np.random.default_rng(5)
+    x, y = np.meshgrid(np.arange(60), np.arange(45))
+    measurements = Measurements(np.stack([x.ravel(), y.ravel()], axis=1))
+    mask = rng.random(measurements.size) < 0.4
+    body = CoordinateBody(measurements, SensitivityHull([[9, 3], [-2, 11], [7, -8]]))
+    by_rows = count_within(body, mask)
+    monkeypatch.setattr(neighbours, "_FEW_ROWS", 0)
+    np.testing.assert_array_equal(by_rows, count_within(body, mask))
+
+
+@given(points_and_masks)
+def test_diameter_is_the_largest_norm_of_a_pair(drawn):
+    measurements, mask, differences = case(drawn)
+    hull = SensitivityHull(np.rint(differences / measurements.spacing) if measurements.is_lattice else differences)
+    points = measurements.coordinates[mask].astype(float)
+    pairs = (points[:, None] - points[None]).reshape(-1, measurements.dimension)
+    assert CoordinateBody(measurements, hull).diameter(mask) == pytest.approx(hull.norm(pairs).max(), rel=1e-12)

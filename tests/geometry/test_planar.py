@@ -1,0 +1,47 @@
+"""Polygons: growth and difference bodies against building the hull anew."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from dphmm.geometry import planar
+from dphmm.geometry.spanning import SpanningSet
+
+points = hnp.arrays(np.int64, st.tuples(st.integers(1, 14), st.just(2)), elements=st.integers(-9, 9))
+
+
+def symmetric(differences):
+    return planar.convex_polygon(np.concatenate([differences, -differences]))
+
+
+@given(points, points)
+def test_growth_is_the_difference_of_areas(differences, vectors):
+    polygon = symmetric(differences)
+    growth = planar.doubled_growth(polygon, vectors)
+    for vector, grown in zip(vectors, growth, strict=True):
+        larger = planar.convex_polygon(np.concatenate([polygon, [vector], [-vector]]))
+        assert planar.doubled_area(larger) - planar.doubled_area(polygon) == grown
+
+
+@given(points)
+def test_difference_polygon_is_the_hull_of_all_differences(cloud):
+    every = planar.convex_polygon((cloud[:, None] - cloud[None]).reshape(-1, 2))
+    np.testing.assert_array_equal(planar.difference_polygon(planar.convex_polygon(cloud)), every)
+
+
+def test_many_points_take_the_filtered_path_and_give_the_same_polygon():
+    rng = np.random.default_rng(6)
+    for cloud in (rng.integers(-40, 40, (3000, 2)), rng.normal(size=(3000, 2))):
+        few = planar.convex_polygon(np.concatenate([planar.convex_polygon(cloud), cloud[:300]]))
+        np.testing.assert_array_equal(planar.convex_polygon(cloud), few)
+
+
+@given(points, points)
+def test_spanning_set_keeps_the_hull_of_everything_added(first, second):
+    spanning = SpanningSet(2, np.int64)
+    spanning.add(first)
+    spanning.add(second)
+    np.testing.assert_array_equal(spanning.vertices, symmetric(np.concatenate([first, second, [[0, 0]]])))

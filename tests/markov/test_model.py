@@ -1,0 +1,119 @@
+"""Learning by counts, saving and loading, and what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dphmm import Grid, MarkovModel
+from dphmm.errors import DataFileError, InvalidInputError, StateError, StochasticError
+
+sequences = st.lists(st.lists(st.integers(-1, 5), max_size=12), min_size=1, max_size=5)
+
+
+@given(sequences)
+def test_learned_probabilities_are_shares_of_counted_moves(drawn):
+    if not any(state >= 0 for sequence in drawn for state in sequence):
+        with pytest.raises(InvalidInputError, match="no sequence visits"):
+            MarkovModel.fit(drawn, 6)
+        return
+    counts, visits = np.zeros((6, 6)), np.zeros(6)
+    for sequence in drawn:
+        for here, there in zip(sequence[:-1], sequence[1:], strict=True):
+            if here >= 0 and there >= 0:
+                counts[here, there] += 1
+        for state in sequence:
+            visits[state] += state >= 0
+    for state in range(6):
+        if not counts[state].any():
+            counts[state, state] = 1
+    model = MarkovModel.fit(drawn, 6)
+    np.testing.assert_allclose(model.transition.toarray(), counts / counts.sum(axis=1, keepdims=True), rtol=1e-12)
+    np.testing.assert_allclose(model.initial, visits / visits.sum(), rtol=1e-12)
+
+
+def test_moves_across_a_gap_are_not_counted():
+    by_slots = MarkovModel.fit([([10, 11, 15, 16], [0, 1, 2, 0])], 3)
+    with_unknown = MarkovModel.fit([[0, 1, -1, -1, -1, 2, 0]], 3)
+    np.testing.assert_array_equal(by_slots.transition.toarray(), with_unknown.transition.toarray())
+    assert by_slots.transition.toarray()[1].tolist() == [0.0, 1.0, 0.0]
+
+
+def test_smoothing_adds_the_pseudo_count_to_neighbours_both_ways_and_to_staying():
+    model = MarkovModel.fit([[0, 1, 1]], 4, smoothing=0.5, neighbours=[[0, 1], [1, 2]])
+    expected = [[0.5, 1.5, 0, 0], [0.5, 1.5, 0.5, 0], [0, 0.5, 0.5, 0], [0, 0, 0, 1]]
+    np.testing.assert_allclose(model.transition.toarray(), expected / np.sum(expected, axis=1, keepdims=True))
+    np.testing.assert_allclose(model.initial, np.array([1.5, 2.5, 0.5, 0]) / 4.5)
+
+
+def test_smoothing_over_seen_moves_makes_them_possible_both_ways():
+    model = MarkovModel.fit([[0, 1, 2]], 3, smoothing=1.0)
+    assert (model.transition.toarray() > 0).tolist() == [[True, True, False], [True, True, True], [False, True, True]]
+
+
+def test_model_round_trips_through_a_file(tmp_path):
+    grid = Grid.over((45.0, 7.0, 45.01, 7.02), 0.5)
+    model = MarkovModel.fit([np.arange(grid.size)], grid.size, states=grid, step_seconds=300)
+    model.save(tmp_path / "city.npz")
+    again = MarkovModel.load(tmp_path / "city.npz")
+    np.testing.assert_array_equal(again.transition.toarray(), model.transition.toarray())
+    np.testing.assert_array_equal(again.initial, model.initial)
+    assert again.states == grid
+    assert again.step_seconds == 300
+
+
+def test_stored_zeros_are_no_transitions():
+    model = MarkovModel([[1.0, 0.0], [0.5, 0.5]], [1.0, 0.0])
+    assert model.transition.nnz == 3
+
+
+@pytest.mark.parametrize(
+    ("matrix", "message"),
+    [
+        ([[0.5, 0.4], [0.5, 0.5]], "row 0 sums to 0.9"),
+        ([[1.5, -0.5], [0.5, 0.5]], "row 0 holds -0.5"),
+        ([[0.5, 0.5], [np.nan, 1.0]], "row 1 holds nan"),
+        ([[0.5, 0.5]], r"shape \(1, 2\)"),
+        (np.zeros((0, 0)), r"shape \(0, 0\)"),
+    ],
+)
+def test_matrices_that_are_not_stochastic_are_refused(matrix, message):
+    with pytest.raises(StochasticError, match=message):
+        MarkovModel(matrix, [0.5, 0.5])
+
+
+@pytest.mark.parametrize(
+    ("initial", "message"), [([0.5, 0.4], "sums to 0.9"), ([1.0], "2 states"), ([1.5, -0.5], "entry 1 is -0.5")]
+)
+def test_initial_distributions_that_are_none_are_refused(initial, message):
+    with pytest.raises(StochasticError, match=message):
+        MarkovModel(np.eye(2), initial)
+
+
+def test_states_outside_are_refused():
+    with pytest.raises(StateError, match="state 7 does not exist"):
+        MarkovModel.fit([[0, 7]], 3)
+    with pytest.raises(StateError, match="state -2 does not exist"):
+        MarkovModel.fit([[0, -2]], 3)
+
+
+def test_slots_that_go_back_are_refused():
+    with pytest.raises(InvalidInputError, match="increase"):
+        MarkovModel.fit([([3, 2], [0, 1])], 3)
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut", b"hello"])
+def test_a_file_that_is_no_model_is_refused(tmp_path, content):
+    (tmp_path / "model.npz").write_bytes(content)
+    with pytest.raises(DataFileError, match="dphmm learn"):
+        MarkovModel.load(tmp_path / "model.npz")
+
+
+def test_a_truncated_model_is_refused(tmp_path):
+    MarkovModel(np.eye(50), np.full(50, 0.02)).save(tmp_path / "model.npz")
+    whole = (tmp_path / "model.npz").read_bytes()
+    (tmp_path / "model.npz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(DataFileError, match="no Markov model"):
+        MarkovModel.load(tmp_path / "model.npz")

@@ -1,0 +1,177 @@
+"""Policy graphs: what the edges are, and that questions about them are answered without listing them, and rightly."""
+
+from __future__ import annotations
+
+import json
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.sparse import random_array
+
+from dphmm import Measurements, PolicyGraph, SensitivityHull
+from dphmm.errors import ConstraintError, DataFileError, PolicyError
+from tests.running_example import F, graph, states
+
+
+@st.composite
+def policies(draw):
+    """A graph, the same as a networkx graph by its definition, measurements, and a constraint."""
+    seed = draw(st.integers(0, 2**32 - 1))
+    rng = np.random.default_rng(seed)
+    size, d = int(rng.integers(2, 28)), int(rng.integers(1, 4))
+    f = rng.integers(0, 7, (size, d)).astype(float)
+    if rng.random() < 0.4:
+        f += rng.random((size, d))
+    kind = draw(st.sampled_from(["complete", "categorical", "utility", "transition", "edges", "groups", "mixed"]))
+    made, plain = _made(kind, size, f, rng)
+    mask = rng.random(size) < 0.7
+    mask[0] = True
+    return made, plain, Measurements(f), mask
+
+
+def _made(kind, size, f, rng):
+    plain = nx.Graph()
+    plain.add_nodes_from(range(size))
+    pairs = [(i, j) for i in range(size) for j in range(i)]
+    if kind == "complete":
+        plain.add_edges_from(pairs)
+        return PolicyGraph.complete(size), plain
+    if kind == "categorical":
+        labels = rng.integers(-1, 4, size)
+        plain.add_edges_from((i, j) for i, j in pairs if labels[i] == labels[j] >= 0)
+        return PolicyGraph.categorical(labels), plain
+    if kind == "utility":
+        plain.add_edges_from((i, j) for i, j in pairs if np.linalg.norm(f[i] - f[j]) <= 2.5)
+        return PolicyGraph.utility(f, 2.5), plain
+    if kind == "transition":
+        matrix = random_array((size, size), density=0.15, rng=rng)
+        dense = matrix.toarray() > 0
+        plain.add_edges_from((i, j) for i, j in pairs if (dense[:, i] & dense[:, j]).any())
+        return PolicyGraph.transition(matrix), plain
+    if kind == "edges":
+        chosen = [pair for pair in pairs if rng.random() < 0.15]
+        plain.add_edges_from(chosen)
+        return PolicyGraph.from_edges(size, chosen), plain
+    if kind == "groups":
+        groups = [rng.choice(size, min(size, 4), replace=False) for _ in range(4)]
+        plain.add_edges_from((int(i), int(j)) for g in groups for i in g for j in g if i != j)
+        return PolicyGraph.from_groups(size, groups), plain
+    first, second, third = (_made(name, size, f, rng) for name in ("utility", "categorical", "edges"))
+    union = nx.compose(nx.intersection(first[1], second[1]), third[1])
+    return (first[0] & second[0]) | third[0], union
+
+
+@given(policies())
+def test_edges_are_those_of_the_definition(case):
+    made, plain, _, mask = case
+    within = plain.subgraph(np.flatnonzero(mask).tolist())
+    expected = sorted(tuple(sorted(edge)) for edge in within.edges())
+    restricted = made.restrict(mask)
+    assert [tuple(edge) for edge in restricted.edges().tolist()] == expected
+    assert nx.utils.graphs_equal(nx.Graph(restricted.to_networkx()), nx.Graph(within))
+
+
+@given(policies())
+def test_differences_span_the_hull_of_all_edges(case):
+    made, _, measurements, mask = case
+    restricted = made.restrict(mask)
+    edges = restricted.edges()
+    literal = SensitivityHull(measurements.points[edges[:, 0]] - measurements.points[edges[:, 1]])
+    fast = SensitivityHull(restricted.differences(measurements))
+    assert fast.vertices.shape == literal.vertices.shape
+    np.testing.assert_allclose(fast.vertices, literal.vertices, atol=1e-9)
+
+
+@given(policies())
+def test_connects_and_connected_agree_with_the_edges(case):
+    made, _, _, mask = case
+    restricted = made.restrict(mask)
+    adjacency = np.zeros((made.size, made.size), dtype=bool)
+    for i, j in restricted.edges():
+        adjacency[i, j] = adjacency[j, i] = True
+    first, second = (index.ravel() for index in np.indices(adjacency.shape))
+    np.testing.assert_array_equal(restricted.connects(first, second).reshape(adjacency.shape), adjacency)
+    np.testing.assert_array_equal(restricted.connected(), adjacency.any(axis=0))
+
+
+def test_figure_3_edges_are_those_within_categories():
+    assert graph().edges().tolist() == [[1, 2], [3, 4], [3, 5], [4, 5]]
+    assert graph().restrict(states(2, 3, 5)).edges().tolist() == [[1, 2]]
+
+
+def test_labels_may_be_names_and_missing_ones_mean_no_category():
+    named = PolicyGraph.categorical(["school", None, "school", float("nan"), "shop", "shop"])
+    assert named.edges().tolist() == [[0, 2], [4, 5]]
+
+
+def test_utility_radius_is_closed():
+    assert len(PolicyGraph.utility(0.34 * np.array([[0, 0], [2, 0]]), 0.68).edges()) == 1
+    assert len(PolicyGraph.utility(0.34 * np.array([[0, 0], [2, 0]]), 0.6799).edges()) == 0
+
+
+def test_a_dense_graph_over_many_states_answers_without_being_listed():
+    x, y = np.meshgrid(np.arange(400), np.arange(250))
+    f = Measurements(0.5 * np.stack([x.ravel(), y.ravel()], axis=1))
+    complete, near = PolicyGraph.complete(f.size), PolicyGraph.utility(f, 40.0)
+    assert SensitivityHull(complete.differences(f)).volume == pytest.approx(4 * 199.5 * 124.5)
+    assert SensitivityHull(near.differences(f)).circumradius == pytest.approx(40.0)
+    with pytest.raises(PolicyError, match=r"restrict the graph, or use differences\(\)"):
+        complete.edges()
+
+
+def test_node_link_json_round_trips(tmp_path):
+    graph().to_json(tmp_path / "policy.json")
+    again = PolicyGraph.from_json(tmp_path / "policy.json")
+    np.testing.assert_array_equal(again.edges(), graph().edges())
+    data = json.loads((tmp_path / "policy.json").read_text())
+    assert nx.node_link_graph(data, edges="edges").number_of_edges() == 4
+
+
+def test_nodes_may_be_called_by_names():
+    plain = nx.Graph([("home", "work"), ("work", "gym")])
+    assert PolicyGraph.from_networkx(plain, names=["gym", "home", "work"]).edges().tolist() == [[0, 2], [1, 2]]
+    with pytest.raises(PolicyError, match="'work', which does not exist"):
+        PolicyGraph.from_networkx(plain, names=["gym", "home"])
+
+
+def test_self_loops_are_ignored_in_a_networkx_graph():
+    assert PolicyGraph.from_networkx(nx.Graph([(0, 0), (0, 1)])).edges().tolist() == [[0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: PolicyGraph.complete(0), "at least one state"),
+        (lambda: PolicyGraph.categorical([]), "one label per state"),
+        (lambda: PolicyGraph.utility(F, -1.0), "not negative"),
+        (lambda: PolicyGraph.utility(F, np.nan), "finite"),
+        (lambda: PolicyGraph.transition(np.ones((2, 3))), "square"),
+        (lambda: PolicyGraph.from_edges(3, [(0, 3)]), "state 3, which does not exist"),
+        (lambda: PolicyGraph.from_edges(3, [(1, 1)]), "joins a state to itself"),
+        (lambda: PolicyGraph.from_groups(3, [[0, 7]]), "state 7, which does not exist"),
+        (lambda: PolicyGraph.from_networkx(nx.DiGraph([(0, 1)])), "directed"),
+        (lambda: PolicyGraph.from_networkx(nx.Graph([(0, 9)]), size=3), "9, which does not exist"),
+        (lambda: PolicyGraph.complete(3) | PolicyGraph.complete(4), "3 and 4 states"),
+        (lambda: PolicyGraph.complete(3) & PolicyGraph.complete(4), "3 and 4 states"),
+        (lambda: PolicyGraph.complete(3).differences(F), "6 measurements for a policy over 3 states"),
+    ],
+)
+def test_bad_policies_are_refused(make, message):
+    with pytest.raises(PolicyError, match=message):
+        make()
+
+
+@pytest.mark.parametrize("constraint", [[True], np.zeros(6, dtype=bool), [0, 1, 0, 1, 1, 1]])
+def test_bad_constraints_are_refused(constraint):
+    with pytest.raises(ConstraintError, match="constraint"):
+        graph().restrict(constraint)
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1, 2]", '{"nodes": 3, "edges": []}'])
+def test_a_file_that_is_no_graph_is_refused(tmp_path, text):
+    (tmp_path / "policy.json").write_text(text)
+    with pytest.raises(DataFileError, match="no node-link graph"):
+        PolicyGraph.from_json(tmp_path / "policy.json")

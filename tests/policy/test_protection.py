@@ -1,0 +1,221 @@
+"""Degrees of protection, exposure and repairs: the paper's values, and exhaustive search on small instances."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from dphmm import PolicyGraph, SensitivityHull, degree_of_protection, exposed_states, protect
+from dphmm.errors import AlreadyKnownError, InvalidInputError
+from dphmm.geometry import planar
+from dphmm.policy.shape import PlanarShapes, planar_error_floor, planar_squared_error
+from tests.running_example import F, graph, states
+
+
+@pytest.mark.parametrize("membership", ["halfspace", "qp"])
+@pytest.mark.parametrize(
+    ("constraint", "area", "degrees"),
+    [
+        (states(1, 2, 3, 4, 5, 6), 11.0, [4, 6, 3, 5, 4, 4]),
+        (states(2, 4, 5, 6), 9.0, [0, 3, 0, 4, 4, 3]),
+        (states(3, 4, 5, 6), 9.0, [0, 0, 1, 3, 3, 3]),
+        (states(2, 3, 5), 0.0, [0, 2, 2, 0, 1, 0]),
+    ],
+    ids=["whole", "figure-9a", "figure-9b", "example-5.2"],
+)
+def test_running_example_areas_and_degrees_of_protection(constraint, area, degrees, membership):
+    assert SensitivityHull(graph().restrict(constraint).differences(F)).volume == area
+    assert degree_of_protection(graph(), F, constraint, membership=membership).tolist() == degrees
+
+
+def test_example_5_2_exposes_s5_and_figure_9b_exposes_s3():
+    assert exposed_states(graph(), F, states(2, 3, 5)).tolist() == [4]
+    assert exposed_states(graph(), F, states(3, 4, 5, 6)).tolist() == [2]
+    assert exposed_states(graph(), F, states(2, 4, 5, 6)).tolist() == []
+
+
+@pytest.mark.parametrize(("partner", "area"), [(4, 14.0), (5, 16.0), (6, 20.0)])
+def test_example_6_1_area_of_each_partner_of_s3(partner, area):
+    repaired = graph().restrict(states(3, 4, 5, 6)).with_edges([(2, partner - 1)])
+    assert SensitivityHull(repaired.differences(F)).volume == area
+
+
+@pytest.mark.parametrize(
+    ("method", "added", "area"),
+    [("greedy", ((2, 4),), 16.0), ("sequential", ((2, 3),), 14.0), ("exact", ((2, 3),), 14.0)],
+)
+def test_example_6_1_repairs_by_each_method(method, added, area):
+    repaired = protect(graph(), F, states(3, 4, 5, 6), method)
+    assert (repaired.added, repaired.hull.volume) == (added, area)
+    assert repaired.diameter == pytest.approx(2.0)
+    assert repaired.certified == (method == "exact")
+
+
+def test_example_5_2_has_a_repair_of_area_6():
+    repaired = protect(graph(), F, states(2, 3, 5))
+    assert (repaired.hull.volume, repaired.value, repaired.bound, repaired.gap) == (6.0, 6.0, 6.0, 0.0)
+
+
+def small_instance(seed: int):
+    rng = np.random.default_rng(seed)
+    f = rng.integers(0, 9, (8, 2))
+    labelled = PolicyGraph.categorical(rng.integers(0, 5, 8))
+    mask = rng.random(8) < 0.9
+    return f, labelled, mask
+
+
+def exhaustive(f, made, mask, exposed, objective):
+    """The least objective over one partner for every exposed state, by trying them all."""
+    edges = made.restrict(mask).edges()
+    base = f[edges[:, 0]] - f[edges[:, 1]]
+    partners = [[j for j in np.flatnonzero(mask) if j != i] for i in exposed]
+    hulls = (
+        SensitivityHull(np.concatenate([base, [f[j] - f[i] for i, j in zip(exposed, chosen, strict=True)]]))
+        for chosen in itertools.product(*partners)
+    )
+    return min(hull.volume if objective == "volume" else hull.squared_error for hull in hulls)
+
+
+@pytest.mark.parametrize("objective", ["volume", "error"])
+@settings(max_examples=40)
+@given(seed=st.integers(0, 10**6))
+def test_exact_repair_equals_exhaustive_search(objective, seed):
+    f, made, mask = small_instance(seed)
+    assume(mask.sum() >= 2)
+    exposed = exposed_states(made, f, mask)
+    assume(1 <= len(exposed) <= 3)
+    repaired = protect(made, f, mask, objective=objective)
+    assert repaired.certified
+    assert repaired.value == pytest.approx(exhaustive(f, made, mask, exposed, objective), rel=1e-9, abs=1e-9)
+    reached = repaired.hull.volume if objective == "volume" else repaired.hull.squared_error
+    assert repaired.value == pytest.approx(reached, rel=1e-9, abs=1e-12)
+
+
+def test_algorithm_3_taken_in_turn_is_not_optimal_for_two_exposed_states():
+    beaten = [
+        protect(made, f, mask, "sequential").value / protect(made, f, mask, "exact").value
+        for f, made, mask in map(small_instance, range(300))
+        if mask.sum() >= 2
+        and len(exposed_states(made, f, mask)) >= 2
+        and protect(made, f, mask, "exact").value > 0
+    ]
+    assert max(beaten) > 1.2
+    assert min(beaten) >= 1 - 1e-12
+
+
+@pytest.mark.parametrize("body", ["hull", "cross-polytope", "disc"])
+@pytest.mark.parametrize("method", ["greedy", "sequential", "exact"])
+@settings(max_examples=30)
+@given(seed=st.integers(0, 10**6), scale=st.sampled_from([1.0, 0.34]))
+def test_nobody_is_exposed_after_any_repair(method, body, seed, scale):
+    f, made, mask = small_instance(seed)
+    assume(mask.sum() >= 2)
+    repaired = protect(made, scale * f, mask, method, body=body)
+    again = degree_of_protection(repaired.graph, scale * f, mask, body=body)
+    assert (again[mask] >= 2).all()
+    np.testing.assert_array_equal(again, repaired.degrees)
+    kept = {tuple(edge) for edge in made.restrict(mask).edges().tolist()}
+    assert {tuple(edge) for edge in repaired.graph.edges().tolist()} == kept | set(repaired.added)
+    assert repaired.bound <= repaired.value * (1 + 1e-12)
+
+
+@settings(max_examples=40)
+@given(seed=st.integers(0, 10**6))
+def test_ball_repair_needs_the_least_radius(seed):
+    f, made, mask = small_instance(seed)
+    assume(mask.sum() >= 2)
+    for body, order in (("cross-polytope", 1), ("disc", 2)):
+        edges = made.restrict(mask).edges()
+        lengths = [np.linalg.norm(f[i] - f[j], ord=order) for i, j in edges]
+        nearest = [min(np.linalg.norm(f[i] - f[j], ord=order) for j in np.flatnonzero(mask) if j != i)
+                   for i in exposed_states(made, f, mask, body=body)]  # fmt: skip
+        repaired = protect(made, f, mask, body=body)
+        assert repaired.body.circumradius == pytest.approx(max([0.0, *lengths, *nearest]))
+        assert repaired.certified
+
+
+@settings(max_examples=30)
+@given(seed=st.integers(0, 10**6), d=st.sampled_from([1, 3]))
+def test_repairs_outside_the_plane_equal_exhaustive_search(seed, d):
+    rng = np.random.default_rng(seed)
+    f = rng.integers(0, 5, (6, d))
+    made = PolicyGraph.from_edges(6, [(0, 1), (1, 2), (0, 3)])
+    exposed = exposed_states(made, f)
+    assume(len(exposed) >= 1)
+    repaired = protect(made, f)
+    assert repaired.hull.volume == pytest.approx(exhaustive(f, made, np.ones(6, bool), exposed, "volume"), abs=1e-9)
+
+
+def test_grid_decisions_are_exact_where_floating_point_would_waver():
+    # Two cells of 0.1 km: 0.1 * 3 - 0.1 * 1 is not 0.1 * 2 in floating point, yet every edge is on the boundary.
+    f = 0.1 * np.array([[0, 0], [2, 0], [1, 0], [3, 0], [7, 0]])
+    degrees = degree_of_protection(PolicyGraph.from_edges(5, [(0, 1)]), f)
+    assert degrees.tolist() == [3, 4, 4, 3, 1]
+
+
+def test_two_states_of_one_measurement_hide_each_other_without_an_edge():
+    f = [[0, 0], [0, 0], [5, 5]]
+    none = PolicyGraph.from_edges(3, [])
+    assert degree_of_protection(none, f).tolist() == [2, 2, 1]
+
+
+def test_exposure_depends_on_the_body_the_noise_is_drawn_from():
+    f = [[0, 0], [2, 0], [1, 1], [9, 0], [7, 0]]
+    made = PolicyGraph.from_edges(5, [(0, 1), (3, 4)])
+    assert degree_of_protection(made, f).tolist() == [2, 2, 1, 2, 2]
+    assert degree_of_protection(made, f, body="cross-polytope").tolist() == [3, 3, 3, 2, 2]
+    assert degree_of_protection(made, f, body="disc").tolist() == [3, 3, 3, 2, 2]
+
+
+def test_search_limit_gives_the_best_found_and_a_proven_gap():
+    rng = np.random.default_rng(7)
+    f, none = rng.integers(0, 60, (14, 2)), PolicyGraph.from_edges(14, [])
+    stopped, closed = protect(none, f, search_limit=1), protect(none, f)
+    assert not stopped.certified
+    assert closed.certified
+    assert stopped.bound <= closed.value <= stopped.value
+    assert 0 < stopped.gap <= 1
+
+
+@pytest.mark.parametrize("constraint", [states(3), states(1)])
+def test_one_possible_state_cannot_be_protected(constraint):
+    with pytest.raises(AlreadyKnownError, match="only possible one"):
+        protect(graph(), F, constraint)
+
+
+@pytest.mark.parametrize(
+    "options", [{"method": "magic"}, {"objective": "beauty"}, {"body": "cube"}], ids=["method", "objective", "body"]
+)
+def test_unknown_choices_are_refused(options):
+    with pytest.raises(InvalidInputError, match="choose one of"):
+        protect(graph(), F, **options)
+
+
+def test_error_objective_outside_the_plane_is_refused():
+    with pytest.raises(InvalidInputError, match="planar"):
+        protect(PolicyGraph.complete(3), [[0], [1], [2]], objective="error")
+
+
+bodies = st.lists(st.tuples(st.integers(-9, 9), st.integers(-9, 9)), min_size=1, max_size=6).map(np.array)
+
+
+@given(bodies, bodies)
+def test_error_floor_is_below_the_error_of_every_larger_body(inner, extra):
+    shape = planar.convex_polygon(np.concatenate([inner, -inner]))
+    larger = planar.convex_polygon(np.concatenate([shape, extra, -extra]))
+    unit = np.ones(2)
+    assert planar_error_floor(shape, unit) <= planar_squared_error(larger, unit) * (1 + 1e-9) + 1e-12
+
+
+@given(bodies, bodies)
+def test_minimal_vectors_are_those_whose_grown_hull_holds_no_other(inner, vectors):
+    shapes = PlanarShapes()
+    shape = planar.convex_polygon(np.concatenate([inner, -inner]))
+    vectors = vectors[~shapes.contains(shape, vectors)]
+    assume(len(vectors))
+    grown = [SensitivityHull(np.concatenate([shape, vector[None]])).contains(vectors) for vector in vectors]
+    np.testing.assert_array_equal(shapes._holds(shape, vectors), grown)

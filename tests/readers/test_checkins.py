@@ -1,0 +1,99 @@
+"""SNAP check-ins: newest first, both spellings of UTC, plain or gzipped, truncation noticed."""
+
+from __future__ import annotations
+
+import gzip
+
+import pytest
+
+from dphmm.errors import DataFileError
+from dphmm.readers import read
+from dphmm.readers.checkins import read_checkins
+
+LINES = (
+    "7\t2010-10-21T00:03:50{0}\t34.0430230998\t-118.2671570778\t14637\n"
+    "7\t2010-10-20T17:18:59{0}\t34.0172734606\t-118.447508812\t59838\n"
+    "12\t2010-10-15T16:00:09{0}\t34.1\t-118.4\t59838\n"
+)
+
+
+def write(tmp_path, text, name="c.txt"):
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+    return path
+
+
+@pytest.mark.parametrize("name", ["c.txt", "c.txt.gz"])
+@pytest.mark.parametrize("zone", ["Z", "+0000", "+00:00", ""])
+def test_each_spelling_and_packing_gives_the_same_trajectories(tmp_path, name, zone):
+    result = read(write(tmp_path, LINES.format(zone), name))
+    assert [t.user for t in result.trajectories] == ["12", "7"]
+    seven = result.trajectories[1]
+    assert seven.times.astype("M8[s]").astype(str).tolist() == ["2010-10-20T17:18:59", "2010-10-21T00:03:50"]
+    assert seven.longitude.tolist() == [-118.447508812, -118.2671570778]
+
+
+def test_another_zone_is_converted(tmp_path):
+    result = read_checkins(write(tmp_path, LINES.format("+0200")))
+    assert str(result.trajectories[0].times[0]) == "2010-10-15T14:00:09.000000"
+
+
+def test_of_equal_times_the_one_that_stands_first_is_the_newest_and_is_kept(tmp_path):
+    text = "7\t2010-10-21T00:00:00Z\t1\t1\t1\n7\t2010-10-21T00:00:00Z\t2\t2\t2\n"
+    result = read_checkins(write(tmp_path, text))
+    assert result.merged == 1
+    assert result.trajectories[0].latitude.tolist() == [1.0]
+
+
+def test_one_user_can_be_picked(tmp_path):
+    result = read(write(tmp_path, LINES.format("Z")), user="12")
+    assert [t.user for t in result.trajectories] == ["12"]
+    with pytest.raises(DataFileError, match="no usable fix"):
+        read(write(tmp_path, LINES.format("Z")), user="99")
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ("7\t\t34.0\t-118.0\t1\n", "time is ''"),
+        ("7\t2010-10-21T00:03:50Z\t34.0\t-118.0\n", "has 4 fields"),
+        ("\t2010-10-21T00:03:50Z\t34.0\t-118.0\t1\n", "the user is empty"),
+        ("7\t2010-10-21T00:03:50Z\t\t-118.0\t1\n", "latitude is ''"),
+    ],
+)
+def test_a_malformed_line_is_named_and_can_be_skipped_and_counted(tmp_path, bad, message):
+    path = write(tmp_path, LINES.format("Z") + bad + LINES.format("+0000"))
+    with pytest.raises(DataFileError) as caught:
+        read_checkins(path)
+    assert f"{path}, line 4: {message}" in str(caught.value)
+    result = read_checkins(path, skip_bad=True)
+    assert (result.points, result.merged, result.skipped) == (3, 3, {str(path): 1})
+
+
+@pytest.mark.parametrize("cut", [5, 40, -4])
+def test_a_truncated_gzip_is_one_line_of_error(tmp_path, cut):
+    path = write(tmp_path, LINES.format("Z") * 50, "c.txt.gz")
+    path.write_bytes(path.read_bytes()[:cut])
+    with pytest.raises(DataFileError, match="truncated or damaged") as caught:
+        read(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_real_check_ins_are_read_as_a_plain_loop_reads_them(real_data):
+    path = real_data / "gowalla" / "loc-gowalla_first10000.txt.gz"
+    expected = {}
+    for line in reversed(gzip.decompress(path.read_bytes()).decode().splitlines()):
+        user, time, latitude, longitude, _ = line.split("\t")
+        expected.setdefault(user, {})[time] = (float(latitude), float(longitude))
+    result = read(path)
+    assert len(result.trajectories) == 48
+    for made in result.trajectories:
+        rows = sorted(expected[made.user].items())
+        assert [f"{t}Z" for t in made.times.astype("M8[s]").astype(str)] == [time for time, _ in rows]
+        assert list(zip(made.latitude.tolist(), made.longitude.tolist(), strict=True)) == [place for _, place in rows]
+
+
+def test_the_los_angeles_extract_has_the_users_and_check_ins_it_says(real_data):
+    result = read(real_data / "gowalla" / "loc-gowalla_LA.txt.gz")
+    assert (len(result.trajectories), result.points + result.merged) == (5827, 53787)
+    assert sum(len(t) >= 50 for t in result.trajectories) == 192

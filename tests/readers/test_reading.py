@@ -1,0 +1,134 @@
+"""One door for all formats: recognised by what is there, or by name; and bytes that cannot be had."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from dphmm.errors import ConfigurationError, DataFileError
+from dphmm.readers import FORMATS, read, recognise
+
+SAMPLE = Path(__file__).parents[2] / "data" / "sample"
+FILES = {
+    "geolife": "geolife",
+    "checkins": "checkins.txt.gz",
+    "table": "table.csv",
+    "gpx": "track.gpx",
+    "owntracks": "phone.rec",
+}
+"""Format → a file of the sample."""
+
+
+def test_the_sample_has_every_format():
+    assert set(FILES) == set(FORMATS)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_is_recognised_and_named_gives_the_same(name):
+    path = SAMPLE / FILES[name]
+    assert recognise(path) == name
+    assert read(path) == read(path, name) == read(path, skip_bad=True)
+
+
+@pytest.mark.parametrize("name", ["checkins", "gpx", "owntracks", "table"])
+def test_text_is_recognised_by_its_first_line_and_read_gzipped(name, tmp_path):
+    data = (SAMPLE / FILES[name]).read_bytes()
+    plain = gzip.decompress(data) if name == "checkins" else data
+    (tmp_path / "download").write_bytes(plain)
+    (tmp_path / "download.txt").write_bytes(plain)
+    (tmp_path / "download.txt.gz").write_bytes(gzip.compress(plain))
+    expected = read(SAMPLE / FILES[name])
+    for copy in ("download", "download.txt", "download.txt.gz"):
+        assert recognise(tmp_path / copy) == name
+        assert read(tmp_path / copy).points == expected.points
+
+
+@pytest.mark.parametrize("name", ["gpx", "owntracks", "table"])
+def test_a_folder_a_tar_and_a_zip_of_one_format_are_read_alike(name, tmp_path):
+    folder = tmp_path / "all"
+    folder.mkdir()
+    shutil.copy(SAMPLE / FILES[name], folder)
+    with tarfile.open(tmp_path / "a.tgz", "w:gz") as tar:
+        tar.add(folder, "all")
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as packed:
+        packed.write(folder / FILES[name], f"all/{FILES[name]}")
+    expected = read(SAMPLE / FILES[name])
+    for path in (folder, tmp_path / "a.tgz", tmp_path / "a.zip"):
+        assert recognise(path) == name
+        assert read(path) == expected
+
+
+def test_a_folder_of_several_formats_asks_which(tmp_path):
+    shutil.copy(SAMPLE / "track.gpx", tmp_path)
+    shutil.copy(SAMPLE / "phone.rec", tmp_path)
+    with pytest.raises(ConfigurationError, match="gpx, owntracks"):
+        read(tmp_path)
+    assert read(tmp_path, "gpx").trajectories[0].user == "track"
+
+
+def test_what_makes_no_sense_together_is_refused():
+    with pytest.raises(ConfigurationError, match="'kml'"):
+        read(SAMPLE / "track.gpx", "kml")
+    with pytest.raises(ConfigurationError, match="only tables"):
+        read(SAMPLE / "track.gpx", columns={"time": "when"})
+
+
+@pytest.mark.parametrize("content", [b"", b"just some words\n", b"\x89PNG\r\n\x1a\n"])
+def test_an_unknown_file_is_one_line_of_error(tmp_path, content):
+    (tmp_path / "x.dat").write_bytes(content)
+    with pytest.raises(DataFileError, match="name it with format=") as caught:
+        read(tmp_path / "x.dat")
+    assert "\n" not in str(caught.value)
+
+
+def broken(tmp_path):
+    tmp_path.joinpath("empty").mkdir()
+    with tarfile.open(tmp_path / "cut.tar.gz", "w:gz") as tar:
+        tar.add(SAMPLE / "geolife", "Data")
+    whole = (tmp_path / "cut.tar.gz").read_bytes()
+    (tmp_path / "cut.tar.gz").write_bytes(whole[: len(whole) // 2])
+    with zipfile.ZipFile(tmp_path / "bad.zip", "w") as packed:
+        packed.write(SAMPLE / "track.gpx", "a.gpx")
+    data = bytearray((tmp_path / "bad.zip").read_bytes())
+    data[2000] ^= 255
+    (tmp_path / "bad.zip").write_bytes(bytes(data))
+    (tmp_path / "not.tar").write_bytes(b"no archive")
+    (tmp_path / "flip.csv.gz").write_bytes(gzip.compress(b"uid,time,lat,lon\n")[:-3])
+    return ["empty", "cut.tar.gz", "bad.zip", "not.tar", "flip.csv.gz", "absent.gpx"]
+
+
+def test_bytes_that_cannot_be_had_are_one_line_of_error_that_names_the_file(tmp_path):
+    for name in broken(tmp_path):
+        with pytest.raises(DataFileError) as caught:
+            read(tmp_path / name)
+        assert "\n" not in str(caught.value)
+        assert str(tmp_path / name) in str(caught.value)
+
+
+def test_a_file_without_permission_is_one_line_of_error(tmp_path, monkeypatch):
+    path = tmp_path / "a.gpx"
+    path.write_bytes(b"<gpx/>")
+
+    def refuse(self):
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(DataFileError, match="cannot be read"):
+        read(path)
+
+
+def test_every_public_file_is_read_or_refused_in_one_line(real_data):
+    for path in sorted(real_data.rglob("*")):
+        if path.suffix in {".gpx", ".rec", ".gz"} and "geolife_beijing" not in path.name:
+            outcome = ""
+            try:
+                outcome = f"{path}: {read(path).points} points"
+            except DataFileError as problem:
+                outcome = str(problem)
+            assert outcome.startswith(str(path))
+            assert "\n" not in outcome
