@@ -56,6 +56,11 @@ class Belief:
         size = len(self.support).to_bytes(8, "little")
         return size + np.packbits(self.support).tobytes() + self.log_mass.astype("<f8").tobytes()
 
+    @staticmethod
+    def byte_size(states: int) -> int:
+        """How many bytes `to_bytes` gives for that many states."""
+        return 8 + (states + 7) // 8 + 8 * states
+
     @classmethod
     def from_bytes(cls, data: bytes) -> Belief:
         """The belief that `to_bytes` wrote, to the last bit.
@@ -66,9 +71,9 @@ class Belief:
             When the bytes are no belief.
         """
         size = int.from_bytes(data[:8], "little")
-        start = 8 + (size + 7) // 8
-        if size == 0 or len(data) != start + 8 * size:
+        if size == 0 or len(data) != cls.byte_size(size):
             raise StochasticError(f"{len(data)} bytes are no belief over {size} states")
+        start = len(data) - 8 * size
         support = np.unpackbits(np.frombuffer(data[8:start], dtype=np.uint8), count=size).astype(np.bool_)
         return cls(support, np.frombuffer(data[start:], dtype="<f8").astype(np.float64))
 
