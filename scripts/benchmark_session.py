@@ -74,12 +74,12 @@ def measure(folder: Path, states: int) -> tuple[float, float, float]:
 def main() -> None:
     arguments = sys.argv[1:]
     folder = arguments.pop(0) if arguments and not arguments[0].isdigit() else "."
-    print(f"{'states':>7} {'commit':>8} {'engine':>8} {'durable':>8} {'beyond the commit':>18} {'added':>8} {'ratio':>7}")
+    print(f"{'states':>7} {'commit':>8} {'engine':>8} {'durable':>8} {'beyond commit':>14} {'added':>8} {'ratio':>6}")
     for states in [int(argument) for argument in arguments] or [100, 1_000, 10_000]:
         with tempfile.TemporaryDirectory(dir=folder) as here:
             commit, step, durable = measure(Path(here), states)
         beyond, added, ratio = durable - commit, durable - commit - step, durable / (commit + step)
-        print(f"{states:7d} {commit:8.2f} {step:8.2f} {durable:8.2f} {beyond:18.2f} {added:8.2f} {ratio:7.2f}")
+        print(f"{states:7d} {commit:8.2f} {step:8.2f} {durable:8.2f} {beyond:14.2f} {added:8.2f} {ratio:6.2f}")
 
 
 if __name__ == "__main__":

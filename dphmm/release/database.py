@@ -120,8 +120,10 @@ class Database:
         """
         if os.getpid() != self._process:
             raise SessionBusyError(f"{self.path} was opened before this process was forked; open it anew here")
-        with self._plain_errors():
+        try:
             return self._connection.execute(statement, values)
+        except sqlite3.DatabaseError as problem:
+            raise self._plain(problem) from None
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -209,14 +211,18 @@ class Database:
         try:
             yield
         except sqlite3.DatabaseError as problem:
-            code = getattr(problem, "sqlite_errorcode", 0) & 0xFF
-            if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-                raise SessionBusyError(f"{self.path} is in use by another process; ask again") from None
-            if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT):
-                raise DataFileError(self.path, f"is damaged ({problem}); restore a copy") from None
-            if code in _UNWRITABLE:
-                raise OutputError(f"{self.path} cannot be written ({problem}); check space and permissions") from None
-            raise
+            raise self._plain(problem) from None
+
+    def _plain(self, problem: sqlite3.DatabaseError) -> Exception:
+        """What an error of SQLite means here."""
+        code = getattr(problem, "sqlite_errorcode", 0) & 0xFF
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            return SessionBusyError(f"{self.path} is in use by another process; ask again")
+        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT):
+            return DataFileError(self.path, f"is damaged ({problem}); restore a copy")
+        if code in _UNWRITABLE:
+            return OutputError(f"{self.path} cannot be written ({problem}); check its space and permissions")
+        return problem
 
 
 _UNWRITABLE = (

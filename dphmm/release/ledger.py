@@ -85,20 +85,20 @@ class Account:
         self.epsilon = Fraction(0)
         self.constrained_epsilon: Fraction | float = Fraction(0)
         self._slots: list[int] = []
-        self._epsilons: list[Fraction] = []
+        self._before: list[Fraction] = []
 
     def add(self, slot: int, epsilon: float, constrained_factor: float) -> None:
         """One more release; its slot is not before the last one's."""
         self.count += 1
+        self._slots.append(slot)
+        self._before.append(self.epsilon)
         self.epsilon += rational(epsilon)
         self.constrained_epsilon += constrained_cost(epsilon, constrained_factor)
-        self._slots.append(slot)
-        self._epsilons.append(rational(epsilon))
 
     def window(self, slot: int, steps: int) -> Fraction:
         """The sum of the budgets in the ``steps`` time steps that end with ``slot``, the last one so far or a later."""
         first = bisect_right(self._slots, slot - steps)
-        return sum(self._epsilons[first:], Fraction(0))
+        return self.epsilon - self._before[first] if first < self.count else Fraction(0)
 
 
 def constrained_cost(epsilon: float, constrained_factor: float) -> Fraction | float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from dphmm.errors import InvalidInputError
@@ -84,7 +84,7 @@ class ReleaseRecord:
 
         An infinite number is written as ``Infinity``, which Python's JSON reads.
         """
-        return json.dumps(asdict(self))
+        return json.dumps(vars(self))
 
     @classmethod
     def from_json(cls, text: str) -> ReleaseRecord:

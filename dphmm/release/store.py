@@ -268,12 +268,13 @@ class SessionStore:
             if row is None or row[0] != progress.count:
                 yield None
                 return
+            room = bytes(_DIGEST_SIZE)
             self._database.execute(
                 "INSERT INTO record VALUES (?, ?, ?, ?, ?, ?)",
-                (session, progress.count, slot, query, " " * width, bytes(_DIGEST_SIZE)),
+                (session, progress.count, slot, query, " " * width, room),
             )
             belief_size = Belief.byte_size(states)
-            self._set_progress(session, progress.count + 1, slot, bytes(_DIGEST_SIZE), bytes(belief_size))
+            self._set_progress(session, progress.count + 1, slot, room, bytes(belief_size), room)
             self._database.reserve(width + belief_size)
 
             def write(record: ReleaseRecord, belief: Belief) -> ReleaseRecord:
@@ -283,7 +284,8 @@ class SessionStore:
                     "UPDATE record SET body = ?, digest = ? WHERE session = ? AND number = ?",
                     (body, head, session, progress.count),
                 )
-                self._set_progress(session, progress.count + 1, slot, head, belief.to_bytes())
+                values = progress.count + 1, slot, head, belief.to_bytes()
+                self._set_progress(session, *values, _digest(session, *values))
                 return ReleaseRecord.from_json(body)
 
             yield write
@@ -291,7 +293,7 @@ class SessionStore:
     def _set_progress(self, session: int, *values: Any) -> None:
         self._database.execute(
             "UPDATE progress SET count = ?, slot = ?, head = ?, belief = ?, digest = ? WHERE session = ?",
-            (*values, _digest(session, *values), session),
+            (*values, session),
         )
 
 
