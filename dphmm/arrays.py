@@ -29,6 +29,9 @@ a factor ``1 + 1e-9`` on epsilon for a state that is called protected while it l
 PROBABILITY_TOLERANCE = 1e-9
 """How far a sum of probabilities may be from one before it is refused."""
 
+NORMALISED = 1e-12
+"""Sums this near to one are not normalised again, so that what was normalised once stays the same to the last bit."""
+
 
 def content_hash(*parts: npt.ArrayLike | None) -> str:
     """The SHA-256, in hexadecimal, of arrays, numbers and texts in order, each with its kind and shape.
@@ -160,4 +163,4 @@ def as_distribution(values: npt.ArrayLike, size: int, name: str = "initial distr
     total = float(probabilities.sum())
     if abs(total - 1.0) > PROBABILITY_TOLERANCE:
         raise StochasticError(f"{name} sums to {total:.12g}; it must sum to 1")
-    return probabilities / total
+    return probabilities / (1.0 if abs(total - 1.0) <= NORMALISED else total)

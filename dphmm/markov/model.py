@@ -13,7 +13,15 @@ from zipfile import BadZipFile
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import PROBABILITY_TOLERANCE, BoolArray, FloatArray, IntArray, as_distribution, content_hash
+from dphmm.arrays import (
+    NORMALISED,
+    PROBABILITY_TOLERANCE,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    as_distribution,
+    content_hash,
+)
 from dphmm.errors import DataFileError, InvalidInputError, StateError, StochasticError
 from dphmm.space.states import StateSpace
 
@@ -237,6 +245,7 @@ def _stochastic(transition: Any) -> csr_array:
         raise StochasticError(
             f"transition matrix: row {wrong[0]} sums to {totals[wrong[0]]:.12g}; every row must sum to 1"
         )
+    totals[np.abs(totals - 1.0) <= NORMALISED] = 1.0
     matrix.data /= np.repeat(totals, np.diff(matrix.indptr))
     return matrix
 

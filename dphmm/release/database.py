@@ -40,6 +40,8 @@ class Database:
         The file; it exists.
     application, version
         The application id and the format's version that its header must show.
+    schema
+        The statements that make its tables, separated by semicolons.
     wait_seconds
         How long to wait for another process.
     readonly
@@ -54,9 +56,16 @@ class Database:
     """
 
     def __init__(
-        self, path: str | Path, application: int, version: int, wait_seconds: float = 30.0, readonly: bool = False
+        self,
+        path: str | Path,
+        application: int,
+        version: int,
+        schema: str,
+        wait_seconds: float = 30.0,
+        readonly: bool = False,
     ) -> None:
         self.path = Path(os.path.abspath(path))
+        self._schema = {statement.strip() for statement in schema.split(";")}
         self._wait = wait_seconds
         self._process = os.getpid()
         with _opening, self._plain_errors():
@@ -106,8 +115,8 @@ class Database:
             self._connection.close()
             _open_files[self._key] -= 1
 
-    def execute(self, statement: str, values: tuple[Any, ...] = ()) -> sqlite3.Cursor:
-        """Run one statement.
+    def execute(self, statement: str, values: tuple[Any, ...] = ()) -> list[Any]:
+        """Run one statement and return its rows.
 
         Raises
         ------
@@ -121,7 +130,7 @@ class Database:
         if os.getpid() != self._process:
             raise SessionBusyError(f"{self.path} was opened before this process was forked; open it anew here")
         try:
-            return self._connection.execute(statement, values)
+            return self._connection.execute(statement, values).fetchall()
         except sqlite3.DatabaseError as problem:
             raise self._plain(problem) from None
 
@@ -199,8 +208,10 @@ class Database:
     def _quick_check(self, mode: str) -> None:
         with self._plain_errors(), closing(self._connect(mode)) as looking:
             verdict = looking.execute("PRAGMA quick_check(1)").fetchone()[0]
-            if verdict != "ok":
-                raise DataFileError(self.path, f"is damaged ({' '.join(verdict.split())}); restore a copy")
+            tables = {sql for (sql,) in looking.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")}
+            if verdict != "ok" or tables != self._schema:
+                problem = "its tables are others" if verdict == "ok" else " ".join(verdict.split())
+                raise DataFileError(self.path, f"is damaged ({problem}); restore a copy")
 
     def _connect(self, mode: str) -> sqlite3.Connection:
         uri = f"file:{quote(str(self.path))}?mode={mode}"
@@ -215,16 +226,20 @@ class Database:
 
     def _plain(self, problem: sqlite3.DatabaseError) -> Exception:
         """What an error of SQLite means here."""
+        if isinstance(problem, sqlite3.ProgrammingError):
+            return problem
         code = getattr(problem, "sqlite_errorcode", 0) & 0xFF
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             return SessionBusyError(f"{self.path} is in use by another process; ask again")
-        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT):
+        if code in _DAMAGED:
             return DataFileError(self.path, f"is damaged ({problem}); restore a copy")
         if code in _UNWRITABLE:
             return OutputError(f"{self.path} cannot be written ({problem}); check its space and permissions")
         return problem
 
 
+_DAMAGED = (0, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT)
+"""With statements that never change, also a missing table, and a text that does not decode (which has no code)."""
 _UNWRITABLE = (
     sqlite3.SQLITE_FULL,
     sqlite3.SQLITE_READONLY,

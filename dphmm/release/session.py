@@ -189,7 +189,7 @@ class Session:
     ) -> ReleaseRecord | None:
         """Draw and write; None where another process was faster. Leaving the block commits, before anything returns."""
         added = () if step.plan.protection is None else step.plan.protection.added
-        width = _RECORD_WIDTH + 2 * _NUMBER_WIDTH * engine.measurements.dimension + _EDGE_WIDTH * len(added)
+        width = record_width(engine.measurements.dimension, len(added))
         number, states = self._stored.number, self._model.size
         with self._store.appending(number, progress, slot, query, width, states) as write:
             if write is None:
@@ -268,6 +268,11 @@ class Session:
         if isinstance(slot, bool) or not isinstance(slot, int | np.integer) or abs(int(slot)) > _FARTHEST_SLOT:
             raise InvalidInputError(f"slot is {slot!r}; give a whole number or an instant")
         return int(slot)
+
+
+def record_width(dimension: int, edges: int) -> int:
+    """The length at most of the JSON text of a record with so many coordinates and added edges, whatever is drawn."""
+    return _RECORD_WIDTH + 2 * _NUMBER_WIDTH * dimension + _EDGE_WIDTH * edges
 
 
 def _microseconds_since_1970(instant: datetime | np.datetime64) -> int:

@@ -31,8 +31,7 @@ CREATE TABLE progress (
     belief BLOB, digest BLOB NOT NULL);
 CREATE TABLE record (
     session INTEGER NOT NULL REFERENCES session, number INTEGER NOT NULL, slot INTEGER NOT NULL, query TEXT NOT NULL,
-    body TEXT NOT NULL, digest BLOB NOT NULL, PRIMARY KEY (session, number), UNIQUE (session, slot, query))
-"""
+    body TEXT NOT NULL, digest BLOB NOT NULL, PRIMARY KEY (session, number), UNIQUE (session, slot, query))"""
 
 
 @dataclass(frozen=True)
@@ -120,7 +119,7 @@ class SessionStore:
         self.path = Path(path)
         if not readonly and not self.path.exists():
             Database.create(self.path, APPLICATION, FORMAT, _SCHEMA)
-        self._database = Database(path, APPLICATION, FORMAT, wait_seconds, readonly)
+        self._database = Database(path, APPLICATION, FORMAT, _SCHEMA, wait_seconds, readonly)
 
     def __enter__(self) -> SessionStore:
         return self
@@ -147,10 +146,10 @@ class SessionStore:
             When what is stored is damaged.
         """
         query = "SELECT number, terms, limits, digest FROM session WHERE name = ?"
-        row = self._database.execute(query, (name,)).fetchone()
-        if row is None:
+        rows = self._database.execute(query, (name,))
+        if not rows:
             return None
-        number, terms, limits, digest = row
+        number, terms, limits, digest = rows[0]
         if digest != _digest(number, name, terms, limits):
             raise self._damaged(f"session {name!r}")
         return StoredSession(number, name, json.loads(terms), Limits(**json.loads(limits)))
@@ -164,10 +163,10 @@ class SessionStore:
             When what is stored is damaged.
         """
         query = "SELECT count, slot, head, belief, digest FROM progress WHERE session = ?"
-        row = self._database.execute(query, (session,)).fetchone()
-        if row is None or row[4] != _digest(session, *row[:4]):
+        rows = self._database.execute(query, (session,))
+        if not rows or rows[0][4] != _digest(session, *rows[0][:4]):
             raise self._damaged(f"the progress of session number {session}")
-        count, slot, head, belief, _ = row
+        count, slot, head, belief, _ = rows[0]
         try:
             return Progress(count, slot, None if belief is None else Belief.from_bytes(belief), head)
         except StochasticError:
@@ -176,10 +175,10 @@ class SessionStore:
     def find(self, session: int, slot: int, query: str) -> ReleaseRecord | None:
         """What was released at a time for a query, or None."""
         where = "session = ? AND slot = ? AND query = ?"
-        row = self._database.execute(
+        rows = self._database.execute(
             f"SELECT number, body, digest, {_PREVIOUS} FROM record WHERE {where}", (session, slot, query)
-        ).fetchone()
-        return None if row is None else self._checked(session, (row[0], slot, query, *row[1:])).record
+        )
+        return self._checked(session, (rows[0][0], slot, query, *rows[0][1:])).record if rows else None
 
     def releases(self, session: int, first: int = 0, last: int | None = None) -> Iterator[StoredRelease]:
         """The releases of a session in their order, from number ``first`` to before ``last`` (left out: all).
@@ -194,7 +193,7 @@ class SessionStore:
             f"SELECT number, slot, query, body, digest, {_PREVIOUS} FROM record "
             "WHERE session = ? AND number >= ? AND number < ? ORDER BY number",
             (session, first, end),
-        ).fetchall()
+        )
         if len(rows) != end - first:
             raise self._damaged(f"the releases of session number {session}")
         for expected, row in enumerate(rows, start=first):
@@ -222,7 +221,7 @@ class SessionStore:
             known = self.session(name)
             if known is None:
                 texts = json.dumps(terms, sort_keys=True), json.dumps(asdict(limits))
-                number = self._database.execute("SELECT 1 + COALESCE(MAX(number), 0) FROM session").fetchone()[0]
+                ((number,),) = self._database.execute("SELECT 1 + COALESCE(MAX(number), 0) FROM session")
                 self._database.execute(
                     "INSERT INTO session VALUES (?, ?, ?, ?, ?)", (number, name, *texts, _digest(number, name, *texts))
                 )
@@ -264,8 +263,9 @@ class SessionStore:
             Before anything is yielded, when there is no room or no permission.
         """
         with self._database.transaction():
-            row = self._database.execute("SELECT count FROM progress WHERE session = ?", (session,)).fetchone()
-            if row is None or row[0] != progress.count:
+            if self._database.execute("SELECT count FROM progress WHERE session = ?", (session,)) != [
+                (progress.count,)
+            ]:
                 yield None
                 return
             room = bytes(_DIGEST_SIZE)

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dphmm import MarkovModel, PolicyGraph, Releaser, ReleaseRecord
+from dphmm import MarkovModel, PolicyGraph, Releaser
 from dphmm.errors import DphmmError
 from dphmm.release.session import Session
 from dphmm.release.store import SessionStore
@@ -139,7 +139,8 @@ def crash(store: str, log: Log, runs: int, rng: random.Random, twin: str | None)
             choose = random.Random(seed)
             if kind == 1:
                 die_after_commit(choose.randint(1, 4))
-            first = max((int(line.split()[1]) for line in Path(log_path).read_text().splitlines() if "ask" in line), default=0)
+            asked = [line.split()[1] for line in Path(log_path).read_text().splitlines() if line.startswith("ask")]
+            first = max(map(int, asked), default=0)
             live(store, log, first, choose, choose.randint(1, 60) if kind == 0 else None)
 
         child = forked(work)
@@ -159,7 +160,8 @@ def storm(store: str, log: Log, requests: int, rng: random.Random, _: str | None
             for slot in range(requests // 8):
                 log("got", slot, session.release(choose.randrange(6), slot).to_json())
 
-    children = [forked(lambda seed=rng.random(): work(seed)) for _ in range(8)]
+    seeds = [rng.random() for _ in range(8)]
+    children = [forked(lambda seed=seed: work(seed)) for seed in seeds]
     for child in children:
         log("end", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
@@ -201,5 +203,4 @@ def readonly(store: str, log: Log, user: int, _: random.Random, __: str | None) 
 if __name__ == "__main__":
     mode, store_path, log_path, number, random_seed, *more = sys.argv[1:]
     modes = {"crash": crash, "storm": storm, "limited": limited, "readonly": readonly}
-    assert ReleaseRecord
     modes[mode](store_path, Log(log_path), int(number), random.Random(int(random_seed)), more[0] if more else None)

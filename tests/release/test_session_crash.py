@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -69,15 +70,15 @@ def test_two_hundred_kills_release_no_moment_twice_and_forget_nothing(tmp_path):
     ends = Counter(words[1] for words in log if words[0] == "end")
     assert ends["killed"] >= 150
     assert set(ends) <= {"killed", "0"}
-    # The kills fell on both sides of the commit: some moments are in the file and were never told, at once or at all,
-    # and some were asked for, lost, and asked for again.
-    last_words = [before[0] for before, words in zip(log, log[1:], strict=False) if words == ["end", "killed"]]
+    # A third of the processes die right after a commit, the others at a random statement or a random instant: many die
+    # between a question and its answer.
+    last_words = [before[0] for before, words in pairwise(log) if words == ["end", "killed"]]
     assert last_words.count("ask") >= 50
     assert len(records) >= 100
 
 
 def test_answering_before_the_commit_would_be_found_out(tmp_path):
-    log = run("crash", tmp_path / "s", tmp_path / "log", 60, 7, "early-answer")
+    log = run("crash", tmp_path / "s", tmp_path / "log", 40, 7, "early-answer")
     assert violations(log, stored(tmp_path / "s"))
 
 
@@ -90,7 +91,7 @@ def test_eight_processes_give_one_value_to_each_moment(tmp_path):
     assert sorted(records) == list(range(125))
 
 
-@pytest.mark.parametrize("size", [100_000, 140_001, 200_000, 333_333])
+@pytest.mark.parametrize("size", [100_000, 200_001])
 def test_a_full_disk_is_an_error_before_the_draw(tmp_path, size):
     log = run("limited", tmp_path / "s", tmp_path / "log", size, 1)
     counts = Counter(words[0] for words in log)
