@@ -5,6 +5,7 @@
     DphmmError
     ├── InvalidInputError (also ValueError)   a value that cannot be right
     │   ├── BudgetError                       epsilon: not positive, not finite
+    │   │   └── CorrelationTooStrongError     no budget keeps the promise: the states follow each other too closely
     │   ├── StateError                        a state outside the state space
     │   ├── StochasticError                   a matrix or vector of probabilities that is none
     │   ├── ConstraintError                   a constraint of the wrong length, or empty
@@ -39,6 +40,10 @@ class InvalidInputError(DphmmError, ValueError):
 
 class BudgetError(InvalidInputError):
     """A privacy budget that is not a positive finite number."""
+
+
+class CorrelationTooStrongError(BudgetError):
+    """States that follow each other so closely that no positive budget keeps temporal leakage where it should be."""
 
 
 class StateError(InvalidInputError):

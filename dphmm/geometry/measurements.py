@@ -53,8 +53,19 @@ class Measurements:
         """``(N, d)``: integers on a lattice, otherwise the points."""
         self.spacing: FloatArray = np.ones(self.dimension)
         """``(d,)``: the length of one step of the coordinates, in the unit of the measurements."""
+        self.steps_per_coordinate: IntArray = np.ones(self.dimension, dtype=np.int64)
+        """``(d,)``: how many steps of a given lattice (see `on_lattice`) one step of the coordinates is."""
         if self.is_lattice:
             self.coordinates, self.spacing = _on_common_steps(found)
+
+    @classmethod
+    def on_lattice(cls, steps: IntArray, unit: float) -> Measurements:
+        """Measurements at whole steps ``(N, d)`` of a lattice with steps of length ``unit``: nothing is guessed."""
+        made = cls(steps)
+        made.steps_per_coordinate = np.rint(made.spacing).astype(np.int64)
+        made.points = as_points(steps * unit, "measurements")
+        made.spacing = made.spacing * unit
+        return made
 
     @classmethod
     def of(cls, f: npt.ArrayLike | Measurements) -> Measurements:

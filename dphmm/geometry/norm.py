@@ -36,7 +36,7 @@ class ExactInequalities:
         for equation in self.equations:
             inside &= scaled @ equation == 0
         heights = np.abs(scaled @ self.normals.T)
-        inside &= np.asarray(heights <= self.offsets).all(axis=1)
+        inside &= np.less_equal(heights, self.offsets).all(axis=1)
         return inside
 
     def contains_fractions(self, vector: list[Fraction]) -> bool:
@@ -44,10 +44,11 @@ class ExactInequalities:
         scaled = [self.denominator * entry for entry in vector]
         if any(sum(int(e) * x for e, x in zip(row, scaled, strict=True)) != 0 for row in self.equations):
             return False
-        return all(
-            abs(sum(int(a) * x for a, x in zip(row, scaled, strict=True))) <= int(offset)
-            for row, offset in zip(self.normals, self.offsets, strict=True)
-        )
+        for row, offset in zip(self.normals, self.offsets, strict=True):
+            height = sum((int(a) * x for a, x in zip(row, scaled, strict=True)), Fraction(0))
+            if abs(height) > int(offset):
+                return False
+        return True
 
 
 @dataclass(frozen=True)

@@ -88,9 +88,42 @@ class Belief:
         if steps < 0:
             raise InvalidInputError(f"steps is {steps}; time does not go back")
         belief = self
-        for _ in range(steps):
-            belief = belief._step(model)
+        while steps > 0:
+            passed, belief = belief._glide(model, steps)
+            if passed < steps:
+                belief = belief._step(model)
+                passed += 1
+            steps -= passed
         return belief
+
+    def _glide(self, model: MarkovModel, steps: int) -> tuple[int, Belief]:
+        """As many of the steps as plain sums of probabilities can take, and the belief after them.
+
+        No mass passes from one connected component of the model to another, so each is scaled to one on its own, and
+        an island that releases have all but ruled out holds nothing up. Plain sums do while the support stays what it
+        is and no possible state becomes faint within its component. A distribution that a step leaves as it is, bit
+        for bit, stays so for all further steps: a gap of months costs no more than the way there.
+        """
+        if not np.array_equal(self._support_ahead(model), self.support):
+            return 0, self
+        islands, backward = model.components, model.columns.T
+        weights = np.full(int(islands.max()) + 1, -np.inf)
+        np.logaddexp.at(weights, islands[self.support], self.log_mass[self.support])
+        now, passed = np.zeros(len(islands)), 0
+        now[self.support] = np.exp(self.log_mass[self.support] - weights[islands[self.support]])
+        while passed < steps:
+            ahead = np.asarray(backward @ now)
+            if ahead[self.support].min() < _SMALLEST:
+                break
+            totals = np.bincount(islands, ahead)
+            ahead[self.support] /= totals[islands[self.support]]
+            passed = steps if np.array_equal(ahead, now) else passed + 1
+            now = ahead
+        if not passed:
+            return 0, self
+        log_mass = np.full(len(islands), -np.inf)
+        log_mass[self.support] = np.log(now[self.support]) + weights[islands[self.support]]
+        return passed, Belief(self.support, log_mass - _log_sum(log_mass))
 
     def _step(self, model: MarkovModel) -> Belief:
         support = self._support_ahead(model)

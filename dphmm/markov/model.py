@@ -106,6 +106,13 @@ class MarkovModel:
         )
 
     @cached_property
+    def components(self) -> IntArray:
+        """The weakly connected component of each state, ``(N,)``, numbered from 0: nobody ever leaves one."""
+        from scipy.sparse.csgraph import connected_components
+
+        return np.asarray(connected_components(self.transition, directed=False)[1], dtype=np.int64)
+
+    @cached_property
     def entered(self) -> BoolArray:
         """Which states have a predecessor, ``(N,)``."""
         entered = np.zeros(self.size, dtype=np.bool_)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from decimal import Decimal
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
@@ -20,8 +21,11 @@ from dphmm.errors import BudgetError
 _WORD_BITS = 62
 """Words of 62 bits stay in the range where Python's integers are one or two digits and comparisons are cheap."""
 
-_BLOCK = 2048
-"""Words fetched from the source at a time."""
+_FIRST_BLOCK, _LARGEST_BLOCK = 32, 2048
+"""Words fetched from the source at a time: few at first, for one draw, and twice as many each time up to a limit."""
+
+Rational = float | int | Fraction | Decimal | str | np.floating[Any]
+"""What a rational number may be written as; a float is read as its shortest decimal."""
 
 
 class RandomBits:
@@ -80,12 +84,14 @@ class RandomBits:
 
 
 def _words(source: RandomSource) -> Iterator[int]:
+    size = _FIRST_BLOCK
     while True:
-        block = np.frombuffer(source.bytes(8 * _BLOCK), dtype=np.uint64)
+        block = np.frombuffer(source.bytes(8 * size), dtype=np.uint64)
+        size = min(2 * size, _LARGEST_BLOCK)
         yield from (block >> np.uint64(64 - _WORD_BITS)).tolist()
 
 
-def rational(value: float | int | Fraction | Decimal | str, name: str = "epsilon") -> Fraction:
+def rational(value: Rational, name: str = "epsilon") -> Fraction:
     """The positive rational that a budget was written as: ``0.1`` means one tenth, not the nearest binary number.
 
     Raises
@@ -102,7 +108,7 @@ def rational(value: float | int | Fraction | Decimal | str, name: str = "epsilon
         return Fraction(str(check_epsilon(value, name)))
     try:
         fraction = Fraction(str(value) if isinstance(value, np.floating) else value)
-    except (ValueError, OverflowError, ZeroDivisionError) as error:
+    except (TypeError, ValueError, OverflowError, ZeroDivisionError) as error:
         raise BudgetError(f"{name} is {value}; give a positive, finite number") from error
     if fraction <= 0:
         raise BudgetError(f"{name} is {value}; give a positive, finite number")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from fractions import Fraction
 from math import inf, sqrt
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -18,18 +19,23 @@ from dphmm.geometry.measurements import Measurements
 from dphmm.markov.belief import Belief
 from dphmm.markov.model import MarkovModel
 from dphmm.mechanisms.base import NormMechanism
+from dphmm.mechanisms.exact import Rational
 from dphmm.mechanisms.isotropic import PlanarIsotropicMechanism
 from dphmm.mechanisms.knorm import KNormMechanism
 from dphmm.mechanisms.laplace import LaplaceMechanism
+from dphmm.mechanisms.lattice import LatticeKNormMechanism
 from dphmm.mechanisms.planar_laplace import PlanarLaplaceMechanism
+from dphmm.mechanisms.spacing import Spacing
 from dphmm.policy.graph import PolicyGraph
 from dphmm.policy.protection import Method, NoiseBody, Protection, protect
 from dphmm.policy.repair import Objective
 from dphmm.release.record import PrivateDiagnostics, ReleaseRecord
 
-MechanismName = Literal["k-norm", "laplace", "planar-isotropic", "planar-laplace"]
+MechanismName = Literal["lattice", "k-norm", "laplace", "planar-isotropic", "planar-laplace"]
+Mechanism = NormMechanism | LatticeKNormMechanism
 
 _BODY_OF: dict[str, NoiseBody] = {
+    "lattice": "hull",
     "k-norm": "hull",
     "planar-isotropic": "hull",
     "laplace": "cross-polytope",
@@ -78,7 +84,7 @@ class PreparedStep:
 
     prior: Belief
     plan: StepPlan
-    mechanism: NormMechanism
+    mechanism: Mechanism
     epsilon: float
     steps: int
 
@@ -106,8 +112,10 @@ class Releaser:
     epsilon
         The budget of a step, unless `release` is given another.
     mechanism
-        ``"k-norm"``, ``"laplace"``, ``"planar-isotropic"`` or ``"planar-laplace"``. All keep the same promise; Laplace
-        and planar Laplace draw from the least cross-polytope or disc around the sensitivity hull.
+        ``"lattice"`` (exact on a computer), ``"k-norm"``, ``"laplace"``, ``"planar-isotropic"`` or
+        ``"planar-laplace"``. Laplace and planar Laplace draw from the least cross-polytope or disc around the
+        sensitivity hull. All but the first draw real numbers and keep the promise as far as floating point does; see
+        `dphmm.mechanisms.base.NormMechanism`.
     repair
         How exposed states get partners: see `dphmm.policy.protection.protect`.
     delta
@@ -120,6 +128,9 @@ class Releaser:
         How membership in the hull is decided: ``"halfspace"`` or ``"qp"``.
     allow_known
         Whether to go on where one state only is possible, releasing its measurement as it is.
+    spacing
+        For ``"lattice"``: the step of the published lattice in the unit of ``f``, a rational (a float is read as its
+        shortest decimal); 0.001 is one metre for kilometres. All measurements must be whole multiples of it.
 
     Notes
     -----
@@ -152,10 +163,17 @@ class Releaser:
         objective: Objective = "volume",
         membership: Membership = "halfspace",
         allow_known: bool = False,
+        spacing: Rational = Fraction(1, 1000),
     ) -> None:
         self.model = model
         self.policy = policy
         self.measurements = policy.check_measurements(f)
+        self._lattice: Spacing | None = None
+        self._values: npt.NDArray[Any] = self.measurements.points
+        if mechanism == "lattice":
+            self._lattice = Spacing(spacing)
+            self._values = self._lattice.steps(self.measurements.points, "measurements")
+            self.measurements = Measurements.on_lattice(self._values, float(self._lattice.step))
         if model.size != policy.size:
             raise StateError(f"the model has {model.size} states and the policy {policy.size}; they must agree")
         if mechanism not in get_args(MechanismName):
@@ -197,9 +215,10 @@ class Releaser:
         return {
             "model": self.model.content_hash,
             "policy": self.policy.content_hash,
-            "measurements": content_hash(self.measurements.points),
+            "measurements": content_hash(self._values),
             "epsilon": repr(self.epsilon),
             "mechanism": self.mechanism_name,
+            "spacing": "none" if self._lattice is None else str(self._lattice.step),
             "repair": self._repair,
             "objective": self._objective,
             "membership": self._membership,
@@ -227,6 +246,10 @@ class Releaser:
             self._plan = StepPlan(constraint, self._protection(constraint))
         return self._plan
 
+    def forget_plan(self) -> None:
+        """Drop the repaired graph that is kept while the constraint set stays the same; nothing changes but speed."""
+        self._plan = None
+
     def _protection(self, constraint: BoolArray) -> Protection | None:
         if self.allow_known and int(constraint.sum()) == 1:
             return None
@@ -240,9 +263,13 @@ class Releaser:
             membership=self._membership,
         )
 
-    def mechanism(self, plan: StepPlan, epsilon: float) -> NormMechanism:
-        """The mechanism of a step, in the unit of the measurements."""
+    def mechanism(self, plan: StepPlan, epsilon: float) -> Mechanism:
+        """The mechanism of a step: in lattice steps for ``"lattice"``, otherwise in the unit of the measurements."""
         dimension = self.measurements.dimension
+        if self.mechanism_name == "lattice":
+            vertices = np.zeros((0, dimension)) if plan.protection is None else plan.protection.coordinate_hull.vertices
+            steps = np.rint(vertices).astype(np.int64) * self.measurements.steps_per_coordinate
+            return LatticeKNormMechanism(SensitivityHull(steps), epsilon)
         if plan.protection is None or plan.protection.hull.dimension == 0:
             return KNormMechanism(SensitivityHull(np.zeros((0, dimension))), epsilon)
         body, hull = plan.protection.body, plan.protection.hull
@@ -299,7 +326,7 @@ class Releaser:
     def draw(self, step: PreparedStep, state: int) -> ReleaseRecord:
         """Draw a prepared release of the true state and update the belief. A prepared step is for one draw."""
         used = self._stand_in(self.check_state(state), step.plan.constraint)
-        released = step.mechanism.sample(self.measurements.points[used], self._source)
+        released = step.mechanism.sample(self._values[used], self._source)
         likelihood = self._log_likelihood(released, step.mechanism, step.prior, step.plan.constraint)
         posterior = step.prior.update(likelihood)
         record = self._record(step, released, posterior)
@@ -350,30 +377,31 @@ class Releaser:
         return possible[cKDTree(points[possible]).query(points[states])[1]]
 
     def _log_likelihood(
-        self, released: FloatArray, mechanism: NormMechanism, prior: Belief, constraint: BoolArray
+        self, released: npt.NDArray[Any], mechanism: Mechanism, prior: Belief, constraint: BoolArray
     ) -> FloatArray:
         """``log p(z | s)`` for every state, with the stand-in's density for states outside the constraint set."""
-        points = self.measurements.points
         if constraint.all():
-            return mechanism.log_density(released, points)
+            return mechanism.log_density(released, self._values)
         likelihood = np.full(self.model.size, -inf)
-        likelihood[constraint] = mechanism.log_density(released, points[constraint])
+        likelihood[constraint] = mechanism.log_density(released, self._values[constraint])
         outside = np.flatnonzero(prior.support & ~constraint)
         if len(outside):
             likelihood[outside] = likelihood[self._nearest(outside, constraint)]
         return likelihood
 
-    def _record(self, step: PreparedStep, released: FloatArray, posterior: Belief) -> ReleaseRecord:
+    def _record(self, step: PreparedStep, released: npt.NDArray[Any], posterior: Belief) -> ReleaseRecord:
         plan = step.plan
+        unit = 1.0 if self._lattice is None else float(self._lattice.step)
+        place = released if self._lattice is None else self._lattice.points(released)
         hull = None if plan.protection is None else plan.protection.hull
         return ReleaseRecord(
             index=self._count,
             steps=step.steps if self._count else 0,
-            released=tuple(released.tolist()),
+            released=tuple(place.tolist()),
             estimate=tuple(posterior.mean(self.measurements.points).tolist()),
             epsilon=step.epsilon,
             mechanism=self.mechanism_name,
-            expected_error=sqrt(step.mechanism.squared_error),
+            expected_error=sqrt(step.mechanism.squared_error) * unit,
             possible=int(plan.constraint.sum()),
             least_protection=plan.least_protection,
             added=() if plan.protection is None else plan.protection.added,

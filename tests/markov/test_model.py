@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -21,7 +23,7 @@ def test_learned_probabilities_are_shares_of_counted_moves(drawn):
         return
     counts, visits = np.zeros((6, 6)), np.zeros(6)
     for sequence in drawn:
-        for here, there in zip(sequence[:-1], sequence[1:], strict=True):
+        for here, there in pairwise(sequence):
             if here >= 0 and there >= 0:
                 counts[here, there] += 1
         for state in sequence:

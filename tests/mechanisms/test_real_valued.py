@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import gamma
 
 import numpy as np
@@ -39,7 +40,7 @@ def test_density_integrates_to_one(mechanism):
         return np.exp(mechanism.log_density([0, 0], [0, 0])) / rate**2
 
     kinks = np.linspace(0, 2 * np.pi, 65)
-    total = sum(integrate.quad(over_radius, a, b)[0] for a, b in zip(kinks[:-1], kinks[1:], strict=True))
+    total = sum(integrate.quad(over_radius, a, b)[0] for a, b in pairwise(kinks))
     assert total == pytest.approx(1.0, rel=1e-8)
 
 
@@ -93,13 +94,13 @@ def test_density_formula_of_definition_3_3():
 def two_sample_p(first, second):
     """The least p-value of Kolmogorov–Smirnov tests on projections, corrected for their number."""
     angles = np.linspace(0, np.pi, 8, endpoint=False)
-    values = [
-        stats.ks_2samp(first @ [np.cos(a), np.sin(a)], second @ [np.cos(a), np.sin(a)]).pvalue for a in angles
-    ]
+    values = [stats.ks_2samp(first @ [np.cos(a), np.sin(a)], second @ [np.cos(a), np.sin(a)]).pvalue for a in angles]
     return min(1.0, 8 * min(values))
 
 
-@pytest.mark.parametrize("hull", [HEXAGON, SensitivityHull([[10, 1], [0, 1]]), SEGMENT], ids=["hexagon", "thin", "segment"])
+@pytest.mark.parametrize(
+    "hull", [HEXAGON, SensitivityHull([[10, 1], [0, 1]]), SEGMENT], ids=["hexagon", "thin", "segment"]
+)
 def test_planar_isotropic_has_the_distribution_of_k_norm(hull):
     # 40 000 draws each, seeds 5 and 6, alpha = 1e-4; the twin that forgets to map back must fail.
     isotropic = PlanarIsotropicMechanism(hull, 1.0)
@@ -126,7 +127,9 @@ def test_theorem_5_1_laplace_is_k_norm_of_the_cross_polytope():
     first, second = (m.sample([0.0, 0.0], rng=s, size=40_000) for m, s in ((cross, 7), (laplace, 8)))
     assert two_sample_p(first, second) > 1e-4
     assert two_sample_p(1.25 * first, second) < 1e-10
-    np.testing.assert_allclose(cross.log_density(first[:99], [1, 1]), laplace.log_density(first[:99], [1, 1]), rtol=1e-12)
+    np.testing.assert_allclose(
+        cross.log_density(first[:99], [1, 1]), laplace.log_density(first[:99], [1, 1]), rtol=1e-12
+    )
     assert cross.squared_error == pytest.approx(laplace.squared_error, rel=1e-12)
 
 

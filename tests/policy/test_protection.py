@@ -99,9 +99,7 @@ def test_algorithm_3_taken_in_turn_is_not_optimal_for_two_exposed_states():
     beaten = [
         protect(made, f, mask, "sequential").value / protect(made, f, mask, "exact").value
         for f, made, mask in map(small_instance, range(300))
-        if mask.sum() >= 2
-        and len(exposed_states(made, f, mask)) >= 2
-        and protect(made, f, mask, "exact").value > 0
+        if mask.sum() >= 2 and len(exposed_states(made, f, mask)) >= 2 and protect(made, f, mask, "exact").value > 0
     ]
     assert max(beaten) > 1.2
     assert min(beaten) >= 1 - 1e-12
@@ -218,4 +216,4 @@ def test_minimal_vectors_are_those_whose_grown_hull_holds_no_other(inner, vector
     vectors = vectors[~shapes.contains(shape, vectors)]
     assume(len(vectors))
     grown = [SensitivityHull(np.concatenate([shape, vector[None]])).contains(vectors) for vector in vectors]
-    np.testing.assert_array_equal(shapes._holds(shape, vectors), grown)
+    np.testing.assert_array_equal(shapes._holds(shape, vectors, vectors), grown)

@@ -33,18 +33,19 @@ def path(tmp_path):
     return tmp_path / "person.session"
 
 
-def test_a_session_interrupted_at_every_step_is_the_engine_uninterrupted(path):
+@pytest.mark.parametrize("mechanism", ["lattice", "k-norm", "laplace", "planar-laplace"])
+def test_a_session_interrupted_at_every_step_is_the_engine_uninterrupted(path, mechanism):
     slots = [0, 1, 2, 5, 6, 10, 11, 12, 20, 21]
     states = [4, 4, 2, 1, 0, 3, 5, 5, 4, 2]
-    alone = engine(11)
+    alone = engine(11, mechanism=mechanism)
     expected = []
     for before, slot, state in zip([0, *slots], slots, states, strict=False):
         expected.append(alone.release(state, steps=max(1, slot - before)))
     source = random_source(11)
     for slot, state in zip(slots, states, strict=True):
-        with Session.open(path, "a", engine(source)) as session:
+        with Session.open(path, "a", engine(source, mechanism=mechanism)) as session:
             session.release(state, slot)
-    with Session.open(path, "a", engine(source)) as session:
+    with Session.open(path, "a", engine(source, mechanism=mechanism)) as session:
         assert [release.record for release in session.releases()] == expected
         assert [release.slot for release in session.releases()] == slots
         assert session.belief is not None
@@ -220,6 +221,7 @@ CHANGES = {
     "measurements": lambda: engine(f=F + 1),
     "epsilon": lambda: engine(epsilon=0.6),
     "mechanism": lambda: engine(mechanism="laplace"),
+    "spacing": lambda: engine(mechanism="lattice", spacing=1),
     "repair": lambda: engine(repair="greedy"),
     "delta": lambda: engine(delta=0.1),
     "objective": lambda: engine(objective="error"),
@@ -233,7 +235,7 @@ CHANGES = {
 def test_a_session_does_not_go_on_under_other_terms(path, change):
     with Session.open(path, "a", engine()) as session:
         first = session.release(4, 0)
-    part = "model" if change in ("initial", "step") else change
+    part = {"initial": "model", "step": "model", "spacing": "(mechanism|measurements)"}.get(change, change)
     with pytest.raises(SessionMismatchError, match=part):
         Session.open(path, "a", CHANGES[change]())
     with Session.open(path, "a", engine()) as session:

@@ -1,0 +1,321 @@
+"""The K-norm mechanism on a lattice: noise that is exact on a computer."""
+
+from __future__ import annotations
+
+from decimal import Context, Decimal
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dphmm.arrays import FloatArray, IntArray, Rng, random_source
+from dphmm.errors import BudgetError, CoordinateError, InvalidInputError
+from dphmm.geometry.hull import SensitivityHull
+from dphmm.mechanisms.cones import Fan, cross
+from dphmm.mechanisms.exact import RandomBits, Rational, discrete_laplace, rational
+from dphmm.mechanisms.lattice_sum import LatticeSum, decimal_context, decimal_exp
+from dphmm.mechanisms.spacing import Spacing
+from dphmm.mechanisms.sublattice import Sublattice, exact_product
+
+_BLOCK = 1 << 16
+"""Rows that are worked on at a time, so that a million states need no large temporary."""
+
+_REACH_LIMIT = 2**42
+"""Largest ratio of the hull's coordinates to epsilon: noise then passes 64 bits with a chance below ``exp(-10**5)``."""
+
+
+class LatticeKNormMechanism:
+    """Releases a lattice point ``z`` with probability exactly proportional to ``exp(-epsilon ‖z - x‖_K)``.
+
+    Parameters
+    ----------
+    hull
+        The body ``K``, with integer vertices: differences counted **in lattice steps**, whatever ``spacing`` is. A
+        hull in the unit of the measurements goes through `in_units_of_points`. Its dimension is two at most; the
+        space may have more.
+    epsilon
+        The budget: a positive rational. A float is read as its shortest decimal, so ``0.3`` means three tenths; other
+        numbers are taken as they are. An irrational budget has no exact form: round it down to a rational.
+    spacing
+        The step of the published lattice, in the unit of ``x`` and ``z``, read like ``epsilon``. Every ``x`` must be a
+        whole multiple of it on each axis.
+
+    Notes
+    -----
+    The K-norm mechanism (Definition 3.3) on the lattice in place of the plane. As its outputs are the lattice points
+    ``z`` with ``z - x`` in the span of ``K`` and the normaliser is the same for every ``x``, the probabilities of
+    every output from ``x`` and from ``y`` differ by at most the factor ``exp(epsilon ‖x - y‖_K)``, which is
+    ``exp(epsilon)`` or less for the ends of an edge. A segment from ``-v`` to ``v`` gives all lattice points of its
+    line, not only the multiples of ``v``; the body ``{0}`` gives ``x`` itself.
+
+    The draw is made of random bits by integer arithmetic (`dphmm.mechanisms.cones`, `dphmm.mechanisms.exact`), so
+    the distribution is the stated one, not one near it, provided the bits are uniform: with ``rng=None`` they are the
+    operating system's. How long a draw takes depends on the noise drawn; timing is not hidden. Floating point is used
+    only to read ``x`` where it holds floats, to write ``z`` as floats (a function of the lattice point alone), and in
+    `log_density`, `privacy_loss` and `squared_error`.
+
+    Raises
+    ------
+    BudgetError
+        When ``epsilon`` is not a positive, finite rational, or so small that noise might not fit 64-bit integers.
+    InvalidInputError
+        When the hull has more than two dimensions, or ``spacing`` is not a positive, finite rational.
+    CoordinateError
+        When the hull's vertices are not integers (below ``2**28``).
+
+    Examples
+    --------
+    >>> mechanism = LatticeKNormMechanism(SensitivityHull([[1, 0], [0, 1]]), 1)
+    >>> mechanism.sample([3, 4], rng=7).dtype
+    dtype('int64')
+    >>> mechanism.probability([3, 5], [3, 4], digits=12)
+    Decimal('0.078561488657389')
+    >>> mechanism.exponent([3, 5], [4, 4])
+    Fraction(2, 1)
+    """
+
+    def __init__(
+        self,
+        hull: SensitivityHull,
+        epsilon: Rational,
+        spacing: Rational = 1,
+    ) -> None:
+        self.hull = hull
+        """The body, in lattice steps."""
+        self.epsilon: Fraction = rational(epsilon)
+        """The budget."""
+        self.lattice = Spacing(spacing)
+        """The published lattice."""
+        vertices = _integer_vertices(hull)
+        if Fraction(int(np.abs(vertices).max())) / self.epsilon > _REACH_LIMIT:
+            raise BudgetError(f"epsilon is {epsilon}; with this hull noise may pass 64 bits, so give a larger one")
+        self._sublattice = Sublattice(vertices.tolist(), hull.ambient_dimension)
+        corners = self._sublattice.coordinates(vertices)
+        divisor = int(np.gcd.reduce(corners, axis=None)) or 1
+        self.decay: Fraction = self.epsilon / divisor
+        """Epsilon divided by the greatest common divisor of the vertices, which is the decay on the hull so divided."""
+        self._fan = _fan(corners // divisor) if hull.dimension == 2 else None
+        self._sum = LatticeSum(hull.dimension, self._fan)
+
+    @classmethod
+    def in_units_of_points(
+        cls,
+        hull: SensitivityHull,
+        epsilon: Rational,
+        spacing: Rational,
+    ) -> LatticeKNormMechanism:
+        """The mechanism for a hull given in the unit of the measurements, kilometres say, not in lattice steps.
+
+        The differences that the hull was made of are divided by the spacing and must be whole numbers of steps, by
+        the rules of `Spacing.steps`; the hull is then built anew from integers.
+
+        Raises
+        ------
+        CoordinateError
+            When a difference is off the lattice; the message names the nearest lattice point.
+
+        Examples
+        --------
+        >>> hull = SensitivityHull([[0.34, 0.0], [0.0, 0.34]])
+        >>> LatticeKNormMechanism.in_units_of_points(hull, 1, spacing=0.001).hull.vertices.max().item()
+        340.0
+        """
+        differences = hull.differences
+        if hull.norm_form.exact is not None and hull.norm_form.exact.denominator != 1:
+            denominator = hull.norm_form.exact.denominator
+            differences = np.array([[Fraction(int(x), denominator) for x in row] for row in differences], dtype=object)
+        steps = Spacing(spacing).steps(differences, "the hull's differences")
+        return cls(SensitivityHull(steps.reshape(-1, hull.ambient_dimension)), epsilon, spacing)
+
+    @property
+    def spacing(self) -> Fraction:
+        """The length of a lattice step in the unit of the points."""
+        return self.lattice.step
+
+    def sample(self, x: npt.ArrayLike, rng: Rng = None, size: int | None = None) -> npt.NDArray[Any]:
+        """Exact releases of ``x``.
+
+        Parameters
+        ----------
+        x
+            A lattice point ``(d,)``, or one per row ``(n, d)``, each of which gets its own noise.
+        rng
+            The randomness; see `dphmm.arrays.random_source`. A seed or generator is for experiments: it is not private.
+        size
+            How many independent releases of ``x``; ``None`` gives one without an axis for it.
+
+        Returns
+        -------
+        ndarray
+            The shape of ``x``, with an axis of length ``size`` in front where that is given: ``int64`` for spacing
+            one, otherwise the doubles nearest to the lattice points.
+
+        Raises
+        ------
+        CoordinateError
+            When ``x`` is off the lattice or of another dimension than the hull.
+        InvalidInputError
+            When ``size`` is negative.
+        """
+        steps = self._steps(x, "x")
+        if size is not None and size < 0:
+            raise InvalidInputError(f"size is {size}; give a count that is not negative")
+        shape = steps.shape if size is None else (size, *steps.shape)
+        noise = self._noise(int(np.prod(shape[:-1])), RandomBits(random_source(rng)))
+        return self.lattice.points(steps + noise.reshape(shape))
+
+    def _noise(self, count: int, bits: RandomBits) -> IntArray:
+        """Independent noise in lattice steps, ``(count, d)``."""
+        num, den = self.decay.numerator, self.decay.denominator
+        draws: list[Any] = []
+        if self._fan is not None:
+            draws = [self._fan.draw(num, den, bits) for _ in range(count)]
+        elif self.hull.dimension == 1:
+            draws = [discrete_laplace(num, den, bits) for _ in range(count)]
+        coordinates = np.array(draws, dtype=object).reshape(count, self.hull.dimension)
+        if self.hull.dimension < self.hull.ambient_dimension:
+            coordinates = exact_product(coordinates, self._sublattice.basis)
+        return coordinates.astype(np.int64)
+
+    def log_density(self, z: npt.ArrayLike, x: npt.ArrayLike) -> FloatArray:
+        """``log P(z | x)``: the log-probability of releasing the lattice point ``z`` for ``x``.
+
+        Parameters
+        ----------
+        z, x
+            Lattice points ``(d,)`` or ``(n, d)``; one ``z`` goes with many ``x`` and the other way round.
+
+        Returns
+        -------
+        ndarray
+            ``()`` or ``(n,)``; ``-inf`` where ``z - x`` is not in the span of the hull, decided exactly. Norms come
+            from integers with one rounding, so the result is good to a few units in the last place of
+            ``epsilon ‖z - x‖_K`` or of the normaliser's logarithm, whichever is larger.
+
+        Raises
+        ------
+        CoordinateError
+            When a point is off the lattice or of another dimension than the hull.
+        """
+        return -self.privacy_loss(z, x) - self.log_normaliser
+
+    def privacy_loss(self, x: npt.ArrayLike, y: npt.ArrayLike) -> FloatArray:
+        """``epsilon ‖x - y‖_K``: the largest log-ratio of an output's probabilities from ``x`` and from ``y``.
+
+        Parameters
+        ----------
+        x, y
+            Lattice points ``(d,)`` or ``(n, d)``.
+
+        Returns
+        -------
+        ndarray
+            ``()`` or ``(n,)``; infinite off the span of the hull. It is rounded to the nearest doubles; `exponent`
+            gives the rational number.
+
+        Raises
+        ------
+        CoordinateError
+            When a point is off the lattice or of another dimension than the hull.
+        """
+        first, second = self._steps(x, "x"), self._steps(y, "y")
+        shape = np.broadcast_shapes(first.shape, second.shape)
+        first, second = (np.broadcast_to(a, shape).reshape(-1, shape[-1]) for a in (first, second))
+        norms = np.empty(len(first))
+        for start in range(0, len(first), _BLOCK):
+            block = slice(start, start + _BLOCK)
+            norms[block] = self._norms(first[block] - second[block])
+        return np.asarray(float(self.decay) * norms).reshape(shape[:-1])
+
+    def _norms(self, vectors: IntArray) -> FloatArray:
+        """Norms in the hull divided by its vertices' common divisor, of vectors in steps ``(n, d)``."""
+        coordinates = self._sublattice.coordinates(vectors)
+        norms = np.zeros(len(vectors))
+        for form, offset in self._forms:
+            heights = np.abs(exact_product(coordinates, form)).astype(np.float64)
+            np.maximum(norms, heights / float(offset), out=norms)
+        norms[~self._sublattice.contains(vectors)] = np.inf
+        return norms
+
+    @cached_property
+    def _forms(self) -> list[tuple[npt.NDArray[Any], int]]:
+        """Integer linear forms and offsets: the norm is the largest ``|form z| / offset``."""
+        if self._fan is None:
+            return [(np.ones(1, dtype=np.int64), 1)] * self.hull.dimension
+        half = self._fan.cones[: len(self._fan.cones) // 2]
+        return [(np.array([c.w[1] - c.v[1], c.v[0] - c.w[0]], dtype=object), c.det) for c in half]
+
+    def exponent(self, z: npt.ArrayLike, x: npt.ArrayLike) -> Fraction | None:
+        """The rational ``epsilon ‖z - x‖_K`` of two lattice points ``(d,)``; ``None`` where it is infinite.
+
+        Exact: ``P(z | x) / P(z | y) = exp(exponent(z, y) - exponent(z, x))``.
+        """
+        vector = (self._steps(z, "z") - self._steps(x, "x")).reshape(1, -1)
+        if not self._sublattice.contains(vector)[0]:
+            return None
+        place = [int(c) for c in self._sublattice.coordinates(vector)[0]]
+        heights = [Fraction(abs(sum(int(a) * c for a, c in zip(f, place, strict=True))), b) for f, b in self._forms]
+        return self.decay * max(heights, default=Fraction(0))
+
+    def probability(self, z: npt.ArrayLike, x: npt.ArrayLike, digits: int = 30) -> Decimal:
+        """``P(z | x)`` of two lattice points ``(d,)``, with a relative error below ``10**-digits``."""
+        exponent = self.exponent(z, x)
+        if exponent is None:
+            return Decimal(0)
+        context = _result(digits)
+        return context.divide(decimal_exp(exponent, digits + 2), self._sum.total(self.decay, digits + 2))
+
+    def normaliser(self, digits: int = 30) -> Decimal:
+        """``sum of exp(-epsilon ‖z - x‖_K)`` over all outputs, with a relative error below ``10**-digits``."""
+        return _result(digits).plus(self._sum.total(self.decay, digits + 2))
+
+    @cached_property
+    def log_normaliser(self) -> float:
+        """The logarithm of the normaliser as a double."""
+        return self._sum.log_total(float(self.decay))
+
+    @cached_property
+    def squared_error(self) -> float:
+        """``E|z - x|²`` in the squared unit of the points: the exact law's expectation, in closed form, as a double."""
+        moments = self._sum.second_moments(float(self.decay), self._sublattice.basis)
+        return float(self.spacing) ** 2 * float(np.trace(moments))
+
+    def _steps(self, points: npt.ArrayLike, name: str) -> IntArray:
+        steps = self.lattice.steps(points, name)
+        if steps.ndim not in (1, 2) or steps.shape[-1] != self.hull.ambient_dimension:
+            raise CoordinateError(
+                f"{name} has shape {steps.shape}; give ({self.hull.ambient_dimension},) or one such row per point"
+            )
+        return steps
+
+    def __repr__(self) -> str:
+        return f"LatticeKNormMechanism({self.hull!r}, epsilon={self.epsilon}, spacing={self.spacing})"
+
+
+def _result(digits: int) -> Context:
+    if digits < 1:
+        raise InvalidInputError(f"digits is {digits}; give at least one")
+    return decimal_context(digits + 2)
+
+
+def _integer_vertices(hull: SensitivityHull) -> IntArray:
+    """The hull's vertices ``(h, d)`` as integers, checked to be the hull's own."""
+    if hull.dimension > 2:
+        raise InvalidInputError(f"the hull has {hull.dimension} dimensions; exact lattice noise exists up to two")
+    exact = hull.norm_form.exact
+    vertices = np.rint(hull.vertices).astype(np.int64)
+    close = np.allclose(vertices, hull.vertices, rtol=1e-9, atol=1e-9)
+    if exact is None or not close or not hull.contains(vertices).all():
+        found = hull.vertices[np.abs(hull.vertices - vertices).max(axis=1).argmax()].tolist()
+        raise CoordinateError(
+            f"the hull has the vertex {found}, not integers below 2**28; give lattice steps, or use in_units_of_points"
+        )
+    return vertices
+
+
+def _fan(corners: npt.NDArray[Any]) -> Fan:
+    """The cones of a polygon's integer corners in cyclic order, turned counter-clockwise."""
+    points = [(int(a), int(b)) for a, b in corners]
+    return Fan(points if cross(points[0], points[1]) > 0 else points[::-1])

@@ -1,0 +1,399 @@
+"""The lattice mechanism draws from exactly the distribution that it states, and that keeps the promise."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+from decimal import Decimal
+from fractions import Fraction
+from itertools import product
+from math import sqrt
+from pathlib import Path
+
+import mpmath
+import numpy as np
+import pytest
+from scipy import stats
+
+from dphmm.arrays import RandomSource
+from dphmm.errors import BudgetError, CoordinateError, InvalidInputError
+from dphmm.geometry.hull import SensitivityHull
+from dphmm.mechanisms import lattice
+from dphmm.mechanisms.exact import RandomBits
+from dphmm.mechanisms.lattice import LatticeKNormMechanism
+
+F = np.array([(1, 0), (2, 1), (3, 0), (0, 1), (4, 2), (1, 2)])
+EDGES = [(1, 2), (3, 4), (3, 5), (4, 5)]
+RUNNING_EXAMPLE = SensitivityHull([F[i] - F[j] for i, j in EDGES])
+SEGMENT = SensitivityHull([[6, 4]])
+POINT = SensitivityHull(np.zeros((0, 2), dtype=np.int64))
+
+
+def random_hull(seed: int) -> SensitivityHull:
+    return SensitivityHull(np.random.default_rng(seed).integers(-9, 10, (4, 2)))
+
+
+HULLS = {
+    "running example": (RUNNING_EXAMPLE, 1),
+    "random": (random_hull(1), Fraction(3, 2)),
+    "long thin cones": (SensitivityHull([[31, 30], [1, 1], [2, 1]]), 1),
+    "segment": (SEGMENT, 0.3),
+}
+
+# -- the distribution ------------------------------------------------------------------------------------------------
+
+ALPHA = 1e-4
+DRAWS = int(os.environ.get("DPHMM_LATTICE_DRAWS", "100000"))
+"""Draws per chi-squared test; set the variable to 1000000 for the full test, which takes about two minutes."""
+
+LARGEST_STATISTIC = {"running example": 283.06, "random": 283.06, "long thin cones": 283.06, "segment": 109.50}
+"""Critical values at ALPHA with as many degrees of freedom as cells below."""
+
+
+def brute_force(hull: SensitivityHull, epsilon: float) -> tuple[np.ndarray, np.ndarray]:
+    """Lattice points and probabilities from the facet norm alone, over a box that leaves out less than 1e-9."""
+    reach = int(np.abs(hull.vertices).max() * (26 / epsilon)) + 2
+    axis = np.arange(-reach, reach + 1)
+    grid = np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1).reshape(-1, 2)
+    weights = np.exp(-epsilon * hull.norm(grid))
+    kept = weights > 0
+    return grid[kept], weights[kept] / weights.sum()
+
+
+def statistic(draws: np.ndarray, hull: SensitivityHull, epsilon: float, cells: int) -> float:
+    """Chi-squared over the most probable outputs, as many as ``cells``, and all others together."""
+    points, probabilities = brute_force(hull, epsilon)
+    order = np.argsort(-probabilities, kind="stable")[:cells]
+    rank = {tuple(p): i for i, p in enumerate(points[order].tolist())}
+    seen = np.zeros(cells + 1)
+    for z in map(tuple, draws.tolist()):
+        seen[rank.get(z, cells)] += 1
+    expected = np.append(probabilities[order], 1 - probabilities[order].sum()) * len(draws)
+    assert expected.min() >= 5
+    return float(((seen - expected) ** 2 / expected).sum())
+
+
+@pytest.mark.parametrize("name", HULLS)
+def test_draws_have_the_brute_force_distribution(name):
+    """Chi-squared test, alpha 1e-4, 100 000 draws, seed 11, 200 degrees of freedom (segment: 60)."""
+    hull, epsilon = HULLS[name]
+    cells = 60 if name == "segment" else 200
+    assert LARGEST_STATISTIC[name] == pytest.approx(stats.chi2.isf(ALPHA, cells), abs=0.01)
+    draws = LatticeKNormMechanism(hull, epsilon).sample([0, 0], rng=11, size=DRAWS)
+    assert statistic(draws, hull, float(epsilon), cells) < LARGEST_STATISTIC[name]
+
+
+@pytest.mark.parametrize("name", ["running example", "long thin cones"])
+def test_the_test_refuses_a_cone_wrongly_closed(name):
+    """The broken twin: one cone takes in a boundary ray that its neighbour holds already. Same draws, same seed."""
+    hull, epsilon = HULLS[name]
+    mechanism = LatticeKNormMechanism(hull, epsilon)
+    fan = mechanism._fan
+    which = next(i for i, cone in enumerate(fan.cones) if cone.open_v)
+    fan.cones = tuple(dataclasses.replace(c, open_v=False) if i == which else c for i, c in enumerate(fan.cones))
+    draws = mechanism.sample([0, 0], rng=11, size=DRAWS)
+    assert statistic(draws, hull, float(epsilon), 200) > LARGEST_STATISTIC[name]
+
+
+def test_the_running_example_has_its_published_probabilities():
+    mechanism = LatticeKNormMechanism(RUNNING_EXAMPLE, 1)
+    for z, wanted in [((0, 0), 0.04482), ((1, 0), 0.03212), ((-1, 0), 0.03212), ((4, 1), 0.01649), ((-4, -1), 0.01649)]:
+        assert float(mechanism.probability(z, (0, 0))) == pytest.approx(wanted, abs=5e-6)
+
+
+@pytest.mark.parametrize("name", HULLS)
+def test_probabilities_are_those_of_brute_force_and_add_up(name):
+    hull, epsilon = HULLS[name]
+    mechanism = LatticeKNormMechanism(hull, epsilon)
+    points, probabilities = brute_force(hull, float(epsilon))
+    found = np.exp(mechanism.log_density(points, [0, 0]))
+    np.testing.assert_allclose(found, probabilities, rtol=1e-8, atol=1e-300)
+    assert found.sum() == pytest.approx(1, abs=1e-8)
+    squared = float((probabilities * (points**2).sum(axis=1)).sum())
+    assert mechanism.squared_error == pytest.approx(squared, rel=1e-6)
+
+
+@pytest.mark.parametrize("epsilon", [Fraction(1, 100), 1, 20])
+def test_probabilities_lie_in_mpmath_intervals(epsilon):
+    """The cells' weights, each an interval, against the sails' decimals."""
+    mechanism = LatticeKNormMechanism(RUNNING_EXAMPLE, epsilon)
+    iv, kept = mpmath.iv, mpmath.iv.dps
+    iv.dps = 45
+    try:
+        rate = iv.mpf(Fraction(epsilon).numerator) / Fraction(epsilon).denominator
+        cells = [(sum(c.cell(i)), c.det) for c in mechanism._fan.cones for i in range(c.det)]
+        total = sum((iv.exp(-rate * s / d) for s, d in cells), iv.mpf(0)) / (1 - iv.exp(-rate)) ** 2
+        for z in product(range(-6, 7), repeat=2):
+            exponent = mechanism.exponent(z, (0, 0))
+            inside = iv.exp(-iv.mpf(exponent.numerator) / exponent.denominator) / total
+            digits = iv.mpf(str(mechanism.probability(z, (0, 0), digits=30)))
+            off = abs(digits / inside - 1)
+            assert off.b < mpmath.mpf("1e-30")
+    finally:
+        iv.dps = kept
+
+
+# -- the promise -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("epsilon", ["0.01", 1, 20])
+def test_no_output_tells_the_ends_of_an_edge_apart_by_more_than_epsilon(epsilon):
+    """Rational log-ratios, over every output within 15 steps: at most epsilon, and epsilon for some output."""
+    mechanism = LatticeKNormMechanism(RUNNING_EXAMPLE, epsilon)
+    for i, j in EDGES:
+        ratios = []
+        for z in product(range(-15, 16), repeat=2):
+            towards, away = mechanism.exponent(z, F[i]), mechanism.exponent(z, F[j])
+            assert towards is not None
+            assert away is not None
+            ratios.append(abs(towards - away))
+        assert max(ratios) <= Fraction(epsilon)
+        assert max(ratios) == mechanism.exponent(F[i], F[j])
+
+
+def test_the_ends_of_an_edge_inside_a_segment_share_every_output():
+    """The hull of (3, 2) and (6, 4): the outputs are all multiples of (3, 2), not of (6, 4) alone."""
+    mechanism = LatticeKNormMechanism(SensitivityHull([[3, 2], [6, 4]]), 1)
+    assert mechanism.exponent((3, 2), (0, 0)) == Fraction(1, 2)
+    assert mechanism.exponent((3, 1), (0, 0)) is None
+    for step in range(-9, 10):
+        z = (3 * step, 2 * step)
+        for x in [(3, 2), (6, 4)]:
+            assert abs(mechanism.exponent(z, (0, 0)) - mechanism.exponent(z, x)) <= 1
+    drawn = mechanism.sample([1, 1], rng=3, size=2000) - 1
+    assert (2 * drawn[:, 0] == 3 * drawn[:, 1]).all()
+    assert {tuple(z) for z in drawn.tolist()} >= {(3 * k, 2 * k) for k in range(-4, 5)}
+
+
+def test_the_point_gives_the_state_away_and_says_so():
+    mechanism = LatticeKNormMechanism(POINT, 1)
+    assert mechanism.sample([[3, 4], [5, 6]], size=2).tolist() == [[[3, 4], [5, 6]]] * 2
+    assert mechanism.log_density([3, 4], [[3, 4], [5, 6]]).tolist() == [0, -np.inf]
+    assert mechanism.probability([3, 4], [3, 4]) == 1
+    assert mechanism.squared_error == 0
+
+
+# -- no float decides ------------------------------------------------------------------------------------------------
+
+
+class FloatSeenError(AssertionError):
+    """A floating-point number among the values of a traced function."""
+
+
+def refuse_floats(value: object) -> None:
+    if isinstance(value, float | np.floating) or (isinstance(value, np.ndarray) and value.dtype.kind == "f"):
+        raise FloatSeenError(repr(value))
+    if isinstance(value, tuple | list):
+        for entry in value[:4]:
+            refuse_floats(entry)
+
+
+def watched(call):
+    """Run a call with every local variable and every returned value of the package's functions watched."""
+    package = str(Path(lattice.__file__).parents[1])
+
+    def trace(frame, event, argument):
+        if not frame.f_code.co_filename.startswith((package, __file__)):
+            return None
+        for value in (*frame.f_locals.values(), argument if event == "return" else None):
+            refuse_floats(value)
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        return call()
+    finally:
+        sys.settrace(before)
+
+
+@pytest.mark.parametrize(
+    ("hull", "epsilon"),
+    [
+        (RUNNING_EXAMPLE, Fraction(1, 3)),
+        (SEGMENT, Fraction(1, 10)),
+        (POINT, Fraction(1)),
+        (SensitivityHull([[2**28 - 57, 1001], [3, 2**28 - 5]]), Fraction(10**20 + 39, 10**20)),
+    ],
+    ids=["plane", "segment", "point", "beyond doubles"],
+)
+def test_no_float_is_in_the_sampling_path(hull, epsilon, monkeypatch):
+    mechanism = LatticeKNormMechanism(hull, epsilon)
+    monkeypatch.setattr(RandomSource, "uniform", None)
+    seen = watched(lambda: mechanism.sample([3, 4], size=20))
+    assert seen.dtype == np.int64
+
+
+def test_the_watch_sees_a_float():
+    """The broken twin: a sampler that rounds its cell in doubles."""
+
+    def broken(bits):
+        share = bits.below(1000) / 1000
+        return round(4 * share)
+
+    bits = RandomBits(RandomSource(os.urandom))
+    with pytest.raises(FloatSeenError):
+        watched(lambda: broken(bits))
+
+
+def test_a_budget_that_no_double_holds_is_kept_exactly():
+    """At this epsilon doubles see 1, and this vector's norm is a ratio of integers near 2**56."""
+    mechanism = LatticeKNormMechanism(
+        SensitivityHull([[2**28 - 57, 1001], [3, 2**28 - 5]]), Fraction(10**20 + 39, 10**20)
+    )
+    assert float(mechanism.epsilon) == 1.0
+    exponent = mechanism.exponent((2**40 + 1, 2**39 - 7), (0, 0))
+    assert exponent.denominator > 2**57
+    assert exponent != Fraction(float(exponent))
+    np.testing.assert_allclose(
+        mechanism.privacy_loss((2**40 + 1, 2**39 - 7), (0, 0)), float(exponent), rtol=4 * np.finfo(float).eps
+    )
+
+
+# -- the face --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("epsilon", "wanted"), [(0.3, "3/10"), ("0.3", "3/10"), (2, "2"), (Fraction(2, 7), "2/7")])
+def test_a_budget_is_read_as_written(epsilon, wanted):
+    assert LatticeKNormMechanism(RUNNING_EXAMPLE, epsilon).epsilon == Fraction(wanted)
+    assert LatticeKNormMechanism(RUNNING_EXAMPLE, Decimal("0.3")).epsilon == Fraction(3, 10)
+
+
+@pytest.mark.parametrize("epsilon", [0, -1, float("inf"), float("nan"), "pi", mpmath.pi, None, 1j, "1e-40"])
+def test_an_unusable_budget_is_refused(epsilon):
+    with pytest.raises(BudgetError, match="epsilon is"):
+        LatticeKNormMechanism(RUNNING_EXAMPLE, epsilon)
+
+
+def test_a_hull_in_kilometres_becomes_integers_or_is_refused():
+    kilometres = SensitivityHull([[0.34, 0.0], [0.17, 0.51]])
+    with pytest.raises(CoordinateError, match="in_units_of_points"):
+        LatticeKNormMechanism(kilometres, 1, spacing=0.001)
+    mechanism = LatticeKNormMechanism.in_units_of_points(kilometres, 1, spacing=0.001)
+    assert mechanism.hull.is_exact
+    np.testing.assert_array_equal(mechanism.hull.vertices, np.rint(kilometres.vertices * 1000))
+    with pytest.raises(CoordinateError, match=r"differences: \(0.34, 0.0\) is off .* spacing 1/10"):
+        LatticeKNormMechanism.in_units_of_points(kilometres, 1, spacing=0.1)
+
+
+def test_a_rational_hull_in_kilometres_becomes_integers():
+    hull = SensitivityHull(np.array([[Fraction(17, 50), Fraction(0)], [Fraction(1, 8), Fraction(1, 2)]], dtype=object))
+    mechanism = LatticeKNormMechanism.in_units_of_points(hull, 1, spacing="0.001")
+    assert mechanism.hull.vertices.tolist() == (hull.vertices * 1000).tolist()
+
+
+def test_releases_and_errors_are_in_the_unit_of_the_points():
+    metres = LatticeKNormMechanism(SensitivityHull([[340, 0], [170, 510]]), 1)
+    kilometres = LatticeKNormMechanism(SensitivityHull([[340, 0], [170, 510]]), 1, spacing=0.001)
+    in_metres = metres.sample([340, 170], rng=5, size=20)
+    in_kilometres = kilometres.sample([0.34, 0.17], rng=5, size=20)
+    np.testing.assert_array_equal(in_kilometres, in_metres / 1000)
+    assert kilometres.squared_error == pytest.approx(metres.squared_error * 1e-6, rel=1e-12)
+    np.testing.assert_array_equal(
+        kilometres.log_density(in_kilometres, [0.34, 0.17]), metres.log_density(in_metres, [340, 170])
+    )
+
+
+def test_a_common_divisor_of_the_hull_changes_nothing_but_the_speed():
+    wide = LatticeKNormMechanism(SensitivityHull([[30, 0], [10, 20]]), 2)
+    assert wide.decay == Fraction(1, 5)
+    grid = np.array(list(product(range(-400, 401), repeat=2)))
+    weights = np.exp(-2 * wide.hull.norm(grid))
+    np.testing.assert_allclose(np.exp(wide.log_density(grid, [0, 0])), weights / weights.sum(), rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", HULLS)
+def test_a_fine_lattice_has_the_error_of_the_continuous_mechanism(name):
+    hull, _ = HULLS[name]
+    fine = SensitivityHull(np.rint(hull.vertices).astype(np.int64) * 1000)
+    assert LatticeKNormMechanism(fine, 1).squared_error == pytest.approx(fine.squared_error, rel=1e-5)
+
+
+def test_the_observed_squared_error_is_the_expected_one():
+    """Mean of 50 000 squared lengths, seed 8, within five standard errors."""
+    mechanism = LatticeKNormMechanism(random_hull(1), 1)
+    lengths = (mechanism.sample([0, 0], rng=8, size=50_000) ** 2).sum(axis=1)
+    assert abs(lengths.mean() - mechanism.squared_error) < 5 * lengths.std() / sqrt(50_000)
+
+
+@pytest.mark.parametrize("big", [1, 2**27])
+def test_log_densities_of_many_states_are_accurate(big):
+    """Against decimals of 40 digits, relative 1e-12, for a thin hull and far states."""
+    mechanism = LatticeKNormMechanism(SensitivityHull([[31 * big, 30 * big - 1], [1, 1]]), Fraction(1, 7))
+    rng = np.random.default_rng(4)
+    states = rng.integers(-(2**40), 2**40, (200, 2))
+    found = mechanism.log_density([5, -3], states)
+    for x, value in zip(states, found, strict=True):
+        exact = -mechanism.exponent([5, -3], x) - Fraction(mechanism.normaliser(40).ln())
+        assert value == pytest.approx(float(exact), rel=1e-12)
+
+
+def test_shapes_are_those_of_the_points():
+    mechanism = LatticeKNormMechanism(RUNNING_EXAMPLE, 1)
+    assert mechanism.sample([0, 0]).shape == (2,)
+    assert mechanism.sample([0, 0], size=0).shape == (0, 2)
+    assert mechanism.sample(F).shape == (6, 2)
+    assert mechanism.sample(F, size=3).shape == (3, 6, 2)
+    assert mechanism.log_density([0, 0], [1, 1]).shape == ()
+    assert mechanism.log_density([0, 0], F).shape == (6,)
+    assert mechanism.log_density(F, F[::-1]).shape == (6,)
+    assert mechanism.privacy_loss(F, [0, 0]).shape == (6,)
+
+
+def test_one_and_three_measured_dimensions():
+    line = LatticeKNormMechanism(SensitivityHull([[3], [-5]]), 1)
+    assert line.exponent([7], [2]) == 1
+    assert line.sample([7], rng=1, size=4).shape == (4, 1)
+    plane = LatticeKNormMechanism(SensitivityHull([[2, 0, 2], [0, 3, 3]]), 1)
+    assert plane.exponent([1, 3, 4], [0, 0, 0]) == Fraction(3, 2)
+    assert plane.exponent([1, 3, 5], [0, 0, 0]) is None
+    drawn = plane.sample([0, 0, 0], rng=2, size=500)
+    assert (drawn[:, 0] + drawn[:, 1] == drawn[:, 2]).all()
+    flat = LatticeKNormMechanism(SensitivityHull([[2, 0], [0, 3]]), 1)
+    points, probabilities = brute_force(flat.hull, 1)
+    squared = (probabilities * (points**2 @ [1, 1] + points.sum(axis=1) ** 2)).sum()
+    assert plane.squared_error == pytest.approx(float(squared), rel=1e-7)
+
+
+def test_a_skew_plane_in_space_keeps_its_noise_in_its_span():
+    """Coordinates within the span may be far larger than the points; nothing overflows."""
+    hull = SensitivityHull([[2**27 + 1, 3, 2**26], [5, 2**27 - 9, 77]])
+    mechanism = LatticeKNormMechanism(hull, "0.001")
+    assert mechanism.exponent(hull.vertices[0], [0, 0, 0]) == Fraction(1, 1000)
+    drawn = mechanism.sample([1, 2, 3], rng=2, size=100)
+    for z in drawn:
+        assert 0 < mechanism.exponent(z, [1, 2, 3]) < 40
+    np.testing.assert_allclose(mechanism.squared_error, hull.squared_error * 1e6, rtol=1e-6)
+
+
+def test_a_hull_of_three_dimensions_is_refused():
+    with pytest.raises(InvalidInputError, match="3 dimensions"):
+        LatticeKNormMechanism(SensitivityHull(np.eye(3, dtype=np.int64)), 1)
+
+
+def test_hulls_that_are_not_integer_are_refused():
+    for differences in ([[0.5, 1.0], [1.0, 0.0]], [[2.0**30, 0.0], [0.0, 1.0]]):
+        with pytest.raises(CoordinateError, match="lattice steps"):
+            LatticeKNormMechanism(SensitivityHull(differences), 1)
+
+
+def test_bad_points_sizes_and_digits_are_refused():
+    mechanism = LatticeKNormMechanism(RUNNING_EXAMPLE, 1)
+    with pytest.raises(CoordinateError, match=r"x: \(0.5, 0.0\) is off the lattice with spacing 1"):
+        mechanism.sample([0.5, 0])
+    with pytest.raises(CoordinateError, match="shape"):
+        mechanism.sample([0, 0, 0])
+    with pytest.raises(CoordinateError, match="shape"):
+        mechanism.log_density(3, [0, 0])
+    with pytest.raises(InvalidInputError, match="size"):
+        mechanism.sample([0, 0], size=-1)
+    with pytest.raises(InvalidInputError, match="digits"):
+        mechanism.probability([0, 0], [0, 0], digits=0)
+
+
+def test_the_same_seed_gives_the_same_releases_and_none_gives_fresh_ones():
+    mechanism = LatticeKNormMechanism(RUNNING_EXAMPLE, 0.01)
+    first, again = (mechanism.sample([0, 0], rng=6, size=5).tolist() for _ in range(2))
+    assert first == again
+    assert mechanism.sample([0, 0], size=5).tolist() != mechanism.sample([0, 0], size=5).tolist()

@@ -1,0 +1,331 @@
+"""The engine: against a literal Algorithm 2, against textbook Bayes, and against the attacks it must withstand."""
+
+from __future__ import annotations
+
+import dataclasses
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dphmm import (
+    Belief,
+    KNormMechanism,
+    LaplaceMechanism,
+    LatticeKNormMechanism,
+    MarkovModel,
+    PlanarLaplaceMechanism,
+    PolicyGraph,
+    Releaser,
+    SensitivityHull,
+    degree_of_protection,
+    protect,
+)
+from dphmm.errors import AlreadyKnownError, BudgetError, CoordinateError, InvalidInputError, PolicyError, StateError
+from tests.running_example import F, graph
+
+WALK = np.array(
+    [
+        [0.2, 0.4, 0.0, 0.4, 0.0, 0.0],
+        [0.0, 0.3, 0.4, 0.0, 0.3, 0.0],
+        [0.0, 0.5, 0.5, 0.0, 0.0, 0.0],
+        [0.1, 0.0, 0.0, 0.5, 0.2, 0.2],
+        [0.0, 0.0, 0.3, 0.2, 0.3, 0.2],
+        [0.0, 0.1, 0.0, 0.3, 0.3, 0.3],
+    ]
+)
+START = np.array([1.0, 0.0, 0.0, 0.0, 0.0, 0.0])
+MECHANISMS = ["lattice", "k-norm", "laplace", "planar-isotropic", "planar-laplace"]
+
+
+def running_model() -> MarkovModel:
+    return MarkovModel(WALK, np.full(6, 1 / 6))
+
+
+def test_exact_noise_keeps_to_the_lattice_and_needs_measurements_on_it():
+    releaser = Releaser(running_model(), 0.34 * F, graph(), 1.0, "lattice", rng=15)
+    for _ in range(20):
+        released = np.array(releaser.release(3).released)
+        np.testing.assert_allclose(released * 1000, np.rint(released * 1000), atol=1e-9)
+    with pytest.raises(CoordinateError, match="off the lattice with spacing 1/1000; the nearest lattice point"):
+        Releaser(running_model(), F + 1e-5, graph(), 1.0, "lattice")
+
+
+def test_exact_and_real_valued_noise_lead_to_the_same_plan_in_the_same_unit():
+    real, exact = (Releaser(running_model(), 0.34 * F, graph(), 1.0, name, rng=1) for name in ("k-norm", "lattice"))
+    a, b = real.release(3), exact.release(3)
+    assert (a.possible, a.least_protection, a.added) == (b.possible, b.least_protection, b.added)
+    assert a.area == pytest.approx(b.area, rel=1e-12)
+    assert a.constrained_factor == pytest.approx(b.constrained_factor, rel=1e-12)
+    assert a.expected_error == pytest.approx(b.expected_error, rel=1e-4)
+
+
+def literal_step(prior, policy, released, mechanism_name, epsilon, delta=None):
+    """Algorithm 2 written out over plain arrays: constraint, repaired graph, every edge into the hull, Bayes."""
+    order = np.argsort(-prior, kind="stable")
+    if delta is None:
+        constraint = prior > 0
+    else:
+        needed = np.searchsorted(np.cumsum(prior[order]), 1 - delta - 1e-12) + 1
+        constraint = np.zeros(len(prior), dtype=bool)
+        constraint[order[:needed]] = True
+    body = {"laplace": "cross-polytope", "planar-laplace": "disc"}.get(mechanism_name, "hull")
+    repaired = protect(policy, F, constraint, body=body).graph
+    edges = repaired.edges()
+    differences = F[edges[:, 0]] - F[edges[:, 1]]
+    if mechanism_name == "lattice":
+        mechanism = LatticeKNormMechanism(SensitivityHull(1000 * differences), epsilon, Fraction(1, 1000))
+    elif mechanism_name == "laplace":
+        mechanism = LaplaceMechanism(np.abs(differences).sum(axis=1).max(), epsilon, 2)
+    elif mechanism_name == "planar-laplace":
+        mechanism = PlanarLaplaceMechanism(epsilon, np.linalg.norm(differences, axis=1).max())
+    else:
+        mechanism = KNormMechanism(SensitivityHull(differences), epsilon)
+    likelihood = np.zeros(len(prior))
+    possible = np.flatnonzero(constraint)
+    for state in np.flatnonzero(prior > 0):
+        nearest = possible[np.argmin(np.linalg.norm(F[possible] - F[state], axis=1))]
+        likelihood[state] = np.exp(mechanism.log_density(released, F[state if constraint[state] else nearest]))
+    posterior = prior * likelihood
+    return constraint, repaired, posterior / posterior.sum()
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("delta", [None, 0.05])
+def test_releases_equal_a_literal_algorithm_2(mechanism, delta):
+    releaser = Releaser(running_model(), F, graph(), 0.8, mechanism, delta=delta, rng=1)
+    prior = running_model().initial
+    for step, state in enumerate([0, 3, 4, 2, 2, 1, 4, 5]):
+        record = releaser.release(state)
+        prior = prior if step == 0 else prior @ WALK
+        constraint, repaired, posterior = literal_step(prior, graph(), record.released, mechanism, 0.8, delta)
+        assert record.possible == constraint.sum()
+        edges = repaired.edges()
+        assert record.area == pytest.approx(SensitivityHull(F[edges[:, 0]] - F[edges[:, 1]]).volume, rel=1e-12)
+        np.testing.assert_allclose(releaser.belief.probabilities, posterior, rtol=1e-9, atol=1e-300)
+        np.testing.assert_allclose(record.estimate, posterior @ F, rtol=1e-9)
+        prior = posterior
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_every_edge_of_the_repaired_graph_keeps_the_density_ratio(mechanism):
+    epsilon = 0.6
+    releaser = Releaser(MarkovModel(WALK, START), F, graph(), epsilon, mechanism, rng=2, allow_known=True, spacing=1)
+    outputs = np.stack(np.meshgrid(np.linspace(-9, 13, 45), np.linspace(-8, 10, 37)), axis=-1).reshape(-1, 2)
+    outputs = np.concatenate([outputs if mechanism != "lattice" else np.rint(outputs), F])
+    for state in [0, 1, 4, 2]:
+        plan = releaser.plan(releaser.prior())
+        if plan.protection is not None:
+            drawn = releaser.mechanism(plan, epsilon)
+            for j, k in plan.protection.graph.edges():
+                a, b = drawn.log_density(outputs, F[j]), drawn.log_density(outputs, F[k])
+                assert np.array_equal(a == -np.inf, b == -np.inf)
+                finite = a > -np.inf
+                assert np.abs(a[finite] - b[finite]).max(initial=0.0) <= epsilon * (1 + 1e-12)
+        releaser.release(state)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_constrained_factor_is_the_worst_pair_of_possible_states(mechanism):
+    releaser = Releaser(running_model(), F, graph(), 0.6, mechanism, rng=2, spacing=1)
+    record = releaser.release(3)
+    drawn = releaser.mechanism(releaser.plan(Belief.of(releaser.model.initial)), 1.0)
+    worst = max(drawn.privacy_loss(F, place).max() for place in F)
+    assert record.constrained_factor == pytest.approx(worst, rel=1e-12)
+    assert record.constrained_epsilon == pytest.approx(0.6 * worst, rel=1e-12)
+
+
+def test_nothing_but_the_draw_depends_on_the_true_state():
+    # The same draw in place of noise: whatever the true state, the record is the same but for what the draw moves.
+    records = []
+    for state in range(6):
+        releaser = Releaser(running_model(), F, graph(), 1.0)
+        releaser.mechanism = _always_releases([2.5, 1.5], releaser.mechanism)
+        records.append([releaser.release(state), releaser.release((state + 1) % 6), releaser.release(state)])
+    assert all(record == records[0] for record in records)
+
+
+def _always_releases(z, build):
+    def mechanism(plan, epsilon):
+        made = build(plan, epsilon)
+        made.noise = None
+        made.sample = lambda x, source: np.array(z)
+        return made
+
+    return mechanism
+
+
+def test_example_10_8_the_hull_gives_the_true_state_no_away():
+    # Local differential privacy would draw from the hull of the true state's own edges, and the line a release lies
+    # on would name the state. Here all three possible states share one two-dimensional hull.
+    start = np.array([0, 0, 0, 0.4, 0.3, 0.3])
+    local = [SensitivityHull([F[j] - F[i] for j in (3, 4, 5) if j != i]) for i in (3, 4, 5)]
+    vertices = {tuple(map(tuple, hull.vertices.tolist())) for hull in local}
+    assert len(vertices) == 3
+    plans = []
+    for state in (3, 4, 5):
+        releaser = Releaser(MarkovModel(WALK, start), F, graph(), 1.0, rng=3)
+        record = releaser.release(state)
+        assert record.dimension == 2
+        plans.append(releaser._plan.protection.hull.vertices.tolist())
+        assert (releaser.belief.probabilities > 0).tolist() == [False, False, False, True, True, True]
+    assert plans[0] == plans[1] == plans[2]
+
+
+def test_after_protection_nobody_is_exposed_on_a_long_walk():
+    rng = np.random.default_rng(4)
+    for mechanism in MECHANISMS:
+        releaser = Releaser(MarkovModel(WALK, START), F, graph(), 0.5, mechanism, rng=5, allow_known=True)
+        state = 0
+        for _ in range(40):
+            record = releaser.release(state)
+            assert record.already_known == (record.possible == 1)
+            assert record.already_known or record.least_protection >= 2
+            state = rng.choice(6, p=WALK[state])
+
+
+def test_a_segments_hull_shrinks_the_posterior_support():
+    # Constraint {s2, s3} alone: the hull is a segment, and only states on the line through the release remain.
+    start = np.array([0, 0.5, 0.5, 0, 0, 0])
+    releaser = Releaser(MarkovModel(np.eye(6), start), F, graph(), 1.0, rng=6)
+    record = releaser.release(1)
+    assert (record.dimension, record.area, record.constrained_factor) == (1, 0.0, 1.0)
+    assert record.released[0] + record.released[1] == pytest.approx(3.0)
+    noise = np.array(record.released) - F[1]
+    ratio = np.exp(-np.abs(noise[0]) + np.abs(record.released[0] - 3.0))
+    np.testing.assert_allclose(releaser.belief.probabilities[1], ratio / (1 + ratio), rtol=1e-9)
+
+
+def test_a_true_state_that_the_model_thinks_impossible_is_stood_in_for_in_silence():
+    start = np.array([0.5, 0.5, 0, 0, 0, 0])
+    possible = [Releaser(MarkovModel(np.eye(6), start), F, graph(), 1.0, rng=7) for _ in range(2)]
+    public = [releaser.release(state) for releaser, state in zip(possible, (1, 2), strict=True)]
+    assert public[0] == public[1]
+    private = [releaser.private_diagnostics(state) for releaser, state in zip(possible, (1, 2), strict=True)]
+    assert [p.stood_in for p in private] == [False, True]
+    assert [p.used_state for p in private] == [1, 1]
+
+
+def test_the_record_has_no_field_that_needs_the_truth():
+    names = {field.name for field in dataclasses.fields(Releaser(running_model(), F, graph(), 1.0).release(0))}
+    assert not names & {"true_state", "used_state", "stood_in", "error", "estimate_error", "degree_of_protection"}
+
+
+def test_private_diagnostics_measure_what_they_say():
+    releaser = Releaser(running_model(), F, graph(), 1.0, rng=8)
+    record = releaser.release(4)
+    found = releaser.private_diagnostics(4)
+    assert found.error == pytest.approx(np.linalg.norm(np.array(record.released) - F[4]))
+    assert found.estimate_error == pytest.approx(np.linalg.norm(np.array(record.estimate) - F[4]))
+    assert found.degree_of_protection == degree_of_protection(graph(), F)[4]
+
+
+def test_posterior_mean_errs_less_than_the_release_on_average():
+    # 600 releases of a walk, seed 9: the ratio of mean squared errors is far below one.
+    rng = np.random.default_rng(9)
+    releaser = Releaser(running_model(), F, graph(), 0.5, rng=10)
+    state, errors = 0, []
+    for _ in range(600):
+        releaser.release(state)
+        found = releaser.private_diagnostics(state)
+        errors.append((found.error**2, found.estimate_error**2))
+        state = rng.choice(6, p=WALK[state])
+    released, estimated = np.mean(errors, axis=0)
+    assert estimated < 0.5 * released
+
+
+def test_expected_error_is_the_root_mean_square_of_the_noise():
+    # 4 000 releases, seed 11; within five standard errors of the mean square.
+    releaser = Releaser(running_model(), F, graph(), 1.0, rng=11)
+    squares = []
+    for _ in range(4000):
+        releaser.restart()
+        record = releaser.release(3)
+        squares.append(((np.array(record.released) - F[3]) ** 2).sum())
+    assert record.expected_error == pytest.approx(6.55050, abs=5e-6)
+    assert abs(np.mean(squares) - record.expected_error**2) < 5 * np.std(squares) / np.sqrt(len(squares))
+
+
+def test_steps_advance_the_belief_as_often():
+    jumped = Releaser(MarkovModel(WALK, START), F, graph(), 1.0, rng=12, allow_known=True)
+    jumped.release(0)
+    prior = jumped.prior(3)
+    np.testing.assert_allclose(prior.probabilities, np.linalg.matrix_power(WALK, 3)[0], rtol=1e-12)
+    record = jumped.release(4, steps=3)
+    assert (record.steps, record.possible) == (3, prior.support.sum())
+
+
+def test_budgets_may_differ_per_step():
+    releaser = Releaser(running_model(), F, graph(), 1.0, rng=13)
+    assert [releaser.release(0).epsilon, releaser.release(0, epsilon=0.25).epsilon] == [1.0, 0.25]
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 10**6))
+def test_random_models_and_policies_release_without_exposure(seed):
+    rng = np.random.default_rng(seed)
+    size = int(rng.integers(2, 15))
+    matrix = rng.random((size, size)) * (rng.random((size, size)) < 0.4) + 0.05 * np.eye(size)
+    matrix[:, rng.integers(size)] += 0.01
+    model = MarkovModel(matrix / matrix.sum(axis=1, keepdims=True), np.full(size, 1 / size))
+    f = rng.integers(0, 9, (size, 2)) if seed % 2 else np.round(rng.random((size, 2)), 3)
+    policy = [
+        PolicyGraph.complete(size),
+        PolicyGraph.categorical(rng.integers(0, 4, size)),
+        PolicyGraph.utility(f, float(rng.uniform(0, 5))),
+        PolicyGraph.transition(model.transition),
+    ][seed % 4]
+    mechanism = MECHANISMS[seed % 3]
+    releaser = Releaser(model, f, policy, 1.0, mechanism, rng=seed, allow_known=True)
+    for _ in range(4):
+        record = releaser.release(int(rng.integers(size)))
+        assert record.already_known or record.least_protection >= 2
+        np.testing.assert_array_equal(releaser.belief.support, releaser.belief.log_mass > -np.inf)
+
+
+def test_one_possible_state_is_refused_unless_allowed():
+    with pytest.raises(AlreadyKnownError, match="only possible one"):
+        Releaser(MarkovModel(WALK, START), F, graph(), 1.0).release(0)
+    record = Releaser(MarkovModel(WALK, START), F, graph(), 1.0, allow_known=True).release(4)
+    assert (record.already_known, record.released, record.least_protection) == (True, (1.0, 0.0), 1)
+
+
+def test_a_refused_step_changes_nothing():
+    releaser = Releaser(running_model(), F, graph(), 1.0, rng=14)
+    releaser.release(0)
+    before = releaser.belief
+    for bad in ({"state": 9}, {"state": 0, "epsilon": -1.0}, {"state": 0, "steps": 0}):
+        with pytest.raises(ValueError, match=r"is|does not exist"):
+            releaser.release(**bad)
+    assert releaser.belief is before
+    assert releaser.release(0).index == 1
+
+
+@pytest.mark.parametrize("state", [-1, 6, 2.5])
+def test_states_outside_are_refused(state):
+    with pytest.raises(StateError, match="does not exist"):
+        Releaser(running_model(), F, graph(), 1.0).release(state)
+
+
+@pytest.mark.parametrize("epsilon", [0, -1, np.inf, np.nan])
+def test_bad_budgets_are_refused(epsilon):
+    with pytest.raises(BudgetError, match="epsilon"):
+        Releaser(running_model(), F, graph(), epsilon)
+
+
+def test_parts_that_do_not_fit_are_refused():
+    model = running_model()
+    with pytest.raises(PolicyError, match="5 measurements"):
+        Releaser(model, F[:5], graph(), 1.0)
+    with pytest.raises(StateError, match="6 states and the policy 3"):
+        Releaser(model, F[:3], PolicyGraph.complete(3), 1.0)
+    with pytest.raises(InvalidInputError, match="mechanism is 'magic'"):
+        Releaser(model, F, graph(), 1.0, "magic")
+    with pytest.raises(InvalidInputError, match="planar measurements"):
+        Releaser(model, F[:, :1], graph(), 1.0, "planar-laplace")
+    with pytest.raises(InvalidInputError, match="delta"):
+        Releaser(model, F, graph(), 1.0, delta=1.0)
+    with pytest.raises(InvalidInputError, match="nothing was released"):
+        Releaser(model, F, graph(), 1.0).private_diagnostics(0)

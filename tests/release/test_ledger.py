@@ -1,0 +1,47 @@
+"""The ledger: sums of budgets over all releases, within windows, and over constrained factors."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dphmm import Ledger, MarkovModel, PolicyGraph, Releaser
+from dphmm.errors import InvalidInputError
+
+TEMPLATE = Releaser(
+    MarkovModel([[0.5, 0.5], [0.5, 0.5]], [0.5, 0.5]), [[0, 0], [1, 0]], PolicyGraph.complete(2), 1.0
+).release(0)
+entries = st.lists(st.tuples(st.integers(1, 5), st.floats(0.01, 3), st.floats(0, 4)), max_size=12)
+
+
+def ledger(drawn) -> Ledger:
+    return Ledger.of(
+        [
+            dataclasses.replace(TEMPLATE, index=i, steps=gap if i else 0, epsilon=e, constrained_factor=k)
+            for i, (gap, e, k) in enumerate(drawn)
+        ]
+    )
+
+
+@given(entries, st.integers(1, 8))
+def test_totals_and_windows_equal_plain_sums(drawn, width):
+    book = ledger(drawn)
+    times, now = [], 0
+    for i, (gap, _, _) in enumerate(drawn):
+        now += gap if i else 0
+        times.append(now)
+    assert book.epsilon == pytest.approx(sum(e for _, e, _ in drawn))
+    assert book.constrained_epsilon == pytest.approx(sum(e * k for _, e, k in drawn))
+    windows = [
+        sum(e for time, (_, e, _) in zip(times, drawn, strict=True) if start <= time < start + width)
+        for start in range(-width, now + 1)
+    ]
+    assert book.window(width) == pytest.approx(max(windows, default=0.0))
+
+
+def test_a_window_of_no_steps_is_refused():
+    with pytest.raises(InvalidInputError, match="at least 1"):
+        ledger([]).window(0)
