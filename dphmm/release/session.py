@@ -57,8 +57,11 @@ class Session:
     True
     """
 
-    def __init__(self, store: SessionStore, stored: StoredSession, queries: Mapping[str, Releaser]) -> None:
+    def __init__(
+        self, store: SessionStore, stored: StoredSession, queries: Mapping[str, Releaser], owner: bool
+    ) -> None:
         self._store = store
+        self._owner = owner
         self._stored = stored
         self._queries = dict(queries)
         self._account = Account()
@@ -67,7 +70,7 @@ class Session:
     @classmethod
     def open(
         cls,
-        path: str | Path,
+        path: str | Path | SessionStore,
         name: str,
         releaser: Releaser | Mapping[str, Releaser],
         limits: Limits | None = None,
@@ -78,7 +81,8 @@ class Session:
         Parameters
         ----------
         path
-            The file; made where there is none. One file holds any number of sessions.
+            The file; made where there is none. One file holds any number of sessions. A store that is open already
+            serves too, and stays open.
         name
             The session: one for each person. Two sessions about one person know nothing of each other's spending.
         releaser
@@ -86,7 +90,7 @@ class Session:
         limits
             What may be spent. Left out: as agreed when the session began, none for a new one.
         wait_seconds
-            How long to wait for another process that is writing.
+            How long to wait for another process that is writing (unless the store is open).
 
         Raises
         ------
@@ -103,13 +107,15 @@ class Session:
         queries = {MAIN_QUERY: releaser} if isinstance(releaser, Releaser) else dict(releaser)
         _check_queries(name, queries)
         terms = {query: engine.terms() for query, engine in queries.items()}
-        store = SessionStore(path, wait_seconds)
+        owner = not isinstance(path, SessionStore)
+        store = path if isinstance(path, SessionStore) else SessionStore(path, wait_seconds)
         try:
             stored = store.session(name) or store.add(name, terms, limits or Limits())
             _check_terms(stored, terms, limits)
-            return cls(store, stored, queries)
+            return cls(store, stored, queries, owner)
         except BaseException:
-            store.close()
+            if owner:
+                store.close()
             raise
 
     def __enter__(self) -> Session:
@@ -120,7 +126,8 @@ class Session:
 
     def close(self) -> None:
         """Let go of the file. Nothing is lost by not doing so."""
-        self._store.close()
+        if self._owner:
+            self._store.close()
 
     # ---- releasing -----------------------------------------------------------------------------------------------
 
@@ -174,10 +181,7 @@ class Session:
 
     def _prepare(self, engine: Releaser, progress: Progress, slot: int, epsilon: float | None) -> PreparedStep:
         """The step as far as it is public, within the limits; done before the file is locked."""
-        if progress.slot is not None and slot < progress.slot:
-            raise TimeOrderError(
-                f"slot {slot} lies before slot {progress.slot}, the last one released; time does not go back"
-            )
+        _check_order(slot, progress)
         engine.resume(progress.belief, progress.count)
         step = engine.prepare(epsilon, 0 if progress.slot is None else slot - progress.slot)
         self._catch_up(progress)
@@ -244,6 +248,21 @@ class Session:
         """What was released of a moment, or None."""
         return self._store.find(self._stored.number, self.slot_of(slot), query)
 
+    def find_in_order(self, slot: Slot, query: str = MAIN_QUERY) -> ReleaseRecord | None:
+        """What was released of a moment; None for one that could be released now.
+
+        Raises
+        ------
+        TimeOrderError
+            When the moment lies before the last one released, and has no release itself.
+        """
+        moment = self.slot_of(slot)
+        progress = self._store.progress(self._stored.number)
+        known = self._store.find(self._stored.number, moment, query)
+        if known is None:
+            _check_order(moment, progress)
+        return known
+
     def slot_of(self, slot: Slot) -> int:
         """The number of a time step.
 
@@ -283,6 +302,13 @@ def _microseconds_since_1970(instant: datetime | np.datetime64) -> int:
     if instant.tzinfo is None:
         raise InvalidInputError(f"slot is {instant.isoformat()} without a time zone; add one, such as timezone.utc")
     return (instant - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
+def _check_order(slot: int, progress: Progress) -> None:
+    if progress.slot is not None and slot < progress.slot:
+        raise TimeOrderError(
+            f"slot {slot} lies before slot {progress.slot}, the last one released; time does not go back"
+        )
 
 
 def _check_queries(name: str, queries: Mapping[str, Releaser]) -> None:
