@@ -21,7 +21,7 @@ from dphmm.audit.inference import (
 from dphmm.audit.metrics import TOP, Accuracy, Knowledge, accuracy, knowledge, no_information, no_noise
 from dphmm.errors import AlreadyKnownError, InvalidInputError, StochasticError
 from dphmm.markov.belief import Belief
-from dphmm.release.engine import Releaser, Replay
+from dphmm.release.engine import PreparedStep, Releaser
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +70,25 @@ class ReleasedSequence:
 
     def __len__(self) -> int:
         return len(self.released)
+
+
+@dataclass(frozen=True, eq=False)
+class Replay:
+    """A public release as an adversary takes it in who knows model, policy and mechanism.
+
+    Parameters
+    ----------
+    step
+        The belief before it, the constraint set with its repaired graph, the mechanism and the budget.
+    log_likelihood
+        ``(N,)``: ``log p(z_t | s_t)`` of every state, with the stand-in's density outside the constraint set.
+    posterior
+        ``p(s_t | z_1..t)``.
+    """
+
+    step: PreparedStep
+    log_likelihood: FloatArray = field(repr=False)
+    posterior: Belief = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -169,12 +188,15 @@ def replay_sequence(releaser: Releaser, sequence: ReleasedSequence) -> Iterator[
         where = f"user {sequence.user}, release {t + 1}"
         steps = 1 if t == 0 else int(sequence.steps[t])
         try:
-            replay = releaser.replay(sequence.released[t], float(sequence.epsilons[t]), steps)
+            step = releaser.prepare(float(sequence.epsilons[t]), steps)
+            likelihood = releaser.log_likelihood(step, sequence.released[t])
+            replay = Replay(step, likelihood, step.prior.update(likelihood))
         except StochasticError:
             raise InvalidInputError(f"{where}: no possible state could have given it; {made_with}") from None
         except AlreadyKnownError as problem:
             raise AlreadyKnownError(f"{where}: {problem}") from None
-        possible = int(replay.plan.constraint.sum())
+        releaser.resume(replay.posterior, t + 1)
+        possible = int(step.plan.constraint.sum())
         if len(sequence.possible) and possible != int(sequence.possible[t]):
             raise InvalidInputError(
                 f"{where}: the record says that {int(sequence.possible[t])} states were possible, and there are "
@@ -252,7 +274,7 @@ def audit_sequence(
 
 
 def _step(releaser: Releaser, replay: Replay, belief: Belief | None) -> StepAudit:
-    plan = replay.plan
+    plan = replay.step.plan
     protection = plan.protection
     other = None
     if belief is not None and protection is not None:
