@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arrays import FloatArray, IntArray, as_distribution, as_points, check_epsilon
-from dphmm.audit.adversary import AdversaryAudit, audit_support
+from dphmm.audit.adversary import AdversaryAudit, audit_support, body_kind
 from dphmm.audit.inference import (
     Filtering,
     MostProbablePath,
@@ -21,7 +21,8 @@ from dphmm.audit.inference import (
 from dphmm.audit.metrics import TOP, Accuracy, Knowledge, accuracy, knowledge, no_information, no_noise
 from dphmm.errors import AlreadyKnownError, InvalidInputError, StochasticError
 from dphmm.markov.belief import Belief
-from dphmm.release.engine import PreparedStep, Releaser
+from dphmm.policy.protection import exposed_states
+from dphmm.release.engine import PreparedStep, Releaser, StepPlan
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,6 +104,8 @@ class StepAudit:
         The least degree of protection over it, after the repair.
     added
         The edges that the repair added.
+    exposed_before
+        How many states the policy left exposed before the repair.
     area
         The volume of the noise body.
     factor
@@ -116,6 +119,7 @@ class StepAudit:
     possible: int
     least_protection: int
     added: tuple[tuple[int, int], ...]
+    exposed_before: int
     area: float
     factor: float
     already_known: bool
@@ -283,8 +287,19 @@ def _step(releaser: Releaser, replay: Replay, belief: Belief | None) -> StepAudi
         possible=int(plan.constraint.sum()),
         least_protection=plan.least_protection,
         added=() if protection is None else protection.added,
+        exposed_before=_exposed_before(releaser, plan),
         area=0.0 if protection is None else protection.body.volume,
         factor=0.0 if protection is None else protection.diameter,
         already_known=protection is None,
         adversary=other,
     )
+
+
+def _exposed_before(releaser: Releaser, plan: StepPlan) -> int:
+    """How many states the repair of a step had to protect."""
+    protection = plan.protection
+    if protection is None:
+        return 1
+    if not protection.added:
+        return 0
+    return len(exposed_states(releaser.policy, releaser.measurements, plan.constraint, body_kind(protection)))

@@ -24,6 +24,7 @@ COMMANDS: Mapping[str, str] = {
     "release": "Release private locations for trajectories, or for a stream.",
     "session": "List, show and export durable sessions.",
     "show": "Draw a release: a picture, or a map to open in a browser.",
+    "audit": "What a policy exposes, what releases tell, what the noise really gives.",
     "leak": "Temporal privacy leakage of a stream of releases.",
     "budget": "Budgets that keep temporal privacy leakage at a level.",
 }
