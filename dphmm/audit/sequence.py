@@ -42,6 +42,8 @@ class ReleasedSequence:
         the first entry is not used.
     possible
         ``(T,)``: how many states were possible according to the record, where it says so; otherwise empty.
+    factors
+        ``(T,)``: the constrained-DP factors according to the record, NaN for one it does not tell; or empty.
 
     Raises
     ------
@@ -56,13 +58,15 @@ class ReleasedSequence:
     epsilons: FloatArray
     steps: IntArray
     possible: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    factors: FloatArray = field(default_factory=lambda: np.zeros(0))
 
     def __post_init__(self) -> None:
         points = as_points(self.released, f"the releases of {self.user}")
         if not len(points):
             raise InvalidInputError(f"user {self.user} has no release; there is nothing to audit")
-        for name, values in (("epsilons", self.epsilons), ("steps", self.steps), ("possible", self.possible)):
-            if len(values) != len(points) and not (name == "possible" and not len(values)):
+        for name in ("epsilons", "steps", "possible", "factors"):
+            values = getattr(self, name)
+            if len(values) != len(points) and (len(values) or name in ("epsilons", "steps")):
                 raise InvalidInputError(f"user {self.user}: there are {len(values)} {name} for {len(points)} releases")
         for epsilon in self.epsilons:
             check_epsilon(float(epsilon))
@@ -181,8 +185,8 @@ def replay_sequence(releaser: Releaser, sequence: ReleasedSequence) -> Iterator[
     Raises
     ------
     InvalidInputError
-        When a release was made with other settings: the number of possible states differs from the record's, or no
-        possible state could have given it.
+        When a release was made with other settings: the number of possible states or the constrained-DP factor differs
+        from the record's, or no possible state could have given it.
     AlreadyKnownError
         When one state only is possible and the engine does not allow that.
     """
@@ -200,13 +204,21 @@ def replay_sequence(releaser: Releaser, sequence: ReleasedSequence) -> Iterator[
         except AlreadyKnownError as problem:
             raise AlreadyKnownError(f"{where}: {problem}") from None
         releaser.resume(replay.posterior, t + 1)
-        possible = int(step.plan.constraint.sum())
-        if len(sequence.possible) and possible != int(sequence.possible[t]):
-            raise InvalidInputError(
-                f"{where}: the record says that {int(sequence.possible[t])} states were possible, and there are "
-                f"{possible}; {made_with}"
-            )
+        _check_record(sequence, t, step, f"{where}: the record says that", made_with)
         yield replay
+
+
+def _check_record(sequence: ReleasedSequence, t: int, step: PreparedStep, where: str, made_with: str) -> None:
+    possible = int(step.plan.constraint.sum())
+    if len(sequence.possible) and possible != int(sequence.possible[t]):
+        raise InvalidInputError(
+            f"{where} {int(sequence.possible[t])} states were possible, and there are {possible}; {made_with}"
+        )
+    told = float(sequence.factors[t]) if len(sequence.factors) else float("nan")
+    if not np.isnan(told) and not np.isclose(told, step.constrained_factor, rtol=1e-6, atol=0.0):
+        raise InvalidInputError(
+            f"{where} the constrained-DP factor was {told:.6g}, and it is {step.constrained_factor:.6g}; {made_with}"
+        )
 
 
 def audit_sequence(

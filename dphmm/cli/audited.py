@@ -265,6 +265,7 @@ def _from_store(
                     np.array([record.epsilon for record in records]),
                     np.diff(slots, prepend=slots[0]),
                     np.array([record.possible for record in records]),
+                    np.array([record.constrained_factor for record in records]),
                 )
                 yield Released(sequence, engine, tuple(slots.tolist()), terms["randomness"] == "system")
 
@@ -318,6 +319,7 @@ def _from_table(
             rows["epsilon"],
             np.diff(slots, prepend=slots[0]),
             rows["possible_states"],
+            rows["constrained_factor"],
         )
         terms = {**options, "mechanism": mechanisms[0]}
         yield Released(sequence, _engine(base, terms), tuple(slots.tolist()), None)

@@ -67,14 +67,14 @@ def draw_body(ax: Axes, corners: FloatArray, centre: FloatArray, colour: str, la
     """A planar body about a point: a filled outline, or the segment that it is."""
     ring = corners + centre
     if len(ring) > 2:
-        ax.fill(*ring.T, facecolor=colour, alpha=0.18, edgecolor=colour, lw=1.3, zorder=1, label=label)
+        ax.fill(*ring.T, facecolor=(colour, 0.18), edgecolor=colour, lw=1.3, zorder=1, label=label)
     else:
         ax.plot(*ring.T, color=colour, lw=2.5, marker="d", ms=4, zorder=1, label=label)
 
 
 def draw_hulls(ax: Axes, audit: ConstraintAudit) -> None:
     """The noise bodies of all audited mechanisms about the origin."""
-    for body, colour in zip(audit.bodies, (HULL, ESTIMATE, RELEASED), strict=False):
+    for body, colour in reversed(list(zip(audit.bodies, (HULL, ESTIMATE, RELEASED), strict=False))):
         draw_body(ax, _body_of(audit, body), np.zeros(2), colour, f"{body.mechanism}, area {body.area:.4g}")
     ax.plot([0], [0], "+", color=TRUE, ms=6)
     ax.set_aspect("equal")
@@ -89,7 +89,7 @@ def draw_secrets(ax: Axes, audit: BlowfishAudit) -> None:
     points = np.asarray(audit.policy.contributions).astype(np.float64)
     flat = np.zeros((len(points), 2))
     flat[:, : points.shape[1]] = points
-    for level, colour in zip(audit.levels, (HULL, ESTIMATE), strict=False):
+    for level, colour in reversed(list(zip(audit.levels, (HULL, ESTIMATE), strict=False))):
         if level.mechanism == "k-norm":
             corners = np.zeros((len(audit.hull.vertices), 2))
             corners[:, : points.shape[1]] = audit.hull.vertices

@@ -75,7 +75,7 @@ def _constraint(
                 "",
                 f"{body.area:.4g}",
                 f"{body.expected_error / epsilon:.4g}",
-                f"{body.factor:.4g}",
+                _number(body.factor),
             )
         )
         for repair in audit.repairs:
@@ -91,7 +91,7 @@ def _constraint(
                         added + more,
                         f"{repair.area:.4g}",
                         f"{repair.expected_error / epsilon:.4g}",
-                        f"{repair.factor:.4g}",
+                        _number(repair.factor),
                     )
                 )
     sentences = [
@@ -132,13 +132,13 @@ def blowfish_sections(audit: BlowfishAudit) -> list[Section]:
     rows = []
     for i, name in enumerate(audit.policy.names):
         cells = [
-            f"{level.factors[i] * audit.epsilon:.4g}{'' if level.protected[i] else ' (exposed)'}"
+            f"{_number(level.factors[i] * audit.epsilon)}{'' if level.protected[i] else ' (exposed)'}"
             for level in audit.levels
         ]
         rows.append((name, *cells))
     totals = [
-        f"{level.mechanism}: the whole is {level.total_factor * audit.epsilon:.4g}-unbounded-DP; one secret in place "
-        f"of another is hidden to within {level.pairwise_factor * audit.epsilon:.4g}."
+        f"{level.mechanism}: the whole is {_number(level.total_factor * audit.epsilon)}-unbounded-DP; one secret in "
+        f"place of another is hidden to within {_number(level.pairwise_factor * audit.epsilon)}."
         for level in audit.levels
     ]
     draws = [lambda ax: pictures.draw_levels(ax, audit)]
@@ -180,7 +180,7 @@ def _sequence(audit: SequenceAudit, sequence: ReleasedSequence, points: FloatArr
     repaired = sum(step.exposed_before > 0 for step in audit.steps)
     sentences = [
         f"{len(audit.steps):,} releases cost {audit.epsilon:.4g} in all (Theorem 7.1); two possible sequences of "
-        f"states are indistinguishable to within {audit.constrained_epsilon:.4g} (Theorem 7.2).",
+        f"states are indistinguishable to within {_number(audit.constrained_epsilon)} (Theorem 7.2).",
         f"The policy left states exposed at {repaired:,} releases; the repair protected them. "
         + (
             f"Releases at which some state stayed exposed: {', '.join(str(t + 1) for t in exposed[:20])}"
@@ -210,3 +210,7 @@ def pair_sections(pairs: Sequence[PairAudit], names: Sequence[str], what: str) -
     ]
     header = ("states", "claimed", "shown at least", "claim", "event seen under the one and the other", "found by")
     return [Section(what, (), header, rows, [lambda ax: pictures.draw_bounds(ax, pairs, names)])]
+
+
+def _number(value: float) -> str:
+    return f"{value:.4g}" if np.isfinite(value) else "∞"

@@ -21,7 +21,7 @@ body { font: 16px/1.5 system-ui, sans-serif; color: #222; max-width: 62rem; marg
 h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2.2rem; border-top: 1px solid #ddd; padding-top: 1rem; }
 table { border-collapse: collapse; margin: 1rem 0; font-size: 0.9rem; font-variant-numeric: tabular-nums; }
 th, td { border-bottom: 1px solid #ddd; padding: 0.25rem 0.8rem 0.25rem 0; text-align: left; vertical-align: top; }
-.pictures { display: flex; flex-wrap: wrap; gap: 1rem; } .pictures img { max-width: 100%; height: auto; }
+.pictures { display: flex; flex-wrap: wrap; gap: 1rem; } .pictures img { width: 29rem; max-width: 100%; height: auto; }
 .verdict { padding: 0.6rem 1rem; border-left: 0.4rem solid #0072b2; background: #f3f7fa; }
 .verdict.bad { border-color: #b00020; background: #fbf1f2; } .scroll { overflow-x: auto; }
 """
@@ -92,11 +92,11 @@ def _table(section: Section) -> str:
 
 
 def _image(draw: Drawing, description: str) -> str:
-    figure, ax = new_figure(5.6, 5.0)
+    figure, ax = new_figure(4.8, 4.4)
     draw(ax)
     if ax.get_legend_handles_labels()[1]:
         figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=8)
     file = io.BytesIO()
-    figure.savefig(file, format="png", dpi=100)
+    figure.savefig(file, format="png", dpi=150)
     data = base64.b64encode(file.getvalue()).decode("ascii")
     return f'<img alt="{escape(description)}" src="data:image/png;base64,{data}">'
