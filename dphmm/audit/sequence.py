@@ -268,7 +268,7 @@ def audit_sequence(
     )
     accuracies = None
     if truth is not None:
-        told = no_noise(points, np.asarray(truth, dtype=np.int64), uninformed)
+        told = no_noise(points, truth, uninformed)
         known = (uninformed, filtering.filtered, smoothed, told)
         accuracies = tuple(accuracy(beliefs, points, truth, k) for beliefs in known)
     factors = np.array([step.factor for step in steps])

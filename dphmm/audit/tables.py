@@ -42,12 +42,13 @@ class NamedStates:
 
 
 def read_states(path: str | Path, category: str | None = None) -> NamedStates:
-    """States from a table with a column ``state``; all further columns but the category are measurements.
+    """States from a table with a column ``state``; the columns of numbers among the others are measurements.
 
     Raises
     ------
     DataFileError
-        When the file cannot be read, a column is missing, a state is named twice, or a measurement is no number.
+        When the file cannot be read, a column is missing, a state is named twice, or a column holds both numbers
+        and other texts, or there is no column of numbers.
     """
     rows = _read(path)
     names = _names(path, rows, "state")
@@ -66,7 +67,7 @@ def read_secrets(path: str | Path, counts: Sequence[str] = ()) -> tuple[tuple[st
         The table.
     counts
         Count queries ``COLUMN=VALUE``, several conditions joined by commas; a secret contributes 1 where its row meets
-        them all, and 0 elsewhere. Left out, all further columns are contributions.
+        them all, and 0 elsewhere. Left out, the columns of numbers are contributions.
 
     Returns
     -------
@@ -76,7 +77,8 @@ def read_secrets(path: str | Path, counts: Sequence[str] = ()) -> tuple[tuple[st
     Raises
     ------
     DataFileError
-        When the file cannot be read, a column is missing, a secret is named twice, or a contribution is no number.
+        When the file cannot be read, a column is missing, a secret is named twice, or a column holds both
+        numbers and other texts, or there is no column of numbers.
     """
     rows = _read(path)
     names = _names(path, rows, "secret")
@@ -196,9 +198,9 @@ def _names(path: str | Path, rows: Sequence[Mapping[str, str]], column: str) -> 
 
 
 def _numbers(path: str | Path, rows: Sequence[Mapping[str, str]], others: set[str | None]) -> npt.NDArray[Any]:
-    columns = [column for column in rows[0] if column not in others]
+    columns = [c for c in rows[0] if c not in others and any(_is_number(row[c]) for row in rows)]
     if not columns:
-        raise DataFileError(path, "has no column of numbers beside the names; add one per measured answer")
+        raise DataFileError(path, "has no column of numbers; add one per answer, or (for secrets) give count queries")
     table = np.empty((len(rows), len(columns)), dtype=object)
     for i, row in enumerate(rows):
         for j, column in enumerate(columns):
@@ -211,6 +213,14 @@ def _fraction(path: str | Path, text: str, line: int) -> Fraction:
         return Fraction(text)
     except (ValueError, ZeroDivisionError):
         raise DataFileError(path, f"{text!r} is no number; give a decimal or a fraction", line) from None
+
+
+def _is_number(text: str) -> bool:
+    try:
+        Fraction(text)
+    except (ValueError, ZeroDivisionError):
+        return False
+    return True
 
 
 def _meets(path: str | Path, row: Mapping[str, str], query: str) -> bool:

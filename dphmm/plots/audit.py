@@ -163,7 +163,7 @@ def draw_belief_map(ax: Axes, points: FloatArray, audit: SequenceAudit, released
     """Where the person is believed to have been, summed over all releases in hindsight, with releases and best path."""
     total = np.sum([belief.probabilities for belief in audit.smoothed], axis=0)
     shown = total > 1e-3 * total.max()
-    dots = ax.scatter(points[shown, 0], points[shown, 1], c=total[shown], s=18, cmap="viridis", marker="s", zorder=1)
+    dots = ax.scatter(points[shown, 0], points[shown, 1], c=total[shown], s=18, cmap="YlGnBu", marker="s", zorder=1)
     ax.figure.colorbar(dots, ax=ax, label="expected releases from here", shrink=0.8)
     ax.plot(*released.T, "o", color=RELEASED, ms=3, alpha=0.5, mew=0, zorder=2, label="released")
     ax.plot(*points[audit.path.states].T, "-", color=TRUE, lw=1.0, zorder=3, label="most probable path")

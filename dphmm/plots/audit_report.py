@@ -170,7 +170,13 @@ def _sequence(audit: SequenceAudit, sequence: ReleasedSequence, points: FloatArr
             one = audit.accuracies[k]
             row += [f"{one.expected_error.mean():.3g}", f"{one.best_hits.mean():.3g}", f"{one.top_hits.mean():.3g}"]
         rows.append(row)
-    header = ["belief", "entropy (bits)", "expected error (km)", "best guess", f"top {audit.online.k}"]
+    header = [
+        "belief",
+        "entropy (bits)",
+        "expected error (km)",
+        "best guess's probability",
+        f"that of the top {audit.online.k}",
+    ]
     if audit.accuracies is not None:
         told = audit.accuracies[3]
         cells = [f"{told.expected_error.mean():.3g}", f"{told.best_hits.mean():.3g}", f"{told.top_hits.mean():.3g}"]
@@ -181,7 +187,11 @@ def _sequence(audit: SequenceAudit, sequence: ReleasedSequence, points: FloatArr
     sentences = [
         f"{len(audit.steps):,} releases cost {audit.epsilon:.4g} in all (Theorem 7.1); two possible sequences of "
         f"states are indistinguishable to within {_number(audit.constrained_epsilon)} (Theorem 7.2).",
-        f"The policy left states exposed at {repaired:,} releases; the repair protected them. "
+        (
+            f"The policy left states exposed at {repaired:,} releases, and the repair protected them. "
+            if repaired
+            else "The policy left no state exposed, so that nothing had to be repaired. "
+        )
         + (
             f"Releases at which some state stayed exposed: {', '.join(str(t + 1) for t in exposed[:20])}"
             f"{' and more' if len(exposed) > 20 else ''}."
