@@ -201,6 +201,7 @@ def readonly(store: str, log: Log, user: int, _: random.Random, __: str | None) 
 
 
 if __name__ == "__main__":
+    engine().release(0)  # so that the processes find every library imported
     mode, store_path, log_path, number, random_seed, *more = sys.argv[1:]
     modes = {"crash": crash, "storm": storm, "limited": limited, "readonly": readonly}
     modes[mode](store_path, Log(log_path), int(number), random.Random(int(random_seed)), more[0] if more else None)
