@@ -13,6 +13,8 @@
     │   ├── PolicyError                       a policy graph that does not fit
     │   ├── CoordinateError                   NaN, infinite or impossible coordinates
     │   ├── TimeOrderError                    times that go back
+    │   ├── CountError                        counts, or numbers of users, that cannot be
+    │   ├── LandmarkError                     significant timestamps that are not among the timestamps
     │   ├── DataFileError                     an input file: unreadable, truncated, malformed
     │   └── ConfigurationError                a job or an option that makes no sense
     │       └── SessionMismatchError          a session that was agreed on other terms
@@ -72,6 +74,14 @@ class CoordinateError(InvalidInputError):
 
 class TimeOrderError(InvalidInputError):
     """Times that go back."""
+
+
+class CountError(InvalidInputError):
+    """Counts, or a number of users, that cannot be."""
+
+
+class LandmarkError(InvalidInputError):
+    """Significant timestamps that are not among the timestamps."""
 
 
 class DataFileError(InvalidInputError):

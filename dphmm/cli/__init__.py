@@ -24,6 +24,8 @@ COMMANDS: Mapping[str, str] = {
     "release": "Release private locations for trajectories, or for a stream.",
     "session": "List, show and export durable sessions.",
     "show": "Draw a release: a picture, or a map to open in a browser.",
+    "leak": "Temporal privacy leakage of a stream of releases.",
+    "budget": "Budgets that keep temporal privacy leakage at a level.",
 }
 """Subcommand → what `dphmm --help` says of it, without importing its module."""
 

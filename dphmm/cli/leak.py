@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dphmm.cli.adversary import check_picture, draw, knowledge_options, print_table, read_users
+from dphmm.cli.adversary import ALL, check_picture, draw, knowledge_options, print_table, read_users
 from dphmm.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 
 @click.command(name="leak")
 @knowledge_options
+@click.option(
+    "--model", type=click.Path(path_type=Path), help="A learned model: its matrix, forwards and by Bayes back."
+)
+@click.option("--releases", type=click.Path(path_type=Path), help="Releases made under --model: account for them.")
+@click.option("--of", "person", help="Whose releases; needed where the file has several users.")
 @click.option("--initial", type=click.Path(path_type=Path), help="Distribution of the first state; with --forward.")
 @click.option("--epsilon", type=float, help="Budget of every time; with --steps.")
 @click.option("--steps", type=click.IntRange(min=1), help="Number of times.")
@@ -29,6 +34,9 @@ def command(
     backward: Path | None,
     forward: Path | None,
     users: tuple[tuple[str, str, str], ...],
+    model: Path | None,
+    releases: Path | None,
+    person: str | None,
     initial: Path | None,
     epsilon: float | None,
     steps: int | None,
@@ -39,17 +47,31 @@ def command(
     """Temporal privacy leakage of a stream of releases.
 
     Matrices are CSV (one row a line), NPY or NPZ files. With --initial the backward matrix of every step follows from
-    --forward by Bayes' rule. For every time the table has the budget, the leakage through releases up to then (BPL),
-    from then on (FPL) and through all of them (TPL).
+    --forward by Bayes' rule; --model does the same with a learned model. With --releases the budget of a time is what
+    its release may tell about any two possible states (constrained factor times epsilon), and 0 where nothing was
+    released. For every time the table has the budget, the leakage through releases up to then (BPL), from then on
+    (FPL) and through all of them (TPL).
     """
     check_picture(plot)
-    from dphmm.leakage import account_users
+    bounds: dict[str, dict[str, Any]] = {}
+    if releases is not None:
+        if model is None or backward or forward or users or initial or epsilon or steps or epsilons:
+            raise ConfigurationError("--releases goes with --model and nothing else: the file says the budgets")
+        found = _of_releases(model, releases, person)
+    else:
+        from dphmm.leakage import account_users
 
-    budgets = _budgets(epsilon, steps, epsilons)
-    matrices = read_users(backward, forward, users)
-    known = _functions(matrices) if initial is None else _with_initial(matrices, initial, budgets.size)
-    found = account_users(known, budgets)
-    bounds = _bounds(known, float(budgets.max())) if initial is None else {}
+        budgets = _budgets(epsilon, steps, epsilons)
+        if model is not None:
+            if backward or forward or users or initial:
+                raise ConfigurationError("--model and matrices of other files are both given; use one of them")
+            known = _of_model(model, budgets.size)
+        else:
+            matrices = read_users(backward, forward, users)
+            known = _functions(matrices) if initial is None else _with_initial(matrices, initial, budgets.size)
+        found = account_users(known, budgets)
+        if initial is None and model is None:
+            bounds = _bounds(known, float(budgets.max()))
     if as_json:
         click.echo(json.dumps(_record(found, bounds), indent=2))
     else:
@@ -59,6 +81,29 @@ def command(
 
         worst = max(found.by_user.values(), key=lambda leakage: leakage.worst)
         draw(plot, lambda ax: leakage_over_time(ax, worst))
+
+
+def _of_model(path: Path, times: int) -> dict[str, tuple[Any, Any]]:
+    from dphmm.leakage import reverses
+    from dphmm.markov.model import MarkovModel
+
+    model = MarkovModel.load(path)
+    return {ALL: (reverses(model.transition, model.initial, times), model.transition)}
+
+
+def _of_releases(path: Path, releases: Path, person: str | None) -> PopulationLeakage:
+    from dphmm.evaluation.release_leakage import leakage_of_releases
+    from dphmm.leakage import PopulationLeakage
+    from dphmm.markov.model import MarkovModel
+    from dphmm.writers import read_releases
+
+    model, table = MarkovModel.load(path), read_releases(releases)
+    present = sorted(set(table["user"].tolist()))
+    if person is None and len(present) > 1:
+        raise ConfigurationError(f"{releases} holds {len(present)} users; say which with --of, such as {present[0]}")
+    name = present[0] if person is None else person
+    leakage, _ = leakage_of_releases(model, table, name)
+    return PopulationLeakage({name: leakage})
 
 
 def _budgets(epsilon: float | None, steps: int | None, epsilons: Path | None) -> FloatArray:
