@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -30,7 +30,10 @@ POLICY_HELP = "What must stay indistinguishable: utility:1km, complete, transiti
 @click.option("--model", type=click.Path(), help="A model that 'dphmm learn' wrote.")
 @click.option("--policy", help=POLICY_HELP)
 @click.option("--epsilon", type=float, help="The privacy budget of each release.")
-@click.option("--mechanism", help="k-norm, laplace, planar-isotropic or planar-laplace. [default: k-norm]")
+@click.option(
+    "--mechanism",
+    help="lattice, k-norm, laplace, planar-isotropic, planar-laplace. [default: lattice, on cells of whole metres]",
+)
 @click.option("--repair", help="How exposed states get partners: greedy, sequential or exact. [default: exact]")
 @click.option("--objective", help="What the repair minimises: volume or error. [default: volume]")
 @click.option("--membership", help="How membership in a hull is decided: halfspace or qp. [default: halfspace]")
@@ -90,6 +93,7 @@ def prepare(job: ReleaseJob) -> tuple[MarkovModel, StateSpace, Callable[[], Rele
     measurements = Measurements(space.points)
     policy = parse_policy(job.policy, space, model.transition)
     source: RandomSource = random_source(job.seed)
+    mechanism = job.mechanism or default_mechanism(space)
 
     def start() -> Releaser:
         return Releaser(
@@ -97,7 +101,7 @@ def prepare(job: ReleaseJob) -> tuple[MarkovModel, StateSpace, Callable[[], Rele
             measurements,
             policy,
             job.epsilon,
-            job.mechanism,
+            mechanism,
             job.repair,
             job.delta,
             source,
@@ -107,6 +111,13 @@ def prepare(job: ReleaseJob) -> tuple[MarkovModel, StateSpace, Callable[[], Rele
         )
 
     return model, space, start
+
+
+def default_mechanism(space: StateSpace) -> Literal["lattice", "k-norm"]:
+    """The lattice mechanism, which is exact, on a grid whose cells are whole metres; elsewhere the K-norm mechanism."""
+    from dphmm.space.grid import Grid
+
+    return "lattice" if isinstance(space, Grid) and space.cell_m is not None else "k-norm"
 
 
 def release_people(
@@ -179,7 +190,7 @@ def facts_of(table: ReleaseTable, people: People, job: ReleaseJob) -> dict[str, 
         "releases": len(table),
         "users": len(set(table["user"].tolist())),
         "policy": job.policy,
-        "mechanism": job.mechanism,
+        "mechanism": str(table["mechanism"][0]),
         "epsilon_of_each": job.epsilon,
         "epsilon_of_the_user_with_most": max(
             float(table["epsilon"][table["user"] == user].sum()) for user in set(table["user"].tolist())
