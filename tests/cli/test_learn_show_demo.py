@@ -119,7 +119,7 @@ def test_demo_makes_every_file_that_it_names(tmp_path, run):
     assert named == {path.name for path in folder.iterdir()}
     assert {"releases.gpkg", "summary.csv", "map.png", "map.html"} <= named
     table = read_releases(folder / "releases.gpkg")
-    assert set(table["user"]) == {"p01", "p02", "p03"}
+    assert set(table["user"]) == {"p01", "p02"}
     assert table["least_protection"].min() >= 2
     assert np.isfinite(list(told["errors_m"].values())).all()
     again = run("demo", "-o", folder)

@@ -63,7 +63,8 @@ def test_a_hull_is_drawn_around_its_centre_whatever_its_dimension(ax, difference
     maps.draw_hull(ax, hull, (5.0, 6.0))
     artist = _labelled(ax)["sensitivity hull"]
     drawn = artist.get_xy() if hull.dimension == 2 else np.column_stack(artist.get_data())
-    expected = {tuple(row) for row in (np.asarray(hull.vertices).reshape(-1, 2) + [5.0, 6.0]).tolist()}
+    around = np.asarray(hull.vertices).reshape(-1, 2) + np.array([5.0, 6.0])
+    expected = {tuple(row) for row in around.tolist()}
     assert {tuple(row) for row in np.asarray(drawn).tolist()} == expected
 
 
