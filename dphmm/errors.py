@@ -5,6 +5,7 @@
     DphmmError
     ├── InvalidInputError (also ValueError)   a value that cannot be right
     │   ├── BudgetError                       epsilon: not positive, not finite
+    │   │   └── CorrelationTooStrongError     no budget keeps the promise: the states follow each other too closely
     │   ├── StateError                        a state outside the state space
     │   ├── StochasticError                   a matrix or vector of probabilities that is none
     │   ├── ConstraintError                   a constraint of the wrong length, or empty
@@ -12,6 +13,8 @@
     │   ├── PolicyError                       a policy graph that does not fit
     │   ├── CoordinateError                   NaN, infinite or impossible coordinates
     │   ├── TimeOrderError                    times that go back
+    │   ├── CountError                        counts, or numbers of users, that cannot be
+    │   ├── LandmarkError                     significant timestamps that are not among the timestamps
     │   ├── DataFileError                     an input file: unreadable, truncated, malformed
     │   └── ConfigurationError                a job or an option that makes no sense
     ├── DownloadError                         a public data set that could not be fetched
@@ -37,6 +40,10 @@ class InvalidInputError(DphmmError, ValueError):
 
 class BudgetError(InvalidInputError):
     """A privacy budget that is not a positive finite number."""
+
+
+class CorrelationTooStrongError(BudgetError):
+    """States that follow each other so closely that no positive budget keeps temporal leakage where it should be."""
 
 
 class StateError(InvalidInputError):
@@ -65,6 +72,14 @@ class CoordinateError(InvalidInputError):
 
 class TimeOrderError(InvalidInputError):
     """Times that go back."""
+
+
+class CountError(InvalidInputError):
+    """Counts, or a number of users, that cannot be."""
+
+
+class LandmarkError(InvalidInputError):
+    """Significant timestamps that are not among the timestamps."""
 
 
 class DataFileError(InvalidInputError):

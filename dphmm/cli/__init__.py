@@ -23,6 +23,8 @@ COMMANDS: Mapping[str, str] = {
     "learn": "Learn a Markov model of movement from trajectories.",
     "release": "Release private locations for trajectories, or for a stream.",
     "show": "Draw a release: a picture, or a map to open in a browser.",
+    "leak": "Temporal privacy leakage of a stream of releases.",
+    "budget": "Budgets that keep temporal privacy leakage at a level.",
 }
 """Subcommand → what `dphmm --help` says of it, without importing its module."""
 

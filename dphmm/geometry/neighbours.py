@@ -84,8 +84,8 @@ class CoordinateBody:
         if exact is None or self.membership != "halfspace":
             return self.membership == "halfspace" and self.diameter(constraint) <= 1.0 + RELATIVE_TOLERANCE
         corners = self.measurements.extremes(constraint)
-        pairs = (corners[:, None] - corners[None]).reshape(-1, corners.shape[1])
-        return bool(exact.contains_integers(pairs).all())
+        across = np.ptp(corners @ exact.equations.T, axis=0), np.ptp(corners @ exact.normals.T, axis=0)
+        return bool((across[0] == 0).all() and (across[1] * exact.denominator <= exact.offsets).all())
 
 
 def count_within(body: CoordinateBody, constraint: BoolArray) -> IntArray:

@@ -251,11 +251,11 @@ def _repair(
     vertices: npt.NDArray[Any] = hull.vertices
     if measurements.is_lattice:
         vertices = np.rint(vertices).astype(np.int64)
-    candidates = candidates_of(measurements.coordinates, exposed, possible)
+    candidates, complete = candidates_of(measurements, exposed, possible)
     if body != "hull":
         return _ball_repair(measurements, vertices, candidates, objective, body)
     shapes = shapes_for(measurements.dimension)
-    problem = RepairProblem(shapes, vertices, candidates, measurements.spacing, objective)
+    problem = RepairProblem(shapes, vertices, candidates, measurements.spacing, objective, complete)
     if not len(exposed) or method == "greedy":
         return problem.greedy()
     return problem.sequential() if method == "sequential" else problem.exact(search_limit)

@@ -11,13 +11,19 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import BoolArray, FloatArray, IntArray
+from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray
+from dphmm.geometry import planar
+from dphmm.geometry.measurements import Measurements
 from dphmm.policy.shape import Shape, Shapes, planar_error_floor, planar_squared_error
 
 Objective = Literal["volume", "error"]
 
 _ANGLES = np.pi * np.arange(64) / 128
 _DIRECTIONS: FloatArray = np.stack([np.cos(_ANGLES), np.sin(_ANGLES)], axis=1)
+_WORK = 50_000_000
+"""How many candidates a search may test against hulls, in all."""
+_CANDIDATES = 10_000_000
+"""How many candidates are considered at most; with more, every exposed state is offered its nearest partners only."""
 _CLOSED = 1e-12
 """A bound this close to the value, relatively, has closed the search: both are rounded in the last places."""
 
@@ -56,14 +62,23 @@ class RepairProblem:
         ``(d,)``: lengths of the coordinates' steps; the objective ``"error"`` depends on them.
     objective
         ``"volume"``, or ``"error"`` (planar only).
+    complete
+        Whether the candidates are all possible partners. Where they are only the nearest nothing is proven.
     """
 
     def __init__(
-        self, shapes: Shapes, base: Shape, candidates: list[Candidates], spacing: FloatArray, objective: Objective
+        self,
+        shapes: Shapes,
+        base: Shape,
+        candidates: list[Candidates],
+        spacing: FloatArray,
+        objective: Objective,
+        complete: bool = True,
     ) -> None:
         self.shapes = shapes
         self.base = base
         self.candidates = candidates
+        self.complete = complete
         self.spacing = spacing
         self.objective = objective
 
@@ -137,23 +152,27 @@ class RepairProblem:
         Parameters
         ----------
         search_limit
-            How many hulls may be looked at. Past it the best repair found comes with the least bound still open.
+            How many hulls may be looked at (fewer where each takes many candidates to look at). Past it the best repair
+            found comes with the least bound still open.
         """
         flat = self._flat_repair() if self.objective == "volume" else None
         if flat is not None:
             return flat
-        search = _Search(self, search_limit)
-        return search.run()
+        found = _Search(self, search_limit).run()
+        return found if self.complete else self._unproven(found.shape, list(found.added))
 
     def _flat_repair(self) -> Repair | None:
         """The shortest repair within a line, where one exists: it has no volume, which nothing can beat."""
         if self.base.shape[1] != 2 or len(self.base) > 2 or not self.candidates:
             return None
         tip = self.base[-1]
-        along = self.candidates[0].vectors if not tip.any() else tip[None]
+        along = tip[None] if tip.any() else self.candidates[0].vectors
+        lengths = np.linalg.norm(along * self.spacing, axis=1)
         best: tuple[float, list[tuple[int, int]], Shape] | None = None
-        for direction in along:
-            found = self._along(direction)
+        for index in np.argsort(lengths, kind="stable"):
+            if best is not None and lengths[index] >= best[0]:
+                break
+            found = self._along(along[index])
             if found is not None and (best is None or found[0] < best[0]):
                 best = found
         if best is None:
@@ -162,17 +181,17 @@ class RepairProblem:
 
     def _along(self, direction: npt.NDArray[Any]) -> tuple[float, list[tuple[int, int]], Shape] | None:
         shape, added = self.base, []
+        exact = shape.dtype.kind == "i"
         for choice in self.candidates:
-            cross = direction[0] * choice.vectors[:, 1] - direction[1] * choice.vectors[:, 0]
-            lengths = np.linalg.norm(choice.vectors * self.spacing, axis=1)
-            size = lengths.max() * np.abs(direction).max()
-            on_line = np.flatnonzero(np.abs(cross) <= (0 if shape.dtype.kind == "i" else 1e-9 * size))
+            cross = np.abs(planar.cross(direction, choice.vectors))
+            on_line = np.flatnonzero(cross <= (0 if exact else RELATIVE_TOLERANCE * cross.max(initial=0.0)))
             if not len(on_line):
                 return None
-            nearest = on_line[np.argmin(lengths[on_line])]
-            if not self.shapes.contains(shape, choice.vectors[nearest : nearest + 1])[0]:
-                shape = self.shapes.grow(shape, choice.vectors[nearest])
-                added.append(_edge(choice.state, int(choice.partners[nearest])))
+            vectors = choice.vectors[on_line]
+            nearest = np.argmin(np.linalg.norm(vectors * self.spacing, axis=1))
+            if not self.shapes.contains(shape, vectors[nearest : nearest + 1])[0]:
+                shape = self.shapes.grow(shape, vectors[nearest])
+                added.append(_edge(choice.state, int(choice.partners[on_line[nearest]])))
         return float(np.linalg.norm(shape[-1] * self.spacing)), added, shape
 
 
@@ -195,10 +214,12 @@ class _Search:
 
     def __init__(self, problem: RepairProblem, limit: int) -> None:
         self.problem = problem
-        self.limit = limit
         self.monotone = problem.objective == "volume"
         self.best = self._first_guess()
         self.choices = [self._worth_trying(c) for c in problem.candidates]
+        self.vectors = np.concatenate([c.vectors for c in self.choices])
+        self.starts = np.cumsum([0, *(len(c.vectors) for c in self.choices)])
+        self.limit = min(limit, _WORK // max(1, len(self.vectors)))
         self.seen: set[tuple[Any, ...]] = set()
         self.heap: list[tuple[float, int, _Node]] = []
         self.tick = count()
@@ -251,7 +272,8 @@ class _Search:
 
     def _expand(self, bound: float, node: _Node) -> None:
         waiting = node.open_states
-        exposed = [i for i in waiting if not self._is_protected(i, node.shape)]
+        covered = self._covered(node.shape)
+        exposed = [i for i in waiting if not covered[i]]
         if not exposed:
             self._record(node)
             if self.monotone:
@@ -285,8 +307,11 @@ class _Search:
         parts = np.split(self.problem.lower_bound(shape, everything), cuts)
         return dict(zip(states, parts, strict=True))
 
-    def _is_protected(self, index: int, shape: Shape) -> bool:
-        return bool(self.problem.shapes.contains(shape, self.problem.candidates[index].vectors).any())
+    def _covered(self, shape: Shape) -> BoolArray:
+        """Which states the hull protects; choices not worth trying lie in no hull that is worth looking at."""
+        inside = self.problem.shapes.contains(shape, self.vectors)
+        counts = np.concatenate([[0], np.cumsum(inside)])
+        return np.asarray(counts[self.starts[1:]] > counts[self.starts[:-1]])
 
     def _record(self, node: _Node) -> None:
         value = self.problem.value(node.shape)
@@ -301,14 +326,26 @@ def nearest_partners(candidates: list[Candidates], lengths: list[FloatArray]) ->
     return tuple(dict.fromkeys(edges))
 
 
-def candidates_of(coordinates: npt.NDArray[Any], exposed: IntArray, constraint: BoolArray) -> list[Candidates]:
-    """All possible partners of each exposed state."""
+def candidates_of(
+    measurements: Measurements, exposed: IntArray, constraint: BoolArray
+) -> tuple[list[Candidates], bool]:
+    """The possible partners of each exposed state, and whether they are all of them and not only the nearest."""
     possible = np.flatnonzero(constraint)
-    found = []
-    for state in exposed.tolist():
-        partners = possible[possible != state]
-        found.append(Candidates(state, coordinates[partners] - coordinates[state], partners))
-    return found
+    coordinates = measurements.coordinates
+    if len(exposed) * len(possible) <= _CANDIDATES:
+        choices = [possible[possible != state] for state in exposed]
+    else:
+        from scipy.spatial import cKDTree
+
+        nearest = max(16, _CANDIDATES // len(exposed))
+        points = measurements.points
+        found = cKDTree(points[possible]).query(points[exposed], k=min(nearest, len(possible)))[1]
+        choices = [np.sort(row[row != state]) for row, state in zip(possible[found], exposed, strict=True)]
+    candidates = [
+        Candidates(int(state), coordinates[partners] - coordinates[state], partners)
+        for state, partners in zip(exposed, choices, strict=True)
+    ]
+    return candidates, len(exposed) * len(possible) <= _CANDIDATES
 
 
 def _edge(a: int, b: int) -> tuple[int, int]:

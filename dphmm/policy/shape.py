@@ -16,6 +16,7 @@ from dphmm.geometry import planar
 from dphmm.geometry.hull import SensitivityHull
 
 Shape = npt.NDArray[Any]
+_BLOCK = 256
 
 
 class Shapes(Protocol):
@@ -72,21 +73,33 @@ class PlanarShapes:
         return planar.doubled_growth(shape, vectors).astype(np.float64)
 
     def minimal(self, shape: Shape, vectors: npt.NDArray[Any]) -> BoolArray:
-        """Vectors whose grown hull holds no other vector (of equal ones, the first)."""
-        holds = self._holds(shape, vectors)
-        count = np.arange(len(vectors))
-        mutual = holds & holds.T
-        beaten = (holds & ~mutual) | (mutual & (count[None, :] < count[:, None]))
-        return np.asarray(~beaten.any(axis=1))
+        """Vectors whose grown hull holds no other vector (of equal ones, the first).
 
-    def _holds(self, shape: Shape, vectors: npt.NDArray[Any]) -> BoolArray:
-        """Entry ``(i, j)``: the hull grown by vector ``i`` (outside the shape) contains vector ``j``."""
-        own, other = vectors[:, None], vectors[None]
+        Vectors are taken from the least growth up, a block at a time: what a vector's grown hull holds grows it less,
+        and what is beaten by a beaten vector is beaten by that vector's victor too.
+        """
+        lengths = (vectors.astype(np.float64) ** 2).sum(axis=1)
+        waiting = np.lexsort((lengths, self.growth(shape, vectors)))
+        kept = np.zeros(len(vectors), dtype=np.bool_)
+        while len(waiting):
+            block, waiting = waiting[:_BLOCK], waiting[_BLOCK:]
+            holds = self._holds(shape, vectors[block], vectors[block])
+            mutual = holds & holds.T
+            earlier = np.tri(len(block), k=-1, dtype=np.bool_)
+            block = block[~((holds & ~mutual) | (mutual & earlier)).any(axis=1)]
+            kept[block] = True
+            if len(waiting) and len(block):
+                waiting = waiting[~self._holds(shape, vectors[waiting], vectors[block]).any(axis=1)]
+        return kept
+
+    def _holds(self, shape: Shape, vectors: npt.NDArray[Any], others: npt.NDArray[Any]) -> BoolArray:
+        """Entry ``(i, j)``: the hull grown by vector ``i`` (outside the shape) contains other vector ``j``."""
+        own, other = vectors[:, None], others[None]
         if len(shape) <= 2:
             return self._flat_holds(shape[-1], own, other)
-        heights, offsets = self._heights(shape, vectors)
-        beyond = np.abs(heights) > offsets
-        unseen_violated = (~beyond).astype(np.float32) @ beyond.T.astype(np.float32) > 0
+        (heights, offsets), (other_heights, _) = self._heights(shape, vectors), self._heights(shape, others)
+        unseen, violated = np.abs(heights) <= offsets, np.abs(other_heights) > offsets
+        unseen_violated = unseen.astype(np.float32) @ violated.T.astype(np.float32) > 0
         following = np.roll(shape, -1, axis=0)
         seen = planar.cross((following - shape)[None], own - shape[None]) < 0
         first = (seen & ~np.roll(seen, 1, axis=1)).argmax(axis=1)

@@ -216,4 +216,4 @@ def test_minimal_vectors_are_those_whose_grown_hull_holds_no_other(inner, vector
     vectors = vectors[~shapes.contains(shape, vectors)]
     assume(len(vectors))
     grown = [SensitivityHull(np.concatenate([shape, vector[None]])).contains(vectors) for vector in vectors]
-    np.testing.assert_array_equal(shapes._holds(shape, vectors), grown)
+    np.testing.assert_array_equal(shapes._holds(shape, vectors, vectors), grown)

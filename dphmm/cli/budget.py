@@ -1,0 +1,80 @@
+"""``dphmm budget``: budgets that keep temporal privacy leakage at a level."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dphmm.cli.adversary import ALL, check_picture, draw, knowledge_options, print_table, read_users
+from dphmm.errors import ConfigurationError
+
+
+@click.command(name="budget")
+@knowledge_options
+@click.option("--model", type=click.Path(path_type=Path), help="A learned model: its matrix, and its reverse.")
+@click.option("--alpha", type=float, required=True, help="The leakage that no time may pass.")
+@click.option("--steps", type=int, help="Number of releases; left out, one budget for a stream of any length.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+@click.option("--plot", type=click.Path(path_type=Path), help="Draw budgets and leakage into this new file.")
+def command(
+    backward: Path | None,
+    forward: Path | None,
+    users: tuple[tuple[str, str, str], ...],
+    model: Path | None,
+    alpha: float,
+    steps: int | None,
+    as_json: bool,
+    plot: Path | None,
+) -> None:
+    """Budgets under which temporal privacy leakage stays at or below ALPHA at every time.
+
+    Without --steps: the largest constant budget, for a stream of any length. With it: budgets under which one user's
+    leakage is ALPHA at every time. With several users: at each time the least of theirs. With --model the backward
+    matrix is the model's reverse under its initial distribution, as if that were stationary.
+    """
+    check_picture(plot)
+    from dphmm.leakage import shared_budget
+
+    if model is None:
+        known = read_users(backward, forward, users)
+    elif backward or forward or users:
+        raise ConfigurationError("--model and matrices of other files are both given; use one of them")
+    else:
+        known = _of_model(model)
+    found = shared_budget(dict(known), alpha, steps)
+    budgets = found.budgets.tolist()
+    if as_json:
+        record = {
+            "alpha": alpha,
+            "constant": steps is None,
+            "budgets": budgets,
+            "tightest": found.tightest,
+            "users": {str(name): values.tolist() for name, values in found.by_user.items()},
+        }
+        click.echo(json.dumps(record, indent=2))
+    elif steps is None:
+        click.echo(f"spend {budgets[0]:.6g} at every time: leakage never passes {alpha:g}")
+    else:
+        rows = [[str(t), f"{value:.6g}"] for t, value in enumerate(budgets, start=1)]
+        print_table(f"Budgets for leakage {alpha:g} at every time", ["time", "ε"], rows)
+    if len(known) > 1 and not as_json:
+        click.echo(f"the tightest user is {found.tightest}")
+    if plot is not None:
+        import numpy as np
+
+        from dphmm.plots.leakage import budgets_over_time
+
+        shown = np.repeat(found.budgets, 30) if steps is None else found.budgets
+        past, future = known[str(found.tightest)]
+        draw(plot, lambda ax: budgets_over_time(ax, past, future, shown, alpha))
+
+
+def _of_model(path: Path) -> dict[str, tuple[Any, Any]]:
+    from dphmm.leakage import reverse
+    from dphmm.markov.model import MarkovModel
+
+    model = MarkovModel.load(path)
+    return {ALL: (reverse(model.transition, model.initial), model.transition)}

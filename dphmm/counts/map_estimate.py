@@ -1,0 +1,235 @@
+"""The most probable counts at each time on its own, given noisy ones: real-valued and exact integer optima.
+
+The objective of one time is ``sum_l |y_l - r_l| / scale - log Multinomial(r; n, p)`` (Cao et al., DBSec 2023, Eq. 6
+and 8, before Stirling's formula, which would make it non-convex near zero). No term couples two times, so each time is
+a separable convex problem under one sum: its real-valued optimum is one equation in a multiplier, its integer optimum
+takes the cheapest ``n`` units (marginal allocation). Neither needs a general solver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from scipy.special import digamma, gammaln
+
+from dphmm.arrays import BoolArray, FloatArray, IntArray
+from dphmm.counts.inverse_digamma import LOWEST, count_at
+from dphmm.errors import CountError
+
+_BLOCK = 16_384
+"""Values worked on at a time, so that the work arrays stay in the processor's cache."""
+
+_OVERFLOW = 700.0
+"""A cost that no count reaches; places that stay at their noisy count may ask for more when the noise is tiny."""
+
+_ITERATIONS = 200
+"""More than bisection alone would take; the iteration is bracketed, so it cannot run away."""
+
+
+def objective(counts: FloatArray | IntArray, noisy: FloatArray, log_p: FloatArray, scales: FloatArray) -> FloatArray:
+    """The negative log posterior of each time, up to a constant of that time.
+
+    Parameters
+    ----------
+    counts, noisy, log_p
+        ``(T, m)``; ``log_p`` is minus infinity where a place is impossible.
+    scales
+        ``(T,)``.
+
+    Returns
+    -------
+    FloatArray
+        ``(T,)``; infinite where someone is in an impossible place.
+    """
+    at_zero = np.where(counts == 0, 0.0, counts * np.where(counts == 0, 0.0, log_p))
+    cost = np.abs(noisy - counts) / scales[:, None] + gammaln(np.asarray(counts, dtype=np.float64) + 1.0) - at_zero
+    return np.asarray(cost.sum(axis=1))
+
+
+def real_map(noisy: FloatArray, log_p: FloatArray, users: int, scales: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """The real-valued optimum of each time.
+
+    With multiplier ``theta`` the optimal count is ``y`` clipped to the interval between the counts at which
+    ``psi(r + 1)`` equals ``theta + log p - 1/scale`` and ``theta + log p + 1/scale``, and zero where that is negative.
+    The sum grows with ``theta``; Newton's iteration, kept inside a bracket, finds where it is ``users``.
+
+    Parameters
+    ----------
+    noisy, log_p
+        ``(T, m)``; every row of ``log_p`` has a finite entry.
+    users
+        What each row sums to.
+    scales
+        ``(T,)``, positive.
+
+    Returns
+    -------
+    counts : FloatArray
+        ``(T, m)``, not negative, zero where impossible.
+    multipliers : FloatArray
+        ``(T,)``: what one more user would cost.
+    """
+    _check_possible(log_p)
+    counts, multipliers = np.empty_like(noisy), np.empty(len(noisy))
+    for rows in _blocks(*noisy.shape):
+        counts[rows], multipliers[rows] = _solve(noisy[rows], log_p[rows], users, 1.0 / scales[rows])
+    return counts, multipliers
+
+
+def _check_possible(log_p: FloatArray) -> None:
+    impossible = ~np.isfinite(log_p).any(axis=1)
+    if impossible.any():
+        raise CountError(f"time {int(np.flatnonzero(impossible)[0])} has no possible place; one must be possible")
+
+
+def _blocks(steps: int, places: int) -> Iterator[slice]:
+    size = max(1, _BLOCK // places)
+    return (slice(start, start + size) for start in range(0, steps, size))
+
+
+def _solve(noisy: FloatArray, log_p: FloatArray, users: int, slope: FloatArray) -> tuple[FloatArray, FloatArray]:
+    theta = np.log(users) * np.ones(len(noisy))
+    low = theta - slope - 1.0
+    high = np.log(users + noisy.shape[1]) + slope + 1.0
+    # A place that nobody can be in, or whose noisy count is negative, is never at its noisy count.
+    costed = (noisy >= 0) & np.isfinite(log_p)
+    cost_at_noisy = np.where(costed, digamma(np.maximum(noisy, 0.0) + 1.0) - np.where(costed, log_p, 0.0), -np.inf)
+    active = np.arange(len(noisy))
+    for _ in range(_ITERATIONS):
+        now = theta[active]
+        counts, free = _counts_at(now, noisy[active], log_p[active], cost_at_noisy[active], slope[active])
+        excess = counts.sum(axis=1) - users
+        low[active] = np.where(excess <= 0, now, low[active])
+        high[active] = np.where(excess >= 0, now, high[active])
+        weight = np.where(free, 1.0 / _trigamma(counts), 0.0).sum(axis=1)
+        newton = now - excess / np.maximum(weight, 1e-300)
+        inside = (newton > low[active]) & (newton < high[active])
+        theta[active] = np.where(inside, newton, 0.5 * (low[active] + high[active]))
+        done = (np.abs(excess) <= 1e-13 * users) | (high[active] - low[active] <= 4e-16 * np.abs(now))
+        theta[active[done]] = now[done]
+        active = active[~done]
+        if active.size == 0:
+            break
+    counts, free = _counts_at(theta, noisy, log_p, cost_at_noisy, slope)
+    return counts, theta
+
+
+def _counts_at(
+    theta: FloatArray, noisy: FloatArray, log_p: FloatArray, cost_at_noisy: FloatArray, slope: FloatArray
+) -> tuple[FloatArray, BoolArray]:
+    """The optimal counts at given multipliers, and where they move with the multiplier."""
+    gap = theta[:, None] - cost_at_noisy
+    above = gap > slope[:, None]
+    value = theta[:, None] + log_p + np.where(above, -slope[:, None], slope[:, None])
+    at_noisy = np.abs(gap) <= slope[:, None]
+    counts = np.where(at_noisy, noisy, count_at(np.minimum(value, _OVERFLOW)))
+    return counts, ~at_noisy & (value > LOWEST)
+
+
+def _trigamma(counts: FloatArray) -> FloatArray:
+    """``psi'(r + 1)`` to a few per cent, which is all that Newton's iteration asks of its slope."""
+    return np.asarray(1.0 / (counts + 0.5 + 0.11 / (counts + 1.0)))
+
+
+def optimality_gap(
+    counts: FloatArray, multipliers: FloatArray, noisy: FloatArray, log_p: FloatArray, scales: FloatArray
+) -> FloatArray:
+    """How far each time is from its optimality conditions (Karush, Kuhn, Tucker): zero at the optimum.
+
+    The multiplier must lie in the subdifferential of every place's cost; at count zero it may lie below it.
+
+    Returns
+    -------
+    FloatArray
+        ``(T,)``: the greatest distance of the multiplier from the subdifferentials of its row.
+    """
+    slope = 1.0 / scales[:, None]
+    smooth = digamma(counts + 1.0) - log_p
+    down = smooth + np.where(counts > noisy, slope, -slope)
+    up = smooth + np.where(counts >= noisy, slope, -slope)
+    below = np.where(counts > 0, down - multipliers[:, None], -np.inf)
+    gap = np.maximum(below, multipliers[:, None] - up)
+    return np.asarray(np.maximum(np.where(np.isfinite(log_p), gap, 0.0), 0.0).max(axis=1))
+
+
+def integer_map(noisy: FloatArray, log_p: FloatArray, users: int, scales: FloatArray) -> IntArray:
+    """The integer optimum of each time, exact by marginal allocation.
+
+    The cost of a place's ``k``-th user does not fall with ``k``, so a row is optimal if and only if no user in it
+    costs more than a user that is not: ``max_l cost(r_l) <= min_l cost(r_l + 1)``. The start is every user that costs
+    no more than the real-valued optimum's multiplier; it is repaired, in cost order, until the condition holds, which
+    is checked on every row that is returned. Costs are compared as double-precision numbers: rows whose objectives
+    differ by rounding alone count as equal.
+
+    Parameters
+    ----------
+    noisy, log_p
+        ``(T, m)``; every row of ``log_p`` has a finite entry.
+    users
+        What each row sums to.
+    scales
+        ``(T,)``, positive.
+
+    Returns
+    -------
+    IntArray
+        ``(T, m)``.
+    """
+    start, multipliers = real_map(noisy, log_p, users, scales)
+    counts = np.empty(noisy.shape, dtype=np.int64)
+    for rows in _blocks(*noisy.shape):
+        cost = _UnitCost(noisy[rows], log_p[rows], 1.0 / scales[rows])
+        below = np.floor(start[rows])
+        worth = below + (cost(below + 1.0) <= multipliers[rows][:, None])
+        counts[rows] = _exchange(_fill(worth, users, cost), cost)
+    return counts
+
+
+class _UnitCost:
+    """What the ``k``-th user of a place costs, for the rows of one block."""
+
+    def __init__(self, noisy: FloatArray, log_p: FloatArray, slope: FloatArray) -> None:
+        self.noisy, self.log_p, self.slope = noisy, log_p, slope[:, None]
+
+    def __call__(self, k: FloatArray, rows: IntArray | slice = slice(None)) -> FloatArray:
+        """``cost(k) - cost(k - 1)``; minus infinity for ``k = 0``, infinity where impossible."""
+        noise = np.clip(2.0 * (k - self.noisy[rows]) - 1.0, -1.0, 1.0) * self.slope[rows]
+        price = np.where(k > 0, np.log(np.maximum(k, 1.0)) - self.log_p[rows] + noise, -np.inf)
+        return np.asarray(price)
+
+
+def _fill(counts: FloatArray, users: int, cost: _UnitCost) -> FloatArray:
+    """Rows of the right sum: the dearest users taken out, or the cheapest put in, at most one per place and round."""
+    allowed = np.isfinite(cost.log_p)
+    while True:
+        missing = users - counts.sum(axis=1)
+        short, long = np.flatnonzero(missing > 0), np.flatnonzero(missing < 0)
+        if short.size == 0 and long.size == 0:
+            return counts
+        cheapest = _rank(cost(counts[short] + 1.0, short)) < missing[short][:, None]
+        counts[short] += cheapest & allowed[short]
+        dearest = _rank(-cost(counts[long], long)) < -missing[long][:, None]
+        counts[long] -= dearest & (counts[long] > 0)
+
+
+def _rank(values: FloatArray) -> IntArray:
+    """The place of each value in its row's increasing order."""
+    ranks = np.empty(values.shape, dtype=np.int64)
+    np.put_along_axis(ranks, np.argsort(values, axis=1), np.arange(values.shape[1])[None, :], axis=1)
+    return ranks
+
+
+def _exchange(counts: FloatArray, cost: _UnitCost) -> FloatArray:
+    """Users moved from where the last one is dearest to where the next is cheapest, until no move pays."""
+    rows = np.arange(len(counts))
+    while rows.size:
+        kept = counts[rows]
+        last, following = cost(kept, rows), cost(kept + 1.0, rows)
+        dearest, cheapest = last.argmax(axis=1), following.argmin(axis=1)
+        each = np.arange(len(rows))
+        pays = last[each, dearest] > following[each, cheapest]
+        rows, each = rows[pays], each[pays]
+        counts[rows, dearest[each]] -= 1.0
+        counts[rows, cheapest[each]] += 1.0
+    return counts

@@ -1,0 +1,100 @@
+"""Post-processing of noisy counts: from what was released and what is publicly known, at no privacy cost."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+from dphmm.arrays import BoolArray, FloatArray, IntArray
+from dphmm.counts.baselines import least_squares, nearest_integers
+from dphmm.counts.chain_estimate import Start, filter_counts, smooth_counts
+from dphmm.counts.map_estimate import integer_map, real_map
+from dphmm.counts.occupancy import Prior, as_transition, first_distribution, occupancy
+from dphmm.counts.stream import as_noisy, as_scales, as_users
+from dphmm.errors import ConfigurationError
+
+
+def post_process(
+    noisy: npt.ArrayLike,
+    transition: Any,
+    users: int,
+    scale: npt.ArrayLike,
+    prior: Prior | npt.ArrayLike = "frequency",
+    integer: bool = False,
+    coupled: bool | Literal["online"] = False,
+) -> FloatArray | IntArray:
+    """Counts that are not negative and sum to the number of users, estimated from noisy ones.
+
+    Nothing but the noisy counts and public knowledge enters, so the result is as private as the noisy counts are.
+
+    Parameters
+    ----------
+    noisy
+        Noisy counts ``(T, m)``, in order of time.
+    transition
+        How each user moves from one time to the next: ``(m, m)``, dense or sparse, row-stochastic.
+    users
+        The number of users ``n``, which is public.
+    scale
+        The scale of the Laplace noise: one number, or one per time.
+    prior
+        What stands for the users' distribution at the first time. A distribution ``(m,)``, or
+
+        ``"frequency"``
+            learnt from the noisy counts. On its own: the normalised first row, in which places without a positive
+            noisy count get zero. Coupled: all count vectors are alike at the start, so that the first row is used once.
+        ``"uniform"``
+            every user is in any place with the same probability.
+    integer
+        Return integers: on their own, the exact integer optimum; coupled, the integers nearest to the real estimate.
+    coupled
+        False: the most probable counts of each time on its own (Cao et al., DBSec 2023, with the exact multinomial in
+        place of Stirling's formula). True: the smoother over the whole chain, which uses that the counts of successive
+        times come from the same users moving. ``"online"``: the filter, which uses the past only. The coupled
+        estimates are approximate posterior means, projected on the counts that are possible.
+
+    Returns
+    -------
+    FloatArray or IntArray
+        ``(T, m)``; zero in places that the prior and the transition matrix make impossible at that time.
+
+    Raises
+    ------
+    CountError, StochasticError, BudgetError, ConfigurationError
+        For counts, a matrix, scales or options that make no sense.
+
+    Examples
+    --------
+    >>> post_process([[7.2, -0.8], [1.1, 4.9]], [[0.0, 1.0], [1.0, 0.0]], users=6, scale=2.0, integer=True)
+    array([[6, 0],
+           [0, 6]])
+    """
+    stream, total = as_noisy(noisy), as_users(users)
+    steps, size = stream.shape
+    scales, matrix = as_scales(scale, steps), as_transition(transition, size)
+    first = first_distribution(stream, prior)
+    if coupled not in (False, True, "online"):
+        raise ConfigurationError(f"coupled is {coupled!r}; give False, True or 'online'")
+    if coupled:
+        flat = isinstance(prior, str) and prior == "frequency"
+        estimate, possible = _coupled(stream, matrix, total, scales, None if flat else first, coupled == "online")
+        return nearest_integers(estimate, total, possible) if integer else estimate
+    log_p = occupancy(first, matrix, steps).log_probabilities
+    return integer_map(stream, log_p, total, scales) if integer else real_map(stream, log_p, total, scales)[0]
+
+
+def _coupled(
+    noisy: FloatArray, matrix: sparse.csr_array, users: int, scales: FloatArray, first: FloatArray | None, online: bool
+) -> tuple[FloatArray, BoolArray]:
+    size = noisy.shape[1]
+    start = Start.flat(size, users) if first is None else Start.multinomial(first, users)
+    support = np.full(size, 1.0 / size) if first is None else first
+    possible = occupancy(support, matrix, len(noisy)).possible
+    if online:
+        means = filter_counts(noisy, matrix, start, scales)
+    else:
+        means, _ = smooth_counts(noisy, matrix, start, scales)
+    return least_squares(means, users, possible), possible

@@ -1,0 +1,129 @@
+"""Count streams: how many users are in each place at each time, and the numbers that go with them, validated."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from dphmm.arrays import FloatArray, IntArray
+from dphmm.errors import BudgetError, CountError, StateError
+
+
+def count_states(sequences: npt.ArrayLike, size: int) -> IntArray:
+    """True counts per time and place from the users' state sequences.
+
+    Parameters
+    ----------
+    sequences
+        Integers ``(users, T)``: where each user is at each time, every user at every time.
+    size
+        The number of places ``m``; states are ``0 .. m - 1``.
+
+    Returns
+    -------
+    IntArray
+        ``(T, m)``; each row sums to the number of users.
+
+    Raises
+    ------
+    CountError
+        When the sequences do not form a rectangular array of integers with at least one user and one time.
+    StateError
+        When a state is outside ``0 .. m - 1``.
+
+    Examples
+    --------
+    >>> count_states([[0, 1], [0, 0], [2, 1]], size=3)
+    array([[2, 0, 1],
+           [1, 2, 0]])
+    """
+    try:
+        states = np.asarray(sequences)
+    except ValueError as error:
+        raise CountError("sequences have different lengths; give every user's state at every time") from error
+    if states.ndim != 2 or states.size == 0 or not np.issubdtype(states.dtype, np.integer):
+        raise CountError(
+            f"sequences have shape {states.shape} and type {states.dtype}; give integers, one row per user"
+        )
+    if states.min() < 0 or states.max() >= size:
+        user, time = (int(i) for i in np.argwhere((states < 0) | (states >= size))[0])
+        raise StateError(f"user {user} at time {time} is in state {states[user, time]}; states are 0 to {size - 1}")
+    steps = states.shape[1]
+    flat = states.astype(np.int64) + size * np.arange(steps)
+    return np.bincount(flat.ravel(), minlength=steps * size).reshape(steps, size)
+
+
+def as_counts(values: npt.ArrayLike, name: str = "true counts") -> IntArray:
+    """Counts as integers ``(T, m)`` that are not negative and have one sum at all times.
+
+    Raises
+    ------
+    CountError
+        When they are not.
+    """
+    counts = _as_stream(values, name)
+    if not (counts == np.floor(counts)).all():
+        raise CountError(f"{name}: found {counts[counts != np.floor(counts)][0]}; counts are integers")
+    if (counts < 0).any():
+        time, place = (int(i) for i in np.argwhere(counts < 0)[0])
+        raise CountError(f"{name}: time {time}, place {place} is {counts[time, place]:g}; counts are not negative")
+    totals = counts.sum(axis=1)
+    if (totals != totals[0]).any():
+        time = int(np.flatnonzero(totals != totals[0])[0])
+        raise CountError(
+            f"{name}: time {time} has {totals[time]:g} users and time 0 has {totals[0]:g}; every user is somewhere"
+        )
+    return counts.astype(np.int64)
+
+
+def as_noisy(values: npt.ArrayLike) -> FloatArray:
+    """Noisy counts as finite floats ``(T, m)``.
+
+    Raises
+    ------
+    CountError
+        When the shape is another one or a value is not finite.
+    """
+    return _as_stream(values, "noisy counts")
+
+
+def _as_stream(values: npt.ArrayLike, name: str) -> FloatArray:
+    stream = np.array(values, dtype=np.float64)
+    if stream.ndim != 2 or stream.size == 0:
+        raise CountError(f"{name} have shape {stream.shape}; give one row per time and one column per place")
+    if not np.isfinite(stream).all():
+        time, place = (int(i) for i in np.argwhere(~np.isfinite(stream))[0])
+        raise CountError(f"{name}: time {time}, place {place} is {stream[time, place]}; counts are finite")
+    return stream
+
+
+def as_users(users: int) -> int:
+    """The number of users, at least one.
+
+    Raises
+    ------
+    CountError
+        When it is not a positive integer.
+    """
+    if isinstance(users, bool) or int(users) != users or users < 1:
+        raise CountError(f"the number of users is {users}; give a positive integer")
+    return int(users)
+
+
+def as_scales(scale: npt.ArrayLike, steps: int) -> FloatArray:
+    """The scale of the Laplace noise at each of ``steps`` times.
+
+    Raises
+    ------
+    BudgetError
+        When it is neither one number nor one per time, or not positive and finite.
+    """
+    scales = np.asarray(scale, dtype=np.float64)
+    if scales.ndim > 1 or (scales.ndim == 1 and scales.size != steps):
+        raise BudgetError(
+            f"the noise scale has shape {scales.shape}; give one number, or one for each of {steps} times"
+        )
+    wrong = ~(np.isfinite(scales) & (scales > 0))
+    if wrong.any():
+        raise BudgetError(f"the noise scale is {float(scales[wrong].flat[0])}; give a positive, finite number")
+    return np.broadcast_to(scales, (steps,)).copy()

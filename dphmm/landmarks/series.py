@@ -1,0 +1,104 @@
+"""A whole series released under a landmark scheme, by any mechanism."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from dphmm.arrays import BoolArray, FloatArray, Rng, as_points, check_epsilon, random_source
+from dphmm.errors import BudgetError, CoordinateError
+from dphmm.landmarks.adaptive import Adaptive
+from dphmm.landmarks.budget import LandmarkBudget
+
+Mechanism = Callable[[FloatArray, float], npt.ArrayLike]
+"""From a true value ``(d,)`` and a budget to a released value ``(d,)``."""
+
+
+@dataclass(frozen=True)
+class ReleasedSeries:
+    """What came out, all of it public.
+
+    Attributes
+    ----------
+    values
+        ``(T, d)``.
+    published
+        ``(T,)`` booleans: false where the last release was given again.
+    budget
+        What was spent, proved sound.
+    """
+
+    values: FloatArray
+    published: BoolArray
+    budget: LandmarkBudget
+
+
+def laplace(sensitivity: float, rng: Rng = None) -> Mechanism:
+    """Independent Laplace noise of scale ``sensitivity / epsilon`` on every coordinate.
+
+    Parameters
+    ----------
+    sensitivity
+        The greatest change of the value in the sum of absolute differences, positive.
+    rng
+        Where randomness comes from.
+    """
+    width, source = check_epsilon(sensitivity, "sensitivity"), random_source(rng)
+
+    def draw(value: FloatArray, epsilon: float) -> FloatArray:
+        uniform = source.uniform(value.shape)
+        sign = np.where(uniform < 0.5, 1.0, -1.0)
+        return np.asarray(value + width / epsilon * sign * np.log(2.0 * np.minimum(uniform, 1.0 - uniform)))
+
+    return draw
+
+
+def release_series(values: npt.ArrayLike, scheme: LandmarkBudget | Adaptive, mechanism: Mechanism) -> ReleasedSeries:
+    """Release a series under a scheme.
+
+    A timestamp whose budget is zero gets the last release; the first one then gets the first fresh release that
+    follows, which is a function of releases as well.
+
+    Parameters
+    ----------
+    values
+        True values ``(T, d)``, or ``(T,)`` for scalars.
+    scheme
+        Fixed budgets (`skip`, `uniform`) or an `Adaptive` that has not begun.
+    mechanism
+        Such as `laplace`, or a planar mechanism's draw with a budget per step.
+
+    Raises
+    ------
+    CoordinateError
+        When the number of values is not that of the timestamps.
+    BudgetError
+        When no timestamp has a budget, so that nothing can be released.
+    """
+    array = np.asarray(values, dtype=np.float64)
+    truth = as_points(array[:, None] if array.ndim == 1 else array, "values")
+    if isinstance(scheme, Adaptive):
+        return _adaptive(truth, scheme, mechanism)
+    _check_length(truth, len(scheme.timeline))
+    published = scheme.epsilons > 0
+    if not published.any():
+        raise BudgetError("no timestamp has a budget, so nothing can be released; leave one regular timestamp")
+    fresh = np.flatnonzero(published)
+    drawn = np.array([mechanism(truth[t], float(scheme.epsilons[t])) for t in fresh])
+    latest = np.maximum(np.cumsum(published) - 1, 0)
+    return ReleasedSeries(drawn[latest], published, scheme)
+
+
+def _adaptive(truth: FloatArray, scheme: Adaptive, mechanism: Mechanism) -> ReleasedSeries:
+    _check_length(truth, len(scheme))
+    steps = [scheme.step(lambda epsilon, value=value: mechanism(value, epsilon)) for value in truth]  # type: ignore[misc]
+    published = np.array([step.published for step in steps])
+    return ReleasedSeries(np.array([step.value for step in steps]), published, scheme.budget)
+
+
+def _check_length(truth: FloatArray, timestamps: int) -> None:
+    if len(truth) != timestamps:
+        raise CoordinateError(f"there are {len(truth)} values and {timestamps} timestamps ahead; give one for each")

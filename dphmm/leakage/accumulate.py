@@ -1,0 +1,363 @@
+"""Backward, forward and temporal privacy leakage over a stream of releases.
+
+With budgets ``ε_1 … ε_T``: ``BPL_1 = ε_1`` and ``BPL_t = L^B(BPL_{t−1}) + ε_t`` (Equation 13 of the TPL paper);
+``FPL_T = ε_T`` and ``FPL_t = L^F(FPL_{t+1}) + ε_t`` (Equation 15); ``TPL_t = BPL_t + FPL_t − ε_t`` (Equation 10).
+
+They are upper bounds on what an adversary with these matrices learns about the state at time t from all releases, and
+are attained when the mechanisms' outputs can reach every pattern of likelihoods that their budgets allow (as footnote
+5 of the paper says of Equation 10). They are about one time (event level); see `Leakage.window` for several.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import repeat
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from dphmm.arrays import FloatArray
+from dphmm.errors import BudgetError, InvalidInputError, StochasticError
+from dphmm.leakage.loss import Knowledge, LossFunction, as_loss_function, loss
+from dphmm.leakage.transition import is_matrix
+
+KnowledgeByTime = Knowledge | Iterable[Knowledge]
+"""One matrix for every step, or one for each of the T − 1 steps from t to t + 1, in the order of time."""
+
+
+@dataclass(frozen=True)
+class Leakage:
+    """What a stream of releases leaks, by time.
+
+    Attributes
+    ----------
+    epsilons, backward, forward : FloatArray
+        ``(T,)`` budgets, backward and forward privacy leakage.
+    """
+
+    epsilons: FloatArray
+    backward: FloatArray
+    forward: FloatArray
+
+    def __post_init__(self) -> None:
+        shape = self.epsilons.shape
+        if len(shape) != 1 or self.backward.shape != shape or self.forward.shape != shape:
+            raise InvalidInputError(
+                f"leakage has shapes {shape}, {self.backward.shape}, {self.forward.shape}; give one number a time"
+            )
+
+    @property
+    def temporal(self) -> FloatArray:
+        """``(T,)`` temporal privacy leakage, ``BPL + FPL − ε``."""
+        return self.backward + self.forward - self.epsilons
+
+    @property
+    def worst(self) -> float:
+        """The largest temporal leakage of any time: the α for which the stream is α-DP_T."""
+        return float(self.temporal.max())
+
+    @property
+    def user_level(self) -> float:
+        """``Σ ε``: what all states of the user together leak, whatever the correlation (Corollary 1)."""
+        return math.fsum(self.epsilons)
+
+    def window(self, start: int, stop: int) -> float:
+        """Leakage about all states at times ``start … stop − 1`` together (Theorem 3 of the TPL paper).
+
+        Parameters
+        ----------
+        start, stop
+            Indices from 0, ``0 <= start < stop <= T``.
+
+        Returns
+        -------
+        float
+            ``TPL`` for one time, ``BPL_start + FPL_last`` for two, and the budgets in between added for more; the
+            whole stream gives `user_level`.
+
+        Raises
+        ------
+        InvalidInputError
+            When the window is empty or leaves the stream.
+
+        Examples
+        --------
+        >>> leakage = account(None, [[.8, .2], [0, 1]], [.1, .1, .1])
+        >>> round(leakage.window(0, 1), 4), round(leakage.window(0, 2), 4), round(leakage.window(0, 3), 4)
+        (0.2471, 0.2808, 0.3)
+        """
+        if not 0 <= start < stop <= self.epsilons.size:
+            raise InvalidInputError(f"window {start}:{stop} is empty or leaves the times 0:{self.epsilons.size}")
+        if stop - start == 1:
+            return float(self.temporal[start])
+        between = math.fsum(self.epsilons[start + 1 : stop - 1])
+        return float(self.backward[start] + between + self.forward[stop - 1])
+
+
+def backward(matrix: KnowledgeByTime, epsilons: npt.ArrayLike) -> FloatArray:
+    """Backward privacy leakage: what releases up to each time say about the state at that time.
+
+    Parameters
+    ----------
+    matrix
+        ``P^B[i, j] = Pr(before = j | now = i)``: ``(n, n)``, dense or scipy sparse, a `LossFunction`, or None for an
+        adversary without it; or an iterable of T − 1 of these, the first for the step from the first time to the
+        second (`dphmm.leakage.reverses` makes them).
+    epsilons
+        ``(T,)`` budgets, not negative; 0 is a time without a release.
+
+    Returns
+    -------
+    FloatArray
+        ``(T,)``.
+
+    Raises
+    ------
+    StochasticError
+        When a matrix is not square or not row-stochastic, or matrices differ in size.
+    BudgetError
+        When a budget is negative or not finite, or there is none.
+
+    Examples
+    --------
+    >>> backward([[.8, .2], [0, 1]], [.1] * 5).round(4)
+    array([0.1   , 0.1808, 0.2471, 0.3024, 0.3488])
+    """
+    budgets = as_budgets(epsilons)
+    return _accumulate(_steps(matrix, budgets, "backward matrix", {}), budgets)
+
+
+def forward(matrix: KnowledgeByTime, epsilons: npt.ArrayLike) -> FloatArray:
+    """Forward privacy leakage: what releases from each time on say about the state at that time.
+
+    Parameters
+    ----------
+    matrix
+        ``P^F[i, j] = Pr(after = j | now = i)``, in any of the forms that `backward` takes; of several, the first is
+        for the step from the first time to the second.
+    epsilons
+        ``(T,)`` budgets, not negative.
+
+    Returns
+    -------
+    FloatArray
+        ``(T,)``.
+
+    Raises
+    ------
+    StochasticError, BudgetError
+        As `backward`.
+
+    Notes
+    -----
+    Example 3 of the TPL paper says that forward leakage is lowest at the first time and highest at the last; its own
+    Figure 3 has it the other way, as it must be: the first time has all releases after it.
+
+    Examples
+    --------
+    >>> forward([[.8, .2], [0, 1]], [.1] * 5).round(4)
+    array([0.3488, 0.3024, 0.2471, 0.1808, 0.1   ])
+    """
+    budgets = as_budgets(epsilons)
+    return _forward(matrix, budgets, {})
+
+
+def temporal(backward: KnowledgeByTime, forward: KnowledgeByTime, epsilons: npt.ArrayLike) -> FloatArray:
+    """Temporal privacy leakage at each time, ``(T,)``: `account` gives it with its parts.
+
+    Parameters
+    ----------
+    backward, forward
+        What the adversary knows, in any of the forms that `dphmm.leakage.backward` takes.
+    epsilons
+        ``(T,)`` budgets, not negative.
+
+    Raises
+    ------
+    StochasticError, BudgetError
+        As `dphmm.leakage.backward`.
+
+    Examples
+    --------
+    >>> temporal([[.8, .2], [0, 1]], [[.8, .2], [0, 1]], [.1] * 10).round(4)
+    array([0.4964, 0.5558, 0.5975, 0.6239, 0.6368, 0.6368, 0.6239, 0.5975, 0.5558, 0.4964])
+    """
+    return account(backward, forward, epsilons).temporal
+
+
+def account(backward: KnowledgeByTime, forward: KnowledgeByTime, epsilons: npt.ArrayLike) -> Leakage:
+    """Backward, forward and temporal leakage of a stream in one record.
+
+    Parameters and errors are those of `temporal`.
+    """
+    budgets = as_budgets(epsilons)
+    sizes: dict[str, int] = {}
+    if backward is forward and _is_single(backward):
+        forward = backward = as_loss_function(cast(Knowledge, backward), "matrix", _reach(budgets))
+    past = _accumulate(_steps(backward, budgets, "backward matrix", sizes), budgets)
+    return Leakage(budgets, past, _forward(forward, budgets, sizes))
+
+
+class Stream:
+    """Leakage of a stream that goes on: one release after the other.
+
+    A release costs one evaluation of L^B. Forward leakage of earlier times, which every release raises, is brought up
+    to date when it is asked for.
+
+    Parameters
+    ----------
+    backward, forward
+        One matrix each, dense or scipy sparse, a `LossFunction`, or None.
+
+    Examples
+    --------
+    >>> stream = Stream([[.8, .2], [0, 1]], None)
+    >>> [round(stream.add(.1), 4) for _ in range(3)]
+    [0.1, 0.1808, 0.2471]
+    >>> stream.leakage().temporal.round(4)
+    array([0.1   , 0.1808, 0.2471])
+    """
+
+    def __init__(self, backward: Knowledge, forward: Knowledge) -> None:
+        self._past = as_loss_function(backward, "backward matrix")
+        self._future = as_loss_function(forward, "forward matrix")
+        check_sizes({}, "backward matrix", self._past.size, "forward matrix", self._future.size)
+        self._epsilons: list[float] = []
+        self._backward: list[float] = []
+        self._forward: list[float] = []
+
+    def __len__(self) -> int:
+        return len(self._epsilons)
+
+    def add(self, epsilon: float) -> float:
+        """Take one more release into account, and return the backward leakage at its time.
+
+        Parameters
+        ----------
+        epsilon
+            Its budget, not negative; 0 is a time without a release.
+
+        Raises
+        ------
+        BudgetError
+            When the budget is negative or not finite; the stream is then as it was.
+        """
+        budget = float(as_budgets([epsilon])[0])
+        before = self._past.step(self._backward[-1]) if self._backward else 0.0
+        self._epsilons.append(budget)
+        self._backward.append(before + budget)
+        return self._backward[-1]
+
+    def leakage(self) -> Leakage:
+        """Backward, forward and temporal leakage of every release so far.
+
+        Raises
+        ------
+        BudgetError
+            When there is no release yet.
+        """
+        self._bring_up_to_date()
+        parts = (as_budgets(self._epsilons), np.array(self._backward), np.array(self._forward))
+        return Leakage(*parts)
+
+    def _bring_up_to_date(self) -> None:
+        """Forward leakage from the last time back to the first that new releases no longer change."""
+        known = len(self._forward)
+        if known == len(self):
+            return
+        self._forward += [math.nan] * (len(self) - known)
+        after = 0.0
+        for t in range(len(self) - 1, -1, -1):
+            value = self._future.step(after) + self._epsilons[t]
+            if value == self._forward[t]:
+                return
+            self._forward[t] = after = value
+
+
+def as_budgets(epsilons: npt.ArrayLike) -> FloatArray:
+    """Budgets as an array ``(T,)``, at least one, each finite and not negative.
+
+    Raises
+    ------
+    BudgetError
+        Otherwise.
+    """
+    budgets = np.array(epsilons, dtype=np.float64)
+    if budgets.ndim != 1 or budgets.size == 0:
+        raise BudgetError(f"epsilons has shape {budgets.shape}; give one budget for each time, at least one")
+    bad = np.flatnonzero(~(np.isfinite(budgets) & (budgets >= 0)))
+    if bad.size:
+        raise BudgetError(f"epsilon {bad[0]} is {budgets[bad[0]]}; budgets are finite and not negative")
+    return budgets
+
+
+def check_sizes(sizes: dict[str, int], *named: str | int | None) -> None:
+    """Matrices of one adversary have one size; ``named`` alternates names and sizes (None: no matrix).
+
+    Raises
+    ------
+    StochasticError
+        When two sizes differ.
+    """
+    for name, size in zip(named[::2], named[1::2], strict=True):
+        if size is None:
+            continue
+        for other, known in sizes.items():
+            if known != size:
+                raise StochasticError(f"{name} has {size} states, {other} has {known}; both describe the same states")
+        sizes[str(name)] = int(size)
+
+
+def _is_single(knowledge: KnowledgeByTime) -> bool:
+    return knowledge is None or isinstance(knowledge, LossFunction) or is_matrix(knowledge)
+
+
+def _reach(budgets: FloatArray) -> float:
+    """An α that no leakage under these budgets passes."""
+    return max(math.fsum(budgets) * (1 + 1e-9), float(np.finfo(np.float64).tiny))
+
+
+def _accumulate(steps: Iterator[Callable[[float], float]], budgets: FloatArray) -> FloatArray:
+    leakage = budgets.copy()
+    for t, step in enumerate(steps, start=1):
+        leakage[t] += step(float(leakage[t - 1]))
+    return leakage
+
+
+def _forward(knowledge: KnowledgeByTime, budgets: FloatArray, sizes: dict[str, int]) -> FloatArray:
+    if not _is_single(knowledge):
+        knowledge = list(cast(Iterable[Knowledge], knowledge))[::-1]
+    turned = budgets[::-1]
+    return _accumulate(_steps(knowledge, turned, "forward matrix", sizes), turned)[::-1].copy()
+
+
+def _steps(
+    knowledge: KnowledgeByTime, budgets: FloatArray, name: str, sizes: dict[str, int]
+) -> Iterator[Callable[[float], float]]:
+    """The loss functions of the T − 1 steps; what changes from step to step is looked at once, at one α."""
+    count = budgets.size - 1
+    if _is_single(knowledge):
+        function = as_loss_function(cast(Knowledge, knowledge), name, _reach(budgets))
+        check_sizes(sizes, name, function.size)
+        yield from repeat(function.step, count)
+        return
+    given = 0
+    for given, matrix in enumerate(cast(Iterable[Knowledge], knowledge), start=1):
+        if given > count:
+            break
+        if isinstance(matrix, LossFunction):
+            check_sizes(sizes, name, matrix.size)
+        elif matrix is not None:
+            check_sizes(sizes, name, int(np.shape(cast(Any, matrix))[0]))
+        yield partial(_one_loss, matrix)
+    if given != count:
+        found = f"more than {count}" if given > count else given
+        raise InvalidInputError(f"{name}: {found} matrices for {budgets.size} times; give {count}, one for each step")
+
+
+def _one_loss(matrix: Knowledge, alpha: float) -> float:
+    return loss(matrix, alpha) if alpha > 0 else 0.0

@@ -1,0 +1,113 @@
+"""Matrices and lists of budgets from files, each problem with its line."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from dphmm.arrays import FloatArray
+from dphmm.errors import DataFileError
+from dphmm.leakage.transition import is_sparse
+
+
+def read_matrix(path: str | Path) -> Any:
+    """A matrix from a file; whether it is a transition matrix is for those to say who use it.
+
+    Parameters
+    ----------
+    path
+        ``.npz``: a sparse matrix as `scipy.sparse.save_npz` writes it, or an archive with exactly one array;
+        ``.npy``: one array; anything else: text, one row a line, numbers separated by commas; empty lines and what
+        follows a ``#`` are passed over.
+
+    Returns
+    -------
+    array ``(n, m)`` of float64, or scipy CSR array
+
+    Raises
+    ------
+    DataFileError
+        When the file cannot be read, holds no numbers or rows of different lengths; with the line for text.
+    """
+    path = Path(path)
+    if path.suffix.lower() not in {".npz", ".npy"}:
+        return _read_text(path)
+    try:
+        return _read_binary(path)
+    except FileNotFoundError:
+        raise DataFileError(path, "no such file") from None
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as problem:
+        detail = " ".join(str(problem).split())
+        raise DataFileError(path, f"not a readable matrix ({detail}); save it with numpy or scipy.sparse") from None
+
+
+def read_numbers(path: str | Path) -> FloatArray:
+    """All numbers of a file, row after row: budgets by time, or a distribution.
+
+    Raises
+    ------
+    DataFileError
+        As `read_matrix`.
+    """
+    values = read_matrix(path)
+    return np.asarray(values.toarray() if is_sparse(values) else values, dtype=np.float64).ravel()
+
+
+def _read_binary(path: Path) -> Any:
+    found = np.load(path, allow_pickle=False)
+    if isinstance(found, np.ndarray):
+        return _numbers(found)
+    with found:
+        names = found.files
+        if "format" in names and "data" in names:
+            return sp.csr_array(sp.load_npz(path))
+        if len(names) != 1:
+            raise ValueError(f"it holds {len(names)} arrays, one is wanted: {', '.join(names)}")
+        return _numbers(found[names[0]])
+
+
+def _numbers(array: Any) -> FloatArray:
+    if array.dtype.kind not in "fiub":
+        raise ValueError(f"it holds {array.dtype} values, numbers are wanted")
+    return np.asarray(array, dtype=np.float64)
+
+
+def _read_text(path: Path) -> FloatArray:
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except FileNotFoundError:
+        raise DataFileError(path, "no such file") from None
+    except (OSError, UnicodeDecodeError) as problem:
+        raise DataFileError(path, f"cannot be read as text ({' '.join(str(problem).split())})") from None
+    rows: list[FloatArray] = []
+    for number, line in enumerate(lines, start=1):
+        content = line.split("#")[0].strip()
+        if not content:
+            continue
+        rows.append(_row(path, number, content))
+        if rows[-1].size != rows[0].size:
+            raise DataFileError(path, f"{rows[-1].size} numbers, the first row has {rows[0].size}", number)
+    if not rows:
+        raise DataFileError(path, "holds no numbers; give one row a line, numbers separated by commas")
+    return np.array(rows)
+
+
+def _row(path: Path, number: int, content: str) -> FloatArray:
+    cells = content.split(",")
+    try:
+        return np.array(cells, dtype=np.float64)
+    except ValueError:
+        bad = next(cell for cell in cells if not _is_number(cell))
+        raise DataFileError(path, f"{bad.strip()!r} is not a number", number) from None
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True

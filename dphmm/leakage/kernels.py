@@ -1,0 +1,124 @@
+"""The inner loops, written so that numba can compile them; nothing here is called uncompiled.
+
+For two rows q and d and a slope λ the *excess* is ``Σ_j (q_j − λ d_j)₊``, the hockey-stick divergence. Each loop takes
+a run of q rows and many d rows, and keeps the largest excess (and where it was) of every q row and of every d row.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dphmm.arrays import FloatArray, IntArray
+
+_BLOCK = 32
+"""d rows whose sums are kept at a time."""
+
+_STRETCH = 1024
+"""Columns done at a time."""
+
+
+def dense_peaks(
+    matrix: FloatArray,
+    slope: float,
+    rows: IntArray,
+    others: IntArray,
+    row_peak: FloatArray,
+    partner: IntArray,
+    other_peak: FloatArray,
+) -> None:
+    """Peaks of a run of rows of a dense matrix.
+
+    Four q rows by two d rows share their loads, and stretches of columns are done for a block of d rows at a time, so
+    that the run stays in the cache while the matrix passes by once.
+    """
+    last, width = rows.size - 1, matrix.shape[1]
+    sums = np.zeros((rows.size, _BLOCK))
+    for block in range(0, others.size, _BLOCK):
+        end = min(block + _BLOCK, others.size)
+        sums[:] = 0.0
+        for left in range(0, width, _STRETCH):
+            right = min(left + _STRETCH, width)
+            for place in range(block, end, 2):
+                after = min(place + 1, end - 1)
+                k, m = others[place], others[after]
+                for b0 in range(0, rows.size, 4):
+                    b1, b2, b3 = min(b0 + 1, last), min(b0 + 2, last), min(b0 + 3, last)
+                    r0, r1, r2, r3 = rows[b0], rows[b1], rows[b2], rows[b3]
+                    s0 = s1 = s2 = s3 = t0 = t1 = t2 = t3 = 0.0
+                    for j in range(left, right):
+                        u = slope * matrix[k, j]
+                        v = slope * matrix[m, j]
+                        q0, q1, q2, q3 = matrix[r0, j], matrix[r1, j], matrix[r2, j], matrix[r3, j]
+                        s0 += max(q0 - u, 0.0)
+                        s1 += max(q1 - u, 0.0)
+                        s2 += max(q2 - u, 0.0)
+                        s3 += max(q3 - u, 0.0)
+                        t0 += max(q0 - v, 0.0)
+                        t1 += max(q1 - v, 0.0)
+                        t2 += max(q2 - v, 0.0)
+                        t3 += max(q3 - v, 0.0)
+                    for step, s, t in ((0, s0, t0), (1, s1, t1), (2, s2, t2), (3, s3, t3)):
+                        if b0 + step <= last:  # at the end of the run the last row stands in for those beyond it
+                            sums[b0 + step, place - block] += s
+                            if after > place:
+                                sums[b0 + step, after - block] += t
+        for b in range(rows.size):
+            for place in range(block, end):
+                excess = sums[b, place - block]
+                other_peak[place] = max(other_peak[place], excess)
+                if excess > row_peak[b]:
+                    row_peak[b] = excess
+                    partner[b] = others[place]
+
+
+def sparse_peaks(
+    data: FloatArray,
+    indices: IntArray,
+    indptr: IntArray,
+    column_data: FloatArray,
+    column_rows: IntArray,
+    column_start: IntArray,
+    slope: float,
+    rows: IntArray,
+    row_peak: FloatArray,
+    partner: IntArray,
+    other_peak: FloatArray,
+) -> None:
+    """Peaks of a run of rows of a sparse matrix, by ``Σ (q − λd)₊ = Σ q − Σ min(q, λd)``: only shared columns cost."""
+    size = indptr.size - 1
+    shared = other_peak * 0.0
+    for b in range(rows.size):
+        i = rows[b]
+        shared[:] = 0.0
+        mass = 0.0
+        for at in range(indptr[i], indptr[i + 1]):
+            value = data[at]
+            mass += value
+            j = indices[at]
+            for up in range(column_start[j], column_start[j + 1]):
+                shared[column_rows[up]] += min(value, slope * column_data[up])
+        for k in range(size):
+            excess = mass - shared[k]
+            other_peak[k] = max(other_peak[k], excess)
+            if excess > row_peak[b]:
+                row_peak[b] = excess
+                partner[b] = k
+
+
+def compiled(function: Any) -> Any:
+    """The function compiled by numba, without the interpreter's lock, and kept on disk where that is possible.
+
+    Raises
+    ------
+    ImportError
+        When numba is not installed.
+    """
+    import numba
+
+    free = {"reassoc", "nsz"}  # sums may be reordered, so that they run in vectors; nothing else is given up
+    try:
+        return numba.njit(function, nogil=True, fastmath=free, cache=True)
+    except RuntimeError:  # nowhere to keep it
+        return numba.njit(function, nogil=True, fastmath=free)

@@ -1,0 +1,263 @@
+"""The temporal privacy loss function L(α) of a transition matrix.
+
+``L(α) = max log (q·x)/(d·x)`` over ordered pairs (q, d) of rows and ``x ∈ {1, e^α}ⁿ`` (Equation 24 of Cao, Yoshikawa,
+Xiao and Xiong, "Quantifying Differential Privacy in Continuous Data Release under Temporal Correlations", called the
+TPL paper from here on): what an adversary who knows the matrix makes of a leakage of α one step away.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import overload
+
+import numpy as np
+import numpy.typing as npt
+
+from dphmm.arrays import FloatArray, IntArray
+from dphmm.errors import InvalidInputError
+from dphmm.leakage import curve
+from dphmm.leakage.envelope import pieces, strongest
+from dphmm.leakage.excess import NO_LOSS, Excess, Vertex
+from dphmm.leakage.transition import MatrixLike, as_transition
+
+
+@dataclass(frozen=True)
+class Supremum:
+    """What leakage tends to when every step spends the same ε.
+
+    Attributes
+    ----------
+    value
+        The least α with ``L(α) + ε = α``; infinite where leakage grows without bound.
+    q, d
+        The masses that decide it (Theorem 11 of the TPL paper).
+    rows
+        The pair of rows that causes it.
+    """
+
+    value: float
+    q: float
+    d: float
+    rows: tuple[int, int]
+
+
+class LossFunction:
+    """L(α) as the piecewise function of Corollary 3 of the TPL paper, exact for every α; a call is a binary search.
+
+    On the k-th piece ``L(α) = log (1 + q_k(e^α − 1)) / (1 + d_k(e^α − 1))``. Unlike Algorithm 4 of the paper it needs
+    no upper end, no O(n³) memory, and finds no piece twice.
+
+    Parameters
+    ----------
+    matrix
+        ``(n, n)`` row-stochastic, dense or scipy sparse; ``None`` for an adversary without this knowledge (L = 0).
+    limit
+        Where the function may end. The default is complete; a finite one saves time on large matrices.
+    name
+        What error messages call the matrix.
+
+    Attributes
+    ----------
+    starts : FloatArray
+        ``(pieces,)``, increasing, the α at which each piece begins; the first is 0.
+    q, d : FloatArray
+        ``(pieces,)`` coefficients of each piece, both decreasing.
+    rows : IntArray
+        ``(pieces, 2)`` pair of rows that attains each piece.
+    limit : float
+        As given.
+    size : int or None
+        Number of states; None without a matrix.
+
+    Raises
+    ------
+    StochasticError
+        When the matrix is not square or not row-stochastic.
+
+    Examples
+    --------
+    >>> function = LossFunction([[.1, .2, .7], [.3, .3, .4], [.5, .3, .2]])
+    >>> function([1, 10]).round(6)
+    array([0.494334, 1.609075])
+    >>> function.starts.round(6)
+    array([0.      , 1.466337])
+    """
+
+    def __init__(self, matrix: MatrixLike | None, limit: float = math.inf, name: str = "transition matrix") -> None:
+        self.limit = _positive(limit, "limit", infinite=True)
+        self.size: int | None = None
+        vertices, starts = [NO_LOSS], [0.0]
+        if matrix is not None:
+            transition = as_transition(matrix, name)
+            self.size = transition.size
+            vertices, starts = pieces(Excess(transition), self.limit)
+        self.starts = _frozen(starts)
+        self.q = _frozen([v.q for v in vertices])
+        self.d = _frozen([v.d for v in vertices])
+        self.rows: IntArray = np.array([v.rows for v in vertices], dtype=np.int64)
+        self.rows.setflags(write=False)
+        self._rest = _frozen([v.rest for v in vertices])
+        self._gap = _frozen([v.gap for v in vertices])
+        self._slack_starts = _frozen(curve.slack_at(self.starts, self.q, self.d, self._rest, self._gap))
+
+    @overload
+    def __call__(self, alpha: float) -> float: ...
+    @overload
+    def __call__(self, alpha: npt.ArrayLike) -> FloatArray: ...
+    def __call__(self, alpha: npt.ArrayLike) -> float | FloatArray:
+        """L(α), a float for a number and an array for an array.
+
+        Raises
+        ------
+        InvalidInputError
+            When an α is not positive and finite, or beyond `limit`.
+        """
+        values = np.asarray(alpha, dtype=np.float64)
+        bad = values[~(np.isfinite(values) & (values > 0) & (values <= self.limit))]
+        if bad.size:
+            raise InvalidInputError(f"alpha is {bad.flat[0]}; give a positive, finite number up to {self.limit}")
+        loss = self._evaluate(values)
+        return float(loss) if values.ndim == 0 else loss
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether L(α) = α, the strongest correlation: two rows have disjoint supports."""
+        return bool(self.d[-1] == 0 and self._rest[-1] == 0)
+
+    def step(self, alpha: float) -> float:
+        """L(α) of one number that is not negative, 0 included: the inner loop of every recursion."""
+        if not 0 <= alpha <= self.limit:
+            raise InvalidInputError(f"alpha is {alpha}; this loss function holds from 0 to {self.limit}")
+        return float(self._evaluate(np.asarray(alpha, dtype=np.float64)))
+
+    def slack(self, alpha: float) -> float:
+        """``α − L(α)``, the budget that keeps leakage at α once it is there; accurate where L(α) is nearly α."""
+        values = np.asarray(alpha, dtype=np.float64)
+        at = self._piece(values)
+        return float(curve.slack_at(values, self.q[at], self.d[at], self._rest[at], self._gap[at]))
+
+    def supremum(self, epsilon: float) -> Supremum:
+        """What leakage tends to under the same ε at every step (Theorem 11 and Algorithm 6 of the TPL paper).
+
+        ``α − L(α)`` grows strictly, so a binary search finds the piece and a closed form the place on it. It is
+        infinite exactly when ``ε ≥ log(1/q)`` for the largest mass q that one row has where another has none.
+
+        Raises
+        ------
+        InvalidInputError
+            When ε is not positive and finite, or the supremum lies beyond a finite `limit`.
+        """
+        epsilon = _positive(epsilon, "epsilon")
+        at = int(np.searchsorted(self._slack_starts, epsilon, side="right")) - 1
+        value = curve.supremum_at(epsilon, self.q[at], self.d[at], self._rest[at])
+        if value > self.limit:
+            raise InvalidInputError(f"the supremum for epsilon {epsilon} is beyond the limit {self.limit}; raise it")
+        pair = int(self.rows[at, 0]), int(self.rows[at, 1])
+        return Supremum(value, float(self.q[at]), float(self.d[at]), pair)
+
+    def _piece(self, values: FloatArray) -> IntArray:
+        return np.asarray(np.searchsorted(self.starts, values, side="right") - 1, dtype=np.int64)
+
+    def _evaluate(self, values: FloatArray) -> FloatArray:
+        at = self._piece(values)
+        return curve.loss_at(values, self.q[at], self.d[at], self._rest[at], self._gap[at])
+
+
+Knowledge = MatrixLike | LossFunction | None
+"""What an adversary knows: a matrix, its loss function built before, or None for nothing."""
+
+
+def loss(matrix: Knowledge, alpha: float) -> float:
+    """L(α) of a transition matrix at one α, without building the piecewise function.
+
+    One pass over the pairs of rows: O(n³) time for a dense matrix, O(n²) memory. For a sparse matrix only columns
+    that two rows share cost time, and rows with disjoint supports settle the answer (α itself) at once.
+
+    Parameters
+    ----------
+    matrix
+        ``(n, n)`` row-stochastic, dense or scipy sparse; a `LossFunction`; or None (no knowledge, no loss).
+    alpha
+        The leakage one step away, positive and finite.
+
+    Returns
+    -------
+    float
+        In ``[0, alpha]``: 0 when all rows are equal, α itself when two rows have disjoint supports. The value is
+        attained by a pair of rows and a set of states, and no pair exceeds it by more than what rounding hides:
+        relative ``n·1e-16`` for a dense matrix. Of a sparse one, sums are taken from 1, and a pair that leads by less
+        than ``2e-15/q`` of the loss's exponential can be passed over, q being its mass (`LossFunction.q`).
+
+    Raises
+    ------
+    StochasticError
+        When the matrix is not square or not row-stochastic.
+    InvalidInputError
+        When α is not positive and finite.
+
+    Notes
+    -----
+    A pair (q, d) beats the ratio λ iff ``(e^α − 1)·Σ_j (q_j − λ d_j)₊ > λ − 1``. States with ``d_j = 0 < q_j`` belong
+    to the maximiser. As printed, Algorithm 1 of the TPL paper never resets its flag *update* and so does not end, and
+    line 5 of Algorithm 3 has a wrong denominator; `dphmm.leakage.reference` has them right.
+
+    Examples
+    --------
+    >>> round(loss([[.1, .2, .7], [.3, .3, .4], [.5, .3, .2]], 2), 6)
+    0.939752
+    >>> loss([[1, 0], [0, 1]], 800.0)
+    800.0
+    """
+    alpha = _positive(alpha, "alpha")
+    if matrix is None:
+        return 0.0
+    if isinstance(matrix, LossFunction):
+        return matrix(alpha)
+    return _value(strongest(Excess(as_transition(matrix)), alpha), alpha)
+
+
+def supremum(matrix: Knowledge, epsilon: float) -> float:
+    """What backward (or forward) leakage tends to when every step spends ε; infinite where there is no bound.
+
+    `LossFunction.supremum` tells also which pair of rows causes it.
+
+    Raises
+    ------
+    StochasticError
+        When the matrix is not square or not row-stochastic.
+    InvalidInputError
+        When ε is not positive and finite.
+
+    Examples
+    --------
+    >>> round(supremum([[.8, .2], [0, 1]], 0.15), 6)
+    1.192242
+    >>> supremum([[.8, .2], [0, 1]], 0.23)
+    inf
+    """
+    epsilon = _positive(epsilon, "epsilon")
+    return as_loss_function(matrix).supremum(epsilon).value
+
+
+def as_loss_function(matrix: Knowledge, name: str = "transition matrix", limit: float = math.inf) -> LossFunction:
+    """The loss function of what an adversary knows, up to ``limit``; one that was built before is taken as it is."""
+    return matrix if isinstance(matrix, LossFunction) else LossFunction(matrix, limit, name)
+
+
+def _value(vertex: Vertex, alpha: float) -> float:
+    parts = (vertex.q, vertex.d, vertex.rest, vertex.gap)
+    return float(curve.loss_at(np.asarray(alpha), *(np.asarray(part) for part in parts)))
+
+
+def _positive(value: float, name: str, infinite: bool = False) -> float:
+    number = float(value)
+    if not number > 0 or (math.isinf(number) and not infinite):
+        raise InvalidInputError(f"{name} is {value}; give a positive, finite number")
+    return number
+
+
+def _frozen(values: npt.ArrayLike) -> FloatArray:
+    array = np.array(values, dtype=np.float64)
+    array.setflags(write=False)
+    return array

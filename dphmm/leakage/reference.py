@@ -1,0 +1,165 @@
+"""The published algorithms of the TPL paper, plainly written, to check the fast ones against.
+
+They follow the paper line by line where it is right; where it is not, the correction is named. Dense matrices only,
+O(n³) memory for all but Algorithm 1, Python loops: for matrices of up to some hundred states.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import permutations
+
+import numpy as np
+import numpy.typing as npt
+
+from dphmm.arrays import FloatArray
+
+
+def algorithm_1(matrix: npt.ArrayLike, alpha: float) -> float:
+    """L(α) by Theorem 5: for each pair of rows, states are dropped until all that remain satisfy Inequality 22.
+
+    Correction: the flag *update* is reset in every round (as printed it stays true and the loop does not end). States
+    with ``d_j = 0 < q_j`` have an infinite ratio and stay.
+    """
+    rows = np.asarray(matrix, dtype=np.float64)
+    e = math.expm1(alpha)
+    greatest = 0.0
+    for i, k in permutations(range(len(rows)), 2):
+        chosen = rows[i] > rows[k]
+        q_plus, d_plus = rows[i][chosen], rows[k][chosen]
+        update = True
+        while update:
+            q, d = float(q_plus.sum()), float(d_plus.sum())
+            kept = q_plus > d_plus * ((q * e + 1) / (d * e + 1))
+            update = not kept.all()
+            q_plus, d_plus = q_plus[kept], d_plus[kept]
+        greatest = max(greatest, math.log((q * e + 1) / (d * e + 1)))
+    return greatest
+
+
+@dataclass(frozen=True)
+class PairFunctions:
+    """The piecewise functions of all pairs of rows: ``qM``, ``dM`` and ``aM`` of Algorithm 2.
+
+    Attributes
+    ----------
+    q, d : FloatArray
+        ``(n(n − 1), n)`` cumulated masses, by decreasing ratio.
+    a : FloatArray
+        ``(n(n − 1), n)``: the r-th entry is the α up to which the first r + 1 states are the maximiser, decreasing; 0
+        beyond the states with ``q_j > d_j``.
+    """
+
+    q: FloatArray
+    d: FloatArray
+    a: FloatArray
+
+
+def algorithm_2(matrix: npt.ArrayLike) -> PairFunctions:
+    """The coefficients and transition points of every pair's piecewise function.
+
+    Correction: line 11 lacks the ``+ 1`` inside the logarithm, which the proof of Theorem 9 has and the paper's own
+    example (1.47 for .2 .3 .5 against .1 0 .9) needs. A ratio that several states share makes one transition point.
+    """
+    rows = np.asarray(matrix, dtype=np.float64)
+    n = len(rows)
+    parts = [np.zeros((n * (n - 1), n)) for _ in range(3)]
+    for at, (i, k) in enumerate(permutations(range(n), 2)):
+        chosen = rows[i] > rows[k]
+        q, d = rows[i][chosen], rows[k][chosen]
+        with np.errstate(divide="ignore"):
+            order = np.argsort(-(q / d), kind="stable")
+        q, d = q[order], d[order]
+        q_sum, d_sum = np.cumsum(q), np.cumsum(d)
+        below = q_sum * d - d_sum * q
+        a = np.log1p(np.divide(q - d, below, out=np.full(q.size, math.inf), where=below > 0))
+        for part, values in zip(parts, (q_sum, d_sum, a), strict=True):
+            part[at, : q.size] = values
+    return PairFunctions(*parts)
+
+
+def algorithm_3(pairs: PairFunctions, alpha: float) -> tuple[float, float, float]:
+    """L(α) with the q and d that attain it, from the precomputed functions.
+
+    Correction: the denominator of line 5 is ``dArr[k](e^α − 1) + 1``.
+    """
+    e = math.expm1(alpha)
+    greatest, best_q, best_d = 0.0, 0.0, 0.0
+    for q_array, d_array, a_array in zip(pairs.q, pairs.d, pairs.a, strict=True):
+        k = int(np.searchsorted(-a_array, -alpha, side="left")) - 1
+        if k < 0:
+            continue
+        q, d = float(q_array[k]), float(d_array[k])
+        value = math.log((q * e + 1) / (d * e + 1))
+        if value > greatest:
+            greatest, best_q, best_d = value, q, d
+    return greatest, best_q, best_d
+
+
+@dataclass(frozen=True)
+class Piecewise:
+    """The loss function on ``(0, a_m]``, as Algorithm 4 gives it.
+
+    Attributes
+    ----------
+    q, d, a : list of float
+        Coefficients of each piece and the α up to which it holds, increasing.
+    """
+
+    q: list[float]
+    d: list[float]
+    a: list[float]
+
+
+def algorithm_4(pairs: PairFunctions, first: float, last: float) -> Piecewise:
+    """The top function on ``[first, last]``, by recursion on where the top functions of both ends meet.
+
+    Corrections: lines 2 and 3 call Algorithm 3 (printed: 2); the equalities of lines 5 and 9 are asked to within
+    rounding, as between floats they may never hold.
+    """
+    value_1, q_1, d_1 = algorithm_3(pairs, first)
+    value_m, q_m, d_m = algorithm_3(pairs, last)
+    if value_m - _curve(q_1, d_1, last) <= 1e-13 or last - first <= 1e-13:
+        return Piecewise([q_1], [d_1], [last])
+    if value_1 - _curve(q_m, d_m, first) <= 1e-13:
+        return Piecewise([q_m], [d_m], [last])
+    middle = math.log1p((q_m + d_1 - q_1 - d_m) / (q_1 * d_m - q_m * d_1))
+    left, right = algorithm_4(pairs, first, middle), algorithm_4(pairs, middle, last)
+    return Piecewise(left.q + right.q, left.d + right.d, left.a + right.a)
+
+
+def algorithm_5(function: Piecewise, alpha: float) -> float:
+    """L(α) by binary search among the pieces.
+
+    Correction: with increasing ends the piece is that with ``a_{k−1} < α ≤ a_k`` (line 2 has it the other way round).
+    """
+    k = int(np.searchsorted(function.a, alpha, side="left"))
+    return _curve(function.q[k], function.d[k], alpha)
+
+
+def algorithm_6(pairs: PairFunctions, epsilon: float) -> float:
+    """The supremum of leakage under a constant ε: the largest of Theorem 11 over all q and d.
+
+    Correction: with d = 0 and ``q ≠ 1`` the supremum is finite for ``ε < log(1/q)`` strictly.
+    """
+    greatest = epsilon
+    for q, d in zip(pairs.q.ravel(), pairs.d.ravel(), strict=True):
+        greatest = max(greatest, theorem_11(float(q), float(d), epsilon))
+    return greatest
+
+
+def theorem_11(q: float, d: float, epsilon: float) -> float:
+    """The supremum for one q and d, as the theorem writes it."""
+    grown = math.exp(epsilon)
+    if d > 0:
+        b = d + q * grown - 1
+        return math.log((math.sqrt(4 * d * grown * (1 - q) + b * b) + b) / (2 * d))
+    if q * grown >= 1:
+        return math.inf
+    return math.log((1 - q) * grown / (1 - q * grown))
+
+
+def _curve(q: float, d: float, alpha: float) -> float:
+    e = math.expm1(alpha)
+    return math.log((q * e + 1) / (d * e + 1))

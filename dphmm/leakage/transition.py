@@ -1,0 +1,179 @@
+"""Transition matrices as the leakage analysis takes them: validated once, dense or compressed sparse rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from dphmm.arrays import PROBABILITY_TOLERANCE, FloatArray, IntArray
+from dphmm.errors import StochasticError
+
+SMALLEST_PROBABILITY = 1e-200
+"""Positive entries below this are refused: products of two of them would underflow, and figures would be wrong."""
+
+SPARSE_BELOW = 0.05
+"""Share of positive entries under which the sparse form is the faster one."""
+
+MatrixLike = npt.ArrayLike | sp.sparray | sp.spmatrix
+"""What is accepted as a matrix: anything numpy can make one of, or any scipy sparse matrix."""
+
+
+@dataclass(frozen=True)
+class Transition:
+    """A validated row-stochastic matrix of ``size`` rows.
+
+    Attributes
+    ----------
+    matrix
+        ``(size, width)``; a C-contiguous array, or CSR without stored zeros where few entries are positive. Columns
+        that are zero throughout are left out (they never matter), so ``width`` may be less than ``size``.
+    """
+
+    matrix: Any
+
+    @property
+    def size(self) -> int:
+        """Number of rows, the number of states."""
+        return int(self.matrix.shape[0])
+
+    @property
+    def width(self) -> int:
+        """Number of columns that are not zero throughout."""
+        return int(self.matrix.shape[1])
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the matrix is held as compressed sparse rows."""
+        return is_sparse(self.matrix)
+
+    def row(self, index: int) -> FloatArray:
+        """One row as a dense array ``(width,)``."""
+        if self.is_sparse:
+            return np.asarray(self.matrix[[index]].toarray()[0], dtype=np.float64)
+        return np.asarray(self.matrix[index], dtype=np.float64)
+
+
+def as_transition(matrix: MatrixLike, name: str = "transition matrix") -> Transition:
+    """A transition matrix, checked and put into the form that is fastest to work on.
+
+    Rows are renormalised within `dphmm.arrays.PROBABILITY_TOLERANCE`. A sparse matrix of mobility size is never made
+    dense: a dense form is chosen only where at least `SPARSE_BELOW` of the entries that remain are positive.
+
+    Parameters
+    ----------
+    matrix
+        ``(n, n)``, dense or any scipy sparse form; row ``i`` is the distribution given state ``i``.
+    name
+        What an error message calls it.
+
+    Raises
+    ------
+    StochasticError
+        When the matrix is not square or empty, an entry is NaN, infinite, negative or positive but below
+        `SMALLEST_PROBABILITY`, or a row does not sum to 1. The message names the row and the value.
+    """
+    checked = checked_matrix(matrix, name)
+    used = np.asarray(checked.max(axis=0).toarray() if is_sparse(checked) else checked.max(axis=0)).ravel() > 0
+    kept = checked if used.all() else checked[:, used]
+    positive = kept.nnz if is_sparse(kept) else np.count_nonzero(kept)
+    if positive >= SPARSE_BELOW * kept.shape[0] * kept.shape[1]:
+        return Transition(np.ascontiguousarray(kept.toarray() if is_sparse(kept) else kept))
+    csr = sp.csr_array(kept)
+    csr.sort_indices()
+    return Transition(csr)
+
+
+def is_sparse(value: object) -> bool:
+    """Whether a value is one of scipy's sparse matrices."""
+    return bool(sp.issparse(value))
+
+
+def smooth(matrix: MatrixLike, amount: float) -> FloatArray:
+    """Laplacian smoothing of every row, ``(p + amount) / Σ (p + amount)``: Equation 28 of the TPL paper.
+
+    Parameters
+    ----------
+    matrix
+        ``(n, n)`` transition matrix.
+    amount
+        Not negative; 0 leaves the matrix as it is, and the larger, the weaker the correlation. Amounts compare only
+        between matrices of one size.
+
+    Raises
+    ------
+    StochasticError
+        When the matrix is none, or the amount is negative or not finite.
+
+    Examples
+    --------
+    >>> smooth([[1, 0], [0, 1]], 0.5)
+    array([[0.75, 0.25],
+           [0.25, 0.75]])
+    """
+    if not (np.isfinite(amount) and amount >= 0):
+        raise StochasticError(f"amount of smoothing is {amount}; give a finite number that is not negative")
+    checked = checked_matrix(matrix, "matrix")
+    raised = (checked.toarray() if is_sparse(checked) else checked) + amount
+    return np.asarray(raised / raised.sum(axis=1, keepdims=True), dtype=np.float64)
+
+
+def is_matrix(value: object) -> bool:
+    """Whether a value is one matrix, rather than an iterable of matrices (one for each step)."""
+    if is_sparse(value):
+        return True
+    if isinstance(value, np.ndarray):
+        return value.ndim != 3
+    if isinstance(value, Sequence) and value:
+        first = value[0]
+        return not (first is None or callable(first) or is_sparse(first) or np.ndim(first) == 2)
+    return not isinstance(value, Iterator)
+
+
+def checked_matrix(matrix: MatrixLike, name: str) -> Any:
+    """The matrix, an array or CSR as it came, with normalised rows, after every check."""
+    given: Any = matrix
+    if is_sparse(given):
+        values: Any = sp.csr_array(given, dtype=np.float64, copy=True)
+        values.sum_duplicates()
+        values.eliminate_zeros()
+    else:
+        try:
+            values = np.array(given, dtype=np.float64)
+        except (TypeError, ValueError) as problem:
+            raise StochasticError(f"{name} is not a matrix of numbers ({problem}); give n rows of n numbers") from None
+    if values.ndim != 2 or values.shape[0] != values.shape[1] or values.shape[0] == 0:
+        raise StochasticError(f"{name} has shape {values.shape}; it must be square, with one row for each state")
+    _check_entries(values, name)
+    sums = np.asarray(values.sum(axis=1), dtype=np.float64).ravel()
+    off = np.flatnonzero(np.abs(sums - 1.0) > PROBABILITY_TOLERANCE)
+    if off.size:
+        raise StochasticError(f"{name}: row {off[0]} sums to {float(sums[off[0]])!r}; every row must sum to 1")
+    sums[np.abs(sums - 1.0) <= 4 * np.finfo(np.float64).eps] = 1.0  # decimal fractions stay as they were written
+    if is_sparse(values):
+        values.data /= np.repeat(sums, np.diff(values.indptr))
+    else:
+        values /= sums[:, np.newaxis]
+    return values
+
+
+def _check_entries(values: Any, name: str) -> None:
+    entries = values.data if is_sparse(values) else values
+    good = (entries == 0) | ((entries >= SMALLEST_PROBABILITY) & (entries < np.inf))
+    if good.all():
+        return
+    first = int(np.argmin(good))
+    if is_sparse(values):
+        starts: IntArray = values.indptr
+        row, column = int(np.searchsorted(starts, first, side="right")) - 1, int(values.indices[first])
+    else:
+        row, column = divmod(first, values.shape[1])
+    value = float(entries.flat[first])
+    where = f"{name}: row {row}, column {column} is {value}"
+    if 0 < value < SMALLEST_PROBABILITY:
+        raise StochasticError(f"{where}; set probabilities below {SMALLEST_PROBABILITY} to 0 or raise them")
+    raise StochasticError(f"{where}; probabilities are finite and not negative")

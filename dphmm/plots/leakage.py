@@ -1,0 +1,160 @@
+"""Curves of temporal privacy leakage, in the manner of Figures 3, 4, 5, 7 and 8 of the TPL paper.
+
+Every function draws into an ``ax`` of matplotlib and returns nothing; times are counted from 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dphmm.leakage import Leakage, LossFunction, account, backward, reference, smooth
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_BLUE, _ORANGE, _GREEN, _RED, _GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#7f7f7f"
+_PAIRS_DRAWN = 12
+"""Up to this many states the curve of every pair of rows is drawn beside the loss function."""
+
+
+def leakage_over_time(ax: Axes, leakage: Leakage) -> None:
+    """Backward, forward and temporal leakage and the budgets, by time (Figure 3).
+
+    Parameters
+    ----------
+    ax
+        Where to draw.
+    leakage
+        What `dphmm.leakage.account` returned.
+    """
+    times = np.arange(1, leakage.epsilons.size + 1)
+    style: dict[str, Any] = {"markersize": 4, "markevery": max(1, times.size // 20)}
+    ax.plot(times, leakage.temporal, color=_RED, marker="o", label="TPL", **style)
+    ax.plot(times, leakage.backward, color=_BLUE, marker="^", label="BPL", **style)
+    ax.plot(times, leakage.forward, color=_GREEN, marker="v", label="FPL", **style)
+    ax.plot(times, leakage.epsilons, color=_GREY, linestyle="--", label="ε")
+    _finish(ax, "time", "leakage")
+
+
+def loss_pieces(ax: Axes, matrix: npt.ArrayLike, limit: float = 8.0) -> None:
+    """The loss function in bold with its breakpoints, and the curve of every pair of rows (Figure 4).
+
+    Parameters
+    ----------
+    ax
+        Where to draw.
+    matrix
+        ``(n, n)`` transition matrix; the pairs' own curves are drawn up to 12 states.
+    limit
+        The largest α.
+    """
+    function = LossFunction(matrix)
+    alphas = np.linspace(limit / 400, limit, 400)
+    dense = np.asarray(matrix, dtype=np.float64)
+    if len(dense) <= _PAIRS_DRAWN:
+        for curve in _pair_curves(dense, alphas):
+            ax.plot(alphas, curve, color=_GREY, linewidth=0.8)
+    ax.plot(alphas, function(alphas), color=_BLUE, linewidth=2.5, label="L(α)")
+    inside = function.starts[(function.starts > 0) & (function.starts <= limit)]
+    if inside.size:
+        ax.plot(inside, function(inside), "o", color=_ORANGE, markersize=5, label="a new piece begins")
+    _finish(ax, "α", "privacy loss")
+
+
+def approach_to_supremum(ax: Axes, matrix: npt.ArrayLike, epsilon: float, steps: int) -> None:
+    """Backward leakage over time under a constant budget, and its supremum where there is one (Figure 5).
+
+    Parameters
+    ----------
+    ax
+        Where to draw.
+    matrix
+        ``(n, n)`` backward matrix.
+    epsilon
+        Budget of each time.
+    steps
+        Number of times.
+    """
+    function = LossFunction(matrix)
+    times = np.arange(1, steps + 1)
+    ax.plot(times, backward(function, np.full(steps, epsilon)), color=_BLUE, label=f"BPL, ε = {epsilon:g}")
+    bound = function.supremum(epsilon)
+    if math.isfinite(bound.value):
+        ax.axhline(bound.value, color=_RED, linestyle="--", label=f"supremum {bound.value:.4g}")
+    else:
+        first, second = bound.rows
+        ax.plot([], [], " ", label=f"no supremum (rows {first} and {second})")
+    _finish(ax, "time", "leakage")
+
+
+def degrees_of_correlation(ax: Axes, settings: Sequence[tuple[int, float]], epsilon: float, steps: int) -> None:
+    """Backward leakage under identity matrices smoothed to different degrees (Figure 7).
+
+    Parameters
+    ----------
+    ax
+        Where to draw.
+    settings
+        Pairs of a number of states and an amount of smoothing (Equation 28).
+    epsilon
+        Budget of each time.
+    steps
+        Number of times.
+    """
+    times = np.arange(1, steps + 1)
+    colours = [_BLUE, _ORANGE, _GREEN, _RED, "#CC79A7", "#56B4E9"]
+    styles = dict(zip(dict.fromkeys(size for size, _ in settings), ("-", "--", ":", "-."), strict=False))
+    for at, (size, amount) in enumerate(settings):
+        leakage = backward(smooth(np.eye(size), amount), np.full(steps, epsilon))
+        label = f"s = {amount:g}, n = {size}"
+        ax.plot(times, leakage, color=colours[at % len(colours)], linestyle=styles.get(size, "-"), label=label)
+    _finish(ax, "time", "backward privacy leakage")
+    ax.legend(fontsize="small", ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.16))  # clear of the curves
+
+
+def budgets_over_time(
+    ax: Axes, backward: npt.ArrayLike | None, forward: npt.ArrayLike | None, epsilons: npt.ArrayLike, alpha: float
+) -> None:
+    """Budgets as bars, the temporal leakage that they cause, and the level that they should keep (Figure 8).
+
+    Parameters
+    ----------
+    ax
+        Where to draw.
+    backward, forward
+        What the adversary knows.
+    epsilons
+        ``(T,)`` budgets.
+    alpha
+        The level.
+    """
+    leakage = account(backward, forward, epsilons)
+    times = np.arange(1, leakage.epsilons.size + 1)
+    ax.bar(times, leakage.epsilons, color=_BLUE, alpha=0.7, label="ε")
+    ax.plot(times, leakage.temporal, color=_RED, marker="o", markersize=3, label="TPL")
+    ax.axhline(alpha, color=_GREY, linestyle="--", label=f"α = {alpha:g}")
+    _finish(ax, "time", "budget, leakage")
+
+
+def _pair_curves(matrix: npt.NDArray[np.float64], alphas: npt.NDArray[np.float64]) -> list[list[float]]:
+    """The loss of every ordered pair of rows at every α, from the published coefficients."""
+    pairs = reference.algorithm_2(matrix)
+    curves = []
+    for part in zip(pairs.q, pairs.d, pairs.a, strict=True):
+        one = reference.PairFunctions(*(values[np.newaxis] for values in part))
+        curves.append([reference.algorithm_3(one, float(alpha))[0] for alpha in alphas])
+    return curves
+
+
+def _finish(ax: Axes, x: str, y: str) -> None:
+    ax.set_xlabel(x)
+    ax.set_ylabel(y)
+    ax.set_ylim(bottom=0)
+    ax.grid(color="#dddddd", linewidth=0.5)
+    ax.set_axisbelow(True)
+    ax.legend(fontsize="small")

@@ -1,0 +1,116 @@
+"""Slow and independent answers: brute force, a general solver, and exact enumeration of all count paths."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+from scipy.optimize import minimize
+from scipy.special import gammaln
+
+
+def all_counts(users: int, places: int) -> np.ndarray:
+    """Every count vector of that total, (k, m)."""
+    bars = itertools.combinations(range(users + places - 1), places - 1)
+    return np.array([np.diff([-1, *b, users + places - 1]) - 1 for b in bars])
+
+
+def log_multinomial(counts: np.ndarray, p: np.ndarray) -> np.ndarray:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        terms = np.where(counts == 0, 0.0, counts * np.log(p))
+    return gammaln(counts.sum(-1) + 1) + (terms - gammaln(counts + 1)).sum(-1)
+
+
+def brute_force_map(noisy: np.ndarray, p: np.ndarray, users: int, scale: float) -> float:
+    """The least objective over all integer count vectors."""
+    vectors = all_counts(users, len(p))
+    cost = np.abs(noisy - vectors).sum(1) / scale - log_multinomial(vectors, p)
+    return float(cost.min())
+
+
+def slsqp_map(noisy: np.ndarray, p: np.ndarray, users: int, scale: float, stirling: bool = False) -> np.ndarray:
+    """The same problem given to scipy's SLSQP, with the absolute values split into two linear variables.
+
+    With `stirling` it is the paper's literal objective, which is not convex near zero.
+    """
+    m = len(p)
+    log_p = np.log(p)
+
+    def factorial(r):
+        if stirling:
+            return np.where(
+                r > 0, 0.5 * np.log(2 * np.pi * np.maximum(r, 1e-9)) + r * (np.log(np.maximum(r, 1e-9)) - 1), 0
+            )
+        return gammaln(r + 1)
+
+    def cost(x):
+        r, gap = x[:m], x[m:]
+        return gap.sum() / scale + (factorial(r) - r * log_p).sum()
+
+    rules = [
+        {"type": "eq", "fun": lambda x: x[:m].sum() - users},
+        {"type": "ineq", "fun": lambda x: x[m:] - (noisy - x[:m])},
+        {"type": "ineq", "fun": lambda x: x[m:] + (noisy - x[:m])},
+    ]
+    start = np.full(m, users / m)
+    done = minimize(
+        cost,
+        np.concatenate([start, np.abs(noisy - start)]),
+        method="SLSQP",
+        bounds=[(0, users)] * m + [(0, None)] * m,
+        constraints=rules,
+        options={"maxiter": 500, "ftol": 1e-12},
+    )
+    return done.x[:m]
+
+
+def count_transition(vectors: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+    """The exact probability of every count vector after every other: convolution of the rows' multinomials."""
+    index = {tuple(v): i for i, v in enumerate(vectors.tolist())}
+    users, m = int(vectors[0].sum()), len(matrix)
+    result = np.zeros((len(vectors), len(vectors)))
+    for i, vector in enumerate(vectors):
+        law = {(0,) * m: 1.0}
+        for place in range(m):
+            moved = all_counts(int(vector[place]), m)
+            weights = np.exp(log_multinomial(moved, matrix[place]))
+            following: dict[tuple[int, ...], float] = {}
+            for have, chance in law.items():
+                for move, weight in zip(moved.tolist(), weights, strict=True):
+                    key = tuple(a + b for a, b in zip(have, move, strict=True))
+                    following[key] = following.get(key, 0.0) + chance * weight
+            law = following
+        for key, chance in law.items():
+            result[i, index[key]] = chance
+    assert math.isclose(result.sum(), len(vectors))
+    assert users == sum(vectors[-1])
+    return result
+
+
+def exact_posterior_mean(
+    noisy: np.ndarray, vectors: np.ndarray, start: np.ndarray, moves: np.ndarray, scale: float, filtering: bool = False
+) -> np.ndarray:
+    """E[counts | noisy counts] under the exact model, by forward and backward over all count vectors."""
+    likelihood = np.exp(-np.abs(noisy[:, None, :] - vectors[None]).sum(-1) / scale)
+    forward = [start * likelihood[0]]
+    for row in likelihood[1:]:
+        forward.append((forward[-1] / forward[-1].sum()) @ moves * row)
+    backward = [np.ones(len(vectors))]
+    for row in likelihood[:0:-1]:
+        step = moves @ (row * backward[-1])
+        backward.append(step / step.sum())
+    belief = np.array(forward) if filtering else np.array(forward) * np.array(backward[::-1])
+    return belief / belief.sum(axis=1, keepdims=True) @ vectors
+
+
+def moments_of_paths(
+    vectors: np.ndarray, start: np.ndarray, moves: np.ndarray, steps: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean (T m,) and covariance (T m, T m) of the whole count path, from every path and its probability."""
+    mean, second = 0.0, 0.0
+    for path in itertools.product(range(len(vectors)), repeat=steps):
+        chance = start[path[0]] * math.prod(moves[a, b] for a, b in itertools.pairwise(path))
+        flat = vectors[list(path)].ravel().astype(float)
+        mean, second = mean + chance * flat, second + chance * np.outer(flat, flat)
+    return mean, second - np.outer(mean, mean)

@@ -1,0 +1,202 @@
+"""The coupled estimator: against all count paths of tiny chains, and its error on simulated users."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy import integrate
+
+from dphmm.counts import count_states, least_squares, post_process, release
+from dphmm.counts.chain_estimate import ChainFilter, Start, filter_counts, smooth_counts
+from dphmm.counts.occupancy import as_transition
+from dphmm.counts.tilted import tilted_moments
+from tests.counts.oracles import all_counts, count_transition, exact_posterior_mean, log_multinomial, moments_of_paths
+
+CYCLE = np.array([[0.0, 0.0, 1.0], [0.5, 0.0, 0.5], [0.0, 1.0, 0.0]])
+"""The transition matrix of Cao et al. (DBSec 2023), section 6."""
+
+
+def smoothed_cycle(s):
+    return (CYCLE + s) / (CYCLE + s).sum(axis=1, keepdims=True)
+
+
+def walk(matrix, users, steps, rng):
+    size, edges = len(matrix), matrix.cumsum(axis=1)
+    states = [rng.integers(size, size=users)]
+    for _ in range(steps - 1):
+        states.append(np.minimum((rng.random(users)[:, None] > edges[states[-1]]).sum(axis=1), size - 1))
+    return count_states(np.array(states).T, size)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_with_second_moments_alone_it_is_the_best_linear_estimator(seed):
+    """Against the regression of the whole path on all noisy counts, with moments from every path."""
+    rng = np.random.default_rng(seed)
+    users, places, steps, scale = 2, 3, 3, 1.5
+    matrix = rng.dirichlet(np.ones(places), size=places)
+    matrix[0] = [0.0, 0.3, 0.7]
+    first = rng.dirichlet(np.ones(places))
+    vectors = all_counts(users, places)
+    start = np.exp(log_multinomial(vectors, first))
+    mean, covariance = moments_of_paths(vectors, start, count_transition(vectors, matrix), steps)
+    noisy = rng.normal(1.0, 2.0, (steps, places))
+    gain = covariance @ np.linalg.inv(covariance + 2 * scale**2 * np.eye(len(mean)))
+    expected = mean + gain @ (noisy.ravel() - mean)
+    spread = np.diag(covariance - gain @ covariance)
+    ours, variance = smooth_counts(
+        noisy, as_transition(matrix, places), Start.multinomial(first, users), np.full(steps, scale), sweeps=0
+    )
+    np.testing.assert_allclose(ours.ravel(), expected, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(variance.ravel(), spread, rtol=1e-9, atol=1e-10)
+
+
+def test_the_flat_start_has_the_moments_of_all_count_vectors_alike():
+    vectors = all_counts(4, 3)
+    start = Start.flat(3, 4)
+    np.testing.assert_allclose(start.mean, vectors.mean(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(start.covariance, np.cov(vectors.T, bias=True), rtol=1e-12)
+
+
+@pytest.mark.parametrize("online", [False, True])
+@pytest.mark.parametrize(("users", "scale", "bound"), [(5, 1.0, 1.10), (8, 4.0, 1.03)])
+def test_its_error_is_close_to_the_least_possible(users, scale, bound, online):
+    """300 draws, seed 11: the mean squared error against that of the exact posterior mean, which none can beat.
+
+    The exact posterior comes from all count vectors. Plain projection, the broken twin, must be far above.
+    """
+    rng = np.random.default_rng(11)
+    matrix, steps = smoothed_cycle(0.1), 5
+    vectors = all_counts(users, 3)
+    moves = count_transition(vectors, matrix)
+    start = np.exp(log_multinomial(vectors, np.full(3, 1 / 3)))
+    ours, exact, plain = [], [], []
+    for _ in range(300):
+        true = walk(matrix, users, steps, rng)
+        noisy = true + rng.laplace(0, scale, true.shape)
+        mode = "online" if online else True
+        estimate = post_process(noisy, matrix, users, scale, prior="uniform", coupled=mode)
+        best = exact_posterior_mean(noisy, vectors, start, moves, scale, filtering=online)
+        ours.append(np.mean((estimate - true) ** 2))
+        exact.append(np.mean((best - true) ** 2))
+        plain.append(np.mean((least_squares(noisy, users) - true) ** 2))
+    assert np.mean(ours) < bound * np.mean(exact)
+    assert np.mean(plain) > 1.2 * np.mean(exact)
+
+
+def test_it_halves_the_error_of_the_estimate_of_each_time_on_its_own():
+    """200 users, 3 places, s = 0.01, epsilon = 1, 4 runs of 200 times, seeds 0 to 3."""
+    coupled, single, raw = [], [], []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        true = walk(smoothed_cycle(0.01), 200, 200, rng)
+        noisy = release(true, 1.0, rng=seed)
+        arguments = (noisy, smoothed_cycle(0.01), 200, 2.0)
+        coupled.append(np.mean((post_process(*arguments, coupled=True) - true) ** 2))
+        single.append(np.mean((post_process(*arguments) - true) ** 2))
+        raw.append(np.mean((noisy - true) ** 2))
+    assert 7.0 < np.mean(raw) < 9.0
+    assert np.mean(single) > 1.5 * np.mean(coupled)
+    assert np.mean(coupled) < 3.0
+
+
+def test_a_deterministic_chain_averages_its_whole_past_and_future():
+    """Nothing is lost between the times of a permutation, so 400 looks at 3 counts leave little doubt."""
+    rng = np.random.default_rng(5)
+    turn = np.roll(np.eye(3), 1, axis=1)
+    true = walk(turn, 100, 400, rng)
+    noisy = true + rng.laplace(0, 2, true.shape)
+    estimate = post_process(noisy, turn, 100, 2.0, integer=True, coupled=True)
+    np.testing.assert_array_equal(estimate, true)
+
+
+def test_the_filter_looks_at_the_past_only():
+    rng = np.random.default_rng(2)
+    noisy, matrix = rng.normal(10, 3, (8, 3)), as_transition(smoothed_cycle(0.1), 3)
+    changed = noisy.copy()
+    changed[5:] += 50
+    scales = np.full(8, 2.0)
+    start = Start.flat(3, 30)
+    np.testing.assert_array_equal(
+        filter_counts(noisy, matrix, start, scales)[:5], filter_counts(changed, matrix, start, scales)[:5]
+    )
+    chain = ChainFilter(matrix, start)
+    rows = [chain.update(row, 2.0)[0] for row in noisy]
+    np.testing.assert_array_equal(rows, filter_counts(noisy, matrix, start, scales))
+
+
+def test_at_the_last_time_filter_and_smoother_of_one_sweep_agree():
+    rng = np.random.default_rng(8)
+    noisy, matrix = rng.normal(10, 3, (30, 3)), as_transition(smoothed_cycle(0.1), 3)
+    scales, start = rng.uniform(0.5, 4.0, 30), Start.multinomial(np.array([0.2, 0.5, 0.3]), 30)
+    smoothed, _ = smooth_counts(noisy, matrix, start, scales, sweeps=1)
+    np.testing.assert_allclose(smoothed[-1], filter_counts(noisy, matrix, start, scales)[-1], rtol=1e-9)
+
+
+def test_a_sparse_matrix_gives_what_the_dense_one_gives():
+    size = 60
+    ring = 0.5 * np.eye(size) + 0.5 * np.roll(np.eye(size), 1, axis=1)
+    rng = np.random.default_rng(4)
+    noisy = rng.normal(5, 3, (6, size))
+    from dphmm.counts import chain_estimate
+
+    arguments = (noisy, as_transition(ring, size), Start.flat(size, 300), np.full(6, 2.0))
+    sparse, _ = smooth_counts(*arguments)
+    share, chain_estimate._DENSE_SHARE = chain_estimate._DENSE_SHARE, 0.0
+    try:
+        dense, _ = smooth_counts(*arguments)
+    finally:
+        chain_estimate._DENSE_SHARE = share
+    np.testing.assert_allclose(sparse, dense, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("mean", "variance", "noisy", "scale"),
+    [
+        (3.0, 4.0, 5.0, 2.0),
+        (3.0, 4.0, -5.0, 2.0),
+        (-2.0, 1.0, 1.0, 0.5),
+        (50.0, 100.0, 20.0, 2.0),
+        (0.1, 0.01, 8.0, 2.0),
+        (10.0, 400.0, 12.0, 0.1),
+        (5000.0, 1e6, 4000.0, 2.0),
+        (1.0, 1e-4, 1.0, 2.0),
+        (3.0, 4.0, 1e-9, 2.0),
+        (-30.0, 1.0, 4.0, 2.0),
+        (50.0, 1.0, 95.0, 2.0),
+        (50.0, 1.0, 90.0, 0.02),
+    ],
+)
+def test_tilted_moments_agree_with_numerical_integration(mean, variance, noisy, scale):
+    def density(r):
+        return np.exp(-((r - mean) ** 2) / (2 * variance) - abs(noisy - r) / scale - peak)
+
+    grid = np.unique(np.concatenate([np.linspace(0, 12000, 400_001), [max(noisy, 0.0), max(mean, 0.0)]]))
+    log = -((grid - mean) ** 2) / (2 * variance) - np.abs(noisy - grid) / scale
+    peak = log.max()
+    close = grid[log > peak - 45]
+    low, high = max(close[0] - 0.03, 0.0), close[-1] + 0.03
+    points = sorted({low, min(max(noisy, low), high), min(max(grid[log.argmax()], low), high), high})
+    moments = [
+        sum(
+            integrate.quad(lambda r, k=k: r**k * density(r), a, b, epsabs=0, epsrel=1e-11, limit=500)[0]
+            for a, b in itertools.pairwise(points)
+        )
+        for k in (0, 1, 2)
+    ]
+    centre = moments[1] / moments[0]
+    spread = moments[2] / moments[0] - centre**2
+    ours = tilted_moments(*(np.array([x]) for x in (mean, variance, noisy, scale)))
+    assert ours[0][0] == pytest.approx(centre, rel=1e-9, abs=1e-4 * np.sqrt(spread))
+    assert ours[1][0] == pytest.approx(spread, rel=1e-4)
+
+
+def test_tilted_moments_stay_sane_at_the_extremes():
+    means, variances, noisy, scales = np.meshgrid(
+        [-1e6, -1e3, 0.0, 1.0, 1e6], [1e-8, 1.0, 1e12], [-1e6, 0.0, 3.0, 1e6], [1e-3, 1.0, 1e5]
+    )
+    centre, spread = tilted_moments(means, variances, noisy, scales)
+    assert np.isfinite(centre).all()
+    assert (centre > -1e-6 * (1 + np.abs(means))).all()
+    assert ((spread >= 0) & (spread <= variances)).all()

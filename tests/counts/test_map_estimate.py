@@ -1,0 +1,122 @@
+"""The most probable counts of each time: against brute force, a general solver, and their optimality conditions."""
+
+from __future__ import annotations
+
+import mpmath
+import numpy as np
+import pytest
+from scipy.special import digamma
+
+from dphmm.counts.inverse_digamma import LOWEST, count_at
+from dphmm.counts.map_estimate import integer_map, objective, optimality_gap, real_map
+from dphmm.errors import CountError
+from tests.counts.oracles import brute_force_map, log_multinomial, slsqp_map
+
+
+def random_case(rng, places, users, zeros=False):
+    p = rng.dirichlet(np.ones(places))
+    if zeros:
+        p[rng.integers(places)] = 0.0
+        p /= p.sum()
+    scale = float(rng.choice([0.05, 0.5, 2.0, 10.0]))
+    noisy = rng.multinomial(users, p) + rng.laplace(0, scale, places)
+    if rng.random() < 0.3:
+        noisy = np.round(noisy)
+    with np.errstate(divide="ignore"):
+        return noisy[None], np.log(p)[None], p, np.array([scale])
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_integer_optimum_equals_brute_force(seed):
+    rng = np.random.default_rng(seed)
+    users, places = int(rng.integers(1, 13)), int(rng.integers(2, 5))
+    noisy, log_p, p, scale = random_case(rng, places, users, zeros=seed % 3 == 0 and places > 2)
+    counts = integer_map(noisy, log_p, users, scale)
+    assert counts.sum() == users
+    reached = np.abs(noisy - counts).sum() / scale[0] - log_multinomial(counts[0], p)
+    np.testing.assert_allclose(reached, brute_force_map(noisy[0], p, users, scale[0]), rtol=1e-12, atol=1e-9)
+    assert (counts[0][p == 0] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("users", "places", "scale"), [(10**7, 50, 2.0), (300, 1000, 20.0), (5, 40, 0.01), (200, 3, 2.0)]
+)
+def test_integer_optimum_carries_its_certificate(users, places, scale):
+    """No user in a row costs more than one outside it, computed here from factorials."""
+    rng = np.random.default_rng(users)
+    p = rng.dirichlet(np.ones(places), size=20)
+    noisy = np.array([rng.multinomial(users, row) for row in p]) + rng.laplace(0, scale, p.shape)
+    counts = integer_map(noisy, np.log(p), users, np.full(20, scale))
+    assert (counts.sum(axis=1) == users).all()
+
+    def unit(k):
+        return np.log(np.maximum(k, 1)) - np.log(p) + (np.abs(noisy - k) - np.abs(noisy - k + 1)) / scale
+
+    last = np.where(counts > 0, unit(counts), -np.inf).max(axis=1)
+    following = unit(counts + 1).min(axis=1)
+    assert (last <= following + 1e-6).all()
+
+
+@pytest.mark.parametrize(
+    ("users", "scale"), [(1, 2.0), (200, 2.0), (200, 1e-3), (200, 1e-7), (10**6, 0.5), (30, 500.0)]
+)
+def test_real_optimum_meets_its_optimality_conditions(users, scale):
+    rng = np.random.default_rng(7)
+    p = rng.dirichlet(np.ones(9), size=300)
+    p[:100, 0] = 0.0
+    p /= p.sum(axis=1, keepdims=True)
+    noisy = np.array([rng.multinomial(users, row) for row in p]) + rng.laplace(0, scale, p.shape)
+    with np.errstate(divide="ignore"):
+        log_p = np.log(p)
+    scales = np.full(300, scale)
+    counts, multipliers = real_map(noisy, log_p, users, scales)
+    assert optimality_gap(counts, multipliers, noisy, log_p, scales).max() < 1e-9
+    np.testing.assert_allclose(counts.sum(axis=1), users, rtol=1e-8)
+    assert (counts >= 0).all()
+    assert (counts[:100, 0] == 0).all()
+
+
+def test_the_optimality_gap_sees_a_solution_that_is_off():
+    """The broken twin of the test above."""
+    noisy, log_p = np.array([[5.0, 2.0, 4.0]]), np.log([[0.3, 0.3, 0.4]])
+    counts, multiplier = real_map(noisy, log_p, 10, np.array([2.0]))
+    moved = counts + np.array([[1e-4, -1e-4, 0.0]])
+    assert optimality_gap(moved, multiplier, noisy, log_p, np.array([2.0]))[0] > 1e-6
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_real_optimum_is_not_beaten_by_a_general_solver(seed):
+    rng = np.random.default_rng(seed)
+    noisy, log_p, p, scale = random_case(rng, 6, 40)
+    ours, _ = real_map(noisy, log_p, 40, scale)
+    solver = np.maximum(slsqp_map(noisy[0], p, 40, scale[0]), 0.0)
+    solver *= 40 / solver.sum()
+    reached = objective(ours, noisy, log_p, scale)[0]
+    assert reached <= objective(solver[None], noisy, log_p, scale)[0] + 1e-9
+    assert reached >= objective(solver[None], noisy, log_p, scale)[0] - 0.05 * abs(reached) - 1.0
+
+
+def test_away_from_zero_the_stirling_objective_has_almost_the_same_optimum():
+    rng = np.random.default_rng(3)
+    p = np.array([0.2, 0.3, 0.5])
+    noisy = rng.multinomial(200, p) + rng.laplace(0, 2, 3)
+    ours, _ = real_map(noisy[None], np.log(p)[None], 200, np.array([2.0]))
+    np.testing.assert_allclose(slsqp_map(noisy, p, 200, 2.0, stirling=True), ours[0], atol=0.01)
+
+
+def test_small_noise_returns_the_counts_and_large_noise_the_mode_of_the_prior():
+    p, true = np.array([[0.2, 0.3, 0.5]]), np.array([[9.0, 1.0, 0.0]])
+    assert integer_map(true, np.log(p), 10, np.array([1e-6])).tolist() == [[9, 1, 0]]
+    assert integer_map(true, np.log(p), 10, np.array([1e9])).tolist() == [[2, 3, 5]]
+
+
+def test_a_time_without_a_possible_place_is_refused():
+    with pytest.raises(CountError, match="time 1"):
+        real_map(np.ones((2, 2)), np.array([[0.0, -1.0], [-np.inf, -np.inf]]), 2, np.ones(2))
+
+
+@pytest.mark.parametrize("count", [0.0, 1e-7, 0.3, 1.0, 7.5, 59.0, 61.0, 1e3, 1e6])
+def test_the_inverse_digamma_agrees_with_high_precision(count):
+    value = float(mpmath.digamma(mpmath.mpf(count) + 1))
+    assert count_at(np.array([value]))[0] == pytest.approx(count, rel=1e-11, abs=3e-12)
+    assert digamma(count + 1) >= LOWEST

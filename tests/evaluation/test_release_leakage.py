@@ -1,0 +1,99 @@
+"""The leakage of a released trajectory bounds what all its releases together tell about any moment."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from dphmm import Grid, MarkovModel, PolicyGraph, Releaser, release_trajectory
+from dphmm.cli import main
+from dphmm.errors import InvalidInputError
+from dphmm.evaluation.release_leakage import leakage_of_releases
+from dphmm.markov.belief import Belief
+from dphmm.space.trajectory import SlottedTrajectory
+from dphmm.writers import write_releases
+from dphmm.writers.table import ReleaseTable
+
+GRID = Grid.over((45.0, 7.0, 45.004, 7.018), 0.5)
+WALK = np.array([[0.6, 0.3, 0.1], [0.2, 0.5, 0.3], [0.1, 0.4, 0.5]])
+START = np.array([0.5, 0.3, 0.2])
+
+
+def model() -> MarkovModel:
+    assert GRID.size == 3
+    return MarkovModel(WALK, START, states=GRID, step_seconds=300)
+
+
+def walk(slots, states) -> SlottedTrajectory:
+    latitude, longitude = GRID.latlon(np.array(states)).T
+    return SlottedTrajectory("anna", 300, np.array(slots), latitude, longitude)
+
+
+def released(seed: int, slots=(10, 11, 13), states=(0, 1, 1)):
+    engine = Releaser(model(), GRID.points, PolicyGraph.from_edges(3, [(0, 1), (1, 2)]), 0.5, rng=seed)
+    return list(release_trajectory(engine, GRID, walk(slots, states)))
+
+
+def log_likelihoods(found) -> dict[int, np.ndarray]:
+    """Slot → the log density of each release under every state, replayed from public records."""
+    engine = Releaser(model(), GRID.points, PolicyGraph.from_edges(3, [(0, 1), (1, 2)]), 0.5)
+    belief, slots, values = None, np.cumsum([r.record.steps for r in found]), {}
+    for slot, entry in zip(slots.tolist(), found, strict=True):
+        prior = Belief.of(START) if belief is None else belief.predict(engine.model, entry.record.steps)
+        drawn = engine.mechanism(engine.plan(prior), entry.record.epsilon)
+        values[slot] = drawn.log_density(entry.record.released, GRID.points)
+        belief = prior.update(values[slot])
+    return values
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_two_states_of_a_moment_differ_by_more_than_its_temporal_leakage(seed):
+    found = released(seed)
+    leakage, budgets = leakage_of_releases(model(), ReleaseTable.of(found), "anna")
+    assert budgets[2] == 0.0
+    assert leakage.temporal.shape == (4,)
+    densities = log_likelihoods(found)
+    for moment, bound in enumerate(leakage.temporal):
+        joint, marginal = np.zeros(3), np.zeros(3)
+        for path in itertools.product(range(3), repeat=4):
+            chance = START[path[0]] * np.prod([WALK[a, b] for a, b in itertools.pairwise(path)])
+            joint[path[moment]] += chance * np.exp(sum(values[path[t]] for t, values in densities.items()))
+            marginal[path[moment]] += chance
+        told = np.log(joint / marginal)
+        assert np.ptp(told) <= bound * (1 + 1e-12)
+
+
+def test_budgets_are_the_constrained_costs_not_the_policys_epsilon():
+    found = released(0)
+    _, budgets = leakage_of_releases(model(), ReleaseTable.of(found), "anna")
+    np.testing.assert_allclose(budgets[[0, 1, 3]], [r.record.constrained_epsilon for r in found])
+    assert budgets.max() > 0.5
+
+
+def test_the_command_accounts_for_a_file_of_releases(tmp_path):
+    model().save(tmp_path / "model.npz")
+    write_releases(tmp_path / "releases.csv", ReleaseTable.of(released(1)))
+    options = ["--model", str(tmp_path / "model.npz"), "--releases", str(tmp_path / "releases.csv"), "--json"]
+    done = CliRunner().invoke(main, ["leak", *options])
+    assert done.exit_code == 0, done.output
+    leakage, _ = leakage_of_releases(model(), ReleaseTable.of(released(1)), "anna")
+    np.testing.assert_allclose(json.loads(done.output)["users"]["anna"]["temporal"], leakage.temporal, rtol=1e-9)
+
+
+def test_the_commands_take_a_learned_model(tmp_path):
+    model().save(tmp_path / "model.npz")
+    options = ["--model", str(tmp_path / "model.npz"), "--json"]
+    leak = CliRunner().invoke(main, ["leak", *options, "--epsilon", "0.1", "--steps", "5"])
+    budget = CliRunner().invoke(main, ["budget", *options, "--alpha", "0.5"])
+    assert (leak.exit_code, budget.exit_code) == (0, 0), leak.output + budget.output
+    assert json.loads(leak.output)["worst"] > 0.1
+    assert 0 < json.loads(budget.output)["budgets"][0] < 0.5
+
+
+def test_a_person_without_releases_is_refused():
+    with pytest.raises(InvalidInputError, match="'bob' has no releases"):
+        leakage_of_releases(model(), ReleaseTable.of(released(0)), "bob")

@@ -1,0 +1,138 @@
+"""Budgets that keep leakage at a level: published values, streams of all lengths, and where there are none."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dphmm.errors import BudgetError, CorrelationTooStrongError, InvalidInputError, StochasticError
+from dphmm.leakage import LossFunction, constant_budget, exact_budgets, shared_budget, smooth, supremum, temporal
+from tests.leakage.oracles import ABSORBING, FIGURE_4, random_matrix
+
+PAST, FUTURE = [[0.8, 0.2], [0.2, 0.8]], [[0.8, 0.2], [0.1, 0.9]]
+PAIRS = {
+    "Figure 8": (PAST, FUTURE),
+    "backward only": (PAST, None),
+    "forward only": (None, FUTURE),
+    "no knowledge": (None, None),
+    "absorbing": (ABSORBING, ABSORBING),
+    "random": (random_matrix(12, 1), random_matrix(12, 2, spread=0.2)),
+    "strong": (smooth(np.eye(20), 1e-3), smooth(np.eye(20), 5e-3)),
+    "nearly certain": (smooth(np.eye(3), 1e-7), smooth(np.eye(3), 1e-6)),
+    "with zeros": (random_matrix(10, 3, zeros=0.2), random_matrix(10, 4, zeros=0.2)),
+}
+
+
+def test_figure_8():
+    assert constant_budget(PAST, FUTURE, 1.0) == pytest.approx(0.203872, abs=5e-7)
+    budgets = exact_budgets(PAST, FUTURE, 1.0, 30)
+    np.testing.assert_allclose(budgets, [0.499806, *[0.203872] * 28, 0.704066], rtol=0, atol=5e-7)
+
+
+@pytest.mark.parametrize("pair", PAIRS.values(), ids=PAIRS.keys())
+@pytest.mark.parametrize("alpha", [0.01, 1.0, 8.0])
+def test_constant_budget_keeps_every_length_at_or_below_alpha(pair, alpha):
+    past, future = LossFunction(pair[0]), LossFunction(pair[1])
+    epsilon = constant_budget(past, future, alpha)
+    assert 0 < epsilon <= alpha
+    for steps in (1, 2, 3, 10, 100, 1000):
+        assert temporal(past, future, [epsilon] * steps).max() <= alpha
+    total = past.supremum(epsilon).value + future.supremum(epsilon).value - epsilon
+    assert total == pytest.approx(alpha, rel=1e-9), "a larger budget would pass alpha in the end"
+
+
+@pytest.mark.parametrize("pair", PAIRS.values(), ids=PAIRS.keys())
+@pytest.mark.parametrize("steps", [1, 2, 3, 17, 400])
+def test_exact_budgets_spend_alpha_at_every_time(pair, steps):
+    budgets = exact_budgets(*pair, 1.0, steps)
+    assert budgets.shape == (steps,)
+    assert (budgets > 0).all()
+    np.testing.assert_allclose(temporal(*pair, budgets), 1.0, rtol=0, atol=1e-9)
+
+
+@given(st.integers(0, 200), st.integers(0, 200), st.floats(1e-3, 20))
+def test_budgets_hold_for_random_matrices(one, other, alpha):
+    past, future = random_matrix(4, one, spread=0.3), random_matrix(4, other, zeros=0.25)
+    for side in (past, future):
+        if LossFunction(side).is_identity:
+            with pytest.raises(CorrelationTooStrongError):
+                constant_budget(past, future, alpha)
+            return
+    np.testing.assert_allclose(temporal(past, future, exact_budgets(past, future, alpha, 9)), alpha, rtol=1e-9)
+    assert temporal(past, future, [constant_budget(past, future, alpha)] * 50).max() <= alpha
+
+
+def test_both_suprema_count():
+    one_sided = constant_budget(PAST, None, 1.0)
+    leaks = supremum(PAST, one_sided) + supremum(FUTURE, one_sided) - one_sided
+    assert leaks > 1.1, "the budget for one side only is no budget for both"
+
+
+@pytest.mark.parametrize(
+    ("backward", "forward", "side", "rows"),
+    [
+        (np.eye(2), np.eye(2), "backward", "rows 0 and 1"),
+        (None, np.eye(3), "forward", "rows 0 and 1"),
+        (PAST, [[0, 1], [1, 0]], "forward", "rows 0 and 1"),
+        (sp.eye_array(4000), None, "backward", "rows 0 and 1"),
+        ([[0.5, 0.5, 0], [0.2, 0.3, 0.5], [0, 0, 1]], None, "backward", "rows (0 and 2|2 and 0)"),
+    ],
+)
+def test_certain_correlation_has_no_budget_and_the_error_says_why(backward, forward, side, rows):
+    for call in (lambda: constant_budget(backward, forward, 1.0), lambda: exact_budgets(backward, forward, 1.0, 5)):
+        with pytest.raises(CorrelationTooStrongError, match=f"{rows} of the {side} matrix") as refused:
+            call()
+        assert "\n" not in str(refused.value)
+    np.testing.assert_array_equal(exact_budgets(backward, forward, 1.0, 1), [1.0])
+
+
+def test_remedy_of_the_error_works():
+    np.testing.assert_allclose(temporal(np.eye(2), np.eye(2), [1.0 / 7] * 7), 1.0, rtol=1e-14)
+
+
+def test_correlation_beyond_floating_point_ends_with_an_error_or_a_budget():
+    nearly = [[1.0, 1e-190], [0.5, 0.5]]
+    for alpha in (1e-300, 1.0):
+        try:
+            assert 0 < constant_budget(nearly, nearly, alpha) < alpha
+        except CorrelationTooStrongError as refused:
+            assert "smallest float" in str(refused)  # noqa: PT017
+
+
+def test_shared_budget_serves_all_users_and_names_the_tightest():
+    users = {"ann": (PAST, None), "bob": (FUTURE, FUTURE), "eve": (smooth(np.eye(2), 0.5), None)}
+    shared = shared_budget(users, 1.0)
+    assert shared.tightest == "bob"
+    assert shared.budgets[0] == min(constant_budget(*pair, 1.0) for pair in users.values())
+    by_time = shared_budget(users, 1.0, steps=12)
+    assert by_time.budgets.shape == (12,)
+    for name, pair in users.items():
+        np.testing.assert_array_equal(by_time.by_user[name], exact_budgets(*pair, 1.0, 12))
+        assert temporal(*pair, by_time.budgets).max() <= 1.0
+        assert temporal(*pair, np.repeat(shared.budgets, 200)).max() <= 1.0
+
+
+def test_shared_budget_refuses_with_the_name_of_the_user():
+    with pytest.raises(CorrelationTooStrongError, match="user bob: no constant budget"):
+        shared_budget({"ann": (PAST, None), "bob": (np.eye(2), None)}, 1.0)
+    with pytest.raises(InvalidInputError, match="no users"):
+        shared_budget({}, 1.0)
+
+
+@pytest.mark.parametrize("alpha", [0.0, -1.0, math.nan, math.inf])
+def test_bad_level_is_refused(alpha):
+    for call in (lambda: constant_budget(PAST, FUTURE, alpha), lambda: exact_budgets(PAST, FUTURE, alpha, 3)):
+        with pytest.raises(BudgetError, match="alpha is"):
+            call()
+
+
+def test_bad_steps_and_sizes_are_refused():
+    with pytest.raises(InvalidInputError, match="steps is 0"):
+        exact_budgets(PAST, FUTURE, 1.0, 0)
+    with pytest.raises(StochasticError, match="forward matrix has 3 states, backward matrix has 2"):
+        constant_budget(PAST, FIGURE_4, 1.0)

@@ -1,0 +1,129 @@
+"""Queries on the matrix: the compiled loops, numpy's and the sparse ones against plain sums."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from dphmm.leakage import LossFunction, excess, loss, transition
+from dphmm.leakage.excess import Excess
+from dphmm.leakage.transition import Transition, as_transition
+from tests.leakage.oracles import random_matrix
+
+
+def plain_excess(matrix: np.ndarray, slope: float) -> np.ndarray:
+    return np.array([[math.fsum(np.maximum(q - slope * d, 0.0)) for d in matrix] for q in matrix])
+
+
+def hub_matrix(n: int, seed: int) -> sp.csr_array:
+    """Sparse rows that all share state 0, so that no two are disjoint."""
+    rng = np.random.default_rng(seed)
+    rows = np.repeat(np.arange(n), 6)
+    columns = np.where(np.arange(6 * n) % 6 == 0, 0, rng.integers(1, n, 6 * n))
+    matrix = sp.csr_array((rng.gamma(0.5, size=6 * n) + 1e-3, (rows, columns)), shape=(n, n))
+    matrix.sum_duplicates()
+    return sp.csr_array(sp.diags_array(1 / matrix.sum(axis=1)) @ matrix)
+
+
+@pytest.fixture(params=["numba", "numpy"])
+def backend(request, monkeypatch):
+    if request.param == "numpy":
+        monkeypatch.setattr(excess, "_compiled", lambda: None)
+    else:
+        pytest.importorskip("numba")
+        monkeypatch.setattr(excess, "COMPILE_FROM", 0)
+    return request.param
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 64, 101])
+@pytest.mark.parametrize("slope", [1.0, 1.7, 40.0])
+def test_dense_peaks_equal_plain_sums(backend, n, slope):
+    matrix = random_matrix(n, seed=n, zeros=0.2)
+    table = plain_excess(matrix, slope)
+    peaks = Excess(Transition(np.ascontiguousarray(matrix))).peaks(slope)
+    np.testing.assert_allclose(peaks.row_peak, table.max(axis=1), rtol=0, atol=1e-14)
+    np.testing.assert_allclose(peaks.other_peak, table.max(axis=0), rtol=0, atol=1e-14)
+    np.testing.assert_allclose(table[np.arange(n), peaks.partner], table.max(axis=1), rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("slope", [1.0, 3.0, math.inf])
+def test_sparse_peaks_equal_plain_sums(backend, slope):
+    matrix = hub_matrix(90, seed=2)
+    dense = matrix.toarray()
+    if math.isinf(slope):
+        table = np.array([[math.fsum(q[d == 0]) for d in dense] for q in dense])
+    else:
+        table = plain_excess(dense, slope)
+    matrix.sort_indices()
+    peaks = Excess(Transition(matrix)).peaks(slope)
+    np.testing.assert_allclose(peaks.row_peak, table.max(axis=1), rtol=0, atol=1e-14)
+    np.testing.assert_allclose(peaks.other_peak, table.max(axis=0), rtol=0, atol=1e-14)
+    np.testing.assert_allclose(table[np.arange(90), peaks.partner], table.max(axis=1), rtol=0, atol=1e-14)
+
+
+def test_peaks_of_some_rows_look_at_those_rows_only(backend):
+    matrix = random_matrix(70, seed=4)
+    rows, others = np.array([3, 11, 12, 40, 66]), np.array([0, 11, 69])
+    table = plain_excess(matrix, 1.2)[np.ix_(rows, others)]
+    peaks = Excess(Transition(matrix)).peaks(1.2, rows, others)
+    np.testing.assert_allclose(peaks.row_peak, table.max(axis=1), rtol=0, atol=1e-14)
+    np.testing.assert_allclose(peaks.other_peak, table.max(axis=0), rtol=0, atol=1e-14)
+    assert peaks.best == (rows[table.max(axis=1).argmax()], others[table[table.max(axis=1).argmax()].argmax()])
+
+
+def test_backends_give_the_same_loss_function(monkeypatch):
+    pytest.importorskip("numba")
+    matrix = random_matrix(120, seed=9, spread=0.4)
+    fast = LossFunction(matrix)
+    values = [loss(matrix, alpha) for alpha in (0.01, 1.0, 9.0)]
+    monkeypatch.setattr(excess, "_compiled", lambda: None)
+    slow = LossFunction(matrix)
+    np.testing.assert_allclose(fast.starts, slow.starts, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(fast.q, slow.q, rtol=1e-12)
+    np.testing.assert_allclose(values, [loss(matrix, alpha) for alpha in (0.01, 1.0, 9.0)], rtol=1e-13)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_sparse_and_dense_forms_give_the_same_loss(seed, monkeypatch):
+    matrix = hub_matrix(150, seed)
+    alphas = np.array([1e-4, 0.3, 2.0, 15.0, 60.0, 800.0])
+    assert as_transition(matrix).is_sparse
+    sparse = LossFunction(matrix)(alphas), [loss(matrix, alpha) for alpha in alphas]
+    monkeypatch.setattr(transition, "SPARSE_BELOW", 0.0)
+    assert not as_transition(matrix).is_sparse
+    dense = LossFunction(matrix)(alphas), [loss(matrix, alpha) for alpha in alphas]
+    for values in (*sparse, dense[1]):
+        np.testing.assert_allclose(values, dense[0], rtol=1e-11)
+
+
+def test_disjoint_rows_of_a_large_sparse_matrix_are_found_at_once():
+    n = 10_000
+    ring = sp.diags_array([0.5, 0.3, 0.2], offsets=[0, 1, 1 - n], shape=(n, n))
+    ring = sp.csr_array(sp.diags_array(1 / ring.sum(axis=1)) @ ring)
+    first, second = Excess(as_transition(ring)).disjoint_rows()
+    assert ring[[first]].multiply(ring[[second]]).nnz == 0
+
+
+def test_without_numba_the_rest_works(monkeypatch):
+    import builtins
+
+    real = builtins.__import__
+
+    def refuse(name, *args, **kwargs):
+        if name == "numba":
+            raise ImportError("no numba here")
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    excess._compiled.cache_clear()
+    try:
+        assert excess._compiled() is None
+        matrix = random_matrix(80, seed=1)
+        value = loss(matrix, 1.0)
+    finally:
+        excess._compiled.cache_clear()
+    monkeypatch.undo()
+    assert loss(matrix, 1.0) == pytest.approx(value, rel=1e-13)

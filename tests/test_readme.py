@@ -1,0 +1,58 @@
+"""The README's commands run as they stand, and its Python says what its comments say."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+
+
+def test_commands_run_as_they_stand(tmp_path):
+    (tmp_path / "data").symlink_to(ROOT / "data")
+    lines = [line.removeprefix("$ ") for block in blocks("console") for line in block.splitlines()]
+    commands = [line for line in lines if line.startswith("dphmm ")]
+    assert len(commands) >= 3
+    for line in commands:
+        words = [sys.executable, "-m", "dphmm", *shlex.split(line, comments=True)[1:]]
+        done = subprocess.run(
+            words, cwd=tmp_path, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
+        )
+        assert done.returncode == 0, f"{line}\n{done.stderr}"
+    assert (tmp_path / "releases.gpkg").stat().st_size > 0
+    assert (tmp_path / "map.html").stat().st_size > 0
+
+
+def test_scripts_that_are_named_exist_and_can_be_run():
+    for name in re.findall(r"(scripts/[\w.]+)", README):
+        if not name.endswith("_"):
+            assert (ROOT / name).exists(), name
+    for name in ("scripts/demo", "scripts/test"):
+        assert os.access(ROOT / name, os.X_OK)
+
+
+def test_the_python_example_says_what_its_comments_say():
+    (code,) = blocks("python")
+    names: dict[str, object] = {}
+    exec(code, names)
+    f, policy, possible = names["f"], names["policy"], names["possible"]
+    np.testing.assert_array_equal(names["exposed_states"](policy, f, possible), [2])
+    assert names["protect"](policy, f, possible).added == ((2, 3),)
+    assert names["record"].least_protection >= 2
+
+
+def test_every_document_that_is_linked_exists():
+    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), f"{page.name} links {target}"
