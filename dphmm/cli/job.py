@@ -37,6 +37,11 @@ class ReleaseJob(BaseModel):
     allow_known: bool = False
     summary: Path | None = Field(default=None, strict=False)
     private_diagnostics: Path | None = Field(default=None, strict=False)
+    session: Path | None = Field(default=None, strict=False)
+    limit_epsilon: float | None = None
+    limit_constrained: float | None = None
+    limit_window_epsilon: float | None = None
+    limit_window_steps: int | None = None
     seed: int | None = Field(default=None, ge=0)
     format: Literal["geolife", "checkins", "table", "gpx", "owntracks"] | None = None
     columns: dict[str, str] = Field(default_factory=dict)

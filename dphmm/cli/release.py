@@ -10,6 +10,7 @@ import click
 
 from dphmm.cli.inputs import People, columns_of, input_options, names_of, read_people
 from dphmm.cli.progress import progress
+from dphmm.cli.session import open_sessions, session_options
 from dphmm.cli.summary import say
 from dphmm.errors import AlreadyKnownError, ConfigurationError
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from dphmm.cli.job import ReleaseJob
     from dphmm.markov.model import MarkovModel
     from dphmm.release.engine import Releaser
+    from dphmm.release.recorded import RecordedPeople
     from dphmm.release.trajectory import TimedDiagnostics, TimedRelease
     from dphmm.space.states import StateSpace
     from dphmm.writers.table import ReleaseTable
@@ -43,6 +45,7 @@ POLICY_HELP = "What must stay indistinguishable: utility:1km, complete, transiti
 @click.option(
     "--private-diagnostics", type=click.Path(), metavar="FILE", help="Errors and true states, for yourself alone."
 )
+@session_options
 @click.option("--seed", type=int, help="Repeatable noise, for experiments: the output is not private.")
 @click.option("--job", type=click.Path(path_type=Path), metavar="FILE", help="A TOML file with these options as keys.")
 @input_options
@@ -126,8 +129,9 @@ def release_people(
     space: StateSpace,
     releaser: Releaser,
     private: Callable[[TimedDiagnostics], None] | None = None,
+    recorded: RecordedPeople | None = None,
 ) -> list[TimedRelease]:
-    """Everyone's releases, person by person, each from a belief of their own.
+    """Everyone's releases, person by person, each from a belief of their own, in recorded sessions where given.
 
     Raises
     ------
@@ -144,7 +148,10 @@ def release_people(
     def everything() -> Any:
         for track in tracks:
             try:
-                yield from release_trajectory(releaser, space, track, private=private)
+                if recorded is not None:
+                    yield from recorded.trajectory(track)
+                else:
+                    yield from release_trajectory(releaser, space, track, private=private)
             except AlreadyKnownError as problem:
                 raise AlreadyKnownError(f"user {track.user}: {problem}, with --allow-known") from None
 
@@ -173,7 +180,8 @@ def _release_files(job: ReleaseJob, as_json: bool) -> None:
     people = read_people(job.data, job.format, job.columns, job.users, job.exclude_users, job.skip_bad)
     diagnostics: list[TimedDiagnostics] = []
     keep = diagnostics.append if job.private_diagnostics is not None else None
-    table = ReleaseTable.of(release_people(people, model, space, releaser, keep))
+    with open_sessions(job, start, space) as recorded:
+        table = ReleaseTable.of(release_people(people, model, space, releaser, keep, recorded))
     write_releases(job.output, table, job.overwrite)
     if job.summary is not None:
         write_summary(job.summary, table, job.overwrite)
@@ -216,4 +224,5 @@ def _release_stream(job: ReleaseJob) -> None:
             raise ConfigurationError(f"--{key.replace('_', '-')} needs DATA; without it, lines go to standard output")
     model, space, start = prepare(job)
     start()
-    answer_lines(ReleaseStream(start, space, float(model.step_seconds or 0)), job.skip_bad)
+    with open_sessions(job, start, space) as recorded:
+        answer_lines(recorded or ReleaseStream(start, space, float(model.step_seconds or 0)), job.skip_bad)

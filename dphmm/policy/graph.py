@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import BoolArray, FloatArray, IntArray, as_constraint
+from dphmm.arrays import BoolArray, FloatArray, IntArray, as_constraint, content_hash
 from dphmm.errors import DataFileError, PolicyError
 from dphmm.geometry.measurements import Measurements
 from dphmm.policy.cliques import CliqueEdges
@@ -198,6 +198,14 @@ class PolicyGraph:
     def nodes(self) -> BoolArray:
         """Which states the graph still holds, ``(N,)``: all, unless it was restricted."""
         return self._nodes
+
+    @property
+    def content_hash(self) -> str:
+        """A hash of what defines the graph, in hexadecimal: graphs of equal hash are the same.
+
+        The same graph made in another way (`complete` and `categorical` with one label, say) may have another hash.
+        """
+        return content_hash("policy", self._edge_set.content_hash, self._nodes)
 
     def edges(self) -> IntArray:
         """All edges ``(m, 2)``, the smaller state first, in lexicographic order.
