@@ -335,6 +335,22 @@ class Releaser:
         self._last = (record, step.plan, used)
         return record
 
+    def log_likelihood(self, step: PreparedStep, released: npt.ArrayLike) -> FloatArray:
+        """``log p(z | s)`` of a release ``z``, ``(d,)``, for every state ``(N,)``, as an adversary knows it.
+
+        States outside the constraint set have the density of the nearest possible state, which stands in for them.
+
+        Raises
+        ------
+        CoordinateError
+            When the release has another dimension, is not finite, or (with ``"lattice"``) lies off the lattice.
+        """
+        point: npt.NDArray[Any] = np.asarray(released, dtype=np.float64)
+        if self._lattice is not None:
+            point = self._lattice.steps(point, "released")
+        everyone = Belief.of(np.full(self.model.size, 1.0 / self.model.size))
+        return self._log_likelihood(point, step.mechanism, everyone, step.plan.constraint)
+
     def private_diagnostics(self, state: int) -> PrivateDiagnostics:
         """What the last release looks like to someone who knows the true state, which was ``state``. Keep it private.
 
