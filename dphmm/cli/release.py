@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,6 +15,7 @@ from dphmm.cli.summary import say
 from dphmm.errors import AlreadyKnownError, ConfigurationError
 
 if TYPE_CHECKING:
+    from dphmm.arrays import FloatArray
     from dphmm.cli.job import ReleaseJob
     from dphmm.markov.model import MarkovModel
     from dphmm.release.engine import Releaser
@@ -34,7 +35,7 @@ POLICY_HELP = "What must stay indistinguishable: utility:1km, complete, transiti
 @click.option("--epsilon", type=float, help="The privacy budget of each release.")
 @click.option(
     "--mechanism",
-    help="lattice, k-norm, laplace, planar-isotropic, planar-laplace. [default: lattice, on cells of whole metres]",
+    help="lattice (exact on a computer), k-norm, laplace, planar-isotropic, planar-laplace. [default: lattice]",
 )
 @click.option("--repair", help="How exposed states get partners: greedy, sequential or exact. [default: exact]")
 @click.option("--objective", help="What the repair minimises: volume or error. [default: volume]")
@@ -93,10 +94,10 @@ def prepare(job: ReleaseJob) -> tuple[MarkovModel, StateSpace, Callable[[], Rele
     space = model.states
     if space is None or model.step_seconds is None:
         raise ConfigurationError(f"{job.model}: the model has no map or no time step; make one with 'dphmm learn'")
-    measurements = Measurements(space.points)
+    mechanism = job.mechanism or "lattice"
+    measurements = Measurements(measured(space, mechanism))
     policy = parse_policy(job.policy, space, model.transition)
     source: RandomSource = random_source(job.seed)
-    mechanism = job.mechanism or default_mechanism(space)
 
     def start() -> Releaser:
         return Releaser(
@@ -116,11 +117,12 @@ def prepare(job: ReleaseJob) -> tuple[MarkovModel, StateSpace, Callable[[], Rele
     return model, space, start
 
 
-def default_mechanism(space: StateSpace) -> Literal["lattice", "k-norm"]:
-    """The lattice mechanism, which is exact, on a grid whose cells are whole metres; elsewhere the K-norm mechanism."""
-    from dphmm.space.grid import Grid
+def measured(space: StateSpace, mechanism: str) -> FloatArray:
+    """What is measured in each state, ``(N, 2)`` kilometres: its point, for exact noise rounded to a whole metre.
 
-    return "lattice" if isinstance(space, Grid) and space.cell_m is not None else "k-norm"
+    The rounded points are as public as the states. On a grid of whole metres nothing is rounded.
+    """
+    return space.points.round(3) if mechanism == "lattice" else space.points
 
 
 def release_people(
