@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -221,6 +221,13 @@ class PolicyGraph:
             raise PolicyError(f"listing up to {bound} edges would not fit; restrict the graph, or use differences()")
         found = list(self._edge_set.chunks(self._nodes))
         return np.unique(np.concatenate([np.zeros((0, 2), dtype=np.int64), *found]), axis=0)
+
+    def edge_blocks(self) -> Iterator[IntArray]:
+        """All edges a block ``(m, 2)`` at a time, the smaller state first, for graphs too dense to list.
+
+        An edge may come more than once; nothing is said of the order.
+        """
+        return self._edge_set.chunks(self._nodes)
 
     def connects(self, first: npt.ArrayLike, second: npt.ArrayLike) -> BoolArray:
         """Whether each pair of states is an edge."""

@@ -193,6 +193,7 @@ class Releaser:
         self._membership: Membership = membership
         self._source = random_source(rng)
         self._plan: StepPlan | None = None
+        self._made: tuple[StepPlan, float, Mechanism] | None = None
         self.restart()
 
     def restart(self) -> None:
@@ -265,6 +266,11 @@ class Releaser:
 
     def mechanism(self, plan: StepPlan, epsilon: float) -> Mechanism:
         """The mechanism of a step: in lattice steps for ``"lattice"``, otherwise in the unit of the measurements."""
+        if self._made is None or self._made[0] is not plan or self._made[1] != epsilon:
+            self._made = (plan, epsilon, self._make_mechanism(plan, epsilon))
+        return self._made[2]
+
+    def _make_mechanism(self, plan: StepPlan, epsilon: float) -> Mechanism:
         dimension = self.measurements.dimension
         if self.mechanism_name == "lattice":
             vertices = np.zeros((0, dimension)) if plan.protection is None else plan.protection.coordinate_hull.vertices
@@ -334,6 +340,22 @@ class Releaser:
         self._count += 1
         self._last = (record, step.plan, used)
         return record
+
+    def log_likelihood(self, step: PreparedStep, released: npt.ArrayLike) -> FloatArray:
+        """``log p(z | s)`` of a release ``z``, ``(d,)``, for every state ``(N,)``, as an adversary knows it.
+
+        States outside the constraint set have the density of the nearest possible state, which stands in for them.
+
+        Raises
+        ------
+        CoordinateError
+            When the release has another dimension, is not finite, or (with ``"lattice"``) lies off the lattice.
+        """
+        point: npt.NDArray[Any] = np.asarray(released, dtype=np.float64)
+        if self._lattice is not None:
+            point = self._lattice.steps(point, "released")
+        everyone = Belief.of(np.full(self.model.size, 1.0 / self.model.size))
+        return self._log_likelihood(point, step.mechanism, everyone, step.plan.constraint)
 
     def private_diagnostics(self, state: int) -> PrivateDiagnostics:
         """What the last release looks like to someone who knows the true state, which was ``state``. Keep it private.
