@@ -5,7 +5,8 @@ Usage: python scripts/benchmark_session.py [FOLDER] [STATES ...]
 FOLDER is on the disk to be measured (default: the current one); STATES are numbers of states (default: 100 1000 10000).
 The three are measured in turn, one of each after the other, so that they meet the same disk. Prints medians of 400
 rounds in milliseconds. "beyond the commit" is the durable step less the empty commit, and so holds the engine's own
-work too; "added" is less that as well.
+work too; "added" is less that as well. Both may fall below zero: an empty commit lengthens its log each time until the
+log comes round, which some file systems make dear, and a session's log is lengthened ahead.
 """
 
 from __future__ import annotations

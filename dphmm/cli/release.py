@@ -15,6 +15,7 @@ from dphmm.cli.summary import say
 from dphmm.errors import AlreadyKnownError, ConfigurationError
 
 if TYPE_CHECKING:
+    from dphmm.arrays import FloatArray
     from dphmm.cli.job import ReleaseJob
     from dphmm.markov.model import MarkovModel
     from dphmm.release.engine import Releaser
@@ -32,7 +33,10 @@ POLICY_HELP = "What must stay indistinguishable: utility:1km, complete, transiti
 @click.option("--model", type=click.Path(), help="A model that 'dphmm learn' wrote.")
 @click.option("--policy", help=POLICY_HELP)
 @click.option("--epsilon", type=float, help="The privacy budget of each release.")
-@click.option("--mechanism", help="k-norm, laplace, planar-isotropic or planar-laplace. [default: k-norm]")
+@click.option(
+    "--mechanism",
+    help="lattice (exact on a computer), k-norm, laplace, planar-isotropic, planar-laplace. [default: lattice]",
+)
 @click.option("--repair", help="How exposed states get partners: greedy, sequential or exact. [default: exact]")
 @click.option("--objective", help="What the repair minimises: volume or error. [default: volume]")
 @click.option("--membership", help="How membership in a hull is decided: halfspace or qp. [default: halfspace]")
@@ -90,7 +94,8 @@ def prepare(job: ReleaseJob) -> tuple[MarkovModel, StateSpace, Callable[[], Rele
     space = model.states
     if space is None or model.step_seconds is None:
         raise ConfigurationError(f"{job.model}: the model has no map or no time step; make one with 'dphmm learn'")
-    measurements = Measurements(space.points)
+    mechanism = job.mechanism or "lattice"
+    measurements = Measurements(measured(space, mechanism))
     policy = parse_policy(job.policy, space, model.transition)
     source: RandomSource = random_source(job.seed)
 
@@ -100,7 +105,7 @@ def prepare(job: ReleaseJob) -> tuple[MarkovModel, StateSpace, Callable[[], Rele
             measurements,
             policy,
             job.epsilon,
-            job.mechanism,
+            mechanism,
             job.repair,
             job.delta,
             source,
@@ -110,6 +115,14 @@ def prepare(job: ReleaseJob) -> tuple[MarkovModel, StateSpace, Callable[[], Rele
         )
 
     return model, space, start
+
+
+def measured(space: StateSpace, mechanism: str) -> FloatArray:
+    """What is measured in each state, ``(N, 2)`` kilometres: its point, for exact noise rounded to a whole metre.
+
+    The rounded points are as public as the states. On a grid of whole metres nothing is rounded.
+    """
+    return space.points.round(3) if mechanism == "lattice" else space.points
 
 
 def release_people(
@@ -187,7 +200,7 @@ def facts_of(table: ReleaseTable, people: People, job: ReleaseJob) -> dict[str, 
         "releases": len(table),
         "users": len(set(table["user"].tolist())),
         "policy": job.policy,
-        "mechanism": job.mechanism,
+        "mechanism": str(table["mechanism"][0]),
         "epsilon_of_each": job.epsilon,
         "epsilon_of_the_user_with_most": max(
             float(table["epsilon"][table["user"] == user].sum()) for user in set(table["user"].tolist())

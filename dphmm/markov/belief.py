@@ -13,6 +13,8 @@ from dphmm.markov.model import MarkovModel
 
 _LAYER = 600.0
 """States are moved in layers of probabilities that differ by at most ``exp(600)``, each scaled to one: no underflow."""
+_LONG_GAP = 8
+"""From this many steps on, what prepares a belief for many cheap steps pays."""
 _SMALLEST = 1e-290
 """Sums below this within a layer have lost digits (transition probabilities near zero) and are done over in logs."""
 
@@ -89,7 +91,7 @@ class Belief:
             raise InvalidInputError(f"steps is {steps}; time does not go back")
         belief = self
         while steps > 0:
-            passed, belief = belief._glide(model, steps)
+            passed, belief = belief._glide(model, steps) if steps >= _LONG_GAP else (0, belief)
             if passed < steps:
                 belief = belief._step(model)
                 passed += 1

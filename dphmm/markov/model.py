@@ -223,10 +223,10 @@ class MarkovModel:
                 if about.get("format") != _FORMAT:
                     raise ValueError(f"format {about.get('format')!r}")
                 parts = {name: archive[name] for name in ("data", "indices", "indptr", "initial")}
+            size = len(parts["initial"])
+            matrix = csr_array((parts["data"], parts["indices"], parts["indptr"]), shape=(size, size))
         except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, BadZipFile, zlib.error) as problem:
             raise DataFileError(path, f"no Markov model ({problem}); make one with: dphmm learn") from problem
-        size = len(parts["initial"])
-        matrix = csr_array((parts["data"], parts["indices"], parts["indptr"]), shape=(size, size))
         states = None if about["states"] is None else StateSpace.from_json(about["states"])
         return cls(matrix, parts["initial"], states, about["step_seconds"])
 

@@ -193,6 +193,7 @@ class Releaser:
         self._membership: Membership = membership
         self._source = random_source(rng)
         self._plan: StepPlan | None = None
+        self._made: tuple[StepPlan, float, Mechanism] | None = None
         self.restart()
 
     def restart(self) -> None:
@@ -265,6 +266,11 @@ class Releaser:
 
     def mechanism(self, plan: StepPlan, epsilon: float) -> Mechanism:
         """The mechanism of a step: in lattice steps for ``"lattice"``, otherwise in the unit of the measurements."""
+        if self._made is None or self._made[0] is not plan or self._made[1] != epsilon:
+            self._made = (plan, epsilon, self._make_mechanism(plan, epsilon))
+        return self._made[2]
+
+    def _make_mechanism(self, plan: StepPlan, epsilon: float) -> Mechanism:
         dimension = self.measurements.dimension
         if self.mechanism_name == "lattice":
             vertices = np.zeros((0, dimension)) if plan.protection is None else plan.protection.coordinate_hull.vertices

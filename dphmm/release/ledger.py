@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from math import inf
 
 import numpy as np
@@ -92,7 +93,7 @@ class Account:
         self.count += 1
         self._slots.append(slot)
         self._before.append(self.epsilon)
-        self.epsilon += rational(epsilon)
+        self.epsilon += _exact(epsilon)
         self.constrained_epsilon += constrained_cost(epsilon, constrained_factor)
 
     def window(self, slot: int, steps: int) -> Fraction:
@@ -103,7 +104,7 @@ class Account:
 
 def constrained_cost(epsilon: float, constrained_factor: float) -> Fraction | float:
     """What one release costs in constrained differential privacy (Theorem 6.3), known before it is drawn."""
-    return inf if constrained_factor == inf else Fraction(constrained_factor) * rational(epsilon)
+    return inf if constrained_factor == inf else Fraction(constrained_factor) * _exact(epsilon)
 
 
 @dataclass(frozen=True)
@@ -160,7 +161,7 @@ class Limits:
         BudgetExceededError
             Naming the limit, what is spent and what was asked for.
         """
-        asked = rational(epsilon)
+        asked = _exact(epsilon)
         _hold("epsilon", self.epsilon, account.epsilon, asked)
         if self.constrained_epsilon is not None:
             cost = constrained_cost(epsilon, constrained_factor)
@@ -171,8 +172,14 @@ class Limits:
 
 
 def _hold(name: str, limit: float | None, spent: Fraction | float, asked: Fraction | float) -> None:
-    if limit is not None and spent + asked > rational(limit):
+    if limit is not None and spent + asked > _exact(limit):
         raise BudgetExceededError(
             f"the {name} limit of {limit:g} would be passed: {float(spent):.6g} is spent and this release asks for "
             f"{float(asked):.6g}; release less often, with a smaller epsilon, or not at all"
         )
+
+
+@lru_cache(maxsize=1024)
+def _exact(value: float) -> Fraction:
+    """The rational that a budget was written as; the same few budgets come again and again."""
+    return rational(value)

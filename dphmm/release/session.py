@@ -177,6 +177,7 @@ class Session:
             step = self._prepare(engine, progress, moment, epsilon)
             record = self._append(engine, step, progress, moment, query, state)
             if record is not None:
+                self._account.add(moment, record.epsilon, record.constrained_factor)
                 return record
 
     def _prepare(self, engine: Releaser, progress: Progress, slot: int, epsilon: float | None) -> PreparedStep:

@@ -89,7 +89,7 @@ def test_limits_end_a_release_and_keep_what_was_made(work):
     assert (shown["releases"], shown["epsilon"], shown["limit_epsilon"]) == (4, 2.0, 2.0)
     assert shown["epsilon_of_the_dearest_window"] == 1.0
     assert shown["constrained_epsilon"] == pytest.approx(4 * shown["constrained_epsilon_of_the_dearest_release"])
-    assert (shown["randomness"], shown["mechanism"]) == ("system", "k-norm")
+    assert (shown["randomness"], shown["mechanism"]) == ("system", "lattice")
     assert "4" in run("session", "show", "people.db", "ann").stdout
 
 

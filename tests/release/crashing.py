@@ -101,14 +101,13 @@ def answer_early(log: Log) -> None:
     SessionStore.appending = appending
 
 
-def live(store: str, log: Log, first: int, rng: random.Random, at_statement: int | None) -> None:
+def live(store: str, log: Log, asked: list[int], rng: random.Random, at_statement: int | None) -> None:
     """Ask again for the moment at which the last process died and for an earlier one, then go on."""
+    first = max(asked, default=0)
     with Session.open(store, "person", engine()) as session:
         if at_statement is not None:
             die_at_statement(session, at_statement)
-        slots = [first, *(release.slot for release in session.releases()[:3])]
-        slots += [first + 1 + k for k in range(5)]
-        for slot in sorted(slots):
+        for slot in [*asked[:1], first, *(first + 1 + k for k in range(3))]:
             log("ask", slot)
             record = session.release(rng.randrange(6), slot, rng.choice([0.25, 0.5, 1.0]))
             log("got", slot, record.to_json())
@@ -135,13 +134,12 @@ def crash(store: str, log: Log, runs: int, rng: random.Random, twin: str | None)
         kind = run % 3
         seed, delay = rng.random(), rng.uniform(0.002, 0.03)
 
-        def work(kind=kind, seed=seed) -> None:
+        def work(run=run, kind=kind, seed=seed) -> None:
             choose = random.Random(seed)
             if kind == 1:
-                die_after_commit(choose.randint(1, 4))
-            asked = [line.split()[1] for line in Path(log_path).read_text().splitlines() if line.startswith("ask")]
-            first = max(map(int, asked), default=0)
-            live(store, log, first, choose, choose.randint(1, 60) if kind == 0 else None)
+                die_after_commit(choose.randint(1, 3))
+            asked = [int(line.split()[1]) for line in Path(log_path).read_text().splitlines() if line.startswith("ask")]
+            live(store, log, asked, choose, 1 + run // 3 % 40 if kind == 0 else None)
 
         child = forked(work)
         if kind == 2:
@@ -201,6 +199,7 @@ def readonly(store: str, log: Log, user: int, _: random.Random, __: str | None) 
 
 
 if __name__ == "__main__":
+    engine().release(0)  # so that the processes find every library imported
     mode, store_path, log_path, number, random_seed, *more = sys.argv[1:]
     modes = {"crash": crash, "storm": storm, "limited": limited, "readonly": readonly}
     modes[mode](store_path, Log(log_path), int(number), random.Random(int(random_seed)), more[0] if more else None)

@@ -70,15 +70,15 @@ def test_two_hundred_kills_release_no_moment_twice_and_forget_nothing(tmp_path):
     ends = Counter(words[1] for words in log if words[0] == "end")
     assert ends["killed"] >= 150
     assert set(ends) <= {"killed", "0"}
-    # A third of the processes die right after a commit, the others at a random statement or a random instant: many die
-    # between a question and its answer.
+    # A third of the processes die at the first, the second, ... the fortieth statement that SQLite runs for them, a
+    # third right after a commit, a third at a random instant: many between a question and its answer.
     last_words = [before[0] for before, words in pairwise(log) if words == ["end", "killed"]]
     assert last_words.count("ask") >= 50
-    assert len(records) >= 100
+    assert len(records) >= 80
 
 
 def test_answering_before_the_commit_would_be_found_out(tmp_path):
-    log = run("crash", tmp_path / "s", tmp_path / "log", 40, 7, "early-answer")
+    log = run("crash", tmp_path / "s", tmp_path / "log", 75, 7, "early-answer")
     assert violations(log, stored(tmp_path / "s"))
 
 
