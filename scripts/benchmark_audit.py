@@ -67,9 +67,7 @@ def inference(model: MarkovModel, observed: Observations, repeats: int, against_
     if against_hmmlearn:
         for form, count in (("scaling", 3), ("log", 1)):
             theirs = timed(partial(dense, model, observed, form), count)
-            print(
-                f"    hmmlearn, dense, form {form!r}, in the same run: {theirs:.2f} s, {theirs / mine:.1f} times as long"
-            )
+            print(f"    hmmlearn, dense, {form!r}, in the same run: {theirs:.2f} s, {theirs / mine:.1f} times as long")
 
 
 def dense(model: MarkovModel, observed: Observations, form: str) -> None:

@@ -1,8 +1,8 @@
 """What the best-informed adversary infers from a released sequence: filter, smoother, most probable path.
 
 Everything is in logarithms and follows the sparse structure of the model, so that no possible state is ever lost to
-an underflow and no impossible one gains mass. The filter is the engine's own belief; the smoother runs the same kernel
-on the reversed model.
+an underflow and no impossible one gains mass. The filter is the engine's own belief; the smoother divides what is
+known of the next state by what was predicted of it, and takes the quotient back through the model.
 """
 
 from __future__ import annotations
@@ -111,8 +111,8 @@ class MostProbablePath:
     log_probability: float
 
 
-class ReversedModel:
-    """A model run backwards: what turns a vector ``r`` over next states into ``M r``.
+class Backwards:
+    """A model looked at from the future: what turns a vector ``r`` over next states into ``M r``.
 
     Parameters
     ----------
@@ -122,33 +122,39 @@ class ReversedModel:
     Notes
     -----
     Every entry of ``M r`` is an average of entries of ``r``, so plain sums do while none of them is faint, and over a
-    long gap they come to rest. Where some are faint: the transpose of ``M`` with its rows scaled to one is a Markov
-    model ``R``, and ``M r = (r c) R`` for the column sums ``c`` of ``M``, so that `Belief.predict` does the work.
+    long gap they come to rest. Where some are faint, each row is summed relative to its own largest term.
     """
 
     def __init__(self, model: MarkovModel) -> None:
-        from scipy.sparse import csr_array, diags_array
-
-        sums = np.asarray(model.transition.sum(axis=0)).ravel()
-        scale = np.where(sums > 0, sums, 1.0)
-        never_entered = diags_array((sums == 0).astype(np.float64))
-        turned = csr_array(diags_array(1.0 / scale) @ model.transition.T + never_entered)
-        self._forward = model
-        self._model = MarkovModel(turned, np.full(model.size, 1.0 / model.size))
-        self._log_scale: FloatArray = np.log(scale)
+        self._model = model
+        self._lengths = np.diff(model.transition.indptr)
+        self._logs: FloatArray = np.log(model.transition.data)
 
     def pull(self, ahead: Belief, steps: int = 1) -> Belief:
-        """``M^k r``, scaled to sum to one: where the mass of the next states' vector ``r`` can come from."""
+        """``M^k r``, up to a factor: where the mass of the next states' vector ``r`` can come from."""
         while steps > 0:
             passed, ahead = self._by_plain_sums(ahead, steps)
             if not passed:
-                passed, ahead = 1, Belief(ahead.support, ahead.log_mass + self._log_scale).predict(self._model)
+                passed, ahead = 1, self._by_logs(ahead)
             steps -= passed
         return ahead
 
+    def _by_logs(self, ahead: Belief) -> Belief:
+        matrix = self._model.transition
+        starts = matrix.indptr[:-1]
+        terms = ahead.log_mass[matrix.indices]
+        terms += self._logs
+        highest = np.maximum.reduceat(terms, starts)
+        support = highest > -np.inf
+        highest[~support] = 0.0
+        terms -= np.repeat(highest, self._lengths)
+        with np.errstate(divide="ignore"):
+            log_mass = highest + np.log(np.add.reduceat(np.exp(terms), starts))
+        return Belief(support, log_mass - log_mass.max())
+
     def _by_plain_sums(self, ahead: Belief, steps: int) -> tuple[int, Belief]:
         """As many of the steps as can be taken with nothing faint, and the vector after them."""
-        matrix, structure = self._forward.transition, self._forward.structure
+        matrix, structure = self._model.transition, self._model.structure
         now, support = np.exp(ahead.log_mass - ahead.log_mass.max()), ahead.support
         passed = 0
         while passed < steps:
@@ -215,7 +221,7 @@ def smooth_releases(model: MarkovModel, observations: Observations, filtering: F
     tuple of Belief
         One per release; the last is the filter's.
     """
-    backwards = ReversedModel(model)
+    backwards = Backwards(model)
     smoothed = [filtering.filtered[-1]]
     for t in range(len(observations) - 2, -1, -1):
         evidence = backwards.pull(ratio(smoothed[-1], filtering.predicted[t + 1]), int(observations.steps[t + 1]))
@@ -301,7 +307,7 @@ class _LogColumns:
         for passed in range(steps):
             further = self.best(scores)
             before.append(scores)
-            growth = _common_growth(scores, further)
+            growth = _common_growth(scores, further) if passed < steps - 1 else None
             if growth is not None:
                 return before, further + growth * (steps - passed - 1)
             scores = further
