@@ -101,7 +101,7 @@ def _constraint(
     ]
     planar = points.shape[1] == 2
     draws = [partial(_exposure, points, graph, audit, k, names) for k in range(len(audit.bodies))] if planar else []
-    hulls = [partial(_hulls, audit)] if planar else []
+    hulls = [partial(_hulls, audit)] if planar and audit.hull.dimension else []
     header = ("mechanism", "graph", "exposed", "edges added", "area", f"error at ε = {epsilon:g}", "factor")
     return Section(label, sentences, header, rows, [*draws, *hulls])
 

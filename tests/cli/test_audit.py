@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -269,3 +271,35 @@ def test_constraints_along_the_support_of_a_model(folder):
     assert told["constraints"][0]["label"] == "t = 1"
     result = run("policy", *GIVEN, "--steps", "5", "--start", "0,1")
     assert "Nothing is exposed." in result.stdout
+
+
+def test_the_page_on_audits_shows_what_the_command_says(folder):
+    page = (Path(__file__).parents[2] / "docs" / "audit.md").read_text(encoding="utf-8")
+    assert STATES in page
+    shown = [block.split("\n", 1) for block in re.findall(r"```console\n\$ dphmm (.*?)```", page, re.DOTALL)]
+    printed = [(command, output) for command, output in shown if output]
+    assert len(printed) == 2
+    for command, output in printed:
+        result = CliRunner().invoke(main, shlex.split(command))
+        assert [line.rstrip() for line in result.stdout.splitlines()] == output.splitlines()
+
+
+def test_a_geolife_session_end_to_end(real_data, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    data = str(real_data / "geolife" / "geolife_beijing.tar.gz")
+    learn = ["learn", data, "--preset", "geolife", "--step", "300", "--exclude-users", "007", "--smoothing", "0.1"]
+    release = ["release", data, "--users", "007", "--policy", "utility:1km", "--epsilon", "1"]
+    for arguments in (
+        [*learn, "-o", "m.npz"],
+        [*release, "--model", "m.npz", "--session", "s.session", "-o", "r.csv"],
+    ):
+        done = CliRunner().invoke(main, arguments)
+        assert done.exit_code == 0, done.stderr
+    stored = found(0, "session", "s.session", *GIVEN, "--true", data)["users"][0]
+    written = found(0, "session", "r.csv", *GIVEN)["users"][0]
+    assert stored["releases"] == written["releases"] > 50
+    assert stored["knowledge"] == written["knowledge"]
+    bits = [stored["knowledge"][key]["entropy_bits_mean"] for key in ("no_releases", "at_each_release", "in_hindsight")]
+    assert bits[0] > bits[1] > bits[2] > 0
+    worth = stored["accuracy"]
+    assert worth["in_hindsight"]["expected_error_mean"] < worth["no_releases"]["expected_error_mean"]
