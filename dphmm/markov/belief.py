@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from dphmm.arrays import BoolArray, FloatArray
+from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.errors import InvalidInputError, StochasticError
 from dphmm.markov.model import MarkovModel
 
@@ -15,6 +14,10 @@ _LAYER = 600.0
 """States are moved in layers of probabilities that differ by at most ``exp(600)``, each scaled to one: no underflow."""
 _LONG_GAP = 8
 """From this many steps on, what prepares a belief for many cheap steps pays."""
+_FEW_TRANSITIONS = 500_000
+"""Up to this many transitions, sums of exponentials over all of them cost less than a pass for each layer."""
+_ROUNDING = 8 * np.finfo(np.float64).eps
+"""What a long stride may change a probability by, relatively, that does not change any more."""
 _SMALLEST = 1e-290
 """Sums below this within a layer have lost digits (transition probabilities near zero) and are done over in logs."""
 
@@ -103,8 +106,8 @@ class Belief:
 
         No mass passes from one connected component of the model to another, so each is scaled to one on its own, and
         an island that releases have all but ruled out holds nothing up. Plain sums do while the support stays what it
-        is and no possible state becomes faint within its component. A distribution that a step leaves as it is, bit
-        for bit, stays so for all further steps: a gap of months costs no more than the way there.
+        is and no possible state becomes faint within its component. What a stride leaves as it is stays so for all
+        further strides: a gap of months costs no more than the way there.
         """
         if not np.array_equal(self._support_ahead(model), self.support):
             return 0, self
@@ -114,12 +117,16 @@ class Belief:
         now, passed = np.zeros(len(islands)), 0
         now[self.support] = np.exp(self.log_mass[self.support] - weights[islands[self.support]])
         while passed < steps:
-            ahead = np.asarray(backward @ now)
+            stride = max((k for k in model.strides if k <= steps - passed), default=1)
+            ahead = np.asarray(backward @ now if stride == 1 else now @ model.dense_power(stride))
             if ahead[self.support].min() < _SMALLEST:
                 break
             totals = np.bincount(islands, ahead)
             ahead[self.support] /= totals[islands[self.support]]
-            passed = steps if np.array_equal(ahead, now) else passed + 1
+            passed += stride
+            at_rest = np.array_equal(ahead, now) if stride == 1 else np.allclose(ahead, now, rtol=_ROUNDING, atol=0.0)
+            if at_rest:
+                passed = steps - (steps - passed) % stride
             now = ahead
         if not passed:
             return 0, self
@@ -129,8 +136,18 @@ class Belief:
 
     def _step(self, model: MarkovModel) -> Belief:
         support = self._support_ahead(model)
-        log_mass = np.full(len(self.log_mass), -np.inf)
         highest = float(self.log_mass.max())
+        lowest = float(self.log_mass[self.support].min())
+        if lowest < highest - _LAYER and model.transition.nnz <= _FEW_TRANSITIONS:
+            log_mass = self._mass_by_logs(model, np.flatnonzero(model.entered))
+        else:
+            log_mass = self._mass_by_layers(model, support, highest)
+        log_mass[~support] = -np.inf
+        return Belief(support, log_mass - _log_sum(log_mass))
+
+    def _mass_by_layers(self, model: MarkovModel, support: BoolArray, highest: float) -> FloatArray:
+        """The log mass of all states by plain sums, one layer of probabilities that a float can hold at a time."""
+        log_mass = np.full(len(self.log_mass), -np.inf)
         with np.errstate(invalid="ignore"):
             depth = np.floor((highest - self.log_mass) / _LAYER)
         blurred = np.zeros(len(self.log_mass), dtype=np.bool_)
@@ -144,24 +161,31 @@ class Belief:
             log_mass[touched] = np.logaddexp(log_mass[touched], np.log(ahead[touched]) + top)
         lost = np.flatnonzero(support & (blurred | (log_mass == -np.inf)))
         if len(lost):
-            log_mass[lost] = self._mass_by_logs(model, lost)
-        log_mass[~support] = -np.inf
-        return Belief(support, log_mass - _log_sum(log_mass))
+            log_mass[lost] = self._mass_by_logs(model, lost)[lost]
+        return log_mass
 
     def _support_ahead(self, model: MarkovModel) -> BoolArray:
         if self.support.all():
             return model.entered.copy()
         return np.asarray(self.support @ model.structure) > 0
 
-    def _mass_by_logs(self, model: MarkovModel, lost: npt.NDArray[np.int64]) -> FloatArray:
-        """The log mass of states whose sum of probabilities underflows, by a sum of exponentials in each column."""
-        columns = model.columns[:, lost]
-        with np.errstate(divide="ignore"):
-            terms = self.log_mass[columns.indices] + np.log(columns.data)
-        starts = columns.indptr[:-1]
+    def _mass_by_logs(self, model: MarkovModel, states: IntArray) -> FloatArray:
+        """The log mass of some states that can be entered, by a sum of exponentials in each one's column of the matrix.
+
+        ``(N,)``, minus infinity for the other states.
+        """
+        columns, logs = model.columns, model.log_columns
+        lengths = np.diff(columns.indptr)[states]
+        starts = np.cumsum(lengths) - lengths
+        index = np.arange(lengths.sum()) + np.repeat(columns.indptr[states] - starts, lengths)
+        terms = self.log_mass[columns.indices[index]] + logs[index]
         highest = np.maximum.reduceat(terms, starts)
-        scaled = np.exp(terms - np.repeat(highest, np.diff(columns.indptr)))
-        return np.asarray(highest + np.log(np.add.reduceat(scaled, starts)))
+        base = np.where(highest > -np.inf, highest, 0.0)
+        with np.errstate(divide="ignore"):
+            sums = np.log(np.add.reduceat(np.exp(terms - np.repeat(base, lengths)), starts))
+        log_mass = np.full(len(self.log_mass), -np.inf)
+        log_mass[states] = base + sums
+        return log_mass
 
     def update(self, log_likelihood: FloatArray) -> Belief:
         """The belief after an observation (Equation 2).

@@ -32,6 +32,8 @@ Sequence = npt.ArrayLike | tuple[npt.ArrayLike, npt.ArrayLike]
 """States one time step apart, -1 where unknown; or a pair of slot numbers (increasing) and the states there."""
 
 _FORMAT = "dphmm-markov-model-1"
+_STRIDES = (32, 512, 8192)
+_DENSE_LIMIT = 2048
 
 
 class MarkovModel:
@@ -84,6 +86,34 @@ class MarkovModel:
     def columns(self) -> csc_array:
         """The transition matrix by columns."""
         return self.transition.tocsc()
+
+    @cached_property
+    def log_columns(self) -> FloatArray:
+        """The logarithms of the entries of `columns`, in their order."""
+        return np.asarray(np.log(self.columns.data))
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """For which numbers of steps `dense_power` is to be had: none for many states, whose powers fill the memory."""
+        return _STRIDES if self.size <= _DENSE_LIMIT else ()
+
+    def dense_power(self, stride: int) -> FloatArray:
+        """The transition matrix of ``stride`` steps, ``(N, N)``, for a stride of `strides`; kept once made.
+
+        Powers are squared from one to the next. Entries are sums of products of probabilities, without cancellation, so
+        that rounding stays relative to each entry, as in as many single steps.
+        """
+        if stride not in self._powers:
+            lower = [k for k in _STRIDES if k < stride]
+            power: Any = self.dense_power(lower[-1]) if lower else self.transition.toarray()
+            for _ in range((stride // (lower[-1] if lower else 1)).bit_length() - 1):
+                power = power @ power
+            self._powers[stride] = power
+        return self._powers[stride]
+
+    @cached_property
+    def _powers(self) -> dict[int, FloatArray]:
+        return {}
 
     @cached_property
     def structure(self) -> csr_array:

@@ -95,7 +95,8 @@ class RadiusEdges(EdgeSet):
         """Whether what is measured is where the states are (up to a shift, which no difference sees)."""
         if self._compared[0] is not measurements:
             same = measurements.points.shape == self.places.points.shape and bool(
-                np.allclose(measurements.points, self.places.points, rtol=RELATIVE_TOLERANCE, atol=0.0)
+                np.abs(measurements.points - self.places.points).max()
+                <= RELATIVE_TOLERANCE * np.abs(self.places.points).max()
             )
             self._compared = (measurements, same)
         return self._compared[1]
