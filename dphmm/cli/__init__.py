@@ -1,1 +1,102 @@
-"""The `dphmm` command, one module per subcommand."""
+"""The `dphmm` command, one module per subcommand.
+
+A subcommand is a module of this folder that holds a click command called ``command``, and a line in `COMMANDS`. Its
+module is imported only when it is run, so that asking for help costs no numerics.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import Any
+
+import click
+
+from dphmm import __version__
+from dphmm.errors import DphmmError
+
+COMMANDS: Mapping[str, str] = {
+    "demo": "Learn, release and draw in a synthetic city: no data, no download.",
+    "data": "Fetch the public data sets that the papers use.",
+    "learn": "Learn a Markov model of movement from trajectories.",
+    "release": "Release private locations for trajectories, or for a stream.",
+    "show": "Draw a release: a picture, or a map to open in a browser.",
+}
+"""Subcommand → what `dphmm --help` says of it, without importing its module."""
+
+EXIT_BAD_INPUT = 2
+EXIT_INTERRUPTED = 130
+
+
+def one_line(problem: BaseException) -> str:
+    """The message of an error on a single line."""
+    return " ".join(str(problem).split()) or type(problem).__name__
+
+
+@contextmanager
+def plain_ends() -> Iterator[None]:
+    """Turn every expected failure into one line on standard error and an exit code, without a traceback.
+
+    A `DphmmError` and a wrong option end with exit code 2, an interrupt from the keyboard silently with 130.
+    """
+    try:
+        yield
+    except DphmmError as problem:
+        click.echo(f"dphmm: {one_line(problem)}", err=True)
+    except click.exceptions.NoArgsIsHelpError:
+        raise
+    except click.ClickException as problem:
+        context = getattr(problem, "ctx", None)
+        path = context.command_path if context is not None else "dphmm"
+        click.echo(f"{path}: {' '.join(problem.format_message().split())} See '{path} --help'.", err=True)
+    except KeyboardInterrupt:
+        raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
+    else:
+        return
+    raise click.exceptions.Exit(EXIT_BAD_INPUT)
+
+
+class Program(click.Group):
+    """A group that imports a subcommand's module when it is run, and reports errors in one line."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click calls it so
+        """The subcommands whose modules are there."""
+        return [name for name in COMMANDS if find_spec(f"{__name__}.{name}") is not None]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The subcommand of that name, imported now."""
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        command: click.Command = importlib.import_module(f"{__name__}.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of subcommands, from `COMMANDS` alone."""
+        listed = [(name, COMMANDS[name]) for name in self.list_commands(ctx)]
+        if listed:
+            with formatter.section("Commands"):
+                formatter.write_dl(listed)
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """Parse the arguments that stand before the subcommand."""
+        with plain_ends():
+            return super().make_context(info_name, args, parent, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the subcommand."""
+        with plain_ends():
+            return super().invoke(ctx)
+
+
+@click.command(cls=Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="dphmm", message="%(prog)s %(version)s")
+def main() -> None:
+    """Private locations for people who move.
+
+    Learn how people move, choose what must stay indistinguishable, and release a coordinate for every timestamp.
+    Start with 'dphmm demo'.
+    """

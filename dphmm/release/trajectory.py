@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from math import nan
 
 import numpy as np
 
 from dphmm.arrays import FloatArray
-from dphmm.errors import ConfigurationError, InvalidInputError
+from dphmm.errors import ConfigurationError, CoordinateError, InvalidInputError
 from dphmm.release.engine import Releaser
 from dphmm.release.record import PrivateDiagnostics, ReleaseRecord
 from dphmm.space.states import OUTSIDE, StateSpace
@@ -28,7 +29,7 @@ class TimedRelease:
     record
         The public record; its measurements are kilometres in the plane of the state space.
     latitude, longitude
-        The released place, WGS 84 degrees.
+        The released place, WGS 84 degrees; NaN where the draw lies beyond the plane's image of the Earth.
     estimate_latitude, estimate_longitude
         The posterior mean, WGS 84 degrees.
     """
@@ -113,7 +114,19 @@ def release_trajectory(
 
 
 def place_on_earth(user: str, time: np.datetime64, record: ReleaseRecord, space: StateSpace) -> TimedRelease:
-    """A record whose measurements are points of a space's plane, with its places in degrees."""
-    places = space.projection.to_latlon(np.array([record.released, record.estimate]))
-    (latitude, longitude), (estimate_latitude, estimate_longitude) = places.tolist()
+    """A record whose measurements are points of a space's plane, with its places in degrees.
+
+    The noise has no bound, so that a draw may lie where the plane shows no place of the Earth: its degrees are NaN.
+    Whether they are is seen from the draw alone.
+    """
+    latitude, longitude = _degrees(record.released, space)
+    estimate_latitude, estimate_longitude = _degrees(record.estimate, space)
     return TimedRelease(user, time, record, latitude, longitude, estimate_latitude, estimate_longitude)
+
+
+def _degrees(point: tuple[float, ...], space: StateSpace) -> tuple[float, float]:
+    try:
+        latitude, longitude = space.projection.to_latlon(np.array([point]))[0].tolist()
+    except CoordinateError:
+        return nan, nan
+    return latitude, longitude

@@ -1,0 +1,159 @@
+"""A release as a picture and as a map for the browser."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import shapely
+
+from dphmm.arrays import FloatArray
+from dphmm.plots import maps
+from dphmm.plots.webmap import MapLayer, web_map
+from dphmm.space.grid import Grid
+from dphmm.space.projection import LocalProjection
+from dphmm.space.states import StateSpace
+from dphmm.space.trajectory import Trajectory
+from dphmm.writers.table import ReleaseTable
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from dphmm.geometry.hull import SensitivityHull
+    from dphmm.policy.graph import PolicyGraph
+
+Polygons = Sequence[tuple[str, shapely.Geometry]]
+"""Named polygons in degrees, longitude first, as `dphmm.policy.layer.read_polygons` gives them."""
+
+_TOLD = ("user", "time", "latitude", "longitude", "epsilon", "mechanism", "expected_error_m", "possible_states")
+
+
+class ReleaseMap:
+    """What is to be seen on a map of releases, in one plane.
+
+    Parameters
+    ----------
+    table
+        The releases.
+    space
+        The states; left out, the plane is the one around the released places, and no cells are drawn.
+    tracks
+        True trajectories to draw over the releases. A map with them is as private as they are.
+    outlines
+        Named polygons to draw below.
+    policy
+        A policy over the states, to draw its edges where they are few.
+    hull
+        A sensitivity hull in kilometres, drawn around the middle of the space.
+    """
+
+    def __init__(
+        self,
+        table: ReleaseTable,
+        space: StateSpace | None = None,
+        tracks: Sequence[Trajectory] = (),
+        outlines: Polygons = (),
+        policy: PolicyGraph | None = None,
+        hull: SensitivityHull | None = None,
+    ) -> None:
+        self.table = table.select(table.placed)
+        self.space, self.policy, self.hull = space, policy, hull
+        self.tracks = tracks
+        self.projection = space.projection if space is not None else _around(self.table)
+        self.outlines = [(name, ring) for name, shape in outlines for ring in self._rings(shape)]
+
+    @property
+    def note(self) -> str:
+        """What is on the map and how private it is, in a sentence or two."""
+        users = len(set(self.table["user"].tolist()))
+        text = f"{len(self.table):,} private releases of {users} user{'s' if users != 1 else ''}."
+        return text + (" The true places are on it too: this map is not for publication." if self.tracks else "")
+
+    def draw(self, ax: Axes) -> int:
+        """Draw everything into an `ax`; how many releases lie outside the view."""
+        released = self._plane(self.table["latitude"], self.table["longitude"])
+        if self.space is not None:
+            maps.draw_space(ax, self.space)
+        rings: dict[str, list[FloatArray]] = {}
+        for name, ring in self.outlines:
+            rings.setdefault(name, []).append(ring)
+        maps.draw_outlines(ax, rings)
+        if self.space is not None and self.policy is not None:
+            maps.draw_policy(ax, self.space, self.policy)
+        if self.hull is not None:
+            maps.draw_hull(ax, self.hull, label="sensitivity hull, at the centre")
+        maps.draw_releases(ax, released)
+        maps.draw_estimates(ax, self._estimates())
+        truth = [self._plane(track.latitude, track.longitude) for track in self.tracks]
+        for points in truth:
+            maps.draw_track(ax, points)
+        outside = maps.fit_view(ax, self._frame(truth), released)
+        maps.label_axes(ax)
+        maps.place_legend(ax)
+        return outside
+
+    def to_html(self, title: str) -> str:
+        """The map as one HTML page; see `dphmm.plots.webmap.web_map`."""
+        rows = list(self.table.rows())
+        facts = [{name: _short(row[name]) for name in _TOLD} for row in rows]
+        users, times = [row["user"] for row in rows], [row["time"] for row in rows]
+        estimates = MapLayer(
+            "estimate (posterior mean)", "line", maps.ESTIMATE, self._estimates(), facts, users, times, visible=False
+        )
+        released = self._plane(self.table["latitude"], self.table["longitude"])
+        releases = MapLayer("released", "dots", maps.RELEASED, released, facts, users, times)
+        return web_map([*self._ground(), releases, estimates, *self._true_layers()], title, self.note)
+
+    def _ground(self) -> list[MapLayer]:
+        layers = []
+        if isinstance(self.space, Grid) and self.space.size <= maps.MOST_CELLS:
+            half = self.space.cell_km / 2
+            square = np.array([[-half, -half], [half, -half], [half, half], [-half, half]])
+            layers.append(MapLayer("states", "outlines", "#ddd", list(self.space.points[:, None, :] + square)))
+        elif self.space is not None:
+            layers.append(MapLayer("states", "dots", "#aaa", self.space.points))
+        if self.outlines:
+            names = [{"name": name} for name, _ in self.outlines]
+            layers.append(MapLayer("areas", "outlines", "#888", [ring for _, ring in self.outlines], names))
+        return layers
+
+    def _true_layers(self) -> list[MapLayer]:
+        if not self.tracks:
+            return []
+        points = np.concatenate([self._plane(track.latitude, track.longitude) for track in self.tracks])
+        users = [track.user for track in self.tracks for _ in range(len(track))]
+        times = [f"{moment}Z" for track in self.tracks for moment in track.times.astype("datetime64[s]")]
+        facts = [{"user": user, "time": time} for user, time in zip(users, times, strict=True)]
+        return [MapLayer("true places (private)", "line", maps.TRUE, points, facts, users, times)]
+
+    def _plane(self, latitude: npt.NDArray[Any], longitude: npt.NDArray[Any]) -> FloatArray:
+        return self.projection.to_plane(latitude, longitude) if len(latitude) else np.zeros((0, 2))
+
+    def _estimates(self) -> FloatArray:
+        return self._plane(self.table["estimate_latitude"], self.table["estimate_longitude"])
+
+    def _frame(self, truth: Sequence[FloatArray]) -> FloatArray:
+        parts = [maps.extent(self.space)] if self.space is not None else [self._estimates()]
+        points = np.concatenate([*parts, *(truth if self.space is None else [])])
+        return (
+            np.array([points.min(axis=0), points.max(axis=0)]) if len(points) else np.array([[-1.0, -1.0], [1.0, 1.0]])
+        )
+
+    def _rings(self, shape: shapely.Geometry) -> list[FloatArray]:
+        rings = []
+        for polygon in shapely.get_parts(shape):
+            corners = shapely.get_coordinates(polygon.exterior)
+            rings.append(self.projection.to_plane(corners[:, 1], corners[:, 0]))
+        return rings
+
+
+def _around(table: ReleaseTable) -> LocalProjection:
+    if not len(table):
+        return LocalProjection(0.0, 0.0)
+    return LocalProjection(float(np.median(table["estimate_latitude"])), float(np.median(table["estimate_longitude"])))
+
+
+def _short(value: Any) -> Any:
+    return round(value, 6) if isinstance(value, float) else value

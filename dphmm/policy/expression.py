@@ -1,0 +1,102 @@
+"""Policies written as text, as options and job files hold them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from functools import reduce
+from operator import and_, or_
+from typing import TYPE_CHECKING
+
+from dphmm.errors import PolicyError
+from dphmm.policy.graph import PolicyGraph
+from dphmm.policy.layer import categorical_layer
+from dphmm.space.states import Places, StateSpace
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+GRAMMAR = "utility:1km, complete, transition, categorical:LAYER.geojson[@PROPERTY], graph:FILE.json, joined by & and |"
+"""What a policy may be, for help texts and messages."""
+
+_LENGTH = re.compile(r"([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*(km|m)")
+_LABELLED_FILE = re.compile(r"(.+\.(?:geo)?json)@([^/\\]+)", re.IGNORECASE)
+_KM_PER_UNIT = {"km": 1.0, "m": 0.001}
+
+
+def parse_policy(text: str, space: StateSpace, transition: csr_array | None = None) -> PolicyGraph:
+    """The policy graph that a text describes.
+
+    Parameters
+    ----------
+    text
+        ``utility:1km`` (states at most that far apart; also in ``m``), ``complete``, ``transition`` (states that share
+        a possible predecessor), ``categorical:LAYER.geojson`` (states in the same polygon of a layer;
+        ``@PROPERTY`` after it names the property that holds the category), or ``graph:FILE.json`` (a node-link graph
+        of states, or of the names of places). ``&`` intersects and binds more tightly than ``|``, which unites.
+    space
+        The states.
+    transition
+        ``(N, N)``, what ``transition`` refers to.
+
+    Raises
+    ------
+    PolicyError
+        When the text is no policy, or the policy names a state that is not in the space.
+    DataFileError
+        When a file that it names is missing or of another kind.
+
+    Examples
+    --------
+    >>> from dphmm.space import Places
+    >>> stops = Places(["a", "b", "c"], [45.0, 45.0, 45.0], [7.0, 7.01, 7.1])
+    >>> parse_policy("utility:1km", stops).edges().tolist()
+    [[0, 1]]
+    """
+    unions = [
+        reduce(and_, (_policy(part.strip(), space, transition) for part in union.split("&")))
+        for union in text.split("|")
+    ]
+    return reduce(or_, unions)
+
+
+def _policy(text: str, space: StateSpace, transition: csr_array | None) -> PolicyGraph:
+    kind, colon, argument = text.partition(":")
+    makers: dict[tuple[str, bool], Callable[[], PolicyGraph]] = {
+        ("complete", False): lambda: PolicyGraph.complete(space.size),
+        ("transition", False): lambda: _transition(transition),
+        ("utility", True): lambda: PolicyGraph.utility(space.points, _kilometres(argument)),
+        ("categorical", True): lambda: _categorical(argument, space),
+        ("graph", True): lambda: _graph(argument, space),
+    }
+    maker = makers.get((kind.strip(), bool(colon and argument.strip())))
+    if maker is None:
+        raise PolicyError(f"policy {text!r} is none; give {GRAMMAR}")
+    return maker()
+
+
+def _transition(transition: csr_array | None) -> PolicyGraph:
+    if transition is None:
+        raise PolicyError("policy 'transition' needs a model, and there is none; give a model or another policy")
+    return PolicyGraph.transition(transition)
+
+
+def _kilometres(text: str) -> float:
+    matched = _LENGTH.fullmatch(text.strip())
+    value = float(matched[1]) * _KM_PER_UNIT[matched[2]] if matched else math.nan
+    if not math.isfinite(value):
+        raise PolicyError(f"policy 'utility' has radius {text!r}; give a length with its unit, such as 1km or 500m")
+    return value
+
+
+def _categorical(argument: str, space: StateSpace) -> PolicyGraph:
+    labelled = _LABELLED_FILE.fullmatch(argument.strip())
+    return (
+        categorical_layer(labelled[1], space, labelled[2]) if labelled else categorical_layer(argument.strip(), space)
+    )
+
+
+def _graph(argument: str, space: StateSpace) -> PolicyGraph:
+    names = space.names if isinstance(space, Places) else None
+    return PolicyGraph.from_json(argument.strip(), size=space.size, names=names)

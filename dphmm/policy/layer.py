@@ -1,0 +1,122 @@
+"""Categories drawn on a map: the polygons of a GeoJSON layer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import shapely
+
+from dphmm.arrays import IntArray
+from dphmm.errors import DataFileError
+from dphmm.policy.graph import PolicyGraph
+from dphmm.space.states import StateSpace
+
+LABELS = ("category", "name")
+"""The properties that name a polygon's category, the first that every polygon has; otherwise each is its own."""
+
+_WGS84 = ("CRS84", "4326")
+
+
+def read_polygons(path: str | Path, label: str | None = None) -> list[tuple[str, shapely.Geometry]]:
+    """The polygons of a layer, each with the name of its category.
+
+    Parameters
+    ----------
+    path
+        A GeoJSON feature collection of polygons in WGS 84, longitude first, as QGIS exports it.
+    label
+        The property that names the category; left out, the first of `LABELS` that every polygon has, and failing
+        that every polygon is a category of its own.
+
+    Raises
+    ------
+    DataFileError
+        When the file is no such collection, or a polygon is not valid or lacks the label.
+    """
+    features = _features(path)
+    names = _names(features, label, path)
+    return [(name, _polygon(feature, name, path)) for name, feature in zip(names, features, strict=True)]
+
+
+def categories(path: str | Path, space: StateSpace, label: str | None = None) -> dict[str, IntArray]:
+    """Which states lie in each category of a layer.
+
+    Parameters
+    ----------
+    path, label
+        As in `read_polygons`.
+    space
+        The states; a state lies in a polygon when its point does, the border included.
+
+    Returns
+    -------
+    dict
+        Category → its states, in the order of the layer. Polygons of one category may be apart, and different
+        categories may overlap; states in no polygon occur in none.
+
+    Raises
+    ------
+    DataFileError
+        As `read_polygons`, and when no state lies in any polygon.
+    """
+    places = space.latlon()
+    found: dict[str, list[IntArray]] = {}
+    for name, polygon in read_polygons(path, label):
+        inside = shapely.intersects_xy(polygon, places[:, 1], places[:, 0])
+        found.setdefault(name, []).append(np.flatnonzero(inside))
+    groups = {name: np.unique(np.concatenate(parts)) for name, parts in found.items()}
+    if not any(len(states) for states in groups.values()):
+        raise DataFileError(path, "covers no state of the model; check that it is WGS 84 and of the same region")
+    return groups
+
+
+def categorical_layer(path: str | Path, space: StateSpace, label: str | None = None) -> PolicyGraph:
+    """The policy that connects the states of each category of a layer; see `categories`.
+
+    A state in two categories is connected with the states of both, a state in none with no other.
+    """
+    return PolicyGraph.from_groups(space.size, list(categories(path, space, label).values()))
+
+
+def _features(path: str | Path) -> list[dict[str, Any]]:
+    try:
+        data = json.loads(Path(path).read_text(encoding="utf-8-sig"))
+    except OSError as problem:
+        raise DataFileError(path, f"cannot be read ({problem.strerror}); check the path") from None
+    except ValueError as problem:
+        raise DataFileError(path, f"is no JSON ({' '.join(str(problem).split())}); export it as GeoJSON") from None
+    features = data.get("features") if isinstance(data, dict) else None
+    if not isinstance(features, list) or not features or not all(isinstance(one, dict) for one in features):
+        raise DataFileError(path, "is no GeoJSON feature collection with a feature in it; export the polygons as one")
+    if "crs" in data and not any(name in json.dumps(data["crs"]) for name in _WGS84):
+        raise DataFileError(path, "is in another reference system than WGS 84; export it in EPSG:4326")
+    return features
+
+
+def _names(features: list[dict[str, Any]], label: str | None, path: str | Path) -> list[str]:
+    tables = [feature.get("properties") or {} for feature in features]
+    if label is not None:
+        for number, table in enumerate(tables, start=1):
+            if table.get(label) is None:
+                raise DataFileError(path, f"feature {number} has no property {label!r}; it has {sorted(table)}")
+    else:
+        label = next((known for known in LABELS if all(table.get(known) is not None for table in tables)), None)
+    if label is None:
+        return [f"feature {number}" for number in range(1, len(features) + 1)]
+    return [str(table[label]) for table in tables]
+
+
+def _polygon(feature: dict[str, Any], name: str, path: str | Path) -> shapely.Geometry:
+    try:
+        polygon = shapely.from_geojson(json.dumps(feature.get("geometry")))
+    except shapely.errors.GEOSException:
+        polygon = None
+    if not isinstance(polygon, shapely.Polygon | shapely.MultiPolygon) or polygon.is_empty:
+        raise DataFileError(path, f"{name}: its geometry is no polygon; a layer of categories holds polygons alone")
+    if not polygon.is_valid:
+        raise DataFileError(path, f"{name}: its polygon crosses itself; draw it anew or run 'Fix geometries' in QGIS")
+    shapely.prepare(polygon)
+    return polygon

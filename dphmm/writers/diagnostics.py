@@ -1,0 +1,73 @@
+"""Private diagnostics: what only the owner of the true places may see, in a file that says so."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dphmm.errors import ConfigurationError
+from dphmm.writers.output import new_file
+from dphmm.writers.table import iso_time
+
+if TYPE_CHECKING:
+    from dphmm.release.trajectory import TimedDiagnostics
+
+COLUMNS = (
+    "private_user",
+    "private_time",
+    "private_true_state",
+    "private_used_state",
+    "private_stood_in",
+    "private_error_m",
+    "private_estimate_error_m",
+    "private_degree_of_protection",
+)
+"""The columns, every one of which says what it is."""
+
+
+def check_private_name(path: str | Path) -> Path:
+    """The path of a file of diagnostics, refused unless its name says that it is private and it is a CSV.
+
+    Raises
+    ------
+    ConfigurationError
+        Naming what to call it.
+    """
+    path = Path(path)
+    if "private" not in path.name.lower() or path.suffix.lower() != ".csv":
+        better = path.with_name(f"PRIVATE-{path.stem}.csv")
+        raise ConfigurationError(f"{path}: a file of diagnostics tells the true places; call it {better}, say")
+    return path
+
+
+def write_diagnostics(path: str | Path, diagnostics: Iterable[TimedDiagnostics], overwrite: bool = False) -> None:
+    """Write diagnostics as CSV, readable for the owner alone, whole or not at all.
+
+    Raises
+    ------
+    ConfigurationError
+        When the name does not say that the file is private.
+    OutputError
+        When the file exists and may not be overwritten, or cannot be written.
+    """
+    with new_file(check_private_name(path), overwrite, private=True) as part:  # noqa: SIM117 - one file, two matters
+        with part.open("w", encoding="utf-8", newline="") as stream:
+            writer = csv.writer(stream, lineterminator="\n")
+            writer.writerow(COLUMNS)
+            writer.writerows(_row(one) for one in diagnostics)
+
+
+def _row(one: TimedDiagnostics) -> list[object]:
+    found = one.diagnostics
+    return [
+        one.user,
+        iso_time(one.time),
+        found.true_state,
+        found.used_state,
+        str(found.stood_in).lower(),
+        repr(found.error * 1000.0),
+        repr(found.estimate_error * 1000.0),
+        found.degree_of_protection,
+    ]

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+from dphmm.errors import DataFileError, PolicyError
+from dphmm.policy.expression import parse_policy
+from dphmm.policy.graph import PolicyGraph
+from dphmm.space import Grid, Places
+
+SPACE = Grid.over((39.90, 116.30, 39.92, 116.33), cell_km=0.5)
+TRANSITION = csr_array(np.eye(SPACE.size) * 0.5 + np.roll(np.eye(SPACE.size), 1, axis=1) * 0.5)
+
+
+def _edges(text, space=SPACE, transition=TRANSITION):
+    return parse_policy(text, space, transition).edges().tolist()
+
+
+@pytest.mark.parametrize(
+    ("text", "graph"),
+    [
+        ("complete", PolicyGraph.complete(SPACE.size)),
+        ("utility:1km", PolicyGraph.utility(SPACE.points, 1.0)),
+        (" utility: 700 m ", PolicyGraph.utility(SPACE.points, 0.7)),
+        ("transition", PolicyGraph.transition(TRANSITION)),
+        ("transition & utility:1km", PolicyGraph.transition(TRANSITION) & PolicyGraph.utility(SPACE.points, 1.0)),
+        (
+            "transition | utility:1km & utility:500m",
+            PolicyGraph.transition(TRANSITION) | PolicyGraph.utility(SPACE.points, 0.5),
+        ),
+    ],
+)
+def test_text_means_the_graph(text, graph):
+    found = _edges(text)
+    assert found == graph.edges().tolist()
+    assert found
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "utility", "utility:", "complete:3", "star", "complete|", "complete&&transition", "a\nb", "utility:1km;"],
+)
+def test_what_is_no_policy_is_refused_with_the_grammar(text):
+    with pytest.raises(PolicyError, match=r"none; give utility:1km|give a length with its unit"):
+        parse_policy(text, SPACE, TRANSITION)
+
+
+@pytest.mark.parametrize("radius", ["1", "km", "-1km", "1e400km", "nan km", "1 mile"])
+def test_a_radius_has_a_unit(radius):
+    with pytest.raises(PolicyError, match="such as 1km or 500m"):
+        parse_policy(f"utility:{radius}", SPACE)
+
+
+def test_transition_needs_a_model():
+    with pytest.raises(PolicyError, match="needs a model"):
+        parse_policy("transition", SPACE)
+
+
+def test_a_graph_file_speaks_of_states_or_of_names(tmp_path):
+    path = tmp_path / "policy.json"
+    PolicyGraph.from_edges(SPACE.size, [(0, 1), (2, 5)]).to_json(path)
+    assert _edges(f"graph:{path}") == [[0, 1], [2, 5]]
+    stops = Places(["home", "work", "gym"], [45.0, 45.01, 45.02], [7.0, 7.0, 7.0])
+    graph = {"nodes": [{"id": "home"}, {"id": "gym"}], "edges": [{"source": "home", "target": "gym"}]}
+    path.write_text(json.dumps(graph))
+    assert _edges(f"graph:{path}", stops) == [[0, 2]]
+    with pytest.raises(PolicyError, match="names state 'home', which does not exist"):
+        parse_policy(f"graph:{path}", SPACE)
+
+
+def test_a_layer_may_name_its_property(tmp_path):
+    square = {"type": "Polygon", "coordinates": [[[116, 39], [117, 39], [117, 40], [116, 40], [116, 39]]]}
+    feature = {"type": "Feature", "properties": {"zone": "all"}, "geometry": square}
+    path = tmp_path / "zones.geojson"
+    path.write_text(json.dumps({"type": "FeatureCollection", "features": [feature]}))
+    assert _edges(f"categorical:{path}@zone") == PolicyGraph.complete(SPACE.size).edges().tolist()
+    with pytest.raises(DataFileError, match="feature 1 has no property 'kind'"):
+        parse_policy(f"categorical:{path}@kind", SPACE)
+    with pytest.raises(DataFileError, match="cannot be read"):
+        parse_policy("categorical:absent.geojson", SPACE)

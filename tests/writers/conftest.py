@@ -1,0 +1,37 @@
+"""A table of releases with every oddity that a real one can have."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dphmm.writers import ReleaseTable
+
+
+@pytest.fixture
+def table() -> ReleaseTable:
+    nan, inf = np.nan, np.inf
+    return ReleaseTable(
+        {
+            "user": ["003", "003", 'né, "quoted"', "004"],
+            "time": np.array(
+                ["2009-10-11T14:04:30", "2009-10-11T14:05:30.250", "2011-02-01T00:00:00", "2009-10-11T14:04:30"],
+                dtype="datetime64[us]",
+            ),
+            "latitude": [39.9 + 1 / 3e5, 39.95, -33.25, nan],
+            "longitude": [116.3, 116.4 + 1 / 7e5, -70.5, nan],
+            "x_km": [-1.5, 0.1 + 0.2, 7.0, 1e9],
+            "y_km": [2.25, -0.125, 8.0, -3.0],
+            "estimate_latitude": [39.91, 39.92, -33.2, 39.9],
+            "estimate_longitude": [116.31, 116.39, -70.4, 116.3],
+            "epsilon": [1.0, 0.5, 1 / 3, 1e-6],
+            "mechanism": ["k-norm", "laplace", "planar-isotropic", "k-norm"],
+            "expected_error_m": [812.5, 1234.0625, 10.0, 1e12],
+            "possible_states": [1419, 2, 1, 17],
+            "least_protection": [5, 2, 1, 2],
+            "edges_added": [0, 1, 0, 3],
+            "hull_area_km2": [3.14, 0.0, 0.0, 2.5],
+            "constrained_factor": [2.0, inf, 0.0, 1.5],
+            "already_known": [False, False, True, False],
+        }
+    )

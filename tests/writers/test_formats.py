@@ -1,0 +1,172 @@
+"""Every format against the library that people open it with, and against its own reader."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+
+import numpy as np
+import pytest
+
+from dphmm.errors import ConfigurationError, DataFileError, OutputError
+from dphmm.writers import COLUMNS, FORMATS, ReleaseTable, read_releases, write_releases
+
+NAMES = [column.name for column in COLUMNS]
+
+
+@pytest.mark.parametrize("suffix", sorted(set(FORMATS) - {".gpx"}))
+def test_what_was_written_reads_back_bit_for_bit(tmp_path, table, suffix):
+    path = tmp_path / f"out{suffix}"
+    write_releases(path, table)
+    assert read_releases(path) == table
+
+
+def test_gpx_keeps_everything_of_the_releases_that_have_a_place(tmp_path, table):
+    path = tmp_path / "out.gpx"
+    write_releases(path, table)
+    assert read_releases(path) == table.select(table.placed)
+
+
+@pytest.mark.parametrize("suffix", sorted(FORMATS))
+def test_no_release_at_all_makes_a_file_that_reads_back(tmp_path, table, suffix):
+    path = tmp_path / f"out{suffix}"
+    write_releases(path, table.select(np.zeros(4, dtype=bool)))
+    assert len(read_releases(path)) == 0
+
+
+@pytest.mark.parametrize("suffix", [".gpkg", ".geojson"])
+def test_gdal_reads_points_attributes_and_the_reference_system(tmp_path, table, suffix):
+    geopandas = pytest.importorskip("geopandas")
+    path = tmp_path / f"out{suffix}"
+    write_releases(path, table)
+    frame = geopandas.read_file(path)
+    assert frame.crs.to_epsg(min_confidence=20) == 4326 or frame.crs.to_authority() == ("OGC", "CRS84")
+    assert [name for name in frame.columns if name != "geometry"] == NAMES
+    assert frame.geometry.isna().tolist() == [False, False, False, True]
+    assert frame.geometry[:3].x.tolist() == table["longitude"][:3].tolist()
+    assert frame.geometry[:3].y.tolist() == table["latitude"][:3].tolist()
+    assert frame["possible_states"].tolist() == [1419, 2, 1, 17]
+    assert [moment.isoformat() for moment in frame["time"]][1] == "2009-10-11T14:05:30.250000+00:00"
+
+
+def test_a_geopackage_has_one_layer_of_points_in_epsg_4326(tmp_path, table):
+    pyogrio = pytest.importorskip("pyogrio")
+    path = tmp_path / "out.gpkg"
+    write_releases(path, table)
+    assert pyogrio.list_layers(path).tolist() == [["releases", "Point"]]
+    assert pyogrio.read_info(path, layer="releases")["crs"] == "EPSG:4326"
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".geoparquet"])
+def test_arrow_reads_columns_and_the_reference_system_of_geoparquet(tmp_path, table, suffix):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / f"out{suffix}"
+    write_releases(path, table)
+    found = parquet.read_table(path)
+    geo = json.loads(found.schema.metadata[b"geo"])
+    assert geo["columns"]["geometry"]["crs"]["id"] == {"authority": "EPSG", "code": 4326}
+    assert found.column_names == [*NAMES, "geometry"]
+    assert str(found.schema.field("time").type) == "timestamp[us, tz=UTC]"
+    assert found["epsilon"].to_pylist() == table["epsilon"].tolist()
+
+
+def test_gpxpy_reads_one_track_per_user_with_times_in_utc(tmp_path, table):
+    gpxpy = pytest.importorskip("gpxpy")
+    path = tmp_path / "out.gpx"
+    write_releases(path, table)
+    document = gpxpy.parse(path.read_text(encoding="utf-8"))
+    assert [(track.name, track.get_points_no()) for track in document.tracks] == [("003", 2), ('né, "quoted"', 1)]
+    first = document.tracks[0].segments[0].points[0]
+    assert first.time.isoformat() == "2009-10-11T14:04:30+00:00"
+    assert first.latitude == pytest.approx(table["latitude"][0], abs=1e-9)
+    assert first.elevation is None
+    assert "EPSG:4326" in document.description
+
+
+def test_csv_names_the_reference_system_in_every_row(tmp_path, table):
+    path = tmp_path / "out.csv"
+    write_releases(path, table)
+    with path.open(encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert list(rows[0]) == [*NAMES, "crs"]
+    assert {row["crs"] for row in rows} == {"EPSG:4326"}
+    assert rows[0]["time"] == "2009-10-11T14:04:30Z"
+    assert float(rows[1]["x_km"]) == 0.1 + 0.2
+    assert rows[3]["latitude"] == ""
+    assert math.isinf(float(rows[1]["constrained_factor"]))
+
+
+def test_geojson_is_strict_json_with_a_null_where_no_place_is(tmp_path, table):
+    path = tmp_path / "out.geojson"
+    write_releases(path, table)
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is no JSON")
+
+    features = json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse)["features"]
+    assert features[0]["geometry"]["coordinates"] == [table["longitude"][0], table["latitude"][0]]
+    assert features[3]["geometry"] is None
+    assert features[1]["properties"]["constrained_factor"] is None
+
+
+def test_an_unknown_extension_is_refused_with_those_there_are(tmp_path, table):
+    with pytest.raises(ConfigurationError, match=r"'.xlsx'; use .gpkg, .geojson"):
+        write_releases(tmp_path / "out.xlsx", table)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("suffix", sorted(FORMATS))
+def test_an_existing_file_is_not_touched(tmp_path, table, suffix):
+    path = tmp_path / f"out{suffix}"
+    path.write_text("mine")
+    with pytest.raises(OutputError, match="exists"):
+        write_releases(path, table)
+    assert path.read_text() == "mine"
+
+
+@pytest.mark.parametrize("suffix", sorted(FORMATS))
+def test_a_missing_an_empty_and_a_cut_file_are_named(tmp_path, table, suffix):
+    path = tmp_path / f"out{suffix}"
+    with pytest.raises(DataFileError, match=f"out{suffix}: cannot be read"):
+        read_releases(path)
+    path.write_bytes(b"")
+    with pytest.raises(DataFileError, match=f"out{suffix}: is empty"):
+        read_releases(path)
+    write_releases(path, table, overwrite=True)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    with pytest.raises(DataFileError, match=f"out{suffix}: does not hold releases") as caught:
+        read_releases(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_of_something_else_is_refused(tmp_path):
+    path = tmp_path / "out.csv"
+    path.write_text("name,value\na,1\n")
+    with pytest.raises(DataFileError, match="does not hold releases"):
+        read_releases(path)
+
+
+def test_a_user_named_by_digits_stays_a_text(tmp_path, table):
+    for suffix in FORMATS:
+        path = tmp_path / f"out{suffix}"
+        write_releases(path, table)
+        assert read_releases(path)["user"][0] == "003"
+
+
+def test_numbers_of_every_magnitude_survive_csv(tmp_path):
+    values = np.random.default_rng(5).normal(size=1000) * 10.0 ** np.arange(-50, 50).repeat(10)
+    columns = {
+        column.name: {
+            "text": ["a"] * 1000,
+            "time": np.full(1000, "2020-01-01", dtype="datetime64[us]"),
+            "number": values,
+            "count": [1] * 1000,
+            "flag": [True] * 1000,
+        }[column.kind]
+        for column in COLUMNS
+    }
+    table = ReleaseTable(columns)
+    write_releases(tmp_path / "out.csv", table)
+    assert read_releases(tmp_path / "out.csv") == table
