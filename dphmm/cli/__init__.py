@@ -22,6 +22,8 @@ COMMANDS: Mapping[str, str] = {
     "data": "Fetch the public data sets that the papers use.",
     "learn": "Learn a Markov model of movement from trajectories.",
     "release": "Release private locations for trajectories, or for a stream.",
+    "batch": "Release every user of a data set, in files by user.",
+    "evaluate": "Compare policies, mechanisms and budgets on a data set.",
     "show": "Draw a release: a picture, or a map to open in a browser.",
 }
 """Subcommand → what `dphmm --help` says of it, without importing its module."""
