@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 @click.option("--repair", default="exact", show_default=True, help="How exposed states get partners.")
 @click.option("--delta", type=float, help="Hide among the most probable states of mass 1 - delta alone.")
 @click.option("--allow-known", is_flag=True, help="Go on where one state only is possible.")
+@click.option(
+    "--session-gap", default=500, show_default=True, metavar="STEPS", help="A longer gap begins a new session."
+)
 @click.option("--files", "kind", default="parquet", show_default=True, help="The users' files: parquet, csv, …")
 @click.option("--workers", type=int, help="Processes on this machine. [default: one per processor]")
 @click.option("--seed", type=int, help="Repeatable noise, for experiments: the output is not private.")
@@ -36,7 +39,7 @@ if TYPE_CHECKING:
 @input_options
 @click.option("--json", "as_json", is_flag=True, help="Say what was released as JSON.")
 def command(data: tuple[Path, ...], folder: Path, workers: int | None, resume: bool, **options: Any) -> None:
-    """Release every user in DATA, each in a session and a file of their own, without a true place in any of them.
+    """Release every user in DATA, each in a file of their own, without a true place in any of them.
 
     DATA are read one after another, and the places of only one of them are in memory at a time: for a data set beyond
     memory, give a file or folder per user or per group of users. A user must not occur in two of them.
@@ -52,7 +55,7 @@ def command(data: tuple[Path, ...], folder: Path, workers: int | None, resume: b
         raise ConfigurationError(f"--mechanism is {options['mechanism']!r}; use {', '.join(get_args(MechanismName))}")
     if options["seed"] is not None:
         click.echo("dphmm: the noise follows from --seed, so this output is not private.", err=True)
-    names = ("policy", "epsilon", "mechanism", "repair", "delta", "allow_known", "seed", "kind")
+    names = ("policy", "epsilon", "mechanism", "repair", "delta", "allow_known", "seed", "kind", "session_gap")
     model = options["model"]
     job = BatchJob(
         str(folder.absolute()), str(model.absolute()), content_hash(model), **{name: options[name] for name in names}

@@ -162,6 +162,7 @@ class Releaser:
         self._membership: Membership = membership
         self._source = random_source(rng)
         self._plan: StepPlan | None = None
+        self._mechanism: tuple[StepPlan, float, Mechanism] | None = None
         self.restart()
 
     def restart(self) -> None:
@@ -192,7 +193,7 @@ class Releaser:
 
     def forget_plan(self) -> None:
         """Drop the repaired graph that is kept while the constraint set stays the same; nothing changes but speed."""
-        self._plan = None
+        self._plan = self._mechanism = None
 
     def _protection(self, constraint: BoolArray) -> Protection | None:
         if self.allow_known and int(constraint.sum()) == 1:
@@ -224,6 +225,12 @@ class Releaser:
         if self.mechanism_name == "planar-isotropic":
             return PlanarIsotropicMechanism(hull, epsilon)
         return KNormMechanism(hull, epsilon)
+
+    def _kept_mechanism(self, plan: StepPlan, epsilon: float) -> Mechanism:
+        """The mechanism, made anew where the plan or the budget is another than at the step before."""
+        if self._mechanism is None or self._mechanism[0] is not plan or self._mechanism[1] != epsilon:
+            self._mechanism = (plan, epsilon, self.mechanism(plan, epsilon))
+        return self._mechanism[2]
 
     def release(self, state: int, epsilon: float | None = None, steps: int = 1) -> ReleaseRecord:
         """Release the measurement of the person's true state.
@@ -257,7 +264,7 @@ class Releaser:
             raise InvalidInputError(f"steps is {steps}; releases are at least one time step apart")
         prior = self.prior(steps)
         plan = self.plan(prior)
-        mechanism = self.mechanism(plan, budget)
+        mechanism = self._kept_mechanism(plan, budget)
         used = self._stand_in(true, plan.constraint)
         released = mechanism.sample(self._values[used], self._source)
         posterior = prior.update(self._log_likelihood(released, mechanism, prior, plan.constraint))
