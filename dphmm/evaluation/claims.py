@@ -10,8 +10,11 @@ from dphmm.evaluation.config import EvaluationConfig, Setting
 from dphmm.evaluation.metrics import Interval, difference, over_time, total
 from dphmm.evaluation.steps import StepTable
 
-SETTLED = 0.25
-"""A runtime counts as settled when the last two tenths of the steps differ by less than this share."""
+SETTLED = 0.15
+"""A runtime counts as settled when the last two quarters of the steps differ by less than this share.
+
+One that grows in proportion to time differs by 0.29.
+"""
 
 SAME = 0.05
 """Means count as the same when the largest and the smallest differ by at most this share of the largest."""
@@ -88,9 +91,9 @@ def _verdict(apart: Interval) -> str:
 
 def _settles(table: StepTable, setting: Setting) -> Claim:
     times = over_time(table, setting, "runtime_s")[0] * 1e3
-    tenth = max(len(times) // 10, 1)
-    first, before, last = times[:tenth].mean(), times[-2 * tenth : -tenth].mean(), times[-tenth:].mean()
-    measured = f"first tenth of the steps {first:.2f} ms, last but one {before:.2f} ms, last {last:.2f} ms"
+    quarter = max(len(times) // 4, 1)
+    first, before, last = times[:quarter].mean(), times[-2 * quarter : -quarter].mean(), times[-quarter:].mean()
+    measured = f"first quarter of the steps {first:.2f} ms, third {before:.2f} ms, last {last:.2f} ms"
     words = f"The runtime under {setting.policy} settles at a stable level."
     return Claim("10", words, measured, "holds" if abs(last - before) < SETTLED * max(last, before) else "does not")
 

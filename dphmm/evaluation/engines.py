@@ -108,7 +108,7 @@ class DaskCluster:
         client = self._client()
         try:
             futures = client.map(function, list(work), pure=False, batch_size=64)
-            for future in distributed.as_completed(futures):
+            for future in distributed.as_completed(futures, loop=client.loop):
                 yield int(future.result())
         except distributed.KilledWorker:
             raise EngineError(

@@ -215,7 +215,7 @@ def test_dask_gives_the_same_table_though_a_worker_is_killed(plain, config, peop
     ) as cluster:
         results = evaluation.run(DaskCluster(cluster.scheduler_address))
         next(results)
-        victim = next(iter(cluster.workers.values())).process.process.pid
+        victim = next(iter(cluster.workers.values())).pid
         os.kill(victim, signal.SIGKILL)
         assert drain(results) == 13
     assert same(plain.table(), evaluation.table())
