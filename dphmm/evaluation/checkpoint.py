@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dphmm import __version__
+import dphmm
 from dphmm.errors import ConfigurationError, DataFileError, OutputError
 from dphmm.evaluation.steps import StepTable
 from dphmm.writers.output import new_file, write_text
@@ -50,7 +50,7 @@ class Checkpoint:
         ConfigurationError
             When what is there was made by something else. Nothing is overwritten.
         """
-        facts = {"version": __version__, **facts}
+        facts = {"version": dphmm.__version__, **facts}
         record = folder / _FACTS
         if record.exists():
             if not resume:

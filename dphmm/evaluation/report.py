@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+import dphmm
 from dphmm.evaluation.claims import check_claims
 from dphmm.evaluation.metrics import Interval, total
 from dphmm.evaluation.run import Evaluation
@@ -164,9 +165,7 @@ def _origin(evaluation: Evaluation, command: str) -> str:
 
 def _version(name: str) -> str:
     if name == "dphmm":
-        from dphmm import __version__
-
-        return f"dphmm {__version__}"
+        return f"dphmm {dphmm.__version__}"
     try:
         return f"{name} {version(name)}"
     except PackageNotFoundError:

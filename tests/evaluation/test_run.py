@@ -170,7 +170,7 @@ def test_a_folder_in_use_is_refused_and_left_alone(plain, config, people, tmp_pa
 def test_a_folder_of_another_version_or_other_data_is_refused(config, people, tmp_path, monkeypatch):
     Evaluation.open(config, tmp_path / "run", lambda: people)
     with monkeypatch.context() as changed:
-        changed.setattr("dphmm.evaluation.checkpoint.__version__", "99")
+        changed.setattr("dphmm.__version__", "99")
         with pytest.raises(ConfigurationError, match="another version"):
             Evaluation.open(config, tmp_path / "run", lambda: people, resume=True)
     monkeypatch.setattr("dphmm.evaluation.run.content_hash", lambda path: "0")
