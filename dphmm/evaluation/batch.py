@@ -54,9 +54,11 @@ class BatchJob:
         One of `FILE_KINDS`.
     session_gap
         After a gap of more time steps than this a new session begins, with the model's initial distribution as its
-        prior: the belief is carried over a gap step by step, which takes time. Forgetting what was released before
-        makes the estimates a little worse. It costs no protection where the constraint set is the whole support and
-        the initial distribution holds every state that can be reached, as a learned one does: the set only grows.
+        prior: carrying the belief over a gap takes time in proportion. The records then speak of an adversary who
+        forgot the sessions before. One who remembers them rules out what cannot be reached from there in the time of
+        the gap, which is nothing more only where every state that the initial distribution holds can be; where the
+        model falls into parts without a way between them, states of another part then hide nobody from such a one.
+        A gap as long as the data (or a larger number) keeps one session per user.
 
     Raises
     ------
