@@ -23,6 +23,8 @@ COMMANDS: Mapping[str, str] = {
     "learn": "Learn a Markov model of movement from trajectories.",
     "release": "Release private locations for trajectories, or for a stream.",
     "session": "List, show and export durable sessions.",
+    "batch": "Release every user of a data set, in files by user.",
+    "evaluate": "Compare policies, mechanisms and budgets on a data set.",
     "show": "Draw a release: a picture, or a map to open in a browser.",
     "leak": "Temporal privacy leakage of a stream of releases.",
     "budget": "Budgets that keep temporal privacy leakage at a level.",
