@@ -6,15 +6,16 @@ Run: python scripts/benchmark_audit.py
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable
+from functools import partial
 from statistics import median
 from typing import Any
 
 import numpy as np
 from scipy.sparse import coo_array
 
-from dphmm import KNormMechanism, MarkovModel, PolicyGraph, SensitivityHull
+from dphmm import KNormMechanism, LaplaceMechanism, MarkovModel, PolicyGraph, SensitivityHull
+from dphmm.audit.empirical import audit_pair
 from dphmm.audit.inference import Observations, filter_releases, most_probable_path, smooth_releases
 from dphmm.audit.policy_audit import audit_constraints
 
@@ -24,6 +25,7 @@ def main() -> None:
     inference(*chain(25, 40, 1_000), repeats=5, against_hmmlearn=True, name=f"N = {small:,}, T = 1,000")
     inference(*chain(100, 100, 1_000), repeats=1, against_hmmlearn=False, name=f"N = {large:,}, T = 1,000")
     policy(100, 100)
+    empirical(1_000_000, repeats=5)
 
 
 def chain(height: int, width: int, length: int) -> tuple[MarkovModel, Observations]:
@@ -63,23 +65,29 @@ def inference(model: MarkovModel, observed: Observations, repeats: int, against_
     mine = timed(ours, repeats)
     print(f"filter + smoother + most probable path, {name}: {mine:.2f} s (median of {repeats})")
     if against_hmmlearn:
-        theirs = timed(lambda: dense(model, observed), max(1, repeats // 2))
-        print(f"    hmmlearn, dense, the same in the same run:  {theirs:.2f} s, {theirs / mine:.1f} times as long")
+        for form, count in (("scaling", 3), ("log", 1)):
+            theirs = timed(partial(dense, model, observed, form), count)
+            print(f"    hmmlearn, dense, {form!r}, in the same run: {theirs:.2f} s, {theirs / mine:.1f} times as long")
 
 
-def dense(model: MarkovModel, observed: Observations) -> None:
-    """What hmmlearn's classes call: forward and backward with logarithms, posteriors, Viterbi."""
+def dense(model: MarkovModel, observed: Observations, form: str) -> None:
+    """What hmmlearn's classes call: forward and backward, posteriors, Viterbi."""
     from hmmlearn import _hmmc
 
     start, matrix = model.initial, model.transition.toarray()
     rows = np.array(observed.log_likelihood)
-    with warnings.catch_warnings(), np.errstate(divide="ignore"):
-        warnings.simplefilter("ignore")
+    if form == "scaling":
+        likelihood = np.exp(rows - rows.max(axis=1, keepdims=True))
+        _, forward, scale = _hmmc.forward_scaling(start, matrix, likelihood)
+        backward = _hmmc.backward_scaling(start, matrix, likelihood, scale)
+        gamma = forward * backward
+        gamma /= gamma.sum(axis=1, keepdims=True)
+    else:
         _, forward = _hmmc.forward_log(start, matrix, rows)
         backward = _hmmc.backward_log(start, matrix, rows)
         gamma = forward + backward
         gamma -= np.logaddexp.reduce(gamma, axis=1, keepdims=True)
-        _hmmc.viterbi(start, matrix, rows)
+    _hmmc.viterbi(start, matrix, rows)
 
 
 def policy(side: int, count: int) -> None:
@@ -99,6 +107,14 @@ def policy(side: int, count: int) -> None:
     exposed = sum(audit.is_exposed for audit in audit_constraints(graph, places, sets))
     took = time.perf_counter() - began
     print(f"policy audit, {side * side:,} states, {count} constraints ({exposed} expose a state): {took:.1f} s")
+
+
+def empirical(samples: int, repeats: int) -> None:
+    """One pair of states of a hexagon's K-norm mechanism and of Laplace; all draws are counted, both states'."""
+    hull = SensitivityHull([[4, 1], [3, 0], [1, -1]])
+    for name, mechanism in (("k-norm", KNormMechanism(hull, 1.0)), ("laplace", LaplaceMechanism(5.0, 1.0, 2))):
+        took = timed(lambda mechanism=mechanism: audit_pair(mechanism, [0, 1], [4, 2], 1.0, samples, rng=1), repeats)
+        print(f"empirical audit, {name}: {2 * samples / took:,.0f} samples a second (median of {repeats})")
 
 
 def timed(run: Callable[[], None], repeats: int) -> float:

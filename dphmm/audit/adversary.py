@@ -85,7 +85,7 @@ def audit_support(protection: Protection, f: npt.ArrayLike | Measurements, suppo
     measurements = protection.graph.check_measurements(f)
     believed = as_constraint(support, measurements.size)
     constraint = protection.graph.nodes
-    body = noise_body(measurements, protection.coordinate_hull, _kind(protection))
+    body = noise_body(measurements, protection.coordinate_hull, body_kind(protection))
     looked = CoordinateBody(measurements, body)
     shared = believed & constraint
     return AdversaryAudit(
@@ -99,7 +99,8 @@ def audit_support(protection: Protection, f: npt.ArrayLike | Measurements, suppo
     )
 
 
-def _kind(protection: Protection) -> NoiseBody:
+def body_kind(protection: Protection) -> NoiseBody:
+    """Which kind of body the noise of a repaired step is drawn from."""
     if isinstance(protection.body, Disc):
         return "disc"
     return "hull" if protection.body is protection.hull else "cross-polytope"

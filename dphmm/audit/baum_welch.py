@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dphmm.arrays import FloatArray
-from dphmm.audit.inference import Filtering, Observations, ReversedModel, filter_releases, ratio
+from dphmm.audit.inference import Backwards, Filtering, Observations, filter_releases, ratio
 from dphmm.errors import InvalidInputError
 from dphmm.markov.belief import Belief
 from dphmm.markov.model import MarkovModel
@@ -109,7 +109,7 @@ class _ExpectedTransitions:
 
     def __init__(self, model: MarkovModel) -> None:
         self._model = model
-        self._backwards = ReversedModel(model)
+        self._backwards = Backwards(model)
         matrix = model.transition
         self._sources = np.repeat(np.arange(model.size), np.diff(matrix.indptr))
         self._targets = matrix.indices

@@ -1,8 +1,8 @@
 """What the best-informed adversary infers from a released sequence: filter, smoother, most probable path.
 
 Everything is in logarithms and follows the sparse structure of the model, so that no possible state is ever lost to
-an underflow and no impossible one gains mass. The filter is the engine's own belief; the smoother runs the same kernel
-on the reversed model.
+an underflow and no impossible one gains mass. The filter is the engine's own belief; the smoother divides what is
+known of the next state by what was predicted of it, and takes the quotient back through the model.
 """
 
 from __future__ import annotations
@@ -17,6 +17,11 @@ from dphmm.arrays import FloatArray, IntArray, as_distribution
 from dphmm.errors import InvalidInputError, StochasticError
 from dphmm.markov.belief import Belief
 from dphmm.markov.model import MarkovModel
+
+_FAINT = 1e-290
+"""Averages below this may have lost digits, or terms, and are done over in logarithms."""
+_REST = 1e-15
+"""A vector that a step changes by no more than this, relatively, is at rest: a million steps would not show."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,8 +111,8 @@ class MostProbablePath:
     log_probability: float
 
 
-class ReversedModel:
-    """A model run backwards: what turns a vector ``r`` over next states into ``M r``.
+class Backwards:
+    """A model looked at from the future: what turns a vector ``r`` over next states into ``M r``.
 
     Parameters
     ----------
@@ -116,25 +121,55 @@ class ReversedModel:
 
     Notes
     -----
-    The transpose of ``M`` with its rows scaled to one is a Markov model ``R``, and ``M r = (r c) R`` for the column
-    sums ``c`` of ``M``; so `Belief.predict` does the work, with its care for small numbers.
+    Every entry of ``M r`` is an average of entries of ``r``, so plain sums do while none of them is faint, and over a
+    long gap they come to rest. Where some are faint, each row is summed relative to its own largest term.
     """
 
     def __init__(self, model: MarkovModel) -> None:
-        from scipy.sparse import csr_array, diags_array
-
-        sums = np.asarray(model.transition.sum(axis=0)).ravel()
-        scale = np.where(sums > 0, sums, 1.0)
-        never_entered = diags_array((sums == 0).astype(np.float64))
-        turned = csr_array(diags_array(1.0 / scale) @ model.transition.T + never_entered)
-        self._model = MarkovModel(turned, np.full(model.size, 1.0 / model.size))
-        self._log_scale: FloatArray = np.log(scale)
+        self._model = model
+        self._lengths = np.diff(model.transition.indptr)
+        self._logs: FloatArray = np.log(model.transition.data)
 
     def pull(self, ahead: Belief, steps: int = 1) -> Belief:
-        """``M^k r``, scaled to sum to one: where the mass of the next states' vector ``r`` can come from."""
-        for _ in range(steps):
-            ahead = Belief(ahead.support, ahead.log_mass + self._log_scale).predict(self._model)
+        """``M^k r``, up to a factor: where the mass of the next states' vector ``r`` can come from."""
+        while steps > 0:
+            passed, ahead = self._by_plain_sums(ahead, steps)
+            if not passed:
+                passed, ahead = 1, self._by_logs(ahead)
+            steps -= passed
         return ahead
+
+    def _by_logs(self, ahead: Belief) -> Belief:
+        matrix = self._model.transition
+        starts = matrix.indptr[:-1]
+        terms = ahead.log_mass[matrix.indices]
+        terms += self._logs
+        highest = np.maximum.reduceat(terms, starts)
+        support = highest > -np.inf
+        highest[~support] = 0.0
+        terms -= np.repeat(highest, self._lengths)
+        with np.errstate(divide="ignore"):
+            log_mass = highest + np.log(np.add.reduceat(np.exp(terms), starts))
+        return Belief(support, log_mass - log_mass.max())
+
+    def _by_plain_sums(self, ahead: Belief, steps: int) -> tuple[int, Belief]:
+        """As many of the steps as can be taken with nothing faint, and the vector after them."""
+        matrix, structure = self._model.transition, self._model.structure
+        now, support = np.exp(ahead.log_mass - ahead.log_mass.max()), ahead.support
+        passed = 0
+        while passed < steps:
+            wider = np.asarray(structure @ support)
+            further = np.asarray(matrix @ now)
+            if further[wider].min() < _FAINT:
+                break
+            resting = np.array_equal(wider, support) and bool((np.abs(further - now) <= _REST * now).all())
+            now, support = further, wider
+            passed = steps if resting else passed + 1
+        if not passed:
+            return 0, ahead
+        log_mass = np.full(len(now), -np.inf)
+        log_mass[support] = np.log(now[support] / now[support].sum())
+        return passed, Belief(support, log_mass)
 
 
 def filter_releases(model: MarkovModel, observations: Observations, initial: npt.ArrayLike | None = None) -> Filtering:
@@ -186,7 +221,7 @@ def smooth_releases(model: MarkovModel, observations: Observations, filtering: F
     tuple of Belief
         One per release; the last is the filter's.
     """
-    backwards = ReversedModel(model)
+    backwards = Backwards(model)
     smoothed = [filtering.filtered[-1]]
     for t in range(len(observations) - 2, -1, -1):
         evidence = backwards.pull(ratio(smoothed[-1], filtering.predicted[t + 1]), int(observations.steps[t + 1]))
@@ -218,9 +253,7 @@ def most_probable_path(
     scores = [start.log_mass + observations.log_likelihood[0]]
     _check_possible(scores[0], 0)
     for t in range(1, len(observations)):
-        ahead = scores[-1]
-        for _ in range(int(observations.steps[t])):
-            ahead = columns.best(ahead)
+        _, ahead = columns.over(scores[-1], int(observations.steps[t]))
         scores.append(ahead + observations.log_likelihood[t])
         _check_possible(scores[-1], t)
     states = np.empty(len(observations), dtype=np.int64)
@@ -232,11 +265,14 @@ def most_probable_path(
 
 def _step_back(columns: _LogColumns, scores: FloatArray, state: int, steps: int) -> int:
     """The best state ``steps`` earlier; scores between are worked out anew rather than kept."""
-    between = [scores] * min(steps, 1)
-    while len(between) < steps:
-        between.append(columns.best(between[-1]))
-    for earlier in reversed(between):
-        state = columns.source(earlier, state)
+    between, _ = columns.over(scores, steps)
+    for _ in range(steps - len(between)):
+        earlier = columns.source(between[-1], state)
+        if earlier == state:
+            break
+        state = earlier
+    for passed in reversed(between):
+        state = columns.source(passed, state)
     return state
 
 
@@ -261,12 +297,38 @@ class _LogColumns:
         found[self._entered] = np.maximum.reduceat(terms, self._starts)
         return found
 
+    def over(self, scores: FloatArray, steps: int) -> tuple[list[FloatArray], FloatArray]:
+        """The scores ``steps`` later, and those before each step as far as they differ by more than a constant.
+
+        Maxima over ever longer paths come to grow by the same amount everywhere in each step, soon where states can be
+        stayed in. From then on the predecessors stay the same, and the steps left are taken at once.
+        """
+        before: list[FloatArray] = []
+        for passed in range(steps):
+            further = self.best(scores)
+            before.append(scores)
+            growth = _common_growth(scores, further) if passed < steps - 1 else None
+            if growth is not None:
+                return before, further + growth * (steps - passed - 1)
+            scores = further
+        return before, scores
+
     def source(self, scores: FloatArray, state: int) -> int:
         """The state i at which that maximum is reached for j = ``state``; of equal ones the lowest."""
         part = slice(int(self._columns.indptr[state]), int(self._columns.indptr[state + 1]))
         sources = self._columns.indices[part]
         terms = scores[sources] + self._logs[part]
         return int(sources[terms == terms.max()].min())
+
+
+def _common_growth(before: FloatArray, after: FloatArray) -> float | None:
+    """By how much all finite scores have grown alike, or None where they have not or others are finite."""
+    finite = before > -np.inf
+    if not np.array_equal(finite, after > -np.inf) or not finite.any():
+        return None
+    growth = after[finite] - before[finite]
+    low, high = float(growth.min()), float(growth.max())
+    return (low + high) / 2 if high - low <= 1e-15 * float(np.abs(after[finite]).max()) else None
 
 
 def _start(model: MarkovModel, observations: Observations, initial: npt.ArrayLike | None) -> Belief:

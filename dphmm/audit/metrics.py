@@ -100,11 +100,7 @@ def accuracy(beliefs: Sequence[Belief], points: npt.ArrayLike, truth: npt.ArrayL
         When a true state does not exist, or there is not one per belief.
     """
     places = _places(beliefs, points, k)
-    true = np.asarray(truth, dtype=np.int64)
-    if true.shape != (len(beliefs),):
-        raise StateError(f"true states have shape {true.shape}; there are {len(beliefs)} beliefs, so give one each")
-    if ((true < 0) | (true >= len(places))).any():
-        raise StateError(f"a true state does not exist; states are 0 to {len(places) - 1}")
+    true = _true_states(truth, len(beliefs), len(places))
     expected, estimate = np.empty(len(true)), np.empty(len(true))
     best, top = np.empty(len(true), dtype=np.bool_), np.empty(len(true), dtype=np.bool_)
     for t, (belief, state) in enumerate(zip(beliefs, true.tolist(), strict=True)):
@@ -138,7 +134,7 @@ def no_information(model: MarkovModel, steps: npt.ArrayLike, initial: npt.ArrayL
     return beliefs
 
 
-def no_noise(points: npt.ArrayLike, truth: IntArray, beliefs: Sequence[Belief]) -> list[Belief]:
+def no_noise(points: npt.ArrayLike, truth: npt.ArrayLike, beliefs: Sequence[Belief]) -> list[Belief]:
     """The beliefs of an adversary who is told every true measurement: the lower bound of the error.
 
     Only states that share the measurement remain; they keep the proportions of the given beliefs, or are equally
@@ -152,10 +148,15 @@ def no_noise(points: npt.ArrayLike, truth: IntArray, beliefs: Sequence[Belief]) 
         ``(T,)``: the true states.
     beliefs
         What is known otherwise, such as `no_information`; one per true state.
+
+    Raises
+    ------
+    StateError
+        When a true state does not exist, or there is not one per belief.
     """
     places = as_points(points, "points")
     told = []
-    for state, belief in zip(np.asarray(truth).tolist(), beliefs, strict=True):
+    for state, belief in zip(_true_states(truth, len(beliefs), len(places)).tolist(), beliefs, strict=True):
         same = (places == places[state]).all(axis=1)
         if (belief.support & same).any():
             told.append(belief.update(np.where(same, 0.0, -np.inf)))
@@ -171,6 +172,15 @@ def _places(beliefs: Sequence[Belief], points: npt.ArrayLike, k: int) -> FloatAr
     if any(len(belief.support) != len(places) for belief in beliefs):
         raise InvalidInputError(f"there are {len(places)} points and beliefs over another number of states")
     return places
+
+
+def _true_states(truth: npt.ArrayLike, count: int, size: int) -> IntArray:
+    true = np.asarray(truth, dtype=np.int64)
+    if true.shape != (count,):
+        raise StateError(f"true states have shape {true.shape}; there are {count} beliefs, so give one each")
+    if ((true < 0) | (true >= size)).any():
+        raise StateError(f"a true state does not exist; states are 0 to {size - 1}")
+    return true
 
 
 def _of_one(belief: Belief, places: FloatArray, k: int) -> tuple[float, float, float, float]:

@@ -196,7 +196,7 @@ def audit_constraint(
         The mechanisms whose bodies are looked at; a state may be exposed under one and protected under another.
     methods
         The repairs to work out where a state is exposed; see `dphmm.policy.protection.protect`. For a body other than
-        the hull all methods agree, and the first alone is worked out.
+        the hull all methods agree, and the last alone is worked out.
     objective
         What the exact repair minimises.
 
@@ -228,7 +228,7 @@ def audit_constraint(
     if int(possible.sum()) > 1:
         for body in bodies:
             if body.exposed:
-                wanted = methods if body.mechanism == "k-norm" else methods[:1]
+                wanted = methods if body.mechanism == "k-norm" else methods[-1:]
                 repairs += [
                     _audit_repair(graph, measurements, possible, body.mechanism, method, objective) for method in wanted
                 ]

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arrays import FloatArray, IntArray, as_distribution, as_points, check_epsilon
-from dphmm.audit.adversary import AdversaryAudit, audit_support
+from dphmm.audit.adversary import AdversaryAudit, audit_support, body_kind
 from dphmm.audit.inference import (
     Filtering,
     MostProbablePath,
@@ -21,7 +21,8 @@ from dphmm.audit.inference import (
 from dphmm.audit.metrics import TOP, Accuracy, Knowledge, accuracy, knowledge, no_information, no_noise
 from dphmm.errors import AlreadyKnownError, InvalidInputError, StochasticError
 from dphmm.markov.belief import Belief
-from dphmm.release.engine import PreparedStep, Releaser
+from dphmm.policy.protection import exposed_states
+from dphmm.release.engine import PreparedStep, Releaser, StepPlan
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +42,8 @@ class ReleasedSequence:
         the first entry is not used.
     possible
         ``(T,)``: how many states were possible according to the record, where it says so; otherwise empty.
+    factors
+        ``(T,)``: the constrained-DP factors according to the record, NaN for one it does not tell; or empty.
 
     Raises
     ------
@@ -55,13 +58,15 @@ class ReleasedSequence:
     epsilons: FloatArray
     steps: IntArray
     possible: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    factors: FloatArray = field(default_factory=lambda: np.zeros(0))
 
     def __post_init__(self) -> None:
         points = as_points(self.released, f"the releases of {self.user}")
         if not len(points):
             raise InvalidInputError(f"user {self.user} has no release; there is nothing to audit")
-        for name, values in (("epsilons", self.epsilons), ("steps", self.steps), ("possible", self.possible)):
-            if len(values) != len(points) and not (name == "possible" and not len(values)):
+        for name in ("epsilons", "steps", "possible", "factors"):
+            values = getattr(self, name)
+            if len(values) != len(points) and (len(values) or name in ("epsilons", "steps")):
                 raise InvalidInputError(f"user {self.user}: there are {len(values)} {name} for {len(points)} releases")
         for epsilon in self.epsilons:
             check_epsilon(float(epsilon))
@@ -103,6 +108,8 @@ class StepAudit:
         The least degree of protection over it, after the repair.
     added
         The edges that the repair added.
+    exposed_before
+        How many states the policy left exposed before the repair.
     area
         The volume of the noise body.
     factor
@@ -116,6 +123,7 @@ class StepAudit:
     possible: int
     least_protection: int
     added: tuple[tuple[int, int], ...]
+    exposed_before: int
     area: float
     factor: float
     already_known: bool
@@ -177,8 +185,8 @@ def replay_sequence(releaser: Releaser, sequence: ReleasedSequence) -> Iterator[
     Raises
     ------
     InvalidInputError
-        When a release was made with other settings: the number of possible states differs from the record's, or no
-        possible state could have given it.
+        When a release was made with other settings: the number of possible states or the constrained-DP factor differs
+        from the record's, or no possible state could have given it.
     AlreadyKnownError
         When one state only is possible and the engine does not allow that.
     """
@@ -196,13 +204,21 @@ def replay_sequence(releaser: Releaser, sequence: ReleasedSequence) -> Iterator[
         except AlreadyKnownError as problem:
             raise AlreadyKnownError(f"{where}: {problem}") from None
         releaser.resume(replay.posterior, t + 1)
-        possible = int(step.plan.constraint.sum())
-        if len(sequence.possible) and possible != int(sequence.possible[t]):
-            raise InvalidInputError(
-                f"{where}: the record says that {int(sequence.possible[t])} states were possible, and there are "
-                f"{possible}; {made_with}"
-            )
+        _check_record(sequence, t, step, f"{where}: the record says that", made_with)
         yield replay
+
+
+def _check_record(sequence: ReleasedSequence, t: int, step: PreparedStep, where: str, made_with: str) -> None:
+    possible = int(step.plan.constraint.sum())
+    if len(sequence.possible) and possible != int(sequence.possible[t]):
+        raise InvalidInputError(
+            f"{where} {int(sequence.possible[t])} states were possible, and there are {possible}; {made_with}"
+        )
+    told = float(sequence.factors[t]) if len(sequence.factors) else float("nan")
+    if not np.isnan(told) and not np.isclose(told, step.constrained_factor, rtol=1e-6, atol=0.0):
+        raise InvalidInputError(
+            f"{where} the constrained-DP factor was {told:.6g}, and it is {step.constrained_factor:.6g}; {made_with}"
+        )
 
 
 def audit_sequence(
@@ -252,7 +268,7 @@ def audit_sequence(
     )
     accuracies = None
     if truth is not None:
-        told = no_noise(points, np.asarray(truth, dtype=np.int64), uninformed)
+        told = no_noise(points, truth, uninformed)
         known = (uninformed, filtering.filtered, smoothed, told)
         accuracies = tuple(accuracy(beliefs, points, truth, k) for beliefs in known)
     factors = np.array([step.factor for step in steps])
@@ -283,8 +299,19 @@ def _step(releaser: Releaser, replay: Replay, belief: Belief | None) -> StepAudi
         possible=int(plan.constraint.sum()),
         least_protection=plan.least_protection,
         added=() if protection is None else protection.added,
+        exposed_before=_exposed_before(releaser, plan),
         area=0.0 if protection is None else protection.body.volume,
         factor=0.0 if protection is None else protection.diameter,
         already_known=protection is None,
         adversary=other,
     )
+
+
+def _exposed_before(releaser: Releaser, plan: StepPlan) -> int:
+    """How many states the repair of a step had to protect."""
+    protection = plan.protection
+    if protection is None:
+        return 1
+    if not protection.added:
+        return 0
+    return len(exposed_states(releaser.policy, releaser.measurements, plan.constraint, body_kind(protection)))

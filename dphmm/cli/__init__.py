@@ -26,6 +26,7 @@ COMMANDS: Mapping[str, str] = {
     "batch": "Release every user of a data set, in files by user.",
     "evaluate": "Compare policies, mechanisms and budgets on a data set.",
     "show": "Draw a release: a picture, or a map to open in a browser.",
+    "audit": "What a policy exposes, what releases tell, what the noise really gives.",
     "leak": "Temporal privacy leakage of a stream of releases.",
     "budget": "Budgets that keep temporal privacy leakage at a level.",
 }

@@ -157,3 +157,36 @@ def test_what_cannot_be_is_refused_with_the_release_that_shows_it():
         filter_releases(model, Observations(np.zeros((1, 2))), [0.5, 0.4])
     with pytest.raises(StochasticError, match="adversary's prior"):
         filter_releases(model, Observations(np.zeros((1, 2))), [1.0])
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_long_gaps_are_as_many_steps_without_a_release(seed):
+    """Smoother and path jump over gaps; releases that say nothing, one at each step between, take no short cut."""
+    rng = np.random.default_rng(seed)
+    size, gap = 5, 400
+    matrix = rng.random((size, size)) * (rng.random((size, size)) < 0.5) + 0.3 * np.eye(size)
+    model = MarkovModel(matrix / matrix.sum(axis=1, keepdims=True), np.full(size, 0.2))
+    rows = rng.normal(0, 3, (4, size))
+    jumping = Observations(rows, np.array([1, gap, 2, gap // 2]))
+    at = np.cumsum([0, gap, 2, gap // 2])
+    plain = np.zeros((at[-1] + 1, size))
+    plain[at] = rows
+    walking = Observations(plain)
+    short, long = filter_releases(model, jumping), filter_releases(model, walking)
+    assert short.log_evidence == pytest.approx(long.log_evidence, rel=1e-10)
+    walked = smooth_releases(model, walking, long)
+    for belief, t in zip(smooth_releases(model, jumping, short), at, strict=True):
+        assert np.allclose(belief.probabilities, walked[t].probabilities, rtol=1e-9, atol=1e-250)
+        assert np.array_equal(belief.support, walked[t].support)
+    jumped, stepped = most_probable_path(model, jumping), most_probable_path(model, walking)
+    assert jumped.log_probability == pytest.approx(stepped.log_probability, rel=1e-10)
+    assert jumped.states.tolist() == stepped.states[at].tolist()
+
+
+def test_a_cycle_without_rest_is_walked_through_whole():
+    model = MarkovModel(np.roll(np.eye(3), 1, axis=1), [1.0, 0.0, 0.0])
+    rows = np.array([[0.0, -1.0, -2.0], [-3.0, -1.0, -2.0]])
+    observed = Observations(rows, np.array([1, 301]))
+    assert most_probable_path(model, observed).states.tolist() == [0, 1]
+    smoothed = smooth_releases(model, observed, filter_releases(model, observed))
+    assert [belief.support.tolist() for belief in smoothed] == [[True, False, False], [False, True, False]]

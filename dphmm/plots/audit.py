@@ -1,0 +1,214 @@
+"""Pictures of audits: graphs with exposed states, hulls, levels of secrets, empirical bounds, beliefs over time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dphmm.arrays import FloatArray
+from dphmm.audit.blowfish import BlowfishAudit
+from dphmm.audit.empirical import PairAudit
+from dphmm.audit.policy_audit import BodyAudit, ConstraintAudit
+from dphmm.audit.sequence import SequenceAudit
+from dphmm.geometry.hull import SensitivityHull
+from dphmm.plots.maps import ESTIMATE, EXPOSED, HULL, MOST_EDGES, RELEASED, TRUE
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from dphmm.policy.graph import PolicyGraph
+
+_EDGE, _FAINT, _REPAIR = "#7fb8a4", "#bbbbbb", "#e69f00"
+_NAMED = 40
+"""States are named in a picture of at most this many."""
+
+
+def draw_exposure(
+    ax: Axes, points: FloatArray, graph: PolicyGraph, audit: ConstraintAudit, body: BodyAudit, names: Sequence[str]
+) -> None:
+    """The constrained graph, the exposed states with the noise body about one of them, and the repair's edges.
+
+    Parameters
+    ----------
+    points
+        ``(N, 2)`` measurements.
+    graph
+        The policy.
+    audit, body
+        What was found, and under which mechanism.
+    names
+        What states are called; shown where few are possible.
+    """
+    possible = np.flatnonzero(audit.constraint)
+    ax.plot(*points[~audit.constraint].T, ".", color=_FAINT, ms=3, zorder=0, label="impossible states")
+    edges = graph.restrict(audit.constraint).edges() if len(possible) <= MOST_EDGES else np.zeros((0, 2), dtype=int)
+    if len(edges) <= MOST_EDGES:
+        _lines(ax, points, edges.tolist(), _EDGE, 1.0, "policy edges")
+    for repair in audit.repairs:
+        if repair is _last_repair(audit, body):
+            _lines(ax, points, list(repair.added), _REPAIR, 2.0, f"added by the {repair.method} repair")
+    ax.plot(*points[possible].T, "o", color=ESTIMATE, ms=4, zorder=3, label="possible states")
+    if body.exposed:
+        exposed = np.array(body.exposed)
+        ax.plot(*points[exposed].T, "X", color=EXPOSED, ms=9, zorder=4, label="exposed states")
+    centre = body.exposed[0] if body.exposed else int(possible[0])
+    about = f"noise body about {'an exposed' if body.exposed else 'a'} state"
+    draw_body(ax, _body_of(audit, body), points[centre], HULL, about)
+    if len(possible) <= _NAMED:
+        for state in possible.tolist():
+            ax.annotate(names[state], points[state], xytext=(4, 4), textcoords="offset points", fontsize=9, zorder=5)
+    ax.set_aspect("equal")
+    ax.set_title(f"{body.mechanism}: {len(body.exposed)} of {len(possible)} possible states exposed", fontsize=10)
+
+
+def draw_body(ax: Axes, corners: FloatArray, centre: FloatArray, colour: str, label: str) -> None:
+    """A planar body about a point: a filled outline, or the segment that it is."""
+    ring = corners + centre
+    if len(ring) > 2:
+        ax.fill(*ring.T, facecolor=(colour, 0.18), edgecolor=colour, lw=1.3, zorder=1, label=label)
+    else:
+        ax.plot(*ring.T, color=colour, lw=2.5, marker="d", ms=4, zorder=1, label=label)
+
+
+def draw_hulls(ax: Axes, audit: ConstraintAudit) -> None:
+    """The noise bodies of all audited mechanisms about the origin."""
+    for body, colour in reversed(list(zip(audit.bodies, (HULL, ESTIMATE, RELEASED), strict=False))):
+        draw_body(ax, _body_of(audit, body), np.zeros(2), colour, f"{body.mechanism}, area {body.area:.4g}")
+    ax.plot([0], [0], "+", color=TRUE, ms=6)
+    ax.set_aspect("equal")
+    ax.set_title("Noise bodies before the repair", fontsize=10)
+
+
+def draw_secrets(ax: Axes, audit: BlowfishAudit) -> None:
+    """What each secret contributes, with the noise bodies: a secret outside a body is exposed under that mechanism.
+
+    For one or two answers.
+    """
+    points = np.asarray(audit.policy.contributions).astype(np.float64)
+    flat = np.zeros((len(points), 2))
+    flat[:, : points.shape[1]] = points
+    for level, colour in reversed(list(zip(audit.levels, (HULL, ESTIMATE), strict=False))):
+        if level.mechanism == "k-norm":
+            corners = np.zeros((len(audit.hull.vertices), 2))
+            corners[:, : points.shape[1]] = audit.hull.vertices
+        else:
+            corners = _diamond(float(level.sensitivity or 0.0))[:, : 2 if points.shape[1] > 1 else 1]
+            corners = np.pad(corners, ((0, 0), (0, 2 - corners.shape[1])))
+        draw_body(ax, corners, np.zeros(2), colour, level.mechanism)
+    places, where = np.unique(flat, axis=0, return_inverse=True)
+    ax.plot(*places.T, "o", color=TRUE, ms=5, zorder=3)
+    for number, place in enumerate(places):
+        text = ", ".join(np.array(audit.policy.names)[np.flatnonzero(where.ravel() == number)][:6].tolist())
+        ax.annotate(text, place, xytext=(5, 5), textcoords="offset points", fontsize=9, zorder=4)
+    ax.set_aspect("equal")
+    ax.set_title("Contributions of the secrets, and the noise bodies", fontsize=10)
+
+
+def draw_levels(ax: Axes, audit: BlowfishAudit, limit: int = 60) -> None:
+    """The unbounded-DP level of each secret, in multiples of epsilon; at most `limit` secrets, the worst first."""
+    worst = np.argsort(-np.max([level.factors for level in audit.levels], axis=0), kind="stable")[:limit]
+    shown = np.sort(worst)
+    width = 0.8 / len(audit.levels)
+    tallest = max((f for level in audit.levels for f in level.factors[shown] if np.isfinite(f)), default=1.0)
+    top = max(1.2, 1.2 * tallest)
+    for k, (level, colour) in enumerate(zip(audit.levels, (HULL, ESTIMATE), strict=False)):
+        heights = np.where(np.isfinite(level.factors[shown]), level.factors[shown], top)
+        ax.bar(np.arange(len(shown)) + k * width, heights, width, color=colour, label=level.mechanism)
+        for place in np.flatnonzero(~np.isfinite(level.factors[shown])):
+            ax.text(place + k * width, top, "∞", ha="center", va="top", color="white")
+    ax.axhline(1.0, color=EXPOSED, lw=1.0, ls="--", label="promised")
+    ax.set_xticks(np.arange(len(shown)) + 0.4 - width / 2, [audit.policy.names[i] for i in shown], fontsize=8)
+    ax.tick_params(axis="x", rotation=0 if len(shown) <= 12 else 90)
+    ax.set_ylim(0, top)
+    ax.set_ylabel("presence is hidden to within (× epsilon)")
+    ax.set_title("Level of each secret", fontsize=10)
+
+
+def draw_bounds(ax: Axes, pairs: Sequence[PairAudit], names: Sequence[str], limit: int = 40) -> None:
+    """Lower confidence bounds of pairs against what is claimed for them; the nearest to it first."""
+    order = sorted(pairs, key=lambda pair: pair.claimed - pair.lower)[:limit]
+    places = np.arange(len(order))
+    colours = [EXPOSED if pair.violated else ESTIMATE for pair in order]
+    ax.barh(places, [pair.lower for pair in order], color=colours, height=0.6, label="shown at least")
+    for place, pair in zip(places, order, strict=True):
+        ax.plot(
+            [pair.claimed] * 2, [place - 0.4, place + 0.4], color=TRUE, lw=2.0, label="claimed" if place == 0 else None
+        )
+    ax.set_yticks(places, [f"{names[pair.first]} – {names[pair.second]}" for pair in order], fontsize=8)
+    ax.invert_yaxis()
+    ax.set_xlabel("log ratio of the releases' distributions")
+    ax.set_title(f"{len(order)} of {len(pairs)} pairs, nearest to the claim first", fontsize=10)
+
+
+def draw_entropy(ax: Axes, audit: SequenceAudit) -> None:
+    """The entropy of the adversary's belief at each release: without releases, at the time, in hindsight."""
+    _over_time(ax, [audit.uninformed.entropy, audit.online.entropy, audit.hindsight.entropy])
+    ax.set_ylabel("entropy (bits)")
+    ax.set_title("How uncertain the adversary is of the state", fontsize=10)
+
+
+def draw_spread(ax: Axes, audit: SequenceAudit) -> None:
+    """The error that the adversary expects of the best guess; with the truth, the error that it has."""
+    _over_time(ax, [audit.uninformed.spread, audit.online.spread, audit.hindsight.spread])
+    if audit.accuracies is not None:
+        error = audit.accuracies[2].estimate_error
+        ax.plot(np.arange(1, len(error) + 1), error, ".", color=TRUE, ms=4, label="true error in hindsight (private)")
+    ax.set_ylabel("expected error (km)")
+    ax.set_title("How far off the adversary expects to be", fontsize=10)
+
+
+def draw_belief_map(ax: Axes, points: FloatArray, audit: SequenceAudit, released: FloatArray) -> None:
+    """Where the person is believed to have been, summed over all releases in hindsight, with releases and best path."""
+    total = np.sum([belief.probabilities for belief in audit.smoothed], axis=0)
+    shown = total > 1e-3 * total.max()
+    dots = ax.scatter(points[shown, 0], points[shown, 1], c=total[shown], s=18, cmap="YlGnBu", marker="s", zorder=1)
+    ax.figure.colorbar(dots, ax=ax, label="expected releases from here", shrink=0.8)
+    ax.plot(*released.T, "o", color=RELEASED, ms=3, alpha=0.5, mew=0, zorder=2, label="released")
+    ax.plot(*points[audit.path.states].T, "-", color=TRUE, lw=1.0, zorder=3, label="most probable path")
+    low, high = points[shown].min(axis=0), points[shown].max(axis=0)
+    margin = 0.3 * max(float((high - low).max()), 1e-9)
+    ax.set_xlim(low[0] - margin, high[0] + margin)
+    ax.set_ylim(low[1] - margin, high[1] + margin)
+    ax.set_aspect("equal")
+    ax.set_title("What all releases together say", fontsize=10)
+
+
+def _over_time(ax: Axes, curves: Sequence[FloatArray]) -> None:
+    labels = ("without releases", "at each release", "in hindsight")
+    for values, label, colour in zip(curves, labels, (_FAINT, RELEASED, ESTIMATE), strict=True):
+        ax.plot(np.arange(1, len(values) + 1), values, color=colour, lw=1.4, label=label)
+    ax.set_xlabel("release")
+    ax.set_ylim(bottom=0)
+
+
+def _lines(ax: Axes, points: FloatArray, edges: Sequence[Sequence[int]], colour: str, width: float, label: str) -> None:
+    from matplotlib.collections import LineCollection
+
+    if len(edges):
+        lines = [points[list(edge)] for edge in edges]
+        ax.add_collection(LineCollection(lines, colors=colour, linewidths=width, zorder=2, label=label))
+
+
+def _last_repair(audit: ConstraintAudit, body: BodyAudit) -> object:
+    """The repair to draw: the last worked out for the mechanism, which is the exact one where all are."""
+    return next((repair for repair in reversed(audit.repairs) if repair.mechanism == body.mechanism), None)
+
+
+def _body_of(audit: ConstraintAudit, body: BodyAudit) -> FloatArray:
+    """The corners ``(k, 2)`` of a mechanism's noise body."""
+    if body.mechanism == "k-norm" or not body.sensitivity:
+        return np.asarray(_planar(audit.hull))
+    if body.mechanism == "laplace":
+        return _diamond(body.sensitivity)
+    angles = np.linspace(0, 2 * np.pi, 120)
+    return np.asarray(body.sensitivity * np.stack([np.cos(angles), np.sin(angles)], axis=1))
+
+
+def _planar(hull: SensitivityHull) -> FloatArray:
+    return hull.vertices[:, :2]
+
+
+def _diamond(reach: float) -> FloatArray:
+    return reach * np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]])

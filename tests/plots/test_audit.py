@@ -1,0 +1,81 @@
+"""Pictures of audits hold what was found: exposed states, added edges, bodies, bounds and curves."""
+
+from __future__ import annotations
+
+import base64
+import re
+
+import numpy as np
+import pytest
+
+from dphmm import LaplaceMechanism
+from dphmm.audit.blowfish import BlowfishPolicy, audit_blowfish
+from dphmm.audit.empirical import audit_pairs
+from dphmm.audit.policy_audit import audit_constraint
+from dphmm.plots import audit as pictures
+from dphmm.plots.maps import new_figure
+from dphmm.plots.page import Section, html_page
+from tests.running_example import F, graph, states
+
+pytest.importorskip("matplotlib")
+
+POINTS = F.astype(float)
+NAMES = [f"s{i}" for i in range(1, 7)]
+
+
+def labels(ax) -> list[str]:
+    return ax.get_legend_handles_labels()[1]
+
+
+def test_exposed_states_repair_and_body_are_drawn_where_they_are():
+    audit = audit_constraint(graph(), F, states(3, 4, 5, 6))
+    _, ax = new_figure()
+    pictures.draw_exposure(ax, POINTS, graph(), audit, audit.bodies[0], NAMES)
+    drawn = {line.get_label(): line.get_xydata() for line in ax.lines}
+    assert drawn["exposed states"].tolist() == [[3.0, 0.0]]
+    assert sorted(drawn["possible states"].tolist()) == sorted(POINTS[[2, 3, 4, 5]].tolist())
+    added = next(lines for lines in ax.collections if lines.get_label() == "added by the exact repair")
+    assert [segment.tolist() for segment in added.get_segments()] == [[[3.0, 0.0], [0.0, 1.0]]]
+    assert "noise body about an exposed state" in labels(ax)
+    assert {text.get_text() for text in ax.texts} == {"s3", "s4", "s5", "s6"}
+    _, plain = new_figure()
+    pictures.draw_exposure(plain, POINTS, graph(), audit, audit.bodies[1], NAMES)
+    assert "exposed states" not in labels(plain)
+
+
+def test_bodies_and_levels_have_the_sizes_that_were_found():
+    audit = audit_constraint(graph(), F)
+    _, ax = new_figure()
+    pictures.draw_hulls(ax, audit)
+    assert set(labels(ax)) == {"k-norm, area 11", "laplace, area 50"}
+    secrets = audit_blowfish(BlowfishPolicy(("a", "b", "c"), [[1, 0], [0, 1], [2, 0]], (("a", "null"),)))
+    _, ax = new_figure()
+    pictures.draw_levels(ax, secrets)
+    heights = [bar.get_height() for bar in ax.patches]
+    assert heights[0] == 1.0
+    assert heights[3:] == [1.0, 1.0, 2.0]
+    assert [text.get_text() for text in ax.texts] == ["∞"]
+    _, ax = new_figure()
+    pictures.draw_secrets(ax, secrets)
+    assert sorted(text.get_text() for text in ax.texts) == ["a", "b", "c"]
+
+
+def test_bounds_are_drawn_against_the_claim():
+    pairs = list(audit_pairs(LaplaceMechanism(5.0, 1.0, 2), F, graph().edges(), 1.0, 5_000, rng=0))
+    _, ax = new_figure()
+    pictures.draw_bounds(ax, pairs, NAMES)
+    assert [bar.get_width() for bar in ax.patches] == sorted((pair.lower for pair in pairs), reverse=True)
+    assert {tuple(line.get_xdata()) for line in ax.lines} == {(1.0, 1.0)}
+
+
+def test_a_page_escapes_what_it_is_told_and_holds_its_pictures():
+    page = html_page(
+        "<b>", "a & b", True, [Section("s", ["x < y"], ("h",), [("<td>",)], [lambda ax: ax.plot(np.arange(3))])]
+    )
+    assert "<b>" not in page
+    assert "&lt;b&gt;" in page
+    assert "a &amp; b" in page
+    assert "x &lt; y" in page
+    data = re.findall(r'src="data:image/png;base64,([^"]+)"', page)
+    assert len(data) == 1
+    assert base64.b64decode(data[0]).startswith(b"\x89PNG")
