@@ -49,7 +49,7 @@ def command(data: tuple[str, ...], output: Path, as_json: bool, overwrite: bool,
     if output.suffix != ".npz":
         raise ConfigurationError(f"{output}: a model is a .npz file; name it so")
     check_output(output, overwrite)
-    grid = _grid(options["preset"], options["bbox"], options["polygon"], options["cell"])
+    grid = grid_of(options["preset"], options["bbox"], options["polygon"], options["cell"])
     people = read_people(
         data,
         options["format_"],
@@ -67,7 +67,16 @@ def command(data: tuple[str, ...], output: Path, as_json: bool, overwrite: bool,
     say("Learned", _facts(model, people, sequences, output), as_json)
 
 
-def _grid(preset: str | None, bbox: tuple[float, ...] | None, polygon: str | None, cell: float | None) -> Grid:
+def grid_of(preset: str | None, bbox: tuple[float, ...] | None, polygon: str | None, cell: float | None) -> Grid:
+    """The grid that the options for a region and its cells describe.
+
+    Raises
+    ------
+    ConfigurationError
+        When not exactly one region is given, or a cell size is missing or too many.
+    CoordinateError, StateError, DataFileError
+        As the region says.
+    """
     import shapely
 
     from dphmm.policy.layer import read_polygons
