@@ -58,8 +58,8 @@ def budget_and_loss(ax: Axes, budget: LandmarkBudget, losses: FloatArray | None 
     right = ax.twinx()
     if losses is not None:
         shown = np.where(np.isfinite(losses), losses, np.nan)
-        right.plot(at, shown, color=_RED, linewidth=1.4, label="loss of all landmarks and this time")
-    right.axhline(budget.epsilon, color=_GREY, linestyle="--", label=f"ε = {budget.epsilon:g}")
+        right.plot(at, shown, color=_RED, linewidth=1.4, label="loss of all landmarks and this time (right)")
+    right.axhline(budget.epsilon, color=_GREY, linestyle="--", label=f"ε = {budget.epsilon:g} (right)")
     right.set_ylim(0, 1.08 * max(right.get_ylim()[1], budget.epsilon))
     right.set_ylabel("loss", color=_RED)
     (bars, names), (curves, more) = ax.get_legend_handles_labels(), right.get_legend_handles_labels()
