@@ -103,7 +103,9 @@ def error_by_share(ax: Axes, shares: Sequence[float], errors: Mapping[str, Seque
     ax.set_xlabel("landmarks, % of the timestamps")
     ax.set_ylabel(unit)
     _finish(ax)
-    ax.legend(fontsize="small")
+    ax.legend(
+        fontsize="small", ncols=5, loc="upper center", bbox_to_anchor=(0.5, -0.14), frameon=False, columnspacing=1
+    )
 
 
 def _finish(ax: Axes) -> None:
