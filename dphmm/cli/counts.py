@@ -9,7 +9,14 @@ import click
 
 from dphmm.cli.inputs import columns_of, input_options, names_of, read_people
 from dphmm.cli.learn import grid_of
-from dphmm.cli.mobility import Mobility, budget_options, mobility_options, read_budgets, read_mobility
+from dphmm.cli.mobility import (
+    Mobility,
+    budget_options,
+    mobility_options,
+    read_budgets,
+    read_mobility,
+    temporal_leakage,
+)
 from dphmm.cli.progress import progress
 from dphmm.cli.summary import say
 from dphmm.errors import ConfigurationError, CountError, DataFileError
@@ -70,8 +77,6 @@ def release(
     """
     import numpy as np
 
-    from dphmm.arrays import random_source
-    from dphmm.counts import release as add_noise
     from dphmm.counts.stream import as_counts
     from dphmm.evaluation.timed_table import TimedTable, check_table_name, write_table
     from dphmm.writers.diagnostics import check_private_name
@@ -87,13 +92,7 @@ def release(
     values = as_counts(_counts(true), "true counts" if table is None else str(table))
     if options["seed"] is not None:
         click.echo("dphmm: the noise follows from --seed, so this output is not private.", err=True)
-    source = random_source(options["seed"])
-    rows = zip(values, budgets, strict=True)
-    drawn = [
-        add_noise(row[None], budget, source, options["integer"])[0]
-        for row, budget in progress(rows, "Releasing", len(true))
-    ]
-    noisy = np.array(drawn).astype(np.int64 if options["integer"] else np.float64)
+    noisy = _drawn(values, budgets, options["seed"], options["integer"])
     spent = np.array([float(budget) for budget in budgets])
     write_table(output, TimedTable(true.times, {EPSILON: spent, **_places(noisy)}), overwrite)
     if private is not None:
@@ -106,6 +105,7 @@ def release(
         "epsilon_least": float(spent.min()),
         "epsilon_greatest": float(spent.max()),
         "epsilon_of_all_times": float(spent.sum()),
+        "temporal_leakage": None if options["alpha"] is None else temporal_leakage(mobility, budgets),
         "integer": options["integer"],
         "private": options["seed"] is None,
         "output": str(output),
@@ -190,8 +190,7 @@ def evaluate(
 
     Errors tell about the truth: use data that may be looked at.
     """
-    from dphmm.counts import compare, estimate
-    from dphmm.counts.comparison import RAW
+    from dphmm.counts import compare
     from dphmm.counts.stream import as_counts
     from dphmm.evaluation.timed_table import read_table
 
@@ -203,39 +202,57 @@ def evaluate(
     wanted = estimators or usable
     if noisy is None:
         budgets = read_budgets(options["epsilon"], options["epsilons"], options["alpha"], mobility, len(table))
-        found = {
-            name: float(errors.mean())
-            for name, errors in compare(
-                counts,
-                budgets,
-                mobility.transition,
-                start,
-                runs,
-                integer,
-                options["seed"],
-                wanted,
-                lambda numbers: progress(numbers, "Comparing", runs),
-            ).items()
-        }
+        found = compare(
+            counts,
+            budgets,
+            mobility.transition,
+            start,
+            runs,
+            integer,
+            options["seed"],
+            wanted,
+            lambda numbers: progress(numbers, "Comparing", runs),
+        )
     else:
         if any(options[name] is not None for name in ("epsilon", "epsilons", "alpha")):
             raise ConfigurationError("--noisy and budgets are both given; the release says its own budgets")
-        released = read_table(noisy)
-        values = _counts(released)
-        if values.shape != counts.shape or (released.times != table.times).any():
-            raise CountError(f"{noisy}: times or places are not those of {true}; give a release of these counts")
-        users, scales, found = (
-            int(counts[0].sum()),
-            _scales(noisy, released),
-            {RAW: float(((values - counts) ** 2).mean())},
-        )
-        for name in progress(wanted, "Comparing"):
-            made = estimate(name, values, mobility.transition, users, scales, start)
-            found[name] = float(((made - counts) ** 2).mean())
-    told = {name.replace("-", "_"): error for name, error in found.items()}
-    told_of = {"users": int(counts[0].sum()), "times": len(counts), "places": counts.shape[1]}
-    told_of["runs"] = runs if noisy is None else 1
-    say("Mean squared error", {**told_of, **told}, options["as_json"])
+        found = _judged(table, counts, noisy, mobility, start, wanted)
+    told = {name.replace("-", "_"): float(errors.mean()) for name, errors in found.items()}
+    size = {"users": int(counts[0].sum()), "times": len(counts), "places": counts.shape[1]}
+    say("Mean squared error", {**size, "runs": runs if noisy is None else 1, **told}, options["as_json"])
+
+
+def _drawn(values: Any, budgets: list[Any], seed: int | None, integer: bool) -> Any:
+    """Noisy counts ``(T, m)``, time by time; integers where they are exact."""
+    import numpy as np
+
+    from dphmm.arrays import random_source
+    from dphmm.counts import release as add_noise
+
+    source = random_source(seed)
+    rows = progress(zip(values, budgets, strict=True), "Releasing", len(budgets))
+    drawn = [add_noise(row[None], budget, source, integer)[0] for row, budget in rows]
+    return np.array(drawn).astype(np.int64 if integer else np.float64)
+
+
+def _judged(
+    table: TimedTable, counts: Any, noisy: Path, mobility: Mobility, start: Any, wanted: tuple[str, ...]
+) -> dict[str, FloatArray]:
+    """Errors of one release that exists, and of what the estimators make of it."""
+    import numpy as np
+
+    from dphmm.counts import estimate
+    from dphmm.counts.comparison import RAW
+    from dphmm.evaluation.timed_table import read_table
+
+    released = read_table(noisy)
+    values, users = _counts(released), int(counts[0].sum())
+    if values.shape != counts.shape or (released.times != table.times).any():
+        raise CountError(f"{noisy}: times or places are not those of the true counts; give a release of them")
+    found, scales = dict[str, Any]({RAW: values}), _scales(noisy, released)
+    for name in progress(wanted, "Comparing"):
+        found[name] = estimate(name, values, mobility.transition, users, scales, start)
+    return {name: np.array([np.mean((made - counts) ** 2)]) for name, made in found.items()}
 
 
 def _of_table(data: tuple[str, ...], table: Path | None) -> tuple[TimedTable, dict[str, Any]]:

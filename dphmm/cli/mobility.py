@@ -122,9 +122,25 @@ def read_budgets(
         raise ConfigurationError("--alpha depends on how people move; give --model or --transition")
     from dphmm.leakage import exact_budgets, reverse
 
-    start = mobility.initial if mobility.initial is not None else _stationary(mobility.transition)
-    backward = reverse(mobility.transition, start)
+    backward = reverse(mobility.transition, _start(mobility))
     return as_budgets(exact_budgets(backward, mobility.transition, float(alpha or 0.0), steps).tolist(), steps)
+
+
+def temporal_leakage(mobility: Mobility, budgets: list[Any]) -> float:
+    """The greatest temporal leakage of a stream with these budgets, with the backward matrix of each of its steps.
+
+    Where a model's initial distribution is not stationary this is another figure than the level asked for.
+    """
+    import numpy as np
+
+    from dphmm.leakage import account, reverses
+
+    backward = reverses(mobility.transition, _start(mobility), len(budgets))
+    return float(account(backward, mobility.transition, np.array([float(budget) for budget in budgets])).worst)
+
+
+def _start(mobility: Mobility) -> FloatArray:
+    return mobility.initial if mobility.initial is not None else _stationary(mobility.transition)
 
 
 def _stationary(matrix: Any) -> FloatArray:

@@ -36,6 +36,7 @@ def folder(tmp_path, monkeypatch):
     for name, counts in (("true", TRUE), ("negative", TRUE - 2), ("uneven", TRUE + np.eye(4, 3, dtype=int))):
         columns = {f"p{at}": counts[:, at] for at in range(3)}
         write_table(tmp_path / f"{name}.csv", TimedTable(np.arange(4), columns))
+    write_table(tmp_path / "other.csv", TimedTable(np.arange(3), {"epsilon": np.ones(3), "p0": np.arange(3)}))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -70,7 +71,8 @@ def test_integer_noise_gives_integers_and_listed_budgets_are_kept(folder):
 
 
 def test_budgets_for_temporal_leakage_are_those_of_the_package(folder):
-    run("release", "--counts", "true.csv", "--transition", "move.csv", "--alpha", 1, "-o", "noisy.csv")
+    done = run("release", "--counts", "true.csv", "--transition", "move.csv", "--alpha", 1, "-o", "noisy.csv", "--json")
+    assert json.loads(done.stdout)["temporal_leakage"] == pytest.approx(1.0, rel=1e-6)
     values, vectors = np.linalg.eig(MATRIX.T)
     stationary = np.real(vectors[:, np.argmax(values.real)])
     expected = exact_budgets(reverse(MATRIX, stationary / stationary.sum()), MATRIX, 1.0, 4)
@@ -141,6 +143,7 @@ REPAIR = ("postprocess", "true.csv", "-o", "out.csv", "--transition", "move.csv"
         (("postprocess", "true.csv", "-o", "out.csv", "--users", 10, "--scale", 2), "how people move"),
         ((*REPAIR, "--users", 10, "--scale", 2, "--prior", "model"), "--prior model needs --model"),
         (("evaluate", "true.csv", "--noisy", "true.csv", "--epsilon", 1), "both given"),
+        (("evaluate", "true.csv", "--noisy", "other.csv"), "other.csv: times or places are not those"),
         (("evaluate", "true.csv", "--epsilon", 1, "--runs", 0), "runs is 0"),
     ],
 )

@@ -7,6 +7,8 @@ import pytest
 
 from dphmm.errors import ConfigurationError, CountError
 from dphmm.evaluation.population import daily_population, population
+from dphmm.readers import read
+from dphmm.space.grid import PRESETS, Grid
 from dphmm.space.states import Places
 from dphmm.space.trajectory import Trajectory
 
@@ -83,3 +85,21 @@ def test_a_part_has_the_chosen_members():
 def test_what_makes_no_population_is_refused(make, error, message):
     with pytest.raises(error, match=message):
         make()
+
+
+def test_days_of_geolife_keep_everybody_at_every_time(real_data):
+    people = read(real_data / "geolife" / "geolife_beijing.tar.gz", skip_bad=True).trajectories
+    grid = Grid.over(PRESETS["geolife"][0], 2.0)
+    days = daily_population(people, grid, 600, (8, 20), utc_offset=8, least_seen=1 / 6)
+    assert len({name.split()[0] for name in days.members}) > 20
+    assert (days.counts.sum(axis=1) == len(days.members)).all()
+    assert (days.seen.sum(axis=1) >= 12).all()
+    name = days.members[5]
+    user, date = name.split()
+    one = next(person for person in people if person.user == user)
+    local = one.times + np.timedelta64(8, "h")
+    start = np.datetime64(date, "us") + np.timedelta64(8, "h")
+    for slot in np.flatnonzero(days.seen[5]):
+        end = start + slot * np.timedelta64(600, "s")
+        last = np.flatnonzero((local > end - np.timedelta64(600, "s")) & (local <= end))[-1]
+        assert grid.locate(one.latitude[last], one.longitude[last])[0] == days.states[5, slot]
