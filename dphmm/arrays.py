@@ -5,6 +5,7 @@ Arrays of ``N`` states in ``d`` measured dimensions are ``(N, d)``; a constraint
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -27,6 +28,29 @@ a factor ``1 + 1e-9`` on epsilon for a state that is called protected while it l
 
 PROBABILITY_TOLERANCE = 1e-9
 """How far a sum of probabilities may be from one before it is refused."""
+
+NORMALISED = 1e-12
+"""Sums this near to one are not normalised again, so that what was normalised once stays the same to the last bit."""
+
+
+def content_hash(*parts: npt.ArrayLike | None) -> str:
+    """The SHA-256, in hexadecimal, of arrays, numbers and texts in order, each with its kind and shape.
+
+    Equal values have equal hashes on every machine: numbers count as 64-bit little-endian integers or floats, and
+    minus zero as zero.
+    """
+    digest = hashlib.sha256()
+    for part in parts:
+        data = np.asarray("" if part is None else part)
+        if data.dtype.kind == "U":
+            encoded = "\n".join(data.ravel().tolist()).encode("utf-8")
+        elif data.dtype.kind == "f":
+            encoded = (data.astype("<f8") + 0.0).tobytes()
+        else:
+            encoded = data.astype("<i8").tobytes()
+        digest.update(f"{'none' if part is None else data.dtype.kind}{data.shape}{len(encoded)}:".encode())
+        digest.update(encoded)
+    return digest.hexdigest()
 
 
 class RandomSource:
@@ -139,4 +163,4 @@ def as_distribution(values: npt.ArrayLike, size: int, name: str = "initial distr
     total = float(probabilities.sum())
     if abs(total - 1.0) > PROBABILITY_TOLERANCE:
         raise StochasticError(f"{name} sums to {total:.12g}; it must sum to 1")
-    return probabilities / total
+    return probabilities / (1.0 if abs(total - 1.0) <= NORMALISED else total)

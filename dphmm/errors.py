@@ -17,10 +17,12 @@
     │   ├── LandmarkError                     significant timestamps that are not among the timestamps
     │   ├── DataFileError                     an input file: unreadable, truncated, malformed
     │   └── ConfigurationError                a job or an option that makes no sense
+    │       └── SessionMismatchError          a session that was agreed on other terms
     ├── DownloadError                         a public data set that could not be fetched
     ├── OutputError                           an output that exists or cannot be written
     ├── MissingDependencyError (also ImportError)  an extra that is not installed
-    └── BudgetExceededError                   a step that would pass the limit agreed on
+    ├── BudgetExceededError                   a step that would pass the limit agreed on
+    └── SessionBusyError                      a session that another process holds
 
 A message is one line: what was looked at, what was found, what to do.
 """
@@ -107,6 +109,10 @@ class ConfigurationError(InvalidInputError):
     """A job or an option that makes no sense."""
 
 
+class SessionMismatchError(ConfigurationError):
+    """A session whose model, policy, mechanism or limits are not those that it began with."""
+
+
 class DownloadError(DphmmError):
     """A public data set that could not be fetched, or came as something else."""
 
@@ -132,3 +138,7 @@ class MissingDependencyError(DphmmError, ImportError):
 
 class BudgetExceededError(DphmmError):
     """A step that would pass the limit agreed on; nothing was drawn and nothing was spent."""
+
+
+class SessionBusyError(DphmmError):
+    """A session that another process holds; nothing was drawn, and asking again is safe."""

@@ -54,5 +54,5 @@ def test_the_python_example_says_what_its_comments_say():
 
 def test_every_document_that_is_linked_exists():
     for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
-        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
+        for target in re.findall(r"\]\(([^)#:\s]+\.\w+)\)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.name} links {target}"

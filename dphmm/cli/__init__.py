@@ -22,6 +22,7 @@ COMMANDS: Mapping[str, str] = {
     "data": "Fetch the public data sets that the papers use.",
     "learn": "Learn a Markov model of movement from trajectories.",
     "release": "Release private locations for trajectories, or for a stream.",
+    "session": "List, show and export durable sessions.",
     "show": "Draw a release: a picture, or a map to open in a browser.",
     "leak": "Temporal privacy leakage of a stream of releases.",
     "counts": "Counts of people per place and time: release, repair, compare.",

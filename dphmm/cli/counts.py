@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dphmm.cli.inputs import columns_of, input_options, names_of, read_people
-from dphmm.cli.learn import grid_of
+from dphmm.cli.learn import space_of
 from dphmm.cli.mobility import (
     Mobility,
     budget_options,
@@ -51,6 +51,8 @@ def command() -> None:
 @click.option(
     "--polygon", type=click.Path(), metavar="FILE", help="Places without a model: polygons of a GeoJSON file."
 )
+@click.option("--places", type=click.Path(), metavar="FILE", help="Places without a model: a CSV of named places.")
+@click.option("--within", type=float, metavar="KM", help="With --places: how far from a place a fix may lie.")
 @click.option("--cell", type=float, metavar="KM", help="The side of a cell of the region's grid, kilometres.")
 @click.option("--step", type=float, metavar="SECONDS", help="One time step. [default: the model's]")
 @click.option("--start", metavar="TIME", help="First time, UTC. [default: the data's]")
@@ -293,7 +295,7 @@ def _of_people(data: tuple[str, ...], mobility: Mobility, options: dict[str, Any
 
 
 def _space(mobility: Mobility, options: dict[str, Any]) -> tuple[StateSpace, float]:
-    region = any(options[name] is not None for name in ("preset", "bbox", "polygon", "cell"))
+    region = any(options[name] is not None for name in ("preset", "bbox", "polygon", "places", "within", "cell"))
     model = mobility.model
     if model is not None:
         if region:
@@ -307,7 +309,7 @@ def _space(mobility: Mobility, options: dict[str, Any]) -> tuple[StateSpace, flo
             )
         space: StateSpace = model.states
     else:
-        space = grid_of(options["preset"], options["bbox"], options["polygon"], options["cell"])
+        space = space_of(options)
         step = options["step"]
     if step is None:
         raise ConfigurationError("no time step is given; give --step in seconds")

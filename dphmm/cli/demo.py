@@ -21,7 +21,7 @@ from dphmm.errors import OutputError
 if TYPE_CHECKING:
     from dphmm.readers.city import City
 
-PEOPLE, RELEASED, DAYS = 24, ("p01", "p02", "p03"), 5
+PEOPLE, RELEASED, DAYS = 24, ("p01", "p02"), 5
 DAY = ("2024-03-08", "2024-03-09")
 STEP_SECONDS, CELL_KM, SMOOTHING = 300, 0.25, 0.5
 

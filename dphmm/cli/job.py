@@ -11,7 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dphmm.errors import ConfigurationError, DataFileError
 
-MECHANISMS = Literal["k-norm", "laplace", "planar-isotropic", "planar-laplace"]
+_FIRST = {"extra_forbidden": 0, "missing": 2}
+MECHANISMS = Literal["lattice", "k-norm", "laplace", "planar-isotropic", "planar-laplace"]
 
 
 class ReleaseJob(BaseModel):
@@ -28,7 +29,7 @@ class ReleaseJob(BaseModel):
     model: Path = Field(strict=False)
     policy: str
     epsilon: float
-    mechanism: MECHANISMS = "k-norm"
+    mechanism: MECHANISMS | None = None
     repair: Literal["greedy", "sequential", "exact"] = "exact"
     objective: Literal["volume", "error"] = "volume"
     membership: Literal["halfspace", "qp"] = "halfspace"
@@ -36,6 +37,11 @@ class ReleaseJob(BaseModel):
     allow_known: bool = False
     summary: Path | None = Field(default=None, strict=False)
     private_diagnostics: Path | None = Field(default=None, strict=False)
+    session: Path | None = Field(default=None, strict=False)
+    limit_epsilon: float | None = None
+    limit_constrained: float | None = None
+    limit_window_epsilon: float | None = None
+    limit_window_steps: int | None = None
     seed: int | None = Field(default=None, ge=0)
     format: Literal["geolife", "checkins", "table", "gpx", "owntracks"] | None = None
     columns: dict[str, str] = Field(default_factory=dict)
@@ -80,7 +86,8 @@ def _toml(path: Path) -> dict[str, Any]:
 
 
 def _explained(problem: ValidationError, path: Path | None, given: Mapping[str, Any]) -> str:
-    error = problem.errors()[0]
+    # A key that is unknown explains one that is missing, so it comes first.
+    error = min(problem.errors(), key=lambda one: _FIRST.get(one["type"], 1))
     key = ".".join(str(part) for part in error["loc"])
     option = f"--{key.replace('_', '-')}"
     where = option if path is None or key in given else f"{path}: key '{key}'"

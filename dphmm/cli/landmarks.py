@@ -50,7 +50,7 @@ class Outcome:
 @click.option("--step", type=float, metavar="SECONDS", help="With --unit: put the trajectory on this clock first.")
 @click.option("--model", type=click.Path(path_type=Path), help="With --policy: a model that 'dphmm learn' wrote.")
 @click.option("--policy", help="SOURCE is a trajectory: the engine's noise for this policy, such as utility:1km.")
-@click.option("--mechanism", help="With --policy: as of 'dphmm release'. [default: k-norm]")
+@click.option("--mechanism", help="With --policy: as of 'dphmm release'. [default: lattice]")
 @click.option("--allow-known", is_flag=True, default=None, help="Go on where one state only is possible.")
 @click.option("--backward", type=click.Path(path_type=Path), help="For losses: matrix of Pr(time before | time).")
 @click.option("--forward", type=click.Path(path_type=Path), help="For losses: matrix of Pr(time after | time).")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from dphmm.errors import ConfigurationError
 if TYPE_CHECKING:
     from dphmm.markov.model import MarkovModel
     from dphmm.space.grid import Grid
+    from dphmm.space.states import StateSpace
 
 
 @click.command()
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 @click.option("--preset", help="A region and cell size of the papers: geolife or gowalla.")
 @click.option("--bbox", nargs=4, type=float, metavar="S W N E", help="The region: south, west, north, east, degrees.")
 @click.option("--polygon", type=click.Path(), metavar="FILE", help="The region: the polygons of a GeoJSON file.")
+@click.option("--places", type=click.Path(), metavar="FILE", help="Named places in a CSV: name, latitude, longitude.")
+@click.option("--within", type=float, metavar="KM", help="How far from a place a fix may lie. [default: any distance]")
 @click.option("--cell", type=float, metavar="KM", help="The side of a cell of the grid, kilometres.")
 @click.option("--step", default=60.0, show_default=True, metavar="SECONDS", help="One time step of the model.")
 @click.option(
@@ -49,7 +53,7 @@ def command(data: tuple[str, ...], output: Path, as_json: bool, overwrite: bool,
     if output.suffix != ".npz":
         raise ConfigurationError(f"{output}: a model is a .npz file; name it so")
     check_output(output, overwrite)
-    grid = grid_of(options["preset"], options["bbox"], options["polygon"], options["cell"])
+    space = space_of(options)
     people = read_people(
         data,
         options["format_"],
@@ -58,17 +62,17 @@ def command(data: tuple[str, ...], output: Path, as_json: bool, overwrite: bool,
         names_of(options["exclude_users"]),
         bool(options["skip_bad"]),
     )
-    sequences = state_sequences(people.trajectories, grid, options["step"], options["gap"])
+    sequences = state_sequences(people.trajectories, space, options["step"], options["gap"])
     model = MarkovModel.fit(
-        sequences, grid.size, options["smoothing"], states=grid, step_seconds=float(options["step"])
+        sequences, space.size, options["smoothing"], states=space, step_seconds=float(options["step"])
     )
     with new_file(output, overwrite) as part:
         model.save(part)
     say("Learned", _facts(model, people, sequences, output), as_json)
 
 
-def grid_of(preset: str | None, bbox: tuple[float, ...] | None, polygon: str | None, cell: float | None) -> Grid:
-    """The grid that the options for a region and its cells describe.
+def space_of(options: Mapping[str, Any]) -> StateSpace:
+    """The state space that the options for a region describe: preset, bbox, polygon, places, within and cell.
 
     Raises
     ------
@@ -77,13 +81,26 @@ def grid_of(preset: str | None, bbox: tuple[float, ...] | None, polygon: str | N
     CoordinateError, StateError, DataFileError
         As the region says.
     """
+    preset, bbox, polygon, places = (options[name] for name in ("preset", "bbox", "polygon", "places"))
+    if sum(choice is not None for choice in (preset, bbox, polygon, places)) != 1:
+        raise ConfigurationError("no single region is given; give one of --preset, --bbox, --polygon and --places")
+    if places is None:
+        if options["within"] is not None:
+            raise ConfigurationError("--within goes with --places; leave it out")
+        return _grid(preset, bbox, polygon, options["cell"])
+    from dphmm.readers.places import read_places
+
+    if options["cell"] is not None:
+        raise ConfigurationError("--cell is for grids; leave it out with --places")
+    return read_places(places, float("inf") if options["within"] is None else options["within"])
+
+
+def _grid(preset: str | None, bbox: tuple[float, ...] | None, polygon: str | None, cell: float | None) -> Grid:
     import shapely
 
     from dphmm.policy.layer import read_polygons
     from dphmm.space.grid import Grid
 
-    if sum(choice is not None for choice in (preset, bbox, polygon)) != 1:
-        raise ConfigurationError("no single region is given; give one of --preset, --bbox and --polygon")
     if preset is not None:
         if cell is not None:
             raise ConfigurationError("--preset has a cell size of its own; leave --cell out, or give --bbox instead")

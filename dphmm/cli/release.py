@@ -10,13 +10,16 @@ import click
 
 from dphmm.cli.inputs import People, columns_of, input_options, names_of, read_people
 from dphmm.cli.progress import progress
+from dphmm.cli.session import open_sessions, session_options
 from dphmm.cli.summary import say
 from dphmm.errors import AlreadyKnownError, ConfigurationError
 
 if TYPE_CHECKING:
+    from dphmm.arrays import FloatArray
     from dphmm.cli.job import ReleaseJob
     from dphmm.markov.model import MarkovModel
     from dphmm.release.engine import Releaser
+    from dphmm.release.recorded import RecordedPeople
     from dphmm.release.trajectory import TimedDiagnostics, TimedRelease
     from dphmm.space.states import StateSpace
     from dphmm.writers.table import ReleaseTable
@@ -30,7 +33,10 @@ POLICY_HELP = "What must stay indistinguishable: utility:1km, complete, transiti
 @click.option("--model", type=click.Path(), help="A model that 'dphmm learn' wrote.")
 @click.option("--policy", help=POLICY_HELP)
 @click.option("--epsilon", type=float, help="The privacy budget of each release.")
-@click.option("--mechanism", help="k-norm, laplace, planar-isotropic or planar-laplace. [default: k-norm]")
+@click.option(
+    "--mechanism",
+    help="lattice (exact on a computer), k-norm, laplace, planar-isotropic, planar-laplace. [default: lattice]",
+)
 @click.option("--repair", help="How exposed states get partners: greedy, sequential or exact. [default: exact]")
 @click.option("--objective", help="What the repair minimises: volume or error. [default: volume]")
 @click.option("--membership", help="How membership in a hull is decided: halfspace or qp. [default: halfspace]")
@@ -40,6 +46,7 @@ POLICY_HELP = "What must stay indistinguishable: utility:1km, complete, transiti
 @click.option(
     "--private-diagnostics", type=click.Path(), metavar="FILE", help="Errors and true states, for yourself alone."
 )
+@session_options
 @click.option("--seed", type=int, help="Repeatable noise, for experiments: the output is not private.")
 @click.option("--job", type=click.Path(path_type=Path), metavar="FILE", help="A TOML file with these options as keys.")
 @input_options
@@ -87,7 +94,8 @@ def prepare(job: ReleaseJob) -> tuple[MarkovModel, StateSpace, Callable[[], Rele
     space = model.states
     if space is None or model.step_seconds is None:
         raise ConfigurationError(f"{job.model}: the model has no map or no time step; make one with 'dphmm learn'")
-    measurements = Measurements(space.points)
+    mechanism = job.mechanism or "lattice"
+    measurements = Measurements(measured(space, mechanism))
     policy = parse_policy(job.policy, space, model.transition)
     source: RandomSource = random_source(job.seed)
 
@@ -97,7 +105,7 @@ def prepare(job: ReleaseJob) -> tuple[MarkovModel, StateSpace, Callable[[], Rele
             measurements,
             policy,
             job.epsilon,
-            job.mechanism,
+            mechanism,
             job.repair,
             job.delta,
             source,
@@ -109,14 +117,23 @@ def prepare(job: ReleaseJob) -> tuple[MarkovModel, StateSpace, Callable[[], Rele
     return model, space, start
 
 
+def measured(space: StateSpace, mechanism: str) -> FloatArray:
+    """What is measured in each state, ``(N, 2)`` kilometres: its point, for exact noise rounded to a whole metre.
+
+    The rounded points are as public as the states. On a grid of whole metres nothing is rounded.
+    """
+    return space.points.round(3) if mechanism == "lattice" else space.points
+
+
 def release_people(
     people: People,
     model: MarkovModel,
     space: StateSpace,
     releaser: Releaser,
     private: Callable[[TimedDiagnostics], None] | None = None,
+    recorded: RecordedPeople | None = None,
 ) -> list[TimedRelease]:
-    """Everyone's releases, person by person, each from a belief of their own.
+    """Everyone's releases, person by person, each from a belief of their own, in recorded sessions where given.
 
     Raises
     ------
@@ -133,7 +150,10 @@ def release_people(
     def everything() -> Any:
         for track in tracks:
             try:
-                yield from release_trajectory(releaser, space, track, private=private)
+                if recorded is not None:
+                    yield from recorded.trajectory(track)
+                else:
+                    yield from release_trajectory(releaser, space, track, private=private)
             except AlreadyKnownError as problem:
                 raise AlreadyKnownError(f"user {track.user}: {problem}, with --allow-known") from None
 
@@ -162,7 +182,8 @@ def _release_files(job: ReleaseJob, as_json: bool) -> None:
     people = read_people(job.data, job.format, job.columns, job.users, job.exclude_users, job.skip_bad)
     diagnostics: list[TimedDiagnostics] = []
     keep = diagnostics.append if job.private_diagnostics is not None else None
-    table = ReleaseTable.of(release_people(people, model, space, releaser, keep))
+    with open_sessions(job, start, space) as recorded:
+        table = ReleaseTable.of(release_people(people, model, space, releaser, keep, recorded))
     write_releases(job.output, table, job.overwrite)
     if job.summary is not None:
         write_summary(job.summary, table, job.overwrite)
@@ -179,7 +200,7 @@ def facts_of(table: ReleaseTable, people: People, job: ReleaseJob) -> dict[str, 
         "releases": len(table),
         "users": len(set(table["user"].tolist())),
         "policy": job.policy,
-        "mechanism": job.mechanism,
+        "mechanism": str(table["mechanism"][0]),
         "epsilon_of_each": job.epsilon,
         "epsilon_of_the_user_with_most": max(
             float(table["epsilon"][table["user"] == user].sum()) for user in set(table["user"].tolist())
@@ -205,4 +226,5 @@ def _release_stream(job: ReleaseJob) -> None:
             raise ConfigurationError(f"--{key.replace('_', '-')} needs DATA; without it, lines go to standard output")
     model, space, start = prepare(job)
     start()
-    answer_lines(ReleaseStream(start, space, float(model.step_seconds or 0)), job.skip_bad)
+    with open_sessions(job, start, space) as recorded:
+        answer_lines(recorded or ReleaseStream(start, space, float(model.step_seconds or 0)), job.skip_bad)

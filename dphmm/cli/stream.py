@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dphmm.errors import BudgetError, CoordinateError, DataFileError, TimeOrderError
+from dphmm.errors import BudgetError, BudgetExceededError, CoordinateError, DataFileError, TimeOrderError
 from dphmm.readers.fixes import parse_time, shorten
 from dphmm.writers.table import ReleaseTable
 
 if TYPE_CHECKING:
+    from dphmm.release.recorded import RecordedPeople
     from dphmm.release.stream import ReleaseStream
 
 NAMES = {
@@ -26,7 +27,7 @@ NAMES = {
 _SOURCE = "standard input"
 
 
-def answer_lines(stream: ReleaseStream, skip_bad: bool) -> None:
+def answer_lines(stream: ReleaseStream | RecordedPeople, skip_bad: bool) -> None:
     """Answer every line of standard input by one line of standard output, flushed before the next is read.
 
     The answer is the release as an object with the columns of a table of releases; for a fix outside the region it is
@@ -47,7 +48,7 @@ def answer_lines(stream: ReleaseStream, skip_bad: bool) -> None:
     for number, line in enumerate(sys.stdin.buffer, start=1):
         try:
             answer = _answer(stream, line)
-        except ValueError as problem:
+        except (ValueError, BudgetExceededError) as problem:
             if not isinstance(problem, _BAD_LINE) and type(problem) is not ValueError:
                 raise
             reason = " ".join(str(problem).split())
@@ -58,10 +59,10 @@ def answer_lines(stream: ReleaseStream, skip_bad: bool) -> None:
         sys.stdout.flush()
 
 
-_BAD_LINE = (BudgetError, CoordinateError, TimeOrderError)
+_BAD_LINE = (BudgetError, BudgetExceededError, CoordinateError, TimeOrderError)
 
 
-def _answer(stream: ReleaseStream, line: bytes) -> dict[str, Any]:
+def _answer(stream: ReleaseStream | RecordedPeople, line: bytes) -> dict[str, Any]:
     fix = _parsed(line)
     user = str(_value(fix, "user"))
     time = _value(fix, "time")

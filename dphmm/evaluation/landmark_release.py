@@ -52,6 +52,9 @@ def release_places(
     Where the scheme gives the last release again the engine is not called: nothing is drawn, nothing is spent, and
     the true state is not looked at. Its belief moves on by the steps of the clock when it is called next.
 
+    The exact lattice mechanism takes a budget as the decimal number that it prints as, which may differ from the double
+    that the scheme's proof sums by half a unit in its last place.
+
     Parameters
     ----------
     releaser

@@ -58,6 +58,13 @@ class CoordinateBody:
             """``(d,)``: the half-widths of the bounding box, in coordinates."""
         else:
             self.reach = np.abs(body.vertices).max(axis=0)
+        self._found: tuple[BoolArray, npt.NDArray[Any]] | None = None
+
+    def _corners(self, constraint: BoolArray) -> npt.NDArray[Any]:
+        """The extreme possible states, found once for the constraint asked about last."""
+        if self._found is None or self._found[0] is not constraint:
+            self._found = (constraint, self.measurements.extremes(constraint))
+        return self._found[1]
 
     def contains(self, vectors: npt.NDArray[Any]) -> BoolArray:
         """Closed membership of coordinate vectors ``(n, d)``."""
@@ -67,7 +74,7 @@ class CoordinateBody:
 
     def diameter(self, constraint: BoolArray) -> float:
         """``max ‖f_j - f_k‖`` over pairs of possible states: the constrained-DP factor of Theorem 6.3."""
-        corners = self.measurements.extremes(constraint)
+        corners = self._corners(constraint)
         if isinstance(self.body, Disc):
             pairs = (corners[:, None] - corners[None]).reshape(-1, corners.shape[1])
             return float(self.body.norm(pairs * self.measurements.spacing).max())
@@ -83,7 +90,7 @@ class CoordinateBody:
         exact = None if isinstance(self.body, Disc) else self.body.norm_form.exact
         if exact is None or self.membership != "halfspace":
             return self.membership == "halfspace" and self.diameter(constraint) <= 1.0 + RELATIVE_TOLERANCE
-        corners = self.measurements.extremes(constraint)
+        corners = self._corners(constraint)
         across = np.ptp(corners @ exact.equations.T, axis=0), np.ptp(corners @ exact.normals.T, axis=0)
         return bool((across[0] == 0).all() and (across[1] * exact.denominator <= exact.offsets).all())
 

@@ -43,6 +43,8 @@ class Span:
 def exact_span(vectors: npt.NDArray[np.int64]) -> Span:
     """The span of integer vectors ``(k, d)``, by elimination in rationals; nothing is rounded."""
     dimension = vectors.shape[1]
+    if dimension == 2 and _fills_the_plane(vectors):
+        return Span((0, 1), np.zeros((0, 2), dtype=object))
     basis: list[list[Fraction]] = []
     axes: list[int] = []
     equations: npt.NDArray[Any] = np.eye(dimension, dtype=np.int64)
@@ -64,6 +66,14 @@ def exact_span(vectors: npt.NDArray[np.int64]) -> Span:
         equations = _null_rows(basis, axes, dimension)
     order = np.argsort(axes)
     return Span(tuple(axes[i] for i in order), equations)
+
+
+def _fills_the_plane(vectors: npt.NDArray[np.int64]) -> bool:
+    """Whether two planar vectors, below ``2**30`` in each coordinate, are not collinear."""
+    if not len(vectors):
+        return False
+    x, y = vectors[np.abs(vectors).max(axis=1).argmax()]
+    return bool((x * vectors[:, 1] != y * vectors[:, 0]).any())
 
 
 def _null_rows(basis: list[list[Fraction]], axes: list[int], dimension: int) -> npt.NDArray[Any]:

@@ -13,6 +13,8 @@ from dphmm.markov.model import MarkovModel
 
 _LAYER = 600.0
 """States are moved in layers of probabilities that differ by at most ``exp(600)``, each scaled to one: no underflow."""
+_LONG_GAP = 8
+"""From this many steps on, what prepares a belief for many cheap steps pays."""
 _SMALLEST = 1e-290
 """Sums below this within a layer have lost digits (transition probabilities near zero) and are done over in logs."""
 
@@ -51,6 +53,32 @@ class Belief:
         """The probabilities ``(N,)``; possible states below about ``1e-308`` show as zero."""
         return np.exp(self.log_mass)
 
+    def to_bytes(self) -> bytes:
+        """The support, eight states a byte, and the log masses: what `from_bytes` reads back exactly."""
+        size = len(self.support).to_bytes(8, "little")
+        return size + np.packbits(self.support).tobytes() + self.log_mass.astype("<f8").tobytes()
+
+    @staticmethod
+    def byte_size(states: int) -> int:
+        """How many bytes `to_bytes` gives for that many states."""
+        return 8 + (states + 7) // 8 + 8 * states
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Belief:
+        """The belief that `to_bytes` wrote, to the last bit.
+
+        Raises
+        ------
+        StochasticError
+            When the bytes are no belief.
+        """
+        size = int.from_bytes(data[:8], "little")
+        if size == 0 or len(data) != cls.byte_size(size):
+            raise StochasticError(f"{len(data)} bytes are no belief over {size} states")
+        start = len(data) - 8 * size
+        support = np.unpackbits(np.frombuffer(data[8:start], dtype=np.uint8), count=size).astype(np.bool_)
+        return cls(support, np.frombuffer(data[start:], dtype="<f8").astype(np.float64))
+
     def predict(self, model: MarkovModel, steps: int = 1) -> Belief:
         """The belief ``steps`` time steps later: ``p M``, as often.
 
@@ -63,7 +91,7 @@ class Belief:
             raise InvalidInputError(f"steps is {steps}; time does not go back")
         belief = self
         while steps > 0:
-            passed, belief = belief._glide(model, steps)
+            passed, belief = belief._glide(model, steps) if steps >= _LONG_GAP else (0, belief)
             if passed < steps:
                 belief = belief._step(model)
                 passed += 1

@@ -13,7 +13,15 @@ from zipfile import BadZipFile
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import PROBABILITY_TOLERANCE, BoolArray, FloatArray, IntArray, as_distribution
+from dphmm.arrays import (
+    NORMALISED,
+    PROBABILITY_TOLERANCE,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    as_distribution,
+    content_hash,
+)
 from dphmm.errors import DataFileError, InvalidInputError, StateError, StochasticError
 from dphmm.space.states import StateSpace
 
@@ -82,6 +90,20 @@ class MarkovModel:
         """Which transitions are possible, as a boolean matrix."""
         structure: csr_array = self.transition.astype(np.bool_)
         return structure
+
+    @cached_property
+    def content_hash(self) -> str:
+        """A hash of the probabilities, the states and the step: equal models have equal hashes."""
+        matrix = self.transition.sorted_indices()
+        return content_hash(
+            self.size,
+            matrix.indptr,
+            matrix.indices,
+            matrix.data,
+            self.initial,
+            None if self.states is None else self.states.content_hash,
+            self.step_seconds,
+        )
 
     @cached_property
     def components(self) -> IntArray:
@@ -201,10 +223,10 @@ class MarkovModel:
                 if about.get("format") != _FORMAT:
                     raise ValueError(f"format {about.get('format')!r}")
                 parts = {name: archive[name] for name in ("data", "indices", "indptr", "initial")}
+            size = len(parts["initial"])
+            matrix = csr_array((parts["data"], parts["indices"], parts["indptr"]), shape=(size, size))
         except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, BadZipFile, zlib.error) as problem:
             raise DataFileError(path, f"no Markov model ({problem}); make one with: dphmm learn") from problem
-        size = len(parts["initial"])
-        matrix = csr_array((parts["data"], parts["indices"], parts["indptr"]), shape=(size, size))
         states = None if about["states"] is None else StateSpace.from_json(about["states"])
         return cls(matrix, parts["initial"], states, about["step_seconds"])
 
@@ -230,6 +252,7 @@ def _stochastic(transition: Any) -> csr_array:
         raise StochasticError(
             f"transition matrix: row {wrong[0]} sums to {totals[wrong[0]]:.12g}; every row must sum to 1"
         )
+    totals[np.abs(totals - 1.0) <= NORMALISED] = 1.0
     matrix.data /= np.repeat(totals, np.diff(matrix.indptr))
     return matrix
 

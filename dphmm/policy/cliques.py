@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import BoolArray, FloatArray, IntArray
+from dphmm.arrays import BoolArray, FloatArray, IntArray, content_hash
 from dphmm.geometry import planar
 from dphmm.geometry.measurements import Measurements
 from dphmm.geometry.spanning import SpanningSet
@@ -92,6 +92,11 @@ class CliqueEdges(EdgeSet):
         """The number of pairs within groups."""
         lengths = np.diff(self.starts)
         return int((lengths * (lengths - 1) // 2).sum())
+
+    @property
+    def content_hash(self) -> str:
+        """Of the groups in their order."""
+        return content_hash("cliques", self.size, self.starts, self.members)
 
     def connected(self, nodes: BoolArray) -> BoolArray:
         """Which states share a group with another state of ``nodes``."""

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import BoolArray, IntArray
+from dphmm.arrays import BoolArray, IntArray, content_hash
 from dphmm.geometry.measurements import Measurements
 from dphmm.geometry.spanning import SpanningSet
 
@@ -39,6 +39,11 @@ class EdgeSet(ABC):
     @abstractmethod
     def count_bound(self) -> int:
         """At least the number of edges."""
+
+    @property
+    @abstractmethod
+    def content_hash(self) -> str:
+        """A hash of what defines the edges; the same edges defined otherwise may have another."""
 
     def spanning(self, measurements: Measurements, nodes: BoolArray) -> npt.NDArray[Any]:
         """Differences in coordinates, ``(k, d)``, whose symmetric hull is that of all edges within ``nodes``."""
@@ -85,6 +90,11 @@ class ListedEdges(EdgeSet):
     def count_bound(self) -> int:
         """The number of edges."""
         return len(self.edges)
+
+    @property
+    def content_hash(self) -> str:
+        """Of the sorted edges."""
+        return content_hash("listed", self.size, self.edges)
 
     def spanning(self, measurements: Measurements, nodes: BoolArray) -> npt.NDArray[Any]:
         """Longest edges first: one shorter than the inradius of the hull so far cannot matter."""
@@ -136,6 +146,11 @@ class UnionEdges(EdgeSet):
         """The sum over the parts."""
         return sum(part.count_bound() for part, _ in self.parts)
 
+    @property
+    def content_hash(self) -> str:
+        """Of the parts in their order, and their nodes."""
+        return content_hash("union", *(x for part, own in self.parts for x in (part.content_hash, own)))
+
     def spanning(self, measurements: Measurements, nodes: BoolArray) -> npt.NDArray[Any]:
         """The spanning differences of all parts."""
         return np.concatenate([part.spanning(measurements, nodes & own) for part, own in self.parts])
@@ -164,3 +179,8 @@ class IntersectionEdges(EdgeSet):
     def count_bound(self) -> int:
         """The smaller bound."""
         return self.listed.count_bound()
+
+    @property
+    def content_hash(self) -> str:
+        """Of the two sets."""
+        return content_hash("intersection", self.listed.content_hash, self.asked.content_hash)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import BoolArray, FloatArray, IntArray, as_constraint
+from dphmm.arrays import BoolArray, FloatArray, IntArray, as_constraint, content_hash
 from dphmm.errors import DataFileError, PolicyError
 from dphmm.geometry.measurements import Measurements
 from dphmm.policy.cliques import CliqueEdges
@@ -199,6 +199,14 @@ class PolicyGraph:
         """Which states the graph still holds, ``(N,)``: all, unless it was restricted."""
         return self._nodes
 
+    @property
+    def content_hash(self) -> str:
+        """A hash of what defines the graph, in hexadecimal: graphs of equal hash are the same.
+
+        The same graph made in another way (`complete` and `categorical` with one label, say) may have another hash.
+        """
+        return content_hash("policy", self._edge_set.content_hash, self._nodes)
+
     def edges(self) -> IntArray:
         """All edges ``(m, 2)``, the smaller state first, in lexicographic order.
 
@@ -213,6 +221,13 @@ class PolicyGraph:
             raise PolicyError(f"listing up to {bound} edges would not fit; restrict the graph, or use differences()")
         found = list(self._edge_set.chunks(self._nodes))
         return np.unique(np.concatenate([np.zeros((0, 2), dtype=np.int64), *found]), axis=0)
+
+    def edge_blocks(self) -> Iterator[IntArray]:
+        """All edges a block ``(m, 2)`` at a time, the smaller state first, for graphs too dense to list.
+
+        An edge may come more than once; nothing is said of the order.
+        """
+        return self._edge_set.chunks(self._nodes)
 
     def connects(self, first: npt.ArrayLike, second: npt.ArrayLike) -> BoolArray:
         """Whether each pair of states is an edge."""

@@ -100,7 +100,7 @@ def degree_of_protection(
     measurements = graph.check_measurements(f)
     possible = as_constraint(constraint, graph.size) & graph.nodes
     hull = SensitivityHull(graph.restrict(possible).spanning(measurements))
-    return count_within(CoordinateBody(measurements, _noise_body(measurements, hull, body), membership), possible)
+    return count_within(CoordinateBody(measurements, noise_body(measurements, hull, body), membership), possible)
 
 
 def exposed_states(
@@ -167,14 +167,14 @@ def protect(
         )
     restricted = graph.restrict(possible)
     hull = SensitivityHull(restricted.spanning(measurements))
-    looked = CoordinateBody(measurements, _noise_body(measurements, hull, body), membership)
+    looked = CoordinateBody(measurements, noise_body(measurements, hull, body), membership)
     degrees = count_within(looked, possible)
     exposed = np.flatnonzero(degrees == 1)
     repair = _repair(measurements, hull, possible, exposed, method, objective, body, search_limit)
     if len(exposed):
         restricted = restricted.with_edges(repair.added)
         hull = SensitivityHull(repair.shape)
-        looked = CoordinateBody(measurements, _noise_body(measurements, hull, body), membership)
+        looked = CoordinateBody(measurements, noise_body(measurements, hull, body), membership)
         degrees = count_within(looked, possible)
     still = np.flatnonzero(degrees == 1)
     if len(still):
@@ -210,8 +210,11 @@ def _check_choices(method: str, objective: str, body: str, dimension: int) -> No
         raise InvalidInputError(f"the objective 'error' needs planar measurements, not {dimension}-dimensional ones")
 
 
-def _noise_body(measurements: Measurements, hull: SensitivityHull, body: NoiseBody) -> SensitivityHull | Disc:
-    """The body that noise is drawn from, in coordinates (a disc in the unit of the measurements)."""
+def noise_body(measurements: Measurements, hull: SensitivityHull, body: NoiseBody) -> SensitivityHull | Disc:
+    """The body that noise is drawn from around a hull in coordinates.
+
+    In coordinates as well, except that a disc is in the unit of the measurements.
+    """
     if body == "hull" or hull.dimension == 0:
         return hull
     if body == "disc":
@@ -276,6 +279,6 @@ def _ball_repair(
     vectors = measurements.coordinates[ends[:, 0]] - measurements.coordinates[ends[:, 1]]
     shape = SensitivityHull(np.concatenate([vertices, vectors])).vertices
     units = measurements.to_units(SensitivityHull(shape))
-    grown = _in_units(measurements, _noise_body(measurements, SensitivityHull(shape), body), units, body)
+    grown = _in_units(measurements, noise_body(measurements, SensitivityHull(shape), body), units, body)
     value: float = grown.volume if objective == "volume" else grown.squared_error
     return Repair(added, shape, value, value)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray
+from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray, content_hash
 from dphmm.geometry.disc import Disc
 from dphmm.geometry.measurements import Measurements, Raster
 from dphmm.geometry.neighbours import CoordinateBody, count_within, near_pairs
@@ -61,6 +61,11 @@ class RadiusEdges(EdgeSet):
         if raster is None or not raster.is_simple:
             return everything
         return min(everything, self.size * len(self._offsets(raster)))
+
+    @property
+    def content_hash(self) -> str:
+        """Of the places and the radius."""
+        return content_hash("radius", self.places.points, self.radius)
 
     def connected(self, nodes: BoolArray) -> BoolArray:
         """Which states have another one near enough."""

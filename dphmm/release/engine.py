@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from fractions import Fraction
 from math import inf, sqrt
@@ -10,7 +11,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import BoolArray, FloatArray, IntArray, Rng, check_epsilon, random_source
+from dphmm.arrays import BoolArray, FloatArray, IntArray, Rng, check_epsilon, content_hash, random_source
 from dphmm.errors import InvalidInputError, StateError
 from dphmm.geometry.disc import Disc
 from dphmm.geometry.hull import Membership, SensitivityHull
@@ -61,6 +62,36 @@ class StepPlan:
     def least_protection(self) -> int:
         """The least degree of protection over ``C``."""
         return 1 if self.protection is None else int(self.protection.degrees[self.constraint].min())
+
+
+@dataclass(frozen=True)
+class PreparedStep:
+    """A release of which everything is known but the draw; a function of public things only.
+
+    Parameters
+    ----------
+    prior
+        The belief before the release.
+    plan
+        The constraint set and its repaired graph.
+    mechanism
+        What the release is drawn from.
+    epsilon
+        The budget.
+    steps
+        The time steps since the release before.
+    """
+
+    prior: Belief
+    plan: StepPlan
+    mechanism: Mechanism
+    epsilon: float
+    steps: int
+
+    @property
+    def constrained_factor(self) -> float:
+        """``max ‖f_j - f_k‖_K`` over possible states: the factor of Theorem 6.3."""
+        return 0.0 if self.plan.protection is None else self.plan.protection.diameter
 
 
 class Releaser:
@@ -162,6 +193,7 @@ class Releaser:
         self._membership: Membership = membership
         self._source = random_source(rng)
         self._plan: StepPlan | None = None
+        self._made: tuple[StepPlan, float, Mechanism] | None = None
         self.restart()
 
     def restart(self) -> None:
@@ -170,6 +202,31 @@ class Releaser:
         """The public belief after the last release; ``None`` before the first."""
         self._count = 0
         self._last: tuple[ReleaseRecord, StepPlan, int] | None = None
+
+    def resume(self, belief: Belief | None, count: int) -> None:
+        """Go on from the public belief after ``count`` releases (None where there were none)."""
+        self.restart()
+        self.belief, self._count = belief, count
+
+    def terms(self) -> dict[str, str]:
+        """What the promise is made of, name → value, with the model, the policy and the measurements by content hash.
+
+        ``randomness`` is ``"system"``, or ``"seeded"``, in which case nothing is private.
+        """
+        return {
+            "model": self.model.content_hash,
+            "policy": self.policy.content_hash,
+            "measurements": content_hash(self._values),
+            "epsilon": repr(self.epsilon),
+            "mechanism": self.mechanism_name,
+            "spacing": "none" if self._lattice is None else str(self._lattice.step),
+            "repair": self._repair,
+            "objective": self._objective,
+            "membership": self._membership,
+            "delta": repr(self.delta),
+            "allow_known": repr(self.allow_known),
+            "randomness": "system" if self._source.bytes is os.urandom else "seeded",
+        }
 
     def prior(self, steps: int = 1) -> Belief:
         """The belief before the next release, ``steps`` time steps after the last one: ``p(s_t | z_1..t-1)``."""
@@ -209,6 +266,11 @@ class Releaser:
 
     def mechanism(self, plan: StepPlan, epsilon: float) -> Mechanism:
         """The mechanism of a step: in lattice steps for ``"lattice"``, otherwise in the unit of the measurements."""
+        if self._made is None or self._made[0] is not plan or self._made[1] != epsilon:
+            self._made = (plan, epsilon, self._make_mechanism(plan, epsilon))
+        return self._made[2]
+
+    def _make_mechanism(self, plan: StepPlan, epsilon: float) -> Mechanism:
         dimension = self.measurements.dimension
         if self.mechanism_name == "lattice":
             vertices = np.zeros((0, dimension)) if plan.protection is None else plan.protection.coordinate_hull.vertices
@@ -251,21 +313,49 @@ class Releaser:
         AlreadyKnownError
             When one state only is possible, unless that is allowed.
         """
-        true = self._check_state(state)
-        budget = self.epsilon if epsilon is None else check_epsilon(epsilon)
+        self.check_state(state)
         if steps < 1:
             raise InvalidInputError(f"steps is {steps}; releases are at least one time step apart")
+        return self.draw(self.prepare(epsilon, steps), state)
+
+    def prepare(self, epsilon: float | None = None, steps: int = 1) -> PreparedStep:
+        """Everything about the next release but the draw, and without the truth. Nothing changes by it.
+
+        Parameters are those of `release`, except that ``steps`` may be 0, for another release about the same moment;
+        so are the errors.
+        """
+        budget = self.epsilon if epsilon is None else check_epsilon(epsilon)
         prior = self.prior(steps)
         plan = self.plan(prior)
-        mechanism = self.mechanism(plan, budget)
-        used = self._stand_in(true, plan.constraint)
-        released = mechanism.sample(self._values[used], self._source)
-        posterior = prior.update(self._log_likelihood(released, mechanism, prior, plan.constraint))
-        record = self._record(plan, mechanism, budget, steps, released, posterior)
+        return PreparedStep(prior, plan, self.mechanism(plan, budget), budget, steps)
+
+    def draw(self, step: PreparedStep, state: int) -> ReleaseRecord:
+        """Draw a prepared release of the true state and update the belief. A prepared step is for one draw."""
+        used = self._stand_in(self.check_state(state), step.plan.constraint)
+        released = step.mechanism.sample(self._values[used], self._source)
+        likelihood = self._log_likelihood(released, step.mechanism, step.prior, step.plan.constraint)
+        posterior = step.prior.update(likelihood)
+        record = self._record(step, released, posterior)
         self.belief = posterior
         self._count += 1
-        self._last = (record, plan, used)
+        self._last = (record, step.plan, used)
         return record
+
+    def log_likelihood(self, step: PreparedStep, released: npt.ArrayLike) -> FloatArray:
+        """``log p(z | s)`` of a release ``z``, ``(d,)``, for every state ``(N,)``, as an adversary knows it.
+
+        States outside the constraint set have the density of the nearest possible state, which stands in for them.
+
+        Raises
+        ------
+        CoordinateError
+            When the release has another dimension, is not finite, or (with ``"lattice"``) lies off the lattice.
+        """
+        point: npt.NDArray[Any] = np.asarray(released, dtype=np.float64)
+        if self._lattice is not None:
+            point = self._lattice.steps(point, "released")
+        everyone = Belief.of(np.full(self.model.size, 1.0 / self.model.size))
+        return self._log_likelihood(point, step.mechanism, everyone, step.plan.constraint)
 
     def private_diagnostics(self, state: int) -> PrivateDiagnostics:
         """What the last release looks like to someone who knows the true state, which was ``state``. Keep it private.
@@ -278,7 +368,7 @@ class Releaser:
         if self._last is None:
             raise InvalidInputError("nothing was released yet; call release first")
         record, plan, used = self._last
-        true = self._check_state(state)
+        true = self.check_state(state)
         place = self.measurements.points[true]
         return PrivateDiagnostics(
             index=record.index,
@@ -290,7 +380,8 @@ class Releaser:
             degree_of_protection=1 if plan.protection is None else int(plan.protection.degrees[used]),
         )
 
-    def _check_state(self, state: int) -> int:
+    def check_state(self, state: int) -> int:
+        """The state as an int, refused with a StateError where it does not exist."""
         index = int(state)
         if index != state or not 0 <= index < self.model.size:
             raise StateError(f"state {state} does not exist; states are 0 to {self.model.size - 1}")
@@ -320,33 +411,25 @@ class Releaser:
             likelihood[outside] = likelihood[self._nearest(outside, constraint)]
         return likelihood
 
-    def _record(
-        self,
-        plan: StepPlan,
-        mechanism: Mechanism,
-        epsilon: float,
-        steps: int,
-        released: npt.NDArray[Any],
-        posterior: Belief,
-    ) -> ReleaseRecord:
-        known = plan.protection is None
+    def _record(self, step: PreparedStep, released: npt.NDArray[Any], posterior: Belief) -> ReleaseRecord:
+        plan = step.plan
         unit = 1.0 if self._lattice is None else float(self._lattice.step)
         place = released if self._lattice is None else self._lattice.points(released)
         hull = None if plan.protection is None else plan.protection.hull
         return ReleaseRecord(
             index=self._count,
-            steps=steps if self._count else 0,
+            steps=step.steps if self._count else 0,
             released=tuple(place.tolist()),
             estimate=tuple(posterior.mean(self.measurements.points).tolist()),
-            epsilon=epsilon,
+            epsilon=step.epsilon,
             mechanism=self.mechanism_name,
-            expected_error=sqrt(mechanism.squared_error) * unit,
+            expected_error=sqrt(step.mechanism.squared_error) * unit,
             possible=int(plan.constraint.sum()),
             least_protection=plan.least_protection,
             added=() if plan.protection is None else plan.protection.added,
             area=0.0 if hull is None else hull.volume,
             dimension=0 if hull is None else hull.dimension,
-            constrained_factor=0.0 if plan.protection is None else plan.protection.diameter,
+            constrained_factor=step.constrained_factor,
             certified=plan.protection is None or plan.protection.certified,
-            already_known=known,
+            already_known=plan.protection is None,
         )

@@ -1,13 +1,19 @@
-"""What releases have cost so far, by the composition theorems."""
+"""What releases have cost so far, by the composition theorems, and what they may cost."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from math import inf
 
 import numpy as np
 
-from dphmm.errors import InvalidInputError
+from dphmm.arrays import check_epsilon
+from dphmm.errors import BudgetExceededError, InvalidInputError
+from dphmm.mechanisms.exact import rational
 from dphmm.release.record import ReleaseRecord
 
 
@@ -60,3 +66,120 @@ class Ledger:
         spent = np.concatenate([[0.0], np.cumsum([record.epsilon for record in self.records])])
         first = np.searchsorted(times, times - steps, side="right")
         return float((spent[1:] - spent[first]).max())
+
+
+class Account:
+    """The running cost of one session, in exact sums of the budgets as they were written: ``0.1`` is one tenth.
+
+    Attributes
+    ----------
+    count
+        How many releases are in it.
+    epsilon
+        The sum of the budgets (Theorem 7.1).
+    constrained_epsilon
+        The constrained-DP level of the sequence (Theorem 7.2); infinite once a release could rule a state out.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.epsilon = Fraction(0)
+        self.constrained_epsilon: Fraction | float = Fraction(0)
+        self._slots: list[int] = []
+        self._before: list[Fraction] = []
+
+    def add(self, slot: int, epsilon: float, constrained_factor: float) -> None:
+        """One more release; its slot is not before the last one's."""
+        self.count += 1
+        self._slots.append(slot)
+        self._before.append(self.epsilon)
+        self.epsilon += _exact(epsilon)
+        self.constrained_epsilon += constrained_cost(epsilon, constrained_factor)
+
+    def window(self, slot: int, steps: int) -> Fraction:
+        """The sum of the budgets in the ``steps`` time steps that end with ``slot``, the last one so far or a later."""
+        first = bisect_right(self._slots, slot - steps)
+        return self.epsilon - self._before[first] if first < self.count else Fraction(0)
+
+
+def constrained_cost(epsilon: float, constrained_factor: float) -> Fraction | float:
+    """What one release costs in constrained differential privacy (Theorem 6.3), known before it is drawn."""
+    return inf if constrained_factor == inf else Fraction(constrained_factor) * _exact(epsilon)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a session may spend. Each limit may be reached and not passed; one left out does not bind.
+
+    Parameters
+    ----------
+    epsilon
+        On the sum of all budgets: the level for edges of the policy (Theorem 7.1).
+    constrained_epsilon
+        On the constrained-DP level of the whole sequence (Theorems 6.3 and 7.2).
+    window_epsilon, window_steps
+        On the sum of the budgets within any ``window_steps`` consecutive time steps. Both or neither.
+
+    Raises
+    ------
+    BudgetError
+        When a limit is not positive and finite.
+    InvalidInputError
+        When one of the window's two numbers is missing, or its steps are not a whole number from 1.
+    """
+
+    epsilon: float | None = None
+    constrained_epsilon: float | None = None
+    window_epsilon: float | None = None
+    window_steps: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("epsilon", "constrained_epsilon", "window_epsilon"):
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, check_epsilon(value, f"limit {name}"))
+        if (self.window_epsilon is None) != (self.window_steps is None):
+            raise InvalidInputError("a window limit is two numbers; give both window_epsilon and window_steps")
+        steps = self.window_steps
+        if steps is not None and (isinstance(steps, bool) or steps != int(steps) or steps < 1):
+            raise InvalidInputError(f"window_steps is {steps}; give a whole number from 1")
+
+    def check(self, account: Account, slot: int, epsilon: float, constrained_factor: float) -> None:
+        """Refuse a release that would pass a limit. Nothing is spent by asking.
+
+        Parameters
+        ----------
+        account
+            What is spent.
+        slot
+            The time step of the release asked for, not before the last one of the account.
+        epsilon, constrained_factor
+            Its budget and its factor of Theorem 6.3.
+
+        Raises
+        ------
+        BudgetExceededError
+            Naming the limit, what is spent and what was asked for.
+        """
+        asked = _exact(epsilon)
+        _hold("epsilon", self.epsilon, account.epsilon, asked)
+        if self.constrained_epsilon is not None:
+            cost = constrained_cost(epsilon, constrained_factor)
+            _hold("constrained-DP", self.constrained_epsilon, account.constrained_epsilon, cost)
+        if self.window_epsilon is not None and self.window_steps is not None:
+            name = f"{self.window_steps}-step window"
+            _hold(name, self.window_epsilon, account.window(slot, self.window_steps), asked)
+
+
+def _hold(name: str, limit: float | None, spent: Fraction | float, asked: Fraction | float) -> None:
+    if limit is not None and spent + asked > _exact(limit):
+        raise BudgetExceededError(
+            f"the {name} limit of {limit:g} would be passed: {float(spent):.6g} is spent and this release asks for "
+            f"{float(asked):.6g}; release less often, with a smaller epsilon, or not at all"
+        )
+
+
+@lru_cache(maxsize=1024)
+def _exact(value: float) -> Fraction:
+    """The rational that a budget was written as; the same few budgets come again and again."""
+    return rational(value)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from typing import Any
+
+from dphmm.errors import InvalidInputError
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,31 @@ class ReleaseRecord:
     def constrained_epsilon(self) -> float:
         """``constrained_factor * epsilon``: the level of constrained differential privacy of this step."""
         return self.constrained_factor * self.epsilon if self.constrained_factor > 0 else 0.0
+
+    def to_json(self) -> str:
+        """The record as a JSON object on one line, from which `from_json` makes it again, to the last bit.
+
+        An infinite number is written as ``Infinity``, which Python's JSON reads.
+        """
+        return json.dumps(vars(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> ReleaseRecord:
+        """The record that `to_json` wrote.
+
+        Raises
+        ------
+        InvalidInputError
+            When the text is no record.
+        """
+        try:
+            return cls(**{name: _tuples(value) for name, value in json.loads(text).items()})
+        except (ValueError, TypeError, AttributeError) as problem:
+            raise InvalidInputError(f"text is no release record ({problem})") from None
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(entry) for entry in value) if isinstance(value, list) else value
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,157 @@
+"""A Markov model learned from released data alone, by expectation maximisation (§3.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dphmm.arrays import FloatArray
+from dphmm.audit.inference import Filtering, Observations, ReversedModel, filter_releases, ratio
+from dphmm.errors import InvalidInputError
+from dphmm.markov.belief import Belief
+from dphmm.markov.model import MarkovModel
+
+_LEAST = 1e-200
+"""No expected count of a possible transition falls below this: an underflow would make it impossible for good."""
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedModel:
+    """What expectation maximisation found.
+
+    Parameters
+    ----------
+    model
+        The last model. Transitions that the starting model rules out stay impossible, all others stay possible.
+    log_evidence
+        ``log p(all releases)`` under the model before each round; without a pseudo-count it never falls.
+    converged
+        Whether the gain of the last round was within the tolerance.
+    """
+
+    model: MarkovModel = field(repr=False)
+    log_evidence: tuple[float, ...]
+    converged: bool
+
+
+def learn_from_releases(
+    model: MarkovModel,
+    sequences: Sequence[Observations],
+    rounds: int = 100,
+    tolerance: float = 1e-6,
+    smoothing: float = 0.0,
+    learn_initial: bool = True,
+) -> LearnedModel:
+    """Expectation maximisation (Baum and Welch) for the transition probabilities, with the mechanism known.
+
+    Parameters
+    ----------
+    model
+        Where to start, over ``N`` states. It need not be the one that the releases were made with, and its structure
+        says which transitions are conceivable.
+    sequences
+        One per person or session; their densities are those of the mechanism as it ran.
+    rounds
+        At most this many rounds, at least 1.
+    tolerance
+        Stop once a round raises the log evidence by no more than this times its absolute value.
+    smoothing
+        A pseudo-count added to every conceivable transition and first state; not negative.
+    learn_initial
+        Whether to learn the distribution of the first state too.
+
+    Notes
+    -----
+    A round costs time in proportion to the number of time steps times that of conceivable transitions. Steps without a
+    release are gone through too, so that a long gap costs as much as releases do.
+
+    Raises
+    ------
+    InvalidInputError
+        When there is no sequence, or a number is out of its range.
+    StochasticError
+        When the model rules out every state that could have given some release.
+    """
+    if not sequences:
+        raise InvalidInputError("there are no releases to learn from; give at least one sequence")
+    if rounds < 1 or not tolerance >= 0 or not (np.isfinite(smoothing) and smoothing >= 0):
+        raise InvalidInputError(
+            f"rounds {rounds}, tolerance {tolerance} and smoothing {smoothing}: give at least one round, and numbers "
+            f"that are not negative"
+        )
+    history: list[float] = []
+    for _ in range(rounds):
+        counts, first, evidence = _expected_counts(model, sequences)
+        history.append(evidence)
+        if len(history) > 1 and evidence - history[-2] <= tolerance * abs(history[-2]):
+            return LearnedModel(model, tuple(history), True)
+        model = _maximised(model, counts + smoothing, first + smoothing if learn_initial else None)
+    return LearnedModel(model, tuple(history), False)
+
+
+def _expected_counts(model: MarkovModel, sequences: Sequence[Observations]) -> tuple[FloatArray, FloatArray, float]:
+    """Expected transitions (in the order of the stored entries), expected first states, and the log evidence."""
+    counts = np.zeros(model.transition.nnz)
+    first = np.zeros(model.size)
+    evidence = 0.0
+    expected = _ExpectedTransitions(model)
+    for observed in sequences:
+        filtering = filter_releases(model, observed)
+        evidence += filtering.log_evidence
+        first += expected.add(observed, filtering, counts).probabilities
+    return counts, first, evidence
+
+
+class _ExpectedTransitions:
+    """The smoother's pairs ``p(s_t, s_t+1 | z_1..T)``, summed over time."""
+
+    def __init__(self, model: MarkovModel) -> None:
+        self._model = model
+        self._backwards = ReversedModel(model)
+        matrix = model.transition
+        self._sources = np.repeat(np.arange(model.size), np.diff(matrix.indptr))
+        self._targets = matrix.indices
+        self._logs: FloatArray = np.log(matrix.data)
+
+    def add(self, observed: Observations, filtering: Filtering, counts: FloatArray) -> Belief:
+        """Add a sequence's expected transitions to `counts`; the smoothed belief at its first release."""
+        smoothed = filtering.filtered[-1]
+        for t in range(len(observed) - 2, -1, -1):
+            ahead = ratio(smoothed, filtering.predicted[t + 1])
+            steps = int(observed.steps[t + 1])
+            beliefs = [filtering.filtered[t]] * min(steps, 1)
+            while len(beliefs) < steps:
+                beliefs.append(beliefs[-1].predict(self._model))
+            for belief in reversed(beliefs):
+                self._add_pairs(belief, ahead, counts)
+                ahead = self._backwards.pull(ahead)
+            smoothed = filtering.filtered[t].update(ahead.log_mass)
+        return smoothed
+
+    def _add_pairs(self, belief: Belief, ahead: Belief, counts: FloatArray) -> None:
+        logs = belief.log_mass[self._sources] + self._logs + ahead.log_mass[self._targets]
+        weights = np.exp(logs - logs.max())
+        counts += weights / weights.sum()
+
+
+def _maximised(model: MarkovModel, counts: FloatArray, first: FloatArray | None) -> MarkovModel:
+    """The model of the expected counts; a state that is never left in expectation keeps its probabilities."""
+    from scipy.sparse import csr_array
+
+    matrix = model.transition
+    starts = matrix.indptr[:-1]
+    lengths = np.diff(matrix.indptr)
+    totals = np.add.reduceat(counts, starts)
+    data = np.where(
+        np.repeat(totals > 0, lengths), counts / np.repeat(np.where(totals > 0, totals, 1.0), lengths), matrix.data
+    )
+    data = np.maximum(data, _LEAST)
+    data /= np.repeat(np.add.reduceat(data, starts), lengths)
+    initial = model.initial
+    if first is not None:
+        initial = np.where(model.initial > 0, np.maximum(first / first.sum(), _LEAST), 0.0)
+        initial /= initial.sum()
+    made = csr_array((data, matrix.indices.copy(), matrix.indptr.copy()), shape=matrix.shape)
+    return MarkovModel(made, initial, model.states, model.step_seconds)

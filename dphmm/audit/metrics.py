@@ -1,0 +1,183 @@
+"""How much a sequence of beliefs tells: expected error, top places, entropy, and the bounds they lie between."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from dphmm.arrays import BoolArray, FloatArray, IntArray, as_distribution, as_points
+from dphmm.errors import InvalidInputError, StateError
+from dphmm.markov.belief import Belief
+from dphmm.markov.model import MarkovModel
+
+TOP = 5
+"""How many places the 'top' metrics look at, unless told otherwise."""
+
+
+@dataclass(frozen=True, eq=False)
+class Knowledge:
+    """What a belief at each of ``T`` times amounts to, as seen by who holds it. No truth is needed.
+
+    Parameters
+    ----------
+    entropy
+        ``(T,)`` bits: 0 where the state is known.
+    spread
+        ``(T,)``: the root mean square distance that the holder expects of the best single guess, the posterior mean;
+        in the unit of the measurements.
+    best
+        ``(T,)``: the probability of the most probable state, which is how often guessing it succeeds where the belief
+        is right.
+    top
+        ``(T,)``: the probability of the `k` most probable states together.
+    k
+        How many that are.
+    """
+
+    entropy: FloatArray = field(repr=False)
+    spread: FloatArray = field(repr=False)
+    best: FloatArray = field(repr=False)
+    top: FloatArray = field(repr=False)
+    k: int
+
+
+@dataclass(frozen=True, eq=False)
+class Accuracy:
+    """What the same beliefs are worth against the truth, at each of ``T`` times. Private: it needs the truth.
+
+    Parameters
+    ----------
+    expected_error
+        ``(T,)``: the mean distance of a state drawn from the belief from the true one (Shokri et al., S&P 2011).
+    estimate_error
+        ``(T,)``: the distance of the posterior mean from the true measurement.
+    best_hits
+        ``(T,)``: whether the most probable state (of equal ones the lowest) is the true one.
+    top_hits
+        ``(T,)``: whether the true state is among the `k` most probable.
+    k
+        How many that are.
+    """
+
+    expected_error: FloatArray = field(repr=False)
+    estimate_error: FloatArray = field(repr=False)
+    best_hits: BoolArray = field(repr=False)
+    top_hits: BoolArray = field(repr=False)
+    k: int
+
+
+def knowledge(beliefs: Sequence[Belief], points: npt.ArrayLike, k: int = TOP) -> Knowledge:
+    """What the holder of some beliefs knows.
+
+    Parameters
+    ----------
+    beliefs
+        One per time, over ``N`` states.
+    points
+        ``(N, d)`` measurements.
+    k
+        How many states count as the top; at least 1.
+
+    Raises
+    ------
+    InvalidInputError
+        When there is no belief, or ``k`` is below 1, or points and beliefs do not fit.
+    """
+    places = _places(beliefs, points, k)
+    found = np.array([_of_one(belief, places, k) for belief in beliefs])
+    return Knowledge(found[:, 0], found[:, 1], found[:, 2], found[:, 3], k)
+
+
+def accuracy(beliefs: Sequence[Belief], points: npt.ArrayLike, truth: npt.ArrayLike, k: int = TOP) -> Accuracy:
+    """What some beliefs are worth against the true states ``(T,)``; other parameters and errors as in `knowledge`.
+
+    Raises
+    ------
+    StateError
+        When a true state does not exist, or there is not one per belief.
+    """
+    places = _places(beliefs, points, k)
+    true = np.asarray(truth, dtype=np.int64)
+    if true.shape != (len(beliefs),):
+        raise StateError(f"true states have shape {true.shape}; there are {len(beliefs)} beliefs, so give one each")
+    if ((true < 0) | (true >= len(places))).any():
+        raise StateError(f"a true state does not exist; states are 0 to {len(places) - 1}")
+    expected, estimate = np.empty(len(true)), np.empty(len(true))
+    best, top = np.empty(len(true), dtype=np.bool_), np.empty(len(true), dtype=np.bool_)
+    for t, (belief, state) in enumerate(zip(beliefs, true.tolist(), strict=True)):
+        probabilities = belief.probabilities
+        expected[t] = probabilities @ np.linalg.norm(places - places[state], axis=1)
+        estimate[t] = np.linalg.norm(probabilities @ places - places[state])
+        first = np.argsort(-belief.log_mass, kind="stable")[:k]
+        best[t], top[t] = first[0] == state, state in first and belief.support[state]
+    return Accuracy(expected, estimate, best, top, k)
+
+
+def no_information(model: MarkovModel, steps: npt.ArrayLike, initial: npt.ArrayLike | None = None) -> list[Belief]:
+    """The beliefs of an adversary who sees no release: an upper bound of what is left to learn, on average.
+
+    Parameters
+    ----------
+    model
+        The adversary's model.
+    steps
+        ``(T,)``: time steps before each time; the first entry is not used.
+    initial
+        ``(N,)``: the distribution at the first time; left out, the model's.
+    """
+    belief = Belief.of(
+        model.initial if initial is None else as_distribution(initial, model.size, "the adversary's prior")
+    )
+    beliefs = [belief]
+    for count in np.asarray(steps, dtype=np.int64)[1:].tolist():
+        belief = belief.predict(model, count)
+        beliefs.append(belief)
+    return beliefs
+
+
+def no_noise(points: npt.ArrayLike, truth: IntArray, beliefs: Sequence[Belief]) -> list[Belief]:
+    """The beliefs of an adversary who is told every true measurement: the lower bound of the error.
+
+    Only states that share the measurement remain; they keep the proportions of the given beliefs, or are equally
+    probable where those rule them all out.
+
+    Parameters
+    ----------
+    points
+        ``(N, d)`` measurements.
+    truth
+        ``(T,)``: the true states.
+    beliefs
+        What is known otherwise, such as `no_information`; one per true state.
+    """
+    places = as_points(points, "points")
+    told = []
+    for state, belief in zip(np.asarray(truth).tolist(), beliefs, strict=True):
+        same = (places == places[state]).all(axis=1)
+        if (belief.support & same).any():
+            told.append(belief.update(np.where(same, 0.0, -np.inf)))
+        else:
+            told.append(Belief.of(same / same.sum()))
+    return told
+
+
+def _places(beliefs: Sequence[Belief], points: npt.ArrayLike, k: int) -> FloatArray:
+    places = as_points(points, "points")
+    if not beliefs or k < 1:
+        raise InvalidInputError(f"there are {len(beliefs)} beliefs and k is {k}; give at least one of each")
+    if any(len(belief.support) != len(places) for belief in beliefs):
+        raise InvalidInputError(f"there are {len(places)} points and beliefs over another number of states")
+    return places
+
+
+def _of_one(belief: Belief, places: FloatArray, k: int) -> tuple[float, float, float, float]:
+    probabilities = belief.probabilities
+    held = belief.support
+    bits = -float(probabilities[held] @ belief.log_mass[held]) / np.log(2.0)
+    centred = places - probabilities @ places
+    spread = float(np.sqrt(probabilities @ (centred**2).sum(axis=1)))
+    largest = np.partition(probabilities, -min(k, len(probabilities)))[-k:]
+    return max(bits, 0.0), spread, min(float(largest.max()), 1.0), min(float(largest.sum()), 1.0)

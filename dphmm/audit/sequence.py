@@ -1,0 +1,290 @@
+"""A released sequence audited end to end: replayed, inferred from, and held against the bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from dphmm.arrays import FloatArray, IntArray, as_distribution, as_points, check_epsilon
+from dphmm.audit.adversary import AdversaryAudit, audit_support
+from dphmm.audit.inference import (
+    Filtering,
+    MostProbablePath,
+    Observations,
+    filter_releases,
+    most_probable_path,
+    smooth_releases,
+)
+from dphmm.audit.metrics import TOP, Accuracy, Knowledge, accuracy, knowledge, no_information, no_noise
+from dphmm.errors import AlreadyKnownError, InvalidInputError, StochasticError
+from dphmm.markov.belief import Belief
+from dphmm.release.engine import PreparedStep, Releaser
+
+
+@dataclass(frozen=True, eq=False)
+class ReleasedSequence:
+    """What was published about one person, in the order of time.
+
+    Parameters
+    ----------
+    user
+        Whose releases they are.
+    released
+        ``(T, d)``: the released measurements.
+    epsilons
+        ``(T,)``: their budgets.
+    steps
+        ``(T,)``: the time steps between each release and the one before, 0 for another release about the same moment;
+        the first entry is not used.
+    possible
+        ``(T,)``: how many states were possible according to the record, where it says so; otherwise empty.
+
+    Raises
+    ------
+    InvalidInputError
+        When shapes do not fit, or a step is negative.
+    CoordinateError, BudgetError
+        For releases that are not finite, or budgets that are none.
+    """
+
+    user: str
+    released: FloatArray
+    epsilons: FloatArray
+    steps: IntArray
+    possible: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+
+    def __post_init__(self) -> None:
+        points = as_points(self.released, f"the releases of {self.user}")
+        if not len(points):
+            raise InvalidInputError(f"user {self.user} has no release; there is nothing to audit")
+        for name, values in (("epsilons", self.epsilons), ("steps", self.steps), ("possible", self.possible)):
+            if len(values) != len(points) and not (name == "possible" and not len(values)):
+                raise InvalidInputError(f"user {self.user}: there are {len(values)} {name} for {len(points)} releases")
+        for epsilon in self.epsilons:
+            check_epsilon(float(epsilon))
+        if (np.asarray(self.steps)[1:] < 0).any():
+            raise InvalidInputError(f"user {self.user}: a release lies before the one before it; sort them by time")
+
+    def __len__(self) -> int:
+        return len(self.released)
+
+
+@dataclass(frozen=True, eq=False)
+class Replay:
+    """A public release as an adversary takes it in who knows model, policy and mechanism.
+
+    Parameters
+    ----------
+    step
+        The belief before it, the constraint set with its repaired graph, the mechanism and the budget.
+    log_likelihood
+        ``(N,)``: ``log p(z_t | s_t)`` of every state, with the stand-in's density outside the constraint set.
+    posterior
+        ``p(s_t | z_1..t)``.
+    """
+
+    step: PreparedStep
+    log_likelihood: FloatArray = field(repr=False)
+    posterior: Belief = field(repr=False)
+
+
+@dataclass(frozen=True)
+class StepAudit:
+    """What held at one release, a function of public things only.
+
+    Parameters
+    ----------
+    possible
+        The size of the constraint set.
+    least_protection
+        The least degree of protection over it, after the repair.
+    added
+        The edges that the repair added.
+    area
+        The volume of the noise body.
+    factor
+        The constrained-DP factor (Theorem 6.3).
+    already_known
+        Whether one state only was possible.
+    adversary
+        What the release means for the other adversary, where there is one and more than one state was possible.
+    """
+
+    possible: int
+    least_protection: int
+    added: tuple[tuple[int, int], ...]
+    area: float
+    factor: float
+    already_known: bool
+    adversary: AdversaryAudit | None
+
+
+@dataclass(frozen=True, eq=False)
+class SequenceAudit:
+    """What a released sequence says, and to whom.
+
+    Parameters
+    ----------
+    user
+        Whose it is.
+    epsilon
+        The sum of the budgets (Theorem 7.1).
+    constrained_epsilon
+        The sum of factor times budget (Theorem 7.2).
+    steps
+        One per release.
+    filtering, smoothed, path
+        What the adversary infers: at each release, of each release in hindsight, and as a whole.
+    uninformed, online, hindsight
+        What is known without releases, at each release, and in hindsight.
+    accuracies
+        Where the truth was given: the same three, then the bound of being told every true measurement.
+    path_hits
+        Where the truth was given: the share of releases at which the most probable path is right; otherwise NaN.
+    """
+
+    user: str
+    epsilon: float
+    constrained_epsilon: float
+    steps: tuple[StepAudit, ...] = field(repr=False)
+    filtering: Filtering = field(repr=False)
+    smoothed: tuple[Belief, ...] = field(repr=False)
+    path: MostProbablePath = field(repr=False)
+    uninformed: Knowledge = field(repr=False)
+    online: Knowledge = field(repr=False)
+    hindsight: Knowledge = field(repr=False)
+    accuracies: tuple[Accuracy, Accuracy, Accuracy, Accuracy] | None = field(repr=False)
+    path_hits: float
+
+    @property
+    def exposed_steps(self) -> tuple[int, ...]:
+        """The releases at which some state was exposed: to everyone, or to the other adversary."""
+        return tuple(t for t, step in enumerate(self.steps) if _is_exposed(step))
+
+
+def _is_exposed(step: StepAudit) -> bool:
+    if step.already_known or step.least_protection < 2:
+        return True
+    return step.adversary is not None and bool(step.adversary.known or step.adversary.exposed_with_stand_ins)
+
+
+def replay_sequence(releaser: Releaser, sequence: ReleasedSequence) -> Iterator[Replay]:
+    """Every release of a sequence as an adversary takes it in who knows the engine's settings. The engine starts anew.
+
+    Raises
+    ------
+    InvalidInputError
+        When a release was made with other settings: the number of possible states differs from the record's, or no
+        possible state could have given it.
+    AlreadyKnownError
+        When one state only is possible and the engine does not allow that.
+    """
+    releaser.restart()
+    made_with = "was it made with this model, policy, mechanism and delta?"
+    for t in range(len(sequence)):
+        where = f"user {sequence.user}, release {t + 1}"
+        steps = 1 if t == 0 else int(sequence.steps[t])
+        try:
+            step = releaser.prepare(float(sequence.epsilons[t]), steps)
+            likelihood = releaser.log_likelihood(step, sequence.released[t])
+            replay = Replay(step, likelihood, step.prior.update(likelihood))
+        except StochasticError:
+            raise InvalidInputError(f"{where}: no possible state could have given it; {made_with}") from None
+        except AlreadyKnownError as problem:
+            raise AlreadyKnownError(f"{where}: {problem}") from None
+        releaser.resume(replay.posterior, t + 1)
+        possible = int(step.plan.constraint.sum())
+        if len(sequence.possible) and possible != int(sequence.possible[t]):
+            raise InvalidInputError(
+                f"{where}: the record says that {int(sequence.possible[t])} states were possible, and there are "
+                f"{possible}; {made_with}"
+            )
+        yield replay
+
+
+def audit_sequence(
+    releaser: Releaser,
+    sequence: ReleasedSequence,
+    prior: npt.ArrayLike | None = None,
+    truth: npt.ArrayLike | None = None,
+    k: int = TOP,
+) -> SequenceAudit:
+    """What a released sequence gives away, to the public adversary or to one with a prior of their own.
+
+    Parameters
+    ----------
+    releaser
+        An engine with the settings that the releases were made with: it knows the emission density of every step,
+        which depends on the constraint set and so on past releases.
+    sequence
+        The releases.
+    prior
+        ``(N,)``: the distribution of the first state that another adversary holds, who shares the model's transitions;
+        inference is theirs then. Left out, the model's.
+    truth
+        ``(T,)``: the true states, for whoever may know them; the result is private then.
+    k
+        How many states count as the top.
+
+    Raises
+    ------
+    StochasticError
+        When the prior is no distribution over the states, or rules out what was released.
+    StateError
+        When there is not one true state per release, or one does not exist.
+    InvalidInputError, AlreadyKnownError
+        As `replay_sequence` does.
+    """
+    model, points = releaser.model, releaser.measurements.points
+    start = None if prior is None else as_distribution(prior, model.size, "the adversary's prior")
+    replays = list(replay_sequence(releaser, sequence))
+    observed = Observations(np.array([replay.log_likelihood for replay in replays]), np.asarray(sequence.steps))
+    filtering = filter_releases(model, observed, start)
+    smoothed = smooth_releases(model, observed, filtering)
+    path = most_probable_path(model, observed, start)
+    uninformed = no_information(model, observed.steps, start)
+    steps = tuple(
+        _step(releaser, replay, None if start is None else belief)
+        for replay, belief in zip(replays, filtering.predicted, strict=True)
+    )
+    accuracies = None
+    if truth is not None:
+        told = no_noise(points, np.asarray(truth, dtype=np.int64), uninformed)
+        known = (uninformed, filtering.filtered, smoothed, told)
+        accuracies = tuple(accuracy(beliefs, points, truth, k) for beliefs in known)
+    factors = np.array([step.factor for step in steps])
+    charged = np.where(factors > 0, factors, 0.0) * np.asarray(sequence.epsilons)
+    return SequenceAudit(
+        user=sequence.user,
+        epsilon=float(np.sum(sequence.epsilons)),
+        constrained_epsilon=float(charged.sum()),
+        steps=steps,
+        filtering=filtering,
+        smoothed=smoothed,
+        path=path,
+        uninformed=knowledge(uninformed, points, k),
+        online=knowledge(filtering.filtered, points, k),
+        hindsight=knowledge(smoothed, points, k),
+        accuracies=accuracies,  # type: ignore[arg-type]
+        path_hits=float("nan") if truth is None else float((path.states == np.asarray(truth)).mean()),
+    )
+
+
+def _step(releaser: Releaser, replay: Replay, belief: Belief | None) -> StepAudit:
+    plan = replay.step.plan
+    protection = plan.protection
+    other = None
+    if belief is not None and protection is not None:
+        other = audit_support(protection, releaser.measurements, belief.support)
+    return StepAudit(
+        possible=int(plan.constraint.sum()),
+        least_protection=plan.least_protection,
+        added=() if protection is None else protection.added,
+        area=0.0 if protection is None else protection.body.volume,
+        factor=0.0 if protection is None else protection.diameter,
+        already_known=protection is None,
+        adversary=other,
+    )

@@ -1,0 +1,345 @@
+"""A durable session: one person's releases over time, each moment released once, whatever crashes or is retried."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+
+from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError, SessionMismatchError, TimeOrderError
+from dphmm.markov.belief import Belief
+from dphmm.release.engine import PreparedStep, Releaser
+from dphmm.release.ledger import Account, Ledger, Limits
+from dphmm.release.record import ReleaseRecord
+from dphmm.release.store import Progress, SessionStore, StoredRelease, StoredSession
+from dphmm.space.trajectory import microseconds
+
+Slot = int | datetime | np.datetime64
+"""A time step: its number, or an instant within it."""
+
+MAIN_QUERY = "main"
+_FARTHEST_SLOT = 2**62
+_NUMBER_WIDTH, _EDGE_WIDTH, _RECORD_WIDTH = 26, 44, 640
+"""Characters that a float, an added edge, and all else of a record take in JSON at most."""
+
+
+class Session:
+    """One person's releases, kept in a file, made by `open`.
+
+    A step checks the limits, takes room in the file, draws, writes the record and the belief after it in one
+    transaction with ``synchronous=FULL``, and returns when that is on the disk. Hence:
+
+    * what was returned is in the file, and what is not in the file was never returned;
+    * a moment that was released is answered by the record of then, bit for bit, whoever asks, whatever true state is
+      given, and costs nothing again;
+    * a process killed at any point loses at most a draw that nobody saw;
+    * of several processes one draws and the others wait, and answer with its draw.
+
+    True states are never written: the file is a function of public things and of the draws.
+
+    A session object belongs to the thread and the process that opened it. It is a context manager that closes itself.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from dphmm import MarkovModel, PolicyGraph, Releaser
+    >>> f = [[1, 0], [2, 1], [3, 0], [0, 1], [4, 2], [1, 2]]
+    >>> model = MarkovModel(np.full((6, 6), 1 / 6), np.full(6, 1 / 6))
+    >>> releaser = Releaser(model, f, PolicyGraph.categorical([0, 1, 1, 2, 2, 2]), epsilon=0.5)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with Session.open(f"{folder}/a.session", "alice", releaser, Limits(epsilon=1)) as session:
+    ...         first = session.release(4, slot=0)
+    ...     with Session.open(f"{folder}/a.session", "alice", releaser) as session:
+    ...         again = session.release(4, slot=0)
+    >>> first == again
+    True
+    """
+
+    def __init__(
+        self, store: SessionStore, stored: StoredSession, queries: Mapping[str, Releaser], owner: bool
+    ) -> None:
+        self._store = store
+        self._owner = owner
+        self._stored = stored
+        self._queries = dict(queries)
+        self._account = Account()
+        self._model = next(iter(self._queries.values())).model
+
+    @classmethod
+    def open(
+        cls,
+        path: str | Path | SessionStore,
+        name: str,
+        releaser: Releaser | Mapping[str, Releaser],
+        limits: Limits | None = None,
+        wait_seconds: float = 30.0,
+    ) -> Session:
+        """Go on with the session of a name, or begin it where the file has none.
+
+        Parameters
+        ----------
+        path
+            The file; made where there is none. One file holds any number of sessions. A store that is open already
+            serves too, and stays open.
+        name
+            The session: one for each person. Two sessions about one person know nothing of each other's spending.
+        releaser
+            The engine. Several queries at one moment: a name → its engine, all with one model and one policy.
+        limits
+            What may be spent. Left out: as agreed when the session began, none for a new one.
+        wait_seconds
+            How long to wait for another process that is writing (unless the store is open).
+
+        Raises
+        ------
+        SessionMismatchError
+            When the session began with another model, policy, measurement, mechanism, default budget, kind of
+            randomness, or other limits.
+        DataFileError
+            When the file is no store of sessions, or damaged; it is left as it is.
+        OutputError
+            When the file cannot be written.
+        InvalidInputError
+            When the name is empty, or there is no query.
+        """
+        queries = {MAIN_QUERY: releaser} if isinstance(releaser, Releaser) else dict(releaser)
+        _check_queries(name, queries)
+        terms = {query: engine.terms() for query, engine in queries.items()}
+        owner = not isinstance(path, SessionStore)
+        store = path if isinstance(path, SessionStore) else SessionStore(path, wait_seconds)
+        try:
+            stored = store.session(name) or store.add(name, terms, limits or Limits())
+            _check_terms(stored, terms, limits)
+            return cls(store, stored, queries, owner)
+        except BaseException:
+            if owner:
+                store.close()
+            raise
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file. Nothing is lost by not doing so."""
+        if self._owner:
+            self._store.close()
+
+    # ---- releasing -----------------------------------------------------------------------------------------------
+
+    def release(self, state: int, slot: Slot, epsilon: float | None = None, query: str = MAIN_QUERY) -> ReleaseRecord:
+        """Release the true state of a moment, or say again what was released of that moment.
+
+        Parameters
+        ----------
+        state
+            The true state. It does not matter where the moment was released already.
+        slot
+            The time step: a number, or an instant (see `slot_of`). Between two releases the belief advances by the
+            difference.
+        epsilon
+            The budget; left out, the engine's. It does not matter where the moment was released already.
+        query
+            Which of the session's queries. Queries at one moment compose (Theorem 7.1): each costs its own budget, and
+            the belief before one is that after the other.
+
+        Returns
+        -------
+        ReleaseRecord
+            As it is in the file, and is read from it by everyone who asks for this moment again.
+
+        Raises
+        ------
+        TimeOrderError
+            When the moment lies before the last one released, and has no release itself.
+        BudgetExceededError
+            When a limit would be passed; nothing is drawn.
+        SessionBusyError
+            When another process holds the file for longer than was to be waited; nothing is drawn.
+        OutputError
+            When there is no room on the disk, or no permission; nothing is drawn. Should the disk fail at the commit
+            itself, what was drawn is kept from the caller, and this is raised too.
+        StateError, BudgetError, AlreadyKnownError
+            As `Releaser.release`; nothing is drawn.
+        """
+        engine = self._engine(query)
+        engine.check_state(state)
+        moment = self.slot_of(slot)
+        while True:
+            progress = self._store.progress(self._stored.number)
+            known = self._store.find(self._stored.number, moment, query)
+            if known is not None:
+                return known
+            step = self._prepare(engine, progress, moment, epsilon)
+            record = self._append(engine, step, progress, moment, query, state)
+            if record is not None:
+                self._account.add(moment, record.epsilon, record.constrained_factor)
+                return record
+
+    def _prepare(self, engine: Releaser, progress: Progress, slot: int, epsilon: float | None) -> PreparedStep:
+        """The step as far as it is public, within the limits; done before the file is locked."""
+        _check_order(slot, progress)
+        engine.resume(progress.belief, progress.count)
+        step = engine.prepare(epsilon, 0 if progress.slot is None else slot - progress.slot)
+        self._catch_up(progress)
+        self.limits.check(self._account, slot, step.epsilon, step.constrained_factor)
+        return step
+
+    def _append(
+        self, engine: Releaser, step: PreparedStep, progress: Progress, slot: int, query: str, state: int
+    ) -> ReleaseRecord | None:
+        """Draw and write; None where another process was faster. Leaving the block commits, before anything returns."""
+        added = () if step.plan.protection is None else step.plan.protection.added
+        width = record_width(engine.measurements.dimension, len(added))
+        number, states = self._stored.number, self._model.size
+        with self._store.appending(number, progress, slot, query, width, states) as write:
+            if write is None:
+                return None
+            record = engine.draw(step, state)
+            belief = engine.belief
+            assert belief is not None, "a draw leaves a belief"
+            return write(record, belief)
+
+    def _catch_up(self, progress: Progress) -> None:
+        """Enter what was released since, here or by other processes, into the account."""
+        if progress.count < self._account.count:
+            raise DataFileError(self._store.path, "was replaced by an older copy; open the session anew")
+        if progress.count > self._account.count:
+            news = self._store.releases(self._stored.number, self._account.count, progress.count)
+            for release in news:
+                self._account.add(release.slot, release.record.epsilon, release.record.constrained_factor)
+
+    def _engine(self, query: str) -> Releaser:
+        if query not in self._queries:
+            raise InvalidInputError(
+                f"query {query!r} is not in the session; its queries are {', '.join(self._queries)}"
+            )
+        return self._queries[query]
+
+    # ---- asking --------------------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """The session's name."""
+        return self._stored.name
+
+    @property
+    def limits(self) -> Limits:
+        """What may be spent."""
+        return self._stored.limits
+
+    @property
+    def belief(self) -> Belief | None:
+        """The public belief after the last release; None before the first."""
+        return self._store.progress(self._stored.number).belief
+
+    def releases(self) -> list[StoredRelease]:
+        """Everything that was released, in its order."""
+        return list(self._store.releases(self._stored.number))
+
+    def ledger(self) -> Ledger:
+        """What it cost."""
+        return Ledger.of([release.record for release in self.releases()])
+
+    def find(self, slot: Slot, query: str = MAIN_QUERY) -> ReleaseRecord | None:
+        """What was released of a moment, or None."""
+        return self._store.find(self._stored.number, self.slot_of(slot), query)
+
+    def find_in_order(self, slot: Slot, query: str = MAIN_QUERY) -> ReleaseRecord | None:
+        """What was released of a moment; None for one that could be released now.
+
+        Raises
+        ------
+        TimeOrderError
+            When the moment lies before the last one released, and has no release itself.
+        """
+        moment = self.slot_of(slot)
+        progress = self._store.progress(self._stored.number)
+        known = self._store.find(self._stored.number, moment, query)
+        if known is None:
+            _check_order(moment, progress)
+        return known
+
+    def slot_of(self, slot: Slot) -> int:
+        """The number of a time step.
+
+        Parameters
+        ----------
+        slot
+            The number itself; or an instant, a `datetime` with a time zone or a `numpy.datetime64` in UTC. Steps are
+            counted from 1970, and an instant belongs to the one at whose end it lies or that it lies within: the
+            clock of `dphmm.space.Trajectory.resample`.
+
+        Raises
+        ------
+        InvalidInputError
+            When it is neither, has no time zone, or is out of range.
+        ConfigurationError
+            For an instant, when the model does not say how long its steps are.
+        """
+        if isinstance(slot, datetime | np.datetime64):
+            if self._model.step_seconds is None:
+                raise ConfigurationError("the model has no step_seconds, so instants mean no step; give slot numbers")
+            return -(-_microseconds_since_1970(slot) // microseconds(self._model.step_seconds, "step"))
+        if isinstance(slot, bool) or not isinstance(slot, int | np.integer) or abs(int(slot)) > _FARTHEST_SLOT:
+            raise InvalidInputError(f"slot is {slot!r}; give a whole number or an instant")
+        return int(slot)
+
+
+def record_width(dimension: int, edges: int) -> int:
+    """The length at most of the JSON text of a record with so many coordinates and added edges, whatever is drawn."""
+    return _RECORD_WIDTH + 2 * _NUMBER_WIDTH * dimension + _EDGE_WIDTH * edges
+
+
+def _microseconds_since_1970(instant: datetime | np.datetime64) -> int:
+    if isinstance(instant, np.datetime64):
+        if np.isnat(instant):
+            raise InvalidInputError("slot is NaT; give a whole number or an instant")
+        return int(instant.astype("datetime64[us]").astype(np.int64))
+    if instant.tzinfo is None:
+        raise InvalidInputError(f"slot is {instant.isoformat()} without a time zone; add one, such as timezone.utc")
+    return (instant - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
+def _check_order(slot: int, progress: Progress) -> None:
+    if progress.slot is not None and slot < progress.slot:
+        raise TimeOrderError(
+            f"slot {slot} lies before slot {progress.slot}, the last one released; time does not go back"
+        )
+
+
+def _check_queries(name: str, queries: Mapping[str, Releaser]) -> None:
+    if not name or not name.isprintable():
+        raise InvalidInputError(f"the session's name is {name!r}; give a text of printable characters")
+    if not queries or not all(query and query.isprintable() for query in queries):
+        raise InvalidInputError(
+            f"the session's queries are {list(queries)}; name at least one, in printable characters"
+        )
+    for part in ("model", "policy", "randomness"):
+        if len({engine.terms()[part] for engine in queries.values()}) > 1:
+            raise SessionMismatchError(f"the queries of session {name!r} differ in their {part}; they must share it")
+
+
+def _check_terms(stored: StoredSession, terms: Mapping[str, Mapping[str, str]], limits: Limits | None) -> None:
+    what = f"session {stored.name!r}"
+    if set(stored.terms) != set(terms):
+        raise SessionMismatchError(
+            f"{what} began with the queries {sorted(stored.terms)}, not {sorted(terms)}; give those, or begin another"
+        )
+    for query, agreed in stored.terms.items():
+        for part in sorted(set(agreed) | set(terms[query])):
+            was, now = agreed.get(part), terms[query].get(part)
+            if was != now:
+                raise SessionMismatchError(
+                    f"{what} began with {part} {_shortened(was)}, not {_shortened(now)}; give that, or begin another"
+                )
+    if limits is not None and limits != stored.limits:
+        raise SessionMismatchError(f"{what} began with {stored.limits}, not {limits}; leave the limits out")
+
+
+def _shortened(value: str | None) -> str:
+    return "none" if value is None else value if len(value) <= 20 else f"{value[:12]}…"

@@ -1,0 +1,315 @@
+"""What is kept of sessions: their terms, every public record, and the public belief. Never a true state."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from dphmm.errors import DataFileError, InvalidInputError, SessionBusyError, StochasticError
+from dphmm.markov.belief import Belief
+from dphmm.release.database import Database
+from dphmm.release.ledger import Limits
+from dphmm.release.record import ReleaseRecord
+
+APPLICATION = 0x6470686D
+"""The application id in the file's header: ``dphm``."""
+FORMAT = 1
+
+Append = Callable[[ReleaseRecord, Belief], ReleaseRecord]
+
+_SCHEMA = """
+CREATE TABLE session (
+    number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, terms TEXT NOT NULL, limits TEXT NOT NULL,
+    digest BLOB NOT NULL);
+CREATE TABLE progress (
+    session INTEGER PRIMARY KEY REFERENCES session, count INTEGER NOT NULL, slot INTEGER, head BLOB NOT NULL,
+    belief BLOB, digest BLOB NOT NULL);
+CREATE TABLE record (
+    session INTEGER NOT NULL REFERENCES session, number INTEGER NOT NULL, slot INTEGER NOT NULL, query TEXT NOT NULL,
+    body TEXT NOT NULL, digest BLOB NOT NULL, PRIMARY KEY (session, number), UNIQUE (session, slot, query))"""
+
+
+@dataclass(frozen=True)
+class StoredSession:
+    """What a session was agreed on.
+
+    Parameters
+    ----------
+    number, name
+        Which one it is.
+    terms
+        Query → what its promise is made of (`Releaser.terms`).
+    limits
+        What it may spend.
+    """
+
+    number: int
+    name: str
+    terms: dict[str, dict[str, str]]
+    limits: Limits
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a session has come.
+
+    Parameters
+    ----------
+    count
+        The number of releases.
+    slot
+        The time step of the last one; None before the first.
+    belief
+        The public belief after it; None before the first.
+    head
+        The digest of the last record, which covers all before it.
+    """
+
+    count: int
+    slot: int | None
+    belief: Belief | None
+    head: bytes
+
+
+@dataclass(frozen=True)
+class StoredRelease:
+    """A release and its place in time.
+
+    Parameters
+    ----------
+    slot
+        The time step.
+    query
+        The query that it answers.
+    record
+        The public record.
+    """
+
+    slot: int
+    query: str
+    record: ReleaseRecord
+
+
+class SessionStore:
+    """A file of sessions, safe against crashes and open to several processes.
+
+    Parameters
+    ----------
+    path
+        The file. Where there is none it is made, readable by its owner alone, unless `readonly`.
+    wait_seconds
+        How long to wait for another process that is writing.
+    readonly
+        Whether nothing will be written.
+
+    Raises
+    ------
+    DataFileError
+        When the file is no store of this version, or damaged; it is left as it is.
+    OutputError
+        When it is to be written and cannot be.
+    """
+
+    def __init__(self, path: str | Path, wait_seconds: float = 30.0, readonly: bool = False) -> None:
+        self.path = Path(path)
+        if not readonly and not self.path.exists():
+            Database.create(self.path, APPLICATION, FORMAT, _SCHEMA)
+        self._database = Database(path, APPLICATION, FORMAT, _SCHEMA, wait_seconds, readonly)
+
+    def __enter__(self) -> SessionStore:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._database.close()
+
+    # ---- reading -------------------------------------------------------------------------------------------------
+
+    def names(self) -> list[str]:
+        """The names of all sessions, sorted."""
+        return [name for (name,) in self._database.execute("SELECT name FROM session ORDER BY name")]
+
+    def session(self, name: str) -> StoredSession | None:
+        """The session of a name, or None.
+
+        Raises
+        ------
+        DataFileError
+            When what is stored is damaged.
+        """
+        query = "SELECT number, terms, limits, digest FROM session WHERE name = ?"
+        rows = self._database.execute(query, (name,))
+        if not rows:
+            return None
+        number, terms, limits, digest = rows[0]
+        if digest != _digest(number, name, terms, limits):
+            raise self._damaged(f"session {name!r}")
+        return StoredSession(number, name, json.loads(terms), Limits(**json.loads(limits)))
+
+    def progress(self, session: int) -> Progress:
+        """How far a session has come, as of now.
+
+        Raises
+        ------
+        DataFileError
+            When what is stored is damaged.
+        """
+        query = "SELECT count, slot, head, belief, digest FROM progress WHERE session = ?"
+        rows = self._database.execute(query, (session,))
+        if not rows or rows[0][4] != _digest(session, *rows[0][:4]):
+            raise self._damaged(f"the progress of session number {session}")
+        count, slot, head, belief, _ = rows[0]
+        try:
+            return Progress(count, slot, None if belief is None else Belief.from_bytes(belief), head)
+        except StochasticError:
+            raise self._damaged(f"the belief of session number {session}") from None
+
+    def find(self, session: int, slot: int, query: str) -> ReleaseRecord | None:
+        """What was released at a time for a query, or None."""
+        where = "session = ? AND slot = ? AND query = ?"
+        rows = self._database.execute(
+            f"SELECT number, body, digest, {_PREVIOUS} FROM record WHERE {where}", (session, slot, query)
+        )
+        return self._checked(session, (rows[0][0], slot, query, *rows[0][1:])).record if rows else None
+
+    def releases(self, session: int, first: int = 0, last: int | None = None) -> Iterator[StoredRelease]:
+        """The releases of a session in their order, from number ``first`` to before ``last`` (left out: all).
+
+        Raises
+        ------
+        DataFileError
+            At the first one that is damaged or missing.
+        """
+        end = self.progress(session).count if last is None else last
+        rows = self._database.execute(
+            f"SELECT number, slot, query, body, digest, {_PREVIOUS} FROM record "
+            "WHERE session = ? AND number >= ? AND number < ? ORDER BY number",
+            (session, first, end),
+        )
+        if len(rows) != end - first:
+            raise self._damaged(f"the releases of session number {session}")
+        for expected, row in enumerate(rows, start=first):
+            if row[0] != expected:
+                raise self._damaged(f"release {expected} of session number {session}")
+            yield self._checked(session, row)
+
+    def _checked(self, session: int, row: tuple[Any, ...]) -> StoredRelease:
+        number, slot, query, body, digest, previous = row
+        if digest != _digest(previous or b"", session, number, slot, query, body):
+            raise self._damaged(f"release {number} of session number {session}")
+        try:
+            return StoredRelease(slot, query, ReleaseRecord.from_json(body))
+        except InvalidInputError:
+            raise self._damaged(f"release {number} of session number {session}") from None
+
+    def _damaged(self, what: str) -> DataFileError:
+        return DataFileError(self.path, f"is damaged at {what}; restore a copy")
+
+    # ---- writing -------------------------------------------------------------------------------------------------
+
+    def add(self, name: str, terms: Mapping[str, Mapping[str, str]], limits: Limits) -> StoredSession:
+        """The session of a name, made with these terms and limits where there is none."""
+        with self._database.transaction():
+            known = self.session(name)
+            if known is None:
+                texts = json.dumps(terms, sort_keys=True), json.dumps(asdict(limits))
+                ((number,),) = self._database.execute("SELECT 1 + COALESCE(MAX(number), 0) FROM session")
+                self._database.execute(
+                    "INSERT INTO session VALUES (?, ?, ?, ?, ?)", (number, name, *texts, _digest(number, name, *texts))
+                )
+                start = (0, None, b"", None)
+                self._database.execute(
+                    "INSERT INTO progress VALUES (?, ?, ?, ?, ?, ?)", (number, *start, _digest(number, *start))
+                )
+        known = self.session(name)
+        if known is None:
+            raise SessionBusyError(f"{self.path}: session {name!r} vanished while it was made; ask again")
+        return known
+
+    @contextmanager
+    def appending(
+        self, session: int, progress: Progress, slot: int, query: str, width: int, states: int
+    ) -> Iterator[Append | None]:
+        """A transaction for one release. The room that it needs is taken at once, so that the draw cannot be in vain.
+
+        Parameters
+        ----------
+        session, progress
+            The session, and how far it had come when the release was prepared.
+        slot, query
+            What will be released.
+        width
+            The length of the record's text at most, whatever is drawn.
+        states
+            The number of states of the belief.
+
+        Yields
+        ------
+        callable or None
+            Writes the record and the belief after it, and returns the record as it reads from the file from then on.
+            None where another process went on with the session meanwhile: nothing may be drawn then.
+
+        Raises
+        ------
+        OutputError
+            Before anything is yielded, when there is no room or no permission.
+        """
+        with self._database.transaction():
+            if self._database.execute("SELECT count FROM progress WHERE session = ?", (session,)) != [
+                (progress.count,)
+            ]:
+                yield None
+                return
+            room = bytes(_DIGEST_SIZE)
+            self._database.execute(
+                "INSERT INTO record VALUES (?, ?, ?, ?, ?, ?)",
+                (session, progress.count, slot, query, " " * width, room),
+            )
+            belief_size = Belief.byte_size(states)
+            self._set_progress(session, progress.count + 1, slot, room, bytes(belief_size), room)
+            self._database.reserve(width + belief_size)
+
+            def write(record: ReleaseRecord, belief: Belief) -> ReleaseRecord:
+                body = record.to_json().ljust(width)
+                head = _digest(progress.head, session, progress.count, slot, query, body)
+                self._database.execute(
+                    "UPDATE record SET body = ?, digest = ? WHERE session = ? AND number = ?",
+                    (body, head, session, progress.count),
+                )
+                values = progress.count + 1, slot, head, belief.to_bytes()
+                self._set_progress(session, *values, _digest(session, *values))
+                return ReleaseRecord.from_json(body)
+
+            yield write
+
+    def _set_progress(self, session: int, *values: Any) -> None:
+        self._database.execute(
+            "UPDATE progress SET count = ?, slot = ?, head = ?, belief = ?, digest = ? WHERE session = ?",
+            (*values, session),
+        )
+
+
+_PREVIOUS = (
+    "(SELECT digest FROM record AS before WHERE before.session = record.session AND before.number = record.number - 1)"
+)
+
+
+_DIGEST_SIZE = 16
+
+
+def _digest(*parts: Any) -> bytes:
+    """A digest against damage (not against forgery: who can write the file can write a digest)."""
+    digest = blake2b(digest_size=_DIGEST_SIZE)
+    for part in parts:
+        data = part if isinstance(part, bytes) else repr(part).encode("utf-8")
+        digest.update(f"{type(part).__name__}{len(data)}:".encode())
+        digest.update(data)
+    return digest.digest()

@@ -1,0 +1,158 @@
+"""The policy audit against the paper's examples, and against definitions written out by brute force."""
+
+from __future__ import annotations
+
+from math import inf
+
+import networkx
+import numpy as np
+import pytest
+
+from dphmm import KNormMechanism, LaplaceMechanism, MarkovModel, PolicyGraph
+from dphmm.audit.policy_audit import audit_constraint, audit_constraints, component_count, support_sequence
+from dphmm.errors import ConstraintError, InvalidInputError, PolicyError
+from tests.running_example import F, graph, states
+
+
+def test_example_5_1_whole_graph():
+    audit = audit_constraint(graph(), F)
+    knorm, laplace = audit.bodies
+    corners = {tuple(row) for row in np.rint(audit.hull.vertices).astype(int).tolist()}
+    assert corners == {(-4, -1), (1, -1), (3, 0), (4, 1), (-1, 1), (-3, 0)}
+    assert knorm.area == 11.0
+    assert knorm.degrees.tolist() == [4, 6, 3, 5, 4, 4]
+    assert laplace.sensitivity == 5.0
+    assert audit.disconnected == (0,)
+    assert not audit.is_exposed
+    assert audit.repairs == ()
+
+
+def test_example_5_2_laplace_and_k_norm_expose_state_5():
+    audit = audit_constraint(graph(), F, states(2, 3, 5))
+    knorm, laplace = audit.bodies
+    assert knorm.exposed == laplace.exposed == (4,)
+    assert laplace.sensitivity == 2.0
+    (witness,) = laplace.witnesses
+    assert witness.output == (4.0, 2.0)
+    assert sorted(witness.others) == [1, 2]
+    assert witness.factors == (1.5, 1.5)
+    assert not witness.gives_away
+    (certain,) = knorm.witnesses
+    assert certain.factors == (inf, inf)
+    assert certain.gives_away
+    assert np.allclose(np.abs(certain.flat @ [1, 1]), 0)
+
+
+def test_figure_9a_keeps_state_2_protected_and_figure_9b_exposes_state_3():
+    kept = audit_constraint(graph(), F, states(2, 4, 5, 6), ["k-norm"])
+    assert kept.disconnected == (1,)
+    assert kept.bodies[0].area == 9.0
+    assert kept.bodies[0].degrees[[1, 3, 4, 5]].tolist() == [3, 4, 4, 3]
+    assert not kept.is_exposed
+    lost = audit_constraint(graph(), F, states(3, 4, 5, 6), ["k-norm"])
+    assert lost.bodies[0].exposed == (2,)
+    assert lost.bodies[0].degrees[[2, 3, 4, 5]].tolist() == [1, 3, 3, 3]
+
+
+def test_example_6_1_each_methods_repair():
+    audit = audit_constraint(graph(), F, states(3, 4, 5, 6), ["k-norm"])
+    found = {repair.method: repair for repair in audit.repairs}
+    assert (found["greedy"].added, found["greedy"].area) == (((2, 4),), 16.0)
+    assert (found["sequential"].added, found["sequential"].area) == (((2, 3),), 14.0)
+    assert (found["exact"].added, found["exact"].area, found["exact"].certified) == (((2, 3),), 14.0, True)
+    assert found["exact"].factor == pytest.approx(2.0, rel=1e-12)
+    assert found["exact"].least_protection >= 2
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_witness_is_an_output_that_tells_the_state_apart_and_no_output_does_so_better(seed):
+    rng = np.random.default_rng(seed)
+    f = rng.integers(-4, 5, (7, 2))
+    made = PolicyGraph.categorical(rng.integers(0, 4, 7))
+    epsilon = 0.7
+    audit = audit_constraint(made, f, rng.random(7) < 0.8) if seed else audit_constraint(made, f)
+    for body in audit.bodies:
+        if audit.hull.dimension == 0:
+            continue
+        mechanism = (
+            KNormMechanism(audit.hull, epsilon)
+            if body.mechanism == "k-norm"
+            else LaplaceMechanism(body.sensitivity, epsilon, 2)
+        )
+        outputs = rng.integers(-8, 9, (400, 2)).astype(float)
+        for witness in body.witnesses:
+            at = mechanism.log_density(np.array(witness.output), f[witness.state])
+            for other, factor in zip(witness.others, witness.factors, strict=True):
+                assert factor > 1
+                ratio = at - mechanism.log_density(np.array(witness.output), f[other])
+                assert ratio == pytest.approx(epsilon * factor, rel=1e-9)
+                own, its = (mechanism.log_density(outputs, f[state]) for state in (witness.state, other))
+                both = np.isfinite(own) & np.isfinite(its)
+                assert (own[both] - its[both] <= epsilon * factor * (1 + 1e-9)).all()
+
+
+def test_one_possible_state_is_exposed_and_nothing_repairs_it():
+    audit = audit_constraint(graph(), F, states(4))
+    assert [body.exposed for body in audit.bodies] == [(3,), (3,)]
+    assert audit.bodies[0].witnesses[0].gives_away
+    assert audit.bodies[0].witnesses[0].others == ()
+    assert audit.repairs == ()
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_components_are_those_of_networkx(seed):
+    rng = np.random.default_rng(seed)
+    size = int(rng.integers(2, 40))
+    kinds = [
+        PolicyGraph.categorical(rng.integers(-1, 8, size)),
+        PolicyGraph.from_edges(size, [(a, b) for a, b in rng.integers(0, size, (size, 2)) if a != b]),
+        PolicyGraph.utility(rng.random((size, 2)), 0.15),
+        PolicyGraph.categorical(rng.integers(0, 9, size)) | PolicyGraph.utility(rng.random((size, 2)), 0.1),
+    ]
+    mask = rng.random(size) < 0.7
+    mask[0] = True
+    for made in kinds:
+        cut = made.restrict(mask)
+        assert component_count(cut) == networkx.number_connected_components(cut.to_networkx())
+
+
+def test_support_sequence_is_the_reach_of_the_model():
+    ring = np.roll(np.eye(5), 1, axis=1)
+    model = MarkovModel(0.5 * np.eye(5) + 0.5 * ring, [1, 0, 0, 0, 0])
+    found = [np.flatnonzero(support).tolist() for support in support_sequence(model, 6)]
+    assert found == [[0], [0, 1], [0, 1, 2], [0, 1, 2, 3], [0, 1, 2, 3, 4], [0, 1, 2, 3, 4]]
+    started = next(support_sequence(model, 1, np.array([False, True, False, False, False])))
+    assert np.flatnonzero(started).tolist() == [1]
+
+
+def test_constraint_met_twice_is_worked_out_once():
+    sets = [states(2, 3, 5), states(3, 4, 5, 6), states(2, 3, 5)]
+    first, second, third = audit_constraints(graph(), F, sets)
+    assert first is third
+    assert second is not first
+
+
+def test_repair_is_in_the_unit_of_the_measurements():
+    audit = audit_constraint(graph(), F * 0.34, states(3, 4, 5, 6), ["k-norm"])
+    assert audit.repairs[-1].area == pytest.approx(14 * 0.34**2, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        ({"mechanisms": ["cauchy"]}, InvalidInputError, "choose among"),
+        ({"mechanisms": []}, InvalidInputError, "choose among"),
+        ({"constraint": [True] * 5}, ConstraintError, "6 states"),
+        ({"constraint": [False] * 6}, ConstraintError, "empty"),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments, error, words):
+    with pytest.raises(error, match=words):
+        audit_constraint(graph(), F, **arguments)
+
+
+def test_wrong_number_of_measurements_and_steps_is_refused():
+    with pytest.raises(PolicyError, match="5 measurements"):
+        audit_constraint(graph(), F[:5])
+    with pytest.raises(InvalidInputError, match="at least 1"):
+        next(support_sequence(MarkovModel(np.eye(2), [1, 0]), 0))

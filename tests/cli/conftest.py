@@ -1,0 +1,50 @@
+"""A small world on disk, and the command run in it as people run it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from dphmm.cli import main
+from dphmm.markov.model import MarkovModel
+from dphmm.space import Grid
+
+HEADER = "user_id,tracked_at,latitude,longitude\n"
+
+
+def fixes(user: str = "a", count: int = 6, start: int = 0) -> str:
+    """Lines of a table: a walk east, one fix a minute."""
+    return "".join(f"{user},2024-03-07T09:{start + k:02d}:00Z,45.001,{-30.012 + 0.004 * k:.6f}\n" for k in range(count))
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch) -> Path:
+    """A folder with a model ``m.npz`` and a table ``walk.csv`` of two people; the working directory."""
+    monkeypatch.chdir(tmp_path)
+    grid = Grid.over((44.995, -30.015, 45.005, -29.985), cell_km=0.5)
+    matrix = np.full((grid.size, grid.size), 1 / grid.size)
+    MarkovModel(matrix, np.full(grid.size, 1 / grid.size), grid, 60.0).save(tmp_path / "m.npz")
+    (tmp_path / "walk.csv").write_text(HEADER + fixes("a") + fixes("b"))
+    return tmp_path
+
+
+@pytest.fixture
+def run() -> Callable[..., Result]:
+    """Runs the command in this process."""
+
+    def run_it(*words: object, stdin: str | bytes | None = None) -> Result:
+        return CliRunner().invoke(main, [str(word) for word in words], input=stdin)
+
+    return run_it
+
+
+def start(*words: str) -> subprocess.Popen[bytes]:
+    """The command in a process of its own, with pipes."""
+    pipe = subprocess.PIPE
+    return subprocess.Popen([sys.executable, "-m", "dphmm", *words], stdin=pipe, stdout=pipe, stderr=pipe)

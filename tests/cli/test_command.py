@@ -1,0 +1,90 @@
+"""The frame: help without numerics, one-line failures, quiet ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+import dphmm
+from dphmm.cli import COMMANDS
+
+PYTHON = [sys.executable, "-m", "dphmm"]
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["-h"]])
+def test_help_and_version_import_no_numerics(words):
+    code = (
+        "import sys; from dphmm.cli import main\n"
+        f"main({words!r}, standalone_mode=False)\n"
+        "heavy = ('numpy', 'scipy', 'networkx', 'shapely', 'pyproj', 'pydantic', 'rich', 'matplotlib')\n"
+        "print([m for m in heavy if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_version_is_the_package_s(run):
+    assert run("--version").output == f"dphmm {dphmm.__version__}\n"
+
+
+def test_help_lists_every_subcommand_and_each_has_help(run):
+    listed = run("--help").output
+    for name, short in COMMANDS.items():
+        assert f"  {name} " in listed
+        assert short.split(":")[0][:40] in listed
+        assert run(name, "--help").exit_code == 0
+
+
+def test_a_subcommand_without_a_module_is_not_listed(run, monkeypatch):
+    monkeypatch.setitem(COMMANDS, "nowhere", "Does not exist.")
+    assert "nowhere" not in run("--help").output
+    assert run("nowhere").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "words", [["nowhere"], ["--nowhere"], ["learn"], ["release", "--nowhere"], ["data", "nowhere"]]
+)
+def test_a_wrong_call_is_one_line_and_exit_code_2(run, words):
+    result = run(*words)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.count("\n") == 1
+    assert "--help" in result.stderr
+
+
+def test_a_reader_that_goes_away_ends_it_quietly(world):
+    line = '{"user": "a", "time": "2024-03-07T09:00:00Z", "latitude": 45, "longitude": -30}\n'
+    words = [*PYTHON, "release", "--model", "m.npz", "--policy", "complete", "--epsilon", "1"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(words, **pipes, env=_environment()) as process:
+        process.stdout.close()
+        try:
+            process.stdin.write(line.encode() * 50_000)
+            process.stdin.close()
+        except BrokenPipeError:
+            pass
+        assert process.stderr.read() == b""
+
+
+def test_an_interrupt_ends_it_quietly(world):
+    words = [*PYTHON, "release", "--model", "m.npz", "--policy", "complete", "--epsilon", "1"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(words, **pipes, env=_environment()) as process:
+        line = b'{"user": "a", "time": "2024-03-07T09:00:00Z", "latitude": 45, "longitude": -30}\n'
+        process.stdin.write(line)
+        process.stdin.flush()
+        assert process.stdout.readline()
+        time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert errors == b""
+
+
+def _environment():
+    return os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}

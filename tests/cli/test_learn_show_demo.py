@@ -1,0 +1,127 @@
+"""The other commands: learn, show, data, demo."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from functools import partial
+from gzip import compress
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+
+import numpy as np
+import pytest
+
+from dphmm.markov.model import MarkovModel
+from dphmm.writers import read_releases
+
+BOX = ("--bbox", "44.995", "-30.015", "45.005", "-29.985", "--cell", "0.5")
+
+
+def test_learn_counts_what_the_table_holds(world, run):
+    result = run("learn", "walk.csv", "--users", "a", *BOX, "-o", "out.npz", "--json")
+    told = json.loads(result.stdout)
+    assert (told["users"], told["fixes"], told["moves_counted"], told["step_seconds"]) == (1, 6, 5, 60.0)
+    model = MarkovModel.load(world / "out.npz")
+    assert told["states"] == model.size == model.states.size
+    assert told["transitions"] == model.transition.nnz
+    assert "moves counted" in run("learn", "walk.csv", *BOX, "-o", "again.npz").stdout
+
+
+def test_the_same_person_in_two_files_is_one(world, run):
+    text = (world / "walk.csv").read_text().splitlines(keepends=True)
+    (world / "one.csv").write_text("".join(text[:4]))
+    (world / "two.csv").write_text("".join([text[0], *text[3:7]]))
+    told = json.loads(run("learn", "one.csv", "two.csv", *BOX, "-o", "out.npz", "--json").stdout)
+    assert (told["users"], told["fixes"], told["fixes_at_the_same_time"]) == (1, 6, 1)
+
+
+def test_learn_takes_a_polygon_and_named_columns(world, run):
+    ring = [[-30.02, 44.99], [-29.98, 44.99], [-29.98, 45.01], [-30.02, 45.01], [-30.02, 44.99]]
+    layer = {"features": [{"geometry": {"type": "Polygon", "coordinates": [ring]}}]}
+    (world / "area.geojson").write_text(json.dumps(layer))
+    (world / "odd.csv").write_text((world / "walk.csv").read_text().replace("tracked_at", "when"))
+    words = ("learn", "odd.csv", "--polygon", "area.geojson", "--cell", "0.3", "-o", "out.npz", "--gap", "600")
+    assert run(*words).exit_code == 2
+    assert run(*words, "--column", "time=when").exit_code == 0
+
+
+@pytest.fixture
+def released(world, run):
+    words = ("release", "walk.csv", "--model", "m.npz", "--policy", "utility:600m", "--epsilon", "1", "-o", "r.csv")
+    assert run(*words).exit_code == 0
+    return world
+
+
+@pytest.mark.parametrize(("suffix", "magic"), [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".html", b"<!DOCTYPE html>")])
+def test_show_writes_what_the_extension_says(released, run, suffix, magic):
+    words = ["show", "r.csv", "-o", f"map{suffix}", "--model", "m.npz", "--policy", "utility:600m", "--users", "a"]
+    result = run(*words, "--true", "walk.csv")
+    assert result.exit_code == 0, result.stderr
+    assert (released / f"map{suffix}").read_bytes().startswith(magic)
+    assert "keep it to yourself" in result.stderr
+    assert run(*words).exit_code == 2
+    assert run(*words, "--overwrite").stderr == ""
+
+
+def test_a_map_without_the_truth_holds_no_true_place(released, run):
+    assert run("show", "r.csv").exit_code == 0
+    page = (released / "r.html").read_text()
+    layers = json.loads(page.partition('id="data">')[2].partition("</script>")[0])["layers"]
+    assert [layer["name"] for layer in layers] == ["released", "estimate (posterior mean)"]
+    table = read_releases(released / "r.csv")
+    assert [fact["longitude"] for fact in layers[0]["facts"]] == [str(round(x, 6)) for x in table["longitude"].tolist()]
+
+
+def test_a_map_asks_no_network(released, run):
+    assert run("show", "r.csv", "--model", "m.npz").exit_code == 0
+    page = (released / "r.html").read_text()
+    assert "default-src 'none'" in page
+    assert not re.search(r"https?:|//[a-z]+\.|<link|src=|@import|url\(", page)
+
+
+def test_show_narrows_down_to_times(released, run):
+    assert run("show", "r.csv", "--from", "2024-03-07T09:02:00Z", "--to", "2024-03-07T09:04:00Z").exit_code == 0
+    assert (released / "r.html").read_text().count('"time": "2024-03-07T09:02:00Z"') == 4  # two people, two layers
+    assert '"time": "2024-03-07T09:04:00Z"' not in (released / "r.html").read_text()
+    assert "no release is left" in run("show", "r.csv", "--from", "2025-01-01", "--overwrite").stderr
+    assert "--to: time is 'soon'" in run("show", "r.csv", "--to", "soon", "--overwrite").stderr
+
+
+def test_data_fetch_takes_a_mirror_and_checks_the_digest(world, run):
+    pytest.importorskip("pooch")
+    (world / "mirror").mkdir()
+    (world / "mirror" / "loc-gowalla_totalCheckins.txt.gz").write_bytes(compress(b"0\t2010-10-19T23:55:27Z\t1\t2\t3\n"))
+    handler = partial(_Quiet, directory=str(world / "mirror"))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        words = ("data", "fetch", "gowalla", "--to", "here", "--base-url", f"http://127.0.0.1:{server.server_port}/")
+        first = json.loads(run(*words, "--json").stdout)
+        assert "first download" in first["checked"]
+        wrong = run(*words, "--sha256", "0" * 64)
+        server.shutdown()
+    assert wrong.exit_code == 2
+    assert wrong.stderr.count("\n") == 1
+    assert "was thrown away" in wrong.stderr
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *words):
+        pass
+
+
+def test_demo_makes_every_file_that_it_names(tmp_path, run):
+    folder = tmp_path / "demo"
+    result = run("demo", "-o", folder, "--json")
+    assert result.exit_code == 0, result.stderr
+    told = json.loads(result.stdout)
+    named = {name.rsplit("/", 1)[1] for name in told["files"].values()}
+    assert named == {path.name for path in folder.iterdir()}
+    assert {"releases.gpkg", "summary.csv", "map.png", "map.html"} <= named
+    table = read_releases(folder / "releases.gpkg")
+    assert set(table["user"]) == {"p01", "p02"}
+    assert table["least_protection"].min() >= 2
+    assert np.isfinite(list(told["errors_m"].values())).all()
+    again = run("demo", "-o", folder)
+    assert again.exit_code == 2
+    assert "exists; name another file or pass --overwrite" in again.stderr

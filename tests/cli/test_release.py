@@ -1,0 +1,126 @@
+"""Releases end to end: files, jobs, private diagnostics."""
+
+from __future__ import annotations
+
+import csv
+import json
+import stat
+
+import numpy as np
+import pytest
+
+from dphmm.markov.model import MarkovModel
+from dphmm.policy.graph import PolicyGraph
+from dphmm.readers import read
+from dphmm.release.engine import Releaser
+from dphmm.release.trajectory import release_trajectory
+from dphmm.writers import COLUMNS, FORMATS, ReleaseTable, read_releases
+
+BASIC = ("release", "walk.csv", "--model", "m.npz", "--policy", "utility:600m", "--epsilon", "0.5")
+
+
+@pytest.mark.parametrize("suffix", sorted(FORMATS))
+def test_every_format_holds_every_release(world, run, suffix):
+    result = run(*BASIC, "-o", f"out{suffix}", "--json")
+    assert result.exit_code == 0, result.stderr
+    table = read_releases(world / f"out{suffix}")
+    assert len(table) == json.loads(result.stdout)["releases"] == 12
+    assert set(table["epsilon"]) == {0.5}
+    assert table["least_protection"].min() >= 2
+    assert result.stderr == ""
+
+
+def test_the_command_releases_what_the_engine_does(world, run):
+    assert run(*BASIC, "-o", "out.csv", "--seed", "5", "--mechanism", "k-norm", "--users", "a").exit_code == 0
+    model = MarkovModel.load(world / "m.npz")
+    policy = PolicyGraph.utility(model.states.points, 0.6)
+    releaser = Releaser(model, model.states.points, policy, 0.5, "k-norm", rng=5)
+    track = read(world / "walk.csv").trajectories[0].resample(60)
+    assert read_releases(world / "out.csv") == ReleaseTable.of(release_trajectory(releaser, model.states, track))
+
+
+def test_a_seed_repeats_the_noise_and_warns_and_none_does_not(world, run):
+    seeded = [run(*BASIC, "-o", f"{name}.csv", "--seed", "1") for name in "xy"]
+    for name in "uv":
+        assert run(*BASIC, "-o", f"{name}.csv").stderr == ""
+    assert all("not private" in result.stderr for result in seeded)
+    texts = {name: (world / f"{name}.csv").read_text() for name in "xyuv"}
+    assert texts["x"] == texts["y"]
+    assert texts["u"] != texts["v"]
+
+
+@pytest.mark.parametrize("mechanism", ["lattice", "k-norm", "laplace", "planar-isotropic", "planar-laplace"])
+@pytest.mark.parametrize("policy", ["complete", "transition", "utility:600m & transition", "utility:1km|complete"])
+def test_every_mechanism_under_every_policy(world, run, mechanism, policy):
+    words = ["release", "walk.csv", "--model", "m.npz", "--epsilon", "1", "--policy", policy, "--mechanism", mechanism]
+    assert run(*words, "-o", "out.csv").exit_code == 0
+    assert set(read_releases(world / "out.csv")["mechanism"]) == {mechanism}
+
+
+def test_the_quadratic_program_and_the_half_spaces_agree(world, run):
+    for membership in ("qp", "halfspace"):
+        words = (*BASIC, "--users", "a", "--seed", "3", "--membership", membership, "-o", f"{membership}.csv")
+        assert run(*words).exit_code == 0
+    assert (world / "qp.csv").read_text() == (world / "halfspace.csv").read_text()
+
+
+def test_private_diagnostics_say_so_in_name_header_and_permissions(world, run):
+    assert run(*BASIC, "-o", "out.csv", "--private-diagnostics", "PRIVATE.csv", "--summary", "sums.csv").exit_code == 0
+    path = world / "PRIVATE.csv"
+    with path.open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert len(rows) == 12
+    assert all(name.startswith("private_") for name in rows[0])
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    states = MarkovModel.load(world / "m.npz").states
+    walk = read(world / "walk.csv").trajectories[0]
+    expected = states.locate(walk.latitude, walk.longitude).tolist()
+    assert [int(row["private_true_state"]) for row in rows[:6]] == expected
+    with (world / "sums.csv").open(newline="") as stream:
+        assert [row["epsilon_total"] for row in csv.DictReader(stream)] == ["3.0", "3.0"]
+
+
+def test_nothing_in_the_output_depends_on_the_truth_but_the_draw(world, run):
+    """Two people in different places get, under the same seed, records that differ in places alone."""
+    for name, longitude in (("west", -30.012), ("east", -29.99)):
+        (world / "walk.csv").write_text(f"user,time,lat,lon\na,2024-03-07T09:00:00Z,45.001,{longitude}\n")
+        assert run(*BASIC, "-o", f"{name}.csv", "--seed", "2").exit_code == 0
+    west, east = read_releases(world / "west.csv"), read_releases(world / "east.csv")
+    moved = {"latitude", "longitude", "x_km", "y_km", "estimate_latitude", "estimate_longitude"}
+    differing = {c.name for c in COLUMNS if not np.array_equal(west[c.name], east[c.name])}
+    assert {"x_km", "longitude"} <= differing <= moved
+
+
+def test_a_job_file_says_the_same_as_options_and_options_win(world, run):
+    (world / "job.toml").write_text(
+        'data = ["walk.csv"]\nmodel = "m.npz"\npolicy = "utility:600m"\nepsilon = 0.5\noutput = "job.csv"\nseed = 4\n'
+    )
+    assert run("release", "--job", "job.toml").exit_code == 0
+    assert run(*BASIC, "-o", "options.csv", "--seed", "4").exit_code == 0
+    assert (world / "job.csv").read_text() == (world / "options.csv").read_text()
+    assert run("release", "--job", "job.toml", "--epsilon", "2", "-o", "two.csv").exit_code == 0
+    assert set(read_releases(world / "two.csv")["epsilon"]) == {2.0}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("epsilom = 1", "job.toml: key 'epsilom' is unknown; the keys are data, output, model"),
+        ('epsilon = "1"', "job.toml: key 'epsilon' is '1'; should be a valid number"),
+        ("epsilon = true", "job.toml: key 'epsilon' is True; should be a valid number"),
+        ("seed = -1", "job.toml: key 'seed' is -1; should be greater than or equal to 0"),
+        ("epsilon = ", "job.toml: is no TOML"),
+        ('model = "m.npz"\nepsilon = 1', "policy is missing; give --policy, or the key 'policy' in a job file"),
+    ],
+)
+def test_a_wrong_job_names_the_key(world, run, text, message):
+    (world / "job.toml").write_text(text if "model" in text else f'model = "m.npz"\npolicy = "complete"\n{text}\n')
+    result = run("release", "walk.csv", "-o", "out.csv", "--job", "job.toml")
+    assert result.exit_code == 2
+    assert result.stderr.count("\n") == 1
+    assert message in result.stderr
+    assert not (world / "out.csv").exists()
+
+
+def test_a_job_that_is_not_there_is_named(world, run):
+    assert "job.toml: cannot be read" in run("release", "--job", "job.toml").stderr

@@ -1,0 +1,159 @@
+"""``dphmm release --session`` and ``dphmm session``."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from dphmm import Grid, MarkovModel, ReleaseRecord
+from dphmm.cli import main
+from dphmm.release.store import SessionStore
+from dphmm.space.projection import LocalProjection
+
+STEP = 300
+
+
+@pytest.fixture
+def work(tmp_path, monkeypatch):
+    """A folder with a model of nine cells of 500 m and the fixes of two people."""
+    monkeypatch.chdir(tmp_path)
+    space = Grid(LocalProjection(45.0, -30.0), (0.0, 0.0), 0.5, 3, 3)
+    MarkovModel(np.full((9, 9), 1 / 9), np.full(9, 1 / 9), space, STEP).save("model.npz")
+    write_fixes("data.csv", 5)
+    return tmp_path
+
+
+def write_fixes(path, count):
+    lines = ["user,time,latitude,longitude"]
+    for user, shift in (("ann", 0.001), ("bob", 0.006)):
+        for k in range(count):
+            lines.append(f"{user},2024-03-07T09:{5 * k:02d}:00Z,{45 + shift + 0.002 * (k % 3)},{-30 + 0.002}")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("\n".join(lines) + "\n")
+
+
+def run(*arguments, ends=0, **more):
+    done = CliRunner().invoke(main, [str(argument) for argument in arguments], **more)
+    assert done.exit_code == ends, done.output
+    return done
+
+
+def release(*more, data="data.csv", output="out.csv", **about):
+    base = ("--model", "model.npz", "--policy", "complete", "--epsilon", "0.5", "--session", "people.db")
+    given = (data, "-o", output, "--overwrite") if data else ()
+    return run("release", *given, *base, *more, **about)
+
+
+def test_the_same_command_again_gives_the_same_releases_and_spends_nothing(work):
+    release()
+    first = (work / "out.csv").read_bytes()
+    release(output="again.csv")
+    assert (work / "again.csv").read_bytes() == first
+    assert first.count(b"\n") == 11
+    listed = [json.loads(line) for line in run("session", "list", "people.db", "--json").stdout.splitlines()]
+    assert [(one["name"], one["releases"], one["epsilon"]) for one in listed] == [("ann", 5, 2.5), ("bob", 5, 2.5)]
+
+
+def test_more_data_goes_on_where_the_session_stood(work):
+    release()
+    write_fixes("data.csv", 8)
+    release(output="more.csv")
+    old, new = ((work / name).read_text().splitlines() for name in ("out.csv", "more.csv"))
+    assert [line for line in new if line in old] == old
+    assert len(new) == 17
+
+
+def test_a_stream_and_a_file_share_a_session(work):
+    fixes = [
+        {"user": "ann", "time": f"2024-03-07T09:{5 * k:02d}:00Z", "latitude": 45.001, "longitude": -29.998}
+        for k in (0, 1, 1)
+    ]
+    lines = "".join(json.dumps(fix) + "\n" for fix in fixes)
+    answers = [json.loads(line) for line in release(data=None, input=lines).stdout.splitlines()]
+    assert [answer["released"] for answer in answers] == [True] * 3
+    assert answers[1] == answers[2]
+    release("--users", "ann")
+    rows = (work / "out.csv").read_text().splitlines()[1:]
+    assert [answer["x_km"] for answer in answers[:2]] == [float(row.split(",")[4]) for row in rows[:2]]
+
+
+def test_limits_end_a_release_and_keep_what_was_made(work):
+    limits = ("--limit-epsilon", "2", "--limit-window-epsilon", "1", "--limit-window-steps", "2")
+    done = release(*limits, ends=2)
+    assert "user ann: the epsilon limit of 2 would be passed: 2 is spent" in done.stderr
+    assert not (work / "out.csv").exists()
+    shown = json.loads(run("session", "show", "people.db", "ann", "--json").stdout)
+    assert (shown["releases"], shown["epsilon"], shown["limit_epsilon"]) == (4, 2.0, 2.0)
+    assert shown["epsilon_of_the_dearest_window"] == 1.0
+    assert shown["constrained_epsilon"] == pytest.approx(4 * shown["constrained_epsilon_of_the_dearest_release"])
+    assert (shown["randomness"], shown["mechanism"]) == ("system", "lattice")
+    assert "4" in run("session", "show", "people.db", "ann").stdout
+
+
+def test_a_stream_answers_a_passed_limit_and_goes_on_when_asked_to(work):
+    lines = "".join(
+        json.dumps({"user": user, "time": f"2024-03-07T09:{k:02d}:00Z", "latitude": 45.001, "longitude": -29.998})
+        + "\n"
+        for k, user in ((0, "ann"), (5, "ann"), (10, "bob"))
+    )
+    done = release("--limit-epsilon", "0.5", "--skip-bad", data=None, input=lines)
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [answer["released"] for answer in answers] == [True, False, True]
+    assert "limit of 0.5 would be passed" in answers[1]["reason"]
+
+
+def test_export_gives_back_what_was_released(work):
+    release()
+    run("session", "export", "people.db", "-o", "places.csv", "--model", "model.npz")
+    assert (work / "places.csv").read_bytes() == (work / "out.csv").read_bytes()
+    run("session", "export", "people.db", "bob", "-o", "bob.jsonl")
+    lines = [json.loads(line) for line in (work / "bob.jsonl").read_text().splitlines()]
+    assert [line["session"] for line in lines] == ["bob"] * 5
+    with SessionStore("people.db", readonly=True) as store:
+        session = store.session("bob")
+        assert session is not None
+        kept = [release.record for release in store.releases(session.number)]
+    assert [ReleaseRecord.from_json(json.dumps(line["record"])) for line in lines] == kept
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("list", "data.csv"), "is no file of sessions"),
+        (("show", "people.db", "eve"), "holds no session 'eve'; it holds 'ann', 'bob'"),
+        (("export", "people.db", "-o", "out.gpkg"), "give --model"),
+        (("export", "people.db", "-o", "data.csv", "--model", "model.npz"), "data.csv exists"),
+        (("export", "people.db", "-o", "new.csv", "--model", "other.npz"), "is not the model of session 'ann'"),
+        (("list", "none.db"), "cannot be read"),
+    ],
+)
+def test_what_cannot_be_done_ends_with_one_line(work, arguments, message):
+    release()
+    space = Grid(LocalProjection(45.0, -30.0), (0.0, 0.0), 0.5, 3, 3)
+    MarkovModel(np.eye(9), np.full(9, 1 / 9), space, STEP).save("other.npz")
+    done = run("session", *arguments, ends=2)
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (("--policy", "utility:1km"), "session 'ann' began with policy"),
+        (("--epsilon", "0.25"), "session 'ann' began with epsilon 0.5, not 0.25"),
+        (("--seed", "1"), "session 'ann' began with randomness system, not seeded"),
+        (("--limit-epsilon", "9"), "leave the limits out"),
+        (("--private-diagnostics", "private.csv"), "does not keep"),
+    ],
+)
+def test_a_session_that_exists_goes_on_under_its_terms_alone(work, more, message):
+    release()
+    assert message in release(*more, ends=2).stderr
+
+
+def test_limits_without_a_session_are_refused(work):
+    base = ("data.csv", "-o", "o.csv", "--model", "model.npz", "--policy", "complete", "--epsilon", "1")
+    assert "name a file with --session" in run("release", *base, "--limit-epsilon", "3", ends=2).stderr

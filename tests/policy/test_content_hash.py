@@ -1,0 +1,84 @@
+"""Content hashes: equal for what is equal, different for what differs in anything that defines it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dphmm import MarkovModel, PolicyGraph
+from dphmm.arrays import content_hash
+from tests.running_example import LABELS, F
+
+MAKERS = {
+    "complete": lambda: PolicyGraph.complete(6),
+    "categorical": lambda: PolicyGraph.categorical(LABELS),
+    "other labels": lambda: PolicyGraph.categorical([0, 1, 1, 1, 2, 2]),
+    "utility": lambda: PolicyGraph.utility(F, 1.5),
+    "wider": lambda: PolicyGraph.utility(F, 2.0),
+    "moved": lambda: PolicyGraph.utility(F + 1, 1.5),
+    "transition": lambda: PolicyGraph.transition(np.eye(6)[[1, 0, 2, 3, 4, 5]] / 2 + np.eye(6) / 2),
+    "edges": lambda: PolicyGraph.from_edges(6, [[0, 1], [4, 2]]),
+    "other edges": lambda: PolicyGraph.from_edges(6, [[0, 1], [4, 3]]),
+    "union": lambda: PolicyGraph.categorical(LABELS) | PolicyGraph.utility(F, 1.5),
+    "intersection": lambda: PolicyGraph.categorical(LABELS) & PolicyGraph.utility(F, 1.5),
+    "restricted": lambda: PolicyGraph.categorical(LABELS).restrict([True, True, True, True, True, False]),
+    "larger": lambda: PolicyGraph.from_edges(7, [[0, 1], [4, 2]]),
+}
+
+
+def test_policies_differ_exactly_where_their_definitions_do():
+    hashes = {name: make().content_hash for name, make in MAKERS.items()}
+    assert hashes == {name: make().content_hash for name, make in MAKERS.items()}
+    assert len(set(hashes.values())) == len(MAKERS)
+
+
+def test_a_hash_does_not_depend_on_what_the_graph_was_asked():
+    graph = PolicyGraph.utility(F, 1.5) | PolicyGraph.categorical(LABELS)
+    before = graph.content_hash
+    graph.differences(F)
+    graph.connected()
+    assert graph.content_hash == before
+
+
+def test_edges_in_any_order_are_the_same_edges():
+    assert PolicyGraph.from_edges(6, [[2, 4], [1, 0], [0, 1]]).content_hash == MAKERS["edges"]().content_hash
+
+
+def test_models_differ_in_probabilities_start_and_step():
+    matrix, start = np.full((2, 2), 0.5), np.array([0.5, 0.5])
+    models = [
+        MarkovModel(matrix, start),
+        MarkovModel(np.array([[0.5, 0.5], [0.4, 0.6]]), start),
+        MarkovModel(matrix, [0.4, 0.6]),
+        MarkovModel(matrix, start, step_seconds=60),
+    ]
+    assert len({model.content_hash for model in models}) == 4
+    assert MarkovModel(matrix.copy(), start).content_hash == models[0].content_hash
+
+
+def test_a_saved_model_keeps_its_hash(tmp_path):
+    rng = np.random.default_rng(1)
+    matrix = rng.random((50, 50)) * (rng.random((50, 50)) < 0.3) + np.eye(50)
+    model = MarkovModel(matrix / matrix.sum(axis=1, keepdims=True), np.full(50, 0.02), step_seconds=300)
+    model.save(tmp_path / "model.npz")
+    assert MarkovModel.load(tmp_path / "model.npz").content_hash == model.content_hash
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (([1, 2], [3]), ([1], [2, 3])),
+        (("ab", "c"), ("a", "bc")),
+        (([[1, 2]],), ([[1], [2]],)),
+        ((1,), (1.0,)),
+        ((None,), ("",)),
+        (([True],), ([1],)),
+    ],
+)
+def test_parts_do_not_run_into_each_other(one, other):
+    assert content_hash(*one) != content_hash(*other)
+
+
+def test_equal_numbers_hash_alike_whatever_their_width():
+    assert content_hash(np.array([1, 2], dtype=np.int32)) == content_hash(np.array([1, 2], dtype=np.int64))
+    assert content_hash(np.array([0.0])) == content_hash(np.array([-0.0]))

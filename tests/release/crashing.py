@@ -1,0 +1,205 @@
+"""Processes that use one session and are killed, starved of space or shut out; run by `test_session_crash`.
+
+Usage: python crashing.py crash|storm|limited|readonly STORE LOG NUMBER SEED [early-answer]
+
+Everything that is asked and answered is appended to LOG at once, one line each, so that it outlives the process:
+``ask SLOT``, ``got SLOT RECORD``, ``draw``, ``error NAME``, ``end HOW``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import resource
+import signal
+import sys
+import time
+import traceback
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from dphmm import MarkovModel, PolicyGraph, Releaser
+from dphmm.errors import DphmmError
+from dphmm.release.session import Session
+from dphmm.release.store import SessionStore
+
+F = np.array([[1, 0], [2, 1], [3, 0], [0, 1], [4, 2], [1, 2]])
+
+
+class Log:
+    def __init__(self, path: str) -> None:
+        self.handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+    def __call__(self, *words: object) -> None:
+        os.write(self.handle, (" ".join(str(word) for word in words) + "\n").encode())
+
+
+class LoggedReleaser(Releaser):
+    log: Log | None = None
+
+    def draw(self, step, state):
+        if self.log is not None:
+            self.log("draw")
+        return super().draw(step, state)
+
+
+def engine() -> LoggedReleaser:
+    model = MarkovModel(np.full((6, 6), 1 / 6), np.full(6, 1 / 6))
+    return LoggedReleaser(model, F, PolicyGraph.categorical([0, 1, 1, 2, 2, 2]), 0.5)
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_at_statement(session: Session, number: int) -> None:
+    """Dies when SQLite is about to run the statement of that number from now: between any two writes."""
+    left = [number]
+
+    def count(_: str) -> None:
+        left[0] -= 1
+        if left[0] <= 0:
+            die()
+
+    session._store._database._connection.set_trace_callback(count)
+
+
+def die_after_commit(number: int) -> None:
+    """Dies when that many transactions are on the disk and before the last of them is told to anyone."""
+    left = [number]
+    whole = SessionStore.appending
+
+    @contextmanager
+    def appending(*arguments):
+        with whole(*arguments) as write:
+            yield write
+        left[0] -= 1
+        if left[0] <= 0:
+            die()
+
+    SessionStore.appending = appending
+
+
+def answer_early(log: Log) -> None:
+    """The broken twin: what is drawn is told before it is committed."""
+    whole = SessionStore.appending
+
+    @contextmanager
+    def appending(store, session, progress, slot, *rest):
+        with whole(store, session, progress, slot, *rest) as write:
+
+            def told(record, belief):
+                written = write(record, belief)
+                log("got", slot, written.to_json())
+                return written
+
+            yield told if write is not None else None
+
+    SessionStore.appending = appending
+
+
+def live(store: str, log: Log, asked: list[int], rng: random.Random, at_statement: int | None) -> None:
+    """Ask again for the moment at which the last process died and for an earlier one, then go on."""
+    first = max(asked, default=0)
+    with Session.open(store, "person", engine()) as session:
+        if at_statement is not None:
+            die_at_statement(session, at_statement)
+        for slot in [*asked[:1], first, *(first + 1 + k for k in range(3))]:
+            log("ask", slot)
+            record = session.release(rng.randrange(6), slot, rng.choice([0.25, 0.5, 1.0]))
+            log("got", slot, record.to_json())
+
+
+def forked(work) -> int:
+    """Run something in a process of its own that ends without cleaning up, and return its id."""
+    child = os.fork()
+    if child:
+        return child
+    try:
+        work()
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
+
+
+def crash(store: str, log: Log, runs: int, rng: random.Random, twin: str | None) -> None:
+    Session.open(store, "person", engine()).close()
+    if twin == "early-answer":
+        answer_early(log)
+    for run in range(runs):
+        kind = run % 3
+        seed, delay = rng.random(), rng.uniform(0.002, 0.03)
+
+        def work(run=run, kind=kind, seed=seed) -> None:
+            choose = random.Random(seed)
+            if kind == 1:
+                die_after_commit(choose.randint(1, 3))
+            asked = [int(line.split()[1]) for line in Path(log_path).read_text().splitlines() if line.startswith("ask")]
+            live(store, log, asked, choose, 1 + run // 3 % 40 if kind == 0 else None)
+
+        child = forked(work)
+        if kind == 2:
+            time.sleep(delay)
+            os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+        log("end", "killed" if os.WIFSIGNALED(status) else os.WEXITSTATUS(status))
+
+
+def storm(store: str, log: Log, requests: int, rng: random.Random, _: str | None) -> None:
+    Session.open(store, "person", engine()).close()
+
+    def work(seed: float) -> None:
+        choose = random.Random(seed)
+        with Session.open(store, "person", engine()) as session:
+            for slot in range(requests // 8):
+                log("got", slot, session.release(choose.randrange(6), slot).to_json())
+
+    seeds = [rng.random() for _ in range(8)]
+    children = [forked(lambda seed=seed: work(seed)) for seed in seeds]
+    for child in children:
+        log("end", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+
+def ask_until_refused(session: Session, log: Log) -> None:
+    try:
+        for slot in range(1, 2_000):
+            log("ask", slot)
+            log("got", slot, session.release(slot % 6, slot).to_json())
+    except DphmmError as problem:
+        log("error", type(problem).__name__, problem)
+
+
+def limited(store: str, log: Log, size: int, _: random.Random, __: str | None) -> None:
+    """No file may grow beyond a size."""
+    releaser = engine()
+    releaser.log = log
+    with Session.open(store, "person", releaser) as session:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+        ask_until_refused(session, log)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        log("stored", json.dumps([release.slot for release in session.releases()]))
+        log("later", session.release(0, 5_000).to_json() != "")
+
+
+def readonly(store: str, log: Log, user: int, _: random.Random, __: str | None) -> None:
+    """Somebody who may not write the file."""
+    releaser = engine()
+    releaser.log = log
+    if os.getuid() == 0:
+        os.setuid(user)
+    try:
+        with Session.open(store, "person", releaser) as session:
+            ask_until_refused(session, log)
+    except DphmmError as problem:
+        log("error", type(problem).__name__, problem)
+
+
+if __name__ == "__main__":
+    engine().release(0)  # so that the processes find every library imported
+    mode, store_path, log_path, number, random_seed, *more = sys.argv[1:]
+    modes = {"crash": crash, "storm": storm, "limited": limited, "readonly": readonly}
+    modes[mode](store_path, Log(log_path), int(number), random.Random(int(random_seed)), more[0] if more else None)

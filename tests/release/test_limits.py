@@ -1,0 +1,76 @@
+"""What may be spent: limits and running accounts."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import inf
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dphmm.errors import BudgetError, BudgetExceededError, InvalidInputError
+from dphmm.release.ledger import Account, Limits, constrained_cost
+
+
+@pytest.mark.parametrize("name", ["epsilon", "constrained_epsilon", "window_epsilon"])
+@pytest.mark.parametrize("value", [0, -1, inf, float("nan")])
+def test_limits_are_positive_and_finite(name, value):
+    with pytest.raises(BudgetError, match=name):
+        Limits(**{"window_steps": 3 if name == "window_epsilon" else None, name: value})
+
+
+@pytest.mark.parametrize("steps", [0, -1, 1.5, True])
+def test_a_window_has_a_whole_number_of_steps(steps):
+    with pytest.raises(InvalidInputError, match="window_steps"):
+        Limits(window_epsilon=1, window_steps=steps)
+
+
+@pytest.mark.parametrize("half", [{"window_epsilon": 1.0}, {"window_steps": 3}])
+def test_a_window_is_two_numbers(half):
+    with pytest.raises(InvalidInputError, match="give both"):
+        Limits(**half)
+
+
+releases = st.lists(
+    st.tuples(st.integers(0, 3), st.sampled_from([0.1, 0.3, 0.25, 1.0]), st.sampled_from([0.0, 1.0, 2.5])), max_size=30
+)
+
+
+@given(releases, st.integers(1, 6))
+def test_an_account_sums_as_the_rationals_do(made, steps):
+    account, slot, seen = Account(), 0, []
+    for gap, epsilon, factor in made:
+        slot += gap
+        seen.append((slot, Fraction(str(epsilon)), Fraction(factor)))
+        account.add(slot, epsilon, factor)
+    assert account.count == len(made)
+    assert account.epsilon == sum(epsilon for _, epsilon, _ in seen)
+    assert account.constrained_epsilon == sum(epsilon * factor for _, epsilon, factor in seen)
+    for end in (slot, slot + 2):
+        assert account.window(end, steps) == sum(epsilon for at, epsilon, _ in seen if end - steps < at <= end)
+
+
+def test_no_limit_binds_nothing():
+    account = Account()
+    account.add(0, 1e6, inf)
+    Limits().check(account, 0, 1e300, inf)
+    assert account.constrained_epsilon == constrained_cost(1.0, inf) == inf
+
+
+@pytest.mark.parametrize(
+    ("limits", "name"),
+    [
+        (Limits(epsilon=1), "epsilon"),
+        (Limits(constrained_epsilon=2), "constrained-DP"),
+        (Limits(window_epsilon=1, window_steps=2), "2-step window"),
+    ],
+)
+def test_each_limit_is_held_to_the_last_digit(limits, name):
+    account = Account()
+    account.add(5, 0.7, 2.0)
+    limits.check(account, 6, 0.3, 2.0)
+    with pytest.raises(BudgetExceededError, match=f"the {name} limit"):
+        limits.check(account, 6, 0.3000000000000001, 2.0)
+    if limits.window_steps:
+        limits.check(account, 7, 1.0, 2.0)

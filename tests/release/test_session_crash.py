@@ -1,0 +1,127 @@
+"""A session under kill -9, many processes, a full disk and a file that may not be written."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from dphmm.release.ledger import Ledger
+from dphmm.release.record import ReleaseRecord
+from dphmm.release.store import SessionStore
+
+ROOT = Path(__file__).parents[2]
+NOBODY = 65534
+
+
+def run(mode: str, store: Path, log: Path, number: int, seed: int, *more: str) -> list[list[str]]:
+    """The log of a run, a line a list of words."""
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("crashing.py")), mode, store, log, str(number), str(seed), *more],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr
+    return [line.split(" ", 2) for line in log.read_text().splitlines()]
+
+
+def stored(path: Path) -> dict[int, ReleaseRecord]:
+    with SessionStore(path, readonly=True) as store:
+        session = store.session("person")
+        assert session is not None
+        releases = list(store.releases(session.number))
+        assert [release.record.index for release in releases] == list(range(len(releases)))
+        return {release.slot: release.record for release in releases}
+
+
+def violations(log: list[list[str]], records: dict[int, ReleaseRecord]) -> list[str]:
+    """Everything that a session must never do, found by comparing what was answered with what is in the file."""
+    answers: dict[int, set[str]] = {}
+    for words in log:
+        if words[0] == "got":
+            answers.setdefault(int(words[1]), set()).add(words[2])
+    asked = {int(words[1]) for words in log if words[0] == "ask"} | set(answers)
+    found = [f"slot {slot} has {len(values)} values" for slot, values in answers.items() if len(values) > 1]
+    for slot, values in answers.items():
+        if slot not in records or records[slot].to_json() not in values:
+            found.append(f"slot {slot} was answered with what is not in the file")
+    told = sum(ReleaseRecord.from_json(min(values)).epsilon for values in answers.values())
+    if Ledger.of(list(records.values())).epsilon < told:
+        found.append("spent budget is forgotten")
+    found += [f"slot {slot} was never asked for" for slot in records if slot not in asked]
+    return found
+
+
+def test_two_hundred_kills_release_no_moment_twice_and_forget_nothing(tmp_path):
+    log = run("crash", tmp_path / "s", tmp_path / "log", 200, 7)
+    records = stored(tmp_path / "s")
+    assert violations(log, records) == []
+    ends = Counter(words[1] for words in log if words[0] == "end")
+    assert ends["killed"] >= 150
+    assert set(ends) <= {"killed", "0"}
+    # A third of the processes die at the first, the second, ... the fortieth statement that SQLite runs for them, a
+    # third right after a commit, a third at a random instant: many between a question and its answer.
+    last_words = [before[0] for before, words in pairwise(log) if words == ["end", "killed"]]
+    assert last_words.count("ask") >= 50
+    assert len(records) >= 80
+
+
+def test_answering_before_the_commit_would_be_found_out(tmp_path):
+    log = run("crash", tmp_path / "s", tmp_path / "log", 75, 7, "early-answer")
+    assert violations(log, stored(tmp_path / "s"))
+
+
+def test_eight_processes_give_one_value_to_each_moment(tmp_path):
+    log = run("storm", tmp_path / "s", tmp_path / "log", 1_000, 3)
+    records = stored(tmp_path / "s")
+    assert sum(words[0] == "got" for words in log) == 1_000
+    assert [words[1] for words in log if words[0] == "end"] == ["0"] * 8
+    assert violations(log, records) == []
+    assert sorted(records) == list(range(125))
+
+
+@pytest.mark.parametrize("size", [100_000, 200_001])
+def test_a_full_disk_is_an_error_before_the_draw(tmp_path, size):
+    log = run("limited", tmp_path / "s", tmp_path / "log", size, 1)
+    counts = Counter(words[0] for words in log)
+    refused = next(words for words in log if words[0] == "error")
+    assert refused[1] == "OutputError"
+    assert counts["got"] >= 1
+    assert counts["ask"] == counts["got"] + 1
+    assert counts["draw"] == counts["got"] + 1, "one more for the release after the limit is lifted, none in vain"
+    assert [words[0] for words in log].index("error") == 3 * counts["got"] + 1
+    kept = next(words for words in log if words[0] == "stored")
+    assert len(json.loads(" ".join(kept[1:]))) == counts["got"]
+    assert violations([words for words in log if words[0] != "later"], stored(tmp_path / "s")) == [
+        "slot 5000 was never asked for"
+    ]
+
+
+@pytest.mark.parametrize(("file_mode", "folder_mode"), [(0o444, 0o755), (0o666, 0o555)], ids=["file", "folder"])
+def test_a_file_that_may_not_be_written_is_an_error_before_the_draw(file_mode, folder_mode):
+    folder = Path(tempfile.mkdtemp())
+    try:
+        run("storm", folder / "s", folder / "first", 8, 1)
+        (folder / "log").touch()
+        (folder / "log").chmod(0o666)
+        before = (folder / "s").read_bytes()
+        (folder / "s").chmod(file_mode)
+        folder.chmod(folder_mode)
+        log = run("readonly", folder / "s", folder / "log", NOBODY, 1)
+        assert [words[0] for words in log if words[0] != "ask"] == ["error"]
+        assert next(words for words in log if words[0] == "error")[1] == "OutputError"
+        assert (folder / "s").read_bytes() == before
+    finally:
+        folder.chmod(0o755)
+        shutil.rmtree(folder)
