@@ -28,6 +28,8 @@ COMMANDS: Mapping[str, str] = {
     "show": "Draw a release: a picture, or a map to open in a browser.",
     "audit": "What a policy exposes, what releases tell, what the noise really gives.",
     "leak": "Temporal privacy leakage of a stream of releases.",
+    "counts": "Counts of people per place and time: release, repair, compare.",
+    "landmarks": "Protect significant moments of a series or a trajectory.",
     "budget": "Budgets that keep temporal privacy leakage at a level.",
 }
 """Subcommand → what `dphmm --help` says of it, without importing its module."""
