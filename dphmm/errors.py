@@ -20,6 +20,7 @@
     │       └── SessionMismatchError          a session that was agreed on other terms
     ├── DownloadError                         a public data set that could not be fetched
     ├── OutputError                           an output that exists or cannot be written
+    ├── EngineError                           workers that cannot be reached or keep dying
     ├── MissingDependencyError (also ImportError)  an extra that is not installed
     ├── BudgetExceededError                   a step that would pass the limit agreed on
     └── SessionBusyError                      a session that another process holds
@@ -119,6 +120,10 @@ class DownloadError(DphmmError):
 
 class OutputError(DphmmError):
     """An output that exists already or cannot be written."""
+
+
+class EngineError(DphmmError):
+    """Workers that cannot be reached, or that keep dying; what they finished is kept."""
 
 
 class MissingDependencyError(DphmmError, ImportError):

@@ -23,9 +23,13 @@ COMMANDS: Mapping[str, str] = {
     "learn": "Learn a Markov model of movement from trajectories.",
     "release": "Release private locations for trajectories, or for a stream.",
     "session": "List, show and export durable sessions.",
+    "batch": "Release every user of a data set, in files by user.",
+    "evaluate": "Compare policies, mechanisms and budgets on a data set.",
     "show": "Draw a release: a picture, or a map to open in a browser.",
     "audit": "What a policy exposes, what releases tell, what the noise really gives.",
     "leak": "Temporal privacy leakage of a stream of releases.",
+    "counts": "Counts of people per place and time: release, repair, compare.",
+    "landmarks": "Protect significant moments of a series or a trajectory.",
     "budget": "Budgets that keep temporal privacy leakage at a level.",
 }
 """Subcommand → what `dphmm --help` says of it, without importing its module."""

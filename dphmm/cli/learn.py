@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +53,7 @@ def command(data: tuple[str, ...], output: Path, as_json: bool, overwrite: bool,
     if output.suffix != ".npz":
         raise ConfigurationError(f"{output}: a model is a .npz file; name it so")
     check_output(output, overwrite)
-    space = _space(options)
+    space = space_of(options)
     people = read_people(
         data,
         options["format_"],
@@ -70,7 +71,16 @@ def command(data: tuple[str, ...], output: Path, as_json: bool, overwrite: bool,
     say("Learned", _facts(model, people, sequences, output), as_json)
 
 
-def _space(options: dict[str, Any]) -> StateSpace:
+def space_of(options: Mapping[str, Any]) -> StateSpace:
+    """The state space that the options for a region describe: preset, bbox, polygon, places, within and cell.
+
+    Raises
+    ------
+    ConfigurationError
+        When not exactly one region is given, or a cell size is missing or too many.
+    CoordinateError, StateError, DataFileError
+        As the region says.
+    """
     preset, bbox, polygon, places = (options[name] for name in ("preset", "bbox", "polygon", "places"))
     if sum(choice is not None for choice in (preset, bbox, polygon, places)) != 1:
         raise ConfigurationError("no single region is given; give one of --preset, --bbox, --polygon and --places")

@@ -55,7 +55,7 @@ def release(
         For a budget that is not positive and finite, or budgets whose number is not ``T``.
     """
     counts = as_counts(true)
-    budgets = _budgets(epsilons, len(counts))
+    budgets = as_budgets(epsilons, len(counts))
     source = random_source(rng)
     if integer:
         return counts + _exact_noise(budgets, counts.shape[1], RandomBits(source))
@@ -63,7 +63,14 @@ def release(
     return counts + scales[:, None] * _laplace(source.uniform(counts.shape))
 
 
-def _budgets(epsilons: Budget | Sequence[Budget] | FloatArray, steps: int) -> list[Fraction]:
+def as_budgets(epsilons: Budget | Sequence[Budget] | FloatArray, steps: int) -> list[Fraction]:
+    """One budget per time, as the rationals that they print as.
+
+    Raises
+    ------
+    BudgetError
+        When one is not positive and finite, or there are neither one nor ``steps`` of them.
+    """
     if isinstance(epsilons, (str, Fraction, int, float)):
         return [rational(epsilons)] * steps
     listed = list(epsilons)

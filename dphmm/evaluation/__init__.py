@@ -1,1 +1,1 @@
-"""Batch runs over data sets, metrics, the papers' figures."""
+"""Whole data sets through policies, mechanisms and budgets: the paper's evaluation (Section 8), and batch releases."""

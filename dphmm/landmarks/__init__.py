@@ -8,7 +8,7 @@ says what correlation over time adds.
 from dphmm.landmarks.adaptive import Adaptive, Release
 from dphmm.landmarks.budget import LandmarkBudget, skip, uniform, worst_sum
 from dphmm.landmarks.loss import leakage
-from dphmm.landmarks.series import ReleasedSeries, laplace, release_series
+from dphmm.landmarks.series import ReleasedSeries, laplace, planar_laplace, release_series
 from dphmm.landmarks.stays import Places, Stays, repeated_places, stay_points
 from dphmm.landmarks.timeline import Timeline, timeline
 
@@ -22,6 +22,7 @@ __all__ = [
     "Timeline",
     "laplace",
     "leakage",
+    "planar_laplace",
     "release_series",
     "repeated_places",
     "skip",

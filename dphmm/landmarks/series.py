@@ -12,6 +12,7 @@ from dphmm.arrays import BoolArray, FloatArray, Rng, as_points, check_epsilon, r
 from dphmm.errors import BudgetError, CoordinateError
 from dphmm.landmarks.adaptive import Adaptive
 from dphmm.landmarks.budget import LandmarkBudget
+from dphmm.mechanisms.planar_laplace import PlanarLaplaceMechanism
 
 Mechanism = Callable[[FloatArray, float], npt.ArrayLike]
 """From a true value ``(d,)`` and a budget to a released value ``(d,)``."""
@@ -56,6 +57,26 @@ def laplace(sensitivity: float, rng: Rng = None) -> Mechanism:
     return draw
 
 
+def planar_laplace(unit: float = 1.0, rng: Rng = None) -> Mechanism:
+    """Planar Laplace noise: two places at a distance are ``epsilon * distance / unit`` indistinguishable.
+
+    A landmark scheme then holds for places one unit apart, and in proportion for others (Andrés et al., CCS 2013).
+
+    Parameters
+    ----------
+    unit
+        A length in the unit of the values, positive.
+    rng
+        Where randomness comes from.
+    """
+    length, source = check_epsilon(unit, "unit"), random_source(rng)
+
+    def draw(value: FloatArray, epsilon: float) -> FloatArray:
+        return PlanarLaplaceMechanism(epsilon, length).sample(value, source)
+
+    return draw
+
+
 def release_series(values: npt.ArrayLike, scheme: LandmarkBudget | Adaptive, mechanism: Mechanism) -> ReleasedSeries:
     """Release a series under a scheme.
 
@@ -69,7 +90,7 @@ def release_series(values: npt.ArrayLike, scheme: LandmarkBudget | Adaptive, mec
     scheme
         Fixed budgets (`skip`, `uniform`) or an `Adaptive` that has not begun.
     mechanism
-        Such as `laplace`, or a planar mechanism's draw with a budget per step.
+        Such as `laplace` or `planar_laplace`.
 
     Raises
     ------

@@ -249,7 +249,7 @@ class Releaser:
 
     def forget_plan(self) -> None:
         """Drop the repaired graph that is kept while the constraint set stays the same; nothing changes but speed."""
-        self._plan = None
+        self._plan = self._made = None
 
     def _protection(self, constraint: BoolArray) -> Protection | None:
         if self.allow_known and int(constraint.sum()) == 1:

@@ -1,0 +1,129 @@
+"""``dphmm evaluate``: policies, mechanisms and budgets compared on a whole data set."""
+
+from __future__ import annotations
+
+import io
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dphmm.cli.inputs import read_people
+from dphmm.cli.progress import progress
+from dphmm.cli.summary import say
+from dphmm.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from dphmm.evaluation.config import EvaluationConfig
+    from dphmm.evaluation.engines import Engine
+    from dphmm.evaluation.run import Evaluation
+    from dphmm.space.trajectory import Trajectory
+
+
+@click.command()
+@click.argument("config", type=click.Path(path_type=Path))
+@click.option("-o", "--output", "folder", required=True, type=click.Path(path_type=Path), help="A new folder.")
+@click.option("--engine", default="processes", show_default=True, type=click.Choice(["processes", "dask"]))
+@click.option("--workers", type=int, help="Processes on this machine. [default: one per processor]")
+@click.option("--scheduler", metavar="ADDRESS", help="Of a Dask cluster, such as tcp://10.0.0.5:8786.")
+@click.option("--resume", is_flag=True, help="Go on with the run in the folder; what is finished stays.")
+@click.option("--no-pictures", is_flag=True, help="A report without figures, for which matplotlib is not needed.")
+@click.option("--json", "as_json", is_flag=True, help="Say what was made as JSON.")
+def command(
+    config: Path,
+    folder: Path,
+    engine: str,
+    workers: int | None,
+    scheduler: str | None,
+    resume: bool,
+    no_pictures: bool,
+    as_json: bool,
+) -> None:
+    """Compare policies, mechanisms and budgets on a data set, as CONFIG, a TOML file, says.
+
+    People are split at random: the model is learned from those who are not evaluated. The folder gets the table of
+    every step (private: it holds true places), report.html with the figures, and what is needed to go on with --resume
+    after an interruption.
+    """
+    from dphmm.evaluation.config import load_config
+    from dphmm.evaluation.run import Evaluation
+
+    what = load_config(config)
+    runner = _engine(engine, workers, scheduler)
+    started = time.perf_counter()
+    evaluation = Evaluation.open(what, folder, lambda: _people(what), resume)
+    prepared = time.perf_counter()
+    total, left = len(evaluation.tasks), len(evaluation.unfinished)
+    for _ in progress(evaluation.run(runner), "Evaluating", left):
+        pass
+    finished = time.perf_counter()
+    table = evaluation.write_table()
+    report = write_report(evaluation, pictures=not no_pictures)
+    facts: dict[str, Any] = {
+        "report": str(report),
+        "table_private": str(table),
+        "sequences": len(evaluation.split.users),
+        "learned_from_users": len(evaluation.split.learned_from),
+        "settings": len(what.settings()),
+        "tasks_run": left,
+        "tasks_found_finished": total - left,
+        "seconds_reading": round(prepared - started, 2),
+        "seconds_releasing": round(finished - prepared, 2),
+    }
+    say("Evaluated", facts, as_json)
+
+
+def _people(config: EvaluationConfig) -> Sequence[Trajectory]:
+    return read_people(config.data, config.format, dict(config.columns), skip_bad=config.skip_bad).trajectories
+
+
+def _engine(name: str, workers: int | None, scheduler: str | None) -> Engine:
+    from dphmm.evaluation.engines import DaskCluster, Processes
+
+    if name == "dask":
+        if scheduler is None:
+            raise ConfigurationError("--engine dask needs a cluster; give its --scheduler, such as tcp://10.0.0.5:8786")
+        if workers is not None:
+            raise ConfigurationError("--workers is for processes; a Dask cluster has its own")
+        return DaskCluster(scheduler)
+    if scheduler is not None:
+        raise ConfigurationError("--scheduler is for Dask; give --engine dask too")
+    return Processes(workers)
+
+
+def write_report(evaluation: Evaluation, pictures: bool = True) -> Path:
+    """Write ``report.html``, and the figures as PNG files beside it; the report's path.
+
+    Raises
+    ------
+    MissingDependencyError
+        For pictures without matplotlib.
+    """
+    from dphmm.evaluation.report import report_html
+    from dphmm.writers.output import new_file, write_text
+
+    folder = evaluation.checkpoint.folder
+    images = _pictures(evaluation) if pictures else {}
+    for name, png in images.items():
+        with new_file(folder / f"{name}.png", overwrite=True) as part:
+            part.write_bytes(png)
+    said = shlex.join(["dphmm", *sys.argv[1:]])
+    write_text(folder / "report.html", report_html(evaluation, images, said), overwrite=True)
+    return folder / "report.html"
+
+
+def _pictures(evaluation: Evaluation) -> dict[str, bytes]:
+    from dphmm.evaluation.split import grid_of
+    from dphmm.plots.evaluation import evaluation_figures
+
+    found = {}
+    figures = evaluation_figures(evaluation.table(), evaluation.config, grid_of(evaluation.config))
+    for name, figure in figures.items():
+        buffer = io.BytesIO()
+        figure.savefig(buffer, dpi=130, format="png")
+        found[name] = buffer.getvalue()
+    return found

@@ -1,0 +1,236 @@
+"""What an evaluation compares, in a TOML file, checked before anything is read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from dphmm.errors import ConfigurationError, DataFileError
+
+PolicyName = Literal["utility", "transition", "complete"]
+MechanismChoice = Literal["planar-isotropic", "k-norm", "laplace", "planar-laplace", "lattice"]
+RepairChoice = Literal["exact", "sequential", "greedy"]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One way to release, that a comparison puts beside others.
+
+    Parameters
+    ----------
+    policy
+        ``"utility"``, ``"transition"``, or ``"complete"`` on the δ-location set, which is the earlier method that the
+        DPHMM paper compares itself with (there called DPLS).
+    radius_km
+        The radius of ``"utility"``; 0.0 for the others, which have none.
+    epsilon
+        The budget of a release.
+    mechanism, repair
+        As in `dphmm.release.engine.Releaser`.
+    delta
+        What the δ-location set may leave out; 0.0 for the policies whose constraint set is the whole support.
+    """
+
+    policy: PolicyName
+    radius_km: float
+    epsilon: float
+    mechanism: MechanismChoice
+    repair: RepairChoice
+    delta: float
+
+    @property
+    def label(self) -> str:
+        """What tells this setting from every other, in a text."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+
+class EvaluationConfig(BaseModel):
+    """An evaluation: a data set, how people are split, what is compared.
+
+    A TOML file has the same keys; ``preset`` fills in those of a published setting. Paths are relative to the folder in
+    which the command is run.
+
+    Parameters
+    ----------
+    name
+        The title of the report.
+    data, format, columns, skip_bad
+        What to read; see `dphmm.readers.read`.
+    grid
+        The preset of `dphmm.space.grid` that the states come from; or else `bbox` and `cell_km`.
+    bbox
+        South, west, north, east, degrees.
+    step_seconds
+        One time step on the clock. Left out, each place of a person within the region is a time step, whenever it was,
+        which is what check-ins are good for.
+    sequences, length
+        How many sequences are evaluated, one per user, and their number of time steps.
+    smoothing
+        Added to each move seen, both ways, when the model is learned.
+    start
+        ``"known"``: the adversary knows the place one time step before the first release (the nearest state that the
+        model can leave), so that the constraint set grows from there. ``"anywhere"``: the model's initial distribution.
+    policies, radius_km, epsilon, delta, mechanism, repair
+        The comparison at the middle of everything.
+    epsilons, radii_km, repairs, mechanisms
+        Sweeps around it, each with the rest left as it is; empty for none.
+    seed
+        Of the split and of the noise.
+    task_sequences
+        How many sequences one task works through.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    name: str = "Evaluation"
+    data: tuple[str, ...] = Field(strict=False, min_length=1)
+    format: Literal["geolife", "checkins", "table", "gpx", "owntracks"] | None = None
+    columns: dict[str, str] = Field(default_factory=dict)
+    skip_bad: bool = False
+    grid: Literal["geolife", "gowalla"] | None = None
+    bbox: tuple[float, float, float, float] | None = Field(default=None, strict=False)
+    cell_km: float | None = Field(default=None, gt=0)
+    step_seconds: float | None = Field(default=None, gt=0)
+    sequences: int = Field(default=20, ge=2)
+    length: int = Field(default=100, ge=2)
+    smoothing: float = Field(default=0.5, ge=0)
+    start: Literal["known", "anywhere"] = "known"
+    policies: tuple[PolicyName, ...] = Field(default=("utility", "transition", "complete"), strict=False, min_length=1)
+    radius_km: float = Field(default=1.0, gt=0)
+    epsilon: float = Field(default=1.0, gt=0)
+    delta: float = Field(default=0.01, gt=0, lt=1)
+    mechanism: MechanismChoice = "planar-isotropic"
+    repair: RepairChoice = "exact"
+    epsilons: tuple[float, ...] = Field(default=(), strict=False)
+    radii_km: tuple[float, ...] = Field(default=(), strict=False)
+    repairs: tuple[RepairChoice, ...] = Field(default=(), strict=False)
+    mechanisms: tuple[MechanismChoice, ...] = Field(default=(), strict=False)
+    seed: int = Field(default=0, ge=0)
+    task_sequences: int = Field(default=5, ge=1)
+
+    def base(self, policy: PolicyName) -> Setting:
+        """The setting of a policy in the middle of all sweeps."""
+        return self._setting(policy, self.radius_km, self.epsilon, self.mechanism, self.repair)
+
+    def settings(self) -> tuple[Setting, ...]:
+        """Every setting once: the default comparison first, then the sweeps."""
+        found = [self.base(policy) for policy in self.policies]
+        for policy in self.policies:
+            found += [self._setting(policy, self.radius_km, e, self.mechanism, self.repair) for e in self.epsilons]
+            found += [self._setting(policy, self.radius_km, self.epsilon, m, self.repair) for m in self.mechanisms]
+        if "utility" in self.policies:
+            found += [self._setting("utility", r, self.epsilon, self.mechanism, self.repair) for r in self.radii_km]
+            found += [self._setting("utility", self.radius_km, self.epsilon, self.mechanism, r) for r in self.repairs]
+        return tuple(dict.fromkeys(found))
+
+    def _setting(
+        self, policy: PolicyName, radius: float, epsilon: float, mechanism: MechanismChoice, repair: RepairChoice
+    ) -> Setting:
+        return Setting(
+            policy,
+            float(radius) if policy == "utility" else 0.0,
+            float(epsilon),
+            mechanism,
+            repair,
+            self.delta if policy == "complete" else 0.0,
+        )
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of everything that this says, in hexadecimal: equal configurations have equal digests."""
+        return hashlib.sha256(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()
+
+
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "geolife": {
+        "name": "GeoLife, Beijing",
+        "format": "geolife",
+        "grid": "geolife",
+        "step_seconds": 30.0,
+        "radius_km": 1.0,
+        "epsilons": [0.5, 1.0, 2.0],
+        "radii_km": [0.5, 1.0, 2.0],
+        "repairs": ["greedy", "sequential", "exact"],
+        "mechanisms": ["planar-isotropic", "k-norm", "laplace", "lattice"],
+    },
+    "gowalla": {
+        "name": "Gowalla, Los Angeles",
+        "format": "checkins",
+        "grid": "gowalla",
+        "radius_km": 2.0,
+        "smoothing": 0.0,
+        "epsilons": [0.5, 1.0, 2.0],
+        "radii_km": [1.0, 2.0, 4.0],
+        "repairs": ["greedy", "sequential", "exact"],
+        "mechanisms": ["planar-isotropic", "k-norm", "laplace", "lattice"],
+    },
+}
+"""Name → the keys of the DPHMM paper's settings (Section 8).
+
+Cell sizes, radii, epsilon, delta, the numbers of sequences and of time steps, and planar isotropic noise are the
+paper's. It leaves open the time step, the model's smoothing and what is known at the start; those, and the values of
+the sweeps, are this package's choice.
+"""
+
+
+def parse_config(keys: Mapping[str, Any], source: str = "configuration") -> EvaluationConfig:
+    """The evaluation that keys describe, on top of those of the ``preset`` that they may name.
+
+    Raises
+    ------
+    ConfigurationError
+        Naming the first key that is unknown, missing, or of a wrong value; or when no single region is given.
+    """
+    given = dict(keys)
+    preset = given.pop("preset", None)
+    if preset is not None and (not isinstance(preset, str) or preset not in PRESETS):
+        raise ConfigurationError(f"{source}: preset is {preset!r}; it must be one of {', '.join(PRESETS)}")
+    try:
+        config = EvaluationConfig.model_validate(dict(PRESETS.get(preset or "", {})) | given)
+    except ValidationError as problem:
+        raise ConfigurationError(_explained(problem, source)) from None
+    if (config.grid is None) == (config.bbox is None):
+        raise ConfigurationError(f"{source}: give one region, either 'grid' (a preset's name) or 'bbox' with 'cell_km'")
+    if (config.bbox is None) != (config.cell_km is None):
+        raise ConfigurationError(f"{source}: 'bbox' and 'cell_km' go together; a grid by name has a cell size")
+    for key in ("epsilons", "radii_km"):
+        if any(not 0 < value < float("inf") for value in getattr(config, key)):
+            raise ConfigurationError(f"{source}: key '{key}' holds {list(getattr(config, key))}; give positive numbers")
+    return config
+
+
+def load_config(path: str | Path) -> EvaluationConfig:
+    """The evaluation in a TOML file.
+
+    Raises
+    ------
+    DataFileError
+        When the file cannot be read or is no TOML.
+    ConfigurationError
+        As `parse_config` says.
+    """
+    path = Path(path)
+    try:
+        keys = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as problem:
+        raise DataFileError(path, f"cannot be read ({problem.strerror}); check the path") from None
+    except ValueError as problem:
+        raise DataFileError(path, f"is no TOML ({problem}); see docs/scaling.md for an example") from None
+    return parse_config(keys, str(path))
+
+
+def _explained(problem: ValidationError, source: str) -> str:
+    error = problem.errors()[0]
+    key = ".".join(str(part) for part in error["loc"])
+    if error["type"] == "extra_forbidden":
+        return f"{source}: key '{key}' is unknown; the keys are preset, {', '.join(EvaluationConfig.model_fields)}"
+    if error["type"] == "missing":
+        return f"{source}: key '{key}' is missing; give it"
+    return f"{source}: key '{key}' is {error['input']!r}; {error['msg'].removeprefix('Input ').lower()}"

@@ -1,0 +1,148 @@
+"""A person's places through the release engine under a landmark scheme, and what that loses through time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dphmm.arrays import FloatArray, IntArray
+from dphmm.errors import InvalidInputError, TimeOrderError
+from dphmm.landmarks import Adaptive, LandmarkBudget, ReleasedSeries, Timeline, leakage, release_series
+from dphmm.leakage.loss import Knowledge
+from dphmm.release.engine import Releaser
+from dphmm.release.record import ReleaseRecord
+
+
+@dataclass(frozen=True)
+class LandmarkPlaces:
+    """Places released under a landmark scheme, all of it public.
+
+    Attributes
+    ----------
+    series
+        The released measurements ``(T, d)``, which of them are fresh, and the budget, proved sound.
+    records
+        The engine's records of the fresh ones, in order.
+    """
+
+    series: ReleasedSeries
+    records: tuple[ReleaseRecord, ...]
+
+    @property
+    def costs(self) -> FloatArray:
+        """``(T,)``: what each release may tell about *any* two possible states; zero where nothing was drawn.
+
+        A record's ``constrained_factor * epsilon`` (Theorem 6.3 of the DPHMM paper), infinite where a release can rule
+        a possible state out. The scheme's own budgets are about the policy's edges.
+        """
+        costs = np.zeros(len(self.series.published))
+        costs[self.series.published] = [record.constrained_epsilon for record in self.records]
+        return costs
+
+
+def release_places(
+    releaser: Releaser, states: npt.ArrayLike, slots: npt.ArrayLike, scheme: LandmarkBudget | Adaptive
+) -> LandmarkPlaces:
+    """Release a person's states under a landmark scheme, with each step's budget from the scheme.
+
+    Where the scheme gives the last release again the engine is not called: nothing is drawn, nothing is spent, and
+    the true state is not looked at. Its belief moves on by the steps of the clock when it is called next.
+
+    The exact lattice mechanism takes a budget as the decimal number that it prints as, which may differ from the double
+    that the scheme's proof sums by half a unit in its last place.
+
+    Parameters
+    ----------
+    releaser
+        An engine; it starts anew.
+    states
+        ``(T,)`` true states.
+    slots
+        ``(T,)`` strictly increasing integers: the steps of the model's clock to which the states belong.
+    scheme
+        Over the same ``T`` timestamps: fixed budgets, or an `Adaptive` that has not begun.
+
+    Raises
+    ------
+    TimeOrderError
+        When the slots are not strictly increasing integers, or not as many as the states.
+    CoordinateError, BudgetError
+        As `dphmm.landmarks.release_series`.
+    StateError, AlreadyKnownError
+        As `Releaser.release`.
+    """
+    true, clock = np.asarray(states), np.asarray(slots)
+    if clock.shape != true.shape or clock.ndim != 1 or clock.dtype.kind != "i" or (np.diff(clock) <= 0).any():
+        raise TimeOrderError(
+            f"slots have shape {clock.shape} and type {clock.dtype} for {true.size} states; give increasing integers"
+        )
+    records: list[ReleaseRecord] = []
+    last: list[int] = []
+
+    def draw(row: FloatArray, epsilon: float) -> FloatArray:
+        at = int(row[0])
+        steps = int(clock[at]) - last[-1] if last else 1
+        record = releaser.release(int(true[at]), epsilon, steps)
+        last.append(int(clock[at]))
+        records.append(record)
+        return np.array(record.released)
+
+    releaser.restart()
+    series = release_series(np.arange(true.size), scheme, draw)
+    return LandmarkPlaces(series, tuple(records))
+
+
+def noise_scale(releaser: Releaser) -> float:
+    """A length with which `Adaptive` compares the engine's releases: the noise body's root mean square radius.
+
+    Of the body at the first step, which is public, in the unit of the measurements: the noise of budget ε is of the
+    order of this over ε.
+
+    Raises
+    ------
+    InvalidInputError
+        When the engine releases the first state as it is, without noise.
+    AlreadyKnownError
+        As `Releaser.plan`.
+    """
+    releaser.restart()
+    protection = releaser.plan(releaser.prior()).protection
+    if protection is None or protection.hull.dimension == 0:
+        raise InvalidInputError("the first release has no noise, so there is no scale to compare changes with")
+    return sqrt(protection.hull.mean_squared_radius)
+
+
+def losses_on_clock(
+    line: Timeline, slots: IntArray, costs: FloatArray, backward: Knowledge = None, forward: Knowledge = None
+) -> FloatArray:
+    """Temporal loss of each timestamp where timestamps lie several steps of the clock apart.
+
+    The steps in between are regular timestamps at which nothing is spent: leakage decays through them.
+
+    Parameters
+    ----------
+    line
+        Timestamps and landmarks, ``T``.
+    slots
+        ``(T,)`` strictly increasing steps of the clock of the matrices.
+    costs
+        ``(T,)`` what each timestamp's release tells about any two states; zero where nothing was drawn.
+    backward, forward
+        As in `dphmm.landmarks.leakage`.
+
+    Returns
+    -------
+    FloatArray
+        ``(T,)``; infinite everywhere when a cost is infinite, which is an upper bound.
+    """
+    if not np.isfinite(costs).all():
+        return np.full(len(line), np.inf)
+    at = np.asarray(slots, dtype=np.int64) - int(slots[0])
+    whole: npt.NDArray[Any] = np.arange(int(at[-1]) + 1)
+    spent = np.zeros(whole.size)
+    spent[at] = costs
+    return leakage(whole, at[line.landmark], spent, backward, forward)[at]

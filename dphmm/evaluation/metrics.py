@@ -1,0 +1,107 @@
+"""Means over sequences, and how sure they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from dphmm.arrays import FloatArray
+from dphmm.errors import InvalidInputError
+from dphmm.evaluation.config import Setting
+from dphmm.evaluation.steps import StepTable
+
+METRICS = (
+    "runtime_s",
+    "protection",
+    "error_km",
+    "estimate_error_km",
+    "adversary_error_km",
+    "possible",
+    "stood_in",
+    "edges_added",
+    "area_km2",
+    "constrained_factor",
+)
+"""The columns that are summed up."""
+
+RESAMPLES = 2000
+_SEED = 20170710  # fixed, so that a report of the same table says the same
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean over sequences with its bootstrap percentile interval.
+
+    Parameters
+    ----------
+    mean, low, high
+        The mean and the ends of its interval of nominal level 95 %.
+    """
+
+    mean: float
+    low: float
+    high: float
+
+
+def bootstrap(values: npt.ArrayLike, level: float = 0.95) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Mean over the first axis and the percentile bootstrap interval for it, whole rows being drawn again.
+
+    Parameters
+    ----------
+    values
+        ``(n, ...)``: one row per sequence. The sequences are taken as independent; the steps within one are not.
+    level
+        Between 0 and 1.
+
+    Returns
+    -------
+    mean, low, high
+        Shape ``(...)`` each. With one sequence the interval is the mean: it says nothing then. With few sequences it is
+        too narrow, as percentile intervals are.
+
+    Raises
+    ------
+    InvalidInputError
+        Without any row, or for a level outside ``(0, 1)``.
+    """
+    rows = np.asarray(values, dtype=np.float64)
+    if not len(rows):
+        raise InvalidInputError("there is no sequence to take a mean of; give at least one")
+    if not 0 < level < 1:
+        raise InvalidInputError(f"level is {level}; give a number between 0 and 1")
+    drawn = np.random.default_rng(_SEED).multinomial(len(rows), np.full(len(rows), 1 / len(rows)), RESAMPLES)
+    means = np.tensordot(drawn / len(rows), rows, axes=1)
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    return rows.mean(axis=0), np.asarray(low), np.asarray(high)
+
+
+def total(table: StepTable, setting: Setting, metric: str) -> Interval:
+    """The mean of a metric over everything under a setting."""
+    values = _finite(table.where(setting).matrix(metric)).mean(axis=1)
+    mean, low, high = bootstrap(values)
+    return Interval(float(mean), float(low), float(high))
+
+
+def over_time(table: StepTable, setting: Setting, metric: str) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """The mean of a metric over sequences at each time step under a setting, with its interval; ``(length,)`` each."""
+    return bootstrap(_finite(table.where(setting).matrix(metric)))
+
+
+def difference(table: StepTable, first: Setting, second: Setting, metric: str) -> Interval:
+    """Mean of a metric under one setting minus that under another, sequence by sequence."""
+    values = [_finite(table.where(one).matrix(metric)).mean(axis=1) for one in (first, second)]
+    mean, low, high = bootstrap(values[0] - values[1])
+    return Interval(float(mean), float(low), float(high))
+
+
+def totals(table: StepTable, settings: Sequence[Setting]) -> dict[Setting, dict[str, Interval]]:
+    """Every metric under every setting."""
+    return {setting: {metric: total(table, setting, metric) for metric in METRICS} for setting in settings}
+
+
+def _finite(values: npt.NDArray[np.generic]) -> FloatArray:
+    """As floats; an infinite constrained factor stays infinite in the mean, and its interval is not a number."""
+    return np.asarray(values, dtype=np.float64)

@@ -1,0 +1,145 @@
+"""An evaluation from its configuration to its table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dphmm.errors import DataFileError, OutputError
+from dphmm.evaluation.checkpoint import Checkpoint, content_hash
+from dphmm.evaluation.config import EvaluationConfig
+from dphmm.evaluation.engines import Engine
+from dphmm.evaluation.split import Split, split_people
+from dphmm.evaluation.steps import StepTable, need_pyarrow
+from dphmm.evaluation.tasks import Task, run_task, tasks_of
+from dphmm.space.trajectory import Trajectory
+
+TABLE = "PRIVATE-steps.parquet"
+"""The name of the table in a run's folder; it holds true places."""
+
+_PREPARED = "split.json"
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """An evaluation in its folder.
+
+    Parameters
+    ----------
+    config
+        What is compared.
+    checkpoint
+        The folder.
+    split
+        Who is evaluated.
+    """
+
+    config: EvaluationConfig
+    checkpoint: Checkpoint
+    split: Split
+
+    @classmethod
+    def open(
+        cls, config: EvaluationConfig, folder: Path, people: Callable[[], Sequence[Trajectory]], resume: bool = False
+    ) -> Evaluation:
+        """Begin an evaluation, or take up the one that the folder holds.
+
+        Parameters
+        ----------
+        config
+            What to compare.
+        folder
+            New or empty, unless `resume` is true.
+        people
+            Reads the data; called only where the split was not made before.
+        resume
+            Whether the folder may hold a run of the same configuration, data and version.
+
+        Raises
+        ------
+        OutputError, ConfigurationError
+            As `Checkpoint.open` and `split_people` say.
+        DataFileError
+            When data are missing.
+        MissingDependencyError
+            Without pyarrow.
+        """
+        need_pyarrow()
+        digests = {str(path): content_hash(path) for path in config.data}
+        facts = {
+            "configuration_sha256": config.digest,
+            "configuration": config.model_dump(mode="json"),
+            "data_sha256": digests,
+        }
+        if not (folder / "run.json").exists():
+            split, model = split_people(people(), config)
+            checkpoint = Checkpoint.open(folder, facts, resume)
+            model.save(folder / "model.npz")
+            split.save(folder)
+            return cls(config, checkpoint, split)
+        checkpoint = Checkpoint.open(folder, facts, resume)
+        if not (folder / _PREPARED).exists():
+            split, model = split_people(people(), config)
+            model.save(folder / "model.npz")
+            split.save(folder)
+        return cls(config, checkpoint, Split.load(folder))
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """All tasks, finished or not."""
+        return tasks_of(self.config, self.checkpoint.folder, len(self.split.users))
+
+    @property
+    def unfinished(self) -> tuple[Task, ...]:
+        """The tasks that are still to be run."""
+        tasks = self.tasks
+        return tuple(tasks[index] for index in self.checkpoint.unfinished(range(len(tasks))))
+
+    def run(self, engine: Engine) -> Iterator[int]:
+        """Run what is unfinished; yields the number of each task as it is finished."""
+        return engine.run(run_task, self.unfinished)
+
+    def table(self) -> StepTable:
+        """The table of everything, out of the finished parts, in the order of the tasks."""
+        return StepTable.read(self.checkpoint.part(task.index) for task in self.tasks)
+
+    def write_table(self) -> Path:
+        """Write the table beside the parts; its path."""
+        from dphmm.writers.output import new_file
+
+        path = self.checkpoint.folder / TABLE
+        with new_file(path, overwrite=True, private=True) as part:
+            self.table().write(part)
+        return path
+
+
+def finished_evaluation(folder: Path) -> Evaluation:
+    """The evaluation that a folder holds, without its data being read again.
+
+    Raises
+    ------
+    DataFileError
+        When there is none.
+    OutputError
+        When parts of it are missing.
+    """
+    from dphmm.evaluation.config import parse_config
+
+    checkpoint = Checkpoint(folder)
+    facts = checkpoint.facts
+    try:
+        config = parse_config(facts["configuration"], str(folder))
+        split = Split.load(folder)
+    except (KeyError, OSError, json.JSONDecodeError):
+        raise DataFileError(folder, "holds no evaluation; make one with: dphmm evaluate") from None
+    found = Evaluation(config, checkpoint, split)
+    if found.unfinished:
+        raise OutputError(f"{folder}: {len(found.unfinished)} tasks are unfinished; go on with --resume")
+    return found
+
+
+def drain(results: Iterable[int]) -> int:
+    """Wait for all results; how many there were."""
+    return sum(1 for _ in results)

@@ -1,0 +1,196 @@
+"""The unit of work of an evaluation: some sequences under one setting."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dphmm.arrays import IntArray, RandomSource
+from dphmm.evaluation.checkpoint import Checkpoint
+from dphmm.evaluation.config import EvaluationConfig, PolicyName, Setting
+from dphmm.evaluation.split import Split
+from dphmm.evaluation.steps import COLUMNS, StepTable
+from dphmm.geometry.measurements import Measurements
+from dphmm.markov.belief import Belief
+from dphmm.markov.model import MarkovModel
+from dphmm.policy.graph import PolicyGraph
+from dphmm.release.engine import Releaser
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a worker is told: a folder, a setting, which sequences, a seed. It finds everything else in the folder.
+
+    Parameters
+    ----------
+    index
+        The number of the task, which names its part of the table.
+    folder
+        The evaluation's folder, which every worker must see under this path.
+    digest
+        The configuration's digest.
+    setting
+        How to release.
+    sequences
+        The numbers of the sequences.
+    seed
+        The evaluation's seed; see `randomness_of`.
+    known_start
+        Whether the place before the first release is known.
+    """
+
+    index: int
+    folder: str
+    digest: str
+    setting: Setting
+    sequences: tuple[int, ...]
+    seed: int
+    known_start: bool
+
+
+def tasks_of(config: EvaluationConfig, folder: Path, count: int) -> tuple[Task, ...]:
+    """All tasks of an evaluation of so many sequences, in the order of the table."""
+    blocks = [tuple(range(a, min(a + config.task_sequences, count))) for a in range(0, count, config.task_sequences)]
+    pairs = [(setting, block) for setting in config.settings() for block in blocks]
+    known = config.start == "known"
+    return tuple(
+        Task(index, str(folder.absolute()), config.digest, setting, block, config.seed, known)
+        for index, (setting, block) in enumerate(pairs)
+    )
+
+
+def randomness_of(seed: int, setting: Setting, sequence: int) -> np.random.Generator:
+    """The noise of one sequence under one setting: a stream of its own, whoever draws it and whatever else is run."""
+    words = np.frombuffer(hashlib.sha256(setting.label.encode()).digest()[:16], dtype="<u4").tolist()
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1, sequence, *words)))
+
+
+def run_task(task: Task) -> int:
+    """Release the sequences of a task and write its part of the table; the number of the task."""
+    checkpoint = Checkpoint(Path(task.folder))
+    if not checkpoint.part(task.index).exists():
+        rows: dict[str, list[Any]] = {name: [] for name in COLUMNS}
+        for row in _rows(task):
+            for name, value in row.items():
+                rows[name].append(value)
+        checkpoint.write_part(task.index, StepTable.of(rows))
+    return task.index
+
+
+def _rows(task: Task) -> Iterator[dict[str, Any]]:
+    model, measurements, states = _common(task.folder, task.digest)
+    policy = _policy(task.folder, task.digest, task.setting.policy, task.setting.radius_km)
+    stream = _Switched()
+    setting = task.setting
+    releaser = Releaser(
+        model,
+        measurements,
+        policy,
+        setting.epsilon,
+        setting.mechanism,
+        setting.repair,
+        setting.delta or None,
+        RandomSource(stream.read),
+        allow_known=True,
+    )
+    for sequence in task.sequences:
+        stream.generator = randomness_of(task.seed, setting, sequence)
+        releaser.restart()
+        releaser.forget_plan()  # so that the runtime of a sequence does not depend on the ones before
+        if task.known_start:
+            releaser.belief = _known(model, measurements, int(states[sequence, 0]))
+        for step, state in enumerate(states[sequence, 1:].tolist()):
+            yield _row(setting, sequence, step, *_released(releaser, state), measurements)
+
+
+class _Switched:
+    """Random bytes from a generator that is changed from one sequence to the next."""
+
+    def __init__(self) -> None:
+        self.generator = np.random.default_rng(0)
+
+    def read(self, count: int) -> bytes:
+        return self.generator.bytes(count)
+
+
+def _known(model: MarkovModel, measurements: Measurements, state: int) -> Belief:
+    """The belief of one who knows the state, or else the nearest one that the model can leave."""
+    leaves = np.flatnonzero(np.diff(model.transition.indptr) > 1)
+    if not len(leaves):
+        leaves = np.arange(model.size)
+    away = np.linalg.norm(measurements.points[leaves] - measurements.points[state], axis=1)
+    return Belief.of(np.eye(1, model.size, int(leaves[int(np.argmin(away))]))[0])
+
+
+def _released(releaser: Releaser, state: int) -> tuple[Releaser, int, Any, float]:
+    started = time.thread_time()
+    record = releaser.release(state)
+    return releaser, state, record, time.thread_time() - started
+
+
+def _row(
+    setting: Setting,
+    sequence: int,
+    step: int,
+    releaser: Releaser,
+    state: int,
+    record: Any,
+    seconds: float,
+    measurements: Measurements,
+) -> dict[str, Any]:
+    private = releaser.private_diagnostics(state)
+    place = measurements.points[state]
+    belief = releaser.belief
+    assert belief is not None
+    return {
+        "policy": setting.policy,
+        "radius_km": setting.radius_km,
+        "epsilon": setting.epsilon,
+        "mechanism": setting.mechanism,
+        "repair": setting.repair,
+        "delta": setting.delta,
+        "sequence": sequence,
+        "step": step + 1,
+        "runtime_s": seconds,
+        "protection": private.degree_of_protection,
+        "error_km": private.error,
+        "estimate_error_km": private.estimate_error,
+        "adversary_error_km": float(belief.probabilities @ np.linalg.norm(measurements.points - place, axis=1)),
+        "expected_error_km": record.expected_error,
+        "possible": record.possible,
+        "stood_in": private.stood_in,
+        "edges_added": len(record.added),
+        "certified": record.certified,
+        "already_known": record.already_known,
+        "area_km2": record.area,
+        "constrained_factor": record.constrained_factor,
+        "true_x_km": float(place[0]),
+        "true_y_km": float(place[1]),
+        "released_x_km": record.released[0],
+        "released_y_km": record.released[1],
+        "estimate_x_km": record.estimate[0],
+        "estimate_y_km": record.estimate[1],
+    }
+
+
+@lru_cache(maxsize=2)
+def _common(folder: str, digest: str) -> tuple[MarkovModel, Measurements, IntArray]:  # noqa: ARG001 - part of the key
+    """What a worker reads once per evaluation."""
+    model = MarkovModel.load(Path(folder) / "model.npz")
+    assert model.states is not None
+    return model, Measurements(model.states.points), Split.load(Path(folder)).states
+
+
+@lru_cache(maxsize=8)
+def _policy(folder: str, digest: str, name: PolicyName, radius_km: float) -> PolicyGraph:
+    model, measurements, _ = _common(folder, digest)
+    if name == "utility":
+        return PolicyGraph.utility(measurements, radius_km)
+    return PolicyGraph.complete(model.size) if name == "complete" else PolicyGraph.transition(model.transition)

@@ -1,0 +1,160 @@
+"""Figures 10 to 13 of the DPHMM paper, drawn from the table of an evaluation, and a map of some sequences."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dphmm.arrays import FloatArray
+from dphmm.evaluation.claims import sweep_of
+from dphmm.evaluation.config import EvaluationConfig, Setting
+from dphmm.evaluation.metrics import over_time, total
+from dphmm.evaluation.steps import StepTable
+from dphmm.plots import maps
+from dphmm.space.states import StateSpace
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+NAMES = {"utility": "utility", "transition": "transition", "complete": "DPLS (complete, δ-location set)"}
+COLOURS = {"utility": "#0072b2", "transition": "#d55e00", "complete": "#009e73"}
+MARKERS = {"utility": "o", "transition": "s", "complete": "^"}
+
+AXES = {
+    "runtime_s": ("processor time of a step (ms)", 1e3),
+    "protection": ("degree of protection", 1.0),
+    "error_km": ("error (km)", 1.0),
+    "possible": ("possible states", 1.0),
+    "estimate_error_km": ("error of the posterior mean (km)", 1.0),
+}
+"""Metric → the axis that it is drawn on and the factor that brings it there."""
+
+
+def evaluation_figures(table: StepTable, config: EvaluationConfig, space: StateSpace) -> dict[str, Any]:
+    """The figures that an evaluation allows for: file name without extension → a matplotlib figure.
+
+    Raises
+    ------
+    MissingDependencyError
+        Without matplotlib.
+    """
+    found = {
+        "figure-10-runtime": _panels(("runtime_s",), table, config, draw_over_time),
+        "figure-11-over-time": _panels(("protection", "error_km"), table, config, draw_over_time),
+        "possible-and-estimate": _panels(("possible", "estimate_error_km"), table, config, draw_over_time),
+    }
+    if len(config.epsilons) > 1:
+        found["figure-12-epsilon"] = _panels(("protection", "error_km"), table, config, draw_over_epsilon)
+    if len(config.radii_km) > 1 and "utility" in config.policies:
+        found["figure-13-radius"] = _panels(("protection", "error_km"), table, config, draw_over_radius)
+    figure, ax = maps.new_figure()
+    draw_sequences(ax, table, config, space)
+    found["map"] = figure
+    return found
+
+
+def _panels(metrics: tuple[str, ...], table: StepTable, config: EvaluationConfig, draw: Any) -> Any:
+    """One panel per metric, side by side, with one legend."""
+    figure, ax = maps.new_figure(5.2 * len(metrics) + 0.4, 3.9)
+    figure.delaxes(ax)
+    for ax, metric in zip(np.atleast_1d(figure.subplots(1, len(metrics))), metrics, strict=True):
+        draw(ax, table, config, metric)
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
+    return figure
+
+
+def draw_over_time(ax: Axes, table: StepTable, config: EvaluationConfig, metric: str) -> None:
+    """A metric by time step (Figures 10 and 11): mean over sequences, smoothed over 5 steps, with its 95 % interval.
+
+    The paper smooths too and does not say how. Near the ends the mean is over the steps that there are.
+    """
+    label, factor = AXES[metric]
+    highest = 0.0
+    for policy in config.policies:
+        mean, low, high = (factor * smoothed(part) for part in over_time(table, config.base(policy), metric))
+        steps = np.arange(1, len(mean) + 1)
+        ax.plot(steps, mean, color=COLOURS[policy], lw=1.4, label=NAMES[policy])
+        ax.fill_between(steps, low, high, color=COLOURS[policy], alpha=0.18, lw=0)
+        highest = max(highest, float(mean.max() / max(mean.min(), 1e-12)))
+    if highest > 30:
+        ax.set_yscale("log")
+    _finish(ax, "time step", label)
+
+
+def smoothed(values: FloatArray, width: int = 5) -> FloatArray:
+    """A centred running mean over `width` (odd) steps, over fewer near the ends.
+
+    Examples
+    --------
+    >>> smoothed(np.array([0.0, 3.0, 6.0]), 3).tolist()
+    [1.5, 3.0, 4.5]
+    """
+    half = width // 2
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    first = np.maximum(np.arange(len(values)) - half, 0)
+    last = np.minimum(np.arange(len(values)) + half + 1, len(values))
+    return np.asarray((sums[last] - sums[first]) / (last - first))
+
+
+def draw_over_epsilon(ax: Axes, table: StepTable, config: EvaluationConfig, metric: str) -> None:
+    """A metric by epsilon (Figure 12): means over everything with 95 % intervals."""
+    for policy in config.policies:
+        _draw_sweep(ax, table, sweep_of(config, policy, "epsilon"), "epsilon", metric, policy)
+    ax.set_yscale("log")
+    _finish(ax, "epsilon", AXES[metric][0])
+
+
+def draw_over_radius(ax: Axes, table: StepTable, config: EvaluationConfig, metric: str) -> None:
+    """A metric by the radius of the utility policy (Figure 13); the others, which have none, as level lines."""
+    _draw_sweep(ax, table, sweep_of(config, "utility", "radius_km"), "radius_km", metric, "utility")
+    for policy in config.policies:
+        if policy != "utility":
+            mean = AXES[metric][1] * total(table, config.base(policy), metric).mean
+            ax.axhline(mean, color=COLOURS[policy], lw=1.2, ls="--", label=NAMES[policy])
+    ax.set_yscale("log")
+    _finish(ax, "radius of the utility policy (km)", AXES[metric][0])
+
+
+def _draw_sweep(ax: Axes, table: StepTable, sweep: list[Setting], free: str, metric: str, policy: str) -> None:
+    factor = AXES[metric][1]
+    found = [total(table, setting, metric) for setting in sweep]
+    x = [float(getattr(setting, free)) for setting in sweep]
+    mean = [factor * one.mean for one in found]
+    ends = [factor * np.array([one.mean - one.low, one.high - one.mean]) for one in found]
+    ax.errorbar(
+        x, mean, np.array(ends).T, color=COLOURS[policy], marker=MARKERS[policy], lw=1.4, capsize=3, label=NAMES[policy]
+    )
+    ax.set_xticks(x, [f"{value:g}" for value in x])
+
+
+def draw_sequences(ax: Axes, table: StepTable, config: EvaluationConfig, space: StateSpace, count: int = 3) -> None:
+    """True places, releases and posterior means of the first sequences under the first policy. Private."""
+    rows = table.where(config.base(config.policies[0]))
+    maps.draw_space(ax, space)
+    released = []
+    for sequence in np.unique(rows["sequence"])[:count].tolist():
+        chosen = rows["sequence"] == sequence
+        points = {
+            kind: np.column_stack([rows[f"{kind}_x_km"][chosen], rows[f"{kind}_y_km"][chosen]])
+            for kind in ("true", "released", "estimate")
+        }
+        maps.draw_releases(ax, points["released"])
+        maps.draw_estimates(ax, points["estimate"])
+        maps.draw_track(ax, points["true"])
+        released.append(points["released"])
+    outside = maps.fit_view(ax, maps.extent(space), np.concatenate(released), reach=0.25)
+    title = f"{len(released)} sequences under {NAMES[config.policies[0]]}: true places are on this map"
+    ax.set_title(title + (f"\n{outside} releases lie outside the picture" if outside else ""), fontsize=10)
+    maps.label_axes(ax)
+    maps.place_legend(ax)
+
+
+def _finish(ax: Axes, x: str, y: str) -> None:
+    ax.set_xlabel(x)
+    ax.set_ylabel(y)
+    ax.grid(visible=True, color="#e4e4e4", lw=0.6)
+    ax.set_axisbelow(True)
+    for side in ("top", "right"):
+        ax.spines[side].set_visible(False)

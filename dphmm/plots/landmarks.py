@@ -1,0 +1,113 @@
+"""Pictures of landmark schemes: budgets and losses over time, and errors by the share of landmarks.
+
+Every function draws into an ``ax`` of matplotlib and returns nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dphmm.arrays import FloatArray
+from dphmm.landmarks import LandmarkBudget
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_BLUE, _ORANGE, _GREEN, _RED, _PURPLE, _GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#7f7f7f"
+_STYLES: Mapping[str, tuple[str, str, str]] = {
+    "skip": (_BLUE, "-", "o"),
+    "uniform": (_ORANGE, "-", "s"),
+    "adaptive": (_GREEN, "-", "^"),
+    "event level": (_GREY, ":", ""),
+    "user level": (_RED, "--", ""),
+}
+
+
+def budget_and_loss(ax: Axes, budget: LandmarkBudget, losses: FloatArray | None = None) -> None:
+    """Budget of every timestamp as bars, and the loss as a line with a scale of its own at the right.
+
+    Landmarks' bars have another colour, and stretches of landmarks a shade behind them.
+
+    Parameters
+    ----------
+    ax
+        Where to draw.
+    budget
+        Timestamps, landmarks and budgets.
+    losses
+        ``(T,)`` temporal losses; infinite ones are left out. None draws none.
+    """
+    line = budget.timeline
+    at: npt.NDArray[Any] = line.timestamps
+    width = _bar_width(at)
+    for first, last in _runs(line.landmark):
+        ax.axvspan(at[first] - width / 2, at[last] + width / 2, color=_ORANGE, alpha=0.15, linewidth=0, zorder=0)
+    for chosen, colour, label in ((~line.landmark, _BLUE, "ε, regular"), (line.landmark, _ORANGE, "ε, landmark")):
+        if chosen.any():
+            ax.bar(at[chosen], budget.epsilons[chosen], width=width, color=colour, label=label)
+    ax.set_xlabel("time")
+    ax.set_ylabel("budget of the timestamp")
+    ax.set_ylim(bottom=0)
+    if at.dtype.kind == "M":
+        ax.tick_params(axis="x", labelrotation=30)
+    _finish(ax)
+    right = ax.twinx()
+    if losses is not None:
+        shown = np.where(np.isfinite(losses), losses, np.nan)
+        right.plot(at, shown, color=_RED, linewidth=1.4, label="loss of all landmarks and this time (right)")
+    right.axhline(budget.epsilon, color=_GREY, linestyle="--", label=f"ε = {budget.epsilon:g} (right)")
+    right.set_ylim(0, 1.08 * max(right.get_ylim()[1], budget.epsilon))
+    right.set_ylabel("loss", color=_RED)
+    (bars, names), (curves, more) = ax.get_legend_handles_labels(), right.get_legend_handles_labels()
+    legend: dict[str, Any] = {"ncols": 2, "loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "frameon": False}
+    ax.legend(bars + curves, names + more, fontsize="small", **legend)
+
+
+def _runs(mask: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """First and last position of each run of true values."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]])))
+    return list(zip(edges[::2].tolist(), (edges[1::2] - 1).tolist(), strict=True))
+
+
+def _bar_width(at: npt.NDArray[Any]) -> Any:
+    """The distance that most neighbours have, so that bars touch where timestamps are regular."""
+    if at.size == 1:
+        return np.timedelta64(60, "s") if at.dtype.kind == "M" else 1.0
+    values, counts = np.unique(np.diff(at), return_counts=True)
+    return values[counts.argmax()]
+
+
+def error_by_share(ax: Axes, shares: Sequence[float], errors: Mapping[str, Sequence[float]], unit: str) -> None:
+    """Error of schemes by the share of timestamps that are landmarks, in the manner of the landmark paper.
+
+    Parameters
+    ----------
+    ax
+        Where to draw; the errors' axis is logarithmic.
+    shares
+        From 0 to 1.
+    errors
+        Name (skip, uniform, adaptive, event level, user level, or another) → error at each share; NaN where there is
+        none.
+    unit
+        What the errors are, for the axis.
+    """
+    for name, values in errors.items():
+        colour, line, marker = _STYLES.get(name, (_PURPLE, "-.", "x"))
+        ax.plot(100 * np.asarray(shares), values, color=colour, linestyle=line, marker=marker, ms=5, label=name)
+    ax.set_yscale("log")
+    ax.set_xlabel("landmarks, % of the timestamps")
+    ax.set_ylabel(unit)
+    _finish(ax)
+    ax.legend(
+        fontsize="small", ncols=5, loc="upper center", bbox_to_anchor=(0.5, -0.14), frameon=False, columnspacing=1
+    )
+
+
+def _finish(ax: Axes) -> None:
+    ax.grid(color="#dddddd", linewidth=0.5)
+    ax.set_axisbelow(True)

@@ -1,0 +1,157 @@
+"""``dphmm counts`` as a person runs it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from dphmm.cli import main
+from dphmm.counts import post_process
+from dphmm.evaluation.timed_table import TimedTable, read_table, write_table
+from dphmm.leakage import exact_budgets, reverse
+from dphmm.readers import read
+from dphmm.space.grid import Grid
+
+SAMPLE = Path(__file__).parents[2] / "data" / "sample" / "geolife"
+BOX = (44.97, -30.04, 45.03, -29.96)
+REGION = ("--bbox", *BOX, "--cell", 2, "--step", 600)
+MATRIX = np.array([[0.2, 0.7, 0.1], [0.1, 0.1, 0.8], [0.7, 0.2, 0.1]])
+TRUE = np.array([[8, 1, 1], [3, 6, 1], [2, 3, 5], [4, 3, 3]])
+
+
+def run(*arguments):
+    return CliRunner().invoke(main, ["counts", *(str(argument) for argument in arguments)])
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    np.savetxt(tmp_path / "move.csv", MATRIX, delimiter=",")
+    np.savetxt(tmp_path / "two.csv", np.eye(2), delimiter=",")
+    (tmp_path / "budgets.csv").write_text("1\n0.5\n1\n2\n")
+    (tmp_path / "short.csv").write_text("1\n0.5\n")
+    for name, counts in (("true", TRUE), ("negative", TRUE - 2), ("uneven", TRUE + np.eye(4, 3, dtype=int))):
+        columns = {f"p{at}": counts[:, at] for at in range(3)}
+        write_table(tmp_path / f"{name}.csv", TimedTable(np.arange(4), columns))
+    write_table(tmp_path / "other.csv", TimedTable(np.arange(3), {"epsilon": np.ones(3), "p0": np.arange(3)}))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_counts_of_trajectories_are_those_of_their_states(folder):
+    done = run("release", SAMPLE, *REGION, "--epsilon", 1, "-o", "noisy.csv", "--private-counts", "PRIVATE.csv")
+    assert done.exit_code == 0, done.output
+    true = read_table("PRIVATE.csv")
+    counts = true.matrix(list(true.columns))
+    people = read(SAMPLE).trajectories
+    assert (counts.sum(axis=1) == len(people)).all()
+    grid, last = Grid.over(BOX, 2.0), true.times[-1]
+    states = [grid.locate(one.latitude, one.longitude)[one.times <= last][-1] for one in people]
+    np.testing.assert_array_equal(counts[-1], np.bincount(states, minlength=grid.size))
+
+
+def test_days_are_laid_over_each_other(folder):
+    options = ("--daily", "--hours", 8, 20, "--utc-offset", -2, "--epsilon", 1, "--json")
+    facts = json.loads(run("release", SAMPLE, *REGION, *options, "-o", "noisy.parquet").stdout)
+    assert facts["times"] == 72
+    assert facts["users"] > 3
+    assert facts["private"]
+    assert len(read_table("noisy.parquet")) == 72
+
+
+def test_integer_noise_gives_integers_and_listed_budgets_are_kept(folder):
+    run("release", "--counts", "true.csv", "--epsilons", "budgets.csv", "--integer", "-o", "noisy.csv")
+    noisy = read_table("noisy.csv")
+    assert noisy.columns["epsilon"].tolist() == [1, 0.5, 1, 2]
+    assert (noisy.matrix(["place_0"]) % 1 == 0).all()
+    assert "." not in (folder / "noisy.csv").read_text().splitlines()[1].split(",", 2)[2]
+
+
+def test_budgets_for_temporal_leakage_are_those_of_the_package(folder):
+    done = run("release", "--counts", "true.csv", "--transition", "move.csv", "--alpha", 1, "-o", "noisy.csv", "--json")
+    assert json.loads(done.stdout)["temporal_leakage"] == pytest.approx(1.0, rel=1e-6)
+    values, vectors = np.linalg.eig(MATRIX.T)
+    stationary = np.real(vectors[:, np.argmax(values.real)])
+    expected = exact_budgets(reverse(MATRIX, stationary / stationary.sum()), MATRIX, 1.0, 4)
+    np.testing.assert_allclose(read_table("noisy.csv").columns["epsilon"], expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize(("name", "coupled"), [("coupled", True), ("online", "online"), ("single", False)])
+def test_postprocess_is_the_function_of_the_package(folder, name, coupled):
+    run("release", "--counts", "true.csv", "--epsilons", "budgets.csv", "--seed", 1, "-o", "noisy.csv")
+    done = run(
+        "postprocess", "noisy.csv", "--users", 10, "--transition", "move.csv", "--estimator", name, "-o", "o.csv"
+    )
+    assert done.exit_code == 0, done.output
+    noisy = read_table("noisy.csv").matrix([f"place_{at}" for at in range(3)])
+    expected = post_process(noisy, MATRIX, 10, [2, 4, 2, 1], coupled=coupled)
+    found = read_table("o.csv")
+    np.testing.assert_array_equal(found.matrix(list(found.columns)), expected)
+
+
+def test_evaluate_compares_all_estimators_and_repeats_with_a_seed(folder):
+    options = ("evaluate", "true.csv", "--transition", "move.csv", "--epsilon", "1/2", "--seed", 4, "--json")
+    facts = json.loads(run(*options).stdout)
+    assert facts == json.loads(run(*options).stdout)
+    assert set(facts) >= {"noisy", "coupled", "online", "single", "least_squares", "maximum_likelihood"}
+    assert facts["coupled"] < facts["noisy"]
+
+
+def test_evaluate_judges_a_release_that_exists(folder):
+    run("release", "--counts", "true.csv", "--epsilon", 1, "-o", "noisy.csv")
+    facts = json.loads(run("evaluate", "true.csv", "--noisy", "noisy.csv", "--json").stdout)
+    noisy = read_table("noisy.csv").matrix([f"place_{at}" for at in range(3)])
+    assert facts["noisy"] == np.mean((noisy - TRUE) ** 2)
+    assert "coupled" not in facts
+
+
+RELEASE = ("release", "--counts", "true.csv", "-o", "out.csv")
+REPAIR = ("postprocess", "true.csv", "-o", "out.csv", "--transition", "move.csv")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("release", "--counts", "negative.csv", "--epsilon", 1, "-o", "out.csv"), "place 1 is -1"),
+        (
+            ("release", "--counts", "uneven.csv", "--epsilon", 1, "-o", "out.csv"),
+            "time 3 has 10 users and time 0 has 11",
+        ),
+        ((*RELEASE, "--epsilon", 0), "epsilon is 0"),
+        ((*RELEASE, "--epsilon", "much"), "epsilon is much"),
+        ((*RELEASE, "--epsilons", "short.csv"), "there are 2 budgets"),
+        ((*RELEASE, "--alpha", 1), "--alpha depends on how people move"),
+        ((*RELEASE, "--alpha", 1, "--transition", "two.csv"), "disjoint supports"),
+        (RELEASE, "no single budget"),
+        ((*RELEASE, "--epsilon", 1, "--private-counts", "t.csv"), "call it"),
+        (("release", "--counts", "true.csv", "--epsilon", 1, "-o", "out.txt"), "name it so"),
+        (("release", "--counts", "no.csv", "--epsilon", 1, "-o", "out.csv"), "no such file"),
+        (("release", SAMPLE, "--bbox", *BOX, "--cell", 2, "--epsilon", 1, "-o", "out.csv"), "no time step"),
+        (("release", SAMPLE, "--bbox", 0, 0, 1, 1, "--cell", 9, "--step", 60, "--epsilon", 1, "-o", "o.csv"), "nobody"),
+        (("release", "--epsilon", 1, "-o", "out.csv"), "no data"),
+        ((*REPAIR, "--users", 0, "--scale", 2), "number of users is 0"),
+        ((*REPAIR, "--users", 10, "--scale", 0), "noise scale is 0"),
+        ((*REPAIR, "--users", 10, "--scale", -1), r"noise scale is -1"),
+        ((*REPAIR, "--users", 10), "no column 'epsilon'"),
+        (
+            ("postprocess", "true.csv", "-o", "out.csv", "--transition", "two.csv", "--users", 10, "--scale", 2),
+            "(2, 2)",
+        ),
+        (("postprocess", "true.csv", "-o", "out.csv", "--users", 10, "--scale", 2), "how people move"),
+        ((*REPAIR, "--users", 10, "--scale", 2, "--prior", "model"), "--prior model needs --model"),
+        (("evaluate", "true.csv", "--noisy", "true.csv", "--epsilon", 1), "both given"),
+        (("evaluate", "true.csv", "--noisy", "other.csv"), "other.csv: times or places are not those"),
+        (("evaluate", "true.csv", "--epsilon", 1, "--runs", 0), "runs is 0"),
+    ],
+)
+def test_bad_input_ends_in_one_line_and_writes_nothing(folder, arguments, message):
+    before = sorted(folder.iterdir())
+    done = run(*arguments)
+    assert done.exit_code == 2, done.output
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == ""
+    assert sorted(folder.iterdir()) == before

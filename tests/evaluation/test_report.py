@@ -1,0 +1,160 @@
+"""Claims and report against tables whose answers are known."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from dphmm.evaluation.claims import check_claims
+from dphmm.evaluation.config import Setting, parse_config
+from dphmm.evaluation.report import report_html
+from dphmm.evaluation.run import Evaluation, drain
+from dphmm.evaluation.steps import COLUMNS, StepTable
+from dphmm.plots.evaluation import evaluation_figures
+
+CONFIG = parse_config(
+    {"data": ["x"], "grid": "geolife", "sequences": 6, "length": 20, "epsilons": [0.5, 1.0], "radii_km": [1.0, 2.0]}
+)
+
+
+def invented(protection, error, runtime=lambda setting, step: 1e-3) -> StepTable:
+    """A table in which two columns are functions of the setting, with a little spread among sequences."""
+    rng = np.random.default_rng(0)
+    rows = {name: [] for name in COLUMNS}
+    for setting in CONFIG.settings():
+        for sequence in range(6):
+            factor = rng.uniform(0.95, 1.05)
+            for step in range(1, 21):
+                values = {name: getattr(setting, name) for name in Setting.__dataclass_fields__}
+                values |= {"sequence": sequence, "step": step, "runtime_s": runtime(setting, step)}
+                values |= {"protection": protection(setting), "error_km": factor * error(setting)}
+                for name in COLUMNS:
+                    rows[name].append(values.get(name, 0))
+    return StepTable.of(rows)
+
+
+def verdicts(table: StepTable) -> dict[str, str]:
+    return {claim.words: claim.verdict for claim in check_claims(table, CONFIG)}
+
+
+PAPER = {"utility": 60, "transition": 100, "complete": 50}
+PAPER_ERROR = {"utility": 1.0, "transition": 3.0, "complete": 2.8}
+
+
+def as_in_the_paper() -> StepTable:
+    return invented(
+        lambda s: round(PAPER[s.policy] * (s.radius_km or 1)),
+        lambda s: PAPER_ERROR[s.policy] * (s.radius_km or 1) / s.epsilon,
+        lambda s, step: (1e-3 if s.policy == "complete" else 2e-3) * (1 - 0.5 ** min(step, 10)),
+    )
+
+
+def test_every_claim_holds_in_a_table_made_as_the_paper_says():
+    found = verdicts(as_in_the_paper())
+    assert len(found) == 19
+    assert {words: verdict for words, verdict in found.items() if verdict != "holds"} == {}
+
+
+def test_no_comparison_holds_in_the_opposite_table():
+    found = verdicts(
+        invented(
+            lambda s: round(200 - PAPER[s.policy] - 10 * s.radius_km - 30 * s.epsilon),
+            lambda s: {"utility": 11.0 - s.radius_km, "transition": 9.0, "complete": 5.0}[s.policy] * s.epsilon,
+            lambda s, step: (3e-3 if s.policy == "complete" else 1e-3) * step,
+        )
+    )
+    assert [words for words, verdict in found.items() if verdict == "holds"] == []
+
+
+def test_what_chance_may_explain_is_called_so():
+    same = verdicts(invented(lambda s: 50, lambda s: 1.0))
+    assert same["The error under utility is below that of DPLS."].endswith("(within noise)")
+
+
+class Loads(HTMLParser):
+    """Whatever a page would fetch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag, attrs):
+        self.found += [value for name, value in attrs if name in ("src", "href", "srcset", "action", "data") and value]
+
+
+@pytest.fixture(scope="module")
+def finished(config, people, tmp_path_factory) -> Evaluation:
+    class InOrder:
+        def run(self, function, work):
+            return (function(piece) for piece in work)
+
+    evaluation = Evaluation.open(config, tmp_path_factory.mktemp("report") / "run", lambda: people)
+    drain(evaluation.run(InOrder()))
+    return evaluation
+
+
+def test_report_loads_nothing_and_says_how_it_was_made(finished):
+    page = report_html(finished, {"figure-10-runtime": b"\x89PNG"}, "dphmm evaluate a<b.toml")
+    parser = Loads()
+    parser.feed(page)
+    assert parser.found
+    assert all(source.startswith("data:image/png;base64,") for source in parser.found)
+    assert "://" not in page
+    assert "a&lt;b.toml" in page
+    assert next(iter(finished.checkpoint.facts["data_sha256"].values())) in page
+    assert finished.config.digest in page
+    assert len(re.findall(r"<td>(?:utility|complete)</td>", page)) == 7
+
+
+def test_figures_are_drawn_from_the_table(finished):
+    pytest.importorskip("matplotlib")
+    from dphmm.evaluation.split import grid_of
+
+    table = finished.table()
+    figures = evaluation_figures(table, finished.config, grid_of(finished.config))
+    assert set(figures) == {
+        "figure-10-runtime",
+        "figure-11-over-time",
+        "possible-and-estimate",
+        "figure-12-epsilon",
+        "figure-13-radius",
+        "map",
+    }
+    protection = figures["figure-12-epsilon"].axes[0]
+    rows = table.where(finished.config.base("utility"))
+    drawn = protection.get_lines()[0].get_ydata()
+    assert drawn[0] == pytest.approx(rows["protection"].mean(), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("geolife", "geolife/geolife_beijing.tar.gz"),
+        ("gowalla", "gowalla/loc-gowalla_LA.txt.gz"),
+    ],
+)
+def test_presets_run_on_the_real_traces_in_small(real_data, tmp_path, name, path):
+    from dphmm.readers import read
+
+    config = parse_config(
+        {
+            "preset": name,
+            "data": [str(real_data / path)],
+            "sequences": 3,
+            "length": 12,
+            "epsilons": [],
+            "radii_km": [],
+            "repairs": [],
+            "mechanisms": [],
+        }
+    )
+    evaluation = Evaluation.open(config, tmp_path / "run", lambda: read(real_data / path).trajectories)
+    from dphmm.evaluation.tasks import run_task
+
+    assert [run_task(task) for task in evaluation.tasks] == [0, 1, 2]
+    found = {claim.words: claim.verdict for claim in check_claims(evaluation.table(), config)}
+    assert found["The error under utility is below that of DPLS."] == "holds"
+    assert found["The error under utility is below that under transition."] == "holds"

@@ -1,0 +1,221 @@
+"""Runs are the same however they are cut, killed and taken up."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from dphmm.errors import ConfigurationError, DataFileError, EngineError, OutputError
+from dphmm.evaluation.config import EvaluationConfig
+from dphmm.evaluation.engines import DaskCluster, Processes
+from dphmm.evaluation.run import Evaluation, drain, finished_evaluation
+from dphmm.evaluation.steps import COLUMNS
+from dphmm.evaluation.tasks import run_task
+
+pytest.importorskip("pyarrow")
+
+
+class InOrder:
+    """The plainest engine: one task after another, here."""
+
+    def run(self, function, work):
+        return (function(piece) for piece in work)
+
+
+def same(first, second) -> bool:
+    """Whether two tables agree byte for byte, runtimes apart."""
+    return all(
+        first[name].astype(str).tobytes() == second[name].astype(str).tobytes()
+        if kind == "str"
+        else first[name].tobytes() == second[name].tobytes()
+        for name, kind in COLUMNS.items()
+        if name != "runtime_s"
+    )
+
+
+@pytest.fixture(scope="module")
+def plain(config, people, tmp_path_factory) -> Evaluation:
+    evaluation = Evaluation.open(config, tmp_path_factory.mktemp("plain") / "run", lambda: people)
+    assert drain(evaluation.run(InOrder())) == len(evaluation.tasks) == 14
+    return evaluation
+
+
+def test_table_holds_every_setting_sequence_and_step(plain):
+    table = plain.table()
+    assert len(table) == 7 * 4 * 12
+    for setting in plain.config.settings():
+        rows = table.where(setting)
+        assert rows["sequence"].tolist() == np.repeat(np.arange(4), 12).tolist()
+        assert rows["step"].tolist() == list(range(1, 13)) * 4
+
+
+def test_errors_follow_from_the_places_in_the_table(plain):
+    table = plain.table()
+    for column, place in (("error_km", "released"), ("estimate_error_km", "estimate")):
+        away = np.hypot(table["true_x_km"] - table[f"{place}_x_km"], table["true_y_km"] - table[f"{place}_y_km"])
+        np.testing.assert_allclose(table[column], away, rtol=1e-9, atol=1e-12)
+    assert (table["adversary_error_km"] >= table["estimate_error_km"] - 1e-12).all()  # Jensen
+    assert (table["protection"][~table["already_known"]] >= 2).all()
+
+
+def test_two_processes_give_the_same_table_as_none(plain, config, people, tmp_path):
+    other = Evaluation.open(config, tmp_path / "run", lambda: people)
+    drain(other.run(Processes(2)))
+    assert same(plain.table(), other.table())
+
+
+def test_a_sequence_does_not_depend_on_its_company(plain, config, people, tmp_path):
+    lonely = EvaluationConfig.model_validate(config.model_dump() | {"task_sequences": 1, "epsilons": (1.0,)})
+    other = Evaluation.open(lonely, tmp_path / "run", lambda: people)
+    drain(other.run(InOrder()))
+    for setting in lonely.settings():
+        assert same(plain.table().where(setting), other.table().where(setting))
+
+
+def test_another_seed_gives_another_table(plain, config, people, tmp_path):
+    seeded = EvaluationConfig.model_validate(config.model_dump() | {"seed": 8})
+    other = Evaluation.open(seeded, tmp_path / "run", lambda: people)
+    drain(other.run(InOrder()))
+    assert not same(plain.table(), other.table())
+
+
+def test_resuming_redoes_nothing_finished(config, people, tmp_path, plain):
+    evaluation = Evaluation.open(config, tmp_path / "run", lambda: people)
+    for task in evaluation.tasks[:4]:
+        run_task(task)
+    written = {part: part.stat().st_mtime_ns for part in (tmp_path / "run" / "parts").iterdir()}
+
+    def unread():
+        raise AssertionError("the data were read again")
+
+    again = Evaluation.open(config, tmp_path / "run", unread, resume=True)
+    assert [task.index for task in again.unfinished] == list(range(4, 14))
+    drain(again.run(InOrder()))
+    assert all(part.stat().st_mtime_ns == before for part, before in written.items())
+    assert same(plain.table(), again.table())
+
+
+def die_once(work):
+    """Kill this worker process the first time that it meets the third piece of work."""
+    marker, index = work
+    if index == 2 and not os.path.exists(marker):
+        open(marker, "w").close()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return index
+
+
+def die_always(work):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL")
+def test_a_killed_process_costs_only_its_tasks(tmp_path):
+    done = list(Processes(2).run(die_once, [(str(tmp_path / "died"), index) for index in range(6)]))
+    assert sorted(done) == list(range(6))
+    assert (tmp_path / "died").exists()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL")
+def test_processes_that_keep_dying_end_the_run():
+    with pytest.raises(EngineError, match="died 4 times"):
+        list(Processes(1).run(die_always, [1]))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL")
+def test_a_killed_command_is_resumed_to_the_same_table(plain, config, tmp_path):
+    toml = tmp_path / "job.toml"
+    keys = {name: value for name, value in config.model_dump().items() if value not in (None, {}, ())}
+    toml.write_text("".join(f"{name} = {_toml(value)}\n" for name, value in keys.items()))
+    line = [sys.executable, "-m", "dphmm", "evaluate", str(toml), "-o", str(tmp_path / "run"), "--workers", "1"]
+    running = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    parts = tmp_path / "run" / "parts"
+    until = time.monotonic() + 120
+    while len(list(parts.glob("0*.parquet"))) < 2 and running.poll() is None and time.monotonic() < until:
+        time.sleep(0.002)
+    os.killpg(running.pid, signal.SIGKILL)
+    running.wait()
+    finished = len(list(parts.glob("0*.parquet")))
+    assert finished >= 2
+    again = subprocess.run([*line, "--resume", "--no-pictures", "--json"], capture_output=True, text=True, check=True)
+    assert f'"tasks_found_finished": {finished}' in again.stdout
+    assert same(plain.table(), finished_evaluation(tmp_path / "run").table())
+
+
+def _toml(value) -> str:
+    if isinstance(value, tuple | list):
+        return "[" + ", ".join(_toml(item) for item in value) + "]"
+    return str(value).lower() if isinstance(value, bool) else repr(value)
+
+
+def test_a_folder_in_use_is_refused_and_left_alone(plain, config, people, tmp_path):
+    folder = plain.checkpoint.folder
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    with pytest.raises(OutputError, match="--resume"):
+        Evaluation.open(config, folder, lambda: people)
+    other = EvaluationConfig.model_validate(config.model_dump() | {"epsilon": 2.0})
+    with pytest.raises(ConfigurationError, match="another configuration"):
+        Evaluation.open(other, folder, lambda: people, resume=True)
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
+    (tmp_path / "mine.txt").write_text("mine")
+    with pytest.raises(OutputError, match="other files"):
+        Evaluation.open(config, tmp_path, lambda: people)
+
+
+def test_a_folder_of_another_version_or_other_data_is_refused(config, people, tmp_path, monkeypatch):
+    Evaluation.open(config, tmp_path / "run", lambda: people)
+    with monkeypatch.context() as changed:
+        changed.setattr("dphmm.__version__", "99")
+        with pytest.raises(ConfigurationError, match="another version"):
+            Evaluation.open(config, tmp_path / "run", lambda: people, resume=True)
+    monkeypatch.setattr("dphmm.evaluation.run.content_hash", lambda path: "0")
+    with pytest.raises(ConfigurationError, match="another data sha256"):
+        Evaluation.open(config, tmp_path / "run", lambda: people, resume=True)
+
+
+def test_an_unfinished_folder_or_none_has_no_report(config, people, tmp_path):
+    with pytest.raises(DataFileError):
+        finished_evaluation(tmp_path)
+    Evaluation.open(config, tmp_path / "run", lambda: people)
+    with pytest.raises(OutputError, match="14 tasks are unfinished"):
+        finished_evaluation(tmp_path / "run")
+
+
+def test_a_damaged_part_is_named(plain, config, people, tmp_path):
+    evaluation = Evaluation.open(config, tmp_path / "run", lambda: people)
+    for task in evaluation.tasks:
+        evaluation.checkpoint.part(task.index).write_bytes(b"PAR1")
+    with pytest.raises(DataFileError, match=r"000000\.parquet"):
+        evaluation.table()
+
+
+def test_fewer_than_one_worker_is_refused():
+    with pytest.raises(ConfigurationError, match="workers is 0"):
+        Processes(0)
+
+
+def test_an_absent_scheduler_is_one_line():
+    pytest.importorskip("distributed")
+    with pytest.raises(EngineError, match="cannot be reached") as caught:
+        list(DaskCluster("tcp://127.0.0.1:9", timeout_seconds=1).run(die_always, [1]))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_dask_gives_the_same_table_though_a_worker_is_killed(plain, config, people, tmp_path):
+    distributed = pytest.importorskip("distributed")
+    evaluation = Evaluation.open(config, tmp_path / "run", lambda: people)
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, dashboard_address=None, processes=True, protocol="tcp://"
+    ) as cluster:
+        results = evaluation.run(DaskCluster(cluster.scheduler_address))
+        next(results)
+        victim = next(iter(cluster.workers.values())).pid
+        os.kill(victim, signal.SIGKILL)
+        assert drain(results) == 13
+    assert same(plain.table(), evaluation.table())
