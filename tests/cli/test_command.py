@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import subprocess
@@ -74,7 +75,9 @@ def test_a_reader_that_goes_away_ends_it_quietly(world):
 def test_an_interrupt_ends_it_quietly(world):
     words = [*PYTHON, "release", "--model", "m.npz", "--policy", "complete", "--epsilon", "1"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(words, **pipes, env=_environment()) as process:
+    # A shell in the background starts its children deaf to interrupts; this one listens, as in a terminal.
+    listen = functools.partial(signal.signal, signal.SIGINT, signal.default_int_handler)
+    with subprocess.Popen(words, **pipes, env=_environment(), preexec_fn=listen) as process:
         line = b'{"user": "a", "time": "2024-03-07T09:00:00Z", "latitude": 45, "longitude": -30}\n'
         process.stdin.write(line)
         process.stdin.flush()
