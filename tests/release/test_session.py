@@ -197,7 +197,7 @@ def test_instants_fall_into_the_slots_of_resampling(path):
         assert session.release(4, whole) == session.release(0, session.slot_of(whole))
 
 
-@pytest.mark.parametrize("slot", [1.5, True, "3", None, 2**63, datetime(2024, 1, 1), np.datetime64("NaT")])
+@pytest.mark.parametrize("slot", [1.5, True, "3", None, 2**63, datetime(2024, 1, 1), np.datetime64("NaT", "us")])
 def test_what_is_no_time_step_is_refused(path, slot):
     with (
         Session.open(path, "a", engine(step=60.0)) as session,
