@@ -192,8 +192,11 @@ def repeated_places(stays: Stays, radius: float, utc_offset: float = 0.0) -> Pla
 def _hours_within(start: Times, end: Times, opens: int, closes: int, weekdays: bool) -> FloatArray:
     """Hours of each span between two hours of the day; `closes` may reach into the next day."""
     result = np.zeros(len(start))
+    day = np.timedelta64(1, "D")
     for i, (a, b) in enumerate(zip(start, end, strict=True)):
-        days = np.arange(a.astype("datetime64[D]") - np.timedelta64(1, "D"), b.astype("datetime64[D]") + 1)
+        days = np.arange(
+            a.astype("datetime64[D]") - np.timedelta64(1, "D"), b.astype("datetime64[D]") + np.timedelta64(1, "D")
+        )
         if weekdays:
             days = days[np.is_busday(days)]
         low = np.maximum(days + np.timedelta64(opens, "h"), a)
