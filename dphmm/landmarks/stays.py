@@ -194,9 +194,7 @@ def _hours_within(start: Times, end: Times, opens: int, closes: int, weekdays: b
     result = np.zeros(len(start))
     day = np.timedelta64(1, "D")
     for i, (a, b) in enumerate(zip(start, end, strict=True)):
-        days = np.arange(
-            a.astype("datetime64[D]") - np.timedelta64(1, "D"), b.astype("datetime64[D]") + np.timedelta64(1, "D")
-        )
+        days = np.arange(a.astype("datetime64[D]") - day, b.astype("datetime64[D]") + day)
         if weekdays:
             days = days[np.is_busday(days)]
         low = np.maximum(days + np.timedelta64(opens, "h"), a)
