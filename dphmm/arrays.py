@@ -95,6 +95,13 @@ def random_source(rng: Rng = None) -> RandomSource:
     return RandomSource(np.random.default_rng(rng).bytes)
 
 
+def frozen(values: npt.ArrayLike) -> npt.NDArray[Any]:
+    """A read-only copy: the caller's own array stays as it is, and what it does later does not show here."""
+    copy = np.array(values)
+    copy.setflags(write=False)
+    return copy
+
+
 def check_epsilon(epsilon: float, name: str = "epsilon") -> float:
     """The budget as a float, refused unless positive and finite.
 

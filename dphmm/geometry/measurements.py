@@ -10,12 +10,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray, as_points
+from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray, as_points, frozen
+from dphmm.errors import CoordinateError
 from dphmm.geometry import planar
 from dphmm.geometry.hull import SensitivityHull
 
 _LATTICE_LIMIT = planar.COORDINATE_LIMIT // 4
 """Lattices wider than this many steps are not looked for: steps that small are rounding, not a lattice."""
+
+_STEP_LIMIT = 2**52
+"""Doubles tell neighbours on a lattice apart up to this many steps from its origin."""
 
 _COMMON = 4
 """An axis with steps up to this many times those of another is counted in the other's, so that units stay the same."""
@@ -43,29 +47,68 @@ class Measurements:
     """
 
     def __init__(self, f: npt.ArrayLike) -> None:
-        self.points: FloatArray = as_points(f, "measurements")
-        self.points.setflags(write=False)
+        points = as_points(f, "measurements")
         axes = [_lattice_axis(column) for column in np.asarray(f).T]
+        self._set(points, points, axes)
+
+    @classmethod
+    def on_lattice(cls, steps: npt.ArrayLike, unit: float, origin: npt.ArrayLike | None = None) -> Measurements:
+        """Measurements at known points of a lattice, ``origin + unit * steps``: nothing is guessed.
+
+        Parameters
+        ----------
+        steps
+            ``(N, d)`` integers.
+        unit
+            The length of one step, positive and finite, in the unit of the measurements.
+        origin
+            ``(d,)``: the place of the step zero, in the unit of the measurements; left out, zeros.
+
+        Raises
+        ------
+        CoordinateError
+            When the steps are no integers, or an argument has the wrong shape or is not finite.
+
+        Examples
+        --------
+        >>> found = Measurements.on_lattice([[0, 0], [3, 0], [0, 6]], 0.3333, origin=[12.345, 0.0])
+        >>> found.coordinates.tolist(), found.steps_per_coordinate.tolist(), found.points[1].tolist()
+        ([[0, 0], [1, 0], [0, 2]], [3, 3], [13.3449, 0.0])
+        """
+        whole = np.asarray(steps)
+        if whole.dtype.kind not in "iu":
+            raise CoordinateError(f"the steps are of type {whole.dtype}; give whole numbers of steps as integers")
+        if not (np.isfinite(unit) and unit > 0):
+            raise CoordinateError(f"the length of a step is {unit}; give a positive, finite number")
+        floats = as_points(whole, "steps")
+        if np.abs(floats).max() > _STEP_LIMIT:
+            raise CoordinateError("the steps reach beyond 2**52; choose a longer step")
+        place = np.zeros(floats.shape[1]) if origin is None else np.asarray(origin, dtype=np.float64)
+        if place.shape != floats.shape[1:]:
+            raise CoordinateError(
+                f"the origin has shape {place.shape}; give one number for each of {whole.shape[1]} axes"
+            )
+        made = object.__new__(cls)
+        axes = [_whole_axis(column) for column in whole.astype(np.int64).T]
+        made._set(as_points(place + floats * unit, "measurements"), floats, axes)
+        made.steps_per_coordinate = frozen(np.rint(made.spacing).astype(np.int64))
+        made.spacing = frozen(made.spacing * unit)
+        return made
+
+    def _set(self, points: FloatArray, otherwise: FloatArray, axes: list[tuple[IntArray, float] | None]) -> None:
+        """The points, and the coordinates: those of the axes' lattices where all are, or ``otherwise``."""
+        self.points: FloatArray = frozen(points)
+        """``(N, d)``, read-only as every array here."""
         found = [axis for axis in axes if axis is not None]
         self.is_lattice = len(found) == self.dimension
         """Whether coordinates are integers and decisions exact."""
-        self.coordinates: npt.NDArray[Any] = self.points
-        """``(N, d)``: integers on a lattice, otherwise the points."""
-        self.spacing: FloatArray = np.ones(self.dimension)
+        coordinates, spacing = _on_common_steps(found) if self.is_lattice else (otherwise, np.ones(self.dimension))
+        self.coordinates: npt.NDArray[Any] = frozen(coordinates)
+        """``(N, d)``: integers on a lattice, otherwise the points (or the steps of `on_lattice`, as floats)."""
+        self.spacing: FloatArray = frozen(spacing)
         """``(d,)``: the length of one step of the coordinates, in the unit of the measurements."""
-        self.steps_per_coordinate: IntArray = np.ones(self.dimension, dtype=np.int64)
+        self.steps_per_coordinate: IntArray = frozen(np.ones(self.dimension, dtype=np.int64))
         """``(d,)``: how many steps of a given lattice (see `on_lattice`) one step of the coordinates is."""
-        if self.is_lattice:
-            self.coordinates, self.spacing = _on_common_steps(found)
-
-    @classmethod
-    def on_lattice(cls, steps: IntArray, unit: float) -> Measurements:
-        """Measurements at whole steps ``(N, d)`` of a lattice with steps of length ``unit``: nothing is guessed."""
-        made = cls(steps)
-        made.steps_per_coordinate = np.rint(made.spacing).astype(np.int64)
-        made.points = as_points(steps * unit, "measurements")
-        made.spacing = made.spacing * unit
-        return made
 
     @classmethod
     def of(cls, f: npt.ArrayLike | Measurements) -> Measurements:
@@ -189,13 +232,15 @@ def _lattice_axis(column: npt.NDArray[Any]) -> tuple[IntArray, float] | None:
         return _rational_axis([Fraction(x) for x in column])
     values = column.astype(np.float64)
     if bool((values == np.rint(values)).all()) and float(np.abs(values).max()) <= _LATTICE_LIMIT:
-        return _whole_axis(values.astype(np.int64), 1)
+        return _whole_axis(values.astype(np.int64))
     return _float_axis(values)
 
 
-def _whole_axis(values: IntArray, denominator: int) -> tuple[IntArray, float]:
+def _whole_axis(values: IntArray, denominator: int = 1) -> tuple[IntArray, float] | None:
     steps = values - values.min()
     common = int(np.gcd.reduce(steps))
+    if int(steps.max()) > _LATTICE_LIMIT * common:
+        return None
     return (steps // common, common / denominator) if common else (steps, 0.0)
 
 

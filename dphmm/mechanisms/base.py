@@ -1,14 +1,44 @@
-"""What every additive mechanism offers: noise of a norm, its density, and its privacy loss."""
+"""What every mechanism offers, and what those of real-valued noise of a norm share."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from fractions import Fraction
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from dphmm.arrays import FloatArray, RandomSource, Rng, check_epsilon, random_source
 from dphmm.errors import CoordinateError
+
+
+class Mechanism(Protocol):
+    """Noise about a true value whose law is the same for every true value but for the shift.
+
+    Values are ``(d,)`` or ``(n, d)``; those of a mechanism on a lattice are lattice points.
+    """
+
+    @property
+    def epsilon(self) -> float | Fraction:
+        """The budget, positive and finite."""
+
+    @property
+    def dimension(self) -> int:
+        """The number of coordinates ``d``."""
+
+    @property
+    def squared_error(self) -> float:
+        """The expected squared Euclidean distance of a release from the true value."""
+
+    def sample(self, x: npt.ArrayLike, rng: Rng = None, size: int | None = None) -> npt.NDArray[Any]:
+        """Releases of true values: the shape of ``x``, after an axis of length ``size`` where that is given."""
+
+    def log_density(self, z: npt.ArrayLike, x: npt.ArrayLike) -> FloatArray:
+        """The log density (on a lattice, the log-probability) of releases ``z`` for true values ``x``, broadcast."""
+
+    def privacy_loss(self, x: npt.ArrayLike, y: npt.ArrayLike) -> FloatArray:
+        """The greatest log ratio of the densities for true values ``x`` and ``y``; infinite where it has no bound."""
 
 
 class NormMechanism(ABC):

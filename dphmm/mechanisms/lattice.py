@@ -130,6 +130,11 @@ class LatticeKNormMechanism:
         return cls(SensitivityHull(steps.reshape(-1, hull.ambient_dimension)), epsilon, spacing)
 
     @property
+    def dimension(self) -> int:
+        """The number of coordinates ``d``."""
+        return self.hull.ambient_dimension
+
+    @property
     def spacing(self) -> Fraction:
         """The length of a lattice step in the unit of the points."""
         return self.lattice.step

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from dphmm.arrays import BoolArray, IntArray, as_constraint
 from dphmm.errors import AlreadyKnownError, InvalidInputError, PolicyError
+from dphmm.geometry.body import Body
 from dphmm.geometry.disc import Disc
 from dphmm.geometry.hull import Membership, SensitivityHull
 from dphmm.geometry.measurements import Measurements
@@ -19,7 +20,8 @@ from dphmm.policy.repair import Candidates, Objective, Repair, RepairProblem, ca
 from dphmm.policy.shape import shapes_for
 
 Method = Literal["greedy", "sequential", "exact"]
-NoiseBody = Literal["hull", "cross-polytope", "disc"]
+NoiseBody = Body
+
 SEARCH_LIMIT = 20_000
 """How many hulls the exact repair looks at before it settles for the best found and its proven gap."""
 

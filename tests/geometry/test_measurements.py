@@ -57,6 +57,59 @@ def test_axes_of_commensurable_steps_share_the_shorter_one():
     np.testing.assert_allclose(found.spacing, 0.34)
 
 
+@pytest.mark.parametrize(
+    ("unit", "origin"), [(0.34, None), (0.34, [-4.21, 117.3]), (0.3333, [12.345, 12.345]), (7.0, [0.5, 0.0])]
+)
+@pytest.mark.parametrize("stride", [1, 3])
+def test_known_lattice_decides_as_the_recognised_one(unit, origin, stride):
+    steps = stride * np.random.default_rng(3).integers(-20, 20, (200, 2))
+    known = Measurements.on_lattice(steps, unit, origin)
+    np.testing.assert_array_equal(known.points, (0 if origin is None else np.array(origin)) + unit * steps)
+    found = Measurements(known.points)
+    assert known.is_lattice
+    assert found.is_lattice
+    np.testing.assert_array_equal(known.coordinates, found.coordinates)
+    np.testing.assert_allclose(known.spacing, found.spacing, rtol=1e-9)
+    np.testing.assert_array_equal(known.coordinates * known.steps_per_coordinate, steps - steps.min(axis=0))
+    everyone = np.ones(200, dtype=bool)
+    hull = SensitivityHull([[2, 1], [0, 3]])
+    counts = [count_within(CoordinateBody(m, hull), everyone).tolist() for m in (known, found)]
+    assert counts[0] == counts[1]
+
+
+def test_known_lattice_is_kept_where_rounding_hides_it():
+    """Steps of a tenth of a millimetre, 9,000 km away: doubles still hold them, but no tolerance would find them."""
+    steps = np.array([[0, 0], [1, 5], [7, 2]], dtype=np.int16)
+    known = Measurements.on_lattice(steps, 1e-7, origin=[9000.0, 9000.0])
+    assert known.is_lattice
+    assert known.coordinates.tolist() == steps.tolist()
+    assert not np.array_equal(Measurements(known.points).coordinates, steps)
+
+
+def test_lattice_too_wide_for_exact_geometry_keeps_its_steps_in_floating_point():
+    known = Measurements.on_lattice([[0, 0], [1, 2**40], [3, 5]], 0.001)
+    assert not known.is_lattice
+    assert known.coordinates.tolist() == [[0, 0], [1, 2**40], [3, 5]]
+    assert known.spacing.tolist() == [0.001, 0.001]
+
+
+@pytest.mark.parametrize(
+    ("steps", "unit", "origin", "message"),
+    [
+        ([[0.5, 1.0]], 1.0, None, "float64"),
+        ([0, 1], 1.0, None, "shape"),
+        ([[0, 1]], 0.0, None, "length of a step is 0.0"),
+        ([[0, 1]], np.nan, None, "length of a step is nan"),
+        ([[0, 1]], 1.0, [0.0], "origin has shape"),
+        ([[0, 1]], 1.0, [0.0, np.inf], "finite"),
+        ([[0, 2**53]], 1.0, None, "longer step"),
+    ],
+)
+def test_what_is_no_lattice_is_refused(steps, unit, origin, message):
+    with pytest.raises(CoordinateError, match=message):
+        Measurements.on_lattice(steps, unit, origin)
+
+
 def test_measurements_that_are_not_finite_are_refused():
     with pytest.raises(CoordinateError, match="row 1"):
         Measurements([[0.0, 0.0], [np.nan, 1.0]])

@@ -1,0 +1,32 @@
+"""The one list of mechanisms: their names, the bodies they draw from, and what sets some of them apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Literal, get_args
+
+from dphmm.geometry.body import Body
+
+MechanismName = Literal["lattice", "k-norm", "laplace", "planar-isotropic", "planar-laplace"]
+"""What a mechanism is called in settings, on the command line and in records."""
+
+MECHANISMS: tuple[MechanismName, ...] = get_args(MechanismName)
+"""All names, the exact one first."""
+
+BODY_OF: Mapping[MechanismName, Body] = MappingProxyType(
+    {
+        "lattice": "hull",
+        "k-norm": "hull",
+        "laplace": "cross-polytope",
+        "planar-isotropic": "hull",
+        "planar-laplace": "disc",
+    }
+)
+"""The body that each mechanism's noise is drawn from: a state may be exposed under one and protected under another."""
+
+EXACT: frozenset[MechanismName] = frozenset({"lattice"})
+"""Those that draw by integers alone, so that the guarantee holds on a computer and not only for real numbers."""
+
+PLANAR_ONLY: frozenset[MechanismName] = frozenset({"planar-isotropic", "planar-laplace"})
+"""Those for measurements in two dimensions only."""
