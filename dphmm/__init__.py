@@ -6,7 +6,8 @@ left of it shapes the noise (`dphmm.geometry`); a mechanism draws (`dphmm.mechan
 record says what happened (`dphmm.release`).
 
 Apart from that loop: `dphmm.leakage` (temporal privacy leakage), `dphmm.landmarks` (significant timestamps),
-`dphmm.counts` (count streams), `dphmm.audit`, `dphmm.evaluation` and `dphmm.plots`.
+`dphmm.counts` (count streams), `dphmm.audit`, `dphmm.evaluation` and `dphmm.plots`. Whole jobs, each a function that
+the command line only wraps, are in `dphmm.jobs`.
 
 The names below are imported on first use, so that ``import dphmm`` costs nothing that is not needed.
 """
@@ -42,6 +43,10 @@ _HOME = {
     "release_trajectory": "dphmm.release.trajectory",
     "Releaser": "dphmm.release.engine",
     "ReleaseRecord": "dphmm.release.record",
+    "Limits": "dphmm.release.ledger",
+    "parse_policy": "dphmm.policy.expression",
+    "ReleaseSettings": "dphmm.release.settings",
+    "Session": "dphmm.release.session",
     "SensitivityHull": "dphmm.geometry.hull",
     "Trajectory": "dphmm.space.trajectory",
 }
@@ -56,6 +61,7 @@ __all__ = [
     "LaplaceMechanism",
     "LatticeKNormMechanism",
     "Ledger",
+    "Limits",
     "MarkovModel",
     "Measurements",
     "Places",
@@ -65,11 +71,14 @@ __all__ = [
     "PrivateDiagnostics",
     "Protection",
     "ReleaseRecord",
+    "ReleaseSettings",
     "Releaser",
     "SensitivityHull",
+    "Session",
     "Trajectory",
     "degree_of_protection",
     "exposed_states",
+    "parse_policy",
     "protect",
     "read",
     "release_trajectory",

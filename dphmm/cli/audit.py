@@ -24,7 +24,6 @@ EXPOSED = 1
 """The exit code when something is exposed; 0 is nothing, 2 bad input."""
 
 _BODIES = ("k-norm", "laplace", "planar-laplace")
-_MECHANISMS = ("lattice", "k-norm", "laplace", "planar-isotropic", "planar-laplace")
 _LINES = 20
 
 
@@ -269,7 +268,7 @@ def session(releases: Path, as_json: bool, report: Path | None, overwrite: bool,
 
 @command.command()
 @_states
-@click.option("--mechanism", type=click.Choice(_MECHANISMS), default="lattice", show_default=True)
+@click.option("--mechanism", default="lattice", show_default=True, help="Or k-norm, laplace, planar-isotropic, …")
 @click.option("--epsilon", type=float, default=1.0, show_default=True, help="The budget of a release.")
 @click.option("--spacing", default="0.001", show_default=True, metavar="STEP", help="For lattice: its step.")
 @click.option("--samples", type=int, default=100_000, show_default=True, help="Draws of each state of a pair.")
@@ -295,7 +294,7 @@ def mechanism(as_json: bool, report: Path | None, overwrite: bool, **options: An
         raise ConfigurationError("the policy has no edge between possible states; there is nothing to sample")
     bounds = audit_pairs(
         step.mechanism,
-        _values(engine),
+        engine.values,
         edges,
         options["epsilon"],
         options["samples"],
@@ -359,14 +358,6 @@ def _engine(subject: Subject, constraint: Any, options: dict[str, Any]) -> Relea
         rng=options["seed"],
         spacing=options["spacing"],
     )
-
-
-def _values(engine: Releaser) -> Any:
-    """What the engine's mechanism takes as true values, ``(N, d)``: whole steps on a lattice, otherwise the points."""
-    measurements = engine.measurements
-    if engine.mechanism_name == "lattice":
-        return measurements.coordinates * measurements.steps_per_coordinate
-    return measurements.points
 
 
 # ---- saying it ---------------------------------------------------------------------------------------------------

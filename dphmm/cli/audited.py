@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from fractions import Fraction
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from dphmm.space.states import StateSpace
 
 _SQLITE = b"SQLite format 3\x00"
-_SAME = ("model", "policy", "measurements")
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,14 +53,13 @@ def subject_of(options: Mapping[str, Any]) -> Subject:
 
 
 def _of_model(path: str, text: str | None) -> Subject:
-    from dphmm.geometry.measurements import Measurements
     from dphmm.policy.expression import parse_policy
 
     model, space = load_model(path)
     if text is None:
         raise ConfigurationError("no policy is given; give --policy, such as utility:1km")
     policy = parse_policy(text, space, model.transition)
-    return Subject(state_names(space), Measurements(space.points), policy, model)
+    return Subject(state_names(space), space.measurements(), policy, model)
 
 
 def _of_table(options: Mapping[str, Any]) -> Subject:
@@ -196,16 +193,11 @@ def releases_of(path: Path, options: Mapping[str, Any], users: Sequence[str]) ->
     DataFileError
         When the file is neither.
     """
-    from dphmm.geometry.measurements import Measurements
-    from dphmm.policy.expression import parse_policy
-
     is_store = _is_store(path)
-    model, space = load_model(options.get("model"))
-    if options.get("policy") is None:
+    model, _ = load_model(options.get("model"))
+    if options.get("policy") is None and not is_store:
         raise ConfigurationError("no policy is given; give the --policy that the releases were made with")
-    policy = parse_policy(options["policy"], space, model.transition)
-    base = (model, Measurements(space.points), policy)
-    found = _from_store(path, base, users) if is_store else _from_table(path, base, options, users)
+    found = _from_store(path, model, options, users) if is_store else _from_table(path, model, options, users)
     yield from found
 
 
@@ -217,33 +209,13 @@ def _is_store(path: Path) -> bool:
         raise DataFileError(path, f"cannot be read ({problem.strerror}); check the path") from None
 
 
-def _engine(base: tuple[MarkovModel, Measurements, PolicyGraph], terms: Mapping[str, Any]) -> Releaser:
-    from dphmm.release.engine import Releaser
-
-    model, measurements, policy = base
-    return Releaser(
-        model,
-        measurements,
-        policy,
-        1.0,
-        terms["mechanism"],
-        terms["repair"],
-        terms["delta"],
-        objective=terms["objective"],
-        membership=terms["membership"],
-        allow_known=terms["allow_known"],
-        spacing=terms["spacing"],
-    )
-
-
-def _from_store(
-    path: Path, base: tuple[MarkovModel, Measurements, PolicyGraph], users: Sequence[str]
-) -> Iterator[Released]:
+def _from_store(path: Path, model: MarkovModel, options: Mapping[str, Any], users: Sequence[str]) -> Iterator[Released]:
     import numpy as np
 
     from dphmm.audit.sequence import ReleasedSequence
     from dphmm.release.session import MAIN_QUERY
     from dphmm.release.store import SessionStore
+    from dphmm.release.terms import Terms
 
     with SessionStore(path, readonly=True) as store:
         known = store.names()
@@ -253,8 +225,12 @@ def _from_store(
             if set(session.terms) != {MAIN_QUERY}:
                 raise ConfigurationError(f"session {name!r} answers several queries, which an audit cannot join yet")
             terms = session.terms[MAIN_QUERY]
-            engine = _engine(base, _settings(terms))
-            _check_terms(name, terms, engine.terms())
+            policy = options.get("policy")
+            engine = (terms.settings if policy is None else replace(terms.settings, policy=policy)).engine(model)
+            for part, was, now in replace(terms, randomness="system").differences(Terms.of(engine)):
+                raise SessionMismatchError(
+                    f"session {name!r} began with {part} {was}, not {now}; give the one it began with"
+                )
             stored = list(store.releases(session.number))
             if stored:
                 slots = np.array([release.slot for release in stored])
@@ -267,40 +243,18 @@ def _from_store(
                     np.array([record.possible for record in records]),
                     np.array([record.constrained_factor for record in records]),
                 )
-                yield Released(sequence, engine, tuple(slots.tolist()), terms["randomness"] == "system")
+                yield Released(sequence, engine, tuple(slots.tolist()), terms.randomness == "system")
 
 
-def _settings(terms: Mapping[str, str]) -> dict[str, Any]:
-    return {
-        **{part: terms[part] for part in ("mechanism", "repair", "objective", "membership")},
-        "delta": None if terms["delta"] == "None" else float(terms["delta"]),
-        "allow_known": terms["allow_known"] == "True",
-        "spacing": Fraction(1, 1000) if terms["spacing"] == "none" else Fraction(terms["spacing"]),
-    }
-
-
-def _check_terms(name: str, agreed: Mapping[str, str], now: Mapping[str, str]) -> None:
-    for part in _SAME:
-        if agreed[part] != now[part]:
-            raise SessionMismatchError(
-                f"session {name!r} began with another {part} than the one given; give the one it began with"
-            )
-
-
-def _from_table(
-    path: Path,
-    base: tuple[MarkovModel, Measurements, PolicyGraph],
-    options: Mapping[str, Any],
-    users: Sequence[str],
-) -> Iterator[Released]:
+def _from_table(path: Path, model: MarkovModel, options: Mapping[str, Any], users: Sequence[str]) -> Iterator[Released]:
     import numpy as np
 
     from dphmm.audit.sequence import ReleasedSequence
+    from dphmm.release.settings import NAMES, ReleaseSettings
     from dphmm.space.trajectory import microseconds
     from dphmm.writers.formats import read_releases
 
     table = read_releases(path)
-    model = base[0]
     if model.step_seconds is None:
         raise ConfigurationError(f"{options['model']}: the model has no time step; make one with 'dphmm learn'")
     step = microseconds(model.step_seconds, "step")
@@ -321,8 +275,9 @@ def _from_table(
             rows["possible_states"],
             rows["constrained_factor"],
         )
-        terms = {**options, "mechanism": mechanisms[0]}
-        yield Released(sequence, _engine(base, terms), tuple(slots.tolist()), None)
+        given = {name: options[name] for name in NAMES if options.get(name) is not None}
+        engine = ReleaseSettings.from_dict({**given, "mechanism": mechanisms[0]}).engine(model)
+        yield Released(sequence, engine, tuple(slots.tolist()), None)
 
 
 def _chosen(users: Sequence[str], known: Iterable[str], path: Path) -> list[str]:
@@ -346,13 +301,13 @@ def true_states(paths: Sequence[str], released: Released, options: Mapping[str, 
     """
     import numpy as np
 
-    from dphmm.cli.inputs import columns_of, read_people
+    from dphmm.cli.inputs import data_of
 
     if not paths:
         return None
     user = released.sequence.user
     model = released.engine.model
-    people = read_people(paths, options.get("format_"), columns_of(options.get("columns") or ()), (user,))
+    people = data_of(paths, {**options, "users": user}).read()
     slotted = people.trajectories[0].resample(float(model.step_seconds or 0))
     assert model.states is not None, "releases are replayed with a model that knows its states"
     states = model.states.locate(slotted.latitude, slotted.longitude)

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dphmm.cli.inputs import columns_of, input_options, names_of, read_people
-from dphmm.cli.learn import space_of
+from dphmm.cli.inputs import data_of, input_options, space_of
 from dphmm.cli.mobility import (
     Mobility,
     budget_options,
@@ -274,14 +273,7 @@ def _of_people(data: tuple[str, ...], mobility: Mobility, options: dict[str, Any
     if not data:
         raise ConfigurationError("no data are given; give files of trajectories, or a table with --counts")
     space, step = _space(mobility, options)
-    people = read_people(
-        data,
-        options["format_"],
-        columns_of(options["columns"]),
-        names_of(options["users"]),
-        names_of(options["exclude_users"]),
-        bool(options["skip_bad"]),
-    )
+    people = data_of(data, options).read()
     everyone = progress(people.trajectories, "Counting", len(people.trajectories))
     if options["daily"]:
         if options["start"] or options["end"]:

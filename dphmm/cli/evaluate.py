@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dphmm.cli.inputs import read_people
 from dphmm.cli.progress import progress
 from dphmm.cli.summary import say
 from dphmm.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from dphmm.evaluation.config import EvaluationConfig
-    from dphmm.evaluation.engines import Engine
     from dphmm.evaluation.run import Evaluation
+    from dphmm.jobs.workers import Engine
     from dphmm.space.trajectory import Trajectory
 
 
@@ -78,11 +77,13 @@ def command(
 
 
 def _people(config: EvaluationConfig) -> Sequence[Trajectory]:
-    return read_people(config.data, config.format, dict(config.columns), skip_bad=config.skip_bad).trajectories
+    from dphmm.jobs.people import Data
+
+    return Data(config.data, config.format, config.columns, skip_bad=config.skip_bad).read().trajectories
 
 
 def _engine(name: str, workers: int | None, scheduler: str | None) -> Engine:
-    from dphmm.evaluation.engines import DaskCluster, Processes
+    from dphmm.jobs.workers import DaskCluster, Processes
 
     if name == "dask":
         if scheduler is None:

@@ -1,51 +1,113 @@
-"""Options that say what to read and whose, and the reading."""
+"""Options that several commands share: what to read and whose, how to release, which region."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from dphmm.errors import ConfigurationError
+from dphmm.errors import ConfigurationError, InvalidInputError
 
 if TYPE_CHECKING:
-    from dphmm.space.trajectory import Trajectory
+    from dphmm.jobs.people import Data
+    from dphmm.release.settings import ReleaseSettings
+    from dphmm.space.states import StateSpace
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
-FORMAT_NAMES = ("geolife", "checkins", "table", "gpx", "owntracks")
+POLICY_HELP = "What must stay indistinguishable: utility:1km, complete, transition, categorical:LAYER.geojson, …"
 
 
-@dataclass(frozen=True)
-class People:
-    """Trajectories, one per user, and what reading them passed over."""
+def options(*several: Callable[[Any], Any]) -> Callable[[Decorated], Decorated]:
+    """One decorator out of several options, in the order in which help lists them."""
 
-    trajectories: tuple[Trajectory, ...]
-    skipped: int
-    merged: int
+    def add(command: Decorated) -> Decorated:
+        for option in reversed(several):
+            command = option(command)
+        return command
 
-    @property
-    def fixes(self) -> int:
-        """The number of fixes of everyone."""
-        return sum(len(trajectory) for trajectory in self.trajectories)
+    return add
 
 
-def input_options(command: Decorated) -> Decorated:
-    """Give a command the options of `read_people`."""
-    for option in (
-        click.option("--skip-bad", is_flag=True, default=None, help="Pass over malformed records and count them."),
-        click.option("--exclude-users", metavar="A,B,…", help="Everyone but these users."),
-        click.option("--users", metavar="A,B,…", help="These users alone."),
-        click.option(
-            "--column", "columns", multiple=True, metavar="WHAT=NAME", help="In tables: user, time, latitude, …"
-        ),
-        click.option("--format", "format_", type=click.Choice(FORMAT_NAMES), help="Left out, recognised."),
-    ):
-        command = option(command)
-    return command
+input_options = options(
+    click.option("--format", "format_", help="geolife, checkins, table, gpx or owntracks. Left out, recognised."),
+    click.option("--column", "columns", multiple=True, metavar="WHAT=NAME", help="In tables: user, time, latitude, …"),
+    click.option("--users", metavar="A,B,…", help="These users alone."),
+    click.option("--exclude-users", metavar="A,B,…", help="Everyone but these users."),
+    click.option("--skip-bad", is_flag=True, default=None, help="Pass over malformed records and count them."),
+)
+"""The options of `data_of`."""
+
+settings_options = options(
+    click.option("--policy", help=POLICY_HELP),
+    click.option("--epsilon", type=float, help="The privacy budget of each release."),
+    click.option(
+        "--mechanism",
+        help="lattice (exact on a computer), k-norm, laplace, planar-isotropic, planar-laplace. [default: lattice]",
+    ),
+    click.option("--repair", help="How exposed states get partners: greedy, sequential or exact. [default: exact]"),
+    click.option("--objective", help="What the repair minimises: volume or error. [default: volume]"),
+    click.option("--membership", help="How membership in a hull is decided: halfspace or qp. [default: halfspace]"),
+    click.option("--delta", type=float, help="Hide among the most probable states of mass 1 - delta alone."),
+    click.option("--allow-known", is_flag=True, default=None, help="Go on where one state only is possible."),
+    click.option("--spacing", metavar="KM", help="For lattice: the step of the published lattice. [default: 1/1000]"),
+)
+"""The options of a `ReleaseSettings`, one for each of its fields."""
+
+region_options = options(
+    click.option("--preset", help="A region and cell size of the papers: geolife or gowalla."),
+    click.option("--bbox", nargs=4, type=float, metavar="S W N E", help="The region: south, west, north, east."),
+    click.option("--polygon", type=click.Path(), metavar="FILE", help="The region: the polygons of a GeoJSON file."),
+    click.option("--places", type=click.Path(), metavar="FILE", help="Named places in a CSV: name, latitude, …"),
+    click.option("--within", type=float, metavar="KM", help="With --places: how far from a place a fix may lie."),
+    click.option("--cell", type=float, metavar="KM", help="The side of a cell of the region's grid, kilometres."),
+)
+"""The options of `space_of`."""
+
+REGION = ("preset", "bbox", "polygon", "places", "within", "cell")
+
+
+def data_of(paths: Sequence[str | Path], given: Mapping[str, Any]) -> Data:
+    """What the paths and the `input_options` (as far as a command has them) say is to be read."""
+    from dphmm.jobs.people import Data
+
+    return Data(
+        tuple(paths),
+        given.get("format_"),
+        columns_of(given.get("columns") or ()),
+        names_of(given.get("users")),
+        names_of(given.get("exclude_users")),
+        bool(given.get("skip_bad")),
+    )
+
+
+def space_of(given: Mapping[str, Any]) -> StateSpace:
+    """The state space that the `region_options` describe; see `dphmm.jobs.region`."""
+    from dphmm.jobs.models import region
+
+    return region(**{name: given[name] for name in REGION})
+
+
+def settings_of(given: Mapping[str, Any]) -> ReleaseSettings:
+    """How to release, out of the `settings_options`.
+
+    Raises
+    ------
+    ConfigurationError, BudgetError
+        Naming the option that is missing or of a wrong value.
+    """
+    from dphmm.release.settings import NAMES, ReleaseSettings
+
+    values = {name: given[name] for name in NAMES if given.get(name) is not None}
+    for name in ("policy", "epsilon"):
+        if name not in values:
+            raise ConfigurationError(f"{name} is missing; give --{name}")
+    try:
+        return ReleaseSettings.from_dict(values)
+    except InvalidInputError as problem:
+        raise type(problem)(f"--{problem}") from None
 
 
 def names_of(text: str | None) -> tuple[str, ...]:
@@ -68,52 +130,3 @@ def columns_of(pairs: Sequence[str]) -> dict[str, str]:
             raise ConfigurationError(f"--column {pair!r} names no column; give it as time=timestamp")
         columns[what.strip()] = name.strip()
     return columns
-
-
-def read_people(
-    paths: Sequence[str | Path],
-    format_: str | None = None,
-    columns: dict[str, str] | None = None,
-    users: Sequence[str] = (),
-    exclude_users: Sequence[str] = (),
-    skip_bad: bool = False,
-) -> People:
-    """Every user's trajectory out of some files and folders; who is in several of them is one person.
-
-    Raises
-    ------
-    DataFileError
-        As `dphmm.readers.read` does.
-    ConfigurationError
-        When a user that was asked for is not there, or nobody is left.
-    """
-    from dphmm.readers import read
-
-    results = [read(path, format_, skip_bad=skip_bad, columns=columns or None) for path in paths]
-    everyone = [trajectory for result in results for trajectory in result.trajectories]
-    merged = sum(result.merged for result in results)
-    if len(results) > 1:
-        everyone, more = _joined(everyone)
-        merged += more
-    known = {trajectory.user for trajectory in everyone}
-    for user in [*users, *exclude_users]:
-        if user not in known:
-            some = ", ".join(sorted(known)[:8]) + (", …" if len(known) > 8 else "")
-            raise ConfigurationError(f"user {user!r} is not in the data; there are {len(known)}: {some}")
-    kept = [one for one in everyone if (not users or one.user in users) and one.user not in exclude_users]
-    if not kept:
-        raise ConfigurationError("no user is left to work on; exclude fewer")
-    return People(tuple(kept), sum(sum(result.skipped.values()) for result in results), merged)
-
-
-def _joined(everyone: Sequence[Trajectory]) -> tuple[list[Trajectory], int]:
-    """One trajectory per user, and how many fixes gave way to another of the same time."""
-    import numpy as np
-
-    from dphmm.readers.fixes import Fixes, trajectories
-
-    result = trajectories(
-        Fixes(one.user, (one.user,), np.zeros(len(one), np.int64), one.times, one.latitude, one.longitude)
-        for one in everyone
-    )
-    return list(result.trajectories), result.merged

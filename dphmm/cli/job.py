@@ -5,36 +5,31 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from dphmm.errors import ConfigurationError, DataFileError
+from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError
+from dphmm.release.settings import NAMES, ReleaseSettings
 
-_FIRST = {"extra_forbidden": 0, "missing": 2}
-MECHANISMS = Literal["lattice", "k-norm", "laplace", "planar-isotropic", "planar-laplace"]
+if TYPE_CHECKING:
+    from dphmm.jobs.people import Data
+    from dphmm.release.ledger import Limits
 
 
 class ReleaseJob(BaseModel):
-    """A release, as options or a job file describe it.
+    """A release, as options or a job file describe it: what is read and written, and how places are released.
 
     A TOML file has the same keys as the long options, with underscores. Paths are relative to the folder in which the
     command is run.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, arbitrary_types_allowed=True)
 
+    settings: ReleaseSettings
     data: tuple[str, ...] = Field(default=(), strict=False)
     output: Path | None = Field(default=None, strict=False)
     model: Path = Field(strict=False)
-    policy: str
-    epsilon: float
-    mechanism: MECHANISMS | None = None
-    repair: Literal["greedy", "sequential", "exact"] = "exact"
-    objective: Literal["volume", "error"] = "volume"
-    membership: Literal["halfspace", "qp"] = "halfspace"
-    delta: float | None = None
-    allow_known: bool = False
     summary: Path | None = Field(default=None, strict=False)
     private_diagnostics: Path | None = Field(default=None, strict=False)
     session: Path | None = Field(default=None, strict=False)
@@ -43,12 +38,27 @@ class ReleaseJob(BaseModel):
     limit_window_epsilon: float | None = None
     limit_window_steps: int | None = None
     seed: int | None = Field(default=None, ge=0)
-    format: Literal["geolife", "checkins", "table", "gpx", "owntracks"] | None = None
+    format: str | None = None
     columns: dict[str, str] = Field(default_factory=dict)
     users: tuple[str, ...] = Field(default=(), strict=False)
     exclude_users: tuple[str, ...] = Field(default=(), strict=False)
     skip_bad: bool = False
     overwrite: bool = False
+
+    @property
+    def people(self) -> Data:
+        """Whose places."""
+        from dphmm.jobs.people import Data
+
+        return Data(self.data, self.format, self.columns, self.users, self.exclude_users, self.skip_bad)
+
+    @property
+    def limits(self) -> Limits | None:
+        """What each person's session may spend; None where nothing is said of it."""
+        from dphmm.release.ledger import Limits
+
+        given = (self.limit_epsilon, self.limit_constrained, self.limit_window_epsilon, self.limit_window_steps)
+        return Limits(*given) if any(limit is not None for limit in given) else None
 
 
 def load_job(path: Path | None, options: Mapping[str, Any]) -> ReleaseJob:
@@ -59,21 +69,45 @@ def load_job(path: Path | None, options: Mapping[str, Any]) -> ReleaseJob:
     path
         A TOML file, or None.
     options
-        Key of `ReleaseJob` → value; None, and an empty sequence, mean that the option was not given.
+        A key of `ReleaseJob` or `ReleaseSettings` → its value; None, and an empty sequence, mean that the option was
+        not given.
 
     Raises
     ------
     DataFileError
         When the file cannot be read or is no TOML.
-    ConfigurationError
+    ConfigurationError, BudgetError
         Naming the first key that is unknown, missing, or of a wrong value.
     """
     given = {key: value for key, value in options.items() if value is not None and value != () and value != {}}
     keys = {} if path is None else _toml(path)
+    unknown = [key for key in keys if key not in _KEYS]
+    if unknown:
+        raise ConfigurationError(f"{path}: key '{unknown[0]}' is unknown; the keys are {', '.join(_KEYS)}")
+    both = keys | given
+    rest = {key: value for key, value in both.items() if key not in NAMES}
     try:
-        return ReleaseJob.model_validate(keys | given)
+        job = ReleaseJob.model_validate({**rest, "settings": ReleaseSettings()})
     except ValidationError as problem:
         raise ConfigurationError(_explained(problem, path, given)) from None
+    return job.model_copy(update={"settings": _settings(both, path, given)})
+
+
+_KEYS = (*NAMES, *(name for name in ReleaseJob.model_fields if name != "settings"))
+"""What a job file may say: how places are released, then everything else."""
+
+
+def _settings(values: Mapping[str, Any], path: Path | None, given: Mapping[str, Any]) -> ReleaseSettings:
+    for key in ("policy", "epsilon"):
+        if key not in values:
+            raise ConfigurationError(f"{key} is missing; give --{key}, or the key '{key}' in a job file")
+    try:
+        return ReleaseSettings.from_dict({key: value for key, value in values.items() if key in NAMES})
+    except InvalidInputError as problem:
+        key = str(problem).split(" ", 1)[0]
+        if path is None or key in given:
+            raise type(problem)(f"--{problem}" if key in given else str(problem)) from None
+        raise type(problem)(f"{path}: key {problem}") from None
 
 
 def _toml(path: Path) -> dict[str, Any]:
@@ -81,18 +115,15 @@ def _toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as problem:
         raise DataFileError(path, f"cannot be read ({problem.strerror}); check the path") from None
-    except ValueError as problem:
+    except (ValueError, RecursionError) as problem:
         raise DataFileError(path, f"is no TOML ({problem}); see docs/command.md for a job") from None
 
 
 def _explained(problem: ValidationError, path: Path | None, given: Mapping[str, Any]) -> str:
-    # A key that is unknown explains one that is missing, so it comes first.
-    error = min(problem.errors(), key=lambda one: _FIRST.get(one["type"], 1))
+    error = problem.errors()[0]
     key = ".".join(str(part) for part in error["loc"])
     option = f"--{key.replace('_', '-')}"
     where = option if path is None or key in given else f"{path}: key '{key}'"
-    if error["type"] == "extra_forbidden":
-        return f"{path}: key '{key}' is unknown; the keys are {', '.join(ReleaseJob.model_fields)}"
     if error["type"] == "missing":
         return f"{key} is missing; give {option}, or the key '{key}' in a job file"
     return f"{where} is {error['input']!r}; {error['msg'].removeprefix('Input ').lower()}"

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dphmm.cli.adversary import check_picture, draw
-from dphmm.cli.inputs import columns_of, input_options, names_of, read_people
-from dphmm.cli.job import ReleaseJob
+from dphmm.cli.inputs import data_of, input_options
 from dphmm.cli.moments import Moments, found_moments, moment_options, named_moments
 from dphmm.cli.progress import progress
 from dphmm.cli.summary import say
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from dphmm.arrays import FloatArray
     from dphmm.evaluation.timed_table import TimedTable
     from dphmm.landmarks import Adaptive, LandmarkBudget
+    from dphmm.release.settings import ReleaseSettings
     from dphmm.space.trajectory import Trajectory
 
 SCHEMES = ("skip", "uniform", "adaptive")
@@ -170,14 +170,7 @@ def _matrices(options: dict[str, Any]) -> tuple[Any, Any]:
 
 
 def _one_person(source: tuple[str, ...], options: dict[str, Any]) -> Trajectory:
-    people = read_people(
-        source,
-        options["format_"],
-        columns_of(options["columns"]),
-        names_of(options["users"]),
-        names_of(options["exclude_users"]),
-        bool(options["skip_bad"]),
-    ).trajectories
+    people = data_of(source, options).read().trajectories
     if len(people) > 1:
         raise ConfigurationError(f"there are {len(people)} people; say whose landmarks with --users, one name")
     return people[0]
@@ -231,8 +224,8 @@ def _degrees(points: FloatArray, plane: Any) -> dict[str, FloatArray]:
 
 
 def _engine(source: tuple[str, ...], moments: Moments, options: dict[str, Any]) -> Outcome:
-    from dphmm.cli.release import prepare
     from dphmm.evaluation.landmark_release import losses_on_clock, noise_scale, release_places
+    from dphmm.jobs.models import load_model
     from dphmm.leakage import reverse
     from dphmm.space.states import OUTSIDE
 
@@ -242,10 +235,10 @@ def _engine(source: tuple[str, ...], moments: Moments, options: dict[str, Any]) 
     for name in ("centre", "step"):
         if options[name] is not None:
             raise ConfigurationError(f"--{name} goes with --unit; the model has its own with --policy")
-    job = _job(options)
-    model, space, start = prepare(job)
+    model, settings = load_model(options["model"]), _settings(options)
+    space, releaser = model.space, settings.engine(model, options["seed"])
     person = _one_person(source, options)
-    track = person.resample(float(model.step_seconds or 0))
+    track = person.resample(model.step)
     states = space.locate(track.latitude, track.longitude)
     inside = states != OUTSIDE
     if not inside.any():
@@ -253,7 +246,6 @@ def _engine(source: tuple[str, ...], moments: Moments, options: dict[str, Any]) 
     times, slots = track.times[inside], track.slots[inside]
     points = space.projection.to_plane(track.latitude[inside], track.longitude[inside])
     landmarks = _landmarks(moments, times, points)
-    releaser = start()
     scale = noise_scale(releaser) if options["scheme"] == "adaptive" else 1.0
     scheme = _scheme(times, landmarks, scale, options)
     for true in progress([states[inside]], "Releasing"):
@@ -264,8 +256,8 @@ def _engine(source: tuple[str, ...], moments: Moments, options: dict[str, Any]) 
     return Outcome(out.series.budget, out.series.published, _degrees(out.series.values, space.projection), losses)
 
 
-def _job(options: dict[str, Any]) -> ReleaseJob:
-    from dphmm.cli.job import load_job
+def _settings(options: dict[str, Any]) -> ReleaseSettings:
+    from dphmm.release.settings import ReleaseSettings
 
-    keys = ("model", "policy", "epsilon", "mechanism", "seed", "allow_known")
-    return load_job(None, {name: options[name] for name in keys})
+    keys = ("policy", "epsilon", "mechanism", "allow_known")
+    return ReleaseSettings.from_dict({name: options[name] for name in keys if options[name] is not None})

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dphmm.cli.inputs import columns_of, names_of, read_people
+from dphmm.cli.inputs import data_of, names_of
 from dphmm.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def command(releases: Path, output: Path | None, overwrite: bool, **options: Any
     tracks: tuple[Trajectory, ...] = ()
     if options["true"]:
         users = sorted(set(table["user"].tolist()))
-        everyone = read_people(options["true"], options["format_"], columns_of(options["columns"]))
+        everyone = data_of(options["true"], {**options, "users": None}).read()
         tracks = _at_the_time(everyone.trajectories, users, table)
         click.echo(f"dphmm: {output} shows true places; keep it to yourself.", err=True)
     found = _map(table, options["model"], options["policy"], options["layer"], tracks)

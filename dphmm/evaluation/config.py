@@ -13,10 +13,11 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dphmm.errors import ConfigurationError, DataFileError
+from dphmm.mechanisms.catalogue import MechanismName
+from dphmm.policy.protection import Method
+from dphmm.release.settings import ReleaseSettings
 
 PolicyName = Literal["utility", "transition", "complete"]
-MechanismChoice = Literal["planar-isotropic", "k-norm", "laplace", "planar-laplace", "lattice"]
-RepairChoice = Literal["exact", "sequential", "greedy"]
 
 
 @dataclass(frozen=True)
@@ -41,9 +42,17 @@ class Setting:
     policy: PolicyName
     radius_km: float
     epsilon: float
-    mechanism: MechanismChoice
-    repair: RepairChoice
+    mechanism: MechanismName
+    repair: Method
     delta: float
+
+    @property
+    def release_settings(self) -> ReleaseSettings:
+        """The settings of the engine; a state that is known is released as it is."""
+        policy = f"utility:{self.radius_km!r}km" if self.policy == "utility" else self.policy
+        return ReleaseSettings(
+            policy, self.epsilon, self.mechanism, self.repair, delta=self.delta or None, allow_known=True
+        )
 
     @property
     def label(self) -> str:
@@ -91,7 +100,7 @@ class EvaluationConfig(BaseModel):
 
     name: str = "Evaluation"
     data: tuple[str, ...] = Field(strict=False, min_length=1)
-    format: Literal["geolife", "checkins", "table", "gpx", "owntracks"] | None = None
+    format: str | None = None
     columns: dict[str, str] = Field(default_factory=dict)
     skip_bad: bool = False
     grid: Literal["geolife", "gowalla"] | None = None
@@ -106,12 +115,12 @@ class EvaluationConfig(BaseModel):
     radius_km: float = Field(default=1.0, gt=0)
     epsilon: float = Field(default=1.0, gt=0)
     delta: float = Field(default=0.01, gt=0, lt=1)
-    mechanism: MechanismChoice = "planar-isotropic"
-    repair: RepairChoice = "exact"
+    mechanism: MechanismName = "planar-isotropic"
+    repair: Method = "exact"
     epsilons: tuple[float, ...] = Field(default=(), strict=False)
     radii_km: tuple[float, ...] = Field(default=(), strict=False)
-    repairs: tuple[RepairChoice, ...] = Field(default=(), strict=False)
-    mechanisms: tuple[MechanismChoice, ...] = Field(default=(), strict=False)
+    repairs: tuple[Method, ...] = Field(default=(), strict=False)
+    mechanisms: tuple[MechanismName, ...] = Field(default=(), strict=False)
     seed: int = Field(default=0, ge=0)
     task_sequences: int = Field(default=5, ge=1)
 
@@ -131,7 +140,7 @@ class EvaluationConfig(BaseModel):
         return tuple(dict.fromkeys(found))
 
     def _setting(
-        self, policy: PolicyName, radius: float, epsilon: float, mechanism: MechanismChoice, repair: RepairChoice
+        self, policy: PolicyName, radius: float, epsilon: float, mechanism: MechanismName, repair: Method
     ) -> Setting:
         return Setting(
             policy,

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dphmm.errors import DataFileError, OutputError
-from dphmm.evaluation.checkpoint import Checkpoint, content_hash
 from dphmm.evaluation.config import EvaluationConfig
-from dphmm.evaluation.engines import Engine
 from dphmm.evaluation.split import Split, split_people
 from dphmm.evaluation.steps import StepTable, need_pyarrow
 from dphmm.evaluation.tasks import Task, run_task, tasks_of
+from dphmm.jobs.checkpoint import Checkpoint, file_hash
+from dphmm.jobs.workers import Engine
 from dphmm.space.trajectory import Trajectory
 
 TABLE = "PRIVATE-steps.parquet"
@@ -67,7 +67,7 @@ class Evaluation:
             Without pyarrow.
         """
         need_pyarrow()
-        digests = {str(path): content_hash(path) for path in config.data}
+        digests = {str(path): file_hash(path) for path in config.data}
         facts = {
             "configuration_sha256": config.digest,
             "configuration": config.model_dump(mode="json"),

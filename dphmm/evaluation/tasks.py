@@ -12,15 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from dphmm.arrays import IntArray, RandomSource
-from dphmm.evaluation.checkpoint import Checkpoint
-from dphmm.evaluation.config import EvaluationConfig, PolicyName, Setting
+from dphmm.arrays import IntArray
+from dphmm.evaluation.config import EvaluationConfig, Setting
 from dphmm.evaluation.split import Split
 from dphmm.evaluation.steps import COLUMNS, StepTable
 from dphmm.geometry.measurements import Measurements
+from dphmm.jobs.checkpoint import Checkpoint
 from dphmm.markov.belief import Belief
 from dphmm.markov.model import MarkovModel
-from dphmm.policy.graph import PolicyGraph
 from dphmm.release.engine import Releaser
 
 
@@ -80,44 +79,21 @@ def run_task(task: Task) -> int:
         for row in _rows(task):
             for name, value in row.items():
                 rows[name].append(value)
-        checkpoint.write_part(task.index, StepTable.of(rows))
+        checkpoint.write_part(task.index, StepTable.of(rows).write)
     return task.index
 
 
 def _rows(task: Task) -> Iterator[dict[str, Any]]:
-    model, measurements, states = _common(task.folder, task.digest)
-    policy = _policy(task.folder, task.digest, task.setting.policy, task.setting.radius_km)
-    stream = _Switched()
+    model, states = _common(task.folder, task.digest)
     setting = task.setting
-    releaser = Releaser(
-        model,
-        measurements,
-        policy,
-        setting.epsilon,
-        setting.mechanism,
-        setting.repair,
-        setting.delta or None,
-        RandomSource(stream.read),
-        allow_known=True,
-    )
+    first = setting.release_settings.engine(model)
     for sequence in task.sequences:
-        stream.generator = randomness_of(task.seed, setting, sequence)
-        releaser.restart()
-        releaser.forget_plan()  # so that the runtime of a sequence does not depend on the ones before
+        # Another engine has no plan yet, so that the runtime of a sequence does not depend on the ones before.
+        releaser = first.another(randomness_of(task.seed, setting, sequence))
         if task.known_start:
-            releaser.belief = _known(model, measurements, int(states[sequence, 0]))
+            releaser.belief = _known(model, releaser.measurements, int(states[sequence, 0]))
         for step, state in enumerate(states[sequence, 1:].tolist()):
-            yield _row(setting, sequence, step, *_released(releaser, state), measurements)
-
-
-class _Switched:
-    """Random bytes from a generator that is changed from one sequence to the next."""
-
-    def __init__(self) -> None:
-        self.generator = np.random.default_rng(0)
-
-    def read(self, count: int) -> bytes:
-        return self.generator.bytes(count)
+            yield _row(setting, sequence, step, *_released(releaser, state))
 
 
 def _known(model: MarkovModel, measurements: Measurements, state: int) -> Belief:
@@ -143,9 +119,8 @@ def _row(
     state: int,
     record: Any,
     seconds: float,
-    measurements: Measurements,
 ) -> dict[str, Any]:
-    private = releaser.private_diagnostics(state)
+    private, measurements = releaser.private_diagnostics(state), releaser.measurements
     place = measurements.points[state]
     belief = releaser.belief
     assert belief is not None
@@ -181,16 +156,6 @@ def _row(
 
 
 @lru_cache(maxsize=2)
-def _common(folder: str, digest: str) -> tuple[MarkovModel, Measurements, IntArray]:  # noqa: ARG001 - part of the key
+def _common(folder: str, digest: str) -> tuple[MarkovModel, IntArray]:  # noqa: ARG001 - part of the key
     """What a worker reads once per evaluation."""
-    model = MarkovModel.load(Path(folder) / "model.npz")
-    assert model.states is not None
-    return model, Measurements(model.states.points), Split.load(Path(folder)).states
-
-
-@lru_cache(maxsize=8)
-def _policy(folder: str, digest: str, name: PolicyName, radius_km: float) -> PolicyGraph:
-    model, measurements, _ = _common(folder, digest)
-    if name == "utility":
-        return PolicyGraph.utility(measurements, radius_km)
-    return PolicyGraph.complete(model.size) if name == "complete" else PolicyGraph.transition(model.transition)
+    return MarkovModel.load(Path(folder) / "model.npz"), Split.load(Path(folder)).states

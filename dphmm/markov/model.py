@@ -22,7 +22,7 @@ from dphmm.arrays import (
     as_distribution,
     content_hash,
 )
-from dphmm.errors import DataFileError, InvalidInputError, StateError, StochasticError
+from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError, StateError, StochasticError
 from dphmm.space.states import StateSpace
 
 if TYPE_CHECKING:
@@ -81,6 +81,32 @@ class MarkovModel:
     def size(self) -> int:
         """The number of states ``N``."""
         return int(self.transition.shape[0])
+
+    @property
+    def space(self) -> StateSpace:
+        """What the states are.
+
+        Raises
+        ------
+        ConfigurationError
+            When the model does not say.
+        """
+        if self.states is None:
+            raise ConfigurationError("the model does not say where its states are; make one with 'dphmm learn'")
+        return self.states
+
+    @property
+    def step(self) -> float:
+        """How many seconds one step takes.
+
+        Raises
+        ------
+        ConfigurationError
+            When the model does not say.
+        """
+        if self.step_seconds is None:
+            raise ConfigurationError("the model has no step_seconds, so times mean no step; make one that says it")
+        return self.step_seconds
 
     @cached_property
     def columns(self) -> csc_array:

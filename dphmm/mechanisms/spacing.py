@@ -73,7 +73,20 @@ class Spacing:
             steps, on = self._divided(array, name)
         if not on.all():
             self._refuse(array, steps, on, name)
-        if array.size and max(int(steps.max()), -int(steps.min())) > STEP_LIMIT:
+        return self._checked(steps, name)
+
+    def nearest(self, points: FloatArray, name: str = "points") -> IntArray:
+        """The nearest points of the lattice as whole numbers of steps, in an integer array of the same shape.
+
+        Raises
+        ------
+        CoordinateError
+            When a point is not finite, or too far away.
+        """
+        return self._checked(self._rounded(points, name)[0], name)
+
+    def _checked(self, steps: npt.NDArray[Any], name: str) -> IntArray:
+        if steps.size and max(int(steps.max()), -int(steps.min())) > STEP_LIMIT:
             raise CoordinateError(f"{name} reach beyond 2**52 steps of {self.step}; choose a wider spacing")
         return steps.astype(np.int64)
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
 from collections.abc import Callable
 from functools import reduce
 from operator import and_, or_
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dphmm.errors import PolicyError
+from dphmm.errors import DataFileError, PolicyError
 from dphmm.policy.graph import PolicyGraph
 from dphmm.policy.layer import categorical_layer
 from dphmm.space.states import Places, StateSpace
@@ -59,6 +61,45 @@ def parse_policy(text: str, space: StateSpace, transition: csr_array | None = No
         for union in text.split("|")
     ]
     return reduce(or_, unions)
+
+
+def canonical_policy(text: str) -> str:
+    """A policy's text as it is hashed: without spaces, lengths in kilometres, files by their content's SHA-256.
+
+    Equal canonical texts describe equal policies over equal states, wherever the files lie.
+
+    Raises
+    ------
+    PolicyError
+        When a length cannot be read.
+    DataFileError
+        When a file that the text names cannot be read.
+
+    Examples
+    --------
+    >>> canonical_policy("complete & utility:500m|transition")
+    'complete&utility:0.5km|transition'
+    """
+    unions = (union.split("&") for union in text.split("|"))
+    return "|".join("&".join(_canonical_term(part.strip()) for part in parts) for parts in unions)
+
+
+def _canonical_term(text: str) -> str:
+    kind, _, argument = (part.strip() for part in text.partition(":"))
+    if kind == "utility":
+        return f"utility:{_kilometres(argument)!r}km"
+    if kind in ("categorical", "graph"):
+        labelled = _LABELLED_FILE.fullmatch(argument) if kind == "categorical" else None
+        path, label = (labelled[1], f"@{labelled[2]}") if labelled else (argument, "")
+        return f"{kind}:{_file_hash(path)}{label}"
+    return text
+
+
+def _file_hash(path: str) -> str:
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except OSError as problem:
+        raise DataFileError(path, f"cannot be read ({problem.strerror}); check the path in the policy") from None
 
 
 def _policy(text: str, space: StateSpace, transition: csr_array | None) -> PolicyGraph:

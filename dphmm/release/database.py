@@ -1,4 +1,4 @@
-"""An SQLite file of our own: made whole, opened only when it is ours, and sure of its space before it is needed."""
+"""An SQLite file of our own: made whole, and opened only when it is ours."""
 
 from __future__ import annotations
 
@@ -10,18 +10,14 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 from urllib.parse import quote
 
 from dphmm.errors import DataFileError, OutputError, SessionBusyError
 
 _OWNER_ONLY = 0o600
 _MAGIC = b"SQLite format 3\0"
-_WAL_MAGIC = (0x377F0682, 0x377F0683)
-_WAL_HEADER, _FRAME_HEADER = 32, 24
 _PAGE = 4096
-_EXTENSION = 1 << 20
-"""The log grows by so many bytes where there is room: most commits then write to blocks that exist, which is faster."""
 _SIDE_FILES = ("-wal", "-shm", "-journal")
 
 _open_files: Counter[tuple[int, int]] = Counter()
@@ -147,27 +143,6 @@ class Database:
                     self._connection.rollback()
             raise
 
-    def reserve(self, size: int) -> None:
-        """Make sure, within a transaction, that its commit finds room on the disk for ``size`` bytes of changes.
-
-        The write-ahead log is lengthened ahead of the commit, with bytes that SQLite takes for no frames, so that the
-        commit writes to blocks that exist. (A file system that copies on write gives no such assurance.)
-
-        Raises
-        ------
-        OutputError
-            When there is no room.
-        """
-        pages = 2 * (size // (_PAGE - 64) + 1) + 16
-        try:
-            with open(f"{self.path}-wal", "r+b", buffering=0) as log:
-                length = log.seek(0, os.SEEK_END)
-                needed = end_of_frames(log, length) + pages * (_PAGE + _FRAME_HEADER)
-                if needed > length:
-                    _lengthen(log, length, needed)
-        except OSError as problem:
-            raise OutputError(f"{self.path} cannot grow ({problem.strerror}); make room on the disk") from None
-
     # ---- opening -------------------------------------------------------------------------------------------------
 
     def _check_header(self, application: int, version: int) -> tuple[int, int]:
@@ -189,7 +164,9 @@ class Database:
         if len(header) < 100 or not header.startswith(_MAGIC) or found[0] != application:
             raise DataFileError(self.path, "is no file of sessions; name another, or one that does not exist")
         if found[1] != version:
-            raise DataFileError(self.path, f"has format {found[1]}, this version of dphmm reads {version}; update it")
+            raise DataFileError(
+                self.path, f"has format {found[1]}, this version of dphmm reads {version}; use the version that made it"
+            )
         return key
 
     def _check_content(self) -> None:
@@ -244,40 +221,6 @@ _UNWRITABLE = (
     sqlite3.SQLITE_CANTOPEN,
     sqlite3.SQLITE_PERM,
 )
-
-
-def end_of_frames(log: BinaryIO, length: int) -> int:
-    """Where the frames of a write-ahead log's present generation end, in bytes; at least after its header.
-
-    Frames of the present generation carry the salts of the log's header and come first (SQLite's documentation, "The
-    Write-Ahead Log File Format"), so that a binary search finds the end.
-    """
-    log.seek(0)
-    header = log.read(_WAL_HEADER)
-    if len(header) < _WAL_HEADER or int.from_bytes(header[:4], "big") not in _WAL_MAGIC:
-        return _WAL_HEADER
-    frame = int.from_bytes(header[8:12], "big") + _FRAME_HEADER
-    low, high = 0, (length - _WAL_HEADER) // frame
-    while low < high:
-        middle = (low + high) // 2
-        log.seek(_WAL_HEADER + middle * frame + 8)
-        if log.read(8) == header[16:24]:
-            low = middle + 1
-        else:
-            high = middle
-    return _WAL_HEADER + low * frame
-
-
-def _lengthen(log: BinaryIO, length: int, needed: int) -> None:
-    """Write zeros behind a log's end, to the length needed and beyond; an error where not even that is reached."""
-    left = memoryview(bytes(max(needed - length, _EXTENSION)))
-    log.seek(length)
-    try:
-        while left:
-            left = left[log.write(left) :]
-    except OSError:
-        if log.seek(0, os.SEEK_END) < needed:
-            raise
 
 
 def _sync_folder(folder: Path) -> None:

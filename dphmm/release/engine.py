@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, field
 from fractions import Fraction
 from math import inf, sqrt
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import BoolArray, FloatArray, IntArray, Rng, check_epsilon, content_hash, random_source
-from dphmm.errors import InvalidInputError, StateError
+from dphmm.arrays import (
+    RELATIVE_TOLERANCE,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    Rng,
+    check_epsilon,
+    content_hash,
+    random_source,
+)
+from dphmm.errors import CoordinateError, InvalidInputError, StateError
 from dphmm.geometry.disc import Disc
 from dphmm.geometry.hull import Membership, SensitivityHull
 from dphmm.geometry.measurements import Measurements
 from dphmm.markov.belief import Belief
 from dphmm.markov.model import MarkovModel
-from dphmm.mechanisms.base import NormMechanism
+from dphmm.mechanisms.base import Mechanism
+from dphmm.mechanisms.catalogue import BODY_OF, PLANAR_ONLY, MechanismName
 from dphmm.mechanisms.exact import Rational
 from dphmm.mechanisms.isotropic import PlanarIsotropicMechanism
 from dphmm.mechanisms.knorm import KNormMechanism
@@ -27,20 +38,11 @@ from dphmm.mechanisms.lattice import LatticeKNormMechanism
 from dphmm.mechanisms.planar_laplace import PlanarLaplaceMechanism
 from dphmm.mechanisms.spacing import Spacing
 from dphmm.policy.graph import PolicyGraph
-from dphmm.policy.protection import Method, NoiseBody, Protection, protect
+from dphmm.policy.protection import Method, Protection, protect
 from dphmm.policy.repair import Objective
 from dphmm.release.record import PrivateDiagnostics, ReleaseRecord
-
-MechanismName = Literal["lattice", "k-norm", "laplace", "planar-isotropic", "planar-laplace"]
-Mechanism = NormMechanism | LatticeKNormMechanism
-
-_BODY_OF: dict[str, NoiseBody] = {
-    "lattice": "hull",
-    "k-norm": "hull",
-    "planar-isotropic": "hull",
-    "laplace": "cross-polytope",
-    "planar-laplace": "disc",
-}
+from dphmm.release.settings import GIVEN, ReleaseSettings
+from dphmm.space.states import StateSpace
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,8 @@ class StepPlan:
 class PreparedStep:
     """A release of which everything is known but the draw; a function of public things only.
 
+    It is drawn once, from the engine that prepared it, before anything else is.
+
     Parameters
     ----------
     prior
@@ -87,6 +91,8 @@ class PreparedStep:
     mechanism: Mechanism
     epsilon: float
     steps: int
+    moment: object = field(repr=False)
+    """What the engine knows its present moment by: a draw ends it."""
 
     @property
     def constrained_factor(self) -> float:
@@ -101,6 +107,9 @@ class Releaser:
     policy graph is cut to ``C`` and repaired; noise is drawn in the shape of its body; the belief is updated by Bayes'
     rule (Equation 2), so that it is ``p(s_t | z_1..t)`` of an adversary who knows model, policy and mechanism.
 
+    This form takes a policy graph and measurements of any kind. For places of a model that knows its states, say how in
+    a `ReleaseSettings` and let its ``engine(model)`` make the releaser.
+
     Parameters
     ----------
     model
@@ -112,30 +121,31 @@ class Releaser:
     epsilon
         The budget of a step, unless `release` is given another.
     mechanism
-        ``"lattice"`` (exact on a computer), ``"k-norm"``, ``"laplace"``, ``"planar-isotropic"`` or
-        ``"planar-laplace"``. Laplace and planar Laplace draw from the least cross-polytope or disc around the
-        sensitivity hull. All but the first draw real numbers and keep the promise as far as floating point does; see
-        `dphmm.mechanisms.base.NormMechanism`.
-    repair
-        How exposed states get partners: see `dphmm.policy.protection.protect`.
-    delta
-        Left out, every state of positive probability is in ``C``. Otherwise ``C`` is the δ-location set.
+        As in `ReleaseSettings`. Laplace and planar Laplace draw from the least cross-polytope or disc around the
+        sensitivity hull. All but ``"lattice"`` draw real numbers and keep the promise as far as floating point does;
+        see `dphmm.mechanisms.base.NormMechanism`.
     rng
         Left out, the operating system's randomness. A seed or generator makes releases repeatable, hence not private.
-    objective
-        What the repair minimises: ``"volume"`` or ``"error"``.
-    membership
-        How membership in the hull is decided: ``"halfspace"`` or ``"qp"``.
-    allow_known
-        Whether to go on where one state only is possible, releasing its measurement as it is.
+    repair, delta, objective, membership, allow_known
+        As in `ReleaseSettings`.
     spacing
         For ``"lattice"``: the step of the published lattice in the unit of ``f``, a rational (a float is read as its
-        shortest decimal); 0.001 is one metre for kilometres. All measurements must be whole multiples of it.
+        shortest decimal); 0.001 is one metre for kilometres. Measurements are rounded to the nearest lattice point, and
+        noise is shaped for the rounded ones.
+
+    Raises
+    ------
+    StateError, PolicyError
+        When model, policy and measurements differ in the number of states.
+    CoordinateError
+        When measurements are not finite, or rounding to the lattice would make different ones equal.
+    ConfigurationError, BudgetError
+        As `ReleaseSettings`.
 
     Notes
     -----
-    A true state outside ``C`` cannot be released as such: the nearest state of ``C`` stands in. That this happened
-    depends on the truth, so no record tells; the belief's update counts it in, as the adversary would.
+    A true state outside ``C`` cannot be released as such: the nearest state of ``C``, its surrogate, stands in. That
+    this happened depends on the truth, so no record tells; the belief's update counts it in, as the adversary would.
 
     The first release has the model's initial distribution as its prior.
 
@@ -155,7 +165,7 @@ class Releaser:
         f: npt.ArrayLike | Measurements,
         policy: PolicyGraph,
         epsilon: float,
-        mechanism: MechanismName = "k-norm",
+        mechanism: MechanismName = "lattice",
         repair: Method = "exact",
         delta: float | None = None,
         rng: Rng = None,
@@ -165,42 +175,76 @@ class Releaser:
         allow_known: bool = False,
         spacing: Rational = Fraction(1, 1000),
     ) -> None:
-        self.model = model
-        self.policy = policy
-        self.measurements = policy.check_measurements(f)
-        self._lattice: Spacing | None = None
-        self._values: npt.NDArray[Any] = self.measurements.points
-        if mechanism == "lattice":
-            self._lattice = Spacing(spacing)
-            self._values = self._lattice.steps(self.measurements.points, "measurements")
-            self.measurements = Measurements.on_lattice(self._values, float(self._lattice.step))
+        measurements = policy.check_measurements(f)
+        given = GIVEN + content_hash(policy.content_hash, measurements.points)
+        settings = ReleaseSettings(
+            given, epsilon, mechanism, repair, objective, membership, delta, allow_known, spacing
+        )  # fmt: skip
+        self._begin(settings, model, measurements, policy, rng)
+        if self._lattice is not None:
+            _check_told_apart(measurements.points, self.values, self._lattice)
+
+    @classmethod
+    def made(
+        cls, settings: ReleaseSettings, model: MarkovModel, space: StateSpace, policy: PolicyGraph, rng: Rng = None
+    ) -> Releaser:
+        """The engine for a space's places that `ReleaseSettings.engine` hands out, with the policy made already.
+
+        With exact noise, places that are nearer than the lattice's step may be rounded to one point. No release then
+        tells them apart.
+        """
+        engine = cls.__new__(cls)
+        engine._begin(settings, model, policy.check_measurements(space.measurements()), policy, rng)
+        return engine
+
+    def _begin(
+        self, settings: ReleaseSettings, model: MarkovModel, measurements: Measurements, policy: PolicyGraph, rng: Rng
+    ) -> None:
         if model.size != policy.size:
             raise StateError(f"the model has {model.size} states and the policy {policy.size}; they must agree")
-        if mechanism not in get_args(MechanismName):
-            raise InvalidInputError(f"mechanism is {mechanism!r}; choose one of {', '.join(get_args(MechanismName))}")
-        if mechanism.startswith("planar") and self.measurements.dimension != 2:
+        if settings.mechanism in PLANAR_ONLY and measurements.dimension != 2:
             raise InvalidInputError(
-                f"mechanism {mechanism!r} needs planar measurements, not {self.measurements.dimension}-dimensional ones"
+                f"mechanism {settings.mechanism!r} needs planar measurements, not {measurements.dimension}-dimensional "
+                "ones"
             )
-        if delta is not None and not 0 <= delta < 1:
-            raise InvalidInputError(f"delta is {delta}; give a number from 0 to below 1")
-        self.epsilon = check_epsilon(epsilon)
-        self.mechanism_name: MechanismName = mechanism
-        self.delta = delta
-        self.allow_known = allow_known
-        self._repair: Method = repair
-        self._objective: Objective = objective
-        self._membership: Membership = membership
+        self.settings = settings
+        """How places are released."""
+        self.model = model
+        self.policy = policy
+        self.measurements = measurements
+        self.values: npt.NDArray[Any] = measurements.points
+        """``(N, d)``: what the mechanism takes as true values: points, or whole steps of the published lattice."""
+        self._lattice: Spacing | None = None
+        if settings.mechanism == "lattice":
+            self._lattice = Spacing(settings.spacing)
+            self.values = self._lattice.nearest(measurements.points, "measurements")
+            self.measurements = Measurements.on_lattice(self.values, float(self._lattice.step))
         self._source = random_source(rng)
         self._plan: StepPlan | None = None
         self._made: tuple[StepPlan, float, Mechanism] | None = None
         self.restart()
+
+    def another(self, rng: Rng = None) -> Releaser:
+        """An engine of the same settings and model that has released nothing.
+
+        Parameters
+        ----------
+        rng
+            Its source of randomness; left out, this one's.
+        """
+        engine = copy(self)
+        if rng is not None:
+            engine._source = random_source(rng)
+        engine._plan = engine._made = None
+        engine.restart()
+        return engine
 
     def restart(self) -> None:
         """Forget all releases: the next one is the first of a new person or session."""
         self.belief: Belief | None = None
         """The public belief after the last release; ``None`` before the first."""
         self._count = 0
+        self._moment = object()
         self._last: tuple[ReleaseRecord, StepPlan, int] | None = None
 
     def resume(self, belief: Belief | None, count: int) -> None:
@@ -208,25 +252,10 @@ class Releaser:
         self.restart()
         self.belief, self._count = belief, count
 
-    def terms(self) -> dict[str, str]:
-        """What the promise is made of, name → value, with the model, the policy and the measurements by content hash.
-
-        ``randomness`` is ``"system"``, or ``"seeded"``, in which case nothing is private.
-        """
-        return {
-            "model": self.model.content_hash,
-            "policy": self.policy.content_hash,
-            "measurements": content_hash(self._values),
-            "epsilon": repr(self.epsilon),
-            "mechanism": self.mechanism_name,
-            "spacing": "none" if self._lattice is None else str(self._lattice.step),
-            "repair": self._repair,
-            "objective": self._objective,
-            "membership": self._membership,
-            "delta": repr(self.delta),
-            "allow_known": repr(self.allow_known),
-            "randomness": "system" if self._source.bytes is os.urandom else "seeded",
-        }
+    @property
+    def is_private(self) -> bool:
+        """Whether noise comes from the operating system; where it follows from a seed, nothing is private."""
+        return self._source.bytes is os.urandom
 
     def prior(self, steps: int = 1) -> Belief:
         """The belief before the next release, ``steps`` time steps after the last one: ``p(s_t | z_1..t-1)``."""
@@ -242,26 +271,22 @@ class Releaser:
         AlreadyKnownError
             When one state only is possible, unless that is allowed.
         """
-        constraint = prior.support if self.delta is None else prior.location_set(self.delta)
+        constraint = prior.support if self.settings.delta is None else prior.location_set(self.settings.delta)
         if self._plan is None or not np.array_equal(self._plan.constraint, constraint):
             self._plan = StepPlan(constraint, self._protection(constraint))
         return self._plan
 
-    def forget_plan(self) -> None:
-        """Drop the repaired graph that is kept while the constraint set stays the same; nothing changes but speed."""
-        self._plan = self._made = None
-
     def _protection(self, constraint: BoolArray) -> Protection | None:
-        if self.allow_known and int(constraint.sum()) == 1:
+        if self.settings.allow_known and int(constraint.sum()) == 1:
             return None
         return protect(
             self.policy,
             self.measurements,
             constraint,
-            method=self._repair,
-            objective=self._objective,
-            body=_BODY_OF[self.mechanism_name],
-            membership=self._membership,
+            method=self.settings.repair,
+            objective=self.settings.objective,
+            body=BODY_OF[self.settings.mechanism],
+            membership=self.settings.membership,
         )
 
     def mechanism(self, plan: StepPlan, epsilon: float) -> Mechanism:
@@ -272,7 +297,7 @@ class Releaser:
 
     def _make_mechanism(self, plan: StepPlan, epsilon: float) -> Mechanism:
         dimension = self.measurements.dimension
-        if self.mechanism_name == "lattice":
+        if self.settings.mechanism == "lattice":
             vertices = np.zeros((0, dimension)) if plan.protection is None else plan.protection.coordinate_hull.vertices
             steps = np.rint(vertices).astype(np.int64) * self.measurements.steps_per_coordinate
             return LatticeKNormMechanism(SensitivityHull(steps), epsilon)
@@ -281,9 +306,9 @@ class Releaser:
         body, hull = plan.protection.body, plan.protection.hull
         if isinstance(body, Disc):
             return PlanarLaplaceMechanism(epsilon, body.radius)
-        if self.mechanism_name == "laplace":
+        if self.settings.mechanism == "laplace":
             return LaplaceMechanism(float(np.abs(hull.vertices).sum(axis=1).max()), epsilon, dimension)
-        if self.mechanism_name == "planar-isotropic":
+        if self.settings.mechanism == "planar-isotropic":
             return PlanarIsotropicMechanism(hull, epsilon)
         return KNormMechanism(hull, epsilon)
 
@@ -324,20 +349,31 @@ class Releaser:
         Parameters are those of `release`, except that ``steps`` may be 0, for another release about the same moment;
         so are the errors.
         """
-        budget = self.epsilon if epsilon is None else check_epsilon(epsilon)
+        budget = self.settings.epsilon if epsilon is None else check_epsilon(epsilon)
         prior = self.prior(steps)
         plan = self.plan(prior)
-        return PreparedStep(prior, plan, self.mechanism(plan, budget), budget, steps)
+        return PreparedStep(prior, plan, self.mechanism(plan, budget), budget, steps, self._moment)
 
     def draw(self, step: PreparedStep, state: int) -> ReleaseRecord:
-        """Draw a prepared release of the true state and update the belief. A prepared step is for one draw."""
+        """Draw a prepared release of the true state and update the belief.
+
+        Raises
+        ------
+        StateError
+            When the state does not exist.
+        InvalidInputError
+            When the step was drawn already, or the engine has gone on since it was prepared. Nothing is drawn.
+        """
+        if step.moment is not self._moment:
+            raise InvalidInputError("the prepared step was drawn, or the engine has gone on since; prepare another")
         used = self._stand_in(self.check_state(state), step.plan.constraint)
-        released = step.mechanism.sample(self._values[used], self._source)
+        released = step.mechanism.sample(self.values[used], self._source)
         likelihood = self._log_likelihood(released, step.mechanism, step.prior, step.plan.constraint)
         posterior = step.prior.update(likelihood)
         record = self._record(step, released, posterior)
         self.belief = posterior
         self._count += 1
+        self._moment = object()
         self._last = (record, step.plan, used)
         return record
 
@@ -403,9 +439,9 @@ class Releaser:
     ) -> FloatArray:
         """``log p(z | s)`` for every state, with the stand-in's density for states outside the constraint set."""
         if constraint.all():
-            return mechanism.log_density(released, self._values)
+            return mechanism.log_density(released, self.values)
         likelihood = np.full(self.model.size, -inf)
-        likelihood[constraint] = mechanism.log_density(released, self._values[constraint])
+        likelihood[constraint] = mechanism.log_density(released, self.values[constraint])
         outside = np.flatnonzero(prior.support & ~constraint)
         if len(outside):
             likelihood[outside] = likelihood[self._nearest(outside, constraint)]
@@ -422,7 +458,7 @@ class Releaser:
             released=tuple(place.tolist()),
             estimate=tuple(posterior.mean(self.measurements.points).tolist()),
             epsilon=step.epsilon,
-            mechanism=self.mechanism_name,
+            mechanism=self.settings.mechanism,
             expected_error=sqrt(step.mechanism.squared_error) * unit,
             possible=int(plan.constraint.sum()),
             least_protection=plan.least_protection,
@@ -432,4 +468,16 @@ class Releaser:
             constrained_factor=step.constrained_factor,
             certified=plan.protection is None or plan.protection.certified,
             already_known=plan.protection is None,
+            settings=self.settings.content_hash,
+            model=self.model.content_hash,
+        )
+
+
+def _check_told_apart(points: FloatArray, steps: IntArray, lattice: Spacing) -> None:
+    """Refuse measurements of which rounding to the lattice makes different ones equal."""
+    if np.abs(points - steps * float(lattice.step)).max() <= RELATIVE_TOLERANCE * float(lattice.step):
+        return
+    if len(np.unique(steps, axis=0)) < len(np.unique(points, axis=0)):
+        raise CoordinateError(
+            f"measurements that differ are equal on a lattice with spacing {lattice.step}; choose a smaller spacing"
         )

@@ -39,7 +39,7 @@ class Ledger:
     @property
     def epsilon(self) -> float:
         """The sum of the budgets: what several releases at one time step cost together (Theorem 7.1)."""
-        return float(sum(record.epsilon for record in self.records))
+        return float(sum(_exact(record.epsilon) for record in self.records))
 
     @property
     def constrained_epsilon(self) -> float:

@@ -56,6 +56,8 @@ class ReleaseRecord:
         Whether the repair is proven to be the best.
     already_known
         Whether ``C`` held one state: the adversary knew it, and `released` is its exact measurement.
+    settings, model
+        The content hashes of the `ReleaseSettings` and of the model that the release was made with.
     """
 
     index: int
@@ -73,6 +75,8 @@ class ReleaseRecord:
     constrained_factor: float
     certified: bool
     already_known: bool
+    settings: str
+    model: str
 
     @property
     def constrained_epsilon(self) -> float:

@@ -14,6 +14,7 @@ from dphmm.release.engine import PreparedStep, Releaser
 from dphmm.release.ledger import Account, Ledger, Limits
 from dphmm.release.record import ReleaseRecord
 from dphmm.release.store import Progress, SessionStore, StoredRelease, StoredSession
+from dphmm.release.terms import Terms
 from dphmm.space.trajectory import microseconds
 
 Slot = int | datetime | np.datetime64
@@ -21,20 +22,21 @@ Slot = int | datetime | np.datetime64
 
 MAIN_QUERY = "main"
 _FARTHEST_SLOT = 2**62
-_NUMBER_WIDTH, _EDGE_WIDTH, _RECORD_WIDTH = 26, 44, 640
+_NUMBER_WIDTH, _EDGE_WIDTH, _RECORD_WIDTH = 26, 44, 820
 """Characters that a float, an added edge, and all else of a record take in JSON at most."""
 
 
 class Session:
     """One person's releases, kept in a file, made by `open`.
 
-    A step checks the limits, takes room in the file, draws, writes the record and the belief after it in one
-    transaction with ``synchronous=FULL``, and returns when that is on the disk. Hence:
+    A step checks the limits, draws, writes the record and the belief after it in one transaction with
+    ``synchronous=FULL``, and returns when that is on the disk. Hence:
 
     * what was returned is in the file, and what is not in the file was never returned;
     * a moment that was released is answered by the record of then, bit for bit, whoever asks, whatever true state is
       given, and costs nothing again;
-    * a process killed at any point loses at most a draw that nobody saw;
+    * a process killed at any point loses at most a draw that nobody saw, and so does a disk that is full: the next
+      step draws anew, and records of one length make what the disk refuses independent of what was drawn;
     * of several processes one draws and the others wait, and answer with its draw.
 
     True states are never written: the file is a function of public things and of the draws.
@@ -95,8 +97,8 @@ class Session:
         Raises
         ------
         SessionMismatchError
-            When the session began with another model, policy, measurement, mechanism, default budget, kind of
-            randomness, or other limits.
+            When the session began with another model, policy, measurement, other settings, another kind of randomness,
+            or other limits.
         DataFileError
             When the file is no store of sessions, or damaged; it is left as it is.
         OutputError
@@ -106,7 +108,7 @@ class Session:
         """
         queries = {MAIN_QUERY: releaser} if isinstance(releaser, Releaser) else dict(releaser)
         _check_queries(name, queries)
-        terms = {query: engine.terms() for query, engine in queries.items()}
+        terms = {query: Terms.of(engine) for query, engine in queries.items()}
         owner = not isinstance(path, SessionStore)
         store = path if isinstance(path, SessionStore) else SessionStore(path, wait_seconds)
         try:
@@ -161,8 +163,8 @@ class Session:
         SessionBusyError
             When another process holds the file for longer than was to be waited; nothing is drawn.
         OutputError
-            When there is no room on the disk, or no permission; nothing is drawn. Should the disk fail at the commit
-            itself, what was drawn is kept from the caller, and this is raised too.
+            When the disk refuses the release: no room, no permission, a failure. What was drawn is thrown away unseen,
+            and cost nothing.
         StateError, BudgetError, AlreadyKnownError
             As `Releaser.release`; nothing is drawn.
         """
@@ -190,19 +192,17 @@ class Session:
         return step
 
     def _append(
-        self, engine: Releaser, step: PreparedStep, progress: Progress, slot: int, query: str, state: int
+        self, engine: Releaser, step: PreparedStep, progress: Progress, moment: int, query: str, state: int
     ) -> ReleaseRecord | None:
         """Draw and write; None where another process was faster. Leaving the block commits, before anything returns."""
         added = () if step.plan.protection is None else step.plan.protection.added
         width = record_width(engine.measurements.dimension, len(added))
-        number, states = self._stored.number, self._model.size
-        with self._store.appending(number, progress, slot, query, width, states) as write:
-            if write is None:
+        with self._store.appending(self._stored.number, progress) as append:
+            if append is None:
                 return None
             record = engine.draw(step, state)
-            belief = engine.belief
-            assert belief is not None, "a draw leaves a belief"
-            return write(record, belief)
+            assert engine.belief is not None, "a draw leaves a belief"
+            return append(moment, query, record, width, engine.belief)
 
     def _catch_up(self, progress: Progress) -> None:
         """Enter what was released since, here or by other processes, into the account."""
@@ -320,26 +320,18 @@ def _check_queries(name: str, queries: Mapping[str, Releaser]) -> None:
             f"the session's queries are {list(queries)}; name at least one, in printable characters"
         )
     for part in ("model", "policy", "randomness"):
-        if len({engine.terms()[part] for engine in queries.values()}) > 1:
+        if len({getattr(Terms.of(engine), part) for engine in queries.values()}) > 1:
             raise SessionMismatchError(f"the queries of session {name!r} differ in their {part}; they must share it")
 
 
-def _check_terms(stored: StoredSession, terms: Mapping[str, Mapping[str, str]], limits: Limits | None) -> None:
+def _check_terms(stored: StoredSession, terms: Mapping[str, Terms], limits: Limits | None) -> None:
     what = f"session {stored.name!r}"
     if set(stored.terms) != set(terms):
         raise SessionMismatchError(
             f"{what} began with the queries {sorted(stored.terms)}, not {sorted(terms)}; give those, or begin another"
         )
     for query, agreed in stored.terms.items():
-        for part in sorted(set(agreed) | set(terms[query])):
-            was, now = agreed.get(part), terms[query].get(part)
-            if was != now:
-                raise SessionMismatchError(
-                    f"{what} began with {part} {_shortened(was)}, not {_shortened(now)}; give that, or begin another"
-                )
+        for part, was, now in agreed.differences(terms[query]):
+            raise SessionMismatchError(f"{what} began with {part} {was}, not {now}; give that, or begin another")
     if limits is not None and limits != stored.limits:
         raise SessionMismatchError(f"{what} began with {stored.limits}, not {limits}; leave the limits out")
-
-
-def _shortened(value: str | None) -> str:
-    return "none" if value is None else value if len(value) <= 20 else f"{value[:12]}…"

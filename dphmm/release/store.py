@@ -15,12 +15,13 @@ from dphmm.markov.belief import Belief
 from dphmm.release.database import Database
 from dphmm.release.ledger import Limits
 from dphmm.release.record import ReleaseRecord
+from dphmm.release.terms import Terms
 
 APPLICATION = 0x6470686D
 """The application id in the file's header: ``dphm``."""
-FORMAT = 1
+FORMAT = 2
 
-Append = Callable[[ReleaseRecord, Belief], ReleaseRecord]
+Append = Callable[[int, str, ReleaseRecord, int, Belief], ReleaseRecord]
 
 _SCHEMA = """
 CREATE TABLE session (
@@ -43,14 +44,14 @@ class StoredSession:
     number, name
         Which one it is.
     terms
-        Query → what its promise is made of (`Releaser.terms`).
+        Query → what its promise is made of.
     limits
         What it may spend.
     """
 
     number: int
     name: str
-    terms: dict[str, dict[str, str]]
+    terms: dict[str, Terms]
     limits: Limits
 
 
@@ -152,7 +153,11 @@ class SessionStore:
         number, terms, limits, digest = rows[0]
         if digest != _digest(number, name, terms, limits):
             raise self._damaged(f"session {name!r}")
-        return StoredSession(number, name, json.loads(terms), Limits(**json.loads(limits)))
+        try:
+            agreed = {query: Terms.from_json(text) for query, text in json.loads(terms).items()}
+            return StoredSession(number, name, agreed, Limits(**json.loads(limits)))
+        except (InvalidInputError, TypeError, AttributeError, ValueError):
+            raise self._damaged(f"session {name!r}") from None
 
     def progress(self, session: int) -> Progress:
         """How far a session has come, as of now.
@@ -215,12 +220,13 @@ class SessionStore:
 
     # ---- writing -------------------------------------------------------------------------------------------------
 
-    def add(self, name: str, terms: Mapping[str, Mapping[str, str]], limits: Limits) -> StoredSession:
+    def add(self, name: str, terms: Mapping[str, Terms], limits: Limits) -> StoredSession:
         """The session of a name, made with these terms and limits where there is none."""
         with self._database.transaction():
             known = self.session(name)
             if known is None:
-                texts = json.dumps(terms, sort_keys=True), json.dumps(asdict(limits))
+                agreed = {query: one.to_json() for query, one in terms.items()}
+                texts = json.dumps(agreed, sort_keys=True), json.dumps(asdict(limits))
                 ((number,),) = self._database.execute("SELECT 1 + COALESCE(MAX(number), 0) FROM session")
                 self._database.execute(
                     "INSERT INTO session VALUES (?, ?, ?, ?, ?)", (number, name, *texts, _digest(number, name, *texts))
@@ -235,66 +241,46 @@ class SessionStore:
         return known
 
     @contextmanager
-    def appending(
-        self, session: int, progress: Progress, slot: int, query: str, width: int, states: int
-    ) -> Iterator[Append | None]:
-        """A transaction for one release. The room that it needs is taken at once, so that the draw cannot be in vain.
+    def appending(self, session: int, progress: Progress) -> Iterator[Append | None]:
+        """A transaction for one release, committed when the block ends well.
 
         Parameters
         ----------
         session, progress
             The session, and how far it had come when the release was prepared.
-        slot, query
-            What will be released.
-        width
-            The length of the record's text at most, whatever is drawn.
-        states
-            The number of states of the belief.
 
         Yields
         ------
         callable or None
-            Writes the record and the belief after it, and returns the record as it reads from the file from then on.
-            None where another process went on with the session meanwhile: nothing may be drawn then.
+            Takes slot, query, record, the length to which the record's text is filled up (the same whatever was drawn)
+            and the belief after it; writes them, and returns the record as it reads from the file from then on. None
+            where another process went on with the session meanwhile: nothing may be drawn then.
 
         Raises
         ------
         OutputError
-            Before anything is yielded, when there is no room or no permission.
+            When there is no room or no permission: at the beginning, or when it is committed.
         """
         with self._database.transaction():
-            if self._database.execute("SELECT count FROM progress WHERE session = ?", (session,)) != [
-                (progress.count,)
-            ]:
+            count = self._database.execute("SELECT count FROM progress WHERE session = ?", (session,))
+            if count != [(progress.count,)]:
                 yield None
                 return
-            room = bytes(_DIGEST_SIZE)
-            self._database.execute(
-                "INSERT INTO record VALUES (?, ?, ?, ?, ?, ?)",
-                (session, progress.count, slot, query, " " * width, room),
-            )
-            belief_size = Belief.byte_size(states)
-            self._set_progress(session, progress.count + 1, slot, room, bytes(belief_size), room)
-            self._database.reserve(width + belief_size)
 
-            def write(record: ReleaseRecord, belief: Belief) -> ReleaseRecord:
+            def append(slot: int, query: str, record: ReleaseRecord, width: int, belief: Belief) -> ReleaseRecord:
                 body = record.to_json().ljust(width)
                 head = _digest(progress.head, session, progress.count, slot, query, body)
                 self._database.execute(
-                    "UPDATE record SET body = ?, digest = ? WHERE session = ? AND number = ?",
-                    (body, head, session, progress.count),
+                    "INSERT INTO record VALUES (?, ?, ?, ?, ?, ?)", (session, progress.count, slot, query, body, head)
                 )
                 values = progress.count + 1, slot, head, belief.to_bytes()
-                self._set_progress(session, *values, _digest(session, *values))
+                self._database.execute(
+                    "UPDATE progress SET count = ?, slot = ?, head = ?, belief = ?, digest = ? WHERE session = ?",
+                    (*values, _digest(session, *values), session),
+                )
                 return ReleaseRecord.from_json(body)
 
-            yield write
-
-    def _set_progress(self, session: int, *values: Any) -> None:
-        self._database.execute(
-            "UPDATE progress SET count = ?, slot = ?, head = ?, belief = ?, digest = ? WHERE session = ?",
-            (*values, session),
-        )
+            yield append
 
 
 _PREVIOUS = (
@@ -302,12 +288,9 @@ _PREVIOUS = (
 )
 
 
-_DIGEST_SIZE = 16
-
-
 def _digest(*parts: Any) -> bytes:
     """A digest against damage (not against forgery: who can write the file can write a digest)."""
-    digest = blake2b(digest_size=_DIGEST_SIZE)
+    digest = blake2b(digest_size=16)
     for part in parts:
         data = part if isinstance(part, bytes) else repr(part).encode("utf-8")
         digest.update(f"{type(part).__name__}{len(data)}:".encode())

@@ -12,6 +12,7 @@ import shapely
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.errors import ConfigurationError, CoordinateError, StateError
+from dphmm.geometry.measurements import Measurements
 from dphmm.space.projection import REACH_KM, LocalProjection
 from dphmm.space.states import OUTSIDE, StateSpace
 
@@ -40,7 +41,7 @@ class Grid(StateSpace):
     """Square cells of one size in a local plane.
 
     The points, which are the cells' centres, satisfy ``points == origin + cell_km * lattice`` exactly, so whoever needs
-    integers takes `lattice` (or `metres`) and loses nothing. States are numbered row by row from the south-west.
+    integers takes `lattice` and loses nothing. States are numbered row by row from the south-west.
 
     Parameters
     ----------
@@ -175,26 +176,9 @@ class Grid(StateSpace):
     def __repr__(self) -> str:
         return f"Grid({self.size} states of {self.cell_km} km in {self.columns} columns and {self.rows} rows)"
 
-    @property
-    def cell_m(self) -> int | None:
-        """The side of a cell as a whole number of metres, or None where it is not one."""
-        metres = round(self.cell_km * 1000)
-        return metres if metres / 1000 == self.cell_km else None
-
-    @property
-    def metres(self) -> IntArray:
-        """The points in exact whole metres east and north of the projection's centre, shape ``(size, 2)``.
-
-        Raises
-        ------
-        ConfigurationError
-            When the side of a cell is not a whole number of metres; `lattice` is there for every side.
-        """
-        if self.cell_m is None:
-            raise ConfigurationError(
-                f"cells of {self.cell_km} km are no whole number of metres; use the lattice instead"
-            )
-        return np.array(self.origin_m, dtype=np.int64) + self.cell_m * self.lattice
+    def measurements(self) -> Measurements:
+        """The points as what is measured in each state, with `lattice` as their exact coordinates."""
+        return Measurements.on_lattice(self.lattice, self.cell_km, self.origin)
 
     def state_at(self, lattice: npt.ArrayLike) -> IntArray:
         """The state in each ``(column, row)``, -1 where there is none; shape ``(n,)`` for input ``(n, 2)`` or ``(2,)``.

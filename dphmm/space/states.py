@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from dphmm.arrays import FloatArray, IntArray
 from dphmm.errors import ConfigurationError, CoordinateError, StateError
+from dphmm.geometry.measurements import Measurements
 from dphmm.space.projection import REACH_KM, LocalProjection
 from dphmm.space.trajectory import check_places
 
@@ -70,6 +71,10 @@ class StateSpace(ABC):
             When a state is not an integer from 0 to ``size - 1``.
         """
         return self.projection.to_latlon(self.points if states is None else self.points[self.check(states)])
+
+    def measurements(self) -> Measurements:
+        """The points as what is measured in each state, on their exact lattice where they have one."""
+        return Measurements(self.points)
 
     def check(self, states: npt.ArrayLike) -> IntArray:
         """The states as an integer array of at least one dimension.

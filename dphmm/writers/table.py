@@ -63,6 +63,8 @@ COLUMNS = (
     Column("hull_area_km2", "number", "area of the sensitivity hull"),
     Column("constrained_factor", "number", "any two possible states are told apart by at most this many times epsilon"),
     Column("already_known", "flag", "true when one state only was possible, which nothing can hide"),
+    Column("settings", "text", "how it was released: the first 16 digits of the settings' SHA-256"),
+    Column("model", "text", "the model it was released with: the first 16 digits of its SHA-256"),
 )
 """Everything that a file of releases holds. Whatever else depends on the true place has no column."""
 
@@ -166,6 +168,8 @@ class ReleaseTable:
                 "hull_area_km2": [record.area for record in records],
                 "constrained_factor": [record.constrained_factor for record in records],
                 "already_known": [record.already_known for record in records],
+                "settings": [record.settings[:16] for record in records],
+                "model": [record.model[:16] for record in records],
             }
         )
 

@@ -86,7 +86,11 @@ CASES = {
         _with("--policy", "categorical:l.geojson"),
         "l.geojson: is no JSON",
     ),
-    "no mechanism": (_nothing, (*RELEASE, "--mechanism", "gauss"), "--mechanism is 'gauss'; should be 'lattice'"),
+    "no mechanism": (
+        _nothing,
+        (*RELEASE, "--mechanism", "gauss"),
+        "--mechanism is 'gauss'; choose one of lattice",
+    ),
     "delta": (_nothing, (*RELEASE, "--delta", "2"), "delta is 2.0; give a number from 0 to below 1"),
     "no epsilon": (_nothing, [w for w in RELEASE if w not in ("--epsilon", "1")], "epsilon is missing; give --epsilon"),
     "no format": (_nothing, _with("-o", "out.xlsx"), "no format goes by '.xlsx'; use .gpkg"),

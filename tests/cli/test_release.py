@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from dphmm.markov.model import MarkovModel
-from dphmm.policy.graph import PolicyGraph
 from dphmm.readers import read
-from dphmm.release.engine import Releaser
+from dphmm.release.settings import ReleaseSettings
 from dphmm.release.trajectory import release_trajectory
 from dphmm.writers import COLUMNS, FORMATS, ReleaseTable, read_releases
 
@@ -33,8 +32,7 @@ def test_every_format_holds_every_release(world, run, suffix):
 def test_the_command_releases_what_the_engine_does(world, run):
     assert run(*BASIC, "-o", "out.csv", "--seed", "5", "--mechanism", "k-norm", "--users", "a").exit_code == 0
     model = MarkovModel.load(world / "m.npz")
-    policy = PolicyGraph.utility(model.states.points, 0.6)
-    releaser = Releaser(model, model.states.points, policy, 0.5, "k-norm", rng=5)
+    releaser = ReleaseSettings(policy="utility:600m", epsilon=0.5, mechanism="k-norm").engine(model, 5)
     track = read(world / "walk.csv").trajectories[0].resample(60)
     assert read_releases(world / "out.csv") == ReleaseTable.of(release_trajectory(releaser, model.states, track))
 
@@ -55,6 +53,16 @@ def test_every_mechanism_under_every_policy(world, run, mechanism, policy):
     words = ["release", "walk.csv", "--model", "m.npz", "--epsilon", "1", "--policy", policy, "--mechanism", mechanism]
     assert run(*words, "-o", "out.csv").exit_code == 0
     assert set(read_releases(world / "out.csv")["mechanism"]) == {mechanism}
+
+
+def test_the_settings_by_name_are_in_the_output_and_the_summary(world, run):
+    told = json.loads(run(*BASIC, "-o", "out.csv", "--spacing", "0.01", "--json").stdout)
+    settings = ReleaseSettings(policy="utility:600m", epsilon=0.5, spacing="0.01")
+    assert told["settings"] == settings.content_hash
+    table = read_releases(world / "out.csv")
+    assert set(table["settings"]) == {settings.content_hash[:16]}
+    assert set(table["model"]) == {MarkovModel.load(world / "m.npz").content_hash[:16]}
+    assert np.abs(table["x_km"] * 100 - np.rint(table["x_km"] * 100)).max() < 1e-9
 
 
 def test_the_quadratic_program_and_the_half_spaces_agree(world, run):
@@ -105,9 +113,9 @@ def test_a_job_file_says_the_same_as_options_and_options_win(world, run):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("epsilom = 1", "job.toml: key 'epsilom' is unknown; the keys are data, output, model"),
-        ('epsilon = "1"', "job.toml: key 'epsilon' is '1'; should be a valid number"),
-        ("epsilon = true", "job.toml: key 'epsilon' is True; should be a valid number"),
+        ("epsilom = 1", "job.toml: key 'epsilom' is unknown; the keys are policy, epsilon, mechanism"),
+        ('epsilon = "1"', "job.toml: key epsilon is '1'; give a number"),
+        ("epsilon = true", "job.toml: key epsilon is True; give a number"),
         ("seed = -1", "job.toml: key 'seed' is -1; should be greater than or equal to 0"),
         ("epsilon = ", "job.toml: is no TOML"),
         ('model = "m.npz"\nepsilon = 1', "policy is missing; give --policy, or the key 'policy' in a job file"),

@@ -13,10 +13,10 @@ import pytest
 
 from dphmm.errors import ConfigurationError, DataFileError, EngineError, OutputError
 from dphmm.evaluation.config import EvaluationConfig
-from dphmm.evaluation.engines import DaskCluster, Processes
 from dphmm.evaluation.run import Evaluation, drain, finished_evaluation
 from dphmm.evaluation.steps import COLUMNS
 from dphmm.evaluation.tasks import run_task
+from dphmm.jobs.workers import DaskCluster, Processes
 
 pytest.importorskip("pyarrow")
 

@@ -39,7 +39,7 @@ def test_who_is_dropped_is_counted_with_the_reason(config, people):
 
 
 def test_a_gap_breaks_a_sequence(config):
-    from tests.evaluation.conftest import walker
+    from tests.walkers import walker
 
     whole = [walker(f"p{i}", 40, i) for i in range(4)]
     kept = np.arange(40) % 10 != 9  # a hole every ten steps; a sequence of thirteen needs more
@@ -50,7 +50,7 @@ def test_a_gap_breaks_a_sequence(config):
 
 
 def test_data_without_a_usable_sequence_are_refused_with_the_counts(config, people):
-    from tests.evaluation.conftest import walker
+    from tests.walkers import walker
 
     far = Trajectory("far", people[1].times, people[1].latitude - 20, people[1].longitude)
     with pytest.raises(ConfigurationError, match=r"1 were never within the region; 2 have no unbroken") as caught:

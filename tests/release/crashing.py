@@ -88,15 +88,15 @@ def answer_early(log: Log) -> None:
     whole = SessionStore.appending
 
     @contextmanager
-    def appending(store, session, progress, slot, *rest):
-        with whole(store, session, progress, slot, *rest) as write:
+    def appending(store, session, progress):
+        with whole(store, session, progress) as write:
 
-            def told(record, belief):
-                written = write(record, belief)
+            def early(slot, *rest):
+                written = write(slot, *rest)
                 log("got", slot, written.to_json())
                 return written
 
-            yield told if write is not None else None
+            yield early if write is not None else None
 
     SessionStore.appending = appending
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dphmm import MarkovModel, PolicyGraph, Releaser
-from dphmm.mechanisms.base import NormMechanism
+from dphmm.mechanisms.base import Mechanism
 from tests.running_example import F, graph
 
 STICKY = np.full((6, 6), 0.04) + 0.76 * np.eye(6)
@@ -27,16 +27,17 @@ class CountingReleaser(Releaser):
 
 
 class _Fixed:
-    """A mechanism whose draws are told, whatever the truth is."""
+    """A mechanism whose draws are given, whatever the truth is; in lattice steps for an exact one."""
 
-    def __init__(self, whole: NormMechanism, places: list[tuple[float, float]]) -> None:
+    def __init__(self, whole: Mechanism, places: list[tuple[float, float]]) -> None:
         self.whole, self.places = whole, places
 
     def __getattr__(self, name):
         return getattr(self.whole, name)
 
     def sample(self, x, rng=None):
-        return np.array(self.places.pop(0))
+        place = np.array(self.places.pop(0))
+        return place if np.asarray(x).dtype.kind == "f" else np.rint(1000 * place).astype(np.int64)
 
 
 class FixedReleaser(Releaser):

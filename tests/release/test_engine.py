@@ -44,13 +44,29 @@ def running_model() -> MarkovModel:
     return MarkovModel(WALK, np.full(6, 1 / 6))
 
 
-def test_exact_noise_keeps_to_the_lattice_and_needs_measurements_on_it():
+def test_exact_noise_keeps_to_the_lattice_and_rounds_measurements_to_it():
     releaser = Releaser(running_model(), 0.34 * F, graph(), 1.0, "lattice", rng=15)
     for _ in range(20):
         released = np.array(releaser.release(3).released)
         np.testing.assert_allclose(released * 1000, np.rint(released * 1000), atol=1e-9)
-    with pytest.raises(CoordinateError, match="off the lattice with spacing 1/1000; the nearest lattice point"):
-        Releaser(running_model(), F + 1e-5, graph(), 1.0, "lattice")
+    rounded = Releaser(running_model(), F + np.array([1e-5, 2e-4]), graph(), 1.0)
+    assert rounded.values.tolist() == (1000 * F).tolist()
+    with pytest.raises(CoordinateError, match="are equal on a lattice with spacing 1/1000; choose a smaller spacing"):
+        Releaser(running_model(), np.vstack([F[:5], F[0] + 1e-5]), graph(), 1.0)
+
+
+def test_a_prepared_step_is_drawn_once():
+    releaser = Releaser(running_model(), F, graph(), 1.0)
+    step, other = releaser.prepare(), releaser.prepare(0.5)
+    releaser.draw(other, 3)
+    for again in (step, other):
+        with pytest.raises(InvalidInputError, match="prepare another"):
+            releaser.draw(again, 3)
+    assert releaser.release(3).index == 1
+    later = releaser.prepare()
+    releaser.restart()
+    with pytest.raises(InvalidInputError, match="prepare another"):
+        releaser.draw(later, 3)
 
 
 def test_exact_and_real_valued_noise_lead_to_the_same_plan_in_the_same_unit():
@@ -137,12 +153,13 @@ def test_constrained_factor_is_the_worst_pair_of_possible_states(mechanism):
     assert record.constrained_epsilon == pytest.approx(0.6 * worst, rel=1e-12)
 
 
-def test_nothing_but_the_draw_depends_on_the_true_state():
+@pytest.mark.parametrize(("name", "draw"), [("k-norm", [2.5, 1.5]), ("lattice", [2500, 1500])])
+def test_nothing_but_the_draw_depends_on_the_true_state(name, draw):
     # The same draw in place of noise: whatever the true state, the record is the same but for what the draw moves.
     records = []
     for state in range(6):
-        releaser = Releaser(running_model(), F, graph(), 1.0)
-        releaser.mechanism = _always_releases([2.5, 1.5], releaser.mechanism)
+        releaser = Releaser(running_model(), F, graph(), 1.0, name)
+        releaser.mechanism = _always_releases(draw, releaser.mechanism)
         records.append([releaser.release(state), releaser.release((state + 1) % 6), releaser.release(state)])
     assert all(record == records[0] for record in records)
 

@@ -92,15 +92,15 @@ def test_eight_processes_give_one_value_to_each_moment(tmp_path):
 
 
 @pytest.mark.parametrize("size", [100_000, 200_001])
-def test_a_full_disk_is_an_error_before_the_draw(tmp_path, size):
+def test_a_full_disk_is_an_error_and_costs_nothing(tmp_path, size):
     log = run("limited", tmp_path / "s", tmp_path / "log", size, 1)
     counts = Counter(words[0] for words in log)
     refused = next(words for words in log if words[0] == "error")
     assert refused[1] == "OutputError"
     assert counts["got"] >= 1
     assert counts["ask"] == counts["got"] + 1
-    assert counts["draw"] == counts["got"] + 1, "one more for the release after the limit is lifted, none in vain"
-    assert [words[0] for words in log].index("error") == 3 * counts["got"] + 1
+    assert counts["draw"] == counts["got"] + 2, "one that was refused and never seen, one after the limit is lifted"
+    assert [words[0] for words in log].index("error") == 3 * counts["got"] + 2
     kept = next(words for words in log if words[0] == "stored")
     assert len(json.loads(" ".join(kept[1:]))) == counts["got"]
     assert violations([words for words in log if words[0] != "later"], stored(tmp_path / "s")) == [

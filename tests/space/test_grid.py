@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -47,20 +46,19 @@ def test_points_are_the_lattice_itself_and_the_numbering_turns_back(box, cell):
 
 
 @given(st.integers(1, 5000), st.integers(-(10**6), 10**6), st.integers(1, 30))
-def test_cells_of_whole_metres_have_exact_points_in_metres(metres, east, columns):
+def test_measurements_of_a_grid_are_its_lattice_and_its_points(metres, east, columns):
     grid = Grid(LocalProjection(45, 7), (east, -east), metres / 1000, columns, 3)
-    assert grid.cell_m == metres
-    for point, (column, row) in zip(grid.metres.tolist(), grid.lattice.tolist(), strict=True):
-        assert point == [east + metres * column, -east + metres * row]
-    assert np.abs(grid.metres / 1000 - grid.points).max() <= 1e-9
-    assert Fraction(grid.cell_m, 1000) == Fraction(str(metres / 1000))
+    measured = grid.measurements()
+    assert measured.is_lattice
+    assert measured.points.tolist() == grid.points.tolist()
+    steps = np.rint(grid.points * 1000 - [east, -east])
+    assert steps.tolist() == (metres * grid.lattice).tolist()
+    assert measured.coordinates.tolist() == (grid.lattice - grid.lattice.min(axis=0)).tolist()
 
 
-def test_cells_of_no_whole_metres_say_so():
-    grid = Grid(LocalProjection(45, 7), (0, 0), 1 / 3, 2, 2)
-    assert grid.cell_m is None
-    with pytest.raises(ConfigurationError, match="lattice"):
-        _ = grid.metres
+def test_cells_of_no_whole_metres_have_exact_coordinates_too():
+    grid = Grid(LocalProjection(45, 7), (12345, -9), 0.3333, 7, 5)
+    assert grid.measurements().coordinates.tolist() == grid.lattice.tolist()
 
 
 def test_a_polygon_keeps_exactly_the_cells_whose_centre_lies_within():
@@ -127,7 +125,7 @@ def test_a_box_over_the_date_line_is_the_same_as_elsewhere():
 
 def test_the_presets_have_the_papers_cell_sizes_and_hold_their_boxes():
     geolife, gowalla = Grid.preset("geolife"), Grid.preset("gowalla")
-    assert (geolife.cell_m, gowalla.cell_m) == (340, 890)
+    assert (geolife.cell_km, gowalla.cell_km) == (0.34, 0.89)
     corners = ([39.87, 39.87, 39.97, 39.97], [116.29, 116.46, 116.29, 116.46])
     assert (geolife.locate(*corners) >= 0).all()
     assert (gowalla.locate([33.7037, 34.3373], [-118.6682, -118.1553]) >= 0).all()

@@ -33,5 +33,7 @@ def table() -> ReleaseTable:
             "hull_area_km2": [3.14, 0.0, 0.0, 2.5],
             "constrained_factor": [2.0, inf, 0.0, 1.5],
             "already_known": [False, False, True, False],
+            "settings": ["0123456789abcdef"] * 3 + ["0" * 16],
+            "model": ["fedcba9876543210"] * 4,
         }
     )

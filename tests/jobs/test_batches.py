@@ -8,10 +8,11 @@ from click.testing import CliRunner
 
 from dphmm.cli import main
 from dphmm.errors import ConfigurationError
-from dphmm.evaluation.batch import BatchJob, check_job, release_everyone
-from dphmm.evaluation.checkpoint import content_hash
 from dphmm.evaluation.split import split_people
+from dphmm.jobs.batches import BatchJob, _engine, release_everyone
+from dphmm.markov.model import MarkovModel
 from dphmm.release.engine import Releaser
+from dphmm.release.settings import ReleaseSettings
 from dphmm.space.trajectory import Trajectory
 from dphmm.writers.formats import read_releases
 from dphmm.writers.table import COLUMNS
@@ -25,8 +26,9 @@ def model_path(config, people, tmp_path_factory):
 
 
 def job_in(folder, model_path, **changes) -> BatchJob:
-    keys = {"policy": "utility:1km", "epsilon": 1.0, "seed": 1, "kind": "csv"} | changes
-    return BatchJob(str(folder), str(model_path), content_hash(model_path), **keys)
+    settings = ReleaseSettings(policy="utility:1km", epsilon=1.0)
+    keys = {"seed": 1, "kind": "csv"} | changes
+    return BatchJob(str(folder), str(model_path), MarkovModel.load(model_path).content_hash, settings, **keys)
 
 
 def bytes_by_user(folder) -> dict[str, bytes]:
@@ -76,10 +78,10 @@ def test_a_long_gap_begins_a_new_session(model_path, people, tmp_path, monkeypat
     begun = []
     restart = Releaser.restart
     job = job_in(tmp_path, model_path, session_gap=10)
-    check_job(job)
+    _engine(job)
     monkeypatch.setattr(Releaser, "restart", lambda self: (begun.append(1), restart(self))[1])
     list(release_everyone(job, [gapped]))
-    assert len(begun) == 2
+    assert len(begun) == 3, "one for the person's engine, and one for each session"
 
 
 def test_names_that_are_paths_stay_in_the_folder(model_path, tmp_path):
@@ -109,7 +111,7 @@ def test_command_releases_resumes_and_refuses(model_path, walkers_file, tmp_path
     assert (resumed["users_released"], resumed["users_released_before"]) == (0, 9)
     other = CliRunner().invoke(main, [*line[:-1], "--resume", "--epsilon", "2"])
     assert other.exit_code == 2
-    assert "another epsilon" in other.stderr
+    assert "another settings" in other.stderr
 
 
 def test_a_user_in_two_inputs_is_refused(model_path, walkers_file, tmp_path):

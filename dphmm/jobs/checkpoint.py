@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import dphmm
 from dphmm.errors import ConfigurationError, DataFileError, OutputError
-from dphmm.evaluation.steps import StepTable
 from dphmm.writers.output import new_file, write_text
 
 _FACTS = "run.json"
@@ -75,17 +74,17 @@ class Checkpoint:
         """Where the part of a task is, or will be."""
         return self.folder / "parts" / f"{index:06d}.parquet"
 
-    def write_part(self, index: int, table: StepTable) -> None:
-        """Write the part of a task, beside its place, and move it there."""
+    def write_part(self, index: int, write: Callable[[Path], None]) -> None:
+        """Have the part of a task written beside its place, and move it there."""
         with new_file(self.part(index), overwrite=True, private=True) as part:
-            table.write(part)
+            write(part)
 
     def unfinished(self, indices: Iterable[int]) -> list[int]:
         """Those tasks whose part is not there."""
         return [index for index in indices if not self.part(index).exists()]
 
 
-def content_hash(path: str | Path) -> str:
+def file_hash(path: str | Path) -> str:
     """The SHA-256 of a file, or of the names and contents of a folder's files, in hexadecimal.
 
     Raises

@@ -1,0 +1,176 @@
+"""The region that a model is about, and a model learned from people's trajectories."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import shapely
+
+from dphmm.errors import ConfigurationError
+from dphmm.jobs.people import Data, DataLike, People
+from dphmm.markov.model import MarkovModel
+from dphmm.markov.sequence import state_sequences
+from dphmm.policy.layer import read_polygons
+from dphmm.readers.places import read_places
+from dphmm.space.grid import Grid
+from dphmm.space.states import StateSpace
+from dphmm.writers.output import check_output, new_file
+
+Model = MarkovModel | str | Path
+"""A model, or the file that holds one."""
+
+
+@dataclass(frozen=True)
+class Learned:
+    """A model with what it was learned from.
+
+    Attributes
+    ----------
+    model
+        It.
+    people
+        Whose moves were counted.
+    places
+        How many places they had on the model's clock.
+    outside
+        How many of those lie outside the region.
+    visited
+        How many states anybody was in.
+    moves
+        How many moves from one step to the next were counted.
+    """
+
+    model: MarkovModel
+    people: People
+    places: int
+    outside: int
+    visited: int
+    moves: int
+
+
+def load_model(model: Model) -> MarkovModel:
+    """A model that knows its states and its time step.
+
+    Raises
+    ------
+    ConfigurationError
+        When it does not.
+    DataFileError
+        When the file holds no model.
+    """
+    loaded = model if isinstance(model, MarkovModel) else MarkovModel.load(model)
+    if loaded.states is None or loaded.step_seconds is None:
+        name = "the model" if isinstance(model, MarkovModel) else f"{model}: the model"
+        raise ConfigurationError(f"{name} has no map or no time step; make one with 'dphmm learn'")
+    return loaded
+
+
+def region(
+    preset: str | None = None,
+    bbox: tuple[float, float, float, float] | None = None,
+    polygon: str | Path | None = None,
+    places: str | Path | None = None,
+    within: float | None = None,
+    cell: float | None = None,
+) -> StateSpace:
+    """The states that exactly one of four descriptions of a region gives.
+
+    Parameters
+    ----------
+    preset
+        A region and cell size of the papers: ``"geolife"`` or ``"gowalla"``.
+    bbox
+        South, west, north, east, degrees; with `cell`.
+    polygon
+        A GeoJSON file of polygons; with `cell`.
+    places
+        A CSV of named places: name, latitude, longitude.
+    within
+        With `places`: how far from its place a fix may lie, kilometres; left out, any distance.
+    cell
+        The side of a grid's cell, kilometres.
+
+    Raises
+    ------
+    ConfigurationError
+        When not exactly one region is given, or a cell size is missing or too many.
+    CoordinateError, StateError, DataFileError
+        As the region says.
+
+    Examples
+    --------
+    >>> region(bbox=(44.97, -30.04, 45.03, -29.96), cell=0.5)
+    Grid(182 states of 0.5 km in 13 columns and 14 rows)
+    """
+    if sum(choice is not None for choice in (preset, bbox, polygon, places)) != 1:
+        raise ConfigurationError("no single region is given; give one of --preset, --bbox, --polygon and --places")
+    if places is not None:
+        if cell is not None:
+            raise ConfigurationError("--cell is for grids; leave it out with --places")
+        return read_places(places, float("inf") if within is None else within)
+    if within is not None:
+        raise ConfigurationError("--within goes with --places; leave it out")
+    if preset is not None:
+        if cell is not None:
+            raise ConfigurationError("--preset has a cell size of its own; leave --cell out, or give --bbox instead")
+        return Grid.preset(preset)
+    if cell is None:
+        raise ConfigurationError("no cell size is given; give --cell in kilometres, such as --cell 0.5")
+    if bbox is not None:
+        return Grid.over(bbox, cell)
+    return Grid.over(shapely.union_all([shape for _, shape in read_polygons(str(polygon))]), cell)
+
+
+def learn(
+    data: DataLike,
+    space: StateSpace,
+    step_seconds: float = 60.0,
+    gap_seconds: float | None = None,
+    smoothing: float = 0.0,
+    output: str | Path | None = None,
+    overwrite: bool = False,
+) -> Learned:
+    """Learn how people move, as ``dphmm learn`` does.
+
+    The model is public: learn it from people other than those whose places are to be released.
+
+    Parameters
+    ----------
+    data
+        Whose moves to count.
+    space
+        The states; see `region`.
+    step_seconds
+        One time step of the model.
+    gap_seconds
+        Who is seen again within this time has stayed until then; a longer gap cuts. Left out, one step.
+    smoothing
+        Added to each move seen, both ways.
+    output, overwrite
+        A ``.npz`` file for the model, and whether one that exists may be replaced. It appears whole or not at all.
+
+    Raises
+    ------
+    ConfigurationError, OutputError
+        When the output is no ``.npz`` file, or exists; before anything is read.
+    DataFileError
+        When data are missing or malformed.
+    StochasticError, InvalidInputError
+        As `MarkovModel.fit`.
+    """
+    if output is not None:
+        if Path(output).suffix != ".npz":
+            raise ConfigurationError(f"{output}: a model is a .npz file; name it so")
+        check_output(output, overwrite)
+    people = Data.of(data).read()
+    sequences = state_sequences(people.trajectories, space, step_seconds, gap_seconds)
+    model = MarkovModel.fit(sequences, space.size, smoothing, states=space, step_seconds=float(step_seconds))
+    if output is not None:
+        with new_file(output, overwrite) as part:
+            model.save(part)
+    states = np.concatenate([found for _, found in sequences])
+    moves = sum(int(((np.diff(slots) == 1) & (found[1:] >= 0) & (found[:-1] >= 0)).sum()) for slots, found in sequences)
+    visited = len(np.unique(states[states >= 0]))
+    return Learned(model, people, len(states), int((states < 0).sum()), visited, moves)
