@@ -22,7 +22,8 @@ from dphmm.audit.metrics import TOP, Accuracy, Knowledge, accuracy, knowledge, n
 from dphmm.errors import AlreadyKnownError, InvalidInputError, StochasticError
 from dphmm.markov.belief import Belief
 from dphmm.policy.protection import exposed_states
-from dphmm.release.engine import PreparedStep, Releaser, StepPlan
+from dphmm.release.engine import Releaser
+from dphmm.release.step import PreparedStep, StepPlan
 
 
 @dataclass(frozen=True, eq=False)

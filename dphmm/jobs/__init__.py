@@ -9,11 +9,15 @@ import importlib
 from typing import Any
 
 _HOME = {
+    "Batch": "batches",
+    "batch": "batches",
     "Data": "people",
+    "export_sessions": "sessions",
     "learn": "models",
     "Learned": "models",
     "live": "releases",
     "load_model": "models",
+    "read_sessions": "sessions",
     "People": "people",
     "region": "models",
     "release": "releases",
@@ -22,7 +26,22 @@ _HOME = {
 }
 """Public name → the module it lives in."""
 
-__all__ = ["Data", "Learned", "People", "Released", "Watch", "learn", "live", "load_model", "region", "release"]
+__all__ = [
+    "Batch",
+    "Data",
+    "Learned",
+    "People",
+    "Released",
+    "Watch",
+    "batch",
+    "export_sessions",
+    "learn",
+    "live",
+    "load_model",
+    "read_sessions",
+    "region",
+    "release",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -10,9 +10,10 @@ import numpy as np
 
 from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError, SessionMismatchError, TimeOrderError
 from dphmm.markov.belief import Belief
-from dphmm.release.engine import PreparedStep, Releaser
+from dphmm.release.engine import Releaser
 from dphmm.release.ledger import Account, Ledger, Limits
 from dphmm.release.record import ReleaseRecord
+from dphmm.release.step import PreparedStep
 from dphmm.release.store import Progress, SessionStore, StoredRelease, StoredSession
 from dphmm.release.terms import Terms
 from dphmm.space.trajectory import microseconds

@@ -251,9 +251,9 @@ def test_sessions_whose_model_or_policy_is_missing_or_another(folder):
     for arguments, words in (
         (("s.session", "--policy", "utility:1km"), "the model is missing"),
         (("s.session", "--model", "gone.npz", "--policy", "utility:1km"), "gone.npz"),
-        (("s.session", "--model", "m.npz"), "no policy is given"),
-        (("s.session", "--model", "other.npz", "--policy", "utility:1km"), "began with another model"),
-        (("s.session", "--model", "m.npz", "--policy", "utility:2km"), "began with another policy"),
+        (("s.session", "--model", "m.npz"), "was given as a graph; give its text"),
+        (("s.session", "--model", "other.npz", "--policy", "utility:1km"), "began with model"),
+        (("s.session", "--model", "m.npz", "--policy", "utility:2km"), "began with policy"),
         (("r.csv", "--model", "m.npz", "--policy", "utility:2km"), "was it made with this model"),
         (("r.csv", *GIVEN, "--users", "bob"), "no releases of 'bob'"),
         (("gone.csv", *GIVEN), "cannot be read"),

@@ -69,7 +69,8 @@ def test_the_quadratic_program_and_the_half_spaces_agree(world, run):
     for membership in ("qp", "halfspace"):
         words = (*BASIC, "--users", "a", "--seed", "3", "--membership", membership, "-o", f"{membership}.csv")
         assert run(*words).exit_code == 0
-    assert (world / "qp.csv").read_text() == (world / "halfspace.csv").read_text()
+    qp, halfspace = (read_releases(world / f"{name}.csv") for name in ("qp", "halfspace"))
+    assert [name for name in qp.columns if not np.array_equal(qp[name], halfspace[name])] == ["settings"]
 
 
 def test_private_diagnostics_say_so_in_name_header_and_permissions(world, run):

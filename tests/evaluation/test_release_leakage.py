@@ -34,13 +34,13 @@ def walk(slots, states) -> SlottedTrajectory:
 
 
 def released(seed: int, slots=(10, 11, 13), states=(0, 1, 1)):
-    engine = Releaser(model(), GRID.points, PolicyGraph.from_edges(3, [(0, 1), (1, 2)]), 0.5, rng=seed)
+    engine = Releaser(model(), GRID.points, PolicyGraph.from_edges(3, [(0, 1), (1, 2)]), 0.5, "k-norm", rng=seed)
     return list(release_trajectory(engine, GRID, walk(slots, states)))
 
 
 def log_likelihoods(found) -> dict[int, np.ndarray]:
     """Slot → the log density of each release under every state, replayed from public records."""
-    engine = Releaser(model(), GRID.points, PolicyGraph.from_edges(3, [(0, 1), (1, 2)]), 0.5)
+    engine = Releaser(model(), GRID.points, PolicyGraph.from_edges(3, [(0, 1), (1, 2)]), 0.5, "k-norm")
     belief, slots, values = None, np.cumsum([r.record.steps for r in found]), {}
     for slot, entry in zip(slots.tolist(), found, strict=True):
         prior = Belief.of(START) if belief is None else belief.predict(engine.model, entry.record.steps)

@@ -173,7 +173,7 @@ def test_a_folder_of_another_version_or_other_data_is_refused(config, people, tm
         changed.setattr("dphmm.__version__", "99")
         with pytest.raises(ConfigurationError, match="another version"):
             Evaluation.open(config, tmp_path / "run", lambda: people, resume=True)
-    monkeypatch.setattr("dphmm.evaluation.run.content_hash", lambda path: "0")
+    monkeypatch.setattr("dphmm.evaluation.run.file_hash", lambda path: "0")
     with pytest.raises(ConfigurationError, match="another data sha256"):
         Evaluation.open(config, tmp_path / "run", lambda: people, resume=True)
 
