@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from dphmm.errors import BudgetError, ConstraintError, CoordinateError, Stochast
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
+ArrayT = TypeVar("ArrayT")
 
 RELATIVE_TOLERANCE = 1e-9
 """The one tolerance. A point counts as inside a convex body when its norm is at most ``1 + RELATIVE_TOLERANCE``.
@@ -97,9 +98,15 @@ def random_source(rng: Rng = None) -> RandomSource:
 
 def frozen(values: npt.ArrayLike) -> npt.NDArray[Any]:
     """A read-only copy: the caller's own array stays as it is, and what it does later does not show here."""
-    copy = np.array(values)
-    copy.setflags(write=False)
-    return copy
+    return locked(np.array(values))
+
+
+def locked(array: ArrayT) -> ArrayT:
+    """The array itself, or scipy matrix of compressed rows or columns, made read-only: `frozen` without the copy."""
+    held: Any = array
+    for part in (held.data, held.indices, held.indptr) if hasattr(held, "indptr") else (held,):
+        part.setflags(write=False)
+    return array
 
 
 def check_epsilon(epsilon: float, name: str = "epsilon") -> float:

@@ -16,8 +16,8 @@ from scipy.sparse import coo_array
 
 from dphmm import KNormMechanism, LaplaceMechanism, MarkovModel, PolicyGraph, SensitivityHull
 from dphmm.audit.empirical import audit_pair
-from dphmm.audit.inference import Observations, filter_releases, most_probable_path, smooth_releases
 from dphmm.audit.policy_audit import audit_constraints
+from dphmm.markov import Observations, filter_releases, path_of_releases, smooth_releases
 
 
 def main() -> None:
@@ -60,7 +60,7 @@ def inference(model: MarkovModel, observed: Observations, repeats: int, against_
     def ours() -> None:
         found = filter_releases(model, observed)
         smooth_releases(model, observed, found)
-        most_probable_path(model, observed)
+        path_of_releases(model, observed)
 
     mine = timed(ours, repeats)
     print(f"filter + smoother + most probable path, {name}: {mine:.2f} s (median of {repeats})")

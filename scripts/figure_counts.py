@@ -19,7 +19,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-from dphmm import counts, leakage
+from dphmm import counts, leakage, markov
 from dphmm.errors import BudgetError
 
 CYCLE = np.array([[0.0, 0.0, 1.0], [0.5, 0.0, 0.5], [0.0, 1.0, 0.0]])
@@ -55,8 +55,8 @@ def simulate(matrix: np.ndarray, users: int, steps: int, rng: np.random.Generato
 def budgets(kind: str, matrix: np.ndarray, level: float, steps: int) -> np.ndarray:
     if kind == EPSILON:
         return np.full(steps, level)
-    stationary = np.linalg.matrix_power(matrix, 4096)[0]
-    return np.asarray(leakage.exact_budgets(leakage.reverse(matrix, stationary), matrix, level, steps))
+    backward = markov.reverse(matrix, markov.stationary(matrix))
+    return np.asarray(leakage.exact_budgets(backward, matrix, level, steps))
 
 
 def estimates(noisy: np.ndarray, matrix: np.ndarray, users: int, scale: np.ndarray) -> dict[str, np.ndarray]:

@@ -16,11 +16,12 @@ from dphmm import errors
 
 PACKAGE = Path(dphmm.__file__).parent
 
-BASE = {"errors", "arrays"}
+BASE = {"errors", "arrays", "stochastic"}
 ENGINE = BASE | {"geometry", "space", "readers", "markov", "policy", "mechanisms", "release"}
 MAY_IMPORT = {
     "errors": set(),
     "arrays": {"errors"},
+    "stochastic": {"errors", "arrays"},
     "geometry": BASE,
     "space": BASE,
     "readers": BASE | {"space"},

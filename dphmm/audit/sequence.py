@@ -10,17 +10,17 @@ import numpy.typing as npt
 
 from dphmm.arrays import FloatArray, IntArray, as_distribution, as_points, check_epsilon
 from dphmm.audit.adversary import AdversaryAudit, audit_support, body_kind
-from dphmm.audit.inference import (
+from dphmm.audit.metrics import TOP, Accuracy, Knowledge, accuracy, knowledge, no_information, no_noise
+from dphmm.errors import AlreadyKnownError, InvalidInputError, StochasticError
+from dphmm.markov import (
+    Belief,
     Filtering,
     MostProbablePath,
     Observations,
     filter_releases,
-    most_probable_path,
+    path_of_releases,
     smooth_releases,
 )
-from dphmm.audit.metrics import TOP, Accuracy, Knowledge, accuracy, knowledge, no_information, no_noise
-from dphmm.errors import AlreadyKnownError, InvalidInputError, StochasticError
-from dphmm.markov.belief import Belief
 from dphmm.policy.protection import exposed_states
 from dphmm.release.engine import Releaser
 from dphmm.release.step import PreparedStep, StepPlan
@@ -261,7 +261,7 @@ def audit_sequence(
     observed = Observations(np.array([replay.log_likelihood for replay in replays]), np.asarray(sequence.steps))
     filtering = filter_releases(model, observed, start)
     smoothed = smooth_releases(model, observed, filtering)
-    path = most_probable_path(model, observed, start)
+    path = path_of_releases(model, observed, start)
     uninformed = no_information(model, observed.steps, start)
     steps = tuple(
         _step(releaser, replay, None if start is None else belief)

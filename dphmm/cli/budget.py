@@ -73,7 +73,7 @@ def command(
 
 
 def _of_model(path: Path) -> dict[str, tuple[Any, Any]]:
-    from dphmm.leakage import reverse
+    from dphmm.markov import reverse
     from dphmm.markov.model import MarkovModel
 
     model = MarkovModel.load(path)

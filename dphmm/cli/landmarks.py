@@ -226,7 +226,7 @@ def _degrees(points: FloatArray, plane: Any) -> dict[str, FloatArray]:
 def _engine(source: tuple[str, ...], moments: Moments, options: dict[str, Any]) -> Outcome:
     from dphmm.evaluation.landmark_release import losses_on_clock, noise_scale, release_places
     from dphmm.jobs.models import load_model
-    from dphmm.leakage import reverse
+    from dphmm.markov import reverse
     from dphmm.space.states import OUTSIDE
 
     _no_matrices(options, "--policy: the model says how people move")

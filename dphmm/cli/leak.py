@@ -84,7 +84,7 @@ def command(
 
 
 def _of_model(path: Path, times: int) -> dict[str, tuple[Any, Any]]:
-    from dphmm.leakage import reverses
+    from dphmm.markov import reverses
     from dphmm.markov.model import MarkovModel
 
     model = MarkovModel.load(path)
@@ -135,8 +135,8 @@ def _functions(matrices: dict[str, tuple[Any, Any]]) -> dict[str, tuple[Any, Any
 
 
 def _with_initial(matrices: dict[str, tuple[Any, Any]], initial: Path, times: int) -> dict[str, tuple[Any, Any]]:
-    from dphmm.leakage import reverses
     from dphmm.leakage.files import read_numbers
+    from dphmm.markov import reverses
 
     start = read_numbers(initial)
     known: dict[str, tuple[Any, Any]] = {}

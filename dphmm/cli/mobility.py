@@ -120,7 +120,8 @@ def read_budgets(
         return as_budgets(read_numbers(epsilons).tolist(), steps)
     if mobility.transition is None:
         raise ConfigurationError("--alpha depends on how people move; give --model or --transition")
-    from dphmm.leakage import exact_budgets, reverse
+    from dphmm.leakage import exact_budgets
+    from dphmm.markov import reverse
 
     backward = reverse(mobility.transition, _start(mobility))
     return as_budgets(exact_budgets(backward, mobility.transition, float(alpha or 0.0), steps).tolist(), steps)
@@ -133,30 +134,14 @@ def temporal_leakage(mobility: Mobility, budgets: list[Any]) -> float:
     """
     import numpy as np
 
-    from dphmm.leakage import account, reverses
+    from dphmm.leakage import account
+    from dphmm.markov import reverses
 
     backward = reverses(mobility.transition, _start(mobility), len(budgets))
     return float(account(backward, mobility.transition, np.array([float(budget) for budget in budgets])).worst)
 
 
 def _start(mobility: Mobility) -> FloatArray:
-    return mobility.initial if mobility.initial is not None else _stationary(mobility.transition)
+    from dphmm.markov import stationary
 
-
-def _stationary(matrix: Any) -> FloatArray:
-    """The stationary distribution that the chain tends to from everywhere alike; half-lazy, so that cycles settle."""
-    import numpy as np
-    from scipy import sparse
-
-    from dphmm.leakage.transition import checked_matrix
-
-    checked = checked_matrix(matrix, "transition matrix")
-    size = checked.shape[0]
-    lazy = sparse.csr_array((sparse.csr_array(checked) + sparse.eye_array(size)) / 2).T.tocsr()
-    state = np.full(size, 1.0 / size)
-    for _ in range(100_000):
-        moved = lazy @ state
-        if np.abs(moved - state).sum() < 1e-14:
-            break
-        state = moved
-    return np.asarray(state / state.sum())
+    return mobility.initial if mobility.initial is not None else stationary(mobility.transition)

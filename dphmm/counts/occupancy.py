@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from dphmm.arrays import PROBABILITY_TOLERANCE, BoolArray, FloatArray, as_distribution
+from dphmm.arrays import BoolArray, FloatArray, as_distribution
 from dphmm.errors import ConfigurationError, CountError, StochasticError
+from dphmm.stochastic import MatrixLike, as_stochastic
 
 _DOUBLING = 256
 """Places up to which powers of the matrix are formed."""
@@ -45,7 +46,7 @@ class Occupancy:
             return np.where(self.possible, np.log(np.maximum(self.probabilities, floor)), -np.inf)
 
 
-def as_transition(matrix: Any, size: int) -> sparse.csr_array:
+def as_transition(matrix: MatrixLike, size: int) -> sparse.csr_array:
     """A row-stochastic matrix ``(m, m)``, dense or sparse, as CSR, renormalised within the tolerance.
 
     Raises
@@ -53,19 +54,11 @@ def as_transition(matrix: Any, size: int) -> sparse.csr_array:
     StochasticError
         When it is not square, not of this size, or a row is no distribution.
     """
-    transition = sparse.csr_array(matrix, dtype=np.float64)
-    if transition.shape != (size, size):
+    transition: sparse.csr_array = as_stochastic(matrix, "the transition matrix", compressed=True)
+    if transition.shape[0] != size:
         raise StochasticError(
             f"the transition matrix has shape {transition.shape}; there are {size} places, so give ({size}, {size})"
         )
-    if not np.isfinite(transition.data).all() or (transition.data < 0).any():
-        raise StochasticError("the transition matrix holds a negative or infinite entry; give probabilities")
-    sums = np.asarray(transition.sum(axis=1)).ravel()
-    if (np.abs(sums - 1.0) > PROBABILITY_TOLERANCE).any():
-        row = int(np.argmax(np.abs(sums - 1.0)))
-        raise StochasticError(f"row {row} of the transition matrix sums to {float(sums[row])!r}; it must sum to 1")
-    transition = sparse.csr_array(sparse.diags_array(1.0 / sums) @ transition)
-    transition.eliminate_zeros()
     return transition
 
 

@@ -6,7 +6,8 @@ import numpy as np
 
 from dphmm.arrays import FloatArray
 from dphmm.errors import InvalidInputError, TimeOrderError
-from dphmm.leakage import Leakage, account, reverses
+from dphmm.leakage import Leakage, account
+from dphmm.markov import reverses
 from dphmm.markov.model import MarkovModel
 from dphmm.writers.table import ReleaseTable
 

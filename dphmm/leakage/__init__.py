@@ -2,8 +2,8 @@
 
 The stage takes transition matrices and budgets, nothing else of the package: `loss` and `LossFunction` (one step),
 `backward`, `forward`, `temporal`, `account` and `Stream` (a stream of releases), `account_users` (many users),
-`supremum`, `constant_budget`, `exact_budgets` and `shared_budget` (bounds), `reverse` and `reverses` (backward matrices
-by Bayes' rule). `dphmm.leakage.reference` holds the published algorithms, plainly written.
+`supremum`, `constant_budget`, `exact_budgets` and `shared_budget` (bounds). `dphmm.markov.reverse` makes
+backward matrices by Bayes' rule. `dphmm.leakage.reference` holds the published algorithms, plainly written.
 
 Source: Y. Cao, M. Yoshikawa, Y. Xiao, L. Xiong, "Quantifying Differential Privacy in Continuous Data Release under
 Temporal Correlations", IEEE TKDE 31(7), 2019 ("the TPL paper").
@@ -14,7 +14,6 @@ from __future__ import annotations
 from dphmm.leakage.accumulate import Leakage, Stream, account, backward, forward, temporal
 from dphmm.leakage.budget import SharedBudget, constant_budget, exact_budgets, shared_budget
 from dphmm.leakage.loss import LossFunction, Supremum, loss, supremum
-from dphmm.leakage.reverse import reverse, reverses
 from dphmm.leakage.transition import smooth
 from dphmm.leakage.users import PopulationLeakage, account_users
 
@@ -32,8 +31,6 @@ __all__ = [
     "exact_budgets",
     "forward",
     "loss",
-    "reverse",
-    "reverses",
     "shared_budget",
     "smooth",
     "supremum",

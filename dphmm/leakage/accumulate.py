@@ -106,7 +106,7 @@ def backward(matrix: KnowledgeByTime, epsilons: npt.ArrayLike) -> FloatArray:
     matrix
         ``P^B[i, j] = Pr(before = j | now = i)``: ``(n, n)``, dense or scipy sparse, a `LossFunction`, or None for an
         adversary without it; or an iterable of T − 1 of these, the first for the step from the first time to the
-        second (`dphmm.leakage.reverses` makes them).
+        second (`dphmm.markov.reverses` makes them).
     epsilons
         ``(T,)`` budgets, not negative; 0 is a time without a release.
 

@@ -18,7 +18,7 @@ import numpy as np
 from dphmm.arrays import FloatArray, IntArray
 from dphmm.leakage.curve import bar, growth, hair, meeting
 from dphmm.leakage.excess import NO_LOSS, Excess, Vertex
-from dphmm.leakage.transition import SMALLEST_PROBABILITY
+from dphmm.stochastic import SMALLEST_PROBABILITY
 
 _FAR = 300.0
 """From here on the point with d = 0 is looked at first."""

@@ -19,7 +19,8 @@ from dphmm.errors import InvalidInputError
 from dphmm.leakage import curve
 from dphmm.leakage.envelope import pieces, strongest
 from dphmm.leakage.excess import NO_LOSS, Excess, Vertex
-from dphmm.leakage.transition import MatrixLike, as_transition
+from dphmm.leakage.transition import as_transition
+from dphmm.stochastic import MatrixLike
 
 
 @dataclass(frozen=True)

@@ -7,20 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
-from dphmm.arrays import PROBABILITY_TOLERANCE, FloatArray, IntArray
+from dphmm.arrays import FloatArray
 from dphmm.errors import StochasticError
-
-SMALLEST_PROBABILITY = 1e-200
-"""Positive entries below this are refused: products of two of them would underflow, and figures would be wrong."""
+from dphmm.stochastic import SMALLEST_PROBABILITY, MatrixLike, as_stochastic
 
 SPARSE_BELOW = 0.05
 """Share of positive entries under which the sparse form is the faster one."""
-
-MatrixLike = npt.ArrayLike | sp.sparray | sp.spmatrix
-"""What is accepted as a matrix: anything numpy can make one of, or any scipy sparse matrix."""
 
 
 @dataclass(frozen=True)
@@ -75,9 +69,9 @@ def as_transition(matrix: MatrixLike, name: str = "transition matrix") -> Transi
     ------
     StochasticError
         When the matrix is not square or empty, an entry is NaN, infinite, negative or positive but below
-        `SMALLEST_PROBABILITY`, or a row does not sum to 1. The message names the row and the value.
+        `dphmm.stochastic.SMALLEST_PROBABILITY`, or a row does not sum to 1. The message names the row and the value.
     """
-    checked = checked_matrix(matrix, name)
+    checked = as_stochastic(matrix, name, smallest=SMALLEST_PROBABILITY)
     used = np.asarray(checked.max(axis=0).toarray() if is_sparse(checked) else checked.max(axis=0)).ravel() > 0
     kept = checked if used.all() else checked[:, used]
     positive = kept.nnz if is_sparse(kept) else np.count_nonzero(kept)
@@ -117,7 +111,7 @@ def smooth(matrix: MatrixLike, amount: float) -> FloatArray:
     """
     if not (np.isfinite(amount) and amount >= 0):
         raise StochasticError(f"amount of smoothing is {amount}; give a finite number that is not negative")
-    checked = checked_matrix(matrix, "matrix")
+    checked = as_stochastic(matrix, "matrix", smallest=SMALLEST_PROBABILITY)
     raised = (checked.toarray() if is_sparse(checked) else checked) + amount
     return np.asarray(raised / raised.sum(axis=1, keepdims=True), dtype=np.float64)
 
@@ -132,48 +126,3 @@ def is_matrix(value: object) -> bool:
         first = value[0]
         return not (first is None or callable(first) or is_sparse(first) or np.ndim(first) == 2)
     return not isinstance(value, Iterator)
-
-
-def checked_matrix(matrix: MatrixLike, name: str) -> Any:
-    """The matrix, an array or CSR as it came, with normalised rows, after every check."""
-    given: Any = matrix
-    if is_sparse(given):
-        values: Any = sp.csr_array(given, dtype=np.float64, copy=True)
-        values.sum_duplicates()
-        values.eliminate_zeros()
-    else:
-        try:
-            values = np.array(given, dtype=np.float64)
-        except (TypeError, ValueError) as problem:
-            raise StochasticError(f"{name} is not a matrix of numbers ({problem}); give n rows of n numbers") from None
-    if values.ndim != 2 or values.shape[0] != values.shape[1] or values.shape[0] == 0:
-        raise StochasticError(f"{name} has shape {values.shape}; it must be square, with one row for each state")
-    _check_entries(values, name)
-    sums = np.asarray(values.sum(axis=1), dtype=np.float64).ravel()
-    off = np.flatnonzero(np.abs(sums - 1.0) > PROBABILITY_TOLERANCE)
-    if off.size:
-        raise StochasticError(f"{name}: row {off[0]} sums to {float(sums[off[0]])!r}; every row must sum to 1")
-    sums[np.abs(sums - 1.0) <= 4 * np.finfo(np.float64).eps] = 1.0  # decimal fractions stay as they were written
-    if is_sparse(values):
-        values.data /= np.repeat(sums, np.diff(values.indptr))
-    else:
-        values /= sums[:, np.newaxis]
-    return values
-
-
-def _check_entries(values: Any, name: str) -> None:
-    entries = values.data if is_sparse(values) else values
-    good = (entries == 0) | ((entries >= SMALLEST_PROBABILITY) & (entries < np.inf))
-    if good.all():
-        return
-    first = int(np.argmin(good))
-    if is_sparse(values):
-        starts: IntArray = values.indptr
-        row, column = int(np.searchsorted(starts, first, side="right")) - 1, int(values.indices[first])
-    else:
-        row, column = divmod(first, values.shape[1])
-    value = float(entries.flat[first])
-    where = f"{name}: row {row}, column {column} is {value}"
-    if 0 < value < SMALLEST_PROBABILITY:
-        raise StochasticError(f"{where}; set probabilities below {SMALLEST_PROBABILITY} to 0 or raise them")
-    raise StochasticError(f"{where}; probabilities are finite and not negative")

@@ -1,1 +1,40 @@
-"""How people move: the Markov model and the belief that it carries forward."""
+"""How people move: the Markov model, the belief that it carries forward, and all that is inferred with the two.
+
+- `MarkovModel`, and `state_sequence`, `state_sequences`: trajectories as what it is learned from by counting.
+- `Belief`: a distribution over states, predicted and updated.
+- `filter`, `smooth`, `most_probable_path`: inference on plain arrays. `filter_releases`, `smooth_releases` and
+  `path_of_releases` are the same on beliefs, which tell a faint state from an impossible one and take gaps in time.
+- `learn_from_releases`: a model from `Observations` alone, by expectation maximisation.
+- `reverse`, `reverses`, `stationary`: what follows from a transition matrix alone.
+"""
+
+from __future__ import annotations
+
+from dphmm.markov.belief import Belief
+from dphmm.markov.chain import reverse, reverses, stationary
+from dphmm.markov.inference import Filtering, Observations, filter, filter_releases, smooth, smooth_releases
+from dphmm.markov.learning import LearnedModel, learn_from_releases
+from dphmm.markov.model import MarkovModel
+from dphmm.markov.path import MostProbablePath, most_probable_path, path_of_releases
+from dphmm.markov.sequence import state_sequence, state_sequences
+
+__all__ = [
+    "Belief",
+    "Filtering",
+    "LearnedModel",
+    "MarkovModel",
+    "MostProbablePath",
+    "Observations",
+    "filter",
+    "filter_releases",
+    "learn_from_releases",
+    "most_probable_path",
+    "path_of_releases",
+    "reverse",
+    "reverses",
+    "smooth",
+    "smooth_releases",
+    "state_sequence",
+    "state_sequences",
+    "stationary",
+]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dphmm.arrays import BoolArray, FloatArray, IntArray
+from dphmm.arrays import BoolArray, FloatArray, IntArray, locked
 from dphmm.errors import InvalidInputError, StochasticError
 from dphmm.markov.model import MarkovModel
 
@@ -24,7 +24,7 @@ _SMALLEST = 1e-290
 
 @dataclass(frozen=True)
 class Belief:
-    """A distribution over states that never forgets a possible one.
+    """A distribution over states that never forgets a possible one. It holds copies of the arrays, read-only.
 
     Parameters
     ----------
@@ -38,18 +38,27 @@ class Belief:
     log_mass: FloatArray
 
     def __post_init__(self) -> None:
-        if self.support.shape != self.log_mass.shape or not self.support.any():
+        self._hold(np.array(self.support, dtype=np.bool_), np.array(self.log_mass, dtype=np.float64))
+
+    def _hold(self, support: BoolArray, log_mass: FloatArray) -> None:
+        if support.shape != log_mass.shape or not support.any():
             raise StochasticError("a belief needs a support of at least one state, and a mass for every state")
-        if not np.array_equal(self.support, self.log_mass > -np.inf):
+        if not np.array_equal(support, log_mass > -np.inf):
             raise StochasticError("a belief's masses must be positive exactly on its support")
-        self.support.setflags(write=False)
-        self.log_mass.setflags(write=False)
+        vars(self).update(support=locked(support), log_mass=locked(log_mass))
+
+    @classmethod
+    def owning(cls, support: BoolArray, log_mass: FloatArray) -> Belief:
+        """A belief that takes the arrays over, read-only from now on, where `Belief` copies them."""
+        belief = cls.__new__(cls)
+        belief._hold(support, log_mass)
+        return belief
 
     @classmethod
     def of(cls, probabilities: FloatArray) -> Belief:
         """The belief with given probabilities, ``(N,)``; zero means impossible."""
         with np.errstate(divide="ignore"):
-            return cls(probabilities > 0, np.log(probabilities))
+            return cls.owning(probabilities > 0, np.log(probabilities))
 
     @property
     def probabilities(self) -> FloatArray:
@@ -80,7 +89,7 @@ class Belief:
             raise StochasticError(f"{len(data)} bytes are no belief over {size} states")
         start = len(data) - 8 * size
         support = np.unpackbits(np.frombuffer(data[8:start], dtype=np.uint8), count=size).astype(np.bool_)
-        return cls(support, np.frombuffer(data[start:], dtype="<f8").astype(np.float64))
+        return cls.owning(support, np.frombuffer(data[start:], dtype="<f8").astype(np.float64))
 
     def predict(self, model: MarkovModel, steps: int = 1) -> Belief:
         """The belief ``steps`` time steps later: ``p M``, as often.
@@ -132,7 +141,7 @@ class Belief:
             return 0, self
         log_mass = np.full(len(islands), -np.inf)
         log_mass[self.support] = np.log(now[self.support]) + weights[islands[self.support]]
-        return passed, Belief(self.support, log_mass - _log_sum(log_mass))
+        return passed, Belief.owning(self.support, log_mass - _log_sum(log_mass))
 
     def _step(self, model: MarkovModel) -> Belief:
         support = self._support_ahead(model)
@@ -143,7 +152,7 @@ class Belief:
         else:
             log_mass = self._mass_by_layers(model, support, highest)
         log_mass[~support] = -np.inf
-        return Belief(support, log_mass - _log_sum(log_mass))
+        return Belief.owning(support, log_mass - _log_sum(log_mass))
 
     def _mass_by_layers(self, model: MarkovModel, support: BoolArray, highest: float) -> FloatArray:
         """The log mass of all states by plain sums, one layer of probabilities that a float can hold at a time."""
@@ -166,7 +175,7 @@ class Belief:
 
     def _support_ahead(self, model: MarkovModel) -> BoolArray:
         if self.support.all():
-            return model.entered.copy()
+            return model.entered
         return np.asarray(self.support @ model.structure) > 0
 
     def _mass_by_logs(self, model: MarkovModel, states: IntArray) -> FloatArray:
@@ -206,7 +215,7 @@ class Belief:
         if not support.any():
             raise StochasticError("no possible state could have given this observation; model and release do not match")
         log_mass[~support] = -np.inf
-        return Belief(support, log_mass - _log_sum(log_mass))
+        return Belief.owning(support, log_mass - _log_sum(log_mass))
 
     def location_set(self, delta: float) -> BoolArray:
         """The δ-location set: the fewest most probable states whose mass is at least ``1 - delta`` (Theorem 4.1).

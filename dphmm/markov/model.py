@@ -5,28 +5,21 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import coo_array, csc_array, csr_array
+from scipy.sparse.csgraph import connected_components
 
-from dphmm.arrays import (
-    NORMALISED,
-    PROBABILITY_TOLERANCE,
-    BoolArray,
-    FloatArray,
-    IntArray,
-    as_distribution,
-    content_hash,
-)
-from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError, StateError, StochasticError
+from dphmm.arrays import BoolArray, FloatArray, IntArray, as_distribution, content_hash, locked
+from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError, StateError
 from dphmm.space.states import StateSpace
-
-if TYPE_CHECKING:
-    from scipy.sparse import csc_array, csr_array
+from dphmm.stochastic import MatrixLike, as_stochastic
 
 Sequence = npt.ArrayLike | tuple[npt.ArrayLike, npt.ArrayLike]
 """States one time step apart, -1 where unknown; or a pair of slot numbers (increasing) and the states there."""
@@ -36,8 +29,11 @@ _STRIDES = (32, 512, 8192)
 _DENSE_LIMIT = 2048
 
 
+@dataclass(frozen=True, init=False, eq=False, repr=False)
 class MarkovModel:
     """A time-homogeneous, first-order Markov model over states ``0 .. N - 1``.
+
+    A model is a value: it holds copies of what it was made of, which nobody can write to.
 
     Parameters
     ----------
@@ -57,25 +53,28 @@ class MarkovModel:
         When the matrix is not square, not finite, has a negative entry or a row that does not sum to one.
     """
 
+    transition: csr_array
+    """The transition matrix, ``(N, N)`` CSR without stored zeros: its structure is what is possible."""
+    initial: FloatArray
+    """The distribution of the first state, ``(N,)``."""
+    states: StateSpace | None
+    step_seconds: float | None
+
     def __init__(
         self,
-        transition: npt.ArrayLike | csr_array,
+        transition: MatrixLike,
         initial: npt.ArrayLike,
         states: StateSpace | None = None,
         step_seconds: float | None = None,
     ) -> None:
-        self.transition: csr_array = _stochastic(transition)
-        """The transition matrix, ``(N, N)`` CSR without stored zeros: its structure is what is possible."""
-        self.initial: FloatArray = as_distribution(initial, self.size)
-        """The distribution of the first state, ``(N,)``."""
-        if states is not None and states.size != self.size:
-            raise StateError(
-                f"the space has {states.size} states and the transition matrix {self.size}; they must agree"
-            )
+        matrix = locked(as_stochastic(transition, compressed=True))
+        size = int(matrix.shape[0])
+        first = locked(as_distribution(initial, size))
+        if states is not None and states.size != size:
+            raise StateError(f"the space has {states.size} states and the transition matrix {size}; they must agree")
         if step_seconds is not None and not (np.isfinite(step_seconds) and step_seconds > 0):
             raise InvalidInputError(f"step_seconds is {step_seconds}; give a positive, finite number")
-        self.states = states
-        self.step_seconds = step_seconds
+        vars(self).update(transition=matrix, initial=first, states=states, step_seconds=step_seconds)
 
     @property
     def size(self) -> int:
@@ -111,12 +110,17 @@ class MarkovModel:
     @cached_property
     def columns(self) -> csc_array:
         """The transition matrix by columns."""
-        return self.transition.tocsc()
+        return locked(self.transition.tocsc())
 
     @cached_property
     def log_columns(self) -> FloatArray:
         """The logarithms of the entries of `columns`, in their order."""
-        return np.asarray(np.log(self.columns.data))
+        return locked(np.asarray(np.log(self.columns.data)))
+
+    @cached_property
+    def log_rows(self) -> FloatArray:
+        """The logarithms of the entries of `transition`, in their order."""
+        return locked(np.asarray(np.log(self.transition.data)))
 
     @property
     def strides(self) -> tuple[int, ...]:
@@ -134,7 +138,7 @@ class MarkovModel:
             power: Any = self.dense_power(lower[-1]) if lower else self.transition.toarray()
             for _ in range((stride // (lower[-1] if lower else 1)).bit_length() - 1):
                 power = power @ power
-            self._powers[stride] = power
+            self._powers[stride] = locked(power)
         return self._powers[stride]
 
     @cached_property
@@ -144,7 +148,7 @@ class MarkovModel:
     @cached_property
     def structure(self) -> csr_array:
         """Which transitions are possible, as a boolean matrix."""
-        structure: csr_array = self.transition.astype(np.bool_)
+        structure: csr_array = locked(self.transition.astype(np.bool_))
         return structure
 
     @cached_property
@@ -164,16 +168,14 @@ class MarkovModel:
     @cached_property
     def components(self) -> IntArray:
         """The weakly connected component of each state, ``(N,)``, numbered from 0: nobody ever leaves one."""
-        from scipy.sparse.csgraph import connected_components
-
-        return np.asarray(connected_components(self.transition, directed=False)[1], dtype=np.int64)
+        return locked(np.array(connected_components(self.transition, directed=False)[1], dtype=np.int64))
 
     @cached_property
     def entered(self) -> BoolArray:
         """Which states have a predecessor, ``(N,)``."""
         entered = np.zeros(self.size, dtype=np.bool_)
         entered[self.transition.indices] = True
-        return entered
+        return locked(entered)
 
     @classmethod
     def fit(
@@ -214,8 +216,6 @@ class MarkovModel:
         InvalidInputError
             For a negative smoothing, or when no state was seen at all.
         """
-        from scipy.sparse import coo_array
-
         if not (np.isfinite(smoothing) and smoothing >= 0):
             raise InvalidInputError(f"smoothing is {smoothing}; give a finite number that is not negative")
         occupancy, sources, targets = _count(sequences, size)
@@ -271,8 +271,6 @@ class MarkovModel:
         DataFileError
             When the file is absent, truncated, or something else.
         """
-        from scipy.sparse import csr_array
-
         try:
             with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
                 about: dict[str, Any] = json.loads(str(archive["about"]))
@@ -288,29 +286,6 @@ class MarkovModel:
 
     def __repr__(self) -> str:
         return f"MarkovModel(states={self.size}, transitions={self.transition.nnz})"
-
-
-def _stochastic(transition: Any) -> csr_array:
-    from scipy.sparse import csr_array
-
-    matrix = csr_array(transition, dtype=np.float64, copy=True)
-    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.shape[0] == 0:
-        raise StochasticError(f"transition matrix has shape {matrix.shape}; it must be square, with a row per state")
-    matrix.sum_duplicates()
-    if not np.isfinite(matrix.data).all() or (matrix.data < 0).any():
-        entry = int(np.flatnonzero(~np.isfinite(matrix.data) | (matrix.data < 0))[0])
-        row = int(np.searchsorted(matrix.indptr, entry, side="right")) - 1
-        raise StochasticError(f"transition matrix: row {row} holds {matrix.data[entry]}; give numbers from 0 to 1")
-    matrix.eliminate_zeros()
-    totals = np.asarray(matrix.sum(axis=1)).ravel()
-    wrong = np.flatnonzero(np.abs(totals - 1.0) > PROBABILITY_TOLERANCE)
-    if len(wrong):
-        raise StochasticError(
-            f"transition matrix: row {wrong[0]} sums to {totals[wrong[0]]:.12g}; every row must sum to 1"
-        )
-    totals[np.abs(totals - 1.0) <= NORMALISED] = 1.0
-    matrix.data /= np.repeat(totals, np.diff(matrix.indptr))
-    return matrix
 
 
 def _count(sequences: Iterable[Sequence], size: int) -> tuple[npt.NDArray[Any], IntArray, IntArray]:

@@ -12,7 +12,8 @@ from click.testing import CliRunner
 from dphmm.cli import main
 from dphmm.counts import post_process
 from dphmm.evaluation.timed_table import TimedTable, read_table, write_table
-from dphmm.leakage import exact_budgets, reverse
+from dphmm.leakage import exact_budgets
+from dphmm.markov import reverse
 from dphmm.readers import read
 from dphmm.space.grid import Grid
 

@@ -13,7 +13,7 @@ from dphmm.cli import main
 from dphmm.evaluation.landmark_release import losses_on_clock
 from dphmm.evaluation.timed_table import read_table
 from dphmm.landmarks import leakage, repeated_places, skip, stay_points, timeline, uniform
-from dphmm.leakage import reverse
+from dphmm.markov import reverse
 from dphmm.markov.model import MarkovModel
 from dphmm.readers import read
 from dphmm.space.projection import LocalProjection

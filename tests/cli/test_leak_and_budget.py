@@ -21,7 +21,8 @@ from dphmm.errors import (
     OutputError,
     StochasticError,
 )
-from dphmm.leakage import backward, constant_budget, exact_budgets, reverses, supremum, temporal
+from dphmm.leakage import backward, constant_budget, exact_budgets, supremum, temporal
+from dphmm.markov import reverses
 
 ABSORBING, FUTURE, PAST = [[0.8, 0.2], [0.0, 1.0]], [[0.8, 0.2], [0.1, 0.9]], [[0.8, 0.2], [0.2, 0.8]]
 

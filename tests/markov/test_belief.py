@@ -107,3 +107,27 @@ def test_mass_and_support_must_agree():
         Belief(np.array([True, True]), np.array([0.0, -np.inf]))
     with pytest.raises(StochasticError):
         Belief(np.array([False]), np.array([-np.inf]))
+
+
+def test_a_belief_copies_what_it_is_made_of_and_cannot_be_written_to():
+    support, log_mass = np.array([True, True, False]), np.log([0.5, 0.5, 1e-300])
+    log_mass[2] = -np.inf
+    belief = Belief(support, log_mass)
+    support[1], log_mass[0] = False, 0.0
+    assert belief.support.tolist() == [True, True, False]
+    assert belief.probabilities.tolist() == [0.5, 0.5, 0.0]
+    model = MarkovModel([[0.5, 0.5, 0.0], [0.0, 0.5, 0.5], [0.5, 0.0, 0.5]], belief.probabilities)
+    given = np.zeros(3)
+    for made in (belief, belief.predict(model), belief.predict(model, 20), belief.update(given), Belief.of(given + 1)):
+        for array in (made.support, made.log_mass):
+            with pytest.raises(ValueError, match="read-only"):
+                array[0] = False
+    assert given.flags.writeable
+    assert given.tolist() == [0.0, 0.0, 0.0]
+
+
+def test_a_step_of_the_loop_copies_no_belief():
+    made = np.array([True]), np.array([0.0])
+    belief = Belief.owning(*made)
+    assert belief.support is made[0]
+    assert belief.log_mass is made[1]

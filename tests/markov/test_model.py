@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
 from itertools import pairwise
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.sparse import coo_matrix, csr_array
 
 from dphmm import Grid, MarkovModel
 from dphmm.errors import DataFileError, InvalidInputError, StateError, StochasticError
@@ -66,6 +68,38 @@ def test_model_round_trips_through_a_file(tmp_path):
     assert again.step_seconds == 300
 
 
+def test_a_model_is_a_value_of_its_own():
+    given = csr_array(np.array([[0.5, 0.5], [0.25, 0.75]]))
+    first = np.array([0.5, 0.5])
+    model = MarkovModel(given, first)
+    before = model.content_hash
+    derived = [model.log_rows, model.log_columns, model.entered, model.components, model.dense_power(32)]
+    for matrix in (model.transition, model.columns, model.structure):
+        derived += [matrix.data, matrix.indices, matrix.indptr]
+    for array in [model.initial, *derived]:
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = array[1]
+    with pytest.raises(ValueError, match="read-only"):
+        model.transition[0, 0] = 0.9
+    for name in ("transition", "initial", "states", "step_seconds"):
+        with pytest.raises(AttributeError):
+            setattr(model, name, None)
+    first[:] = 0.9, 0.1
+    given.data[:], given.indices[:] = 0.5, 0
+    assert MarkovModel(model.transition, model.initial).content_hash == before
+    assert pickle.loads(pickle.dumps(model)).content_hash == before
+
+
+@pytest.mark.parametrize("kind", [np.array, csr_array, coo_matrix])
+def test_what_a_model_is_made_of_is_left_as_it_was(kind):
+    rows = [[0.5, 0.5 + 4e-10, 0.0], [0.25, 0.75, 0.0], [0.0, 0.0, 1.0]]
+    given, first = kind(rows), np.array([1.0, 0.0, 0.0])
+    model = MarkovModel(given, first)
+    np.testing.assert_array_equal(given if kind is np.array else given.toarray(), rows)
+    assert all(array.flags.writeable for array in (first, given if kind is np.array else given.data))
+    assert model.content_hash == MarkovModel(np.array(rows), [1.0, 0.0, 0.0]).content_hash
+
+
 def test_stored_zeros_are_no_transitions():
     model = MarkovModel([[1.0, 0.0], [0.5, 0.5]], [1.0, 0.0])
     assert model.transition.nnz == 3
@@ -75,8 +109,8 @@ def test_stored_zeros_are_no_transitions():
     ("matrix", "message"),
     [
         ([[0.5, 0.4], [0.5, 0.5]], "row 0 sums to 0.9"),
-        ([[1.5, -0.5], [0.5, 0.5]], "row 0 holds -0.5"),
-        ([[0.5, 0.5], [np.nan, 1.0]], "row 1 holds nan"),
+        ([[1.5, -0.5], [0.5, 0.5]], r"row 0, column 1 is -0\.5"),
+        ([[0.5, 0.5], [np.nan, 1.0]], "row 1, column 0 is nan"),
         ([[0.5, 0.5]], r"shape \(1, 2\)"),
         (np.zeros((0, 0)), r"shape \(0, 0\)"),
     ],

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from dphmm import MarkovModel
-from dphmm.audit.baum_welch import learn_from_releases
-from dphmm.audit.inference import Observations, filter_releases
 from dphmm.errors import InvalidInputError
+from dphmm.markov import Observations, filter_releases, learn_from_releases
 
 
 def enumerated_round(model: MarkovModel, observed: Observations) -> tuple[np.ndarray, np.ndarray]:

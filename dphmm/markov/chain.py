@@ -1,4 +1,4 @@
-"""The backward matrix of a chain, by Bayes' rule from the forward one and a distribution."""
+"""What follows from a transition matrix alone: the chain in reverse, by Bayes' rule, and where it comes to rest."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
+from scipy.sparse.csgraph import connected_components
+from scipy.sparse.linalg import spsolve
 
-from dphmm.arrays import FloatArray, as_distribution
+from dphmm.arrays import BoolArray, FloatArray, as_distribution
 from dphmm.errors import InvalidInputError, StochasticError
-from dphmm.leakage.transition import SMALLEST_PROBABILITY, MatrixLike, checked_matrix, is_sparse
+from dphmm.stochastic import SMALLEST_PROBABILITY, MatrixLike, as_stochastic
 
 
 def reverse(forward: MatrixLike, distribution: npt.ArrayLike) -> Any:
@@ -45,7 +47,7 @@ def reverse(forward: MatrixLike, distribution: npt.ArrayLike) -> Any:
     array([[0.667, 0.333],
            [0.25 , 0.75 ]])
     """
-    matrix = checked_matrix(forward, "forward matrix")
+    matrix = as_stochastic(forward, "forward matrix", smallest=SMALLEST_PROBABILITY)
     return _reverse(matrix, as_distribution(distribution, matrix.shape[0]))[0]
 
 
@@ -59,8 +61,7 @@ def reverses(forward: MatrixLike, initial: npt.ArrayLike, steps: int) -> Iterato
     initial
         ``(n,)`` distribution of the first state.
     steps
-        Number of releases T; there are ``T − 1`` matrices. They are made one at a time, so that T does not cost
-        memory; `dphmm.leakage.backward` takes the iterator as it is.
+        Number of times T; there are ``T − 1`` matrices. They are made one at a time, so that T does not cost memory.
 
     Raises
     ------
@@ -76,7 +77,7 @@ def reverses(forward: MatrixLike, initial: npt.ArrayLike, steps: int) -> Iterato
     """
     if steps < 1:
         raise InvalidInputError(f"steps is {steps}; give at least 1")
-    matrix = checked_matrix(forward, "forward matrix")
+    matrix = as_stochastic(forward, "forward matrix", smallest=SMALLEST_PROBABILITY)
     return _march(matrix, as_distribution(initial, matrix.shape[0]), steps)
 
 
@@ -88,7 +89,8 @@ def _march(matrix: Any, distribution: FloatArray, steps: int) -> Iterator[Any]:
 
 def _reverse(matrix: Any, before: FloatArray) -> tuple[Any, FloatArray]:
     """The backward matrix, and the distribution of the state now."""
-    joint = (sp.diags_array(before) @ matrix).T if is_sparse(matrix) else (before[:, np.newaxis] * matrix).T
+    is_sparse = bool(sp.issparse(matrix))
+    joint = (sp.diags_array(before) @ matrix).T if is_sparse else (before[:, np.newaxis] * matrix).T
     now = np.asarray(joint.sum(axis=1), dtype=np.float64).ravel()
     positive = np.asarray((matrix > 0).astype(np.int64).T @ (before > 0).astype(np.int64)).ravel() > 0
     lost = np.flatnonzero(positive & (now < SMALLEST_PROBABILITY))
@@ -98,17 +100,62 @@ def _reverse(matrix: Any, before: FloatArray) -> tuple[Any, FloatArray]:
             "raise the smallest probabilities of the chain or set them to 0"
         )
     scale = np.divide(1.0, now, out=np.zeros_like(now), where=positive)
-    if is_sparse(matrix):
+    if is_sparse:
         return _fill_sparse(sp.csr_array(sp.diags_array(scale) @ joint), positive), now / now.sum()
     backward = np.ascontiguousarray(joint * scale[:, np.newaxis])
     backward[~positive] = before
     return backward, now / now.sum()
 
 
-def _fill_sparse(backward: Any, positive: npt.NDArray[np.bool_]) -> Any:
+def _fill_sparse(backward: Any, positive: BoolArray) -> Any:
     """The sparse matrix with a copy of a defined row, the shortest, in place of each undefined one."""
     if positive.all():
         return backward
     lengths = np.where(positive, np.diff(backward.indptr), positive.size + 1)
     chosen = np.where(positive, np.arange(positive.size), int(np.argmin(lengths)))
     return sp.csr_array(backward[chosen])
+
+
+def stationary(transition: MatrixLike) -> FloatArray:
+    """The distribution ``(n,)`` that the chain, started in every state alike, spends its time in: ``p P = p``.
+
+    Parameters
+    ----------
+    transition
+        ``(n, n)`` row-stochastic, dense or scipy sparse. Where it has several closed classes, of which no state is
+        left, each has the mass that ends up in it; a cycle counts by the time spent in each of its states.
+
+    Raises
+    ------
+    StochasticError
+        When the matrix is none.
+
+    Examples
+    --------
+    >>> stationary([[.8, .2], [.4, .6]]).round(4)
+    array([0.6667, 0.3333])
+    """
+    matrix = as_stochastic(transition, compressed=True)
+    size = matrix.shape[0]
+    classes, member = connected_components(matrix, connection="strong")
+    sources, targets = matrix.nonzero()
+    closed = np.ones(classes, dtype=np.bool_)
+    closed[member[sources[member[sources] != member[targets]]]] = False
+    moves = sp.csr_array(matrix - sp.diags_array(matrix.diagonal()))
+    # Leaving by the sum of the moves rather than by 1 - P_ii, which would cancel where states are seldom left.
+    leaving = sp.csr_array(sp.diags_array(moves.sum(axis=1)) - moves)
+    found = np.full(size, 1.0 / size)
+    passing = np.flatnonzero(~closed[member])
+    if passing.size:
+        visits = np.atleast_1d(spsolve(leaving[passing][:, passing].T.tocsc(), found[passing]))
+        found += visits @ moves[passing]
+        found[passing] = 0.0
+    masses = np.bincount(member, found, minlength=classes)
+    order = np.argsort(member, kind="stable")
+    for states in np.split(order, np.cumsum(np.bincount(member))[:-1]):
+        if states.size == 1 or not closed[member[states[0]]]:
+            continue
+        balance = leaving[states][:, states].T.tocsc()
+        shares = np.append(1.0, spsolve(balance[1:, 1:], -balance[1:, [0]].toarray().ravel()))
+        found[states] = masses[member[states[0]]] * shares / shares.sum()
+    return np.asarray(found / found.sum())

@@ -6,10 +6,11 @@ from itertools import pairwise, product
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
-from dphmm import MarkovModel
-from dphmm.audit.inference import Observations, filter_releases, most_probable_path, smooth_releases
+from dphmm import MarkovModel, markov
 from dphmm.errors import InvalidInputError, StochasticError
+from dphmm.markov import Observations, filter_releases, path_of_releases, smooth_releases
 
 
 def instance(seed: int, size: int = 3, length: int = 4) -> tuple[MarkovModel, Observations]:
@@ -69,7 +70,7 @@ def test_filter_smoother_and_evidence_equal_enumeration(seed):
 def test_most_probable_path_equals_enumeration(seed):
     model, observed = instance(seed)
     _, _, best = by_enumeration(model, observed)
-    found = most_probable_path(model, observed)
+    found = path_of_releases(model, observed)
     assert found.log_probability == pytest.approx(np.log(best), rel=1e-10, abs=1e-10)
     matrix = np.log(np.maximum(model.transition.toarray(), 1e-300))
     powers = {0: np.where(np.eye(model.size) > 0, 0.0, -np.inf)}
@@ -80,6 +81,33 @@ def test_most_probable_path_equals_enumeration(seed):
         a, b = found.states[t - 1], found.states[t]
         score += powers[int(observed.steps[t])][a, b] + observed.log_likelihood[t, b]
     assert score == pytest.approx(found.log_probability, rel=1e-10, abs=1e-10)
+
+
+@pytest.mark.parametrize("seed", INSTANCES)
+@pytest.mark.parametrize("kind", [np.array, csr_array])
+def test_inference_on_plain_arrays_equals_enumeration(seed, kind):
+    model, observed = instance(seed)
+    one_by_one = Observations(observed.log_likelihood)
+    joint, total, best = by_enumeration(model, one_by_one)
+    arguments = kind(model.transition.toarray()), model.initial.tolist(), observed.log_likelihood
+    if total == 0:
+        for function in (markov.filter, markov.smooth, markov.most_probable_path):
+            with pytest.raises(StochasticError, match="release"):
+                function(*arguments)
+        return
+    filtered, smoothed, path = (
+        markov.filter(*arguments),
+        markov.smooth(*arguments),
+        markov.most_probable_path(*arguments),
+    )
+    axes = set(range(len(observed)))
+    for t in axes:
+        marginal = joint.sum(axis=tuple(axes - {t})) / total
+        np.testing.assert_allclose(smoothed[t], marginal, rtol=1e-10, atol=1e-300)
+        own, own_total, _ = by_enumeration(model, Observations(observed.log_likelihood[: t + 1]))
+        np.testing.assert_allclose(filtered[t], own.sum(axis=tuple(range(t))) / own_total, rtol=1e-10, atol=1e-300)
+    assert path.shape == (len(observed),)
+    assert joint[tuple(path)] == pytest.approx(best, rel=1e-10)
 
 
 def test_dense_chain_agrees_with_hmmlearn():
@@ -100,7 +128,7 @@ def test_dense_chain_agrees_with_hmmlearn():
     assert found.log_evidence == pytest.approx(evidence, rel=1e-12)
     smoothed = np.array([belief.log_mass for belief in smooth_releases(model, observed, found)])
     assert np.allclose(smoothed, gamma, rtol=0, atol=1e-9)
-    ours = most_probable_path(model, observed)
+    ours = path_of_releases(model, observed)
     assert ours.states.tolist() == path.tolist()
     assert ours.log_probability == pytest.approx(score, rel=1e-12)
 
@@ -114,7 +142,7 @@ def test_states_fainter_than_any_float_are_kept_and_weighed():
     smoothed = smooth_releases(model, Observations(rows), found)
     assert smoothed[1].support.tolist() == [False, True, False]
     assert smoothed[1].probabilities.tolist() == [0.0, 1.0, 0.0]
-    assert most_probable_path(model, Observations(rows)).states.tolist() == [0, 1, 2]
+    assert path_of_releases(model, Observations(rows)).states.tolist() == [0, 1, 2]
 
 
 def test_prior_of_the_adversary_takes_the_place_of_the_models():
@@ -123,9 +151,19 @@ def test_prior_of_the_adversary_takes_the_place_of_the_models():
     given = filter_releases(model, observed, other.initial)
     own = filter_releases(other, observed)
     assert np.array_equal(given.filtered[-1].log_mass, own.filtered[-1].log_mass)
-    assert most_probable_path(model, observed, other.initial).states.tolist() == (
-        most_probable_path(other, observed).states.tolist()
+    assert path_of_releases(model, observed, other.initial).states.tolist() == (
+        path_of_releases(other, observed).states.tolist()
     )
+
+
+def test_observations_leave_the_given_arrays_alone():
+    rows, steps = np.zeros((2, 3)), np.array([0, 1])
+    observed = Observations(rows, steps)
+    rows[0], steps[1] = -1.0, 5
+    assert observed.log_likelihood.tolist() == np.zeros((2, 3)).tolist()
+    assert observed.steps.tolist() == [0, 1]
+    with pytest.raises(ValueError, match="read-only"):
+        observed.log_likelihood[0, 0] = 1.0
 
 
 @pytest.mark.parametrize(
@@ -150,12 +188,12 @@ def test_what_cannot_be_is_refused_with_the_release_that_shows_it():
     with pytest.raises(StochasticError, match="release 1"):
         filter_releases(model, apart)
     with pytest.raises(StochasticError, match="release 1"):
-        most_probable_path(model, apart)
+        path_of_releases(model, apart)
     with pytest.raises(InvalidInputError, match="3 states"):
         filter_releases(model, Observations(np.zeros((1, 3))))
-    with pytest.raises(StochasticError, match="adversary's prior"):
+    with pytest.raises(StochasticError, match="initial distribution"):
         filter_releases(model, Observations(np.zeros((1, 2))), [0.5, 0.4])
-    with pytest.raises(StochasticError, match="adversary's prior"):
+    with pytest.raises(StochasticError, match="initial distribution"):
         filter_releases(model, Observations(np.zeros((1, 2))), [1.0])
 
 
@@ -178,7 +216,7 @@ def test_long_gaps_are_as_many_steps_without_a_release(seed):
     for belief, t in zip(smooth_releases(model, jumping, short), at, strict=True):
         assert np.allclose(belief.probabilities, walked[t].probabilities, rtol=1e-9, atol=1e-250)
         assert np.array_equal(belief.support, walked[t].support)
-    jumped, stepped = most_probable_path(model, jumping), most_probable_path(model, walking)
+    jumped, stepped = path_of_releases(model, jumping), path_of_releases(model, walking)
     assert jumped.log_probability == pytest.approx(stepped.log_probability, rel=1e-10)
     assert jumped.states.tolist() == stepped.states[at].tolist()
 
@@ -187,6 +225,6 @@ def test_a_cycle_without_rest_is_walked_through_whole():
     model = MarkovModel(np.roll(np.eye(3), 1, axis=1), [1.0, 0.0, 0.0])
     rows = np.array([[0.0, -1.0, -2.0], [-3.0, -1.0, -2.0]])
     observed = Observations(rows, np.array([1, 301]))
-    assert most_probable_path(model, observed).states.tolist() == [0, 1]
+    assert path_of_releases(model, observed).states.tolist() == [0, 1]
     smoothed = smooth_releases(model, observed, filter_releases(model, observed))
     assert [belief.support.tolist() for belief in smoothed] == [[True, False, False], [False, True, False]]

@@ -7,9 +7,12 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dphmm.errors import InvalidInputError, StochasticError
-from dphmm.leakage import backward, loss, reverse, reverses
+from dphmm.leakage import backward, loss
+from dphmm.markov import reverse, reverses, stationary
 from tests.leakage.oracles import FIGURE_4, random_matrix
 
 
@@ -95,3 +98,38 @@ def test_bad_input_is_refused():
         reverse(FIGURE_4, [0.5, 0.5])
     with pytest.raises(InvalidInputError, match="steps is 0"):
         reverses(FIGURE_4, [0.2, 0.3, 0.5], 0)
+
+
+@given(st.integers(0, 10**6), st.integers(2, 8))
+def test_stationary_distribution_is_the_long_run_from_every_state_alike(seed, size):
+    """Time averages of a chain with transient states, several closed classes and cycles, by matrix powers."""
+    rng = np.random.default_rng(seed)
+    matrix = rng.random((size, size)) * (rng.random((size, size)) < 0.3)
+    matrix[np.arange(size), rng.integers(0, size, size)] += 0.2
+    matrix /= matrix.sum(axis=1, keepdims=True)
+    lazy = np.linalg.matrix_power((matrix + np.eye(size)) / 2, 2**20)
+    for kind in (np.asarray, sp.csr_array):
+        found = stationary(kind(matrix))
+        np.testing.assert_allclose(found, lazy.mean(axis=0), rtol=1e-7, atol=1e-9)
+        np.testing.assert_allclose(found @ matrix, found, rtol=1e-12, atol=1e-15)
+
+
+def test_stationary_distribution_of_a_chain_that_hardly_moves():
+    slow = [[1 - 3e-12, 3e-12, 0], [1e-12, 1 - 1e-12, 0], [0, 0, 1]]
+    expected = 2 / 3 * np.array([1e-12, 3e-12]) / 4e-12
+    np.testing.assert_allclose(stationary(slow), [*expected, 1 / 3], rtol=1e-12)
+
+
+def test_stationary_distribution_of_mobility_size():
+    side = 100
+    line = sp.diags_array([1.0, 1.0, 1.0], offsets=[-1, 0, 1], shape=(side, side))
+    near = sp.csr_array(sp.kron(line, line))
+    degrees = np.asarray(near.sum(axis=1)).ravel()
+    found = stationary(sp.diags_array(1 / degrees) @ near)
+    np.testing.assert_allclose(found, degrees / degrees.sum(), rtol=1e-9)
+    np.testing.assert_allclose(stationary(sp.eye_array(5000)), np.full(5000, 1 / 5000), rtol=1e-14)
+
+
+def test_stationary_distribution_of_no_matrix_is_refused():
+    with pytest.raises(StochasticError, match="row 1 sums to"):
+        stationary([[0.5, 0.5], [0.5, 0.4]])

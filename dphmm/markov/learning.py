@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from dphmm.arrays import FloatArray
-from dphmm.audit.inference import Backwards, Filtering, Observations, filter_releases, ratio
 from dphmm.errors import InvalidInputError
-from dphmm.markov.belief import Belief
+from dphmm.markov.inference import Backwards, Observations, filter_releases, ratio
 from dphmm.markov.model import MarkovModel
 
 _LEAST = 1e-200
@@ -92,54 +92,35 @@ def learn_from_releases(
 
 
 def _expected_counts(model: MarkovModel, sequences: Sequence[Observations]) -> tuple[FloatArray, FloatArray, float]:
-    """Expected transitions (in the order of the stored entries), expected first states, and the log evidence."""
-    counts = np.zeros(model.transition.nnz)
-    first = np.zeros(model.size)
-    evidence = 0.0
-    expected = _ExpectedTransitions(model)
+    """Expected transitions (in the order of the stored entries), expected first states, and the log evidence.
+
+    The transitions are the smoother's pairs ``p(s_t, s_t+1 | z_1..T)``, summed over time.
+    """
+    backwards, targets = Backwards(model), model.transition.indices
+    sources = np.repeat(np.arange(model.size), np.diff(model.transition.indptr))
+    counts, first, evidence = np.zeros(len(targets)), np.zeros(model.size), 0.0
     for observed in sequences:
         filtering = filter_releases(model, observed)
         evidence += filtering.log_evidence
-        first += expected.add(observed, filtering, counts).probabilities
-    return counts, first, evidence
-
-
-class _ExpectedTransitions:
-    """The smoother's pairs ``p(s_t, s_t+1 | z_1..T)``, summed over time."""
-
-    def __init__(self, model: MarkovModel) -> None:
-        self._model = model
-        self._backwards = Backwards(model)
-        matrix = model.transition
-        self._sources = np.repeat(np.arange(model.size), np.diff(matrix.indptr))
-        self._targets = matrix.indices
-        self._logs: FloatArray = np.log(matrix.data)
-
-    def add(self, observed: Observations, filtering: Filtering, counts: FloatArray) -> Belief:
-        """Add a sequence's expected transitions to `counts`; the smoothed belief at its first release."""
         smoothed = filtering.filtered[-1]
         for t in range(len(observed) - 2, -1, -1):
             ahead = ratio(smoothed, filtering.predicted[t + 1])
             steps = int(observed.steps[t + 1])
             beliefs = [filtering.filtered[t]] * min(steps, 1)
             while len(beliefs) < steps:
-                beliefs.append(beliefs[-1].predict(self._model))
+                beliefs.append(beliefs[-1].predict(model))
             for belief in reversed(beliefs):
-                self._add_pairs(belief, ahead, counts)
-                ahead = self._backwards.pull(ahead)
+                logs = belief.log_mass[sources] + model.log_rows + ahead.log_mass[targets]
+                weights = np.exp(logs - logs.max())
+                counts += weights / weights.sum()
+                ahead = backwards.pull(ahead)
             smoothed = filtering.filtered[t].update(ahead.log_mass)
-        return smoothed
-
-    def _add_pairs(self, belief: Belief, ahead: Belief, counts: FloatArray) -> None:
-        logs = belief.log_mass[self._sources] + self._logs + ahead.log_mass[self._targets]
-        weights = np.exp(logs - logs.max())
-        counts += weights / weights.sum()
+        first += smoothed.probabilities
+    return counts, first, evidence
 
 
 def _maximised(model: MarkovModel, counts: FloatArray, first: FloatArray | None) -> MarkovModel:
     """The model of the expected counts; a state that is never left in expectation keeps its probabilities."""
-    from scipy.sparse import csr_array
-
     matrix = model.transition
     starts = matrix.indptr[:-1]
     lengths = np.diff(matrix.indptr)
@@ -153,5 +134,5 @@ def _maximised(model: MarkovModel, counts: FloatArray, first: FloatArray | None)
     if first is not None:
         initial = np.where(model.initial > 0, np.maximum(first / first.sum(), _LEAST), 0.0)
         initial /= initial.sum()
-    made = csr_array((data, matrix.indices.copy(), matrix.indptr.copy()), shape=matrix.shape)
+    made = csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape)
     return MarkovModel(made, initial, model.states, model.step_seconds)

@@ -1,0 +1,91 @@
+"""The one check of a transition matrix, and that every stage uses it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from dphmm import MarkovModel
+from dphmm.arrays import locked
+from dphmm.counts import as_transition as counts_transition
+from dphmm.errors import StochasticError
+from dphmm.leakage import LossFunction
+from dphmm.markov import reverse, stationary
+from dphmm.stochastic import as_stochastic
+
+STAGES = {
+    "model": lambda matrix: MarkovModel(matrix, np.full(2, 0.5)),
+    "leakage": LossFunction,
+    "counts": lambda matrix: counts_transition(matrix, 2),
+    "reverse": lambda matrix: reverse(matrix, np.full(2, 0.5)),
+    "stationary": stationary,
+}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("kind", [np.array, sp.csr_array, sp.coo_matrix, sp.dok_array])
+@pytest.mark.parametrize(
+    ("matrix", "message"),
+    [
+        ([[0.5, 0.5], [0.5, 0.25]], r"row 1 sums to 0\.75; every row must sum to 1"),
+        ([[0.5, 0.5], [0.5, 0.5 + 2e-9]], r"row 1 sums to 1\.00000000"),
+        ([[0.0, 0.0], [0.5, 0.5]], r"row 0 sums to 0\.0"),
+        ([[1.5, -0.5], [0.5, 0.5]], r"row 0, column 1 is -0\.5; probabilities are finite and not negative"),
+        ([[1.0, 0.0], [0.0, np.nan]], "row 1, column 1 is nan"),
+        ([[1.0, 0.0], [np.inf, 0.0]], "row 1, column 0 is inf"),
+        ([[0.5, 0.5]], r"shape \(1, 2\); it must be square"),
+    ],
+)
+def test_every_stage_refuses_what_is_no_transition_matrix_in_the_same_words(stage, kind, matrix, message):
+    with pytest.raises(StochasticError, match=message) as refused:
+        STAGES[stage](kind(matrix))
+    assert "matrix" in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("matrix", [[[0.5, 0.5], [1.0]], [["a", "b"], ["c", "d"]], [0.5, 0.5], 1.0, np.zeros((0, 0))])
+def test_every_stage_refuses_what_is_no_square_of_numbers(stage, matrix):
+    with pytest.raises(StochasticError, match=r"not a matrix of numbers|must be square"):
+        STAGES[stage](matrix)
+
+
+@pytest.mark.parametrize("kind", [np.array, sp.csr_array, sp.csc_array, sp.coo_array])
+def test_result_is_a_normalised_copy_of_the_same_kind(kind):
+    given = kind([[0.25, 0.75 + 5e-10, 0.0], [0.1, 0.2, 0.7], [1.0, 0.0, 0.0]])
+    before = given.copy()
+    found = as_stochastic(given)
+    assert sp.issparse(found) == sp.issparse(given)
+    assert found is not given
+    np.testing.assert_allclose(np.asarray(found.sum(axis=1)).ravel(), 1.0, rtol=1e-15)
+    dense = found.toarray() if sp.issparse(found) else found
+    assert dense[1].tolist() == [0.1, 0.2, 0.7], "decimal fractions stay as they were written"
+    compressed = as_stochastic(given, compressed=True)
+    assert compressed.format == "csr"
+    assert compressed.nnz == 6
+    assert np.array_equal(compressed.toarray(), dense)
+    assert (given != before).sum() == 0
+    again = as_stochastic(found)
+    assert ((again != found).sum()) == 0, "what was normalised once stays as it is to the last bit"
+
+
+def test_entries_stored_twice_are_one():
+    twice = sp.coo_array(([0.5, 0.5, 1.0], ([0, 0, 1], [1, 1, 0])), shape=(2, 2))
+    assert as_stochastic(twice).toarray().tolist() == [[0.0, 1.0], [1.0, 0.0]]
+
+
+def test_faint_probabilities_are_refused_only_where_asked():
+    faint = [[1.0, 1e-250], [0.0, 1.0]]
+    assert as_stochastic(faint)[0, 1] == 1e-250
+    for form in (faint, sp.csr_array(faint)):
+        with pytest.raises(StochasticError, match="row 0, column 1 is 1e-250; set probabilities below 1e-200 to 0"):
+            as_stochastic(form, smallest=1e-200)
+
+
+def test_frozen_holds_arrays_and_compressed_matrices():
+    for array in (np.zeros(2), sp.csr_array(np.eye(2)), sp.csc_array(np.eye(2))):
+        held = locked(array)
+        assert held is array
+        for part in (held,) if isinstance(held, np.ndarray) else (held.data, held.indices, held.indptr):
+            assert not part.flags.writeable
