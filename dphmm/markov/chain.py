@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
-from scipy.sparse.linalg import spsolve
+from scipy.sparse.linalg import splu
 
 from dphmm.arrays import BoolArray, FloatArray, as_distribution
 from dphmm.errors import InvalidInputError, StochasticError
@@ -128,7 +128,12 @@ def stationary(transition: MatrixLike) -> FloatArray:
     Raises
     ------
     StochasticError
-        When the matrix is none.
+        When the matrix is none, or parts of the chain are joined by moves so rare that what is found is no rest.
+
+    Notes
+    -----
+    Solved for directly, however slowly the chain mixes. Digits are lost where groups of states are joined by moves that
+    are rarer by a factor that nears ``1e-16`` than those within.
 
     Examples
     --------
@@ -147,7 +152,7 @@ def stationary(transition: MatrixLike) -> FloatArray:
     found = np.full(size, 1.0 / size)
     passing = np.flatnonzero(~closed[member])
     if passing.size:
-        visits = np.atleast_1d(spsolve(leaving[passing][:, passing].T.tocsc(), found[passing]))
+        visits = _solved(leaving[passing][:, passing].T, found[passing])
         found += visits @ moves[passing]
         found[passing] = 0.0
     masses = np.bincount(member, found, minlength=classes)
@@ -155,7 +160,28 @@ def stationary(transition: MatrixLike) -> FloatArray:
     for states in np.split(order, np.cumsum(np.bincount(member))[:-1]):
         if states.size == 1 or not closed[member[states[0]]]:
             continue
-        balance = leaving[states][:, states].T.tocsc()
-        shares = np.append(1.0, spsolve(balance[1:, 1:], -balance[1:, [0]].toarray().ravel()))
+        balance: Any = leaving[states][:, states].T.tocsr()
+        shares = np.append(1.0, _solved(balance[1:, 1:], -balance[1:, [0]].toarray().ravel()))
         found[states] = masses[member[states[0]]] * shares / shares.sum()
-    return np.asarray(found / found.sum())
+    found /= found.sum()
+    if not np.allclose(found @ moves, found * moves.sum(axis=1), rtol=1e-6, atol=1e-15):
+        raise _too_rare()
+    return np.asarray(found)
+
+
+def _solved(matrix: Any, right: FloatArray) -> FloatArray:
+    """The solution, not negative, of a sparse system whose matrix has positive entries on its diagonal alone."""
+    try:
+        found = splu(sp.csc_array(matrix)).solve(right)
+    except RuntimeError:  # no other sign of a singular factor
+        raise _too_rare() from None
+    if not np.abs(found).max() < 1 / SMALLEST_PROBABILITY:
+        raise _too_rare()
+    return np.maximum(found, 0.0)  # rounding may leave a state that is hardly visited a hair below
+
+
+def _too_rare() -> StochasticError:
+    return StochasticError(
+        "transition matrix: some moves are too rare for floating point to say where the chain comes to rest; "
+        "raise its smallest probabilities or set them to 0"
+    )

@@ -133,3 +133,5 @@ def test_stationary_distribution_of_mobility_size():
 def test_stationary_distribution_of_no_matrix_is_refused():
     with pytest.raises(StochasticError, match="row 1 sums to"):
         stationary([[0.5, 0.5], [0.5, 0.4]])
+    with pytest.raises(StochasticError, match="too rare"):
+        stationary([[0.5, 0.5], [1e-320, 1.0]])
