@@ -79,7 +79,7 @@ def _normalised(matrix: Any, entries: Any, name: str, smallest: float) -> Any:
     sums = np.asarray(matrix.sum(axis=1), dtype=np.float64).ravel()
     off = np.flatnonzero(np.abs(sums - 1.0) > PROBABILITY_TOLERANCE)
     if off.size:
-        raise StochasticError(f"{name}: row {off[0]} sums to {float(sums[off[0]])!r}; every row must sum to 1")
+        raise StochasticError(f"{name}: row {off[0]} sums to {sums[off[0]]:.12g}; every row must sum to 1")
     sums[np.abs(sums - 1.0) <= NORMALISED] = 1.0
     entries /= np.repeat(sums, np.diff(matrix.indptr)) if is_sparse else sums[:, np.newaxis]
     return matrix

@@ -30,7 +30,7 @@ STAGES = {
     [
         ([[0.5, 0.5], [0.5, 0.25]], r"row 1 sums to 0\.75; every row must sum to 1"),
         ([[0.5, 0.5], [0.5, 0.5 + 2e-9]], r"row 1 sums to 1\.00000000"),
-        ([[0.0, 0.0], [0.5, 0.5]], r"row 0 sums to 0\.0"),
+        ([[0.0, 0.0], [0.5, 0.5]], r"row 0 sums to 0;"),
         ([[1.5, -0.5], [0.5, 0.5]], r"row 0, column 1 is -0\.5; probabilities are finite and not negative"),
         ([[1.0, 0.0], [0.0, np.nan]], "row 1, column 1 is nan"),
         ([[1.0, 0.0], [np.inf, 0.0]], "row 1, column 0 is inf"),
