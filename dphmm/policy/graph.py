@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import BoolArray, FloatArray, IntArray, as_constraint, content_hash
+from dphmm.arrays import BoolArray, FloatArray, IntArray, as_constraint, content_hash, frozen
 from dphmm.errors import DataFileError, PolicyError
 from dphmm.geometry.measurements import Measurements
 from dphmm.policy.cliques import CliqueEdges
@@ -43,7 +43,7 @@ class PolicyGraph:
 
     def __init__(self, edge_set: EdgeSet, nodes: BoolArray | None = None) -> None:
         self._edge_set = edge_set
-        self._nodes = np.ones(edge_set.size, dtype=np.bool_) if nodes is None else nodes
+        self._nodes: BoolArray = frozen(np.ones(edge_set.size, dtype=np.bool_) if nodes is None else nodes)
 
     # ---- making graphs -------------------------------------------------------------------------------------------
 
@@ -103,7 +103,9 @@ class PolicyGraph:
         matrix = csr_array(np.asarray(transition) if not issparse(transition) else transition)
         if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
             raise PolicyError(f"transition matrix has shape {matrix.shape}; it must be square")
-        matrix.sum_duplicates()
+        if not matrix.has_canonical_format:
+            matrix = matrix.copy()
+            matrix.sum_duplicates()
         positive = matrix.data > 0
         starts = np.concatenate([[0], np.cumsum(positive)])[matrix.indptr]
         return cls(
@@ -196,7 +198,7 @@ class PolicyGraph:
 
     @property
     def nodes(self) -> BoolArray:
-        """Which states the graph still holds, ``(N,)``: all, unless it was restricted."""
+        """Which states the graph still holds, ``(N,)``: all, unless it was restricted. Read-only."""
         return self._nodes
 
     @property
@@ -267,7 +269,10 @@ class PolicyGraph:
 
     def with_edges(self, added: Sequence[tuple[int, int]]) -> PolicyGraph:
         """The graph with more edges; their ends join its nodes."""
-        return self | PolicyGraph.from_edges(self.size, added).restrict(_marked(self.size, added)) if added else self
+        if not added:
+            return self
+        more = PolicyGraph.from_edges(self.size, added)
+        return self | more.restrict(more.connected())
 
     def __or__(self, other: PolicyGraph) -> PolicyGraph:
         """The union of nodes and of edges."""
@@ -306,12 +311,6 @@ class PolicyGraph:
 
 def _is_missing(label: Any) -> bool:
     return label is None or label != label or (isinstance(label, int) and label < 0)
-
-
-def _marked(size: int, edges: Sequence[tuple[int, int]]) -> BoolArray:
-    marked = np.zeros(size, dtype=np.bool_)
-    marked[np.array(edges, dtype=np.int64).ravel()] = True
-    return marked
 
 
 def _check_states(states: IntArray, size: int) -> None:
