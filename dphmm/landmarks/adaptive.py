@@ -13,7 +13,7 @@ import numpy.typing as npt
 from dphmm.arrays import FloatArray, Rng, check_epsilon, random_source
 from dphmm.errors import ConfigurationError, LandmarkError
 from dphmm.landmarks.budget import LandmarkBudget, round_down
-from dphmm.landmarks.timeline import timeline
+from dphmm.landmarks.timestamps import timeline
 
 Draw = Callable[[float], npt.ArrayLike]
 """A release with a given budget: reads the data of the present timestamp, adds noise, returns what may be seen."""

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from dphmm.arrays import BoolArray, FloatArray, check_epsilon
 from dphmm.errors import BudgetError, BudgetExceededError
-from dphmm.landmarks.timeline import Timeline, timeline
+from dphmm.landmarks.timestamps import Timeline, timeline
 
 
 def worst_sum(landmark: BoolArray, epsilons: FloatArray) -> Fraction:

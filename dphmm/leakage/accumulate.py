@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from dphmm.arrays import FloatArray
 from dphmm.errors import BudgetError, InvalidInputError, StochasticError
-from dphmm.leakage.loss import Knowledge, LossFunction, as_loss_function, loss
+from dphmm.leakage.loss_function import Knowledge, LossFunction, as_loss_function, loss
 from dphmm.leakage.transition import is_matrix
 
 KnowledgeByTime = Knowledge | Iterable[Knowledge]

@@ -18,7 +18,7 @@ import numpy as np
 from dphmm.arrays import FloatArray, check_epsilon
 from dphmm.errors import CorrelationTooStrongError, InvalidInputError
 from dphmm.leakage.accumulate import check_sizes
-from dphmm.leakage.loss import Knowledge, LossFunction, as_loss_function
+from dphmm.leakage.loss_function import Knowledge, LossFunction, as_loss_function
 
 _SAFE_SIDE = 1 - 1e-12
 """The share of α that is aimed at, so that rounding does not carry leakage past α."""

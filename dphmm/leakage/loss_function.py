@@ -200,7 +200,7 @@ def loss(matrix: Knowledge, alpha: float) -> float:
     -----
     A pair (q, d) beats the ratio λ iff ``(e^α − 1)·Σ_j (q_j − λ d_j)₊ > λ − 1``. States with ``d_j = 0 < q_j`` belong
     to the maximiser. As printed, Algorithm 1 of the TPL paper never resets its flag *update* and so does not end, and
-    line 5 of Algorithm 3 has a wrong denominator; `dphmm.leakage.reference` has them right.
+    line 5 of Algorithm 3 has a wrong denominator.
 
     Examples
     --------

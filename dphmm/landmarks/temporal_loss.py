@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from dphmm.arrays import FloatArray, IntArray
 from dphmm.errors import BudgetError
-from dphmm.landmarks.timeline import Timeline, timeline
-from dphmm.leakage.loss import Knowledge, as_loss_function
+from dphmm.landmarks.timestamps import Timeline, timeline
+from dphmm.leakage.loss_function import Knowledge, as_loss_function
 
 Loss = Callable[[FloatArray], FloatArray]
 """The loss function of one step, on an array of leakages that may be zero."""
