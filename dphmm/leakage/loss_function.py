@@ -18,7 +18,7 @@ from dphmm.arrays import FloatArray, IntArray
 from dphmm.errors import InvalidInputError
 from dphmm.leakage import curve
 from dphmm.leakage.envelope import pieces, strongest
-from dphmm.leakage.excess import NO_LOSS, Excess, Vertex
+from dphmm.leakage.excess import NO_LOSS, Excess
 from dphmm.leakage.transition import MatrixLike, as_transition
 
 
@@ -92,14 +92,13 @@ class LossFunction:
             transition = as_transition(matrix, name)
             self.size = transition.size
             vertices, starts = pieces(Excess(transition), self.limit)
-        self.starts = _frozen(starts)
-        self.q = _frozen([v.q for v in vertices])
-        self.d = _frozen([v.d for v in vertices])
+        self.starts: FloatArray = np.array(starts, dtype=np.float64)
         self.rows: IntArray = np.array([v.rows for v in vertices], dtype=np.int64)
-        self.rows.setflags(write=False)
-        self._rest = _frozen([v.rest for v in vertices])
-        self._gap = _frozen([v.gap for v in vertices])
-        self._slack_starts = _frozen(curve.slack_at(self.starts, self.q, self.d, self._rest, self._gap))
+        self._points: FloatArray = np.array([[v.q, v.d, v.rest, v.gap] for v in vertices]).T
+        for array in (self.starts, self.rows, self._points):
+            array.setflags(write=False)
+        self.q, self.d = self._points[:2]
+        self._slack_starts = curve.slack_at(self.starts, *self._points)
 
     @overload
     def __call__(self, alpha: float) -> float: ...
@@ -117,25 +116,24 @@ class LossFunction:
         bad = values[~(np.isfinite(values) & (values > 0) & (values <= self.limit))]
         if bad.size:
             raise InvalidInputError(f"alpha is {bad.flat[0]}; give a positive, finite number up to {self.limit}")
-        loss = self._evaluate(values)
+        loss = self.steps(values)
         return float(loss) if values.ndim == 0 else loss
 
     @property
     def is_identity(self) -> bool:
         """Whether L(α) = α, the strongest correlation: two rows have disjoint supports."""
-        return bool(self.d[-1] == 0 and self._rest[-1] == 0)
+        return bool((self._points[1:3, -1] == 0).all())
 
     def step(self, alpha: float) -> float:
         """L(α) of one number that is not negative, 0 included: the inner loop of every recursion."""
         if not 0 <= alpha <= self.limit:
             raise InvalidInputError(f"alpha is {alpha}; this loss function holds from 0 to {self.limit}")
-        return float(self._evaluate(np.asarray(alpha, dtype=np.float64)))
+        return float(self.steps(np.asarray(alpha, dtype=np.float64)))
 
-    def slack(self, alpha: float) -> float:
-        """``α − L(α)``, the budget that keeps leakage at α once it is there; accurate where L(α) is nearly α."""
-        values = np.asarray(alpha, dtype=np.float64)
-        at = self._piece(values)
-        return float(curve.slack_at(values, self.q[at], self.d[at], self._rest[at], self._gap[at]))
+    def steps(self, alphas: FloatArray) -> FloatArray:
+        """L(α) elementwise, for finite numbers from 0 to `limit` that were checked before."""
+        at = np.searchsorted(self.starts, alphas, side="right") - 1
+        return curve.loss_at(alphas, *self._points[:, at])
 
     def supremum(self, epsilon: float) -> Supremum:
         """What leakage tends to under the same ε at every step (Theorem 11 and Algorithm 6 of the TPL paper).
@@ -150,18 +148,11 @@ class LossFunction:
         """
         epsilon = _positive(epsilon, "epsilon")
         at = int(np.searchsorted(self._slack_starts, epsilon, side="right")) - 1
-        value = curve.supremum_at(epsilon, self.q[at], self.d[at], self._rest[at])
+        q, d, rest, _ = self._points[:, at].tolist()
+        value = curve.supremum_at(epsilon, q, d, rest)
         if value > self.limit:
             raise InvalidInputError(f"the supremum for epsilon {epsilon} is beyond the limit {self.limit}; raise it")
-        pair = int(self.rows[at, 0]), int(self.rows[at, 1])
-        return Supremum(value, float(self.q[at]), float(self.d[at]), pair)
-
-    def _piece(self, values: FloatArray) -> IntArray:
-        return np.asarray(np.searchsorted(self.starts, values, side="right") - 1, dtype=np.int64)
-
-    def _evaluate(self, values: FloatArray) -> FloatArray:
-        at = self._piece(values)
-        return curve.loss_at(values, self.q[at], self.d[at], self._rest[at], self._gap[at])
+        return Supremum(value, q, d, (int(self.rows[at, 0]), int(self.rows[at, 1])))
 
 
 Knowledge = MatrixLike | LossFunction | None
@@ -214,7 +205,9 @@ def loss(matrix: Knowledge, alpha: float) -> float:
         return 0.0
     if isinstance(matrix, LossFunction):
         return matrix(alpha)
-    return _value(strongest(Excess(as_transition(matrix)), alpha), alpha)
+    vertex = strongest(Excess(as_transition(matrix)), alpha)
+    point = np.array([vertex.q, vertex.d, vertex.rest, vertex.gap])
+    return float(curve.loss_at(np.asarray(alpha), *point))
 
 
 def supremum(matrix: Knowledge, epsilon: float) -> float:
@@ -245,19 +238,8 @@ def as_loss_function(matrix: Knowledge, name: str = "transition matrix", limit: 
     return matrix if isinstance(matrix, LossFunction) else LossFunction(matrix, limit, name)
 
 
-def _value(vertex: Vertex, alpha: float) -> float:
-    parts = (vertex.q, vertex.d, vertex.rest, vertex.gap)
-    return float(curve.loss_at(np.asarray(alpha), *(np.asarray(part) for part in parts)))
-
-
 def _positive(value: float, name: str, infinite: bool = False) -> float:
     number = float(value)
     if not number > 0 or (math.isinf(number) and not infinite):
         raise InvalidInputError(f"{name} is {value}; give a positive, finite number")
     return number
-
-
-def _frozen(values: npt.ArrayLike) -> FloatArray:
-    array = np.array(values, dtype=np.float64)
-    array.setflags(write=False)
-    return array
