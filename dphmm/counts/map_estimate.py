@@ -50,17 +50,13 @@ def real_map(noisy: FloatArray, log_p: FloatArray, users: int, scales: FloatArra
     multipliers : FloatArray
         ``(T,)``: what one more user would cost.
     """
-    _check_possible(log_p)
+    impossible = ~np.isfinite(log_p).any(axis=1)
+    if impossible.any():
+        raise CountError(f"time {int(np.flatnonzero(impossible)[0])} has no possible place; one must be possible")
     counts, multipliers = np.empty_like(noisy), np.empty(len(noisy))
     for rows in _blocks(*noisy.shape):
         counts[rows], multipliers[rows] = _solve(noisy[rows], log_p[rows], users, 1.0 / scales[rows])
     return counts, multipliers
-
-
-def _check_possible(log_p: FloatArray) -> None:
-    impossible = ~np.isfinite(log_p).any(axis=1)
-    if impossible.any():
-        raise CountError(f"time {int(np.flatnonzero(impossible)[0])} has no possible place; one must be possible")
 
 
 def _blocks(steps: int, places: int) -> Iterator[slice]:
@@ -82,7 +78,8 @@ def _solve(noisy: FloatArray, log_p: FloatArray, users: int, slope: FloatArray) 
         excess = counts.sum(axis=1) - users
         low[active] = np.where(excess <= 0, now, low[active])
         high[active] = np.where(excess >= 0, now, high[active])
-        weight = np.where(free, 1.0 / _trigamma(counts), 0.0).sum(axis=1)
+        # 1 / psi'(r + 1) to a few per cent, which is all that Newton's iteration asks of its slope
+        weight = np.where(free, counts + 0.5 + 0.11 / (counts + 1.0), 0.0).sum(axis=1)
         newton = now - excess / np.maximum(weight, 1e-300)
         inside = (newton > low[active]) & (newton < high[active])
         theta[active] = np.where(inside, newton, 0.5 * (low[active] + high[active]))
@@ -91,8 +88,7 @@ def _solve(noisy: FloatArray, log_p: FloatArray, users: int, slope: FloatArray) 
         active = active[~done]
         if active.size == 0:
             break
-    counts, free = _counts_at(theta, noisy, log_p, cost_at_noisy, slope)
-    return counts, theta
+    return _counts_at(theta, noisy, log_p, cost_at_noisy, slope)[0], theta
 
 
 def _counts_at(
@@ -105,11 +101,6 @@ def _counts_at(
     at_noisy = np.abs(gap) <= slope[:, None]
     counts = np.where(at_noisy, noisy, count_at(np.minimum(value, _OVERFLOW)))
     return counts, ~at_noisy & (value > LOWEST)
-
-
-def _trigamma(counts: FloatArray) -> FloatArray:
-    """``psi'(r + 1)`` to a few per cent, which is all that Newton's iteration asks of its slope."""
-    return np.asarray(1.0 / (counts + 0.5 + 0.11 / (counts + 1.0)))
 
 
 def integer_map(noisy: FloatArray, log_p: FloatArray, users: int, scales: FloatArray) -> IntArray:

@@ -14,7 +14,7 @@ from typing import overload
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import FloatArray, IntArray
+from dphmm.arrays import FloatArray, IntArray, frozen
 from dphmm.errors import InvalidInputError
 from dphmm.leakage import curve
 from dphmm.leakage.envelope import pieces, strongest
@@ -92,13 +92,11 @@ class LossFunction:
             transition = as_transition(matrix, name)
             self.size = transition.size
             vertices, starts = pieces(Excess(transition), self.limit)
-        self.starts: FloatArray = np.array(starts, dtype=np.float64)
-        self.rows: IntArray = np.array([v.rows for v in vertices], dtype=np.int64)
-        self._points: FloatArray = np.array([[v.q, v.d, v.rest, v.gap] for v in vertices]).T
-        for array in (self.starts, self.rows, self._points):
-            array.setflags(write=False)
-        self.q, self.d = self._points[:2]
-        self._slack_starts = curve.slack_at(self.starts, *self._points)
+        self.starts: FloatArray = frozen(starts)
+        self.rows: IntArray = frozen([v.rows for v in vertices])
+        points: FloatArray = frozen(np.array([(v.q, v.d, v.rest, v.gap) for v in vertices]).T)
+        self.q, self.d, self._rest, self._gap = points
+        self._slack_starts = curve.slack_at(self.starts, *points)
 
     @overload
     def __call__(self, alpha: float) -> float: ...
@@ -116,24 +114,35 @@ class LossFunction:
         bad = values[~(np.isfinite(values) & (values > 0) & (values <= self.limit))]
         if bad.size:
             raise InvalidInputError(f"alpha is {bad.flat[0]}; give a positive, finite number up to {self.limit}")
-        loss = self.steps(values)
+        loss = self._evaluate(values)
         return float(loss) if values.ndim == 0 else loss
 
     @property
     def is_identity(self) -> bool:
         """Whether L(α) = α, the strongest correlation: two rows have disjoint supports."""
-        return bool((self._points[1:3, -1] == 0).all())
+        return bool(self.d[-1] == 0 and self._rest[-1] == 0)
 
     def step(self, alpha: float) -> float:
         """L(α) of one number that is not negative, 0 included: the inner loop of every recursion."""
         if not 0 <= alpha <= self.limit:
             raise InvalidInputError(f"alpha is {alpha}; this loss function holds from 0 to {self.limit}")
-        return float(self.steps(np.asarray(alpha, dtype=np.float64)))
+        return float(self._evaluate(np.asarray(alpha, dtype=np.float64)))
 
     def steps(self, alphas: FloatArray) -> FloatArray:
-        """L(α) elementwise, for finite numbers from 0 to `limit` that were checked before."""
-        at = np.searchsorted(self.starts, alphas, side="right") - 1
-        return curve.loss_at(alphas, *self._points[:, at])
+        """L(α) of many numbers that are not negative, 0 included.
+
+        Raises
+        ------
+        InvalidInputError
+            When an α is negative, not a number, or beyond `limit`.
+        """
+        for alpha in alphas[~((alphas >= 0) & (alphas <= self.limit))]:
+            self.step(float(alpha))  # refuses it
+        return self._evaluate(alphas)
+
+    def _evaluate(self, values: FloatArray) -> FloatArray:
+        at = np.searchsorted(self.starts, values, side="right") - 1
+        return curve.loss_at(values, self.q[at], self.d[at], self._rest[at], self._gap[at])
 
     def supremum(self, epsilon: float) -> Supremum:
         """What leakage tends to under the same ε at every step (Theorem 11 and Algorithm 6 of the TPL paper).
@@ -148,8 +157,8 @@ class LossFunction:
         """
         epsilon = _positive(epsilon, "epsilon")
         at = int(np.searchsorted(self._slack_starts, epsilon, side="right")) - 1
-        q, d, rest, _ = self._points[:, at].tolist()
-        value = curve.supremum_at(epsilon, q, d, rest)
+        q, d = float(self.q[at]), float(self.d[at])
+        value = curve.supremum_at(epsilon, q, d, float(self._rest[at]))
         if value > self.limit:
             raise InvalidInputError(f"the supremum for epsilon {epsilon} is beyond the limit {self.limit}; raise it")
         return Supremum(value, q, d, (int(self.rows[at, 0]), int(self.rows[at, 1])))

@@ -215,6 +215,10 @@ def test_limited_function_agrees_below_its_limit_and_refuses_beyond():
     for call in (part, part.step):
         with pytest.raises(InvalidInputError, match=r"0\.5"):
             call(0.51)
+    np.testing.assert_array_equal(part.steps(np.array([0.0, 0.5])), [0.0, part(0.5)])
+    for alphas in ([0.1, 0.51], [0.1, -0.1], [math.nan]):
+        with pytest.raises(InvalidInputError, match=r"from 0 to 0\.5"):
+            part.steps(np.array(alphas))
     with pytest.raises(InvalidInputError, match="beyond the limit"):
         part.supremum(0.5)
 
