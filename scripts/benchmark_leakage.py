@@ -13,15 +13,20 @@ import argparse
 import math
 import resource
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from itertools import permutations
+from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
 from scipy.optimize import linprog
 
-from dphmm.leakage import LossFunction, backward, constant_budget, exact_budgets, loss, reference, smooth, supremum
+from dphmm.leakage import LossFunction, backward, constant_budget, exact_budgets, loss, smooth, supremum
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from tests.leakage import published
 
 
 def matrix(n: int, seed: int = 0) -> np.ndarray:
@@ -89,16 +94,16 @@ def small(report: Report) -> None:
     assert abs(linear_programs(twelve, 1.0) - loss(twelve, 1.0)) < 1e-9
     for n in (50, 100, 200):
         rows = matrix(n)
-        slow = report.line(f"n = {n}, Algorithm 1", lambda r=rows: reference.algorithm_1(r, 1.0), repeats=1)
+        slow = report.line(f"n = {n}, Algorithm 1", lambda r=rows: published.algorithm_1(r, 1.0), repeats=1)
         report.line(f"n = {n}, loss", lambda r=rows: loss(r, 1.0), slow)
-        assert abs(reference.algorithm_1(rows, 1.0) - loss(rows, 1.0)) < 1e-9
+        assert abs(published.algorithm_1(rows, 1.0) - loss(rows, 1.0)) < 1e-9
     hundred, two_hundred = matrix(100), matrix(200)
 
-    def published() -> None:
-        pairs = reference.algorithm_2(hundred)
-        reference.algorithm_4(pairs, 1e-6, 10.0)
+    def built() -> None:
+        pairs = published.algorithm_2(hundred)
+        published.algorithm_4(pairs, 1e-6, 10.0)
 
-    slow = report.line("n = 100, Algorithms 2 and 4 to α = 10", published, repeats=1)
+    slow = report.line("n = 100, Algorithms 2 and 4 to α = 10", built, repeats=1)
     report.line("n = 100, LossFunction to α = 10", lambda: LossFunction(hundred, limit=10.0), slow)
     report.line("n = 200, LossFunction to α = 10", lambda: LossFunction(two_hundred, limit=10.0))
     report.line("n = 200, LossFunction for every α", lambda: LossFunction(two_hundred))

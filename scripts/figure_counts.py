@@ -20,6 +20,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from dphmm import counts, leakage, markov
+from dphmm.counts.baselines import nearest_integers
 from dphmm.errors import BudgetError
 
 CYCLE = np.array([[0.0, 0.0, 1.0], [0.5, 0.0, 0.5], [0.0, 1.0, 0.0]])
@@ -110,7 +111,7 @@ def single_user(runs: int, seed: int) -> tuple[plt.Figure, list]:
         for name, estimate in estimates(noisy, CYCLE, 1, np.full(steps, scale)).items():
             errors_by_name.setdefault(name, []).append(((estimate - true) ** 2).mean(axis=1))
             if run == 0 and name != "raw":
-                place = counts.nearest_integers(estimate, 1).argmax(axis=1)
+                place = nearest_integers(estimate, 1).argmax(axis=1)
                 chances[name] = CYCLE[place[:-1], place[1:]]
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4))
     rows = []

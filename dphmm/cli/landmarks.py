@@ -160,7 +160,7 @@ def _series(source: tuple[str, ...], moments: Moments, options: dict[str, Any]) 
 
 def _matrices(options: dict[str, Any]) -> tuple[Any, Any]:
     from dphmm.leakage.files import read_matrix
-    from dphmm.leakage.loss import as_loss_function
+    from dphmm.leakage.loss_function import as_loss_function
 
     back, forth = (
         None if options[name] is None else as_loss_function(read_matrix(options[name]), f"{name} matrix")

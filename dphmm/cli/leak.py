@@ -123,7 +123,7 @@ def _budgets(epsilon: float | None, steps: int | None, epsilons: Path | None) ->
 
 def _functions(matrices: dict[str, tuple[Any, Any]]) -> dict[str, tuple[Any, Any]]:
     """Each user's loss functions, built once for leakage and bounds."""
-    from dphmm.leakage.loss import as_loss_function
+    from dphmm.leakage.loss_function import as_loss_function
 
     built: dict[str, tuple[Any, Any]] = {}
     for name, (past, future) in matrices.items():

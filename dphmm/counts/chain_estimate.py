@@ -12,9 +12,10 @@ who start and move as the model says, the smoother is then the linear estimator 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -58,11 +59,6 @@ class Start:
 
     mean: FloatArray
     root: FloatArray
-
-    @property
-    def covariance(self) -> FloatArray:
-        """``(m, m)``."""
-        return np.asarray(self.root @ self.root.T)
 
     @classmethod
     def multinomial(cls, first: FloatArray, users: int) -> Start:
@@ -126,14 +122,11 @@ class ChainFilter:
         ``(m, m)``, CSR, row-stochastic.
     start
         The counts before the first row is seen.
-    matched
-        Match the Laplace likelihood and the bound at zero; otherwise take the noise as Gaussian.
     """
 
-    def __init__(self, transition: sparse.csr_array, start: Start, matched: bool = True) -> None:
+    def __init__(self, transition: sparse.csr_array, start: Start) -> None:
         self._move: Any = _as_move(transition)
         self._mean, self._root = start.mean, start.root
-        self._matched = matched
         self._begun = False
 
     def update(self, noisy: FloatArray, scale: float) -> tuple[FloatArray, FloatArray]:
@@ -155,20 +148,17 @@ class ChainFilter:
             self._mean, self._root = _predict(self._move, self._mean, self._root, self._mean)
         self._begun = True
         factors = _Factors.gaussian(noisy, scale)
-        if self._matched:
-            _match_here(self._mean, self._root, factors, noisy, scale)
+        _match_here(self._mean, self._root, factors, noisy, scale)
         self._mean, self._root = _update(self._mean, self._root, factors)
         return self._mean, np.asarray(np.square(self._root).sum(axis=1))
 
 
-def filter_counts(
-    noisy: FloatArray, transition: sparse.csr_array, start: Start, scales: FloatArray, sweeps: int = 1
-) -> FloatArray:
+def filter_counts(noisy: FloatArray, transition: sparse.csr_array, start: Start, scales: FloatArray) -> FloatArray:
     """Estimates ``(T, m)`` of which each uses the rows up to its own time only.
 
     Memory does not grow with ``T`` beyond the output; time is of order ``T m^3``.
     """
-    chain = ChainFilter(transition, start, matched=sweeps > 0)
+    chain = ChainFilter(transition, start)
     with _one_thread():
         return np.array([chain.update(row, float(scale))[0] for row, scale in zip(noisy, scales, strict=True)])
 
@@ -205,20 +195,15 @@ def smooth_counts(
     factors = _Factors.gaussian(noisy, scales[:, None])
     with _one_thread():
         if sweeps == 0:
-            return _sweep(noisy, scales, move, start, factors, _expected(move, start.mean, len(noisy)), "fixed")
-        mean, variance = _sweep(noisy, scales, move, start, factors, None, "filter")
+            expected = [start.mean]
+            for _ in range(len(noisy) - 1):
+                expected.append(move @ expected[-1])
+            return _sweep(noisy, scales, move, start, factors, expected)
+        mean, variance = _sweep(noisy, scales, move, start, factors, None)
         for _ in range(sweeps - 1):
             factors.match(mean, variance, noisy, scales[:, None])
-            mean, variance = _sweep(noisy, scales, move, start, factors, mean, "fixed")
+            mean, variance = _sweep(noisy, scales, move, start, factors, mean)
     return mean, variance
-
-
-def _expected(move: Any, mean: FloatArray, steps: int) -> FloatArray:
-    """The mean counts of each time before anything is seen."""
-    rows = [mean]
-    for _ in range(steps - 1):
-        rows.append(move @ rows[-1])
-    return np.array(rows)
 
 
 def _one_thread() -> AbstractContextManager[Any]:
@@ -246,23 +231,15 @@ def _predict(move: Any, mean: FloatArray, root: FloatArray, counts: FloatArray) 
     """One step of every user; `counts` says how many move from each place (negative estimates as zero)."""
     movers = np.maximum(counts, 0.0)
     spread = move @ root
-    leaving = _columns(move, np.sqrt(movers))
+    leaving = (
+        move @ sparse.diags_array(np.sqrt(movers)) if isinstance(move, sparse.csr_array) else move * np.sqrt(movers)
+    )
     covariance = spread @ spread.T - leaving @ leaving.T
     covariance[np.diag_indices_from(covariance)] += move @ movers
-    return move @ mean, _cholesky(covariance)
-
-
-def _columns(move: Any, weights: FloatArray) -> Any:
-    """The matrix with its columns weighted, dense or sparse as it is."""
-    return move @ sparse.diags_array(weights) if isinstance(move, sparse.csr_array) else move * weights
-
-
-def _cholesky(covariance: FloatArray) -> FloatArray:
-    """A lower-triangular root of a covariance that is singular (the total is known) and may be so up to rounding."""
-    size = float(np.diag(covariance).max(initial=0.0))
+    size = float(np.diag(covariance).max())
     if size <= 0.0:
-        return np.zeros_like(covariance)
-    return _root_with(covariance, _JITTER * size)
+        return move @ mean, np.zeros_like(covariance)
+    return move @ mean, _root_with(covariance, _JITTER * size)  # singular: the total is known
 
 
 def _root_with(matrix: FloatArray, jitter: float) -> FloatArray:
@@ -301,21 +278,19 @@ def _sweep(
     move: Any,
     start: Start,
     factors: _Factors,
-    counts: FloatArray | None,
-    mode: Literal["filter", "fixed"],
+    counts: Sequence[FloatArray] | FloatArray | None,
 ) -> tuple[FloatArray, FloatArray]:
-    """Forward and backward over the chain; in mode "filter" the factors are matched on the way."""
+    """Forward and backward over the chain; without counts, of which people move, the factors are matched on the way."""
     steps, size = noisy.shape
     predicted, filtered = np.empty((steps, size)), np.empty((steps, size))
     before, after = np.empty((steps, size, size)), np.empty((steps, size, size))
     mean, root = start.mean, start.root
     for t in range(steps):
         if t:
-            movers = mean if counts is None else counts[t - 1]
-            mean, root = _predict(move, mean, root, movers)
+            mean, root = _predict(move, mean, root, mean if counts is None else counts[t - 1])
         predicted[t], before[t] = mean, root
         here = _Factors(factors.precision[t], factors.weighted[t])
-        if mode == "filter":
+        if counts is None:
             _match_here(mean, root, here, noisy[t], float(scales[t]))
             factors.precision[t], factors.weighted[t] = here.precision, here.weighted
         mean, root = _update(mean, root, here)

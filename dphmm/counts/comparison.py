@@ -13,7 +13,7 @@ from dphmm.counts.baselines import least_squares, maximum_likelihood, nearest_in
 from dphmm.counts.noise import SENSITIVITY, Budget, as_budgets, release
 from dphmm.counts.occupancy import Prior
 from dphmm.counts.repair import post_process
-from dphmm.counts.stream import as_counts, as_noisy, as_users
+from dphmm.counts.stream import as_counts
 from dphmm.errors import ConfigurationError
 
 ESTIMATORS: Mapping[str, str] = {
@@ -52,9 +52,8 @@ def estimate(
     if name not in ESTIMATORS:
         raise ConfigurationError(f"estimator is {name!r}; give one of {', '.join(ESTIMATORS)}")
     if name in ("least-squares", "maximum-likelihood"):
-        total = as_users(users)
-        plain = (least_squares if name == "least-squares" else maximum_likelihood)(as_noisy(noisy), total)
-        return nearest_integers(plain, total) if integer else plain
+        plain = (least_squares if name == "least-squares" else maximum_likelihood)(noisy, users)
+        return nearest_integers(plain, users) if integer else plain
     if transition is None:
         raise ConfigurationError(f"estimator {name!r} needs to know how people move; give a model or a matrix")
     coupled: Any = {"coupled": True, "online": "online", "single": False}[name]

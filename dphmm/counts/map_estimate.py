@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from scipy.special import digamma, gammaln
+from scipy.special import digamma
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.counts.inverse_digamma import LOWEST, count_at
@@ -25,26 +25,6 @@ _OVERFLOW = 700.0
 
 _ITERATIONS = 200
 """More than bisection alone would take; the iteration is bracketed, so it cannot run away."""
-
-
-def objective(counts: FloatArray | IntArray, noisy: FloatArray, log_p: FloatArray, scales: FloatArray) -> FloatArray:
-    """The negative log posterior of each time, up to a constant of that time.
-
-    Parameters
-    ----------
-    counts, noisy, log_p
-        ``(T, m)``; ``log_p`` is minus infinity where a place is impossible.
-    scales
-        ``(T,)``.
-
-    Returns
-    -------
-    FloatArray
-        ``(T,)``; infinite where someone is in an impossible place.
-    """
-    at_zero = np.where(counts == 0, 0.0, counts * np.where(counts == 0, 0.0, log_p))
-    cost = np.abs(noisy - counts) / scales[:, None] + gammaln(np.asarray(counts, dtype=np.float64) + 1.0) - at_zero
-    return np.asarray(cost.sum(axis=1))
 
 
 def real_map(noisy: FloatArray, log_p: FloatArray, users: int, scales: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -70,17 +50,13 @@ def real_map(noisy: FloatArray, log_p: FloatArray, users: int, scales: FloatArra
     multipliers : FloatArray
         ``(T,)``: what one more user would cost.
     """
-    _check_possible(log_p)
+    impossible = ~np.isfinite(log_p).any(axis=1)
+    if impossible.any():
+        raise CountError(f"time {int(np.flatnonzero(impossible)[0])} has no possible place; one must be possible")
     counts, multipliers = np.empty_like(noisy), np.empty(len(noisy))
     for rows in _blocks(*noisy.shape):
         counts[rows], multipliers[rows] = _solve(noisy[rows], log_p[rows], users, 1.0 / scales[rows])
     return counts, multipliers
-
-
-def _check_possible(log_p: FloatArray) -> None:
-    impossible = ~np.isfinite(log_p).any(axis=1)
-    if impossible.any():
-        raise CountError(f"time {int(np.flatnonzero(impossible)[0])} has no possible place; one must be possible")
 
 
 def _blocks(steps: int, places: int) -> Iterator[slice]:
@@ -102,7 +78,8 @@ def _solve(noisy: FloatArray, log_p: FloatArray, users: int, slope: FloatArray) 
         excess = counts.sum(axis=1) - users
         low[active] = np.where(excess <= 0, now, low[active])
         high[active] = np.where(excess >= 0, now, high[active])
-        weight = np.where(free, 1.0 / _trigamma(counts), 0.0).sum(axis=1)
+        # 1 / psi'(r + 1) to a few per cent, which is all that Newton's iteration asks of its slope
+        weight = np.where(free, counts + 0.5 + 0.11 / (counts + 1.0), 0.0).sum(axis=1)
         newton = now - excess / np.maximum(weight, 1e-300)
         inside = (newton > low[active]) & (newton < high[active])
         theta[active] = np.where(inside, newton, 0.5 * (low[active] + high[active]))
@@ -111,8 +88,7 @@ def _solve(noisy: FloatArray, log_p: FloatArray, users: int, slope: FloatArray) 
         active = active[~done]
         if active.size == 0:
             break
-    counts, free = _counts_at(theta, noisy, log_p, cost_at_noisy, slope)
-    return counts, theta
+    return _counts_at(theta, noisy, log_p, cost_at_noisy, slope)[0], theta
 
 
 def _counts_at(
@@ -125,32 +101,6 @@ def _counts_at(
     at_noisy = np.abs(gap) <= slope[:, None]
     counts = np.where(at_noisy, noisy, count_at(np.minimum(value, _OVERFLOW)))
     return counts, ~at_noisy & (value > LOWEST)
-
-
-def _trigamma(counts: FloatArray) -> FloatArray:
-    """``psi'(r + 1)`` to a few per cent, which is all that Newton's iteration asks of its slope."""
-    return np.asarray(1.0 / (counts + 0.5 + 0.11 / (counts + 1.0)))
-
-
-def optimality_gap(
-    counts: FloatArray, multipliers: FloatArray, noisy: FloatArray, log_p: FloatArray, scales: FloatArray
-) -> FloatArray:
-    """How far each time is from its optimality conditions (Karush, Kuhn, Tucker): zero at the optimum.
-
-    The multiplier must lie in the subdifferential of every place's cost; at count zero it may lie below it.
-
-    Returns
-    -------
-    FloatArray
-        ``(T,)``: the greatest distance of the multiplier from the subdifferentials of its row.
-    """
-    slope = 1.0 / scales[:, None]
-    smooth = digamma(counts + 1.0) - log_p
-    down = smooth + np.where(counts > noisy, slope, -slope)
-    up = smooth + np.where(counts >= noisy, slope, -slope)
-    below = np.where(counts > 0, down - multipliers[:, None], -np.inf)
-    gap = np.maximum(below, multipliers[:, None] - up)
-    return np.asarray(np.maximum(np.where(np.isfinite(log_p), gap, 0.0), 0.0).max(axis=1))
 
 
 def integer_map(noisy: FloatArray, log_p: FloatArray, users: int, scales: FloatArray) -> IntArray:

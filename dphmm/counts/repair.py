@@ -6,9 +6,8 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
 
-from dphmm.arrays import BoolArray, FloatArray, IntArray
+from dphmm.arrays import FloatArray, IntArray
 from dphmm.counts.baselines import least_squares, nearest_integers
 from dphmm.counts.chain_estimate import Start, filter_counts, smooth_counts
 from dphmm.counts.map_estimate import integer_map, real_map
@@ -78,23 +77,17 @@ def post_process(
     first = first_distribution(stream, prior)
     if coupled not in (False, True, "online"):
         raise ConfigurationError(f"coupled is {coupled!r}; give False, True or 'online'")
-    if coupled:
-        flat = isinstance(prior, str) and prior == "frequency"
-        estimate, possible = _coupled(stream, matrix, total, scales, None if flat else first, coupled == "online")
-        return nearest_integers(estimate, total, possible) if integer else estimate
-    log_p = occupancy(first, matrix, steps).log_probabilities
-    return integer_map(stream, log_p, total, scales) if integer else real_map(stream, log_p, total, scales)[0]
-
-
-def _coupled(
-    noisy: FloatArray, matrix: sparse.csr_array, users: int, scales: FloatArray, first: FloatArray | None, online: bool
-) -> tuple[FloatArray, BoolArray]:
-    size = noisy.shape[1]
-    start = Start.flat(size, users) if first is None else Start.multinomial(first, users)
-    support = np.full(size, 1.0 / size) if first is None else first
-    possible = occupancy(support, matrix, len(noisy)).possible
-    if online:
-        means = filter_counts(noisy, matrix, start, scales)
+    if not coupled:
+        log_p = occupancy(first, matrix, steps).log_probabilities
+        return integer_map(stream, log_p, total, scales) if integer else real_map(stream, log_p, total, scales)[0]
+    if isinstance(prior, str) and prior == "frequency":  # the first row speaks once, as a row
+        first, start = np.full(size, 1.0 / size), Start.flat(size, total)
     else:
-        means, _ = smooth_counts(noisy, matrix, start, scales)
-    return least_squares(means, users, possible), possible
+        start = Start.multinomial(first, total)
+    if coupled == "online":
+        means = filter_counts(stream, matrix, start, scales)
+    else:
+        means, _ = smooth_counts(stream, matrix, start, scales)
+    possible = occupancy(first, matrix, steps).possible
+    estimate = least_squares(means, total, possible)
+    return nearest_integers(estimate, total, possible) if integer else estimate

@@ -61,7 +61,7 @@ def as_counts(values: npt.ArrayLike, name: str = "true counts") -> IntArray:
     CountError
         When they are not.
     """
-    counts = _as_stream(values, name)
+    counts = as_noisy(values, name)
     if not (counts == np.floor(counts)).all():
         raise CountError(f"{name}: found {counts[counts != np.floor(counts)][0]}; counts are integers")
     if (counts < 0).any():
@@ -76,18 +76,14 @@ def as_counts(values: npt.ArrayLike, name: str = "true counts") -> IntArray:
     return counts.astype(np.int64)
 
 
-def as_noisy(values: npt.ArrayLike) -> FloatArray:
-    """Noisy counts as finite floats ``(T, m)``.
+def as_noisy(values: npt.ArrayLike, name: str = "noisy counts") -> FloatArray:
+    """Noisy counts as finite floats ``(T, m)``, a copy.
 
     Raises
     ------
     CountError
         When the shape is another one or a value is not finite.
     """
-    return _as_stream(values, "noisy counts")
-
-
-def _as_stream(values: npt.ArrayLike, name: str) -> FloatArray:
     stream = np.array(values, dtype=np.float64)
     if stream.ndim != 2 or stream.size == 0:
         raise CountError(f"{name} have shape {stream.shape}; give one row per time and one column per place")

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from dphmm.arrays import FloatArray, IntArray
 from dphmm.errors import InvalidInputError, TimeOrderError
 from dphmm.landmarks import Adaptive, LandmarkBudget, ReleasedSeries, Timeline, leakage, release_series
-from dphmm.leakage.loss import Knowledge
+from dphmm.leakage.loss_function import Knowledge
 from dphmm.release.engine import Releaser
 from dphmm.release.record import ReleaseRecord
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from dphmm.arrays import FloatArray, Rng, check_epsilon, random_source
 from dphmm.errors import ConfigurationError, LandmarkError
 from dphmm.landmarks.budget import LandmarkBudget, round_down
-from dphmm.landmarks.timeline import timeline
+from dphmm.landmarks.timestamps import timeline
 
 Draw = Callable[[float], npt.ArrayLike]
 """A release with a given budget: reads the data of the present timestamp, adds noise, returns what may be seen."""
@@ -131,7 +131,7 @@ class Adaptive:
     @property
     def budget(self) -> LandmarkBudget:
         """What was spent so far, zero at timestamps to come; proved sound as it is made."""
-        return LandmarkBudget(self._line, self._epsilons.copy(), self._epsilon)
+        return LandmarkBudget(self._line, self._epsilons, self._epsilon)
 
     def step(self, draw: Draw) -> Release:
         """Take the next timestamp.
@@ -154,7 +154,9 @@ class Adaptive:
         share = self._take(publish)
         if publish:
             value = np.atleast_1d(np.array(draw(share), dtype=np.float64))
-            self._adapt(value, share)
+            if self._last is not None:
+                close = float(np.linalg.norm(value - self._last)) < self._sensitivity / share
+                self._rate += self._change * ((self._least_rate if close else 1.0) - self._rate)
             self._last = value
         assert self._last is not None
         return Release(self._line.timestamps[at], self._last.copy(), publish, share, self._rate)
@@ -171,11 +173,3 @@ class Adaptive:
         self._epsilons[self._at] = share
         self._at += 1
         return share
-
-    def _adapt(self, value: FloatArray, share: float) -> None:
-        if self._last is None:
-            return
-        if float(np.linalg.norm(value - self._last)) < self._sensitivity / share:
-            self._rate += self._change * (self._least_rate - self._rate)
-        else:
-            self._rate += self._change * (1.0 - self._rate)

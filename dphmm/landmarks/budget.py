@@ -15,23 +15,9 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import BoolArray, FloatArray, check_epsilon
+from dphmm.arrays import FloatArray, check_epsilon, frozen
 from dphmm.errors import BudgetError, BudgetExceededError
-from dphmm.landmarks.timeline import Timeline, timeline
-
-
-def worst_sum(landmark: BoolArray, epsilons: FloatArray) -> Fraction:
-    """The greatest budget that any ``L ∪ {t}`` spends, exact: ``sum over L + max over the regular timestamps``.
-
-    Parameters
-    ----------
-    landmark
-        ``(T,)`` booleans.
-    epsilons
-        ``(T,)``, not negative.
-    """
-    together = sum((Fraction(float(e)) for e in epsilons[landmark]), Fraction(0))
-    return together + Fraction(float(epsilons[~landmark].max(initial=0.0)))
+from dphmm.landmarks.timestamps import Timeline, timeline
 
 
 @dataclass(frozen=True)
@@ -64,9 +50,7 @@ class LandmarkBudget:
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
-        frozen = np.array(self.epsilons, dtype=np.float64)
-        frozen.setflags(write=False)
-        object.__setattr__(self, "epsilons", frozen)
+        object.__setattr__(self, "epsilons", frozen(np.asarray(self.epsilons, dtype=np.float64)))
         if self.epsilons.shape != (len(self.timeline),):
             raise BudgetError(f"budgets have shape {self.epsilons.shape}; there are {len(self.timeline)} timestamps")
         wrong = np.flatnonzero(~(np.isfinite(self.epsilons) & (self.epsilons >= 0)))
@@ -82,8 +66,10 @@ class LandmarkBudget:
 
     @property
     def spent(self) -> Fraction:
-        """The greatest budget that any ``L ∪ {t}`` spends, exact."""
-        return worst_sum(self.timeline.landmark, self.epsilons)
+        """The greatest budget that any ``L ∪ {t}`` spends, exact: ``sum over L + max over the regular timestamps``."""
+        landmark = self.timeline.landmark
+        together = sum((Fraction(float(e)) for e in self.epsilons[landmark]), Fraction(0))
+        return together + Fraction(float(self.epsilons[~landmark].max(initial=0.0)))
 
 
 def round_down(budget: Fraction) -> float:

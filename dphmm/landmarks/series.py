@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -100,9 +101,13 @@ def release_series(values: npt.ArrayLike, scheme: LandmarkBudget | Adaptive, mec
     """
     array = np.asarray(values, dtype=np.float64)
     truth = as_points(array[:, None] if array.ndim == 1 else array, "values")
+    ahead = len(scheme if isinstance(scheme, Adaptive) else scheme.timeline)
+    if len(truth) != ahead:
+        raise CoordinateError(f"there are {len(truth)} values and {ahead} timestamps ahead; give one for each")
     if isinstance(scheme, Adaptive):
-        return _adaptive(truth, scheme, mechanism)
-    _check_length(truth, len(scheme.timeline))
+        steps = [scheme.step(partial(mechanism, value)) for value in truth]
+        values, published = np.array([step.value for step in steps]), np.array([step.published for step in steps])
+        return ReleasedSeries(values, published, scheme.budget)
     published = scheme.epsilons > 0
     if not published.any():
         raise BudgetError("no timestamp has a budget, so nothing can be released; leave one regular timestamp")
@@ -110,15 +115,3 @@ def release_series(values: npt.ArrayLike, scheme: LandmarkBudget | Adaptive, mec
     drawn = np.array([mechanism(truth[t], float(scheme.epsilons[t])) for t in fresh])
     latest = np.maximum(np.cumsum(published) - 1, 0)
     return ReleasedSeries(drawn[latest], published, scheme)
-
-
-def _adaptive(truth: FloatArray, scheme: Adaptive, mechanism: Mechanism) -> ReleasedSeries:
-    _check_length(truth, len(scheme))
-    steps = [scheme.step(lambda epsilon, value=value: mechanism(value, epsilon)) for value in truth]  # type: ignore[misc]
-    published = np.array([step.published for step in steps])
-    return ReleasedSeries(np.array([step.value for step in steps]), published, scheme.budget)
-
-
-def _check_length(truth: FloatArray, timestamps: int) -> None:
-    if len(truth) != timestamps:
-        raise CoordinateError(f"there are {len(truth)} values and {timestamps} timestamps ahead; give one for each")

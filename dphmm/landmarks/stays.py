@@ -16,7 +16,7 @@ from scipy.spatial import cKDTree
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray, as_points, check_epsilon
 from dphmm.errors import ConfigurationError, CoordinateError
-from dphmm.landmarks.timeline import as_times, check_increasing
+from dphmm.landmarks.timestamps import as_times, check_increasing
 
 Times = npt.NDArray[np.datetime64]
 
@@ -119,7 +119,7 @@ def _leaves(where: FloatArray, start: int, radius: float) -> int:
 
 
 @dataclass(frozen=True)
-class Places:
+class RepeatedPlaces:
     """Stays grouped into places.
 
     Attributes
@@ -144,7 +144,7 @@ class Places:
     work: int
 
 
-def repeated_places(stays: Stays, radius: float, utc_offset: float = 0.0) -> Places:
+def repeated_places(stays: Stays, radius: float, utc_offset: float = 0.0) -> RepeatedPlaces:
     """Group stays into places, and name home and work by the hours spent there.
 
     Stays within `radius` of each other are one place, and so are chains of them. Home is where most time between 22 and
@@ -171,7 +171,7 @@ def repeated_places(stays: Stays, radius: float, utc_offset: float = 0.0) -> Pla
         raise ConfigurationError(f"utc_offset is {utc_offset}; give hours from -24 to 24")
     if len(stays) == 0:
         empty = np.zeros(0, dtype=np.int64)
-        return Places(empty, np.zeros((0, stays.centre.shape[1])), np.zeros(0), empty, -1, -1)
+        return RepeatedPlaces(empty, np.zeros((0, stays.centre.shape[1])), np.zeros(0), empty, -1, -1)
     pairs = cKDTree(stays.centre).query_pairs(reach, output_type="ndarray")
     links = sparse.coo_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), (len(stays), len(stays)))
     count, label = connected_components(links, directed=False)
@@ -186,7 +186,7 @@ def repeated_places(stays: Stays, radius: float, utc_offset: float = 0.0) -> Pla
     day = np.bincount(place, _hours_within(*local, 9, 17, weekdays=True), count)
     day[home if home >= 0 else slice(0, 0)] = 0.0
     work = int(day.argmax()) if day.max() > 0 else -1
-    return Places(place, centre, total, np.bincount(place, minlength=count), home, work)
+    return RepeatedPlaces(place, centre, total, np.bincount(place, minlength=count), home, work)
 
 
 def _hours_within(start: Times, end: Times, opens: int, closes: int, weekdays: bool) -> FloatArray:

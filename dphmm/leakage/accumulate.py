@@ -13,16 +13,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from itertools import repeat
 from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import FloatArray
+from dphmm.arrays import FloatArray, frozen
 from dphmm.errors import BudgetError, InvalidInputError, StochasticError
-from dphmm.leakage.loss import Knowledge, LossFunction, as_loss_function, loss
+from dphmm.leakage.loss_function import Knowledge, LossFunction, as_loss_function, loss
 from dphmm.leakage.transition import is_matrix
 
 KnowledgeByTime = Knowledge | Iterable[Knowledge]
@@ -36,7 +35,7 @@ class Leakage:
     Attributes
     ----------
     epsilons, backward, forward : FloatArray
-        ``(T,)`` budgets, backward and forward privacy leakage.
+        ``(T,)``, read-only: budgets, backward and forward privacy leakage.
     """
 
     epsilons: FloatArray
@@ -44,6 +43,8 @@ class Leakage:
     forward: FloatArray
 
     def __post_init__(self) -> None:
+        for name in ("epsilons", "backward", "forward"):
+            object.__setattr__(self, name, frozen(getattr(self, name)))
         shape = self.epsilons.shape
         if len(shape) != 1 or self.backward.shape != shape or self.forward.shape != shape:
             raise InvalidInputError(
@@ -197,7 +198,7 @@ def account(backward: KnowledgeByTime, forward: KnowledgeByTime, epsilons: npt.A
     budgets = as_budgets(epsilons)
     sizes: dict[str, int] = {}
     if backward is forward and _is_single(backward):
-        forward = backward = as_loss_function(cast(Knowledge, backward), "matrix", _reach(budgets))
+        forward = backward = as_loss_function(cast(Knowledge, backward), "matrix", _highest(budgets))
     past = _accumulate(_steps(backward, budgets, "backward matrix", sizes), budgets)
     return Leakage(budgets, past, _forward(forward, budgets, sizes))
 
@@ -223,9 +224,7 @@ class Stream:
     """
 
     def __init__(self, backward: Knowledge, forward: Knowledge) -> None:
-        self._past = as_loss_function(backward, "backward matrix")
-        self._future = as_loss_function(forward, "forward matrix")
-        check_sizes({}, "backward matrix", self._past.size, "forward matrix", self._future.size)
+        self._past, self._future = as_loss_functions(backward, forward)
         self._epsilons: list[float] = []
         self._backward: list[float] = []
         self._forward: list[float] = []
@@ -260,22 +259,15 @@ class Stream:
         BudgetError
             When there is no release yet.
         """
-        self._bring_up_to_date()
-        parts = (as_budgets(self._epsilons), np.array(self._backward), np.array(self._forward))
-        return Leakage(*parts)
-
-    def _bring_up_to_date(self) -> None:
-        """Forward leakage from the last time back to the first that new releases no longer change."""
-        known = len(self._forward)
-        if known == len(self):
-            return
-        self._forward += [math.nan] * (len(self) - known)
+        budgets = as_budgets(self._epsilons)
+        self._forward += [math.nan] * (len(self) - len(self._forward))
         after = 0.0
         for t in range(len(self) - 1, -1, -1):
             value = self._future.step(after) + self._epsilons[t]
             if value == self._forward[t]:
-                return
+                break  # nothing before this time changes
             self._forward[t] = after = value
+        return Leakage(budgets, np.array(self._backward), np.array(self._forward))
 
 
 def as_budgets(epsilons: npt.ArrayLike) -> FloatArray:
@@ -295,28 +287,37 @@ def as_budgets(epsilons: npt.ArrayLike) -> FloatArray:
     return budgets
 
 
-def check_sizes(sizes: dict[str, int], *named: str | int | None) -> None:
-    """Matrices of one adversary have one size; ``named`` alternates names and sizes (None: no matrix).
+def as_loss_functions(backward: Knowledge, forward: Knowledge) -> tuple[LossFunction, LossFunction]:
+    """The loss functions of one adversary's two matrices, built once where they are the same.
 
     Raises
     ------
     StochasticError
-        When two sizes differ.
+        When one is not row-stochastic, or the two differ in size.
     """
-    for name, size in zip(named[::2], named[1::2], strict=True):
-        if size is None:
-            continue
-        for other, known in sizes.items():
-            if known != size:
-                raise StochasticError(f"{name} has {size} states, {other} has {known}; both describe the same states")
-        sizes[str(name)] = int(size)
+    past = as_loss_function(backward, "backward matrix")
+    future = past if forward is backward else as_loss_function(forward, "forward matrix")
+    sizes: dict[str, int] = {}
+    _check_size(sizes, "backward matrix", past.size)
+    _check_size(sizes, "forward matrix", future.size)
+    return past, future
+
+
+def _check_size(sizes: dict[str, int], name: str, size: int | None) -> None:
+    """Matrices of one adversary have one size; None is no matrix."""
+    if size is None:
+        return
+    for other, known in sizes.items():
+        if known != size:
+            raise StochasticError(f"{name} has {size} states, {other} has {known}; both describe the same states")
+    sizes[name] = size
 
 
 def _is_single(knowledge: KnowledgeByTime) -> bool:
     return knowledge is None or isinstance(knowledge, LossFunction) or is_matrix(knowledge)
 
 
-def _reach(budgets: FloatArray) -> float:
+def _highest(budgets: FloatArray) -> float:
     """An α that no leakage under these budgets passes."""
     return max(math.fsum(budgets) * (1 + 1e-9), float(np.finfo(np.float64).tiny))
 
@@ -338,26 +339,21 @@ def _forward(knowledge: KnowledgeByTime, budgets: FloatArray, sizes: dict[str, i
 def _steps(
     knowledge: KnowledgeByTime, budgets: FloatArray, name: str, sizes: dict[str, int]
 ) -> Iterator[Callable[[float], float]]:
-    """The loss functions of the T − 1 steps; what changes from step to step is looked at once, at one α."""
+    """The loss functions of the T − 1 steps; what changes from step to step is evaluated once, at one α."""
     count = budgets.size - 1
     if _is_single(knowledge):
-        function = as_loss_function(cast(Knowledge, knowledge), name, _reach(budgets))
-        check_sizes(sizes, name, function.size)
+        function = as_loss_function(cast(Knowledge, knowledge), name, _highest(budgets))
+        _check_size(sizes, name, function.size)
         yield from repeat(function.step, count)
         return
     given = 0
     for given, matrix in enumerate(cast(Iterable[Knowledge], knowledge), start=1):
         if given > count:
             break
-        if isinstance(matrix, LossFunction):
-            check_sizes(sizes, name, matrix.size)
-        elif matrix is not None:
-            check_sizes(sizes, name, int(np.shape(cast(Any, matrix))[0]))
-        yield partial(_one_loss, matrix)
+        if matrix is not None:
+            size = matrix.size if isinstance(matrix, LossFunction) else int(np.shape(cast(Any, matrix))[0])
+            _check_size(sizes, name, size)
+        yield lambda alpha, matrix=matrix: loss(matrix, alpha) if alpha > 0 else 0.0  # type: ignore[misc]
     if given != count:
         found = f"more than {count}" if given > count else given
         raise InvalidInputError(f"{name}: {found} matrices for {budgets.size} times; give {count}, one for each step")
-
-
-def _one_loss(matrix: Knowledge, alpha: float) -> float:
-    return loss(matrix, alpha) if alpha > 0 else 0.0

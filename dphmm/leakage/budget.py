@@ -17,8 +17,9 @@ import numpy as np
 
 from dphmm.arrays import FloatArray, check_epsilon
 from dphmm.errors import CorrelationTooStrongError, InvalidInputError
-from dphmm.leakage.accumulate import check_sizes
-from dphmm.leakage.loss import Knowledge, LossFunction, as_loss_function
+from dphmm.leakage.accumulate import as_loss_functions
+from dphmm.leakage.loss_function import Knowledge, LossFunction
+from dphmm.leakage.users import by_user
 
 _SAFE_SIDE = 1 - 1e-12
 """The share of α that is aimed at, so that rounding does not carry leakage past α."""
@@ -78,7 +79,7 @@ def constant_budget(backward: Knowledge, forward: Knowledge, alpha: float) -> fl
     >>> round(constant_budget([[.8, .2], [.2, .8]], [[.8, .2], [.1, .9]], 1), 6)
     0.203872
     """
-    past, future = _functions(backward, forward)
+    past, future = as_loss_functions(backward, forward)
     level = check_epsilon(alpha, "alpha")
     return _balance(past, future, level)
 
@@ -117,7 +118,7 @@ def exact_budgets(backward: Knowledge, forward: Knowledge, alpha: float, steps: 
     >>> exact_budgets([[.8, .2], [.2, .8]], [[.8, .2], [.1, .9]], 1, 4).round(6)
     array([0.499806, 0.203872, 0.203872, 0.704066])
     """
-    past, future = _functions(backward, forward)
+    past, future = as_loss_functions(backward, forward)
     level = check_epsilon(alpha, "alpha")
     if steps < 1:
         raise InvalidInputError(f"steps is {steps}; give at least 1")
@@ -163,26 +164,15 @@ def shared_budget(
     >>> shared.tightest, shared.budgets.round(4).tolist()
     ('bob', [0.1157])
     """
-    if not users:
-        raise InvalidInputError("there are no users; give at least one pair of matrices")
-    own: dict[Hashable, FloatArray] = {}
-    for name, (backward, forward) in users.items():
-        try:
-            if steps is None:
-                own[name] = np.array([constant_budget(backward, forward, alpha)])
-            else:
-                own[name] = exact_budgets(backward, forward, alpha, steps)
-        except InvalidInputError as problem:
-            raise (problem if len(users) == 1 else type(problem)(f"user {name}: {problem}")) from None
+
+    def budgets_of(backward: Knowledge, forward: Knowledge) -> FloatArray:
+        if steps is None:
+            return np.array([constant_budget(backward, forward, alpha)])
+        return exact_budgets(backward, forward, alpha, steps)
+
+    own = by_user(users, budgets_of)
     budgets = np.min(list(own.values()), axis=0)
     return SharedBudget(budgets, min(own, key=lambda name: float(own[name].min())), own)
-
-
-def _functions(backward: Knowledge, forward: Knowledge) -> tuple[LossFunction, LossFunction]:
-    past = as_loss_function(backward, "backward matrix")
-    future = past if forward is backward else as_loss_function(forward, "forward matrix")
-    check_sizes({}, "backward matrix", past.size, "forward matrix", future.size)
-    return past, future
 
 
 def _balance(past: LossFunction, future: LossFunction, alpha: float) -> float:

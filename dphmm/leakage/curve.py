@@ -53,7 +53,7 @@ def growth(vertex: Vertex, alpha: float) -> float:
     return vertex.gap / (math.exp(-alpha) + vertex.d)
 
 
-def bar(vertex: Vertex, alpha: float) -> float:
+def threshold(vertex: Vertex, alpha: float) -> float:
     """The excess, at slope ``1 + growth``, that another point must pass for a larger loss: ``growth/(e^α − 1)``."""
     if alpha <= _LARGE:
         return vertex.gap / (1 + vertex.d * math.expm1(alpha))
@@ -61,16 +61,17 @@ def bar(vertex: Vertex, alpha: float) -> float:
     return vertex.gap if vertex.d == 0 else vertex.gap * (w / (w + vertex.d))
 
 
-def hair(vertex: Vertex, alpha: float) -> tuple[float, float]:
-    """A step in slope, and in bar, that keeps rounding of the point's own excess below the bar.
+def margins(vertex: Vertex, alpha: float) -> tuple[float, float]:
+    """A step in slope, and in threshold, that keeps rounding of the point's own excess below the threshold.
 
-    An excess is rounded by the size of q, however small its value; where bar and q are far apart, a margin of that
-    size on the bar would hide other points. Asking who beats a slope larger by a share ``8 eps·q / (w + q)`` with
-    ``w = 1/(e^α − 1)`` has no such cost: it changes the loss by less than 2e-15, and less in proportion at small α.
+    An excess is rounded by the size of q, however small its value; where the threshold and q are far apart, a margin
+    of that size on the threshold would hide other points. Asking who beats a slope larger by a share
+    ``8 eps·q / (w + q)`` with ``w = 1/(e^α − 1)`` has no such cost: it changes the loss by less than 2e-15, and less
+    in proportion at small α.
     """
     e = math.expm1(min(alpha, _LARGE))
     share = 8 * _EPS * vertex.q * e / (1 + vertex.q * e)
-    return share * (1 + growth(vertex, alpha)), share * (bar(vertex, alpha) + 1 / e)
+    return share * (1 + growth(vertex, alpha)), share * (threshold(vertex, alpha) + 1 / e)
 
 
 def meeting(left: Vertex, right: Vertex) -> float:

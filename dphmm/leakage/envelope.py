@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dphmm.arrays import FloatArray, IntArray
-from dphmm.leakage.curve import bar, growth, hair, meeting
+from dphmm.leakage.curve import growth, margins, meeting, threshold
 from dphmm.leakage.excess import NO_LOSS, Excess, Vertex
 from dphmm.stochastic import SMALLEST_PROBABILITY
 
@@ -26,7 +26,7 @@ _FAR = 300.0
 _BEYOND = -math.log(SMALLEST_PROBABILITY)
 """No point with d > 0 has a larger loss than this."""
 
-_HAIR = 64 * float(np.finfo(np.float64).eps)
+_SLOPE_MARGIN = 64 * float(np.finfo(np.float64).eps)
 """A share of a slope by which it may be larger than asked: the loss changes by no more."""
 
 _SHORTEST = 1e-13
@@ -36,8 +36,8 @@ _SHORTEST = 1e-13
 def strongest(excess: Excess, alpha: float) -> Vertex:
     """The point with the largest loss at one α (> 0).
 
-    Dinkelbach's method on all pairs at once: the best point so far sets a slope and a bar; only rows whose excess
-    passes the bar can beat it. A few rows set the first bar, then one query looks at all.
+    Dinkelbach's method on all pairs at once: the best point so far sets a slope and a threshold; only rows whose
+    excess passes the threshold can beat it. A few rows set the first one, then one query looks at all.
     """
     pair = excess.disjoint_rows()
     if pair is not None:
@@ -55,8 +55,8 @@ def strongest(excess: Excess, alpha: float) -> Vertex:
 def _climb(excess: Excess, alpha: float, best: Vertex, rows: IntArray) -> Vertex:
     others = excess.everything
     while rows.size and others.size:
-        steeper, higher = hair(best, alpha)
-        slope, level = 1 + growth(best, alpha) + steeper, bar(best, alpha) + higher
+        steeper, higher = margins(best, alpha)
+        slope, level = 1 + growth(best, alpha) + steeper, threshold(best, alpha) + higher
         level += excess.rounding(level)
         peaks = excess.peaks(slope, rows, others)
         rows, others = rows[peaks.row_peak > level], peaks.others[peaks.other_peak > level]
@@ -174,7 +174,7 @@ def _above(excess: Excess, chord: _Chord) -> tuple[_Chord, _Chord] | None:
     if not left.slope < slope < right.slope:
         return None
     if right.vertex.q < left.vertex.q / 8:  # else what is rounding for the left point would hide others
-        slope = min(slope * (1 + _HAIR), right.slope)
+        slope = min(slope * (1 + _SLOPE_MARGIN), right.slope)
     height = right.vertex.q - slope * right.vertex.d if right.vertex.d else right.vertex.q
     height += excess.rounding(height, right.vertex.q)
     share = 0.0 if math.isinf(right.slope) else (slope - left.slope) / (right.slope - left.slope)

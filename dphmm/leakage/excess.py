@@ -12,13 +12,14 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
 from dphmm.arrays import FloatArray, IntArray
 from dphmm.leakage import kernels
+from dphmm.leakage.kernels import Compressed, Out
 from dphmm.leakage.transition import Transition
 
 COMPILE_FROM = 64
@@ -124,7 +125,7 @@ class Excess:
         def run(start: int) -> FloatArray:
             part = slice(start, start + step)
             other_peak = np.zeros(others.size)
-            loop(rows[part], row_peak[part], partner[part], other_peak)
+            loop(rows[part], (row_peak[part], partner[part], other_peak))
             return other_peak
 
         work = rows.size * others.size * self.transition.width
@@ -206,19 +207,14 @@ class Excess:
         rest = math.fsum(np.delete(matrix[pair[0]], column))
         return Vertex(q, d, rest, q - d, pair), float(ratio[column])
 
-    def _loop(self, slope: float, others: IntArray) -> Callable[..., None]:
+    def _loop(self, slope: float, others: IntArray) -> Callable[[IntArray, Out], None]:
         """The loop over a run of rows: compiled where numba is there and the matrix is large, else numpy's."""
         fast = _compiled() if self.size >= COMPILE_FROM else None
-        matrix = self.transition.matrix
+        dense, sparse = fast or (_dense_peaks, _sparse_peaks)
         if self.transition.is_sparse:
-            csc = self._columns
-            if fast is None:
-                return lambda rows, *out: _sparse_peaks(matrix, csc, slope, rows, *out)
-            arrays = (matrix.data, matrix.indices, matrix.indptr, csc.data, csc.indices, csc.indptr)
-            return lambda rows, *out: fast[1](*arrays, slope, rows, *out)
-        if fast is None:
-            return lambda rows, *out: _dense_peaks(matrix, slope, rows, others, *out)
-        return lambda rows, *out: fast[0](matrix, slope, rows, others, *out)
+            by_row, by_column = ((m.data, m.indices, m.indptr) for m in (self.transition.matrix, self._columns))
+            return partial(sparse, by_row, by_column, slope)
+        return partial(dense, self.transition.matrix, slope, others)
 
 
 @cache
@@ -234,15 +230,8 @@ def _processors() -> int:
     return len(affinity(0)) if affinity else (os.cpu_count() or 1)
 
 
-def _dense_peaks(
-    matrix: FloatArray,
-    slope: float,
-    rows: IntArray,
-    others: IntArray,
-    row_peak: FloatArray,
-    partner: IntArray,
-    other_peak: FloatArray,
-) -> None:
+def _dense_peaks(matrix: FloatArray, slope: float, others: IntArray, rows: IntArray, out: Out) -> None:
+    row_peak, partner, other_peak = out
     scaled = slope * matrix[others]
     work = np.empty_like(scaled)
     for b, i in enumerate(rows):
@@ -254,22 +243,16 @@ def _dense_peaks(
         row_peak[b], partner[b] = excess[at], others[at]
 
 
-def _sparse_peaks(
-    matrix: Any,
-    columns: Any,
-    slope: float,
-    rows: IntArray,
-    row_peak: FloatArray,
-    partner: IntArray,
-    other_peak: FloatArray,
-) -> None:
+def _sparse_peaks(by_row: Compressed, by_column: Compressed, slope: float, rows: IntArray, out: Out) -> None:
+    (data, indices, indptr), (column_data, column_rows, column_start) = by_row, by_column
+    row_peak, partner, other_peak = out
     for b, i in enumerate(rows):
-        part = slice(matrix.indptr[i], matrix.indptr[i + 1])
-        shared = np.zeros(matrix.shape[0])
-        for value, j in zip(matrix.data[part], matrix.indices[part], strict=True):
-            up = slice(columns.indptr[j], columns.indptr[j + 1])
-            shared[columns.indices[up]] += np.minimum(value, slope * columns.data[up])
-        excess = matrix.data[part].sum() - shared
+        part = slice(indptr[i], indptr[i + 1])
+        shared = np.zeros(indptr.size - 1)
+        for value, j in zip(data[part], indices[part], strict=True):
+            up = slice(column_start[j], column_start[j + 1])
+            shared[column_rows[up]] += np.minimum(value, slope * column_data[up])
+        excess = data[part].sum() - shared
         np.maximum(other_peak, excess, out=other_peak)
         at = int(np.argmax(excess))
         row_peak[b], partner[b] = excess[at], at

@@ -12,6 +12,12 @@ import numpy as np
 
 from dphmm.arrays import FloatArray, IntArray
 
+Out = tuple[FloatArray, IntArray, FloatArray]
+"""What a loop fills: the peak and the partner of each of its q rows, and the peak of each d row."""
+
+Compressed = tuple[FloatArray, IntArray, IntArray]
+"""Values, indices and starts of compressed rows or columns."""
+
 _BLOCK = 32
 """d rows whose sums are kept at a time."""
 
@@ -19,20 +25,13 @@ _STRETCH = 1024
 """Columns done at a time."""
 
 
-def dense_peaks(
-    matrix: FloatArray,
-    slope: float,
-    rows: IntArray,
-    others: IntArray,
-    row_peak: FloatArray,
-    partner: IntArray,
-    other_peak: FloatArray,
-) -> None:
+def dense_peaks(matrix: FloatArray, slope: float, others: IntArray, rows: IntArray, out: Out) -> None:
     """Peaks of a run of rows of a dense matrix.
 
     Four q rows by two d rows share their loads, and stretches of columns are done for a block of d rows at a time, so
     that the run stays in the cache while the matrix passes by once.
     """
+    row_peak, partner, other_peak = out
     last, width = rows.size - 1, matrix.shape[1]
     sums = np.zeros((rows.size, _BLOCK))
     for block in range(0, others.size, _BLOCK):
@@ -73,20 +72,11 @@ def dense_peaks(
                     partner[b] = others[place]
 
 
-def sparse_peaks(
-    data: FloatArray,
-    indices: IntArray,
-    indptr: IntArray,
-    column_data: FloatArray,
-    column_rows: IntArray,
-    column_start: IntArray,
-    slope: float,
-    rows: IntArray,
-    row_peak: FloatArray,
-    partner: IntArray,
-    other_peak: FloatArray,
-) -> None:
+def sparse_peaks(by_row: Compressed, by_column: Compressed, slope: float, rows: IntArray, out: Out) -> None:
     """Peaks of a run of rows of a sparse matrix, by ``Σ (q − λd)₊ = Σ q − Σ min(q, λd)``: only shared columns cost."""
+    data, indices, indptr = by_row
+    column_data, column_rows, column_start = by_column
+    row_peak, partner, other_peak = out
     size = indptr.size - 1
     shared = other_peak * 0.0
     for b in range(rows.size):

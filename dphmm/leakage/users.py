@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,8 @@ import numpy.typing as npt
 from dphmm.arrays import FloatArray
 from dphmm.errors import InvalidInputError
 from dphmm.leakage.accumulate import KnowledgeByTime, Leakage, account
+
+Figure = TypeVar("Figure")
 
 
 @dataclass(frozen=True)
@@ -75,12 +77,23 @@ def account_users(
     >>> population.temporal.round(3).tolist(), population.who
     ([0.1, 0.2, 0.3], ('ann', 'bob', 'bob'))
     """
+    return PopulationLeakage(by_user(users, lambda backward, forward: account(backward, forward, epsilons)))
+
+
+def by_user(users: Mapping[Any, tuple[Any, Any]], figure: Callable[[Any, Any], Figure]) -> dict[Hashable, Figure]:
+    """A figure of every user's backward and forward knowledge; where there are several users, errors name theirs.
+
+    Raises
+    ------
+    InvalidInputError
+        When there are no users, and what ``figure`` raises.
+    """
     if not users:
         raise InvalidInputError("there are no users; give at least one pair of matrices")
-    found: dict[Hashable, Leakage] = {}
-    for name, (backward, forward) in users.items():
+    found: dict[Hashable, Figure] = {}
+    for name, knowledge in users.items():
         try:
-            found[name] = account(backward, forward, epsilons)
+            found[name] = figure(*knowledge)
         except InvalidInputError as problem:
             raise (problem if len(users) == 1 else type(problem)(f"user {name}: {problem}")) from None
-    return PopulationLeakage(found)
+    return found

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import permutations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.leakage import Leakage, LossFunction, account, backward, reference, smooth
+from dphmm.leakage import Leakage, LossFunction, account, backward, smooth
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -141,13 +142,14 @@ def budgets_over_time(
     _finish(ax, "time", "budget, leakage")
 
 
-def _pair_curves(matrix: npt.NDArray[np.float64], alphas: npt.NDArray[np.float64]) -> list[list[float]]:
-    """The loss of every ordered pair of rows at every α, from the published coefficients."""
-    pairs = reference.algorithm_2(matrix)
+def _pair_curves(matrix: npt.NDArray[np.float64], alphas: npt.NDArray[np.float64]) -> list[npt.NDArray[np.float64]]:
+    """The loss of every ordered pair of rows at every α: the states that attain it are those of the largest ratios."""
+    e = np.expm1(alphas)[:, np.newaxis]
     curves = []
-    for part in zip(pairs.q, pairs.d, pairs.a, strict=True):
-        one = reference.PairFunctions(*(values[np.newaxis] for values in part))
-        curves.append([reference.algorithm_3(one, float(alpha))[0] for alpha in alphas])
+    for q, d in permutations(matrix, 2):
+        order = np.argsort(-np.divide(q, d, out=np.full_like(q, np.inf), where=d > 0))
+        q_sum, d_sum = np.cumsum(q[order]), np.cumsum(d[order])
+        curves.append(np.log1p((q_sum - d_sum) * e / (1 + d_sum * e)).max(axis=1))
     return curves
 
 

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 from scipy.optimize import minimize
-from scipy.special import gammaln
+from scipy.special import digamma, gammaln
 
 
 def all_counts(users: int, places: int) -> np.ndarray:
@@ -27,6 +27,47 @@ def brute_force_map(noisy: np.ndarray, p: np.ndarray, users: int, scale: float) 
     vectors = all_counts(users, len(p))
     cost = np.abs(noisy - vectors).sum(1) / scale - log_multinomial(vectors, p)
     return float(cost.min())
+
+
+def objective(counts: np.ndarray, noisy: np.ndarray, log_p: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    """The negative log posterior of each time, up to a constant of that time.
+
+    Parameters
+    ----------
+    counts, noisy, log_p
+        ``(T, m)``; ``log_p`` is minus infinity where a place is impossible.
+    scales
+        ``(T,)``.
+
+    Returns
+    -------
+    np.ndarray
+        ``(T,)``; infinite where someone is in an impossible place.
+    """
+    at_zero = np.where(counts == 0, 0.0, counts * np.where(counts == 0, 0.0, log_p))
+    cost = np.abs(noisy - counts) / scales[:, None] + gammaln(np.asarray(counts, dtype=np.float64) + 1.0) - at_zero
+    return np.asarray(cost.sum(axis=1))
+
+
+def optimality_gap(
+    counts: np.ndarray, multipliers: np.ndarray, noisy: np.ndarray, log_p: np.ndarray, scales: np.ndarray
+) -> np.ndarray:
+    """How far each time is from its optimality conditions (Karush, Kuhn, Tucker): zero at the optimum.
+
+    The multiplier must lie in the subdifferential of every place's cost; at count zero it may lie below it.
+
+    Returns
+    -------
+    np.ndarray
+        ``(T,)``: the greatest distance of the multiplier from the subdifferentials of its row.
+    """
+    slope = 1.0 / scales[:, None]
+    smooth = digamma(counts + 1.0) - log_p
+    down = smooth + np.where(counts > noisy, slope, -slope)
+    up = smooth + np.where(counts >= noisy, slope, -slope)
+    below = np.where(counts > 0, down - multipliers[:, None], -np.inf)
+    gap = np.maximum(below, multipliers[:, None] - up)
+    return np.asarray(np.maximum(np.where(np.isfinite(log_p), gap, 0.0), 0.0).max(axis=1))
 
 
 def slsqp_map(noisy: np.ndarray, p: np.ndarray, users: int, scale: float, stirling: bool = False) -> np.ndarray:

@@ -56,7 +56,7 @@ def test_the_flat_start_has_the_moments_of_all_count_vectors_alike():
     vectors = all_counts(4, 3)
     start = Start.flat(3, 4)
     np.testing.assert_allclose(start.mean, vectors.mean(axis=0), rtol=1e-12)
-    np.testing.assert_allclose(start.covariance, np.cov(vectors.T, bias=True), rtol=1e-12)
+    np.testing.assert_allclose(start.root @ start.root.T, np.cov(vectors.T, bias=True), rtol=1e-12)
 
 
 @pytest.mark.parametrize("online", [False, True])

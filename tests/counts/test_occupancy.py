@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dphmm.counts import as_transition, occupancy
-from dphmm.counts.occupancy import first_distribution
+from dphmm.counts.occupancy import as_transition, first_distribution, occupancy
 from dphmm.errors import CountError
 
 

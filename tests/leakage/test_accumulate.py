@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dphmm.errors import BudgetError, InvalidInputError, StochasticError
-from dphmm.leakage import Leakage, LossFunction, Stream, account, backward, forward, reference, supremum, temporal
+from dphmm.leakage import Leakage, LossFunction, Stream, account, backward, forward, supremum, temporal
+from tests.leakage import published
 from tests.leakage.oracles import ABSORBING, FIGURE_4, random_matrix
 
 BPL = [0.1, 0.1808, 0.2471, 0.3024, 0.3488, 0.3881, 0.4216, 0.4503, 0.4750, 0.4964]
@@ -62,17 +63,17 @@ def test_recursion_equals_the_published_algorithm_step_by_step(seed):
     budgets = np.random.default_rng(seed).uniform(0.05, 1.0, 12)
     expected = [budgets[0]]
     for budget in budgets[1:]:
-        expected.append(reference.algorithm_1(matrix, expected[-1]) + budget)
+        expected.append(published.algorithm_1(matrix, expected[-1]) + budget)
     np.testing.assert_allclose(backward(matrix, budgets), expected, rtol=0, atol=1e-12)
 
 
 def test_matrices_by_time_are_used_in_the_order_of_time():
     first, second = np.array(ABSORBING), np.array([[0.5, 0.5], [0.4, 0.6]])
     budgets = [0.2, 0.3, 0.1]
-    middle = reference.algorithm_1(first, 0.2) + 0.3
-    expected = [0.2, middle, reference.algorithm_1(second, middle) + 0.1]
-    later = reference.algorithm_1(second, 0.1) + 0.3
-    back = [reference.algorithm_1(first, later) + 0.2, later, 0.1]
+    middle = published.algorithm_1(first, 0.2) + 0.3
+    expected = [0.2, middle, published.algorithm_1(second, middle) + 0.1]
+    later = published.algorithm_1(second, 0.1) + 0.3
+    back = [published.algorithm_1(first, later) + 0.2, later, 0.1]
     forms = [[first, second], np.array([first, second]), (sp.csr_array(first), LossFunction(second))]
     for form in forms:
         np.testing.assert_allclose(backward(form, budgets), expected, rtol=1e-13)

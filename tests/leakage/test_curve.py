@@ -50,7 +50,7 @@ def test_supremum_solves_its_equation(q, d, epsilon):
 
 
 @pytest.mark.parametrize("alpha", [0.01, 1.0, 20.0, 400.0, 650.0])
-def test_growth_and_bar_belong_together(alpha):
+def test_growth_and_threshold_belong_together(alpha):
     vertex = Vertex(0.6, 0.0, 0.4, 0.6, (0, 1))
     other = Vertex(0.9, 0.1, 0.1, 0.8, (0, 1))
     with mpmath.workdps(400):
@@ -58,7 +58,7 @@ def test_growth_and_bar_belong_together(alpha):
             loss = exact(point.q, point.d, alpha)[0]
             assert curve.growth(point, alpha) == pytest.approx(float(mpmath.expm1(loss)), rel=1e-12)
             expected = mpmath.expm1(loss) / mpmath.expm1(alpha)
-            assert curve.bar(point, alpha) == pytest.approx(float(expected), rel=1e-12)
+            assert curve.threshold(point, alpha) == pytest.approx(float(expected), rel=1e-12)
 
 
 def test_curves_meet_where_they_are_equal():

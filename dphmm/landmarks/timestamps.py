@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import BoolArray, IntArray
+from dphmm.arrays import BoolArray, IntArray, frozen
 from dphmm.errors import CoordinateError, LandmarkError, TimeOrderError
 
 
@@ -19,15 +19,17 @@ class Timeline:
     Attributes
     ----------
     timestamps
-        ``(T,)``: integers, floats or ``datetime64``.
+        ``(T,)``, read-only: integers, floats or ``datetime64``.
     landmark
-        ``(T,)`` booleans.
+        ``(T,)`` booleans, read-only.
     """
 
     timestamps: npt.NDArray[Any]
     landmark: BoolArray
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "timestamps", frozen(self.timestamps))
+        object.__setattr__(self, "landmark", frozen(self.landmark))
         check_increasing(self.timestamps, "timestamps")
         if self.timestamps.size == 0:
             raise TimeOrderError("there are no timestamps; give at least one")
@@ -68,10 +70,8 @@ def timeline(timestamps: npt.ArrayLike, landmarks: npt.ArrayLike) -> Timeline:
     >>> timeline([1, 2, 3, 4], [2, 4]).landmark.tolist()
     [False, True, False, True]
     """
-    times = as_times(timestamps, "timestamps")
-    marks = as_times(landmarks, "landmarks")
-    if marks.size == 0:
-        return Timeline(times, np.zeros(times.shape, dtype=np.bool_))
+    times, marks = as_times(timestamps, "timestamps"), as_times(landmarks, "landmarks")
+    marks = marks if marks.size else times[:0]  # an empty list has no type of its own
     check_increasing(times, "timestamps")
     check_increasing(marks, "landmarks")
     outside = ~np.isin(marks, times)

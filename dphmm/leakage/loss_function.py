@@ -14,11 +14,11 @@ from typing import overload
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import FloatArray, IntArray
+from dphmm.arrays import FloatArray, IntArray, frozen
 from dphmm.errors import InvalidInputError
 from dphmm.leakage import curve
 from dphmm.leakage.envelope import pieces, strongest
-from dphmm.leakage.excess import NO_LOSS, Excess, Vertex
+from dphmm.leakage.excess import NO_LOSS, Excess
 from dphmm.leakage.transition import as_transition
 from dphmm.stochastic import MatrixLike
 
@@ -93,14 +93,11 @@ class LossFunction:
             transition = as_transition(matrix, name)
             self.size = transition.size
             vertices, starts = pieces(Excess(transition), self.limit)
-        self.starts = _frozen(starts)
-        self.q = _frozen([v.q for v in vertices])
-        self.d = _frozen([v.d for v in vertices])
-        self.rows: IntArray = np.array([v.rows for v in vertices], dtype=np.int64)
-        self.rows.setflags(write=False)
-        self._rest = _frozen([v.rest for v in vertices])
-        self._gap = _frozen([v.gap for v in vertices])
-        self._slack_starts = _frozen(curve.slack_at(self.starts, self.q, self.d, self._rest, self._gap))
+        self.starts: FloatArray = frozen(starts)
+        self.rows: IntArray = frozen([v.rows for v in vertices])
+        points: FloatArray = frozen(np.array([(v.q, v.d, v.rest, v.gap) for v in vertices]).T)
+        self.q, self.d, self._rest, self._gap = points
+        self._slack_starts = curve.slack_at(self.starts, *points)
 
     @overload
     def __call__(self, alpha: float) -> float: ...
@@ -132,11 +129,21 @@ class LossFunction:
             raise InvalidInputError(f"alpha is {alpha}; this loss function holds from 0 to {self.limit}")
         return float(self._evaluate(np.asarray(alpha, dtype=np.float64)))
 
-    def slack(self, alpha: float) -> float:
-        """``α − L(α)``, the budget that keeps leakage at α once it is there; accurate where L(α) is nearly α."""
-        values = np.asarray(alpha, dtype=np.float64)
-        at = self._piece(values)
-        return float(curve.slack_at(values, self.q[at], self.d[at], self._rest[at], self._gap[at]))
+    def steps(self, alphas: FloatArray) -> FloatArray:
+        """L(α) of many numbers that are not negative, 0 included.
+
+        Raises
+        ------
+        InvalidInputError
+            When an α is negative, not a number, or beyond `limit`.
+        """
+        for alpha in alphas[~((alphas >= 0) & (alphas <= self.limit))]:
+            self.step(float(alpha))  # refuses it
+        return self._evaluate(alphas)
+
+    def _evaluate(self, values: FloatArray) -> FloatArray:
+        at = np.searchsorted(self.starts, values, side="right") - 1
+        return curve.loss_at(values, self.q[at], self.d[at], self._rest[at], self._gap[at])
 
     def supremum(self, epsilon: float) -> Supremum:
         """What leakage tends to under the same ε at every step (Theorem 11 and Algorithm 6 of the TPL paper).
@@ -151,18 +158,11 @@ class LossFunction:
         """
         epsilon = _positive(epsilon, "epsilon")
         at = int(np.searchsorted(self._slack_starts, epsilon, side="right")) - 1
-        value = curve.supremum_at(epsilon, self.q[at], self.d[at], self._rest[at])
+        q, d = float(self.q[at]), float(self.d[at])
+        value = curve.supremum_at(epsilon, q, d, float(self._rest[at]))
         if value > self.limit:
             raise InvalidInputError(f"the supremum for epsilon {epsilon} is beyond the limit {self.limit}; raise it")
-        pair = int(self.rows[at, 0]), int(self.rows[at, 1])
-        return Supremum(value, float(self.q[at]), float(self.d[at]), pair)
-
-    def _piece(self, values: FloatArray) -> IntArray:
-        return np.asarray(np.searchsorted(self.starts, values, side="right") - 1, dtype=np.int64)
-
-    def _evaluate(self, values: FloatArray) -> FloatArray:
-        at = self._piece(values)
-        return curve.loss_at(values, self.q[at], self.d[at], self._rest[at], self._gap[at])
+        return Supremum(value, q, d, (int(self.rows[at, 0]), int(self.rows[at, 1])))
 
 
 Knowledge = MatrixLike | LossFunction | None
@@ -201,7 +201,7 @@ def loss(matrix: Knowledge, alpha: float) -> float:
     -----
     A pair (q, d) beats the ratio λ iff ``(e^α − 1)·Σ_j (q_j − λ d_j)₊ > λ − 1``. States with ``d_j = 0 < q_j`` belong
     to the maximiser. As printed, Algorithm 1 of the TPL paper never resets its flag *update* and so does not end, and
-    line 5 of Algorithm 3 has a wrong denominator; `dphmm.leakage.reference` has them right.
+    line 5 of Algorithm 3 has a wrong denominator.
 
     Examples
     --------
@@ -215,7 +215,9 @@ def loss(matrix: Knowledge, alpha: float) -> float:
         return 0.0
     if isinstance(matrix, LossFunction):
         return matrix(alpha)
-    return _value(strongest(Excess(as_transition(matrix)), alpha), alpha)
+    vertex = strongest(Excess(as_transition(matrix)), alpha)
+    point = np.array([vertex.q, vertex.d, vertex.rest, vertex.gap])
+    return float(curve.loss_at(np.asarray(alpha), *point))
 
 
 def supremum(matrix: Knowledge, epsilon: float) -> float:
@@ -246,19 +248,8 @@ def as_loss_function(matrix: Knowledge, name: str = "transition matrix", limit: 
     return matrix if isinstance(matrix, LossFunction) else LossFunction(matrix, limit, name)
 
 
-def _value(vertex: Vertex, alpha: float) -> float:
-    parts = (vertex.q, vertex.d, vertex.rest, vertex.gap)
-    return float(curve.loss_at(np.asarray(alpha), *(np.asarray(part) for part in parts)))
-
-
 def _positive(value: float, name: str, infinite: bool = False) -> float:
     number = float(value)
     if not number > 0 or (math.isinf(number) and not infinite):
         raise InvalidInputError(f"{name} is {value}; give a positive, finite number")
     return number
-
-
-def _frozen(values: npt.ArrayLike) -> FloatArray:
-    array = np.array(values, dtype=np.float64)
-    array.setflags(write=False)
-    return array

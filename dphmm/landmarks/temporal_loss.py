@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import numpy.typing as npt
 
 from dphmm.arrays import FloatArray, IntArray
 from dphmm.errors import BudgetError
-from dphmm.landmarks.timeline import Timeline, timeline
-from dphmm.leakage.loss import Knowledge, as_loss_function
-
-Loss = Callable[[FloatArray], FloatArray]
-"""The loss function of one step, on an array of leakages that may be zero."""
+from dphmm.landmarks.timestamps import Timeline, timeline
+from dphmm.leakage.loss_function import Knowledge, LossFunction, as_loss_function
 
 
 def leakage(
@@ -61,9 +56,9 @@ def leakage(
     if budgets.shape != (len(line),) or not (np.isfinite(budgets) & (budgets >= 0)).all():
         raise BudgetError(f"budgets have shape {budgets.shape}; give {len(line)} finite numbers that are not negative")
     before, after = _gaps(line)
-    back, back_cut = _runs(budgets, before, after, _as_loss(backward, "backward"))
+    back, back_cut = _runs(budgets, before, after, as_loss_function(backward, "backward"))
     mirrored = len(line) - 1 - after[::-1], len(line) - 1 - before[::-1]
-    forth, forth_cut = _runs(budgets[::-1], *mirrored, _as_loss(forward, "forward"))
+    forth, forth_cut = _runs(budgets[::-1], *mirrored, as_loss_function(forward, "forward"))
     forth, forth_cut = forth[::-1], forth_cut[::-1]
     alone = back + forth - budgets
     together = alone[line.landmark].sum()
@@ -75,19 +70,6 @@ def leakage(
     return np.asarray(np.where(line.landmark, together, together + alone + change))
 
 
-def _as_loss(knowledge: Knowledge, name: str) -> Loss:
-    function = as_loss_function(knowledge, name)
-
-    def loss(alpha: FloatArray) -> FloatArray:
-        result = np.zeros_like(alpha)
-        positive = alpha > 0
-        if positive.any():
-            result[positive] = function(alpha[positive])
-        return result
-
-    return loss
-
-
 def _gaps(line: Timeline) -> tuple[IntArray, IntArray]:
     """For each timestamp the last landmark before it and the first one after it; -1 and T where there is none."""
     at = np.arange(len(line))
@@ -97,7 +79,9 @@ def _gaps(line: Timeline) -> tuple[IntArray, IntArray]:
     return before, after
 
 
-def _runs(budgets: FloatArray, before: IntArray, after: IntArray, loss: Loss) -> tuple[FloatArray, FloatArray]:
+def _runs(
+    budgets: FloatArray, before: IntArray, after: IntArray, function: LossFunction
+) -> tuple[FloatArray, FloatArray]:
     """Backward leakage of each timestamp since the landmark before it; and of the next landmark since the timestamp.
 
     All runs go at once, one step of every run at a time: as many rounds as the longest gap.
@@ -106,7 +90,7 @@ def _runs(budgets: FloatArray, before: IntArray, after: IntArray, loss: Loss) ->
     own, at = budgets.copy(), np.arange(size)
     for distance in range(2, int((at - before).max(initial=1)) + 1):
         there = at[at - before == distance]
-        own[there] = loss(own[there - 1]) + budgets[there]
+        own[there] = function.steps(own[there - 1]) + budgets[there]
     cut = np.zeros(size)
     running = np.flatnonzero(after < size)
     place = running + 1
@@ -116,4 +100,4 @@ def _runs(budgets: FloatArray, before: IntArray, after: IntArray, loss: Loss) ->
         running, place = running[going], place[going] + 1
         if running.size == 0:
             return own, cut
-        cut[running] = loss(cut[running]) + budgets[place]
+        cut[running] = function.steps(cut[running]) + budgets[place]

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from dphmm.errors import InvalidInputError, StochasticError
-from dphmm.leakage import LossFunction, loss, reference, supremum
+from dphmm.leakage import LossFunction, loss, supremum
+from tests.leakage import published
 from tests.leakage.oracles import ABSORBING, FIGURE_4, exact_loss, highs_loss, random_matrix
 
 
@@ -64,14 +65,14 @@ def test_equals_linear_programming(n, zeros):
 @pytest.mark.parametrize(("zeros", "spread"), [(0.0, 1.0), (0.0, 0.2), (0.4, 0.5)])
 def test_equals_the_three_published_algorithms(n, zeros, spread):
     matrix = random_matrix(n, seed=100 + n, zeros=zeros, spread=spread)
-    pairs = reference.algorithm_2(matrix)
-    pieces = reference.algorithm_4(pairs, 1e-6, 30.0)
+    pairs = published.algorithm_2(matrix)
+    pieces = published.algorithm_4(pairs, 1e-6, 30.0)
     function = LossFunction(matrix)
     for alpha in (1e-6, 1e-3, 0.1, 1.0, 5.0, 12.0, 30.0):
         forms = [
-            reference.algorithm_1(matrix, alpha),
-            reference.algorithm_3(pairs, alpha)[0],
-            reference.algorithm_5(pieces, alpha),
+            published.algorithm_1(matrix, alpha),
+            published.algorithm_3(pairs, alpha)[0],
+            published.algorithm_5(pieces, alpha),
             loss(matrix, alpha),
             function(alpha),
         ]
@@ -81,11 +82,11 @@ def test_equals_the_three_published_algorithms(n, zeros, spread):
 def test_pieces_are_those_of_algorithm_4():
     matrix = random_matrix(25, seed=3)
     function = LossFunction(matrix)
-    published = reference.algorithm_4(reference.algorithm_2(matrix), 1e-9, 30.0)
-    last = np.flatnonzero(np.diff([*published.q, -1.0]))  # the published recursion breaks pieces in two
-    np.testing.assert_allclose(function.starts[1:], np.array(published.a)[last][:-1], rtol=1e-9)
-    np.testing.assert_allclose(function.q, np.array(published.q)[last], rtol=1e-12)
-    np.testing.assert_allclose(function.d, np.array(published.d)[last], rtol=1e-12)
+    printed = published.algorithm_4(published.algorithm_2(matrix), 1e-9, 30.0)
+    last = np.flatnonzero(np.diff([*printed.q, -1.0]))  # the published recursion breaks pieces in two
+    np.testing.assert_allclose(function.starts[1:], np.array(printed.a)[last][:-1], rtol=1e-9)
+    np.testing.assert_allclose(function.q, np.array(printed.q)[last], rtol=1e-12)
+    np.testing.assert_allclose(function.d, np.array(printed.d)[last], rtol=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
@@ -151,7 +152,7 @@ def test_loss_grows_with_alpha_and_stays_below_it(weights, alphas):
     assert (np.diff(values) >= -1e-14 * values[1:]).all()
     for alpha, value in zip(alphas, values, strict=True):
         assert loss(matrix, alpha) == pytest.approx(value, rel=1e-12, abs=1e-16)
-        assert reference.algorithm_1(matrix, alpha) == pytest.approx(value, abs=1e-9)
+        assert published.algorithm_1(matrix, alpha) == pytest.approx(value, abs=1e-9)
 
 
 @given(stochastic, st.floats(1e-4, 4.0))
@@ -167,8 +168,8 @@ def test_supremum_is_the_least_fixed_point(weights, epsilon):
     else:
         assert function(found.value) + epsilon == pytest.approx(found.value, rel=1e-12)
         assert function(found.value * (1 - 1e-6)) + epsilon > found.value * (1 - 1e-6)
-    expected = reference.algorithm_6(reference.algorithm_2(matrix), epsilon)
-    assert found.value == pytest.approx(expected, rel=1e-5)  # Theorem 11 as it is written cancels
+    expected = published.algorithm_6(published.algorithm_2(matrix), epsilon)
+    assert found.value == pytest.approx(expected, rel=1e-5)  # of q only the sum is given, so 1 - q has lost digits
 
 
 @pytest.mark.parametrize(
@@ -214,6 +215,10 @@ def test_limited_function_agrees_below_its_limit_and_refuses_beyond():
     for call in (part, part.step):
         with pytest.raises(InvalidInputError, match=r"0\.5"):
             call(0.51)
+    np.testing.assert_array_equal(part.steps(np.array([0.0, 0.5])), [0.0, part(0.5)])
+    for alphas in ([0.1, 0.51], [0.1, -0.1], [math.nan]):
+        with pytest.raises(InvalidInputError, match=r"from 0 to 0\.5"):
+            part.steps(np.array(alphas))
     with pytest.raises(InvalidInputError, match="beyond the limit"):
         part.supremum(0.5)
 
