@@ -18,12 +18,13 @@ PACKAGE = Path(dphmm.__file__).parent
 
 BASE = {"errors", "arrays", "stochastic"}
 ENGINE = BASE | {"geometry", "space", "readers", "markov", "policy", "mechanisms", "release"}
+JOINED = ENGINE | {"audit", "leakage", "landmarks", "counts", "writers"}
 MAY_IMPORT = {
     "errors": set(),
     "arrays": {"errors"},
     "stochastic": {"errors", "arrays"},
     "geometry": BASE,
-    "space": BASE,
+    "space": BASE | {"geometry"},
     "readers": BASE | {"space"},
     "markov": BASE | {"space"},
     "policy": BASE | {"geometry", "space"},
@@ -34,9 +35,10 @@ MAY_IMPORT = {
     "counts": BASE | {"markov", "mechanisms"},
     "audit": ENGINE,
     "writers": BASE | {"space", "release"},
-    "evaluation": ENGINE | {"audit", "leakage", "landmarks", "counts", "writers"},
-    "plots": ENGINE | {"audit", "leakage", "landmarks", "counts", "evaluation", "writers"},
-    "cli": ENGINE | {"audit", "leakage", "landmarks", "counts", "evaluation", "plots", "writers"},
+    "jobs": JOINED,
+    "evaluation": JOINED | {"jobs"},
+    "plots": JOINED | {"jobs", "evaluation"},
+    "cli": JOINED | {"jobs", "evaluation", "plots"},
 }
 """Stage → the stages it may import besides itself. `docs/architecture.md` says the same in words."""
 
