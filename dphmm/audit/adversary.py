@@ -9,10 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray, as_constraint, as_distribution
+from dphmm.geometry.body import Body
 from dphmm.geometry.disc import Disc
 from dphmm.geometry.measurements import Measurements
 from dphmm.geometry.neighbours import CoordinateBody, count_within
-from dphmm.policy.protection import NoiseBody, Protection, noise_body
+from dphmm.policy.protection import Protection, noise_body
 
 Relation = Literal["equal", "narrower", "wider", "overlapping", "disjoint"]
 
@@ -99,7 +100,7 @@ def audit_support(protection: Protection, f: npt.ArrayLike | Measurements, suppo
     )
 
 
-def body_kind(protection: Protection) -> NoiseBody:
+def body_kind(protection: Protection) -> Body:
     """Which kind of body the noise of a repaired step is drawn from."""
     if isinstance(protection.body, Disc):
         return "disc"

@@ -12,18 +12,19 @@ import numpy.typing as npt
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray, as_constraint
 from dphmm.errors import InvalidInputError
+from dphmm.geometry.body import Body
 from dphmm.geometry.disc import Disc
 from dphmm.geometry.hull import SensitivityHull
 from dphmm.geometry.measurements import Measurements
 from dphmm.geometry.neighbours import CoordinateBody, count_within
 from dphmm.markov.model import MarkovModel
 from dphmm.policy.graph import PolicyGraph
-from dphmm.policy.protection import Method, NoiseBody, noise_body, protect
+from dphmm.policy.protection import Method, noise_body, protect
 from dphmm.policy.repair import Objective
 
 AuditedMechanism = Literal["k-norm", "laplace", "planar-laplace"]
 
-BODY_OF: dict[AuditedMechanism, NoiseBody] = {"k-norm": "hull", "laplace": "cross-polytope", "planar-laplace": "disc"}
+BODY_OF: dict[AuditedMechanism, Body] = {"k-norm": "hull", "laplace": "cross-polytope", "planar-laplace": "disc"}
 """Mechanism → the body that its noise has the shape of. The planar isotropic mechanism is the K-norm mechanism."""
 
 METHODS: tuple[Method, ...] = ("greedy", "sequential", "exact")

@@ -291,10 +291,7 @@ def _half_spaces(
     if rank == 1:
         return np.ones((1, 1), dtype=corners.dtype), corners[1], exact
     if rank == 2:
-        half = len(corners) // 2
-        start, end = corners[:half], corners[1 : half + 1]
-        edge = end - start
-        return np.stack([edge[:, 1], -edge[:, 0]], axis=1), planar.cross(start, end), exact
+        return *planar.half_planes(corners), exact
     if exact:
         normals, offsets = _integer_normals(corners, facets)
         heights = np.abs(corners.astype(object) @ normals.T)

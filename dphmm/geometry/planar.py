@@ -98,18 +98,12 @@ def doubled_area(polygon: Points) -> Any:
     return cross(polygon, np.roll(polygon, -1, axis=0)).sum()
 
 
-def doubled_growth(polygon: Points, vectors: Points) -> Points:
-    """Twice the area that a symmetric polygon gains when ``v`` and ``-v`` join it, for each row ``v`` of ``vectors``.
+def half_planes(polygon: Points) -> tuple[Points, Points]:
+    """Normals ``(m, 2)`` and offsets ``(m,)``, ``|normal · v| <= offset``, of a symmetric polygon of full dimension.
 
-    The cap that ``v`` adds consists of one triangle for each edge that ``v`` sees, and a line that touches the polygon
-    and passes through ``v`` has ``-v`` on the polygon's side; so the two caps add up. Exact for integers. A symmetric
-    segment (two vertices) gains a parallelogram; the origin alone (one vertex) only ever becomes a segment: zero.
+    One pair of opposite edges each, in the order of the first half of the vertices; exact for integers.
     """
-    if len(polygon) == 1:
-        return np.zeros(len(vectors), dtype=polygon.dtype)
-    if len(polygon) == 2:
-        return np.asarray(4 * np.abs(cross(polygon[1], vectors)))
     half = len(polygon) // 2
     start, end = polygon[:half], polygon[1 : half + 1]
-    seen = np.abs(cross((end - start)[None], vectors[:, None])) - cross(start, end)
-    return np.asarray(2 * np.maximum(seen, 0).sum(axis=1))
+    edge = end - start
+    return np.stack([edge[:, 1], -edge[:, 0]], axis=1), np.asarray(cross(start, end))

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from dphmm.arrays import FloatArray, IntArray, Rng, random_source
 from dphmm.errors import BudgetError, CoordinateError, InvalidInputError
+from dphmm.geometry import planar
 from dphmm.geometry.hull import SensitivityHull
 from dphmm.mechanisms.cones import Fan, cross
 from dphmm.mechanisms.exact import RandomBits, Rational, discrete_laplace, rational
@@ -249,8 +250,8 @@ class LatticeKNormMechanism:
         """Integer linear forms and offsets: the norm is the largest ``|form z| / offset``."""
         if self._fan is None:
             return [(np.ones(1, dtype=np.int64), 1)] * self.hull.dimension
-        half = self._fan.cones[: len(self._fan.cones) // 2]
-        return [(np.array([c.w[1] - c.v[1], c.v[0] - c.w[0]], dtype=object), c.det) for c in half]
+        corners = np.array([cone.v for cone in self._fan.cones], dtype=object)
+        return list(zip(*planar.half_planes(corners), strict=True))
 
     def exponent(self, z: npt.ArrayLike, x: npt.ArrayLike) -> Fraction | None:
         """The rational ``epsilon ‖z - x‖_K`` of two lattice points ``(d,)``; ``None`` where it is infinite.

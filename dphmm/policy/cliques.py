@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray, content_hash
 from dphmm.geometry import planar
+from dphmm.geometry.growing import GrowingBody, PlanarBody, origin
 from dphmm.geometry.measurements import Measurements
-from dphmm.geometry.spanning import SpanningSet
 from dphmm.policy.edges import EdgeSet
 
 _SMALL_GROUP = 32
@@ -107,33 +107,35 @@ class CliqueEdges(EdgeSet):
 
     def spanning(self, measurements: Measurements, nodes: BoolArray) -> npt.NDArray[Any]:
         """Widest groups first: one whose unconstrained extents fit into the hull so far cannot matter."""
-        hull = SpanningSet(measurements.dimension, measurements.coordinates.dtype)
+        hull = origin(measurements.coordinates)
         if len(self.starts) == 2 and len(self.members) == self.size:
-            hull.add(_group_differences(measurements.extremes(nodes)))
-            return hull.vertices
+            return hull.grow(_group_differences(measurements.extremes(nodes))).vertices
         extents = self._extents(measurements)
         waiting = extents.order
         batch = _FIRST_BATCH
         while len(waiting):
-            self._add_groups(hull, measurements, nodes, waiting[:batch])
+            hull = self._add_groups(hull, measurements, nodes, waiting[:batch])
             waiting = waiting[batch:]
             batch *= 4
             waiting = waiting[_may_matter(hull, extents.widths)[extents.class_of[waiting]]]
         return hull.vertices
 
-    def _add_groups(self, hull: SpanningSet, measurements: Measurements, nodes: BoolArray, groups: IntArray) -> None:
+    def _add_groups(
+        self, hull: GrowingBody, measurements: Measurements, nodes: BoolArray, groups: IntArray
+    ) -> GrowingBody:
         starts, members = self._within(nodes, groups)
         lengths = np.diff(starts)
         coordinates = measurements.coordinates
         for group in np.flatnonzero(lengths > _SMALL_GROUP):
-            hull.add(_group_differences(coordinates[members[starts[group] : starts[group + 1]]]))
+            hull = hull.grow(_group_differences(coordinates[members[starts[group] : starts[group + 1]]]))
         small = lengths <= _SMALL_GROUP
         members = members[np.repeat(small, lengths)]
         starts = np.concatenate([[0], np.cumsum(lengths[small])])
         for first, last in _blocks(np.diff(starts) ** 2, _PAIRS_AT_A_TIME):
             left, right = _all_pairs(starts[first : last + 1], members)
             forward = left < right
-            hull.add(coordinates[left[forward]] - coordinates[right[forward]])
+            hull = hull.grow(coordinates[left[forward]] - coordinates[right[forward]])
+        return hull
 
     def _within(self, nodes: BoolArray, groups: IntArray) -> tuple[IntArray, IntArray]:
         """The named groups cut to ``nodes``, as starts and members."""
@@ -166,12 +168,12 @@ class CliqueEdges(EdgeSet):
         return _Extents(np.argsort(-radius[class_of], kind="stable"), class_of.ravel(), classes)
 
 
-def _may_matter(hull: SpanningSet, widths: FloatArray) -> BoolArray:
+def _may_matter(hull: GrowingBody, widths: FloatArray) -> BoolArray:
     """Which extents ``(c, d)`` or ``(c, 4)`` reach out of a planar hull: an upper bound of each group's support."""
-    if hull.vertices.shape[1] != 2 or len(hull.vertices) < 4:
+    if not isinstance(hull, PlanarBody) or hull.is_flat:
         return np.ones(len(widths), dtype=np.bool_)
     matter = np.zeros(len(widths), dtype=np.bool_)
-    for (x, y), offset in zip(*hull.half_planes(), strict=True):
+    for (x, y), offset in zip(*hull.half_planes, strict=True):
         diagonal = widths[:, 2] if x * y >= 0 else widths[:, 3]
         longer = widths[:, 0] if abs(x) >= abs(y) else widths[:, 1]
         short, long = sorted((abs(float(x)), abs(float(y))))
@@ -185,9 +187,9 @@ def _group_differences(points: npt.NDArray[Any]) -> npt.NDArray[Any]:
         return np.asarray(points.max(axis=0, keepdims=True) - points.min(axis=0, keepdims=True))
     if points.shape[1] == 2:
         return planar.difference_polygon(planar.convex_polygon(points))
-    hull = SpanningSet(points.shape[1], points.dtype)
+    hull = origin(points)
     for point in points:
-        hull.add(points - point)
+        hull = hull.grow(points - point)
     return hull.vertices
 
 

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arrays import BoolArray, IntArray, content_hash
+from dphmm.geometry.growing import origin
 from dphmm.geometry.measurements import Measurements
-from dphmm.geometry.spanning import SpanningSet
 
 _BLOCK = 1 << 12
 
@@ -47,9 +47,9 @@ class EdgeSet(ABC):
 
     def spanning(self, measurements: Measurements, nodes: BoolArray) -> npt.NDArray[Any]:
         """Differences in coordinates, ``(k, d)``, whose symmetric hull is that of all edges within ``nodes``."""
-        hull = SpanningSet(measurements.dimension, measurements.coordinates.dtype)
+        hull = origin(measurements.coordinates)
         for edges in self.chunks(nodes):
-            hull.add(measurements.coordinates[edges[:, 0]] - measurements.coordinates[edges[:, 1]])
+            hull = hull.grow(measurements.coordinates[edges[:, 0]] - measurements.coordinates[edges[:, 1]])
         return hull.vertices
 
     def connected(self, nodes: BoolArray) -> BoolArray:
@@ -98,7 +98,7 @@ class ListedEdges(EdgeSet):
 
     def spanning(self, measurements: Measurements, nodes: BoolArray) -> npt.NDArray[Any]:
         """Longest edges first: one shorter than the inradius of the hull so far cannot matter."""
-        hull = SpanningSet(measurements.dimension, measurements.coordinates.dtype)
+        hull = origin(measurements.coordinates)
         edges = self._sorted(measurements)
         block = _BLOCK
         start = 0
@@ -110,7 +110,7 @@ class ListedEdges(EdgeSet):
             if not len(part):
                 continue
             differences = measurements.coordinates[part[:, 0]] - measurements.coordinates[part[:, 1]]
-            hull.add(differences)
+            hull = hull.grow(differences)
             if measurements.lengths(differences[-1:])[0] <= hull.inradius(measurements.spacing):
                 break
         return hull.vertices
@@ -165,22 +165,22 @@ class IntersectionEdges(EdgeSet):
 
     def __init__(self, first: EdgeSet, second: EdgeSet) -> None:
         self.size = first.size
-        self.listed, self.asked = sorted((first, second), key=lambda part: part.count_bound())
+        self.smaller, self.larger = sorted((first, second), key=lambda part: part.count_bound())
 
     def chunks(self, nodes: BoolArray) -> Iterator[IntArray]:
         """The chunks of the smaller set, filtered by the larger."""
-        for edges in self.listed.chunks(nodes):
-            yield edges[self.asked.connects(edges[:, 0], edges[:, 1])]
+        for edges in self.smaller.chunks(nodes):
+            yield edges[self.larger.connects(edges[:, 0], edges[:, 1])]
 
     def connects(self, first: IntArray, second: IntArray) -> BoolArray:
         """Whether both have the edge."""
-        return self.listed.connects(first, second) & self.asked.connects(first, second)
+        return self.smaller.connects(first, second) & self.larger.connects(first, second)
 
     def count_bound(self) -> int:
         """The smaller bound."""
-        return self.listed.count_bound()
+        return self.smaller.count_bound()
 
     @property
     def content_hash(self) -> str:
         """Of the two sets."""
-        return content_hash("intersection", self.listed.content_hash, self.asked.content_hash)
+        return content_hash("intersection", self.smaller.content_hash, self.larger.content_hash)

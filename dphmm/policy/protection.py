@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import BoolArray, IntArray, as_constraint
+from dphmm.arrays import BoolArray, IntArray, as_constraint, frozen
 from dphmm.errors import AlreadyKnownError, InvalidInputError, PolicyError
 from dphmm.geometry.body import Body
 from dphmm.geometry.disc import Disc
+from dphmm.geometry.growing import growing_body
 from dphmm.geometry.hull import Membership, SensitivityHull
 from dphmm.geometry.measurements import Measurements
 from dphmm.geometry.neighbours import CoordinateBody, count_within
 from dphmm.policy.graph import PolicyGraph
-from dphmm.policy.repair import Candidates, Objective, Repair, RepairProblem, candidates_of, nearest_partners
-from dphmm.policy.shape import shapes_for
+from dphmm.policy.repair import Objective, Repair, RepairProblem, candidates_of, nearest_partners
 
 Method = Literal["greedy", "sequential", "exact"]
 NoiseBody = Body
@@ -76,7 +76,7 @@ def degree_of_protection(
     graph: PolicyGraph,
     f: npt.ArrayLike | Measurements,
     constraint: npt.ArrayLike | None = None,
-    body: NoiseBody = "hull",
+    body: Body = "hull",
     membership: Membership = "halfspace",
 ) -> IntArray:
     """How many possible states each possible state is hidden among (Definition 5.2), itself included.
@@ -109,7 +109,7 @@ def exposed_states(
     graph: PolicyGraph,
     f: npt.ArrayLike | Measurements,
     constraint: npt.ArrayLike | None = None,
-    body: NoiseBody = "hull",
+    body: Body = "hull",
     membership: Membership = "halfspace",
 ) -> IntArray:
     """The possible states that nothing hides: those whose degree of protection is 1. Parameters as there."""
@@ -122,7 +122,7 @@ def protect(
     constraint: npt.ArrayLike | None = None,
     method: Method = "exact",
     objective: Objective = "volume",
-    body: NoiseBody = "hull",
+    body: Body = "hull",
     membership: Membership = "halfspace",
     search_limit: int = SEARCH_LIMIT,
 ) -> Protection:
@@ -169,15 +169,15 @@ def protect(
         )
     restricted = graph.restrict(possible)
     hull = SensitivityHull(restricted.spanning(measurements))
-    looked = CoordinateBody(measurements, noise_body(measurements, hull, body), membership)
-    degrees = count_within(looked, possible)
+    noise = CoordinateBody(measurements, noise_body(measurements, hull, body), membership)
+    degrees = count_within(noise, possible)
     exposed = np.flatnonzero(degrees == 1)
     repair = _repair(measurements, hull, possible, exposed, method, objective, body, search_limit)
     if len(exposed):
         restricted = restricted.with_edges(repair.added)
-        hull = SensitivityHull(repair.shape)
-        looked = CoordinateBody(measurements, noise_body(measurements, hull, body), membership)
-        degrees = count_within(looked, possible)
+        hull = SensitivityHull(repair.shape.vertices)
+        noise = CoordinateBody(measurements, noise_body(measurements, hull, body), membership)
+        degrees = count_within(noise, possible)
     still = np.flatnonzero(degrees == 1)
     if len(still):
         raise PolicyError(
@@ -185,7 +185,7 @@ def protect(
             f"membership {membership!r} resolves; use membership 'halfspace'"
         )
     units = measurements.to_units(hull)
-    scale = _objective_scale(measurements, objective, body)
+    scale = float(np.prod(measurements.spacing)) if body == "hull" and objective == "volume" else 1.0
     return Protection(
         graph=restricted,
         hull=units,
@@ -193,18 +193,18 @@ def protect(
         certified=repair.bound >= repair.value * (1 - 1e-12),
         value=repair.value * scale,
         bound=min(repair.bound, repair.value) * scale,
-        degrees=degrees,
-        body=_in_units(measurements, looked.body, units, body),
+        degrees=frozen(degrees),
+        body=units if body == "hull" else _in_units(measurements, noise.body),
         coordinate_hull=hull,
-        diameter=looked.diameter(possible),
+        diameter=noise.diameter(possible),
     )
 
 
 def _check_choices(method: str, objective: str, body: str, dimension: int) -> None:
     for name, value, known in (
-        ("repair method", method, ("greedy", "sequential", "exact")),
-        ("objective", objective, ("volume", "error")),
-        ("noise body", body, ("hull", "cross-polytope", "disc")),
+        ("repair method", method, get_args(Method)),
+        ("objective", objective, get_args(Objective)),
+        ("noise body", body, get_args(Body)),
     ):
         if value not in known:
             raise InvalidInputError(f"{name} is {value!r}; choose one of {', '.join(known)}")
@@ -212,7 +212,7 @@ def _check_choices(method: str, objective: str, body: str, dimension: int) -> No
         raise InvalidInputError(f"the objective 'error' needs planar measurements, not {dimension}-dimensional ones")
 
 
-def noise_body(measurements: Measurements, hull: SensitivityHull, body: NoiseBody) -> SensitivityHull | Disc:
+def noise_body(measurements: Measurements, hull: SensitivityHull, body: Body) -> SensitivityHull | Disc:
     """The body that noise is drawn from around a hull in coordinates.
 
     In coordinates as well, except that a disc is in the unit of the measurements.
@@ -228,19 +228,8 @@ def noise_body(measurements: Measurements, hull: SensitivityHull, body: NoiseBod
     return SensitivityHull(np.diag(reach / steps))
 
 
-def _in_units(
-    measurements: Measurements, looked: SensitivityHull | Disc, hull: SensitivityHull, body: NoiseBody
-) -> SensitivityHull | Disc:
-    if isinstance(looked, Disc):
-        return looked
-    return hull if body == "hull" else measurements.to_units(looked)
-
-
-def _objective_scale(measurements: Measurements, objective: Objective, body: NoiseBody) -> float:
-    """What turns the search's value (doubled planar areas in coordinates) into units of the measurements."""
-    if body != "hull" or objective == "error":
-        return 1.0
-    return float(np.prod(measurements.spacing)) / (2.0 if measurements.dimension == 2 else 1.0)
+def _in_units(measurements: Measurements, body: SensitivityHull | Disc) -> SensitivityHull | Disc:
+    return body if isinstance(body, Disc) else measurements.to_units(body)
 
 
 def _repair(
@@ -250,37 +239,23 @@ def _repair(
     exposed: IntArray,
     method: Method,
     objective: Objective,
-    body: NoiseBody,
+    body: Body,
     search_limit: int,
 ) -> Repair:
-    vertices: npt.NDArray[Any] = hull.vertices
-    if measurements.is_lattice:
-        vertices = np.rint(vertices).astype(np.int64)
+    whole = measurements.is_lattice
+    base = growing_body(np.rint(hull.vertices).astype(np.int64) if whole else hull.vertices)
     candidates, complete = candidates_of(measurements, exposed, possible)
-    if body != "hull":
-        return _ball_repair(measurements, vertices, candidates, objective, body)
-    shapes = shapes_for(measurements.dimension)
-    problem = RepairProblem(shapes, vertices, candidates, measurements.spacing, objective, complete)
-    if not len(exposed) or method == "greedy":
-        return problem.greedy()
-    return problem.sequential() if method == "sequential" else problem.exact(search_limit)
-
-
-def _ball_repair(
-    measurements: Measurements,
-    vertices: npt.NDArray[Any],
-    candidates: list[Candidates],
-    objective: Objective,
-    body: NoiseBody,
-) -> Repair:
-    """Nearest partners in the ball's norm: each state needs that radius at least, and the largest serves all."""
+    if body == "hull":
+        problem = RepairProblem(base, candidates, measurements.spacing, objective, complete)
+        if not len(exposed) or method == "greedy":
+            return problem.greedy()
+        return problem.sequential() if method == "sequential" else problem.exact(search_limit)
+    # Nearest partners in the ball's norm: each state needs that radius at least, and the largest serves all.
     order = 1 if body == "cross-polytope" else 2
     lengths = [np.linalg.norm(c.vectors * measurements.spacing, ord=order, axis=1) for c in candidates]
     added = nearest_partners(candidates, lengths)
     ends = np.array(added, dtype=np.int64).reshape(-1, 2)
-    vectors = measurements.coordinates[ends[:, 0]] - measurements.coordinates[ends[:, 1]]
-    shape = SensitivityHull(np.concatenate([vertices, vectors])).vertices
-    units = measurements.to_units(SensitivityHull(shape))
-    grown = _in_units(measurements, noise_body(measurements, SensitivityHull(shape), body), units, body)
-    value: float = grown.volume if objective == "volume" else grown.squared_error
-    return Repair(added, shape, value, value)
+    grown = base.grow(measurements.coordinates[ends[:, 0]] - measurements.coordinates[ends[:, 1]])
+    ball = _in_units(measurements, noise_body(measurements, SensitivityHull(grown.vertices), body))
+    value: float = ball.volume if objective == "volume" else ball.squared_error
+    return Repair(added, grown, value, value)

@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray, content_hash
 from dphmm.geometry.disc import Disc
+from dphmm.geometry.growing import origin
 from dphmm.geometry.measurements import Measurements, Raster
 from dphmm.geometry.neighbours import CoordinateBody, count_within, near_pairs
-from dphmm.geometry.spanning import SpanningSet
 from dphmm.policy.edges import EdgeSet
 
 _CELLS_AT_A_TIME = 1 << 16
@@ -83,11 +83,11 @@ class RadiusEdges(EdgeSet):
         if possible * min(possible, len(offsets)) <= _FEW_PAIRS or not len(offsets):
             return super().spanning(measurements, nodes)
         cells = _cropped(raster.occupied(nodes))
-        hull = SpanningSet(measurements.dimension, np.int64)
+        hull = origin(measurements.coordinates)
         while len(offsets):
             offset, offsets = offsets[0], offsets[1:]
             if _occurs(cells, int(offset[0]), int(offset[1])):
-                hull.add(offset[None, : measurements.dimension])
+                hull = hull.grow(offset[None, : measurements.dimension])
                 offsets = offsets[hull.outside(offsets[:, : measurements.dimension])]
         return hull.vertices
 

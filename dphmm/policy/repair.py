@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray
 from dphmm.geometry import planar
+from dphmm.geometry.growing import GrowingBody, PlanarBody
 from dphmm.geometry.measurements import Measurements
-from dphmm.policy.shape import Shape, Shapes, planar_error_floor, planar_squared_error
 
 Objective = Literal["volume", "error"]
 
@@ -42,7 +42,7 @@ class Repair:
     """Edges that protect every exposed state, the hull they lead to, and a proven lower bound of the objective."""
 
     added: tuple[tuple[int, int], ...]
-    shape: Shape
+    shape: GrowingBody
     value: float
     bound: float
 
@@ -52,10 +52,8 @@ class RepairProblem:
 
     Parameters
     ----------
-    shapes
-        How hulls grow.
     base
-        The vertices of the hull before the repair.
+        The hull before the repair.
     candidates
         For each exposed state, all other possible states, in the order of their numbers.
     spacing
@@ -68,27 +66,26 @@ class RepairProblem:
 
     def __init__(
         self,
-        shapes: Shapes,
-        base: Shape,
+        base: GrowingBody,
         candidates: list[Candidates],
         spacing: FloatArray,
         objective: Objective,
         complete: bool = True,
     ) -> None:
-        self.shapes = shapes
         self.base = base
         self.candidates = candidates
         self.complete = complete
         self.spacing = spacing
         self.objective = objective
 
-    def value(self, shape: Shape) -> float:
+    def value(self, shape: GrowingBody) -> float:
         """The objective of a hull, in coordinates."""
         if self.objective == "volume":
-            return self.shapes.volume(shape)
-        return planar_squared_error(shape, self.spacing)
+            return shape.volume
+        assert isinstance(shape, PlanarBody)
+        return shape.squared_error(self.spacing)
 
-    def lower_bound(self, shape: Shape, vectors: npt.NDArray[Any]) -> FloatArray:
+    def lower_bound(self, shape: GrowingBody, vectors: npt.NDArray[Any]) -> FloatArray:
         """For each vector, a lower bound of the objective of every hull that contains the shape and the vector.
 
         The volume grows with the hull, so the volume of the grown hull is one. The error does not. But the width of a
@@ -97,8 +94,8 @@ class RepairProblem:
         ``12 E|u|² >= 2 (h(a)² + h(b)²)``, and supports only grow.
         """
         if self.objective == "volume":
-            return self.shapes.volume(shape) + self.shapes.growth(shape, vectors)
-        support = np.abs((shape * self.spacing) @ self._compass).max(axis=0)
+            return shape.volume + shape.growth(vectors)
+        support = np.abs((shape.vertices * self.spacing) @ self._compass).max(axis=0)
         grown = np.maximum(np.abs((vectors * self.spacing) @ self._compass), support)
         squares = grown**2
         return np.asarray(2.0 * (squares[:, :64] + squares[:, 64:]).max(axis=1))
@@ -114,7 +111,7 @@ class RepairProblem:
         shape, added = self.base, []
         for choice in self.candidates:
             nearest = int(np.argmin(np.linalg.norm(choice.vectors * self.spacing, axis=1)))
-            shape = self.shapes.grow(shape, choice.vectors[nearest])
+            shape = shape.grow(choice.vectors[nearest : nearest + 1])
             added.append(_edge(choice.state, int(choice.partners[nearest])))
         return self._unproven(shape, added)
 
@@ -123,23 +120,23 @@ class RepairProblem:
         shape, added = self.base, []
         for index in range(len(self.candidates)) if order is None else order:
             choice = self.candidates[index]
-            if self.shapes.contains(shape, choice.vectors).any():
+            if shape.contains(choice.vectors).any():
                 continue
             best = self._cheapest(shape, choice)
-            shape = self.shapes.grow(shape, choice.vectors[best])
+            shape = shape.grow(choice.vectors[best : best + 1])
             added.append(_edge(choice.state, int(choice.partners[best])))
         return self._unproven(shape, added)
 
-    def _cheapest(self, shape: Shape, choice: Candidates) -> int:
+    def _cheapest(self, shape: GrowingBody, choice: Candidates) -> int:
         """The partner of least objective; of equal ones the nearest, then the first."""
         if self.objective == "volume":
-            costs = self.shapes.growth(shape, choice.vectors)
+            costs = shape.growth(choice.vectors)
         else:
-            costs = np.array([self.value(self.shapes.grow(shape, v)) for v in choice.vectors])
+            costs = np.array([self.value(shape.grow(v[None])) for v in choice.vectors])
         lengths = np.linalg.norm(choice.vectors * self.spacing, axis=1)
         return int(np.lexsort((lengths, costs))[0])
 
-    def _unproven(self, shape: Shape, added: list[tuple[int, int]]) -> Repair:
+    def _unproven(self, shape: GrowingBody, added: list[tuple[int, int]]) -> Repair:
         value = self.value(shape)
         known = self.value(self.base) if self.objective == "volume" or not self.candidates else 0.0
         return Repair(tuple(dict.fromkeys(added)), shape, value, value if not added else known)
@@ -163,12 +160,12 @@ class RepairProblem:
 
     def _flat_repair(self) -> Repair | None:
         """The shortest repair within a line, where one exists: it has no volume, which nothing can beat."""
-        if self.base.shape[1] != 2 or len(self.base) > 2 or not self.candidates:
+        if not isinstance(self.base, PlanarBody) or not self.base.is_flat or not self.candidates:
             return None
-        tip = self.base[-1]
+        tip = self.base.vertices[-1]
         along = tip[None] if tip.any() else self.candidates[0].vectors
         lengths = np.linalg.norm(along * self.spacing, axis=1)
-        best: tuple[float, list[tuple[int, int]], Shape] | None = None
+        best: tuple[float, list[tuple[int, int]], GrowingBody] | None = None
         for index in np.argsort(lengths, kind="stable"):
             if best is not None and lengths[index] >= best[0]:
                 break
@@ -179,9 +176,9 @@ class RepairProblem:
             return None
         return Repair(tuple(dict.fromkeys(best[1])), best[2], 0.0, 0.0)
 
-    def _along(self, direction: npt.NDArray[Any]) -> tuple[float, list[tuple[int, int]], Shape] | None:
+    def _along(self, direction: npt.NDArray[Any]) -> tuple[float, list[tuple[int, int]], GrowingBody] | None:
         shape, added = self.base, []
-        exact = shape.dtype.kind == "i"
+        exact = shape.vertices.dtype.kind == "i"
         for choice in self.candidates:
             cross = np.abs(planar.cross(direction, choice.vectors))
             on_line = np.flatnonzero(cross <= (0 if exact else RELATIVE_TOLERANCE * cross.max(initial=0.0)))
@@ -189,17 +186,17 @@ class RepairProblem:
                 return None
             vectors = choice.vectors[on_line]
             nearest = np.argmin(np.linalg.norm(vectors * self.spacing, axis=1))
-            if not self.shapes.contains(shape, vectors[nearest : nearest + 1])[0]:
-                shape = self.shapes.grow(shape, vectors[nearest])
+            if not shape.contains(vectors[nearest : nearest + 1])[0]:
+                shape = shape.grow(vectors[nearest : nearest + 1])
                 added.append(_edge(choice.state, int(choice.partners[on_line[nearest]])))
-        return float(np.linalg.norm(shape[-1] * self.spacing)), added, shape
+        return float(np.linalg.norm(shape.vertices[-1] * self.spacing)), added, shape
 
 
 @dataclass(frozen=True)
 class _Node:
     """A hull on the way: what it still has to decide, and the edges that led to it."""
 
-    shape: Shape
+    shape: GrowingBody
     open_states: tuple[int, ...]
     added: tuple[tuple[int, int], ...]
 
@@ -240,7 +237,7 @@ class _Search:
         keep = np.flatnonzero(bounds <= self.best.value)
         vectors, partners = choice.vectors[keep], choice.partners[keep]
         if self.monotone:
-            keep = np.flatnonzero(self.problem.shapes.minimal(self.problem.base, vectors))
+            keep = np.flatnonzero(self.problem.base.minimal(vectors))
         else:
             keep = np.sort(np.unique(vectors, axis=0, return_index=True)[1])
         return Candidates(choice.state, vectors[keep], partners[keep])
@@ -248,13 +245,13 @@ class _Search:
     def run(self) -> Repair:
         start = _Node(self.problem.base, tuple(range(len(self.choices))), ())
         self._push(0.0, start)
-        looked_at = 0
+        expanded = 0
         while self.heap:
             bound, _, node = heapq.heappop(self.heap)
             if self._beaten(bound):
                 break
-            looked_at += 1
-            if looked_at > self.limit:
+            expanded += 1
+            if expanded > self.limit:
                 return Repair(self.best.added, self.best.shape, self.best.value, min(bound, self.best.value))
             self._expand(bound, node)
         return Repair(self.best.added, self.best.shape, self.best.value, self.best.value)
@@ -263,9 +260,9 @@ class _Search:
         return bound >= self.best.value * (1 - _CLOSED)
 
     def _push(self, bound: float, node: _Node) -> None:
-        key = (node.shape.tobytes(), () if self.monotone else node.open_states)
-        if not self.monotone and not self._beaten(bound):
-            bound = max(bound, planar_error_floor(node.shape, self.problem.spacing))
+        key = (node.shape.vertices.tobytes(), () if self.monotone else node.open_states)
+        if not self.monotone and isinstance(node.shape, PlanarBody) and not self._beaten(bound):
+            bound = max(bound, node.shape.error_floor(self.problem.spacing))
         if not self._beaten(bound) and key not in self.seen:
             self.seen.add(key)
             heapq.heappush(self.heap, (bound, next(self.tick), node))
@@ -296,20 +293,20 @@ class _Search:
         for k, reach in enumerate(bounds[state].tolist()):
             child_bound = max(bound, reach)
             if not self._beaten(child_bound):
-                grown = self.problem.shapes.grow(node.shape, choice.vectors[k])
+                grown = node.shape.grow(choice.vectors[k : k + 1])
                 edge = _edge(choice.state, int(choice.partners[k]))
                 self._push(child_bound, _Node(grown, rest, (*node.added, edge)))
 
-    def _bounds(self, shape: Shape, states: list[int] | tuple[int, ...]) -> dict[int, FloatArray]:
+    def _bounds(self, shape: GrowingBody, states: list[int] | tuple[int, ...]) -> dict[int, FloatArray]:
         """Lower bounds of all choices of some states, computed at once."""
         everything = np.concatenate([self.choices[i].vectors for i in states])
         cuts = np.cumsum([len(self.choices[i].vectors) for i in states])[:-1]
         parts = np.split(self.problem.lower_bound(shape, everything), cuts)
         return dict(zip(states, parts, strict=True))
 
-    def _covered(self, shape: Shape) -> BoolArray:
+    def _covered(self, shape: GrowingBody) -> BoolArray:
         """Which states the hull protects; choices not worth trying lie in no hull that is worth looking at."""
-        inside = self.problem.shapes.contains(shape, self.vectors)
+        inside = shape.contains(self.vectors)
         counts = np.concatenate([[0], np.cumsum(inside)])
         return np.asarray(counts[self.starts[1:]] > counts[self.starts[:-1]])
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from dphmm.geometry import planar
-from dphmm.geometry.spanning import SpanningSet
+from dphmm.geometry.growing import PlanarBody, SpatialBody, origin
 
 points = hnp.arrays(np.int64, st.tuples(st.integers(1, 14), st.just(2)), elements=st.integers(-9, 9))
 
@@ -20,10 +20,19 @@ def symmetric(differences):
 @given(points, points)
 def test_growth_is_the_difference_of_areas(differences, vectors):
     polygon = symmetric(differences)
-    growth = planar.doubled_growth(polygon, vectors)
-    for vector, grown in zip(vectors, growth, strict=True):
+    growth = PlanarBody(polygon).growth(vectors)
+    for vector, gained in zip(vectors, growth, strict=True):
         larger = planar.convex_polygon(np.concatenate([polygon, [vector], [-vector]]))
-        assert planar.doubled_area(larger) - planar.doubled_area(polygon) == grown
+        assert planar.doubled_area(larger) - planar.doubled_area(polygon) == 2 * gained
+
+
+@given(points, points)
+def test_planar_and_spatial_bodies_agree(differences, vectors):
+    planar_body, spatial = (kind(symmetric(np.vstack([differences, [[0, 0]]]))) for kind in (PlanarBody, SpatialBody))
+    np.testing.assert_allclose(planar_body.volume, spatial.volume)
+    np.testing.assert_allclose(planar_body.growth(vectors), spatial.growth(vectors))
+    np.testing.assert_array_equal(planar_body.contains(vectors), spatial.contains(vectors))
+    np.testing.assert_array_equal(planar_body.grow(vectors).vertices, spatial.grow(vectors).vertices)
 
 
 @given(points)
@@ -40,8 +49,8 @@ def test_many_points_take_the_filtered_path_and_give_the_same_polygon():
 
 
 @given(points, points)
-def test_spanning_set_keeps_the_hull_of_everything_added(first, second):
-    spanning = SpanningSet(2, np.int64)
-    spanning.add(first)
-    spanning.add(second)
-    np.testing.assert_array_equal(spanning.vertices, symmetric(np.concatenate([first, second, [[0, 0]]])))
+def test_body_grows_to_the_hull_of_everything_added_and_stays_itself(first, second):
+    body = origin(first)
+    grown = body.grow(first).grow(second)
+    np.testing.assert_array_equal(grown.vertices, symmetric(np.concatenate([first, second, [[0, 0]]])))
+    assert body.vertices.tolist() == [[0, 0]]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dphmm import PolicyGraph, SensitivityHull, degree_of_protection, exposed_states, protect
 from dphmm.errors import AlreadyKnownError, InvalidInputError
 from dphmm.geometry import planar
-from dphmm.policy.shape import PlanarShapes, planar_error_floor, planar_squared_error
+from dphmm.geometry.growing import PlanarBody
 from tests.running_example import F, graph, states
 
 
@@ -203,17 +203,15 @@ bodies = st.lists(st.tuples(st.integers(-9, 9), st.integers(-9, 9)), min_size=1,
 
 @given(bodies, bodies)
 def test_error_floor_is_below_the_error_of_every_larger_body(inner, extra):
-    shape = planar.convex_polygon(np.concatenate([inner, -inner]))
-    larger = planar.convex_polygon(np.concatenate([shape, extra, -extra]))
+    body = PlanarBody(planar.convex_polygon(np.concatenate([inner, -inner])))
     unit = np.ones(2)
-    assert planar_error_floor(shape, unit) <= planar_squared_error(larger, unit) * (1 + 1e-9) + 1e-12
+    assert body.error_floor(unit) <= body.grow(extra).squared_error(unit) * (1 + 1e-9) + 1e-12
 
 
 @given(bodies, bodies)
 def test_minimal_vectors_are_those_whose_grown_hull_holds_no_other(inner, vectors):
-    shapes = PlanarShapes()
-    shape = planar.convex_polygon(np.concatenate([inner, -inner]))
-    vectors = vectors[~shapes.contains(shape, vectors)]
+    body = PlanarBody(planar.convex_polygon(np.concatenate([inner, -inner])))
+    vectors = vectors[~body.contains(vectors)]
     assume(len(vectors))
-    grown = [SensitivityHull(np.concatenate([shape, vector[None]])).contains(vectors) for vector in vectors]
-    np.testing.assert_array_equal(shapes._holds(shape, vectors, vectors), grown)
+    grown = [SensitivityHull(np.concatenate([body.vertices, vector[None]])).contains(vectors) for vector in vectors]
+    np.testing.assert_array_equal(body._holds(vectors, vectors), grown)

@@ -1,0 +1,255 @@
+"""Symmetric bodies that grow by one difference after another, as values: each growth gives a new one.
+
+A body is known by its vertices in the coordinates of the differences; `PlanarBody` is exact for integers, `SpatialBody`
+works in any dimension by building the hull anew.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray
+from dphmm.geometry import planar
+from dphmm.geometry.hull import SensitivityHull
+
+_BLOCK = 256
+
+
+class PlanarBody:
+    """A symmetric polygon, a segment, or the origin.
+
+    Parameters
+    ----------
+    vertices
+        ``(h, 2)``: strictly convex, counter-clockwise, both signs; two for a segment, one for the origin. Integers make
+        every decision exact, and their volume is counted in the coordinates' unit.
+    """
+
+    def __init__(self, vertices: npt.NDArray[Any]) -> None:
+        self.vertices = vertices
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether it is a segment or the origin."""
+        return len(self.vertices) <= 2
+
+    @cached_property
+    def half_planes(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Normals ``(m, 2)`` and offsets ``(m,)`` of a body that is not flat: see `planar.half_planes`."""
+        return planar.half_planes(self.vertices)
+
+    def grow(self, vectors: npt.NDArray[Any]) -> PlanarBody:
+        """The hull of the body and vectors ``(k, 2)`` of both signs."""
+        new = vectors[self.outside(vectors)]
+        return PlanarBody(planar.convex_polygon(np.concatenate([self.vertices, new, -new]))) if len(new) else self
+
+    def outside(self, vectors: npt.NDArray[Any]) -> BoolArray:
+        """Which vectors could make the body grow: all but those that certainly lie in it."""
+        if self.is_flat:
+            return np.asarray((vectors != 0).any(axis=1))
+        result = np.zeros(len(vectors), dtype=np.bool_)
+        for normal, offset in zip(*self.half_planes, strict=True):
+            result |= np.abs(vectors @ normal) > offset
+        return result
+
+    def contains(self, vectors: npt.NDArray[Any]) -> BoolArray:
+        """Closed membership of the rows of ``vectors``, within the one tolerance where they are not integers."""
+        slack = 0 if self.vertices.dtype.kind == "i" else RELATIVE_TOLERANCE
+        if self.is_flat:
+            tip = self.vertices[-1]
+            square = (tip * tip).sum()
+            along = np.abs(vectors @ tip) <= square * (1 + slack)
+            size = np.sqrt(float(square)) * np.sqrt((vectors * vectors).sum(axis=1).astype(np.float64))
+            on_line = np.abs(planar.cross(tip, vectors)) <= slack * size
+            return np.asarray(along & on_line & ((square > 0) | (vectors == 0).all(axis=1)))
+        normals, offsets = self.half_planes
+        return np.asarray((np.abs(vectors @ normals.T) <= offsets * (1 + slack)).all(axis=1))
+
+    @property
+    def volume(self) -> float:
+        """The area."""
+        return float(planar.doubled_area(self.vertices)) / 2
+
+    def growth(self, vectors: npt.NDArray[Any]) -> FloatArray:
+        """The area gained when ``v`` and ``-v`` join, for each row ``v`` of ``vectors``.
+
+        The cap that ``v`` adds consists of one triangle for each edge that ``v`` sees, and a line that touches the
+        polygon and passes through ``v`` has ``-v`` on the polygon's side; so the two caps add up. A segment gains a
+        parallelogram; the origin alone only ever becomes a segment: zero.
+        """
+        if len(self.vertices) == 1:
+            return np.zeros(len(vectors))
+        if self.is_flat:
+            return np.asarray(2.0 * np.abs(planar.cross(self.vertices[1], vectors)))
+        normals, offsets = self.half_planes
+        return np.asarray(np.maximum(np.abs(vectors @ normals.T) - offsets, 0).sum(axis=1), dtype=np.float64)
+
+    def minimal(self, vectors: npt.NDArray[Any]) -> BoolArray:
+        """Vectors whose grown hull holds no other vector (of equal ones, the first).
+
+        Vectors are taken from the least growth up, a block at a time: what a vector's grown hull holds grows it less,
+        and what is beaten by a beaten vector is beaten by that vector's victor too.
+        """
+        lengths = (vectors.astype(np.float64) ** 2).sum(axis=1)
+        waiting = np.lexsort((lengths, self.growth(vectors)))
+        kept = np.zeros(len(vectors), dtype=np.bool_)
+        while len(waiting):
+            block, waiting = waiting[:_BLOCK], waiting[_BLOCK:]
+            holds = self._holds(vectors[block], vectors[block])
+            mutual = holds & holds.T
+            earlier = np.tri(len(block), k=-1, dtype=np.bool_)
+            block = block[~((holds & ~mutual) | (mutual & earlier)).any(axis=1)]
+            kept[block] = True
+            if len(waiting) and len(block):
+                waiting = waiting[~self._holds(vectors[waiting], vectors[block]).any(axis=1)]
+        return kept
+
+    def _holds(self, vectors: npt.NDArray[Any], others: npt.NDArray[Any]) -> BoolArray:
+        """Entry ``(i, j)``: the hull grown by vector ``i`` (outside the shape) contains other vector ``j``."""
+        own, other = vectors[:, None], others[None]
+        shape = self.vertices
+        if self.is_flat:
+            return self._flat_holds(own, other)
+        normals, offsets = self.half_planes
+        heights, other_heights = vectors @ normals.T, others @ normals.T
+        unseen, violated = np.abs(heights) <= offsets, np.abs(other_heights) > offsets
+        unseen_violated = unseen.astype(np.float32) @ violated.T.astype(np.float32) > 0
+        following = np.roll(shape, -1, axis=0)
+        seen = planar.cross((following - shape)[None], own - shape[None]) < 0
+        first = (seen & ~np.roll(seen, 1, axis=1)).argmax(axis=1)
+        last = (seen & ~np.roll(seen, -1, axis=1)).argmax(axis=1)
+        touch, leave = shape[first][:, None], following[last][:, None]
+        inside = ~unseen_violated
+        for sign in (1, -1):
+            inside &= planar.cross(own - touch, sign * other - touch) >= 0
+            inside &= planar.cross(leave - own, sign * other - own) >= 0
+        return np.asarray(inside)
+
+    def _flat_holds(self, own: npt.NDArray[Any], other: npt.NDArray[Any]) -> BoolArray:
+        """The same for a segment (or the origin): a parallelogram, or a longer segment."""
+        tip = self.vertices[-1]
+        whole = np.abs(planar.cross(tip, own))
+        in_parallelogram = np.abs(planar.cross(other, own)) + np.abs(planar.cross(tip, other)) <= whole
+        collinear = planar.cross(own, other) == 0
+        shorter = (other * other).sum(axis=2) <= (own * own).sum(axis=2)
+        return np.asarray(np.where(whole > 0, in_parallelogram, collinear & shorter))
+
+    def inradius(self, spacing: FloatArray) -> float:
+        """The Euclidean radius, in the unit of ``spacing`` ``(2,)``, below which all vectors lie in it."""
+        if self.is_flat:
+            return 0.0
+        normals, offsets = self.half_planes
+        return float((offsets / np.linalg.norm(normals / spacing, axis=1)).min())
+
+    def _half(self, spacing: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """One triangle of the origin and an edge per opposite pair: its edge's ends, twice its area, 12 E|u|² in it."""
+        corners = self.vertices * spacing
+        half = len(corners) // 2
+        start, end = corners[:half], corners[1 : half + 1]
+        squares = (start**2).sum(axis=1) + (end**2).sum(axis=1) + ((start + end) ** 2).sum(axis=1)
+        return start, end, planar.cross(start, end), squares
+
+    def squared_error(self, spacing: FloatArray) -> float:
+        """``(r + 1)(r + 2) E|u|²``, in the unit of ``spacing``: the squared error of a release at epsilon one."""
+        if self.is_flat:
+            return 2.0 * float(((self.vertices[-1] * spacing) ** 2).sum())
+        _, _, doubled, squares = self._half(spacing)
+        return float((doubled * squares).sum() / doubled.sum())
+
+    def error_floor(self, spacing: FloatArray) -> float:
+        """What the squared error at epsilon one of no symmetric convex body around this one can fall below.
+
+        For any body ``K'`` around ``K`` and any ``λ``, the integral of ``|x|² - λ`` over ``K'`` is at least that over
+        ``K`` plus that over the part of the disc of radius ``√λ`` outside ``K``, where alone the integrand is negative.
+        With the ``λ`` at which this lower bound is zero, ``E|u|² >= λ`` in ``K'``. The integrals over the disc outside
+        an edge are closed forms; the root comes from Dinkelbach's iteration, which falls towards it.
+        """
+        if self.is_flat:
+            return 0.0
+        start, end, doubled, squares = self._half(spacing)
+        edge = end - start
+        length = np.linalg.norm(edge, axis=1)
+        distance = doubled / length
+        left, right = (start * edge).sum(axis=1) / (length * distance), (end * edge).sum(axis=1) / (length * distance)
+        volume, moment = doubled.sum() / 2, (doubled * squares).sum() / 24
+        level = moment / volume
+        for _ in range(8):
+            reach = np.sqrt(np.maximum(level / distance**2 - 1.0, 0.0))
+            low, high = np.maximum(left, -reach), np.minimum(right, reach)
+            open_ = high > low
+            low, high = low[open_], high[open_]
+            near = distance[open_]
+            angle = np.arctan(high) - np.arctan(low)
+            area = (level * angle - near**2 * (high - low)).sum() / 2
+            outer = (level**2 * angle - near**4 * (high - low + (high**3 - low**3) / 3)).sum() / 4
+            level = (moment + outer) / (volume + area)
+        return 12.0 * float(level) * (1 - RELATIVE_TOLERANCE)
+
+
+class SpatialBody:
+    """The same for any number of dimensions, without what only the plane needs.
+
+    Parameters
+    ----------
+    vertices
+        ``(h, d)``, both signs; integers or floats.
+    """
+
+    def __init__(self, vertices: npt.NDArray[Any]) -> None:
+        self.vertices = vertices
+
+    @cached_property
+    def _hull(self) -> SensitivityHull:
+        return SensitivityHull(self.vertices)
+
+    def grow(self, vectors: npt.NDArray[Any]) -> SpatialBody:
+        """The hull of the body and vectors ``(k, d)`` of both signs."""
+        new = vectors[self.outside(vectors)]
+        if not len(new):
+            return self
+        grown = SensitivityHull(np.concatenate([self.vertices, new])).vertices
+        return SpatialBody(np.rint(grown).astype(np.int64) if new.dtype.kind == "i" else grown)
+
+    def outside(self, vectors: npt.NDArray[Any]) -> BoolArray:
+        """Which vectors could make the body grow: all but zeros, and nothing is computed."""
+        return np.asarray((vectors != 0).any(axis=1))
+
+    def contains(self, vectors: npt.NDArray[Any]) -> BoolArray:
+        """Closed membership of the rows of ``vectors``."""
+        return self._hull.contains(vectors)
+
+    @property
+    def volume(self) -> float:
+        """The volume; zero below full dimension."""
+        return self._hull.volume
+
+    def growth(self, vectors: npt.NDArray[Any]) -> FloatArray:
+        """The volume gained, for each row."""
+        return np.array([self.grow(v[None]).volume - self.volume for v in vectors])
+
+    def minimal(self, vectors: npt.NDArray[Any]) -> BoolArray:
+        """The first of equal vectors."""
+        keep = np.zeros(len(vectors), dtype=np.bool_)
+        keep[np.unique(vectors, axis=0, return_index=True)[1]] = True
+        return keep
+
+    def inradius(self, spacing: FloatArray) -> float:  # noqa: ARG002
+        """A radius below which all vectors lie in it: zero, as none is computed."""
+        return 0.0
+
+
+GrowingBody = PlanarBody | SpatialBody
+
+
+def growing_body(vertices: npt.NDArray[Any]) -> GrowingBody:
+    """The body with vertices ``(h, d)``, planar or not."""
+    return PlanarBody(vertices) if vertices.shape[1] == 2 else SpatialBody(vertices)
+
+
+def origin(like: npt.NDArray[Any]) -> GrowingBody:
+    """The body that holds only the origin, from which all grow, for differences of points ``(n, d)``."""
+    return growing_body(np.zeros((1, like.shape[1]), dtype=like.dtype))
