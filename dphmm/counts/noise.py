@@ -11,6 +11,7 @@ import numpy.typing as npt
 from dphmm.arrays import FloatArray, Rng, random_source
 from dphmm.counts.stream import as_counts
 from dphmm.errors import BudgetError
+from dphmm.mechanisms.base import laplace_noise
 from dphmm.mechanisms.exact import RandomBits, discrete_laplace, rational
 
 SENSITIVITY = 2
@@ -60,7 +61,7 @@ def release(
     if integer:
         return counts + _exact_noise(budgets, counts.shape[1], RandomBits(source))
     scales = SENSITIVITY / np.array([float(budget) for budget in budgets])
-    return counts + scales[:, None] * _laplace(source.uniform(counts.shape))
+    return counts + scales[:, None] * laplace_noise(counts.shape, source)
 
 
 def as_budgets(epsilons: Budget | Sequence[Budget] | FloatArray, steps: int) -> list[Fraction]:
@@ -77,12 +78,6 @@ def as_budgets(epsilons: Budget | Sequence[Budget] | FloatArray, steps: int) -> 
     if len(listed) != steps:
         raise BudgetError(f"there are {len(listed)} budgets; give one, or one for each of {steps} times")
     return [rational(budget, f"epsilon at time {time}") for time, budget in enumerate(listed)]
-
-
-def _laplace(uniform: FloatArray) -> FloatArray:
-    """The quantile function of the standard Laplace distribution; both tails keep their full precision."""
-    sign = np.where(uniform < 0.5, 1.0, -1.0)
-    return sign * np.log(2.0 * np.minimum(uniform, 1.0 - uniform))
 
 
 def _exact_noise(budgets: list[Fraction], places: int, bits: RandomBits) -> FloatArray:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray
+from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, frozen
 from dphmm.geometry import planar
 from dphmm.geometry.hull import SensitivityHull
 
@@ -30,7 +30,7 @@ class PlanarBody:
     """
 
     def __init__(self, vertices: npt.NDArray[Any]) -> None:
-        self.vertices = vertices
+        self.vertices: npt.NDArray[Any] = frozen(vertices)
 
     @property
     def is_flat(self) -> bool:
@@ -44,7 +44,7 @@ class PlanarBody:
 
     def grow(self, vectors: npt.NDArray[Any]) -> PlanarBody:
         """The hull of the body and vectors ``(k, 2)`` of both signs."""
-        new = vectors[self.outside(vectors)]
+        new = vectors[self.outside(vectors)] if len(vectors) > 1 else vectors
         return PlanarBody(planar.convex_polygon(np.concatenate([self.vertices, new, -new]))) if len(new) else self
 
     def outside(self, vectors: npt.NDArray[Any]) -> BoolArray:
@@ -200,7 +200,7 @@ class SpatialBody:
     """
 
     def __init__(self, vertices: npt.NDArray[Any]) -> None:
-        self.vertices = vertices
+        self.vertices: npt.NDArray[Any] = frozen(vertices)
 
     @cached_property
     def _hull(self) -> SensitivityHull:

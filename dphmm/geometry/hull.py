@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import BoolArray, FloatArray, as_points
+from dphmm.arrays import BoolArray, FloatArray, as_points, frozen
 from dphmm.errors import CoordinateError, InvalidInputError
 from dphmm.geometry import planar
 from dphmm.geometry.norm import ExactInequalities, MinkowskiNorm
@@ -56,7 +56,8 @@ class SensitivityHull:
 
     def __init__(self, differences: npt.ArrayLike) -> None:
         given, self._denominator = _integers_if_exact(differences)
-        self.differences = given
+        self.differences = frozen(given)
+        """The differences ``(k, d)`` as given (times a common denominator where they are rationals); read-only."""
         exact = self._denominator is not None
         integers_or_floats = given if exact else np.asarray(given, dtype=np.float64)
         span = exact_span(given) if exact else float_span(integers_or_floats)
@@ -67,7 +68,7 @@ class SensitivityHull:
         flat = integers_or_floats[:, list(span.axes)]
         corners, self._facets = _facets(np.concatenate([flat, -flat]))
         unit = 1.0 / (self._denominator or 1)
-        self.vertices: FloatArray = corners.astype(np.float64) @ span.lift(self.ambient_dimension) * unit + 0.0
+        self.vertices: FloatArray = frozen(corners.astype(np.float64) @ span.lift(self.ambient_dimension) * unit + 0.0)
         """The vertices ``(h, d)``; counter-clockwise in the plane, ``(1, d)`` zeros for the point ``{0}``."""
         self.norm_form = self._norm_form(span, corners, self._facets)
         """The body as equations and half-spaces."""
@@ -134,17 +135,17 @@ class SensitivityHull:
     def cones(self) -> FloatArray:
         """Simplicial cones that tile the span, ``(c, r, d)``: with the origin, each row's vectors make one simplex."""
         if self.dimension == 0:
-            return np.zeros((1, 0, self.ambient_dimension))
-        return self.vertices[self._facets]
+            return frozen(np.zeros((1, 0, self.ambient_dimension)))
+        return frozen(self.vertices[self._facets])
 
     @cached_property
     def cone_volumes(self) -> FloatArray:
         """The ``r``-dimensional volume of each simplex of `cones`; they sum to `span_volume`."""
         if self.dimension == 0:
-            return np.ones(1)
+            return frozen(np.ones(1))
         triangles = np.linalg.qr(self.cones.transpose(0, 2, 1), mode="r")
         sides = np.abs(np.diagonal(triangles, axis1=1, axis2=2))
-        return np.asarray(sides.prod(axis=1) / factorial(self.dimension))
+        return frozen(sides.prod(axis=1) / factorial(self.dimension))
 
     @property
     def span_volume(self) -> float:
@@ -169,7 +170,7 @@ class SensitivityHull:
         total = self.cones.sum(axis=1)
         per_cone = np.einsum("cri,crj->cij", self.cones, self.cones) + np.einsum("ci,cj->cij", total, total)
         weights = self.cone_volumes / self.cone_volumes.sum()
-        return np.asarray(np.einsum("c,cij->ij", weights, per_cone) / ((r + 1) * (r + 2)))
+        return frozen(np.einsum("c,cij->ij", weights, per_cone) / ((r + 1) * (r + 2)))
 
     @property
     def mean_squared_radius(self) -> float:
@@ -207,9 +208,9 @@ class SensitivityHull:
         body = object.__new__(SensitivityHull)
         body._denominator = None
         body._facets = self._facets
-        body.differences = self.differences / (self._denominator or 1) * stretch
+        body.differences = frozen(self.differences / (self._denominator or 1) * stretch)
         body.dimension, body.ambient_dimension = self.dimension, self.ambient_dimension
-        body.vertices = self.vertices * stretch
+        body.vertices = frozen(self.vertices * stretch)
         scale = float(np.linalg.norm(body.vertices, axis=1).max())
         body.norm_form = MinkowskiNorm(form.normals / stretch, _orthonormal(form.equations / stretch), scale, None)
         return body

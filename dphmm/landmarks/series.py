@@ -12,6 +12,7 @@ from dphmm.arrays import BoolArray, FloatArray, Rng, as_points, check_epsilon, r
 from dphmm.errors import BudgetError, CoordinateError
 from dphmm.landmarks.adaptive import Adaptive
 from dphmm.landmarks.budget import LandmarkBudget
+from dphmm.mechanisms.base import laplace_noise
 from dphmm.mechanisms.planar_laplace import PlanarLaplaceMechanism
 
 Mechanism = Callable[[FloatArray, float], npt.ArrayLike]
@@ -50,9 +51,7 @@ def laplace(sensitivity: float, rng: Rng = None) -> Mechanism:
     width, source = check_epsilon(sensitivity, "sensitivity"), random_source(rng)
 
     def draw(value: FloatArray, epsilon: float) -> FloatArray:
-        uniform = source.uniform(value.shape)
-        sign = np.where(uniform < 0.5, 1.0, -1.0)
-        return np.asarray(value + width / epsilon * sign * np.log(2.0 * np.minimum(uniform, 1.0 - uniform)))
+        return np.asarray(value + width / epsilon * laplace_noise(value.shape, source))
 
     return draw
 

@@ -131,3 +131,9 @@ class NormMechanism(ABC):
 def exponentials(shape: tuple[int, ...], source: RandomSource) -> FloatArray:
     """Independent standard exponential numbers, by inversion."""
     return -np.log(source.uniform(shape))
+
+
+def laplace_noise(shape: tuple[int, ...], source: RandomSource) -> FloatArray:
+    """Independent standard Laplace numbers in double precision, by inversion; both tails keep their full precision."""
+    uniform = source.uniform(shape)
+    return np.where(uniform < 0.5, 1.0, -1.0) * np.log(2.0 * np.minimum(uniform, 1.0 - uniform))

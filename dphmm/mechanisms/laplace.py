@@ -8,7 +8,7 @@ import numpy as np
 
 from dphmm.arrays import FloatArray, RandomSource
 from dphmm.errors import InvalidInputError
-from dphmm.mechanisms.base import NormMechanism, exponentials
+from dphmm.mechanisms.base import NormMechanism, laplace_noise
 
 
 class LaplaceMechanism(NormMechanism):
@@ -55,5 +55,4 @@ class LaplaceMechanism(NormMechanism):
 
     def noise(self, count: int, source: RandomSource) -> FloatArray:
         """Independent noise vectors, ``(count, d)``."""
-        signs = np.where(source.uniform((count, self.dimension)) < 0.5, -1.0, 1.0)
-        return signs * exponentials((count, self.dimension), source) * self.scale
+        return self.scale * laplace_noise((count, self.dimension), source)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import BoolArray, FloatArray, IntArray, content_hash
+from dphmm.arrays import BoolArray, FloatArray, IntArray, content_hash, frozen
 from dphmm.geometry import planar
 from dphmm.geometry.growing import GrowingBody, PlanarBody, origin
 from dphmm.geometry.measurements import Measurements
@@ -49,8 +49,8 @@ class CliqueEdges(EdgeSet):
         self.size = size
         lengths = np.diff(starts)
         keep = lengths >= 2
-        self.members = members[np.repeat(keep, lengths)]
-        self.starts = np.concatenate([[0], np.cumsum(lengths[keep])]).astype(np.int64)
+        self.members: IntArray = frozen(members[np.repeat(keep, lengths)])
+        self.starts: IntArray = frozen(np.concatenate([[0], np.cumsum(lengths[keep])]).astype(np.int64))
         self._extents_of: tuple[Measurements, _Extents] | None = None
         self._label: IntArray | None = None
         if len(self.members) == len(np.unique(self.members)):

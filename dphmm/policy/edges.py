@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import BoolArray, IntArray, content_hash
+from dphmm.arrays import BoolArray, IntArray, content_hash, frozen
 from dphmm.geometry.growing import origin
 from dphmm.geometry.measurements import Measurements
 
@@ -74,7 +74,7 @@ class ListedEdges(EdgeSet):
     def __init__(self, size: int, edges: npt.ArrayLike) -> None:
         self.size = size
         pairs = np.asarray(edges, dtype=np.int64).reshape(-1, 2)
-        self.edges: IntArray = np.unique(np.sort(pairs, axis=1), axis=0)
+        self.edges: IntArray = frozen(np.unique(np.sort(pairs, axis=1), axis=0))
         self._longest_first: tuple[Measurements, IntArray] | None = None
 
     def chunks(self, nodes: BoolArray) -> Iterator[IntArray]:

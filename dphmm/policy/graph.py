@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import BoolArray, FloatArray, IntArray, as_constraint, content_hash
+from dphmm.arrays import BoolArray, FloatArray, IntArray, as_constraint, content_hash, frozen
 from dphmm.errors import DataFileError, PolicyError
 from dphmm.geometry.measurements import Measurements
 from dphmm.policy.cliques import CliqueEdges
@@ -43,7 +43,7 @@ class PolicyGraph:
 
     def __init__(self, edge_set: EdgeSet, nodes: BoolArray | None = None) -> None:
         self._edge_set = edge_set
-        self._nodes = np.ones(edge_set.size, dtype=np.bool_) if nodes is None else nodes
+        self._nodes: BoolArray = frozen(np.ones(edge_set.size, dtype=np.bool_) if nodes is None else nodes)
 
     # ---- making graphs -------------------------------------------------------------------------------------------
 
@@ -103,7 +103,9 @@ class PolicyGraph:
         matrix = csr_array(np.asarray(transition) if not issparse(transition) else transition)
         if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
             raise PolicyError(f"transition matrix has shape {matrix.shape}; it must be square")
-        matrix.sum_duplicates()
+        if not matrix.has_canonical_format:
+            matrix = matrix.copy()
+            matrix.sum_duplicates()
         positive = matrix.data > 0
         starts = np.concatenate([[0], np.cumsum(positive)])[matrix.indptr]
         return cls(
@@ -196,7 +198,7 @@ class PolicyGraph:
 
     @property
     def nodes(self) -> BoolArray:
-        """Which states the graph still holds, ``(N,)``: all, unless it was restricted."""
+        """Which states the graph still holds, ``(N,)``: all, unless it was restricted. Read-only."""
         return self._nodes
 
     @property
