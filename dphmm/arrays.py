@@ -24,7 +24,7 @@ RELATIVE_TOLERANCE = 1e-9
 """The one tolerance. A point counts as inside a convex body when its norm is at most ``1 + RELATIVE_TOLERANCE``.
 
 It is used only where the input is not integer (or on a lattice): there, decisions are exact. What it can cost is
-a factor ``1 + 1e-9`` on epsilon for a state that is called protected while it lies a hair outside.
+a factor ``1 + 1e-9`` on epsilon for a state that is called protected while it lies that little outside.
 """
 
 PROBABILITY_TOLERANCE = 1e-9

@@ -178,8 +178,12 @@ def _sequence(audit: SequenceAudit, sequence: ReleasedSequence, points: FloatArr
         f"that of the top {audit.online.k}",
     ]
     if audit.accuracies is not None:
-        told = audit.accuracies[3]
-        cells = [f"{told.expected_error.mean():.3g}", f"{told.best_hits.mean():.3g}", f"{told.top_hits.mean():.3g}"]
+        best = audit.accuracies[3]
+        cells = [
+            f"{best.expected_error.mean():.3g}",
+            f"{best.best_hits.mean():.3g}",
+            f"{best.top_hits.mean():.3g}",
+        ]
         rows.append([labels[3], "", "", "", "", *cells])
         header += ["true error (km)", "best guess right", f"top {audit.online.k} right"]
     exposed = audit.exposed_steps

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from dphmm.errors import DataFileError, PolicyError
 from dphmm.policy.graph import PolicyGraph
-from dphmm.policy.layer import categorical_layer
 from dphmm.space.states import Places, StateSpace
 
 if TYPE_CHECKING:
@@ -132,6 +131,8 @@ def _kilometres(text: str) -> float:
 
 
 def _categorical(argument: str, space: StateSpace) -> PolicyGraph:
+    from dphmm.policy.layer import categorical_layer
+
     labelled = _LABELLED_FILE.fullmatch(argument.strip())
     return (
         categorical_layer(labelled[1], space, labelled[2]) if labelled else categorical_layer(argument.strip(), space)

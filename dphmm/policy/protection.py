@@ -1,4 +1,4 @@
-"""Degrees of protection, exposed states, and the repair that leaves none exposed."""
+"""Degrees of protection, exposed states, and the repair that leaves none exposed: the protectable graph."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ SEARCH_LIMIT = 20_000
 
 @dataclass(frozen=True)
 class Protection:
-    """A policy graph under which nobody is exposed, and the body that noise is drawn from.
+    """The protectable graph, under which no possible state is exposed, and the body that noise is drawn from.
 
     Parameters
     ----------
     graph
-        The constrained graph with the added edges.
+        The constrained graph with the added edges: the repaired or, in the papers' word, protectable graph.
     hull
         The sensitivity hull of `graph`, in the unit of the measurements.
     added
@@ -126,7 +126,10 @@ def protect(
     membership: Membership = "halfspace",
     search_limit: int = SEARCH_LIMIT,
 ) -> Protection:
-    """The constrained graph with edges added until no possible state is exposed.
+    """The constrained graph with edges added until no possible state is exposed: a protectable graph.
+
+    To repair a graph is to add such edges. States outside the constraint have no protection of their own: in a release
+    a possible state stands in for them, their surrogate, which is the nearest one.
 
     Parameters
     ----------

@@ -17,7 +17,7 @@ class ReleaseRecord:
     publishing the record costs no more than publishing the release. Lengths are in the unit of the measurements,
     kilometres for locations.
 
-    With ``C`` the constraint set, ``G`` the repaired graph on it and ``K`` the body that the noise is drawn from, the
+    With ``C`` the constraint set, ``G`` the repaired, that is, protectable graph on it and ``K`` the body that the noise is drawn from, the
     release ``z`` satisfies, for all measurable sets ``S`` of releases:
 
     * ``P(z in S | j) <= exp(epsilon) P(z in S | k)`` for every edge ``jk`` of ``G`` (Definition 4.4, Theorem 6.2);
