@@ -20,21 +20,16 @@ class Disc:
     ----------
     radius
         Positive and finite.
-    ambient_dimension
+    dimension
         The dimension ``d`` of the space.
     """
 
     radius: float
-    ambient_dimension: int = 2
+    dimension: int = 2
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.radius) and self.radius > 0):
             raise InvalidInputError(f"radius is {self.radius}; give a positive, finite number")
-
-    @property
-    def dimension(self) -> int:
-        """The dimension of the body, which is that of the space."""
-        return self.ambient_dimension
 
     def norm(self, vectors: npt.ArrayLike) -> FloatArray:
         """``|v| / radius`` for one vector ``(d,)`` or each row ``(n, d)``."""
@@ -47,19 +42,19 @@ class Disc:
     @property
     def volume(self) -> float:
         """The volume (the area in the plane)."""
-        d = self.ambient_dimension
+        d = self.dimension
         return float(pi ** (d / 2) / gamma(d / 2 + 1) * self.radius**d)
 
     @property
     def mean_squared_radius(self) -> float:
         """``E|u|²`` of ``u`` uniform in the ball."""
-        d = self.ambient_dimension
+        d = self.dimension
         return d / (d + 2) * self.radius**2
 
     @property
     def squared_error(self) -> float:
         """The expected squared error of a K-norm release at epsilon one, ``(d + 1)(d + 2) E|u|²``."""
-        d = self.ambient_dimension
+        d = self.dimension
         return (d + 1) * (d + 2) * self.mean_squared_radius
 
     @property

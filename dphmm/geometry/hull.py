@@ -85,11 +85,6 @@ class SensitivityHull:
         scale = float(np.linalg.norm(self.vertices, axis=1).max())
         return MinkowskiNorm(scaled, _orthonormal(span.equations.astype(np.float64)), scale, exact)
 
-    @property
-    def is_exact(self) -> bool:
-        """Whether membership of integer and rational vectors is decided without rounding."""
-        return self.norm_form.exact is not None
-
     def norm(self, vectors: npt.ArrayLike) -> FloatArray:
         """The norm ``‖v‖_K`` of one vector ``(d,)`` or of each row ``(n, d)``; infinite off the span."""
         array = np.asarray(vectors, dtype=np.float64)
@@ -185,13 +180,6 @@ class SensitivityHull:
         contains another one may have the smaller error.
         """
         return (self.dimension + 1) * (self.dimension + 2) * self.mean_squared_radius
-
-    @cached_property
-    def inradius(self) -> float:
-        """The radius of the largest Euclidean ball about the origin in the body; 0.0 below full dimension."""
-        if self.dimension < self.ambient_dimension or self.dimension == 0:
-            return 0.0
-        return float(1.0 / np.linalg.norm(self.norm_form.normals, axis=1).max())
 
     @property
     def circumradius(self) -> float:

@@ -172,9 +172,7 @@ class Raster:
 
     def __init__(self, cells: IntArray, width: int, height: int) -> None:
         self.width, self.height = width, height
-        self.columns = cells[:, 0]
-        self.rows = cells[:, 1]
-        self.flat = self.rows * width + self.columns
+        self.flat = cells[:, 1] * width + cells[:, 0]
         """``(N,)``: the index of each state's cell in the flattened array."""
         self.is_raster_order = bool((self.flat == np.arange(len(cells))).all()) and len(cells) == width * height
         self.is_simple = self.is_raster_order or len(np.unique(self.flat)) == len(cells)
@@ -189,11 +187,7 @@ class Raster:
 
     def occupied(self, constraint: BoolArray) -> BoolArray:
         """Which cells hold a possible state, ``(height, width)``."""
-        if self.is_raster_order:
-            return constraint.reshape(self.height, self.width)
-        cells = np.zeros(self.width * self.height, dtype=np.bool_)
-        cells[self.flat[constraint]] = True
-        return cells.reshape(self.height, self.width)
+        return constraint.reshape(self.height, self.width) if self.is_raster_order else self.counts(constraint) > 0
 
     def row_ends(self, constraint: BoolArray) -> IntArray:
         """States at the two ends of every occupied row: all vertices of the convex hull are among them."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,20 +18,6 @@ _FEW_ROWS = 48
 """A body of at most this many lattice rows is counted row by row; a taller one by a Fourier transform."""
 
 _PAIRS_AT_A_TIME = 1 << 20
-
-
-class Body(Protocol):
-    """A symmetric convex body about the origin."""
-
-    @property
-    def circumradius(self) -> float:
-        """The largest Euclidean length in it."""
-
-    def contains(self, vectors: npt.ArrayLike) -> BoolArray:
-        """Closed membership."""
-
-    def norm(self, vectors: npt.ArrayLike) -> FloatArray:
-        """The norm whose unit ball it is."""
 
 
 class CoordinateBody:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from dphmm.arrays import FloatArray
 from dphmm.mechanisms.cones import Fan
-from dphmm.mechanisms.sails import SailEdge, geometric_moments, log1mexp, sail
+from dphmm.mechanisms.sails import SailEdge, decimal_power, geometric_moments, log1mexp, sail
 
 
 class LatticeSum:
@@ -48,7 +48,7 @@ class LatticeSum:
         context = self._context(decay, digits)
         one = Decimal(1)
         if self.rank == 1:
-            q = context.exp(context.divide(Decimal(-decay.numerator), Decimal(decay.denominator)))
+            q = decimal_power(-decay, context)
             return context.divide(context.add(one, q), context.subtract(one, q))
         total = one
         for edge in self._edges:
@@ -90,8 +90,7 @@ def decimal_context(digits: int) -> Context:
 
 def decimal_exp(exponent: Fraction, digits: int) -> Decimal:
     """``exp(-exponent)`` for ``exponent >= 0``, with a relative error below ``10**-digits``."""
-    context = decimal_context(digits + 5 + _digits(exponent))
-    return context.exp(context.divide(Decimal(-exponent.numerator), Decimal(exponent.denominator)))
+    return decimal_power(-exponent, decimal_context(digits + 5 + _digits(exponent)))
 
 
 def _digits(x: Fraction) -> int:

@@ -64,10 +64,10 @@ class SailEdge:
 
     def mass(self, decay: Fraction, context: Context) -> Decimal:
         """The sum of ``exp(-decay ‖z‖)`` over the edge's half-open cone, in a decimal context."""
-        t, u, b = (_exp(-decay * x, context) for x in (self.first, self.last, self.slope))
+        t, u, b = (decimal_power(-decay * x, context) for x in (self.first, self.last, self.slope))
         one = Decimal(1)
         if self.slope:
-            powers = context.subtract(one, _exp(-decay * self.slope * self.count, context))
+            powers = context.subtract(one, decimal_power(-decay * self.slope * self.count, context))
             powers = context.divide(powers, context.subtract(one, b))
         else:
             powers = Decimal(self.count)
@@ -125,7 +125,8 @@ def _complement(p: Point) -> Point:
     return -a * row[1], a * row[0]
 
 
-def _exp(x: Fraction, context: Context) -> Decimal:
+def decimal_power(x: Fraction, context: Context) -> Decimal:
+    """``exp(x)`` in a decimal context."""
     return context.exp(context.divide(Decimal(x.numerator), Decimal(x.denominator)))
 
 

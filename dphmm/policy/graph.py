@@ -269,7 +269,10 @@ class PolicyGraph:
 
     def with_edges(self, added: Sequence[tuple[int, int]]) -> PolicyGraph:
         """The graph with more edges; their ends join its nodes."""
-        return self | PolicyGraph.from_edges(self.size, added).restrict(_marked(self.size, added)) if added else self
+        if not added:
+            return self
+        more = PolicyGraph.from_edges(self.size, added)
+        return self | more.restrict(more.connected())
 
     def __or__(self, other: PolicyGraph) -> PolicyGraph:
         """The union of nodes and of edges."""
@@ -308,12 +311,6 @@ class PolicyGraph:
 
 def _is_missing(label: Any) -> bool:
     return label is None or label != label or (isinstance(label, int) and label < 0)
-
-
-def _marked(size: int, edges: Sequence[tuple[int, int]]) -> BoolArray:
-    marked = np.zeros(size, dtype=np.bool_)
-    marked[np.array(edges, dtype=np.int64).ravel()] = True
-    return marked
 
 
 def _check_states(states: IntArray, size: int) -> None:

@@ -47,6 +47,7 @@ class Repair:
     bound: float
 
 
+@dataclass(frozen=True)
 class RepairProblem:
     """A hull, the states exposed under it, and what is to be minimised.
 
@@ -64,19 +65,11 @@ class RepairProblem:
         Whether the candidates are all possible partners. Where they are only the nearest nothing is proven.
     """
 
-    def __init__(
-        self,
-        base: GrowingBody,
-        candidates: list[Candidates],
-        spacing: FloatArray,
-        objective: Objective,
-        complete: bool = True,
-    ) -> None:
-        self.base = base
-        self.candidates = candidates
-        self.complete = complete
-        self.spacing = spacing
-        self.objective = objective
+    base: GrowingBody
+    candidates: list[Candidates]
+    spacing: FloatArray
+    objective: Objective
+    complete: bool = True
 
     def value(self, shape: GrowingBody) -> float:
         """The objective of a hull, in coordinates."""

@@ -17,8 +17,8 @@ class ReleaseRecord:
     publishing the record costs no more than publishing the release. Lengths are in the unit of the measurements,
     kilometres for locations.
 
-    With ``C`` the constraint set, ``G`` the repaired, that is, protectable graph on it and ``K`` the body that the noise is drawn from, the
-    release ``z`` satisfies, for all measurable sets ``S`` of releases:
+    With ``C`` the constraint set, ``G`` the repaired, that is, protectable graph on it and ``K`` the body that the
+    noise is drawn from, the release ``z`` satisfies, for all measurable sets ``S`` of releases:
 
     * ``P(z in S | j) <= exp(epsilon) P(z in S | k)`` for every edge ``jk`` of ``G`` (Definition 4.4, Theorem 6.2);
     * ``P(z in S | j) <= exp(constrained_factor * epsilon) P(z in S | k)`` for all ``j, k`` in ``C`` (Theorem 6.3).
@@ -123,7 +123,7 @@ class PrivateDiagnostics:
         The state whose measurement was released with noise.
     stood_in
         Whether `used_state` is not `true_state`: the model did not think the true state possible, and the nearest
-        possible one stood in.
+        possible one, its surrogate, stood in.
     error
         The distance of the release from the true measurement.
     estimate_error

@@ -271,7 +271,7 @@ def test_a_hull_in_kilometres_becomes_integers_or_is_refused():
     with pytest.raises(CoordinateError, match="in_units_of_points"):
         LatticeKNormMechanism(kilometres, 1, spacing=0.001)
     mechanism = LatticeKNormMechanism.in_units_of_points(kilometres, 1, spacing=0.001)
-    assert mechanism.hull.is_exact
+    assert mechanism.hull.norm_form.exact is not None
     np.testing.assert_array_equal(mechanism.hull.vertices, np.rint(kilometres.vertices * 1000))
     with pytest.raises(CoordinateError, match=r"differences: \(0.34, 0.0\) is off .* spacing 1/10"):
         LatticeKNormMechanism.in_units_of_points(kilometres, 1, spacing=0.1)
