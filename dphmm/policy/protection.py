@@ -20,7 +20,6 @@ from dphmm.policy.graph import PolicyGraph
 from dphmm.policy.repair import Objective, Repair, RepairProblem, candidates_of, nearest_partners
 
 Method = Literal["greedy", "sequential", "exact"]
-NoiseBody = Body
 
 SEARCH_LIMIT = 20_000
 """How many hulls the exact repair looks at before it settles for the best found and its proven gap."""
