@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from shapely.geometry.base import BaseGeometry
 
 Membership = Literal["halfspace", "qp"]
+"""How membership in a hull is decided: by its half-spaces, or by the quadratic program of Equation (6)."""
 
 
 class SensitivityHull:

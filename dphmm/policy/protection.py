@@ -20,6 +20,7 @@ from dphmm.policy.graph import PolicyGraph
 from dphmm.policy.repair import Objective, Repair, RepairProblem, candidates_of, nearest_partners
 
 Method = Literal["greedy", "sequential", "exact"]
+"""How exposed states get partners: Algorithm 1, Algorithm 3, or jointly and exactly."""
 
 SEARCH_LIMIT = 20_000
 """How many hulls the exact repair looks at before it settles for the best found and its proven gap."""

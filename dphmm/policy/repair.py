@@ -17,6 +17,7 @@ from dphmm.geometry.growing import GrowingBody, PlanarBody
 from dphmm.geometry.measurements import Measurements
 
 Objective = Literal["volume", "error"]
+"""What a repair minimises: the hull's volume, or the noise's expected squared error."""
 
 _ANGLES = np.pi * np.arange(64) / 128
 _DIRECTIONS: FloatArray = np.stack([np.cos(_ANGLES), np.sin(_ANGLES)], axis=1)
