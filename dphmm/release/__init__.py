@@ -1,1 +1,34 @@
-"""The loop of the hidden Markov model: constrain, repair, draw, update."""
+"""The loop of the hidden Markov model: constrain, repair, draw, update; and how that is said, kept and paid for."""
+
+from dphmm.release.engine import Releaser
+from dphmm.release.ledger import Ledger, Limits
+from dphmm.release.record import PrivateDiagnostics, ReleaseRecord
+from dphmm.release.recorded import RecordedPeople
+from dphmm.release.session import Session
+from dphmm.release.settings import ReleaseSettings
+from dphmm.release.step import PreparedStep, StepPlan
+from dphmm.release.store import SessionStore, StoredRelease, StoredSession
+from dphmm.release.stream import ReleaseStream
+from dphmm.release.terms import Terms
+from dphmm.release.trajectory import TimedDiagnostics, TimedRelease, release_trajectory
+
+__all__ = [
+    "Ledger",
+    "Limits",
+    "PreparedStep",
+    "PrivateDiagnostics",
+    "RecordedPeople",
+    "ReleaseRecord",
+    "ReleaseSettings",
+    "ReleaseStream",
+    "Releaser",
+    "Session",
+    "SessionStore",
+    "StepPlan",
+    "StoredRelease",
+    "StoredSession",
+    "Terms",
+    "TimedDiagnostics",
+    "TimedRelease",
+    "release_trajectory",
+]
