@@ -8,7 +8,7 @@ import scipy.sparse as sp
 
 from dphmm import MarkovModel
 from dphmm.arrays import locked
-from dphmm.counts import as_transition as counts_transition
+from dphmm.counts.occupancy import as_transition as counts_transition
 from dphmm.errors import StochasticError
 from dphmm.leakage import LossFunction
 from dphmm.markov import reverse, stationary

@@ -59,6 +59,7 @@ def config(walkers_file) -> EvaluationConfig:
             "length": 12,
             "epsilons": [1.0, 4.0],
             "policies": ["utility", "complete"],
+            "mechanism": "planar-isotropic",
             "mechanisms": ["lattice"],
             "radii_km": [1.0, 2.0],
             "seed": 7,

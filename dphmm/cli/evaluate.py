@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import shlex
 import sys
-import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +15,8 @@ from dphmm.cli.summary import say
 from dphmm.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from dphmm.evaluation.config import EvaluationConfig
     from dphmm.evaluation.run import Evaluation
     from dphmm.jobs.workers import Engine
-    from dphmm.space.trajectory import Trajectory
 
 
 @click.command()
@@ -48,38 +44,23 @@ def command(
     every step (private: it holds true places), report.html with the figures, and what is needed to go on with --resume
     after an interruption.
     """
-    from dphmm.evaluation.config import load_config
-    from dphmm.evaluation.run import Evaluation
+    from dphmm.evaluation.run import TABLE, evaluate
 
-    what = load_config(config)
-    runner = _engine(engine, workers, scheduler)
-    started = time.perf_counter()
-    evaluation = Evaluation.open(what, folder, lambda: _people(what), resume)
-    prepared = time.perf_counter()
-    total, left = len(evaluation.tasks), len(evaluation.unfinished)
-    for _ in progress(evaluation.run(runner), "Evaluating", left):
-        pass
-    finished = time.perf_counter()
-    table = evaluation.write_table()
+    done = evaluate(config, folder, _engine(engine, workers, scheduler), resume, progress)
+    evaluation = done.evaluation
     report = write_report(evaluation, pictures=not no_pictures)
     facts: dict[str, Any] = {
         "report": str(report),
-        "table_private": str(table),
+        "table_private": str(folder / TABLE),
         "sequences": len(evaluation.split.users),
         "learned_from_users": len(evaluation.split.learned_from),
-        "settings": len(what.settings()),
-        "tasks_run": left,
-        "tasks_found_finished": total - left,
-        "seconds_reading": round(prepared - started, 2),
-        "seconds_releasing": round(finished - prepared, 2),
+        "settings": len(evaluation.config.settings()),
+        "tasks_run": done.tasks_run,
+        "tasks_found_finished": done.tasks_found_finished,
+        "seconds_reading": round(done.seconds_reading, 2),
+        "seconds_releasing": round(done.seconds_releasing, 2),
     }
     say("Evaluated", facts, as_json)
-
-
-def _people(config: EvaluationConfig) -> Sequence[Trajectory]:
-    from dphmm.jobs.people import Data
-
-    return Data(config.data, config.format, config.columns, skip_bad=config.skip_bad).read().trajectories
 
 
 def _engine(name: str, workers: int | None, scheduler: str | None) -> Engine:
@@ -118,11 +99,11 @@ def write_report(evaluation: Evaluation, pictures: bool = True) -> Path:
 
 
 def _pictures(evaluation: Evaluation) -> dict[str, bytes]:
-    from dphmm.evaluation.split import grid_of
+    from dphmm.evaluation.split import space_of
     from dphmm.plots.evaluation import evaluation_figures
 
     found = {}
-    figures = evaluation_figures(evaluation.table(), evaluation.config, grid_of(evaluation.config))
+    figures = evaluation_figures(evaluation.table(), evaluation.config, space_of(evaluation.config))
     for name, figure in figures.items():
         buffer = io.BytesIO()
         figure.savefig(buffer, dpi=130, format="png")

@@ -73,9 +73,13 @@ class EvaluationConfig(BaseModel):
     data, format, columns, skip_bad
         What to read; see `dphmm.readers.read`.
     grid
-        The preset of `dphmm.space.grid` that the states come from; or else `bbox` and `cell_km`.
+        The preset of `dphmm.space.grid` that the states come from; or else one of the next three.
     bbox
-        South, west, north, east, degrees.
+        South, west, north, east, degrees; with `cell_km`.
+    polygon
+        A GeoJSON file of polygons; with `cell_km`.
+    places, within_km
+        A CSV of named places, and how far from its place a fix may lie; left out, any distance.
     step_seconds
         One time step on the clock. Left out, each place of a person within the region is a time step, whenever it was,
         which is what check-ins are good for.
@@ -105,6 +109,9 @@ class EvaluationConfig(BaseModel):
     skip_bad: bool = False
     grid: Literal["geolife", "gowalla"] | None = None
     bbox: tuple[float, float, float, float] | None = Field(default=None, strict=False)
+    polygon: str | None = None
+    places: str | None = None
+    within_km: float | None = Field(default=None, gt=0)
     cell_km: float | None = Field(default=None, gt=0)
     step_seconds: float | None = Field(default=None, gt=0)
     sequences: int = Field(default=20, ge=2)
@@ -115,7 +122,7 @@ class EvaluationConfig(BaseModel):
     radius_km: float = Field(default=1.0, gt=0)
     epsilon: float = Field(default=1.0, gt=0)
     delta: float = Field(default=0.01, gt=0, lt=1)
-    mechanism: MechanismName = "planar-isotropic"
+    mechanism: MechanismName = "lattice"
     repair: Method = "exact"
     epsilons: tuple[float, ...] = Field(default=(), strict=False)
     radii_km: tuple[float, ...] = Field(default=(), strict=False)
@@ -163,6 +170,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "format": "geolife",
         "grid": "geolife",
         "step_seconds": 30.0,
+        "mechanism": "planar-isotropic",
         "radius_km": 1.0,
         "epsilons": [0.5, 1.0, 2.0],
         "radii_km": [0.5, 1.0, 2.0],
@@ -173,6 +181,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "name": "Gowalla, Los Angeles",
         "format": "checkins",
         "grid": "gowalla",
+        "mechanism": "planar-isotropic",
         "radius_km": 2.0,
         "smoothing": 0.0,
         "epsilons": [0.5, 1.0, 2.0],
@@ -205,14 +214,23 @@ def parse_config(keys: Mapping[str, Any], source: str = "configuration") -> Eval
         config = EvaluationConfig.model_validate(dict(PRESETS.get(preset or "", {})) | given)
     except ValidationError as problem:
         raise ConfigurationError(_explained(problem, source)) from None
-    if (config.grid is None) == (config.bbox is None):
-        raise ConfigurationError(f"{source}: give one region, either 'grid' (a preset's name) or 'bbox' with 'cell_km'")
-    if (config.bbox is None) != (config.cell_km is None):
-        raise ConfigurationError(f"{source}: 'bbox' and 'cell_km' go together; a grid by name has a cell size")
+    _check_region(config, source)
     for key in ("epsilons", "radii_km"):
         if any(not 0 < value < float("inf") for value in getattr(config, key)):
             raise ConfigurationError(f"{source}: key '{key}' holds {list(getattr(config, key))}; give positive numbers")
     return config
+
+
+def _check_region(config: EvaluationConfig, source: str) -> None:
+    gridded = config.bbox is not None or config.polygon is not None
+    if sum(one is not None for one in (config.grid, config.bbox, config.polygon, config.places)) != 1:
+        raise ConfigurationError(
+            f"{source}: give one region: 'grid' (a preset's name), 'places', or 'bbox' or 'polygon' with 'cell_km'"
+        )
+    if gridded != (config.cell_km is not None):
+        raise ConfigurationError(f"{source}: 'cell_km' goes with 'bbox' and 'polygon', and they with it")
+    if config.within_km is not None and config.places is None:
+        raise ConfigurationError(f"{source}: 'within_km' goes with 'places'; leave it out")
 
 
 def load_config(path: str | Path) -> EvaluationConfig:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from dphmm.errors import DataFileError, OutputError
-from dphmm.evaluation.config import EvaluationConfig
+from dphmm.evaluation.config import EvaluationConfig, load_config
 from dphmm.evaluation.split import Split, split_people
 from dphmm.evaluation.steps import StepTable, need_pyarrow
 from dphmm.evaluation.tasks import Task, run_task, tasks_of
 from dphmm.jobs.checkpoint import Checkpoint, file_hash
-from dphmm.jobs.workers import Engine
+from dphmm.jobs.people import Data
+from dphmm.jobs.watch import Watch, unwatched
+from dphmm.jobs.workers import Engine, Processes
 from dphmm.space.trajectory import Trajectory
 
 TABLE = "PRIVATE-steps.parquet"
@@ -115,6 +118,68 @@ class Evaluation:
         return path
 
 
+@dataclass(frozen=True)
+class Evaluated:
+    """What one run of an evaluation did.
+
+    Attributes
+    ----------
+    evaluation
+        It, with every task finished and its table written.
+    tasks_run, tasks_found_finished
+        How many tasks this run worked through, and how many were finished before.
+    seconds_reading, seconds_releasing
+        How long it read and learned, and how long it released.
+    """
+
+    evaluation: Evaluation
+    tasks_run: int
+    tasks_found_finished: int
+    seconds_reading: float
+    seconds_releasing: float
+
+
+def evaluate(
+    config: EvaluationConfig | str | Path,
+    folder: str | Path,
+    engine: Engine | None = None,
+    resume: bool = False,
+    watch: Watch = unwatched,
+) -> Evaluated:
+    """Compare policies, mechanisms and budgets on a data set, as ``dphmm evaluate`` does but for its report.
+
+    Parameters
+    ----------
+    config
+        What to compare, or the TOML file that says it.
+    folder
+        New or empty, unless `resume` is true.
+    engine
+        Who does the work; left out, one process per processor.
+    resume
+        Whether the folder may hold a run of the same configuration, data and version.
+    watch
+        Who is shown the progress.
+
+    Raises
+    ------
+    DphmmError
+        As `load_config`, `Evaluation.open` and the engine's ``run``.
+    """
+    what = config if isinstance(config, EvaluationConfig) else load_config(config)
+    runner = engine or Processes()
+    data = Data(what.data, what.format, what.columns, skip_bad=what.skip_bad)
+    started = time.perf_counter()
+    evaluation = Evaluation.open(what, Path(folder), lambda: data.read().trajectories, resume)
+    prepared = time.perf_counter()
+    left = len(evaluation.unfinished)
+    for _ in watch(evaluation.run(runner), "Evaluating", left):
+        pass
+    finished = time.perf_counter()
+    evaluation.write_table()
+    return Evaluated(evaluation, left, len(evaluation.tasks) - left, prepared - started, finished - prepared)
+
+
 def finished_evaluation(folder: Path) -> Evaluation:
     """The evaluation that a folder holds, without its data being read again.
 
@@ -138,8 +203,3 @@ def finished_evaluation(folder: Path) -> Evaluation:
     if found.unfinished:
         raise OutputError(f"{folder}: {len(found.unfinished)} tasks are unfinished; go on with --resume")
     return found
-
-
-def drain(results: Iterable[int]) -> int:
-    """Wait for all results; how many there were."""
-    return sum(1 for _ in results)

@@ -12,9 +12,9 @@ import numpy as np
 from dphmm.arrays import IntArray
 from dphmm.errors import ConfigurationError
 from dphmm.evaluation.config import EvaluationConfig
+from dphmm.jobs.models import region
 from dphmm.markov.model import MarkovModel
 from dphmm.markov.sequence import state_sequence
-from dphmm.space.grid import Grid
 from dphmm.space.states import StateSpace
 from dphmm.space.trajectory import Trajectory
 
@@ -63,13 +63,9 @@ class Split:
         return cls(tuple(facts["evaluated"]), states, tuple(facts["learned_from"]), facts["dropped_from_evaluation"])
 
 
-def grid_of(config: EvaluationConfig) -> Grid:
+def space_of(config: EvaluationConfig) -> StateSpace:
     """The states of an evaluation."""
-    if config.grid is not None:
-        return Grid.preset(config.grid)
-    assert config.bbox is not None
-    assert config.cell_km is not None
-    return Grid.over(config.bbox, config.cell_km)
+    return region(config.grid, config.bbox, config.polygon, config.places, config.within_km, config.cell_km)
 
 
 def split_people(people: Sequence[Trajectory], config: EvaluationConfig) -> tuple[Split, MarkovModel]:
@@ -83,7 +79,7 @@ def split_people(people: Sequence[Trajectory], config: EvaluationConfig) -> tupl
     ConfigurationError
         When nobody is left to evaluate or to learn from, with how many users were dropped and why.
     """
-    space = grid_of(config)
+    space = space_of(config)
     tracks = {person.user: _slotted(person, space, config.step_seconds) for person in people}
     starts = {user: _starts(track, config.length + 1) for user, track in tracks.items()}
     usable = sorted(user for user, found in starts.items() if len(found))

@@ -11,7 +11,7 @@ import pytest
 from dphmm.evaluation.claims import check_claims
 from dphmm.evaluation.config import Setting, parse_config
 from dphmm.evaluation.report import report_html
-from dphmm.evaluation.run import Evaluation, drain
+from dphmm.evaluation.run import Evaluation
 from dphmm.evaluation.steps import COLUMNS, StepTable
 from dphmm.plots.evaluation import evaluation_figures
 
@@ -92,7 +92,7 @@ def finished(config, people, tmp_path_factory) -> Evaluation:
             return (function(piece) for piece in work)
 
     evaluation = Evaluation.open(config, tmp_path_factory.mktemp("report") / "run", lambda: people)
-    drain(evaluation.run(InOrder()))
+    list(evaluation.run(InOrder()))
     return evaluation
 
 
@@ -111,10 +111,10 @@ def test_report_loads_nothing_and_says_how_it_was_made(finished):
 
 def test_figures_are_drawn_from_the_table(finished):
     pytest.importorskip("matplotlib")
-    from dphmm.evaluation.split import grid_of
+    from dphmm.evaluation.split import space_of
 
     table = finished.table()
-    figures = evaluation_figures(table, finished.config, grid_of(finished.config))
+    figures = evaluation_figures(table, finished.config, space_of(finished.config))
     assert set(figures) == {
         "figure-10-runtime",
         "figure-11-over-time",

@@ -13,7 +13,7 @@ import pytest
 
 from dphmm.errors import ConfigurationError, DataFileError, EngineError, OutputError
 from dphmm.evaluation.config import EvaluationConfig
-from dphmm.evaluation.run import Evaluation, drain, finished_evaluation
+from dphmm.evaluation.run import Evaluation, finished_evaluation
 from dphmm.evaluation.steps import COLUMNS
 from dphmm.evaluation.tasks import run_task
 from dphmm.jobs.workers import DaskCluster, Processes
@@ -42,7 +42,7 @@ def same(first, second) -> bool:
 @pytest.fixture(scope="module")
 def plain(config, people, tmp_path_factory) -> Evaluation:
     evaluation = Evaluation.open(config, tmp_path_factory.mktemp("plain") / "run", lambda: people)
-    assert drain(evaluation.run(InOrder())) == len(evaluation.tasks) == 14
+    assert len(list(evaluation.run(InOrder()))) == len(evaluation.tasks) == 14
     return evaluation
 
 
@@ -66,14 +66,14 @@ def test_errors_follow_from_the_places_in_the_table(plain):
 
 def test_two_processes_give_the_same_table_as_none(plain, config, people, tmp_path):
     other = Evaluation.open(config, tmp_path / "run", lambda: people)
-    drain(other.run(Processes(2)))
+    list(other.run(Processes(2)))
     assert same(plain.table(), other.table())
 
 
 def test_a_sequence_does_not_depend_on_its_company(plain, config, people, tmp_path):
     lonely = EvaluationConfig.model_validate(config.model_dump() | {"task_sequences": 1, "epsilons": (1.0,)})
     other = Evaluation.open(lonely, tmp_path / "run", lambda: people)
-    drain(other.run(InOrder()))
+    list(other.run(InOrder()))
     for setting in lonely.settings():
         assert same(plain.table().where(setting), other.table().where(setting))
 
@@ -81,7 +81,7 @@ def test_a_sequence_does_not_depend_on_its_company(plain, config, people, tmp_pa
 def test_another_seed_gives_another_table(plain, config, people, tmp_path):
     seeded = EvaluationConfig.model_validate(config.model_dump() | {"seed": 8})
     other = Evaluation.open(seeded, tmp_path / "run", lambda: people)
-    drain(other.run(InOrder()))
+    list(other.run(InOrder()))
     assert not same(plain.table(), other.table())
 
 
@@ -96,7 +96,7 @@ def test_resuming_redoes_nothing_finished(config, people, tmp_path, plain):
 
     again = Evaluation.open(config, tmp_path / "run", unread, resume=True)
     assert [task.index for task in again.unfinished] == list(range(4, 14))
-    drain(again.run(InOrder()))
+    list(again.run(InOrder()))
     assert all(part.stat().st_mtime_ns == before for part, before in written.items())
     assert same(plain.table(), again.table())
 
@@ -217,5 +217,5 @@ def test_dask_gives_the_same_table_though_a_worker_is_killed(plain, config, peop
         next(results)
         victim = next(iter(cluster.workers.values())).pid
         os.kill(victim, signal.SIGKILL)
-        assert drain(results) == 13
+        assert len(list(results)) == 13
     assert same(plain.table(), evaluation.table())

@@ -5,7 +5,7 @@ import pytest
 
 from dphmm.errors import ConfigurationError
 from dphmm.evaluation.config import EvaluationConfig
-from dphmm.evaluation.split import Split, grid_of, split_people
+from dphmm.evaluation.split import Split, space_of, split_people
 from dphmm.markov.model import MarkovModel
 from dphmm.space.trajectory import Trajectory
 
@@ -16,7 +16,7 @@ def test_nobody_is_both_evaluated_and_learned_from(config, people):
     assert set(split.users).isdisjoint(split.learned_from)
     assert set(split.users) | set(split.learned_from) == {person.user for person in people}
     alone = {person.user: person for person in people}
-    grid = grid_of(config)
+    grid = space_of(config)
     others = [grid.locate(alone[u].latitude, alone[u].longitude) for u in split.learned_from]
     again = MarkovModel.fit(others, grid.size, config.smoothing)
     np.testing.assert_array_equal(model.transition.toarray(), again.transition.toarray())
@@ -24,7 +24,7 @@ def test_nobody_is_both_evaluated_and_learned_from(config, people):
 
 def test_sequences_are_true_unbroken_stretches(config, people):
     split, _ = split_people(people, config)
-    grid = grid_of(config)
+    grid = space_of(config)
     assert split.states.shape == (4, 13)
     for user, states in zip(split.users, split.states, strict=True):
         person = next(p for p in people if p.user == user)

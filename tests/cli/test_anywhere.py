@@ -1,0 +1,80 @@
+"""States that lie on no lattice of whole metres go through every command: places anywhere, cells of 333.3 m."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from dphmm.markov.model import MarkovModel
+from dphmm.writers import read_releases
+
+HERE = "data/sample/geolife"
+STEP = ("--step", "300", "--smoothing", "0.5")
+BOX = ("--bbox", "44.97", "-30.04", "45.03", "-29.96")
+RELEASE = ("--policy", "utility:1km", "--epsilon", "1")
+
+
+@pytest.fixture(params=["places", "cells"])
+def region(request, tmp_path, monkeypatch, pytestconfig) -> tuple[str, ...]:
+    """The options of a region, in a folder with the sample data."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").symlink_to(pytestconfig.rootpath / "data")
+    if request.param == "cells":
+        return (*BOX, "--cell", "0.3333")
+    rng = np.random.default_rng(7)
+    lines = [f"stop {i},{45 + x / 40:.7f},{-30 + y / 30:.7f}" for i, (x, y) in enumerate(rng.uniform(-1, 1, (40, 2)))]
+    (tmp_path / "stops.csv").write_text("name,latitude,longitude\n" + "\n".join(lines) + "\n")
+    return ("--places", "stops.csv")
+
+
+@pytest.fixture
+def model(region, run, tmp_path) -> MarkovModel:
+    learned = run("learn", HERE, "--exclude-users", "002", *region, *STEP, "-o", "m.npz")
+    assert learned.exit_code == 0, learned.stderr
+    return MarkovModel.load(tmp_path / "m.npz")
+
+
+def off_the_metre(model: MarkovModel) -> bool:
+    metres = model.space.points * 1000
+    return bool(np.abs(metres - np.rint(metres)).max() > 0.01)
+
+
+def test_release_batch_and_session(model, run, tmp_path):
+    assert off_the_metre(model)
+    done = run("release", HERE, "--users", "002", "--model", "m.npz", *RELEASE, "--session", "s.db", "-o", "r.csv")
+    assert done.exit_code == 0, done.stderr
+    table = read_releases(tmp_path / "r.csv")
+    assert np.abs(table["x_km"] * 1000 - np.rint(table["x_km"] * 1000)).max() < 1e-6, "exact noise, on whole metres"
+    assert table["least_protection"].min() >= 2
+    shown = json.loads(run("session", "show", "s.db", "002", "--json").stdout)
+    assert shown["releases"] == len(table)
+    batch = run("batch", HERE, "--users", "002", "--model", "m.npz", *RELEASE, "-o", "out", "--workers", "1")
+    assert batch.exit_code == 0, batch.stderr
+    assert len(read_releases(tmp_path / "out" / "user=002" / "releases.parquet")) == len(table)
+
+
+def test_audits(model, run):
+    words = ("--users", "002", "--model", "m.npz", *RELEASE)
+    assert run("release", HERE, *words, "--session", "s.db", "-o", "r.csv").exit_code == 0
+    given = ("--model", "m.npz", "--policy", "utility:1km", "--json")
+    for releases in ("s.db", "r.csv"):
+        done = run("audit", "session", releases, *given)
+        assert done.exit_code == 0, done.stderr
+        assert json.loads(done.stdout)["users"][0]["releases"] > 100
+    for mechanism in ("lattice", "k-norm"):
+        few = ("--mechanism", mechanism, "--samples", "2000", "--pairs", "2", "--seed", "1")
+        noise = run("audit", "mechanism", *given, *few)
+        assert noise.exit_code == 0, noise.stderr
+
+
+def test_evaluate(region, run, tmp_path):
+    keys = {"--bbox": "bbox = [44.97, -30.04, 45.03, -29.96]\ncell_km = 0.3333", "--places": 'places = "stops.csv"'}
+    (tmp_path / "e.toml").write_text(
+        f'data = ["{HERE}"]\n{keys[region[0]]}\nstep_seconds = 300.0\nsequences = 2\nlength = 20\n'
+        'policies = ["utility", "transition"]\nmechanisms = ["lattice", "k-norm"]\n'
+    )
+    done = run("evaluate", "e.toml", "-o", "run", "--workers", "1", "--no-pictures", "--json")
+    assert done.exit_code == 0, done.stderr
+    assert json.loads(done.stdout)["tasks_run"] == 4
