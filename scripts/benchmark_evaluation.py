@@ -21,13 +21,13 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
+from dphmm.evaluation.batch import BatchJob, check_job, release_everyone
+from dphmm.evaluation.checkpoint import content_hash
+from dphmm.evaluation.engines import Processes
 from rich.console import Console
 from rich.table import Table
 
-from dphmm.evaluation.batch import BatchJob, check_job, release_everyone
-from dphmm.evaluation.checkpoint import content_hash
 from dphmm.evaluation.config import parse_config
-from dphmm.evaluation.engines import Processes
 from dphmm.evaluation.run import Evaluation, drain
 from dphmm.markov.model import MarkovModel
 from dphmm.readers import read

@@ -10,11 +10,12 @@ from pathlib import Path
 from dphmm.errors import DataFileError, OutputError
 from dphmm.evaluation.config import EvaluationConfig
 from dphmm.evaluation.split import Split, split_people
-from dphmm.evaluation.steps import StepTable, need_pyarrow
+from dphmm.evaluation.steps import StepTable
 from dphmm.evaluation.tasks import Task, run_task, tasks_of
 from dphmm.jobs.checkpoint import Checkpoint, file_hash
 from dphmm.jobs.workers import Engine
 from dphmm.space.trajectory import Trajectory
+from dphmm.tables import new_file, pyarrow
 
 TABLE = "PRIVATE-steps.parquet"
 """The name of the table in a run's folder; it holds true places."""
@@ -66,7 +67,7 @@ class Evaluation:
         MissingDependencyError
             Without pyarrow.
         """
-        need_pyarrow()
+        pyarrow()  # refuses at once what would fail for want of it at the first part
         digests = {str(path): file_hash(path) for path in config.data}
         facts = {
             "configuration_sha256": config.digest,
@@ -107,7 +108,6 @@ class Evaluation:
 
     def write_table(self) -> Path:
         """Write the table beside the parts; its path."""
-        from dphmm.writers.output import new_file
 
         path = self.checkpoint.folder / TABLE
         with new_file(path, overwrite=True, private=True) as part:

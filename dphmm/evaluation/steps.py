@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arrays import BoolArray
-from dphmm.errors import DataFileError, MissingDependencyError
+from dphmm.errors import DataFileError
 from dphmm.evaluation.config import Setting
+from dphmm.tables import pyarrow
 
 COLUMNS: Mapping[str, str] = {
     "policy": "str",
@@ -96,12 +97,12 @@ class StepTable:
         MissingDependencyError
             Without pyarrow.
         """
-        pa, parquet = _pyarrow()
+        pa = pyarrow()
         arrays = {
             name: pa.array(self.columns[name].tolist() if kind == "str" else self.columns[name])
             for name, kind in COLUMNS.items()
         }
-        parquet.write_table(pa.table(arrays), path)
+        pa.parquet.write_table(pa.table(arrays), path)
 
     @classmethod
     def read(cls, paths: Iterable[Path]) -> StepTable:
@@ -114,11 +115,11 @@ class StepTable:
         MissingDependencyError
             Without pyarrow.
         """
-        pa, parquet = _pyarrow()
+        pa = pyarrow()
         parts = []
         for path in paths:
             try:
-                parts.append(parquet.ParquetFile(path).read().select(list(COLUMNS)))
+                parts.append(pa.parquet.ParquetFile(path).read().select(list(COLUMNS)))
             except (OSError, KeyError, pa.ArrowInvalid) as problem:
                 reason = " ".join(str(problem).split())
                 raise DataFileError(path, f"holds no steps of an evaluation ({reason}); delete it and resume") from None
@@ -133,25 +134,5 @@ class StepTable:
         )
 
 
-def need_pyarrow() -> None:
-    """Refuse at once what would fail for want of a library at the first part.
-
-    Raises
-    ------
-    MissingDependencyError
-        Without pyarrow.
-    """
-    _pyarrow()
-
-
 def _dtype(kind: str) -> Any:
     return np.object_ if kind == "str" else np.dtype(kind)
-
-
-def _pyarrow() -> tuple[Any, Any]:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise MissingDependencyError("pyarrow", "files") from None
-    return pyarrow, pyarrow.parquet

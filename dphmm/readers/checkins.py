@@ -8,13 +8,14 @@ looked at.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from dphmm.readers.fixes import FixCollector, Fixes, ReadResult, parse_number, parse_time, trajectories
+from dphmm.readers.fixes import FixCollector, Fixes, ReadResult, trajectories
 from dphmm.readers.lines import Fields, on_earth, parse_lines
-from dphmm.readers.source import documents
+from dphmm.tables import documents, parse_number, parse_time
 
 SUFFIXES = frozenset({".txt"})
 _FIELDS = 5
@@ -53,15 +54,8 @@ def _fixes(path: str | Path, skip_bad: bool) -> Iterator[Fixes]:
 
 def _oldest_first(block: Fixes) -> Fixes:
     """The file is newest first; turned round, the last of equal times is the one recorded last."""
-    return Fixes(
-        block.source,
-        block.names,
-        block.owner[::-1],
-        block.times[::-1],
-        block.latitude[::-1],
-        block.longitude[::-1],
-        block.skipped,
-    )
+    turned = {name: getattr(block, name)[::-1] for name in ("owner", "times", "latitude", "longitude")}
+    return replace(block, **turned)
 
 
 def _parse_block(block: bytes, source: str) -> Fixes:

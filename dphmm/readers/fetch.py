@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dphmm.errors import ConfigurationError, DataFileError, DownloadError, MissingDependencyError, OutputError
-from dphmm.readers.source import readable
+from dphmm.tables import readable
 
 CHECKSUMS = "SHA256SUMS"
 _CHUNK = 1 << 20
@@ -76,7 +76,7 @@ class Fetched:
     terms: str
 
 
-def fetch(
+def fetch_data(
     name: str,
     folder: str | Path,
     *,

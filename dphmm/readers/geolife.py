@@ -25,14 +25,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 
 from dphmm.errors import DataFileError
-from dphmm.readers.fixes import FixCollector, Fixes, ReadResult, parse_number, parse_time, shorten, trajectories
+from dphmm.readers.fixes import FixCollector, Fixes, ReadResult, trajectories
 from dphmm.readers.lines import Fields, on_earth, parse_lines
-from dphmm.readers.source import Document, documents
+from dphmm.tables import Document, documents, parse_number, parse_time, shorten
 
 SUFFIXES = frozenset({".plt"})
 HEADER_LINES = 6
@@ -64,13 +65,7 @@ def read_geolife(path: str | Path, *, skip_bad: bool = False, user: str | None =
 def _fixes(path: str | Path, skip_bad: bool, user: str | None) -> Iterator[Fixes]:
     for document in documents(path, SUFFIXES):
         owner = user or _user(document.name)
-
-        def parse_block(block: bytes, source: str, owner: str = owner) -> Fixes:
-            return _parse_block(block, source, owner)
-
-        def parse_line(text: bytes, collector: FixCollector, owner: str = owner) -> None:
-            _parse_line(text, collector, owner)
-
+        parse_block, parse_line = partial(_parse_block, user=owner), partial(_parse_line, user=owner)
         points = _after_header(document)
         yield from parse_lines(points, document.source, HEADER_LINES + 1, parse_block, parse_line, skip_bad)
 

@@ -11,18 +11,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from dphmm.errors import DataFileError, MissingDependencyError
 from dphmm.readers.fixes import FixCollector, Fixes, ReadResult, trajectories, user_of_file
-from dphmm.readers.source import Document, documents
+from dphmm.tables import Document, documents, since_epoch
 
 SUFFIXES = frozenset({".gpx"})
 _ENCODING = re.compile(rb"""^\s*<\?xml[^>]*?encoding\s*=\s*["']([A-Za-z][\w.-]*)["']""")
 _LINE = re.compile(r"\bline (\d+)")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def read_gpx(path: str | Path, *, skip_bad: bool = False, user: str | None = None) -> ReadResult:
@@ -74,9 +72,7 @@ def _add(point: Any, where: str, owner: str, collector: FixCollector) -> None:
     try:
         if point.time is None:
             raise ValueError("has no time; record the track with times, or remove the point")
-        moment = point.time if point.time.tzinfo else point.time.replace(tzinfo=UTC)
-        since = (moment - _EPOCH) // timedelta(microseconds=1)
-        collector.add(owner, since, float(point.latitude), float(point.longitude))
+        collector.add(owner, since_epoch(point.time), float(point.latitude), float(point.longitude))
     except ValueError as problem:
         collector.refuse(f"{where}: {problem}")
 

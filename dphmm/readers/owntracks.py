@@ -10,14 +10,14 @@ that of its arrival, which may be hours later.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from dphmm.errors import DataFileError
-from dphmm.readers.fixes import FixCollector, Fixes, ReadResult, shorten, trajectories, user_of_file
-from dphmm.readers.source import documents
+from dphmm.readers.fixes import FixCollector, Fixes, ReadResult, trajectories, user_of_file
+from dphmm.readers.lines import collect_lines
+from dphmm.tables import as_number, documents, shorten
 
 SUFFIXES = frozenset({".rec"})
 _LATEST_SECOND = 253402300799
@@ -49,25 +49,19 @@ def read_owntracks(path: str | Path, *, skip_bad: bool = False, user: str | None
 
 def _fixes(path: str | Path, skip_bad: bool, user: str | None) -> Iterator[Fixes]:
     for document in documents(path, SUFFIXES):
-        collector = FixCollector(document.source, skip_bad)
-        fallback = user_of_file(document.source)
-        for number, line in enumerate(document.data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
-            if line.strip():
-                try:
-                    _add(line, collector, user, fallback)
-                except ValueError as problem:
-                    collector.refuse(str(problem), number)
+        collector = FixCollector(document.source, skip_bad, user)
+        collect_lines(document.data.removeprefix(b"\xef\xbb\xbf"), 1, _add, collector)
         yield collector.fixes()
 
 
-def _add(line: bytes, collector: FixCollector, user: str | None, fallback: str) -> None:
+def _add(line: bytes, collector: FixCollector) -> None:
     record = _record(line)
     if record.get("_type") == "location":
         collector.add(
-            user or _user(record, fallback),
+            _user(record) or user_of_file(collector.source),
             _second(record.get("tst")) * 1_000_000,
-            _degrees(record.get("lat"), "lat"),
-            _degrees(record.get("lon"), "lon"),
+            as_number(record.get("lat"), "lat"),
+            as_number(record.get("lon"), "lon"),
         )
 
 
@@ -85,9 +79,9 @@ def _record(line: bytes) -> dict[str, Any]:
     return record
 
 
-def _user(record: dict[str, Any], fallback: str) -> str:
+def _user(record: dict[str, Any]) -> str:
     parts = str(record.get("topic", "")).split("/")
-    return parts[1] if len(parts) >= 3 and parts[1] else fallback
+    return parts[1] if len(parts) >= 3 else ""
 
 
 def _second(value: object) -> int:
@@ -96,9 +90,3 @@ def _second(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _LATEST_SECOND:
         raise ValueError(f"tst is {shorten(str(value))}; a location needs its time as whole seconds since 1970")
     return value
-
-
-def _degrees(value: object, name: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"{name} is {shorten(str(value))}; a location needs it as a number of degrees")
-    return float(value)

@@ -8,7 +8,7 @@ from pathlib import Path
 from dphmm.errors import ConfigurationError, DataFileError
 from dphmm.readers import checkins, geolife, gpx, owntracks, table
 from dphmm.readers.fixes import ReadResult
-from dphmm.readers.source import documents, member_names, suffix_of
+from dphmm.tables import documents, member_names, suffix_of
 
 FORMATS: Mapping[str, tuple[frozenset[str], Callable[..., ReadResult]]] = {
     "geolife": (geolife.SUFFIXES, geolife.read_geolife),

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dphmm.errors import ConfigurationError
-from dphmm.writers.output import new_file
-from dphmm.writers.table import iso_time
+from dphmm.tables import iso_time, new_file, write_csv
 
 if TYPE_CHECKING:
     from dphmm.release.trajectory import TimedDiagnostics
@@ -52,11 +50,8 @@ def write_diagnostics(path: str | Path, diagnostics: Iterable[TimedDiagnostics],
     OutputError
         When the file exists and may not be overwritten, or cannot be written.
     """
-    with new_file(check_private_name(path), overwrite, private=True) as part:  # noqa: SIM117 - one file, two matters
-        with part.open("w", encoding="utf-8", newline="") as stream:
-            writer = csv.writer(stream, lineterminator="\n")
-            writer.writerow(COLUMNS)
-            writer.writerows(_row(one) for one in diagnostics)
+    with new_file(check_private_name(path), overwrite, private=True) as part:
+        write_csv(part, COLUMNS, map(_row, diagnostics))
 
 
 def _row(one: TimedDiagnostics) -> list[object]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dphmm.writers.output import new_file
-from dphmm.writers.table import ReleaseTable, iso_time
+from dphmm.tables import iso_time, new_file, write_csv
+from dphmm.writers.table import ReleaseTable
 
 COLUMNS = (
     "user",
@@ -57,7 +56,5 @@ def write_summary(path: str | Path, table: ReleaseTable, overwrite: bool = False
     OutputError
         When the file exists and may not be overwritten, or cannot be written.
     """
-    with new_file(path, overwrite) as part, part.open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(summarise(table))
+    with new_file(path, overwrite) as part:
+        write_csv(part, COLUMNS, (row.values() for row in summarise(table)))

@@ -68,7 +68,7 @@ def test_a_time_written_as_text_is_read(tmp_path):
         (line(record(tst=True)), "tst is 'True'"),
         (line(record(lat=...)), "lat is 'None'"),
         (line(record(lat="52")), "lat is '52'"),
-        (line(record(lon=float("nan"))), "lon is 'nan'"),
+        (line(record(lon=float("nan"))), "longitude is nan"),
         (line(record(lat=400.17)), "latitude is 400.17"),
         (line(record())[:-9] + "\n", "the JSON object does not read"),
         ("half a li\n", "line is 'half a li'"),
