@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dphmm.errors import BudgetError, BudgetExceededError, CoordinateError, DataFileError, TimeOrderError
-from dphmm.tables import ALIASES, as_number, parse_time, shorten
+from dphmm.tables.columns import ALIASES
+from dphmm.tables.values import as_number, parse_time, shorten
 from dphmm.writers.table import ReleaseTable
 
 if TYPE_CHECKING:

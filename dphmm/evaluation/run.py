@@ -15,7 +15,8 @@ from dphmm.evaluation.tasks import Task, run_task, tasks_of
 from dphmm.jobs.checkpoint import Checkpoint, file_hash
 from dphmm.jobs.workers import Engine
 from dphmm.space.trajectory import Trajectory
-from dphmm.tables import new_file, pyarrow
+from dphmm.tables import new_file
+from dphmm.tables.parquet import pyarrow
 
 TABLE = "PRIVATE-steps.parquet"
 """The name of the table in a run's folder; it holds true places."""

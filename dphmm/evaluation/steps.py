@@ -13,7 +13,7 @@ import numpy.typing as npt
 from dphmm.arrays import BoolArray
 from dphmm.errors import DataFileError
 from dphmm.evaluation.config import Setting
-from dphmm.tables import pyarrow
+from dphmm.tables.parquet import pyarrow
 
 COLUMNS: Mapping[str, str] = {
     "policy": "str",

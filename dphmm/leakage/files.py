@@ -11,7 +11,9 @@ import scipy.sparse as sp
 from dphmm.arrays import FloatArray
 from dphmm.errors import DataFileError
 from dphmm.leakage.transition import is_sparse
-from dphmm.tables import content_lines, parse_number, readable
+from dphmm.tables.delimited import content_lines
+from dphmm.tables.source import readable
+from dphmm.tables.values import parse_number
 
 
 def read_matrix(path: str | Path) -> Any:

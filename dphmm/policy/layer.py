@@ -12,7 +12,8 @@ from dphmm.arrays import IntArray
 from dphmm.errors import DataFileError
 from dphmm.policy.graph import PolicyGraph
 from dphmm.space.states import StateSpace
-from dphmm.tables import geometry_of, read_document, read_features
+from dphmm.tables.geojson import geometry_of, read_features
+from dphmm.tables.source import read_document
 
 LABELS = ("category", "name")
 """The properties that name a polygon's category, the first that every polygon has; otherwise each is its own."""

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dphmm.errors import ConfigurationError, DataFileError, DownloadError, MissingDependencyError, OutputError
-from dphmm.tables import readable
+from dphmm.tables.source import readable
 
 CHECKSUMS = "SHA256SUMS"
 _CHUNK = 1 << 20

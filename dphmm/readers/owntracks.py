@@ -11,47 +11,31 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-from dphmm.errors import DataFileError
-from dphmm.readers.fixes import FixCollector, Fixes, ReadResult, trajectories, user_of_file
+from dphmm.readers.fixes import FixCollector, Fixes, user_of_file
 from dphmm.readers.lines import collect_lines
-from dphmm.tables import as_number, documents, shorten
+from dphmm.tables.source import Document
+from dphmm.tables.values import as_number, shorten
 
 SUFFIXES = frozenset({".rec"})
 _LATEST_SECOND = 253402300799
 
 
-def read_owntracks(path: str | Path, *, skip_bad: bool = False, user: str | None = None) -> ReadResult:
-    """Every user's locations as a trajectory.
+def fixes(document: Document, skip_bad: bool, user: str | None) -> Iterator[Fixes]:
+    """The locations of a file.
 
-    Parameters
-    ----------
-    path
-        A ``.rec``, or a folder or archive of such files.
-    skip_bad
-        True to pass over malformed lines and count them.
-    user
-        The user whose locations these are; left out, the second part of a record's topic (``owntracks/user/device``),
-        or the file's name where a record has no topic.
+    By default the user is the second part of a record's topic (``owntracks/user/device``), or the file's name where a
+    record has no topic.
 
     Raises
     ------
     DataFileError
-        For a malformed line (unless skipped), an unreadable or truncated file, or when there is no location at all.
+        For a malformed line, unless it is to be skipped.
     """
-    found = trajectories(_fixes(path, skip_bad, user))
-    if not found.trajectories and not found.skipped:
-        raise DataFileError(path, "holds no record of type location; nothing says where anybody was")
-    return found
-
-
-def _fixes(path: str | Path, skip_bad: bool, user: str | None) -> Iterator[Fixes]:
-    for document in documents(path, SUFFIXES):
-        collector = FixCollector(document.source, skip_bad, user)
-        collect_lines(document.data.removeprefix(b"\xef\xbb\xbf"), 1, _add, collector)
-        yield collector.fixes()
+    collector = FixCollector(document.source, skip_bad, user)
+    collect_lines(document.data.removeprefix(b"\xef\xbb\xbf"), 1, _add, collector)
+    yield collector.fixes()
 
 
 def _add(line: bytes, collector: FixCollector) -> None:

@@ -11,7 +11,9 @@ import shapely
 
 from dphmm.arrays import FloatArray
 from dphmm.readers.rows import Row, resolve
-from dphmm.tables import Document, plain_text, pyarrow, read_parquet
+from dphmm.tables.parquet import pyarrow, read_parquet
+from dphmm.tables.source import Document
+from dphmm.tables.values import plain_text
 
 
 def rows_of_parquet(document: Document, columns: Mapping[str, str]) -> Iterator[Row]:

@@ -9,18 +9,11 @@ import shapely
 
 from dphmm.errors import DataFileError
 from dphmm.readers.fixes import FixCollector
-from dphmm.tables import (
-    Document,
-    as_number,
-    csv_rows,
-    find_column,
-    geometry_of,
-    listed,
-    parse_number,
-    parse_time,
-    plain_text,
-    read_features,
-)
+from dphmm.tables.columns import find_column, listed
+from dphmm.tables.delimited import csv_rows
+from dphmm.tables.geojson import geometry_of, read_features
+from dphmm.tables.source import Document
+from dphmm.tables.values import as_number, parse_number, parse_time, plain_text
 
 HELD = ("user", "time", "latitude", "longitude", "geometry")
 """What a column of a table of fixes may hold; `dphmm.tables.ALIASES` has the names that each is recognised by."""

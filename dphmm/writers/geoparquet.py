@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dphmm.errors import MissingDependencyError
-from dphmm.tables import pyarrow
+from dphmm.tables.parquet import pyarrow
 from dphmm.writers.frame import from_frame, to_frame
 from dphmm.writers.table import ReleaseTable
 

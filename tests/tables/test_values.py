@@ -41,7 +41,7 @@ def test_what_is_no_text_is_no_time(value):
 @pytest.mark.parametrize("value", ["45", True, None, [45]])
 def test_a_typed_number_is_a_number_and_neither_text_nor_truth(value):
     assert as_number(45, "latitude") == 45.0
-    with pytest.raises(ValueError, match="latitude is .*decimal number"):
+    with pytest.raises(ValueError, match=r"latitude is .*decimal number"):
         as_number(value, "latitude")
 
 
