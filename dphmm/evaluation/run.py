@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dphmm.errors import DataFileError, OutputError
+from dphmm.errors import DataFileError, OutputError, need
 from dphmm.evaluation.config import EvaluationConfig
 from dphmm.evaluation.split import Split, split_people
 from dphmm.evaluation.steps import StepTable
@@ -16,7 +16,6 @@ from dphmm.jobs.checkpoint import Checkpoint, file_hash
 from dphmm.jobs.workers import Engine
 from dphmm.space.trajectory import Trajectory
 from dphmm.tables import new_file
-from dphmm.tables.parquet import pyarrow
 
 TABLE = "PRIVATE-steps.parquet"
 """The name of the table in a run's folder; it holds true places."""
@@ -68,7 +67,7 @@ class Evaluation:
         MissingDependencyError
             Without pyarrow.
         """
-        pyarrow()  # refuses at once what would fail for want of it at the first part
+        need("pyarrow", "files")  # refuses at once what would fail for want of it at the first part
         digests = {str(path): file_hash(path) for path in config.data}
         facts = {
             "configuration_sha256": config.digest,

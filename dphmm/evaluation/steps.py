@@ -11,9 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arrays import BoolArray
-from dphmm.errors import DataFileError
+from dphmm.errors import DataFileError, need
 from dphmm.evaluation.config import Setting
-from dphmm.tables.parquet import pyarrow
 
 COLUMNS: Mapping[str, str] = {
     "policy": "str",
@@ -97,12 +96,12 @@ class StepTable:
         MissingDependencyError
             Without pyarrow.
         """
-        pa = pyarrow()
+        pa, parquet = need("pyarrow", "files"), need("pyarrow.parquet", "files")
         arrays = {
             name: pa.array(self.columns[name].tolist() if kind == "str" else self.columns[name])
             for name, kind in COLUMNS.items()
         }
-        pa.parquet.write_table(pa.table(arrays), path)
+        parquet.write_table(pa.table(arrays), path)
 
     @classmethod
     def read(cls, paths: Iterable[Path]) -> StepTable:
@@ -115,11 +114,11 @@ class StepTable:
         MissingDependencyError
             Without pyarrow.
         """
-        pa = pyarrow()
+        pa, parquet = need("pyarrow", "files"), need("pyarrow.parquet", "files")
         parts = []
         for path in paths:
             try:
-                parts.append(pa.parquet.ParquetFile(path).read().select(list(COLUMNS)))
+                parts.append(parquet.ParquetFile(path).read().select(list(COLUMNS)))
             except (OSError, KeyError, pa.ArrowInvalid) as problem:
                 reason = " ".join(str(problem).split())
                 raise DataFileError(path, f"holds no steps of an evaluation ({reason}); delete it and resume") from None

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from dphmm.errors import DataFileError, MissingDependencyError
+from dphmm.errors import DataFileError, need
 from dphmm.readers.fixes import FixCollector, Fixes, user_of_file
 from dphmm.tables.source import Document
 from dphmm.tables.values import since_epoch
@@ -64,14 +64,10 @@ def _add(point: Any, where: str, owner: str, collector: FixCollector) -> None:
 
 
 def _parsed(document: Document) -> Any:
-    try:
-        import gpxpy
-        import gpxpy.gpx
-    except ImportError:
-        raise MissingDependencyError("gpxpy", "files") from None
+    gpxpy, gpx = need("gpxpy", "files"), need("gpxpy.gpx", "files")
     try:
         return gpxpy.parse(_text(document.data))
-    except (gpxpy.gpx.GPXException, ValueError, TypeError, LookupError, AttributeError) as problem:
+    except (gpx.GPXException, ValueError, TypeError, LookupError, AttributeError) as problem:
         reason = " ".join(str(problem).split())
         place = _LINE.search(reason)
         line = int(place.group(1)) if place else None

@@ -10,8 +10,9 @@ import numpy as np
 import shapely
 
 from dphmm.arrays import FloatArray
+from dphmm.errors import need
 from dphmm.readers.rows import Row, resolve
-from dphmm.tables.parquet import pyarrow, read_parquet
+from dphmm.tables.parquet import read_parquet
 from dphmm.tables.source import Document
 from dphmm.tables.values import plain_text
 
@@ -45,7 +46,7 @@ def rows_of_parquet(document: Document, columns: Mapping[str, str]) -> Iterator[
 
 def _times(column: Any) -> tuple[list[int | None], list[object]]:
     """Microseconds where the column holds timestamps, and the values themselves where it does not."""
-    pa = pyarrow()
+    pa = need("pyarrow", "files")
     if pa.types.is_timestamp(column.type):
         exact = column.cast(pa.timestamp("us", tz=column.type.tz), safe=False)
         return exact.cast(pa.int64()).to_pylist(), [None] * len(column)

@@ -6,24 +6,8 @@ import io
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from dphmm.errors import DataFileError, MissingDependencyError
+from dphmm.errors import DataFileError, need
 from dphmm.tables.source import Document
-
-
-def pyarrow() -> Any:
-    """The library, with its module `parquet` at hand.
-
-    Raises
-    ------
-    MissingDependencyError
-        When it is not installed.
-    """
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise MissingDependencyError("pyarrow", "files") from None
-    return pyarrow
 
 
 def read_parquet(document: Document, choose: Callable[[list[str]], Iterable[str]] = list) -> Any:
@@ -43,9 +27,9 @@ def read_parquet(document: Document, choose: Callable[[list[str]], Iterable[str]
     MissingDependencyError
         When pyarrow is not installed.
     """
-    arrow = pyarrow()
+    arrow, parquet = need("pyarrow", "files"), need("pyarrow.parquet", "files")
     try:
-        file = arrow.parquet.ParquetFile(io.BytesIO(document.data))
+        file = parquet.ParquetFile(io.BytesIO(document.data))
         return file.read(columns=list(choose(file.schema_arrow.names)))
     except (arrow.ArrowException, OSError) as problem:
         reason = " ".join(str(problem).split())

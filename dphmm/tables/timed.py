@@ -11,11 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arrays import FloatArray
-from dphmm.errors import ConfigurationError, DataFileError, TimeOrderError
+from dphmm.errors import ConfigurationError, DataFileError, TimeOrderError, need
 from dphmm.tables.columns import find_column
 from dphmm.tables.delimited import write_csv
 from dphmm.tables.output import new_file
-from dphmm.tables.parquet import pyarrow
 from dphmm.tables.table import Table
 from dphmm.tables.values import Times, time_text
 
@@ -102,8 +101,8 @@ class TimedTable:
         suffix = check_table_name(path).suffix.lower()
         with new_file(path, overwrite, private) as part:
             if suffix == ".parquet":
-                arrow = pyarrow()
-                arrow.parquet.write_table(arrow.table({"time": self.times, **self.columns}), part)
+                table = need("pyarrow", "files").table({"time": self.times, **self.columns})
+                need("pyarrow.parquet", "files").write_table(table, part)
             else:
                 texts = [[str(value).lower() for value in values.tolist()] for values in self.columns.values()]
                 rows = zip(map(time_text, self.times), *texts, strict=True)
@@ -128,5 +127,5 @@ def check_table_name(path: str | Path) -> Path:
     if path.suffix.lower() not in SUFFIXES:
         raise ConfigurationError(f"{path}: a table is a {' or '.join(SUFFIXES)} file; name it so")
     if path.suffix.lower() == ".parquet":
-        pyarrow()
+        need("pyarrow", "files")
     return path

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dphmm.errors import MissingDependencyError
-from dphmm.tables.parquet import pyarrow
+from dphmm.errors import need
 from dphmm.writers.frame import from_frame, to_frame
 from dphmm.writers.table import ReleaseTable
 
@@ -13,15 +12,11 @@ from dphmm.writers.table import ReleaseTable
 def write(path: Path, table: ReleaseTable) -> None:
     """Write the table, times to the microsecond in UTC."""
     frame = to_frame(table)
-    pyarrow()
+    need("pyarrow", "files")
     frame.to_parquet(path, index=False)
 
 
 def read(path: Path) -> ReleaseTable:
     """Read what `write` wrote."""
-    pyarrow()
-    try:
-        import geopandas
-    except ImportError:
-        raise MissingDependencyError("geopandas", "files") from None
-    return from_frame(geopandas.read_parquet(path))
+    need("pyarrow", "files")
+    return from_frame(need("geopandas", "files").read_parquet(path))

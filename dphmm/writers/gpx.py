@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from dphmm.errors import MissingDependencyError
+from dphmm.errors import need
 from dphmm.writers.formats import CRS, parsed
 from dphmm.writers.table import COLUMNS, ReleaseTable
 
@@ -22,17 +22,9 @@ _IN_POINT = {"user", "time", "latitude", "longitude"}
 _EXTENDED = [column for column in COLUMNS if column.name not in _IN_POINT]
 
 
-def _gpxpy() -> Any:
-    try:
-        import gpxpy.gpx
-    except ImportError:
-        raise MissingDependencyError("gpxpy", "files") from None
-    return gpxpy
-
-
 def write(path: Path, table: ReleaseTable) -> None:
     """Write the table, users in the order in which they first occur."""
-    gpx = _gpxpy().gpx
+    gpx = need("gpxpy.gpx", "files")
     document = gpx.GPX()
     document.creator = "dphmm"
     document.description = f"Private releases, not true places. Coordinates are WGS 84 ({CRS})."
@@ -61,7 +53,7 @@ def _point(gpx: Any, table: ReleaseTable, row: int) -> Any:
 
 def read(path: Path) -> ReleaseTable:
     """Read what `write` wrote."""
-    gpxpy = _gpxpy()
+    gpxpy = need("gpxpy", "files")
     try:
         document = gpxpy.parse(path.read_text(encoding="utf-8"))
     except gpxpy.gpx.GPXException as problem:

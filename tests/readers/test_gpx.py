@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import builtins
+import sys
 from datetime import UTC
 
 import gpxpy
@@ -97,15 +97,8 @@ def test_what_is_no_track_is_one_line_of_error(tmp_path, data):
 
 
 def test_without_gpxpy_the_extra_is_named(tmp_path, monkeypatch):
-    real = builtins.__import__
-
-    def without(name, *rest):
-        if name.startswith("gpxpy"):
-            raise ImportError(name)
-        return real(name, *rest)
-
     path = write(tmp_path, gpx_of([ONE]))
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setitem(sys.modules, "gpxpy", None)
     with pytest.raises(MissingDependencyError, match=r"dphmm\[files\]"):
         read(path)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import builtins
 import json
+import sys
 
 import geopandas as gpd
 import numpy as np
@@ -241,13 +241,6 @@ def test_a_truncated_parquet_is_one_line_of_error(tmp_path):
 
 def test_without_pyarrow_the_extra_is_named(tmp_path, monkeypatch):
     frame().to_parquet(tmp_path / "t.parquet")
-    real = builtins.__import__
-
-    def without(name, *rest):
-        if name.startswith("pyarrow"):
-            raise ImportError(name)
-        return real(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingDependencyError, match=r"dphmm\[files\]"):
         read(tmp_path / "t.parquet")
