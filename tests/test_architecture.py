@@ -133,13 +133,3 @@ def test_every_module_imports():
         dotted = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
         if not dotted.endswith("__main__"):
             importlib.import_module(dotted)
-
-
-@pytest.mark.parametrize("stage", ["readers", "space", "tables", "writers"])
-def test_a_stage_names_its_public_names_and_none_hides_a_module(stage):
-    package = importlib.import_module(f"dphmm.{stage}")
-    modules = {path.stem for path in (PACKAGE / stage).glob("*.py")}
-    assert package.__all__
-    for name in package.__all__:
-        assert getattr(package, name) is not None
-        assert name not in modules
