@@ -30,7 +30,9 @@ A message is one line: what was looked at, what was found, what to do.
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
+from typing import Any
 
 
 class DphmmError(Exception):
@@ -139,6 +141,32 @@ class MissingDependencyError(DphmmError, ImportError):
 
     def __init__(self, library: str, extra: str) -> None:
         super().__init__(f"{library} is not installed; install it with: pip install 'dphmm[{extra}]'")
+
+
+def need(library: str, extra: str) -> Any:
+    """A library of an optional extra, or a module of one, imported.
+
+    Parameters
+    ----------
+    library
+        What to import, such as ``"pyarrow"`` or ``"gpxpy.gpx"``.
+    extra
+        The extra that brings it.
+
+    Returns
+    -------
+    module
+        The one that was named, not the package above it.
+
+    Raises
+    ------
+    MissingDependencyError
+        When it is not installed.
+    """
+    try:
+        return importlib.import_module(library)
+    except ImportError:
+        raise MissingDependencyError(library.partition(".")[0], extra) from None
 
 
 class BudgetExceededError(DphmmError):

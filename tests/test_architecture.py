@@ -16,13 +16,14 @@ from dphmm import errors
 
 PACKAGE = Path(dphmm.__file__).parent
 
-BASE = {"errors", "arrays", "stochastic"}
+BASE = {"errors", "arrays", "stochastic", "tables"}
 ENGINE = BASE | {"geometry", "space", "readers", "markov", "policy", "mechanisms", "release"}
 JOINED = ENGINE | {"audit", "leakage", "landmarks", "counts", "writers"}
 MAY_IMPORT = {
     "errors": set(),
     "arrays": {"errors"},
     "stochastic": {"errors", "arrays"},
+    "tables": {"errors", "arrays"},
     "geometry": BASE,
     "space": BASE | {"geometry"},
     "readers": BASE | {"space"},

@@ -1,8 +1,7 @@
-"""Small tables that an audit reads: states, secrets, edges, and priors, in CSV files with a header."""
+"""Small tables that an audit reads: states, secrets, edges, and priors, in CSV or Parquet files."""
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -15,6 +14,7 @@ import numpy.typing as npt
 from dphmm.arrays import BoolArray, FloatArray
 from dphmm.errors import DataFileError, PolicyError, StateError
 from dphmm.policy.graph import PolicyGraph
+from dphmm.tables import Table
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,12 +50,10 @@ def read_states(path: str | Path, category: str | None = None) -> NamedStates:
         When the file cannot be read, a column is missing, a state is named twice, or a column holds both numbers
         and other texts, or there is no column of numbers.
     """
-    rows = _read(path)
-    names = _names(path, rows, "state")
-    if category is not None and category not in rows[0]:
-        raise DataFileError(path, f"has no column {category!r}; its columns are {', '.join(rows[0])}")
-    labels = None if category is None else tuple(row[category] or None for row in rows)
-    return NamedStates(names, _numbers(path, rows, {"state", category}), labels)
+    table = Table.read(path)
+    names = _names(table, "state")
+    labels = None if category is None else tuple(text or None for text in table.texts(category))
+    return NamedStates(names, _numbers(table, {"state", category}), labels)
 
 
 def read_secrets(path: str | Path, counts: Sequence[str] = ()) -> tuple[tuple[str, ...], npt.NDArray[Any]]:
@@ -80,12 +78,11 @@ def read_secrets(path: str | Path, counts: Sequence[str] = ()) -> tuple[tuple[st
         When the file cannot be read, a column is missing, a secret is named twice, or a column holds both
         numbers and other texts, or there is no column of numbers.
     """
-    rows = _read(path)
-    names = _names(path, rows, "secret")
+    table = Table.read(path)
+    names = _names(table, "secret")
     if not counts:
-        return names, _numbers(path, rows, {"secret"})
-    columns = [[int(_meets(path, row, query)) for row in rows] for query in counts]
-    return names, np.array(columns, dtype=np.int64).T
+        return names, _numbers(table, {"secret"})
+    return names, np.array([_meets(table, query) for query in counts], dtype=np.int64).T
 
 
 def read_edges(path: str | Path) -> tuple[tuple[str, str], ...]:
@@ -96,13 +93,11 @@ def read_edges(path: str | Path) -> tuple[tuple[str, str], ...]:
     DataFileError
         When the file cannot be read, or does not have two columns.
     """
-    rows = _read(path, may_be_empty=True)
-    pairs = []
-    for line, row in enumerate(rows, start=2):
-        values = tuple(row.values())
-        if len(values) != 2 or not all(values):
-            raise DataFileError(path, f"holds {len([v for v in values if v])} names; an edge joins two", line)
-        pairs.append((values[0], values[1]))
+    table = Table.read(path, empty=True)
+    pairs = list(zip(*map(table.texts, table.columns), strict=True))
+    for row, names in enumerate(pairs):
+        if len(names) != 2 or not all(names):
+            raise table.refusal(row, f"holds {sum(map(bool, names))} names; an edge joins two")
     return tuple(pairs)
 
 
@@ -149,89 +144,63 @@ def read_prior(path: str | Path, index: Mapping[str, int]) -> FloatArray:
     DataFileError
         When the file cannot be read, a state is named twice or does not exist, or a probability is no number.
     """
-    rows = _read(path)
-    names = _names(path, rows, "state")
-    if "probability" not in rows[0]:
-        raise DataFileError(path, f"has no column 'probability'; its columns are {', '.join(rows[0])}")
+    table = Table.read(path)
     prior = np.zeros(len(index))
-    for line, (name, row) in enumerate(zip(names, rows, strict=True), start=2):
+    for row, (name, probability) in enumerate(
+        zip(_names(table, "state"), table.values("probability", _fraction), strict=True)
+    ):
         if name not in index:
-            raise DataFileError(path, f"state {name!r} does not exist; there are {len(index)}: {_some(index)}", line)
-        prior[index[name]] = float(_fraction(path, row["probability"], line))
+            raise table.refusal(row, f"state {name!r} does not exist; there are {len(index)}: {_some(index)}")
+        prior[index[name]] = float(probability)
     return prior
 
 
-def _read(path: str | Path, may_be_empty: bool = False) -> list[dict[str, str]]:
-    try:
-        with Path(path).open(encoding="utf-8-sig", newline="") as file:
-            table = list(csv.reader(file))
-    except OSError as problem:
-        raise DataFileError(path, f"cannot be read ({problem.strerror}); check the path") from None
-    except (UnicodeDecodeError, csv.Error) as problem:
-        raise DataFileError(path, f"is no CSV in UTF-8 ({problem}); export it as one") from None
-    rows = [
-        (line, [cell.strip() for cell in row]) for line, row in enumerate(table, start=1) if any(map(str.strip, row))
-    ]
-    if not rows or (len(rows) < 2 and not may_be_empty):
-        raise DataFileError(path, "holds no rows; give a header and a row for each entry")
-    header = rows[0][1]
-    if len(set(header)) != len(header):
-        raise DataFileError(path, f"names a column twice: {', '.join(header)}", 1)
-    for line, row in rows[1:]:
-        if len(row) != len(header):
-            raise DataFileError(path, f"has {len(row)} values for {len(header)} columns", line)
-    return [dict(zip(header, row, strict=True)) for _, row in rows[1:]]
-
-
-def _names(path: str | Path, rows: Sequence[Mapping[str, str]], column: str) -> tuple[str, ...]:
-    if column not in rows[0]:
-        raise DataFileError(path, f"has no column {column!r}; its columns are {', '.join(rows[0])}")
+def _names(table: Table, column: str) -> tuple[str, ...]:
+    names = table.texts(column)
     seen: set[str] = set()
-    for line, row in enumerate(rows, start=2):
-        name = row[column]
+    for row, name in enumerate(names):
         if not name:
-            raise DataFileError(path, f"a {column} has no name; give it one", line)
+            raise table.refusal(row, f"a {column} has no name; give it one")
         if name in seen:
-            raise DataFileError(path, f"{column} {name!r} is named twice; name each once", line)
+            raise table.refusal(row, f"{column} {name!r} is named twice; name each once")
         seen.add(name)
-    return tuple(row[column] for row in rows)
+    return tuple(names)
 
 
-def _numbers(path: str | Path, rows: Sequence[Mapping[str, str]], others: set[str | None]) -> npt.NDArray[Any]:
-    columns = [c for c in rows[0] if c not in others and any(_is_number(row[c]) for row in rows)]
+def _numbers(table: Table, others: set[str | None]) -> npt.NDArray[Any]:
+    columns = [name for name in table.columns if name not in others and any(map(_is_number, table.texts(name)))]
     if not columns:
-        raise DataFileError(path, "has no column of numbers; add one per answer, or (for secrets) give count queries")
-    table = np.empty((len(rows), len(columns)), dtype=object)
-    for i, row in enumerate(rows):
-        for j, column in enumerate(columns):
-            table[i, j] = _fraction(path, row[column], i + 2)
-    return table
+        raise DataFileError(
+            table.source, "has no column of numbers; add one per answer, or (for secrets) give count queries"
+        )
+    return np.array([table.values(name, _fraction) for name in columns], dtype=object).T
 
 
-def _fraction(path: str | Path, text: str, line: int) -> Fraction:
+def _fraction(text: str) -> Fraction:
     try:
         return Fraction(text)
     except (ValueError, ZeroDivisionError):
-        raise DataFileError(path, f"{text!r} is no number; give a decimal or a fraction", line) from None
+        raise ValueError(f"{text.strip()!r} is no number; give a decimal or a fraction") from None
 
 
 def _is_number(text: str) -> bool:
     try:
-        Fraction(text)
-    except (ValueError, ZeroDivisionError):
+        _fraction(text)
+    except ValueError:
         return False
     return True
 
 
-def _meets(path: str | Path, row: Mapping[str, str], query: str) -> bool:
+def _meets(table: Table, query: str) -> BoolArray:
+    """Which rows meet all conditions of a count query, ``(n,)``."""
+    met = np.ones(len(table), dtype=np.bool_)
     for condition in query.split(","):
         column, equals, value = (part.strip() for part in condition.partition("="))
-        if not equals or column not in row:
-            known = ", ".join(name for name in row if name != "secret")
-            raise DataFileError(path, f"query {query!r} is none; give COLUMN=VALUE with a column among {known}")
-        if row[column] != value:
-            return False
-    return True
+        if not equals or column not in table.columns:
+            known = ", ".join(name for name in table.columns if name != "secret")
+            raise DataFileError(table.source, f"query {query!r} is none; give COLUMN=VALUE with a column among {known}")
+        met &= [text == value for text in table.texts(column)]
+    return met
 
 
 def _some(index: Mapping[str, int]) -> str:

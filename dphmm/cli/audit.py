@@ -391,7 +391,7 @@ def _end(
 
 
 def _check_report(report: Path | None, overwrite: bool) -> None:
-    from dphmm.writers.output import check_output
+    from dphmm.tables import check_output
 
     if report is not None:
         if report.suffix.lower() not in (".html", ".htm"):
@@ -410,7 +410,7 @@ def _write_report(
     if report is None:
         return
     from dphmm.plots.page import html_page
-    from dphmm.writers.output import write_text
+    from dphmm.tables import write_text
 
     write_text(report, html_page(title, verdict, alarming, sections()), overwrite)
     click.echo(f"Report: {report}", err=True)

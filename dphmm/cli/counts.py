@@ -22,8 +22,8 @@ from dphmm.errors import ConfigurationError, CountError, DataFileError
 
 if TYPE_CHECKING:
     from dphmm.arrays import FloatArray
-    from dphmm.evaluation.timed_table import TimedTable
     from dphmm.space.states import StateSpace
+    from dphmm.tables import TimedTable
 
 ESTIMATOR_NAMES = ("coupled", "online", "single", "least-squares", "maximum-likelihood")
 EPSILON = "epsilon"
@@ -79,9 +79,8 @@ def release(
     import numpy as np
 
     from dphmm.counts.stream import as_counts
-    from dphmm.evaluation.timed_table import TimedTable, check_table_name, write_table
+    from dphmm.tables import TimedTable, check_output, check_table_name
     from dphmm.writers.diagnostics import check_private_name
-    from dphmm.writers.output import check_output
 
     private = options["private_counts"]
     check_output(check_table_name(output), overwrite)
@@ -95,9 +94,9 @@ def release(
         click.echo("dphmm: the noise follows from --seed, so this output is not private.", err=True)
     noisy = _drawn(values, budgets, options["seed"], options["integer"])
     spent = np.array([float(budget) for budget in budgets])
-    write_table(output, TimedTable(true.times, {EPSILON: spent, **_places(noisy)}), overwrite)
+    TimedTable(true.times, {EPSILON: spent, **_places(noisy)}).write(output, overwrite)
     if private is not None:
-        write_table(private, true, overwrite, private=True)
+        true.write(private, overwrite, private=True)
     told = {
         "users": int(values[0].sum()),
         "times": len(true),
@@ -150,17 +149,16 @@ def postprocess(
     coupled estimators grow with the square and cube of the number of places: they are for some hundred.
     """
     from dphmm.counts import estimate
-    from dphmm.evaluation.timed_table import TimedTable, check_table_name, read_table, write_table
-    from dphmm.writers.output import check_output
+    from dphmm.tables import TimedTable, check_output, check_table_name
 
     check_output(check_table_name(output), overwrite)
-    table = read_table(noisy)
+    table = TimedTable.read(noisy)
     values, scales = _counts(table), scale if scale is not None else _scales(noisy, table)
     mobility = read_mobility(options["model"], options["transition"], options["smooth"])
     start = _prior(prior, mobility)
     for name in progress([estimator], f"Post-processing: {estimator}"):
         repaired = estimate(name, values, mobility.transition, users, scales, start, integer)
-    write_table(output, TimedTable(table.times, _places(repaired)), overwrite)
+    TimedTable(table.times, _places(repaired)).write(output, overwrite)
     told = {
         "estimator": estimator,
         "times": len(table),
@@ -193,9 +191,9 @@ def evaluate(
     """
     from dphmm.counts import compare
     from dphmm.counts.stream import as_counts
-    from dphmm.evaluation.timed_table import read_table
+    from dphmm.tables import TimedTable
 
-    table = read_table(true)
+    table = TimedTable.read(true)
     counts = as_counts(_counts(table), str(true))
     mobility = read_mobility(options["model"], options["transition"], options["smooth"])
     start = _prior(prior, mobility)
@@ -244,9 +242,9 @@ def _judged(
 
     from dphmm.counts import estimate
     from dphmm.counts.comparison import RAW
-    from dphmm.evaluation.timed_table import read_table
+    from dphmm.tables import TimedTable
 
-    released = read_table(noisy)
+    released = TimedTable.read(noisy)
     values, users = _counts(released), int(counts[0].sum())
     if values.shape != counts.shape or (released.times != table.times).any():
         raise CountError(f"{noisy}: times or places are not those of the true counts; give a release of them")
@@ -257,18 +255,18 @@ def _judged(
 
 
 def _of_table(data: tuple[str, ...], table: Path | None) -> tuple[TimedTable, dict[str, Any]]:
-    from dphmm.evaluation.timed_table import TimedTable, read_table
+    from dphmm.tables import TimedTable
 
     if data:
         raise ConfigurationError("DATA and --counts are both given; use one of them")
-    true = read_table(str(table))
+    true = TimedTable.read(str(table))
     kept = {name: values for name, values in true.columns.items() if name != EPSILON}
     return TimedTable(true.times, kept), {}
 
 
 def _of_people(data: tuple[str, ...], mobility: Mobility, options: dict[str, Any]) -> tuple[TimedTable, dict[str, Any]]:
     from dphmm.evaluation.population import daily_population, population
-    from dphmm.evaluation.timed_table import TimedTable
+    from dphmm.tables import TimedTable
 
     if not data:
         raise ConfigurationError("no data are given; give files of trajectories, or a table with --counts")

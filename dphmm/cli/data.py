@@ -26,7 +26,7 @@ def fetch(name: str, folder: Path, sha256: str | None, base_url: str | None, as_
     The publishers state no digest. The first download's is written to SHA256SUMS beside it, and every later use is
     checked against that; --sha256 checks the first download too.
     """
-    from dphmm.readers.fetch import fetch as fetch_data
+    from dphmm.readers import fetch_data
 
     fetched = fetch_data(name, folder, base_url=base_url, sha256=sha256)
     checked = "against a known digest" if fetched.verified else "first download: digest recorded in SHA256SUMS"

@@ -73,7 +73,7 @@ def _installed(*libraries: str) -> bool:
 
 
 def _make_room(folder: Path, files: dict[str, Path], overwrite: bool) -> None:
-    from dphmm.writers.output import check_output
+    from dphmm.tables import check_output
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -86,7 +86,7 @@ def _make_room(folder: Path, files: dict[str, Path], overwrite: bool) -> None:
 def _write_city(files: dict[str, Path], overwrite: bool) -> tuple[float, float, float, float]:
     """Write what the phones recorded, and the map of the districts; the box of the city."""
     from dphmm.readers.city import build_city
-    from dphmm.writers.output import write_text
+    from dphmm.tables import write_text
 
     city = build_city()
     write_text(files["true places of everyone (invented)"], _recorded(city), overwrite)
@@ -96,7 +96,7 @@ def _write_city(files: dict[str, Path], overwrite: bool) -> tuple[float, float, 
 
 def _recorded(city: City) -> str:
     from dphmm.readers.synthetic import synthetic_trajectories
-    from dphmm.writers.table import iso_time
+    from dphmm.tables import iso_time
 
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

@@ -86,7 +86,7 @@ def write_report(evaluation: Evaluation, pictures: bool = True) -> Path:
         For pictures without matplotlib.
     """
     from dphmm.evaluation.report import report_html
-    from dphmm.writers.output import new_file, write_text
+    from dphmm.tables import new_file, write_text
 
     folder = evaluation.checkpoint.folder
     images = _pictures(evaluation) if pictures else {}

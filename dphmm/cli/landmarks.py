@@ -17,10 +17,10 @@ from dphmm.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from dphmm.arrays import FloatArray
-    from dphmm.evaluation.timed_table import TimedTable
     from dphmm.landmarks import Adaptive, LandmarkBudget
     from dphmm.release.settings import ReleaseSettings
     from dphmm.space.trajectory import Trajectory
+    from dphmm.tables import TimedTable
 
 SCHEMES = ("skip", "uniform", "adaptive")
 _OWN_COLUMNS = ("landmark", "published", "epsilon", "loss")
@@ -70,8 +70,7 @@ def command(source: tuple[str, ...], output: Path, plot: Path | None, as_json: b
     reads true places and is your own act. The column 'loss' says what the releases tell of all landmarks together with
     each time: under --backward and --forward, or the model of --policy; without them, the sum of the budgets.
     """
-    from dphmm.evaluation.timed_table import TimedTable, check_table_name, write_table
-    from dphmm.writers.output import check_output
+    from dphmm.tables import TimedTable, check_output, check_table_name
 
     check_output(check_table_name(output), options["overwrite"])
     check_picture(plot)
@@ -99,7 +98,7 @@ def command(source: tuple[str, ...], output: Path, plot: Path | None, as_json: b
         from dphmm.plots.landmarks import budget_and_loss
 
         draw(plot, lambda ax: budget_and_loss(ax, outcome.budget, outcome.losses))
-    write_table(output, table, options["overwrite"])
+    table.write(output, options["overwrite"])
     say("Released", _facts(outcome, options, output, plot), as_json)
 
 
@@ -136,15 +135,15 @@ def _scheme(times: Any, landmarks: Any, scale: float, options: dict[str, Any]) -
 
 
 def _series(source: tuple[str, ...], moments: Moments, options: dict[str, Any]) -> Outcome:
-    from dphmm.evaluation.timed_table import read_table
     from dphmm.landmarks import laplace, leakage, release_series
+    from dphmm.tables import TimedTable
 
     for name in ("centre", "step", "model", "mechanism"):
         if options[name] is not None:
             raise ConfigurationError(f"--{name} is for trajectories; leave it out with --sensitivity")
     if len(source) != 1 or moments.find is not None:
         raise ConfigurationError("--sensitivity takes one table, with landmarks that are named; --find needs places")
-    table: TimedTable = read_table(source[0])
+    table: TimedTable = TimedTable.read(source[0])
     clash = [name for name in table.columns if name in _OWN_COLUMNS]
     if clash:
         raise ConfigurationError(f"{source[0]}: column {clash[0]!r} is one of the output's own; call it otherwise")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dphmm.errors import ConfigurationError, DataFileError, LandmarkError
+from dphmm.errors import ConfigurationError, LandmarkError
 
 if TYPE_CHECKING:
     from dphmm.arrays import BoolArray, FloatArray
@@ -59,11 +59,13 @@ def named_moments(moments: Moments, timestamps: Any) -> Any:
     """
     import numpy as np
 
-    from dphmm.evaluation.timed_table import parse_times
+    from dphmm.tables import content_lines, parse_times
 
     if sum((bool(moments.at), moments.landmarks is not None, moments.find is not None)) > 1:
         raise ConfigurationError("--at, --landmarks and --find exclude each other; use one of them")
-    texts = list(moments.at) if moments.landmarks is None else _lines(moments.landmarks)
+    texts = list(moments.at)
+    if moments.landmarks is not None:
+        texts = [line for _, line in content_lines(moments.landmarks) if line.lower() != "time"]
     if not texts:
         return np.zeros(0, dtype=timestamps.dtype)
     try:
@@ -73,16 +75,6 @@ def named_moments(moments: Moments, timestamps: Any) -> Any:
     if (found.dtype.kind == "M") != (timestamps.dtype.kind == "M"):
         raise LandmarkError(f"landmark {texts[0]} is not of the timestamps' kind, such as {timestamps[0]}")
     return found
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except FileNotFoundError:
-        raise DataFileError(path, "no such file") from None
-    except (OSError, UnicodeDecodeError) as problem:
-        raise DataFileError(path, f"cannot be read as text ({' '.join(str(problem).split())})") from None
-    return [line.strip() for line in lines if line.strip() and line.strip().lower() != "time"]
 
 
 def found_moments(moments: Moments, times: Any, points: FloatArray) -> BoolArray:

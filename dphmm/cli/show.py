@@ -40,8 +40,8 @@ def command(releases: Path, output: Path | None, overwrite: bool, **options: Any
 
     The HTML map needs no network: it can be moved, zoomed, narrowed down to a user and played through time.
     """
+    from dphmm.tables import check_output
     from dphmm.writers.formats import read_releases
-    from dphmm.writers.output import check_output
 
     output = output or releases.with_suffix(".html")
     if output.suffix.lower() not in (*PICTURES, *PAGES):
@@ -70,7 +70,7 @@ def write_map(found: ReleaseMap, output: Path, title: str, overwrite: bool) -> N
         For a picture without matplotlib.
     """
     from dphmm.plots.maps import new_figure
-    from dphmm.writers.output import new_file, write_text
+    from dphmm.tables import new_file, write_text
 
     if output.suffix.lower() in PAGES:
         write_text(output, found.to_html(title), overwrite)
@@ -103,7 +103,7 @@ def _chosen(table: ReleaseTable, users: tuple[str, ...], start: str | None, end:
 def _moment(text: str, option: str) -> Any:
     import numpy as np
 
-    from dphmm.readers.fixes import parse_time
+    from dphmm.tables import parse_time
 
     try:
         return np.datetime64(parse_time(text), "us")

@@ -9,20 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dphmm.errors import BudgetError, BudgetExceededError, CoordinateError, DataFileError, TimeOrderError
-from dphmm.readers.fixes import parse_time, shorten
+from dphmm.tables.columns import ALIASES
+from dphmm.tables.values import as_number, parse_time, shorten
 from dphmm.writers.table import ReleaseTable
 
 if TYPE_CHECKING:
     from dphmm.release.recorded import RecordedPeople
     from dphmm.release.stream import ReleaseStream
-
-NAMES = {
-    "user": ("user", "user_id", "uid"),
-    "time": ("time", "tracked_at", "datetime", "timestamp"),
-    "latitude": ("latitude", "lat"),
-    "longitude": ("longitude", "lon", "lng"),
-}
-"""What a line must say → the keys that it may say it under."""
 
 _SOURCE = "standard input"
 
@@ -66,10 +59,8 @@ def _answer(stream: ReleaseStream | RecordedPeople, line: bytes) -> dict[str, An
     fix = _parsed(line)
     user = str(_value(fix, "user"))
     time = _value(fix, "time")
-    if not isinstance(time, str):
-        raise ValueError(f"time is {shorten(str(time))}; give an ISO 8601 text such as 2009-10-11T14:04:30Z")
     instant = np.datetime64(parse_time(time), "us")
-    latitude, longitude = _degrees(fix, "latitude"), _degrees(fix, "longitude")
+    latitude, longitude = (as_number(_value(fix, what), what) for what in ("latitude", "longitude"))
     epsilon = fix.get("epsilon")
     if epsilon is not None and (isinstance(epsilon, bool) or not isinstance(epsilon, int | float)):
         raise ValueError(f"epsilon is {shorten(str(epsilon))}; give a number")
@@ -90,14 +81,7 @@ def _parsed(line: bytes) -> dict[str, Any]:
 
 
 def _value(fix: dict[str, Any], what: str) -> Any:
-    for name in NAMES[what]:
+    for name in ALIASES[what]:
         if fix.get(name) not in (None, ""):
             return fix[name]
-    raise ValueError(f"has no {what}; give it as {NAMES[what][0]!r}")
-
-
-def _degrees(fix: dict[str, Any], what: str) -> float:
-    value = _value(fix, what)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{what} is {shorten(str(value))}; give a number of degrees")
-    return float(value)
+    raise ValueError(f"has no {what}; give it as {what!r}")

@@ -8,16 +8,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dphmm.errors import DataFileError, OutputError
+from dphmm.errors import DataFileError, OutputError, need
 from dphmm.evaluation.config import EvaluationConfig, load_config
 from dphmm.evaluation.split import Split, split_people
-from dphmm.evaluation.steps import StepTable, need_pyarrow
+from dphmm.evaluation.steps import StepTable
 from dphmm.evaluation.tasks import Task, run_task, tasks_of
 from dphmm.jobs.checkpoint import Checkpoint, file_hash
 from dphmm.jobs.people import Data
 from dphmm.jobs.watch import Watch, unwatched
 from dphmm.jobs.workers import Engine, Processes
 from dphmm.space.trajectory import Trajectory
+from dphmm.tables import new_file
 
 TABLE = "PRIVATE-steps.parquet"
 """The name of the table in a run's folder; it holds true places."""
@@ -69,7 +70,7 @@ class Evaluation:
         MissingDependencyError
             Without pyarrow.
         """
-        need_pyarrow()
+        need("pyarrow", "files")  # refuses at once what would fail for want of it at the first part
         digests = {str(path): file_hash(path) for path in config.data}
         facts = {
             "configuration_sha256": config.digest,
@@ -110,7 +111,6 @@ class Evaluation:
 
     def write_table(self) -> Path:
         """Write the table beside the parts; its path."""
-        from dphmm.writers.output import new_file
 
         path = self.checkpoint.folder / TABLE
         with new_file(path, overwrite=True, private=True) as part:

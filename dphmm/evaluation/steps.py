@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arrays import BoolArray
-from dphmm.errors import DataFileError, MissingDependencyError
+from dphmm.errors import DataFileError, need
 from dphmm.evaluation.config import Setting
 
 COLUMNS: Mapping[str, str] = {
@@ -96,7 +96,7 @@ class StepTable:
         MissingDependencyError
             Without pyarrow.
         """
-        pa, parquet = _pyarrow()
+        pa, parquet = need("pyarrow", "files"), need("pyarrow.parquet", "files")
         arrays = {
             name: pa.array(self.columns[name].tolist() if kind == "str" else self.columns[name])
             for name, kind in COLUMNS.items()
@@ -114,7 +114,7 @@ class StepTable:
         MissingDependencyError
             Without pyarrow.
         """
-        pa, parquet = _pyarrow()
+        pa, parquet = need("pyarrow", "files"), need("pyarrow.parquet", "files")
         parts = []
         for path in paths:
             try:
@@ -133,25 +133,5 @@ class StepTable:
         )
 
 
-def need_pyarrow() -> None:
-    """Refuse at once what would fail for want of a library at the first part.
-
-    Raises
-    ------
-    MissingDependencyError
-        Without pyarrow.
-    """
-    _pyarrow()
-
-
 def _dtype(kind: str) -> Any:
     return np.object_ if kind == "str" else np.dtype(kind)
-
-
-def _pyarrow() -> tuple[Any, Any]:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise MissingDependencyError("pyarrow", "files") from None
-    return pyarrow, pyarrow.parquet

@@ -11,7 +11,7 @@ from typing import Any
 
 import dphmm
 from dphmm.errors import ConfigurationError, DataFileError, OutputError
-from dphmm.writers.output import new_file, write_text
+from dphmm.tables import new_file, write_text
 
 _FACTS = "run.json"
 

@@ -16,7 +16,7 @@ from dphmm.policy.layer import read_polygons
 from dphmm.readers.places import read_places
 from dphmm.space.grid import Grid
 from dphmm.space.states import StateSpace
-from dphmm.writers.output import check_output, new_file
+from dphmm.tables import check_output, new_file
 
 Model = MarkovModel | str | Path
 """A model, or the file that holds one."""

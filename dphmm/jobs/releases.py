@@ -21,9 +21,9 @@ from dphmm.release.recorded import RecordedPeople
 from dphmm.release.settings import ReleaseSettings
 from dphmm.release.stream import ReleaseStream
 from dphmm.release.trajectory import TimedDiagnostics, TimedRelease, release_trajectory
+from dphmm.tables import check_output
 from dphmm.writers.diagnostics import check_private_name, write_diagnostics
 from dphmm.writers.formats import check_format, write_releases
-from dphmm.writers.output import check_output
 from dphmm.writers.summary import write_summary
 from dphmm.writers.table import ReleaseTable
 

@@ -17,8 +17,8 @@ from dphmm.release.ledger import Ledger
 from dphmm.release.store import SessionStore, StoredRelease, StoredSession
 from dphmm.release.trajectory import place_on_earth
 from dphmm.space.trajectory import microseconds
+from dphmm.tables import check_output, write_text
 from dphmm.writers.formats import write_releases
-from dphmm.writers.output import check_output, write_text
 from dphmm.writers.table import ReleaseTable
 
 

@@ -7,11 +7,10 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from importlib import import_module
 from multiprocessing import get_context
 from typing import Any, Protocol, TypeVar
 
-from dphmm.errors import ConfigurationError, EngineError, MissingDependencyError
+from dphmm.errors import ConfigurationError, EngineError, need
 
 Work = TypeVar("Work")
 
@@ -92,7 +91,7 @@ class DaskCluster:
     """
 
     def __init__(self, address: str, timeout_seconds: float = 10.0) -> None:
-        _distributed()
+        need("distributed", "dask")
         self.address = address
         self.timeout_seconds = timeout_seconds
 
@@ -104,7 +103,7 @@ class DaskCluster:
         EngineError
             When the scheduler cannot be reached, or workers keep dying.
         """
-        distributed = _distributed()
+        distributed = need("distributed", "dask")
         client = self._client()
         try:
             futures = client.map(function, list(work), pure=False, batch_size=64)
@@ -119,17 +118,10 @@ class DaskCluster:
 
     def _client(self) -> Any:
         try:
-            return _distributed().Client(self.address, timeout=self.timeout_seconds, set_as_default=False)
+            return need("distributed", "dask").Client(self.address, timeout=self.timeout_seconds, set_as_default=False)
         except (OSError, ValueError) as problem:  # TimeoutError is an OSError
             reason = " ".join(str(problem).split()) or type(problem).__name__
             raise EngineError(f"scheduler {self.address} cannot be reached ({reason}); check its address") from None
-
-
-def _distributed() -> Any:
-    try:
-        return import_module("distributed")
-    except ImportError:
-        raise MissingDependencyError("distributed", "dask") from None
 
 
 def in_flight(

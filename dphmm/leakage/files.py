@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,9 @@ import scipy.sparse as sp
 from dphmm.arrays import FloatArray
 from dphmm.errors import DataFileError
 from dphmm.leakage.transition import is_sparse
+from dphmm.tables.delimited import content_lines
+from dphmm.tables.source import readable
+from dphmm.tables.values import parse_number
 
 
 def read_matrix(path: str | Path) -> Any:
@@ -36,13 +38,12 @@ def read_matrix(path: str | Path) -> Any:
     path = Path(path)
     if path.suffix.lower() not in {".npz", ".npy"}:
         return _read_text(path)
-    try:
-        return _read_binary(path)
-    except FileNotFoundError:
-        raise DataFileError(path, "no such file") from None
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as problem:
-        detail = " ".join(str(problem).split())
-        raise DataFileError(path, f"not a readable matrix ({detail}); save it with numpy or scipy.sparse") from None
+    with readable(path):
+        try:
+            return _read_binary(path)
+        except (ValueError, KeyError) as problem:
+            detail = " ".join(str(problem).split())
+            raise DataFileError(path, f"not a readable matrix ({detail}); save it with numpy or scipy.sparse") from None
 
 
 def read_numbers(path: str | Path) -> FloatArray:
@@ -77,37 +78,18 @@ def _numbers(array: Any) -> FloatArray:
 
 
 def _read_text(path: Path) -> FloatArray:
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except FileNotFoundError:
-        raise DataFileError(path, "no such file") from None
-    except (OSError, UnicodeDecodeError) as problem:
-        raise DataFileError(path, f"cannot be read as text ({' '.join(str(problem).split())})") from None
     rows: list[FloatArray] = []
-    for number, line in enumerate(lines, start=1):
-        content = line.split("#")[0].strip()
-        if not content:
-            continue
-        rows.append(_row(path, number, content))
+    for line, content in content_lines(path):
+        rows.append(_row(path, line, content.split(",")))
         if rows[-1].size != rows[0].size:
-            raise DataFileError(path, f"{rows[-1].size} numbers, the first row has {rows[0].size}", number)
+            raise DataFileError(path, f"{rows[-1].size} numbers, the first row has {rows[0].size}", line)
     if not rows:
         raise DataFileError(path, "holds no numbers; give one row a line, numbers separated by commas")
     return np.array(rows)
 
 
-def _row(path: Path, number: int, content: str) -> FloatArray:
-    cells = content.split(",")
+def _row(path: Path, line: int, cells: list[str]) -> FloatArray:
     try:
-        return np.array(cells, dtype=np.float64)
-    except ValueError:
-        bad = next(cell for cell in cells if not _is_number(cell))
-        raise DataFileError(path, f"{bad.strip()!r} is not a number", number) from None
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
+        return np.array([parse_number(cell.strip(), f"value {at}") for at, cell in enumerate(cells, start=1)])
+    except ValueError as problem:
+        raise DataFileError(path, str(problem), line) from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,11 @@ from dphmm.arrays import IntArray
 from dphmm.errors import DataFileError
 from dphmm.policy.graph import PolicyGraph
 from dphmm.space.states import StateSpace
+from dphmm.tables.geojson import geometry_of, read_features
+from dphmm.tables.source import read_document
 
 LABELS = ("category", "name")
 """The properties that name a polygon's category, the first that every polygon has; otherwise each is its own."""
-
-_WGS84 = ("CRS84", "4326")
 
 
 def read_polygons(path: str | Path, label: str | None = None) -> list[tuple[str, shapely.Geometry]]:
@@ -36,9 +35,11 @@ def read_polygons(path: str | Path, label: str | None = None) -> list[tuple[str,
     DataFileError
         When the file is no such collection, or a polygon is not valid or lacks the label.
     """
-    features = _features(path)
-    names = _names(features, label, path)
-    return [(name, _polygon(feature, name, path)) for name, feature in zip(names, features, strict=True)]
+    features = read_features(read_document(path))
+    if not features:
+        raise DataFileError(path, "is no GeoJSON feature collection with a feature in it; export the polygons as one")
+    names = _names([feature.properties for feature in features], label, path)
+    return [(name, _polygon(feature.geometry, name, path)) for name, feature in zip(names, features, strict=True)]
 
 
 def categories(path: str | Path, space: StateSpace, label: str | None = None) -> dict[str, IntArray]:
@@ -81,23 +82,7 @@ def categorical_layer(path: str | Path, space: StateSpace, label: str | None = N
     return PolicyGraph.from_groups(space.size, list(categories(path, space, label).values()))
 
 
-def _features(path: str | Path) -> list[dict[str, Any]]:
-    try:
-        data = json.loads(Path(path).read_text(encoding="utf-8-sig"))
-    except OSError as problem:
-        raise DataFileError(path, f"cannot be read ({problem.strerror}); check the path") from None
-    except ValueError as problem:
-        raise DataFileError(path, f"is no JSON ({' '.join(str(problem).split())}); export it as GeoJSON") from None
-    features = data.get("features") if isinstance(data, dict) else None
-    if not isinstance(features, list) or not features or not all(isinstance(one, dict) for one in features):
-        raise DataFileError(path, "is no GeoJSON feature collection with a feature in it; export the polygons as one")
-    if "crs" in data and not any(name in json.dumps(data["crs"]) for name in _WGS84):
-        raise DataFileError(path, "is in another reference system than WGS 84; export it in EPSG:4326")
-    return features
-
-
-def _names(features: list[dict[str, Any]], label: str | None, path: str | Path) -> list[str]:
-    tables = [feature.get("properties") or {} for feature in features]
+def _names(tables: list[dict[str, Any]], label: str | None, path: str | Path) -> list[str]:
     if label is not None:
         for number, table in enumerate(tables, start=1):
             if table.get(label) is None:
@@ -105,14 +90,14 @@ def _names(features: list[dict[str, Any]], label: str | None, path: str | Path) 
     else:
         label = next((known for known in LABELS if all(table.get(known) is not None for table in tables)), None)
     if label is None:
-        return [f"feature {number}" for number in range(1, len(features) + 1)]
+        return [f"feature {number}" for number in range(1, len(tables) + 1)]
     return [str(table[label]) for table in tables]
 
 
-def _polygon(feature: dict[str, Any], name: str, path: str | Path) -> shapely.Geometry:
+def _polygon(geometry: object, name: str, path: str | Path) -> shapely.Geometry:
     try:
-        polygon = shapely.from_geojson(json.dumps(feature.get("geometry")))
-    except shapely.errors.GEOSException:
+        polygon = geometry_of(geometry)
+    except ValueError:
         polygon = None
     if not isinstance(polygon, shapely.Polygon | shapely.MultiPolygon) or polygon.is_empty:
         raise DataFileError(path, f"{name}: its geometry is no polygon; a layer of categories holds polygons alone")

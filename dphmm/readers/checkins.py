@@ -8,60 +8,37 @@ looked at.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
+from dataclasses import replace
 
 import numpy as np
 
-from dphmm.readers.fixes import FixCollector, Fixes, ReadResult, parse_number, parse_time, trajectories
+from dphmm.readers.fixes import FixCollector, Fixes
 from dphmm.readers.lines import Fields, on_earth, parse_lines
-from dphmm.readers.source import documents
+from dphmm.tables.source import Document
+from dphmm.tables.values import parse_number, parse_time
 
 SUFFIXES = frozenset({".txt"})
 _FIELDS = 5
 _UTC_ENDINGS = (b"Z", b"+0000", b"+00:00")
 
 
-def read_checkins(path: str | Path, *, skip_bad: bool = False, user: str | None = None) -> ReadResult:
-    """Every user's check-ins as a trajectory.
-
-    Parameters
-    ----------
-    path
-        The file, plain or gzipped, or a folder or archive of such ``.txt`` files.
-    skip_bad
-        True to pass over malformed lines and count them.
-    user
-        Read only this user; left out, all of them.
+def fixes(document: Document, skip_bad: bool, user: str | None) -> Iterator[Fixes]:
+    """The check-ins of a file, oldest first; those of ``user`` alone where one is named.
 
     Raises
     ------
     DataFileError
-        For a malformed line (unless skipped), an unreadable or truncated file.
+        For a malformed line, unless it is to be skipped.
     """
-    found = trajectories(_fixes(path, skip_bad))
-    if user is None:
-        return found
-    kept = tuple(trajectory for trajectory in found.trajectories if trajectory.user == user)
-    return ReadResult(kept, found.skipped, found.merged)
+    blocks = list(parse_lines(document.data, document.source, 1, _parse_block, _parse_line, skip_bad))
+    return (_oldest_first(block, user) for block in reversed(blocks))
 
 
-def _fixes(path: str | Path, skip_bad: bool) -> Iterator[Fixes]:
-    for document in documents(path, SUFFIXES):
-        blocks = list(parse_lines(document.data, document.source, 1, _parse_block, _parse_line, skip_bad))
-        yield from (_oldest_first(block) for block in reversed(blocks))
-
-
-def _oldest_first(block: Fixes) -> Fixes:
+def _oldest_first(block: Fixes, user: str | None) -> Fixes:
     """The file is newest first; turned round, the last of equal times is the one recorded last."""
-    return Fixes(
-        block.source,
-        block.names,
-        block.owner[::-1],
-        block.times[::-1],
-        block.latitude[::-1],
-        block.longitude[::-1],
-        block.skipped,
-    )
+    wanted = slice(None) if user is None else block.owner == (block.names.index(user) if user in block.names else -1)
+    turned = {name: getattr(block, name)[wanted][::-1] for name in ("owner", "times", "latitude", "longitude")}
+    return replace(block, **turned)
 
 
 def _parse_block(block: bytes, source: str) -> Fixes:

@@ -12,17 +12,20 @@ from __future__ import annotations
 import gzip
 import hashlib
 import logging
+import re
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from dphmm.errors import ConfigurationError, DataFileError, DownloadError, MissingDependencyError, OutputError
-from dphmm.readers.source import readable
+from dphmm.errors import ConfigurationError, DataFileError, DownloadError, OutputError, need
+from dphmm.tables.delimited import content_lines
+from dphmm.tables.source import readable
 
 CHECKSUMS = "SHA256SUMS"
 _CHUNK = 1 << 20
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,7 @@ class Fetched:
     terms: str
 
 
-def fetch(
+def fetch_data(
     name: str,
     folder: str | Path,
     *,
@@ -131,7 +134,7 @@ def fetch(
 
 
 def _checked(digest: str) -> str:
-    if len(digest) != 64 or set(digest) - set("0123456789abcdef"):
+    if not _DIGEST.fullmatch(digest):
         raise ConfigurationError(f"sha256 is {digest!r}; give the 64 hexadecimal digits of a SHA-256")
     return digest
 
@@ -149,11 +152,7 @@ def _first_digest(target: Path, fresh: bool) -> str:
 
 
 def _download(url: str, target: Path, known: str | None, timeout_seconds: float) -> None:
-    try:
-        import pooch
-        import requests
-    except ImportError:
-        raise MissingDependencyError("pooch", "fetch") from None
+    pooch, requests = need("pooch", "fetch"), need("requests", "fetch")
     with _quiet(pooch.get_logger()), _writable(target):
         try:
             downloader = pooch.HTTPDownloader(timeout=timeout_seconds)
@@ -222,11 +221,10 @@ def _record(target: Path, digest: str) -> None:
 
 
 def _lines(sums: Path) -> dict[str, str]:
-    if not sums.exists():
-        return {}
-    with readable(sums):
-        entries = [line.split(maxsplit=1) for line in sums.read_text(encoding="utf-8").splitlines() if line.strip()]
-    for number, entry in enumerate(entries, start=1):
-        if len(entry) != 2 or len(entry[0]) != 64 or set(entry[0].lower()) - set("0123456789abcdef"):
+    found = {}
+    for number, line in content_lines(sums) if sums.exists() else ():
+        digest, name = (*line.split(maxsplit=1), "")[:2]
+        if not (_DIGEST.fullmatch(digest.lower()) and name):
             raise DataFileError(sums, "is no line of a SHA-256 digest and a file name; correct or remove it", number)
-    return {name.lstrip("*"): digest.lower() for digest, name in entries}
+        found[name.lstrip("*")] = digest.lower()
+    return found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import PurePath
 
 import numpy as np
@@ -12,9 +11,6 @@ import numpy as np
 from dphmm.arrays import FloatArray, IntArray
 from dphmm.errors import DataFileError
 from dphmm.space.trajectory import TimeArray, Trajectory
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True)
@@ -143,42 +139,6 @@ def check_place(latitude: float, longitude: float) -> None:
         raise ValueError(f"latitude is {latitude}; it must lie in -90 to 90")
     if not -180.0 <= longitude <= 180.0:
         raise ValueError(f"longitude is {longitude}; it must lie in -180 to 180")
-
-
-def parse_time(text: str) -> int:
-    """Microseconds since 1970 in UTC of an ISO 8601 time; one without a zone is taken as UTC.
-
-    Raises
-    ------
-    ValueError
-        When the text is no such time.
-    """
-    try:
-        moment = datetime.fromisoformat(text.strip())
-    except ValueError:
-        raise ValueError(f"time is {shorten(text)}; give an ISO 8601 time such as 2009-10-11T14:04:30Z") from None
-    return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH) // _MICROSECOND
-
-
-def parse_number(text: str, name: str) -> float:
-    """A decimal number.
-
-    Raises
-    ------
-    ValueError
-        When the text is none; Python's underscores in numbers are refused.
-    """
-    try:
-        if "_" in text:
-            raise ValueError
-        return float(text)
-    except ValueError:
-        raise ValueError(f"{name} is {shorten(text)}; give a decimal number") from None
-
-
-def shorten(text: str) -> str:
-    """The text in quotes, cut to a length that fits a message of one line."""
-    return repr(text if len(text) <= 40 else text[:37] + "...")
 
 
 def user_of_file(source: str) -> str:

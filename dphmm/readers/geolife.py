@@ -25,14 +25,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from functools import partial
+from pathlib import PurePosixPath
 
 import numpy as np
 
 from dphmm.errors import DataFileError
-from dphmm.readers.fixes import FixCollector, Fixes, ReadResult, parse_number, parse_time, shorten, trajectories
+from dphmm.readers.fixes import FixCollector, Fixes
 from dphmm.readers.lines import Fields, on_earth, parse_lines
-from dphmm.readers.source import Document, documents
+from dphmm.tables.source import Document
+from dphmm.tables.values import parse_number, parse_time, shorten
 
 SUFFIXES = frozenset({".plt"})
 HEADER_LINES = 6
@@ -40,39 +42,18 @@ _FIELDS = 7
 _DATE_TIME = re.compile(r"\d{4}-\d\d-\d\d,\d\d:\d\d:\d\d", re.ASCII)
 
 
-def read_geolife(path: str | Path, *, skip_bad: bool = False, user: str | None = None) -> ReadResult:
-    """Every user's trajectory out of a GeoLife folder, a tar or zip archive of one, or a single ``.plt``.
-
-    Parameters
-    ----------
-    path
-        The folder (at any level above the ``.plt`` files), archive or file.
-    skip_bad
-        True to pass over malformed lines and count them.
-    user
-        The user whose points these are; left out, the name of the folder above ``Trajectory``.
+def fixes(document: Document, skip_bad: bool, user: str | None) -> Iterator[Fixes]:
+    """The points of a ``.plt``, by default of the user whose name the folder above ``Trajectory`` bears.
 
     Raises
     ------
     DataFileError
-        For a malformed line (unless skipped), a file without its six header lines, an unreadable or truncated file or
-        archive, or a folder that holds no ``.plt``.
+        For a file without its six header lines, or a malformed line, unless it is to be skipped.
     """
-    return trajectories(_fixes(path, skip_bad, user))
-
-
-def _fixes(path: str | Path, skip_bad: bool, user: str | None) -> Iterator[Fixes]:
-    for document in documents(path, SUFFIXES):
-        owner = user or _user(document.name)
-
-        def parse_block(block: bytes, source: str, owner: str = owner) -> Fixes:
-            return _parse_block(block, source, owner)
-
-        def parse_line(text: bytes, collector: FixCollector, owner: str = owner) -> None:
-            _parse_line(text, collector, owner)
-
-        points = _after_header(document)
-        yield from parse_lines(points, document.source, HEADER_LINES + 1, parse_block, parse_line, skip_bad)
+    owner = user or _user(document.name)
+    parse_block, parse_line = partial(_parse_block, user=owner), partial(_parse_line, user=owner)
+    points = _after_header(document)
+    return parse_lines(points, document.source, HEADER_LINES + 1, parse_block, parse_line, skip_bad)
 
 
 def _user(name: PurePosixPath) -> str:

@@ -11,31 +11,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
-from dphmm.errors import DataFileError, MissingDependencyError
-from dphmm.readers.fixes import FixCollector, Fixes, ReadResult, trajectories, user_of_file
-from dphmm.readers.source import Document, documents
+from dphmm.errors import DataFileError, need
+from dphmm.readers.fixes import FixCollector, Fixes, user_of_file
+from dphmm.tables.source import Document
+from dphmm.tables.values import since_epoch
 
 SUFFIXES = frozenset({".gpx"})
 _ENCODING = re.compile(rb"""^\s*<\?xml[^>]*?encoding\s*=\s*["']([A-Za-z][\w.-]*)["']""")
 _LINE = re.compile(r"\bline (\d+)")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def read_gpx(path: str | Path, *, skip_bad: bool = False, user: str | None = None) -> ReadResult:
-    """The tracks as trajectories, one per user.
-
-    Parameters
-    ----------
-    path
-        A ``.gpx``, or a folder or archive of such files.
-    skip_bad
-        True to pass over track points without a time or with an impossible place, and count them.
-    user
-        Whose tracks these are; GPX does not say. Left out, each file is one user, named after the file.
+def fixes(document: Document, skip_bad: bool, user: str | None) -> Iterator[Fixes]:
+    """The track points of a file; GPX does not say whose they are, so by default the user is named after the file.
 
     Raises
     ------
@@ -45,24 +34,19 @@ def read_gpx(path: str | Path, *, skip_bad: bool = False, user: str | None = Non
     MissingDependencyError
         When gpxpy is not installed.
     """
-    return trajectories(_fixes(path, skip_bad, user))
-
-
-def _fixes(path: str | Path, skip_bad: bool, user: str | None) -> Iterator[Fixes]:
-    for document in documents(path, SUFFIXES):
-        gpx = _parsed(document)
-        collector = FixCollector(document.source, skip_bad)
-        owner = user or user_of_file(document.source)
-        points = 0
-        for track_number, track in enumerate(gpx.tracks, start=1):
-            for segment_number, segment in enumerate(track.segments, start=1):
-                points += len(segment.points)
-                for number, point in enumerate(segment.points, start=1):
-                    where = f"track {track_number}, segment {segment_number}, point {number}"
-                    _add(point, where, owner, collector)
-        if points == 0:
-            raise DataFileError(document.source, _nothing(gpx))
-        yield collector.fixes()
+    gpx = _parsed(document)
+    collector = FixCollector(document.source, skip_bad)
+    owner = user or user_of_file(document.source)
+    points = 0
+    for track_number, track in enumerate(gpx.tracks, start=1):
+        for segment_number, segment in enumerate(track.segments, start=1):
+            points += len(segment.points)
+            for number, point in enumerate(segment.points, start=1):
+                where = f"track {track_number}, segment {segment_number}, point {number}"
+                _add(point, where, owner, collector)
+    if points == 0:
+        raise DataFileError(document.source, _nothing(gpx))
+    yield collector.fixes()
 
 
 def _nothing(gpx: Any) -> str:
@@ -74,22 +58,16 @@ def _add(point: Any, where: str, owner: str, collector: FixCollector) -> None:
     try:
         if point.time is None:
             raise ValueError("has no time; record the track with times, or remove the point")
-        moment = point.time if point.time.tzinfo else point.time.replace(tzinfo=UTC)
-        since = (moment - _EPOCH) // timedelta(microseconds=1)
-        collector.add(owner, since, float(point.latitude), float(point.longitude))
+        collector.add(owner, since_epoch(point.time), float(point.latitude), float(point.longitude))
     except ValueError as problem:
         collector.refuse(f"{where}: {problem}")
 
 
 def _parsed(document: Document) -> Any:
-    try:
-        import gpxpy
-        import gpxpy.gpx
-    except ImportError:
-        raise MissingDependencyError("gpxpy", "files") from None
+    gpxpy, gpx = need("gpxpy", "files"), need("gpxpy.gpx", "files")
     try:
         return gpxpy.parse(_text(document.data))
-    except (gpxpy.gpx.GPXException, ValueError, TypeError, LookupError, AttributeError) as problem:
+    except (gpx.GPXException, ValueError, TypeError, LookupError, AttributeError) as problem:
         reason = " ".join(str(problem).split())
         place = _LINE.search(reason)
         line = int(place.group(1)) if place else None

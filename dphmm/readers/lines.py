@@ -183,18 +183,25 @@ def parse_lines(
         try:
             fixes = parse_block(block, source)
         except ValueError:
-            fixes = _line_by_line(block, source, line, parse_line, skip_bad)
+            collector = FixCollector(source, skip_bad)
+            collect_lines(block, line, parse_line, collector)
+            fixes = collector.fixes()
         yield fixes
         line += block.count(b"\n")
         start = end
 
 
-def _line_by_line(block: bytes, source: str, first_line: int, parse_line: LineParser, skip_bad: bool) -> Fixes:
-    collector = FixCollector(source, skip_bad)
-    for number, text in enumerate(block.split(b"\n")[:-1], start=first_line):
+def collect_lines(data: bytes, first_line: int, parse_line: LineParser, collector: FixCollector) -> None:
+    """Collect what the lines of a text say, one after another; blank ones hold nothing.
+
+    Raises
+    ------
+    DataFileError
+        For the first malformed line, unless the collector is to skip it.
+    """
+    for number, text in enumerate(data.split(b"\n"), start=first_line):
         if text.strip():
             try:
                 parse_line(text.removesuffix(b"\r"), collector)
             except ValueError as problem:
                 collector.refuse(str(problem), number)
-    return collector.fixes()

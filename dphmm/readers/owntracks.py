@@ -10,64 +10,42 @@ that of its arrival, which may be hours later.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-from dphmm.errors import DataFileError
-from dphmm.readers.fixes import FixCollector, Fixes, ReadResult, shorten, trajectories, user_of_file
-from dphmm.readers.source import documents
+from dphmm.readers.fixes import FixCollector, Fixes, user_of_file
+from dphmm.readers.lines import collect_lines
+from dphmm.tables.source import Document
+from dphmm.tables.values import as_number, shorten
 
 SUFFIXES = frozenset({".rec"})
 _LATEST_SECOND = 253402300799
 
 
-def read_owntracks(path: str | Path, *, skip_bad: bool = False, user: str | None = None) -> ReadResult:
-    """Every user's locations as a trajectory.
+def fixes(document: Document, skip_bad: bool, user: str | None) -> Iterator[Fixes]:
+    """The locations of a file.
 
-    Parameters
-    ----------
-    path
-        A ``.rec``, or a folder or archive of such files.
-    skip_bad
-        True to pass over malformed lines and count them.
-    user
-        The user whose locations these are; left out, the second part of a record's topic (``owntracks/user/device``),
-        or the file's name where a record has no topic.
+    By default the user is the second part of a record's topic (``owntracks/user/device``), or the file's name where a
+    record has no topic.
 
     Raises
     ------
     DataFileError
-        For a malformed line (unless skipped), an unreadable or truncated file, or when there is no location at all.
+        For a malformed line, unless it is to be skipped.
     """
-    found = trajectories(_fixes(path, skip_bad, user))
-    if not found.trajectories and not found.skipped:
-        raise DataFileError(path, "holds no record of type location; nothing says where anybody was")
-    return found
+    collector = FixCollector(document.source, skip_bad, user)
+    collect_lines(document.data.removeprefix(b"\xef\xbb\xbf"), 1, _add, collector)
+    yield collector.fixes()
 
 
-def _fixes(path: str | Path, skip_bad: bool, user: str | None) -> Iterator[Fixes]:
-    for document in documents(path, SUFFIXES):
-        collector = FixCollector(document.source, skip_bad)
-        fallback = user_of_file(document.source)
-        for number, line in enumerate(document.data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
-            if line.strip():
-                try:
-                    _add(line, collector, user, fallback)
-                except ValueError as problem:
-                    collector.refuse(str(problem), number)
-        yield collector.fixes()
-
-
-def _add(line: bytes, collector: FixCollector, user: str | None, fallback: str) -> None:
+def _add(line: bytes, collector: FixCollector) -> None:
     record = _record(line)
     if record.get("_type") == "location":
         collector.add(
-            user or _user(record, fallback),
+            _user(record) or user_of_file(collector.source),
             _second(record.get("tst")) * 1_000_000,
-            _degrees(record.get("lat"), "lat"),
-            _degrees(record.get("lon"), "lon"),
+            as_number(record.get("lat"), "lat"),
+            as_number(record.get("lon"), "lon"),
         )
 
 
@@ -85,9 +63,9 @@ def _record(line: bytes) -> dict[str, Any]:
     return record
 
 
-def _user(record: dict[str, Any], fallback: str) -> str:
+def _user(record: dict[str, Any]) -> str:
     parts = str(record.get("topic", "")).split("/")
-    return parts[1] if len(parts) >= 3 and parts[1] else fallback
+    return parts[1] if len(parts) >= 3 else ""
 
 
 def _second(value: object) -> int:
@@ -96,9 +74,3 @@ def _second(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _LATEST_SECOND:
         raise ValueError(f"tst is {shorten(str(value))}; a location needs its time as whole seconds since 1970")
     return value
-
-
-def _degrees(value: object, name: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"{name} is {shorten(str(value))}; a location needs it as a number of degrees")
-    return float(value)

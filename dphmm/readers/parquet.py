@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import io
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import shapely
 
 from dphmm.arrays import FloatArray
-from dphmm.errors import DataFileError, MissingDependencyError
-from dphmm.readers.columns import Row, resolve
-from dphmm.readers.source import Document
+from dphmm.errors import need
+from dphmm.readers.rows import Row, resolve
+from dphmm.tables.parquet import read_parquet
+from dphmm.tables.source import Document
+from dphmm.tables.values import plain_text
 
 
-def parquet_rows(document: Document, columns: Mapping[str, str]) -> Iterator[Row]:
+def rows_of_parquet(document: Document, columns: Mapping[str, str]) -> Iterator[Row]:
     """The rows of a Parquet file; of a GeoParquet file with its geometry converted to WGS 84.
 
     Only the columns that are needed are read. A timestamp with a zone is stored in UTC by the format; one without is
@@ -29,35 +30,23 @@ def parquet_rows(document: Document, columns: Mapping[str, str]) -> Iterator[Row
     MissingDependencyError
         When pyarrow is not installed.
     """
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError:
-        raise MissingDependencyError("pyarrow", "files") from None
-    try:
-        file = pq.ParquetFile(io.BytesIO(document.data))
-        found = resolve(file.schema_arrow.names, columns, document.source)
-        table = file.read(columns=list(found.values()))
-    except (pa.ArrowException, OSError) as problem:
-        reason = " ".join(str(problem).split())
-        raise DataFileError(document.source, f"is no whole Parquet file ({reason}); copy it again") from None
-    users = [_user(value) for value in table[found["user"]].to_pylist()] if "user" in found else [None] * len(table)
+    found: dict[str, str] = {}
+
+    def choose(names: list[str]) -> Iterable[str]:
+        found.update(resolve(names, columns, document.source))
+        return found.values()
+
+    table = read_parquet(document, choose)
+    users = map(plain_text, table[found["user"]].to_pylist()) if "user" in found else [None] * len(table)
     stamps, texts = _times(table[found["time"]])
-    places = _places(table, found, file.schema_arrow.metadata or {})
-    for number, (user, stamp, text, place) in enumerate(zip(users, stamps, texts, places, strict=True), start=1):
-        yield Row(number, user, text, stamp, place)
-
-
-def _user(value: object) -> str:
-    if value is None:
-        return ""
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+    places = _places(table, found, table.schema.metadata or {})
+    for number, (user, text, place, stamp) in enumerate(zip(users, texts, places, stamps, strict=True), start=1):
+        yield Row(number, user, text, place, stamp)
 
 
 def _times(column: Any) -> tuple[list[int | None], list[object]]:
     """Microseconds where the column holds timestamps, and the values themselves where it does not."""
-    import pyarrow as pa
-
+    pa = need("pyarrow", "files")
     if pa.types.is_timestamp(column.type):
         exact = column.cast(pa.timestamp("us", tz=column.type.tz), safe=False)
         return exact.cast(pa.int64()).to_pylist(), [None] * len(column)
@@ -69,14 +58,9 @@ def _places(table: Any, found: Mapping[str, str], metadata: Mapping[bytes, bytes
         return list(zip(table[found["latitude"]].to_pylist(), table[found["longitude"]].to_pylist(), strict=True))
     values = np.array(table[found["geometry"]].to_pylist(), dtype=object)
     geometries = shapely.from_wkb(values, on_invalid="ignore")
-    points = np.column_stack([_coordinate(geometries, shapely.get_x), _coordinate(geometries, shapely.get_y)])
+    points = np.column_stack([shapely.get_x(geometries), shapely.get_y(geometries)])  # NaN for what is no point
     degrees = _in_degrees(points, _crs(metadata, found["geometry"]))
     return [(latitude, longitude) for longitude, latitude in degrees.tolist()]
-
-
-def _coordinate(geometries: Any, get: Any) -> FloatArray:
-    """A coordinate of each point; NaN, which is refused row by row, for what is none."""
-    return np.asarray(get(geometries), dtype=np.float64)
 
 
 def _crs(metadata: Mapping[bytes, bytes], column: str) -> Any:

@@ -2,22 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from dphmm.errors import ConfigurationError, DataFileError
 from dphmm.readers import checkins, geolife, gpx, owntracks, table
-from dphmm.readers.fixes import ReadResult
-from dphmm.readers.source import documents, member_names, suffix_of
+from dphmm.readers.fixes import Fixes, ReadResult, trajectories
+from dphmm.tables.source import documents, member_names, suffix_of
 
-FORMATS: Mapping[str, tuple[frozenset[str], Callable[..., ReadResult]]] = {
-    "geolife": (geolife.SUFFIXES, geolife.read_geolife),
-    "checkins": (checkins.SUFFIXES, checkins.read_checkins),
-    "table": (table.SUFFIXES, table.read_table),
-    "gpx": (gpx.SUFFIXES, gpx.read_gpx),
-    "owntracks": (owntracks.SUFFIXES, owntracks.read_owntracks),
+
+class Format(NamedTuple):
+    """How files of a format are known and read.
+
+    Attributes
+    ----------
+    suffixes
+        The extensions that speak for it.
+    fixes
+        A document, whether to skip what is malformed, and a user or None → blocks of fixes.
+    wanted
+        What a file without any fix lacks, for the message.
+    """
+
+    suffixes: frozenset[str]
+    fixes: Callable[..., Iterator[Fixes]]
+    wanted: str = "usable fix"
+
+
+FORMATS: Mapping[str, Format] = {
+    "geolife": Format(geolife.SUFFIXES, geolife.fixes),
+    "checkins": Format(checkins.SUFFIXES, checkins.fixes),
+    "table": Format(table.SUFFIXES, table.fixes),
+    "gpx": Format(gpx.SUFFIXES, gpx.fixes),
+    "owntracks": Format(owntracks.SUFFIXES, owntracks.fixes, "record of type location"),
 }
-"""Format → the extensions that speak for it, and its reader."""
+"""The formats by name."""
 
 _SNIFFED_BYTES = 4096
 
@@ -68,10 +88,15 @@ def read(
     if columns and name != "table":
         raise ConfigurationError(f"columns are named for a file of format {name!r}; only tables have named columns")
     options = {"columns": columns} if name == "table" else {}
-    result = FORMATS[name][1](path, skip_bad=skip_bad, user=user, **options)
+    found = FORMATS[name]
+    result = trajectories(
+        block for part in documents(path, found.suffixes) for block in found.fixes(part, skip_bad, user, **options)
+    )
     if not result.trajectories:
         skipped = sum(result.skipped.values())
-        raise DataFileError(path, f"holds no usable fix ({skipped} malformed records skipped); check file and format")
+        raise DataFileError(
+            path, f"holds no {found.wanted} ({skipped} malformed records skipped); check file and format"
+        )
     return result
 
 
@@ -104,7 +129,7 @@ def recognise(path: str | Path) -> str:
 
 def _by_suffix(name: str) -> str | None:
     suffix = suffix_of(name)
-    return next((kind for kind, (suffixes, _) in FORMATS.items() if suffix in suffixes), None)
+    return next((kind for kind, known in FORMATS.items() if suffix in known.suffixes), None)
 
 
 def _by_first_line(path: str | Path) -> str:

@@ -21,76 +21,64 @@ converted. All other columns are left unread.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 
 from dphmm.errors import ConfigurationError
-from dphmm.readers.columns import NAMES, Row
-from dphmm.readers.delimited import csv_rows
-from dphmm.readers.fixes import FixCollector, Fixes, ReadResult, trajectories, user_of_file
-from dphmm.readers.geojson import geojson_rows
-from dphmm.readers.parquet import parquet_rows
-from dphmm.readers.source import Document, documents, suffix_of
+from dphmm.readers.fixes import FixCollector, Fixes, user_of_file
+from dphmm.readers.parquet import rows_of_parquet
+from dphmm.readers.rows import HELD, Row, rows_of_csv, rows_of_geojson
+from dphmm.tables.source import Document, suffix_of
 
 _FORMATS: Mapping[str, tuple[Callable[[Document, Mapping[str, str]], Iterator[Row]], str]] = {
-    ".csv": (csv_rows, "line"),
-    ".tsv": (csv_rows, "line"),
-    ".geojson": (geojson_rows, "feature"),
-    ".json": (geojson_rows, "feature"),
-    ".parquet": (parquet_rows, "row"),
-    ".geoparquet": (parquet_rows, "row"),
+    ".csv": (rows_of_csv, "line"),
+    ".tsv": (rows_of_csv, "line"),
+    ".geojson": (rows_of_geojson, "feature"),
+    ".json": (rows_of_geojson, "feature"),
+    ".parquet": (rows_of_parquet, "row"),
+    ".geoparquet": (rows_of_parquet, "row"),
 }
 """Extension → what takes the file apart, and what its records are called."""
 
 SUFFIXES = frozenset(_FORMATS)
 
 
-def read_table(
-    path: str | Path,
-    *,
-    skip_bad: bool = False,
-    user: str | None = None,
-    columns: Mapping[str, str] | None = None,
-) -> ReadResult:
-    """Every user's trajectory out of a table.
+def fixes(
+    document: Document, skip_bad: bool, user: str | None, columns: Mapping[str, str] | None = None
+) -> Iterator[Fixes]:
+    """The rows of a table; by default of the users that it names, or of one named after the file.
 
     Parameters
     ----------
-    path
-        A ``.csv`` or ``.tsv`` (UTF-8; separated by comma, semicolon or tab), ``.geojson`` or ``.json``, ``.parquet`` or
-        ``.geoparquet``, or a folder or archive of such files. Any other extension is read as CSV.
+    document
+        CSV (UTF-8; separated by comma, semicolon or tab), GeoJSON or Parquet, by its extension; any other is read as
+        CSV.
     skip_bad
         True to pass over malformed rows and count them.
     user
-        The user whose fixes these are; left out, what the user column says, or the file's name without such a column.
+        The user whose fixes these are.
     columns
         What a column holds (``user``, ``time``, ``latitude``, ``longitude``, ``geometry``) → its name in the file.
 
     Raises
     ------
     DataFileError
-        For a missing column, a malformed row (unless skipped), an unreadable or truncated file.
+        For a missing column, a malformed row (unless skipped), a damaged file.
     ConfigurationError
         When `columns` names something else than the five.
     MissingDependencyError
         For Parquet without pyarrow.
     """
-    unknown = set(columns or {}) - set(NAMES)
+    unknown = set(columns or {}) - set(HELD)
     if unknown:
-        raise ConfigurationError(f"columns name {sorted(unknown)}; what a column may hold is one of {sorted(NAMES)}")
-    return trajectories(_fixes(path, skip_bad, user, columns or {}))
-
-
-def _fixes(path: str | Path, skip_bad: bool, user: str | None, columns: Mapping[str, str]) -> Iterator[Fixes]:
-    for document in documents(path, SUFFIXES):
-        take_apart, unit = _FORMATS.get(suffix_of(document.name), (csv_rows, "line"))
-        collector = FixCollector(document.source, skip_bad, user)
-        fallback = user_of_file(document.source)
-        for row in take_apart(document, columns):
-            try:
-                row.add_to(collector, fallback)
-            except ValueError as problem:
-                in_lines = unit == "line"
-                collector.refuse(
-                    str(problem) if in_lines else f"{unit} {row.number}: {problem}", row.number if in_lines else None
-                )
-        yield collector.fixes()
+        raise ConfigurationError(f"columns name {sorted(unknown)}; what a column may hold is one of {sorted(HELD)}")
+    take_apart, unit = _FORMATS.get(suffix_of(document.name), (rows_of_csv, "line"))
+    collector = FixCollector(document.source, skip_bad, user)
+    fallback = user_of_file(document.source)
+    for row in take_apart(document, columns or {}):
+        try:
+            row.add_to(collector, fallback)
+        except ValueError as problem:
+            if unit == "line":
+                collector.refuse(str(problem), row.number)
+            else:
+                collector.refuse(f"{unit} {row.number}: {problem}")
+    yield collector.fixes()

@@ -1,16 +1,19 @@
 """From release records to files, one module per format."""
 
-from dphmm.writers.formats import FORMATS, read_releases, write_releases
-from dphmm.writers.output import check_output, new_file, write_text
+from dphmm.writers.diagnostics import check_private_name, write_diagnostics
+from dphmm.writers.formats import FORMATS, check_format, read_releases, write_releases
+from dphmm.writers.summary import summarise, write_summary
 from dphmm.writers.table import COLUMNS, ReleaseTable
 
 __all__ = [
     "COLUMNS",
     "FORMATS",
     "ReleaseTable",
-    "check_output",
-    "new_file",
+    "check_format",
+    "check_private_name",
     "read_releases",
+    "summarise",
+    "write_diagnostics",
     "write_releases",
-    "write_text",
+    "write_summary",
 ]

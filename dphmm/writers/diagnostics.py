@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dphmm.errors import ConfigurationError
-from dphmm.writers.output import new_file
-from dphmm.writers.table import iso_time
+from dphmm.tables import iso_time, new_file, write_csv
 
 if TYPE_CHECKING:
     from dphmm.release.trajectory import TimedDiagnostics
 
-COLUMNS = (
-    "private_user",
-    "private_time",
-    "private_true_state",
-    "private_used_state",
-    "private_stood_in",
-    "private_error_m",
-    "private_estimate_error_m",
-    "private_degree_of_protection",
-)
-"""The columns, every one of which says what it is."""
+COLUMNS: Mapping[str, Callable[[TimedDiagnostics], object]] = {
+    "private_user": lambda one: one.user,
+    "private_time": lambda one: iso_time(one.time),
+    "private_true_state": lambda one: one.diagnostics.true_state,
+    "private_used_state": lambda one: one.diagnostics.used_state,
+    "private_stood_in": lambda one: str(one.diagnostics.stood_in).lower(),
+    "private_error_m": lambda one: repr(one.diagnostics.error * 1000.0),
+    "private_estimate_error_m": lambda one: repr(one.diagnostics.estimate_error * 1000.0),
+    "private_degree_of_protection": lambda one: one.diagnostics.degree_of_protection,
+}
+"""The columns, every one of which says what it is → their cells."""
 
 
 def check_private_name(path: str | Path) -> Path:
@@ -52,22 +50,5 @@ def write_diagnostics(path: str | Path, diagnostics: Iterable[TimedDiagnostics],
     OutputError
         When the file exists and may not be overwritten, or cannot be written.
     """
-    with new_file(check_private_name(path), overwrite, private=True) as part:  # noqa: SIM117 - one file, two matters
-        with part.open("w", encoding="utf-8", newline="") as stream:
-            writer = csv.writer(stream, lineterminator="\n")
-            writer.writerow(COLUMNS)
-            writer.writerows(_row(one) for one in diagnostics)
-
-
-def _row(one: TimedDiagnostics) -> list[object]:
-    found = one.diagnostics
-    return [
-        one.user,
-        iso_time(one.time),
-        found.true_state,
-        found.used_state,
-        str(found.stood_in).lower(),
-        repr(found.error * 1000.0),
-        repr(found.estimate_error * 1000.0),
-        found.degree_of_protection,
-    ]
+    with new_file(check_private_name(path), overwrite, private=True) as part:
+        write_csv(part, list(COLUMNS), ([cell(one) for cell in COLUMNS.values()] for one in diagnostics))

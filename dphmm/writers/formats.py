@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dphmm.errors import ConfigurationError, DataFileError, OutputError
-from dphmm.writers.output import new_file
-from dphmm.writers.table import ReleaseTable
+import numpy as np
+
+from dphmm.errors import ConfigurationError, DataFileError
+from dphmm.tables import new_file
+from dphmm.writers.table import Column, ReleaseTable
 
 FORMATS: Mapping[str, str] = {
     ".gpkg": "geopackage",
@@ -85,11 +88,26 @@ def read_releases(path: str | Path) -> ReleaseTable:
         raise DataFileError(path, "is empty; write the releases anew")
     try:
         table: ReleaseTable = _module(path).read(path)
-    except OutputError:
-        raise
     except (ValueError, KeyError, TypeError, AttributeError, OSError, RuntimeError, EOFError) as problem:
-        if isinstance(problem, DataFileError):
-            raise
         reason = " ".join(str(problem).split()) or type(problem).__name__
+        if isinstance(problem, DataFileError):
+            reason = problem.problem if problem.line is None else f"line {problem.line}: {problem.problem}"
         raise DataFileError(path, f"does not hold releases ({reason}); write it with 'dphmm release'") from None
     return table
+
+
+def parsed(column: Column, found: Any) -> Any:
+    """What a cell of a column says: a text, or a value as JSON has it.
+
+    Raises
+    ------
+    ValueError, KeyError, TypeError, AttributeError
+        When it says nothing of the column's kind.
+    """
+    if column.kind == "time":
+        return np.datetime64(found.removesuffix("Z"), "us")
+    if column.kind == "number":
+        return math.nan if found in (None, "") else float(found)
+    if column.kind == "count":
+        return int(found)
+    return {"true": True, "false": False}[str(found).lower()] if column.kind == "flag" else found

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dphmm.errors import MissingDependencyError
+from dphmm.errors import need
 from dphmm.writers.formats import CRS
 from dphmm.writers.table import COLUMNS, ReleaseTable
 
@@ -19,10 +19,7 @@ def to_frame(table: ReleaseTable) -> Any:
     MissingDependencyError
         Without geopandas.
     """
-    try:
-        import geopandas
-    except ImportError:
-        raise MissingDependencyError("geopandas", "files") from None
+    geopandas = need("geopandas", "files")
     frame = geopandas.GeoDataFrame({column.name: table[column.name] for column in COLUMNS})
     frame["time"] = frame["time"].dt.tz_localize("UTC")
     points = geopandas.points_from_xy(table["longitude"], table["latitude"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dphmm.errors import MissingDependencyError, OutputError
+from dphmm.errors import OutputError, need
 from dphmm.writers.frame import from_frame, to_frame
 from dphmm.writers.table import ReleaseTable
 
@@ -14,10 +14,7 @@ LAYER = "releases"
 def write(path: Path, table: ReleaseTable) -> None:
     """Write the table. Times are kept to the millisecond, as the format has it."""
     frame = to_frame(table)
-    try:
-        import pyogrio
-    except ImportError:
-        raise MissingDependencyError("pyogrio", "files") from None
+    pyogrio = need("pyogrio", "files")
     try:
         pyogrio.write_dataframe(frame, path, layer=LAYER, driver="GPKG", geometry_type="Point")
     except pyogrio.errors.DataSourceError as problem:
@@ -28,8 +25,4 @@ def write(path: Path, table: ReleaseTable) -> None:
 
 def read(path: Path) -> ReleaseTable:
     """Read what `write` wrote."""
-    try:
-        import pyogrio
-    except ImportError:
-        raise MissingDependencyError("pyogrio", "files") from None
-    return from_frame(pyogrio.read_dataframe(path, layer=LAYER))
+    return from_frame(need("pyogrio", "files").read_dataframe(path, layer=LAYER))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dphmm.errors import MissingDependencyError
+from dphmm.errors import need
 from dphmm.writers.frame import from_frame, to_frame
 from dphmm.writers.table import ReleaseTable
 
@@ -12,22 +12,11 @@ from dphmm.writers.table import ReleaseTable
 def write(path: Path, table: ReleaseTable) -> None:
     """Write the table, times to the microsecond in UTC."""
     frame = to_frame(table)
-    _need_pyarrow()
+    need("pyarrow", "files")
     frame.to_parquet(path, index=False)
 
 
 def read(path: Path) -> ReleaseTable:
     """Read what `write` wrote."""
-    _need_pyarrow()
-    try:
-        import geopandas
-    except ImportError:
-        raise MissingDependencyError("geopandas", "files") from None
-    return from_frame(geopandas.read_parquet(path))
-
-
-def _need_pyarrow() -> None:
-    try:
-        import pyarrow  # noqa: F401
-    except ImportError:
-        raise MissingDependencyError("pyarrow", "files") from None
+    need("pyarrow", "files")
+    return from_frame(need("geopandas", "files").read_parquet(path))

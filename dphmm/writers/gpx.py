@@ -6,7 +6,6 @@ plane has no point and is left out.
 
 from __future__ import annotations
 
-import math
 from datetime import UTC
 from pathlib import Path
 from typing import Any
@@ -14,26 +13,18 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from dphmm.errors import MissingDependencyError
-from dphmm.writers.formats import CRS
-from dphmm.writers.table import COLUMNS, Column, ReleaseTable
+from dphmm.errors import need
+from dphmm.writers.formats import CRS, parsed
+from dphmm.writers.table import COLUMNS, ReleaseTable
 
 NAMESPACE = "urn:dphmm:release"
 _IN_POINT = {"user", "time", "latitude", "longitude"}
 _EXTENDED = [column for column in COLUMNS if column.name not in _IN_POINT]
 
 
-def _gpxpy() -> Any:
-    try:
-        import gpxpy.gpx
-    except ImportError:
-        raise MissingDependencyError("gpxpy", "files") from None
-    return gpxpy
-
-
 def write(path: Path, table: ReleaseTable) -> None:
     """Write the table, users in the order in which they first occur."""
-    gpx = _gpxpy().gpx
+    gpx = need("gpxpy.gpx", "files")
     document = gpx.GPX()
     document.creator = "dphmm"
     document.description = f"Private releases, not true places. Coordinates are WGS 84 ({CRS})."
@@ -62,7 +53,7 @@ def _point(gpx: Any, table: ReleaseTable, row: int) -> Any:
 
 def read(path: Path) -> ReleaseTable:
     """Read what `write` wrote."""
-    gpxpy = _gpxpy()
+    gpxpy = need("gpxpy", "files")
     try:
         document = gpxpy.parse(path.read_text(encoding="utf-8"))
     except gpxpy.gpx.GPXException as problem:
@@ -77,14 +68,4 @@ def _row(user: str, point: Any) -> dict[str, Any]:
     texts = {element.tag.split("}")[-1]: element.text for element in point.extensions}
     moment = np.datetime64(point.time.astimezone(UTC).replace(tzinfo=None), "us")
     known = {"user": user, "time": moment, "latitude": point.latitude, "longitude": point.longitude}
-    return known | {column.name: _value(column, texts[column.name]) for column in _EXTENDED}
-
-
-def _value(column: Column, text: str) -> Any:
-    if column.kind == "number":
-        return float(text) if text else math.nan
-    if column.kind == "count":
-        return int(text)
-    if column.kind == "flag":
-        return {"True": True, "False": False}[text]
-    return text
+    return known | {column.name: parsed(column, texts[column.name]) for column in _EXTENDED}

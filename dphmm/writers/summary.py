@@ -2,51 +2,39 @@
 
 from __future__ import annotations
 
-import csv
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dphmm.writers.output import new_file
-from dphmm.writers.table import ReleaseTable, iso_time
+from dphmm.tables import iso_time, new_file, write_csv
+from dphmm.writers.table import ReleaseTable
 
-COLUMNS = (
-    "user",
-    "releases",
-    "first_time",
-    "last_time",
-    "epsilon_total",
-    "expected_error_m_median",
-    "possible_states_least",
-    "possible_states_most",
-    "least_protection",
-    "releases_with_edges_added",
-    "releases_already_known",
-)
-"""The columns. Budgets add up over time, so `epsilon_total` is what all releases of a user cost together."""
+COLUMNS: Mapping[str, Callable[[ReleaseTable], Any]] = {
+    "user": lambda rows: str(rows["user"][0]),
+    "releases": len,
+    "first_time": lambda rows: iso_time(rows["time"].min()),
+    "last_time": lambda rows: iso_time(rows["time"].max()),
+    "epsilon_total": lambda rows: float(rows["epsilon"].sum()),
+    "expected_error_m_median": lambda rows: float(np.median(rows["expected_error_m"])),
+    "possible_states_least": lambda rows: int(rows["possible_states"].min()),
+    "possible_states_most": lambda rows: int(rows["possible_states"].max()),
+    "least_protection": lambda rows: int(rows["least_protection"].min()),
+    "releases_with_edges_added": lambda rows: int((rows["edges_added"] > 0).sum()),
+    "releases_already_known": lambda rows: int(rows["already_known"].sum()),
+}
+"""Column → what it says of one user's releases.
+
+Budgets add up over time, so `epsilon_total` is what all releases of a user cost together.
+"""
 
 
 def summarise(table: ReleaseTable) -> list[dict[str, Any]]:
-    """One row per user, in the order of the users' names; the keys are `COLUMNS`."""
+    """One row per user, in the order of the users' names; the keys are those of `COLUMNS`."""
     users = table["user"].astype(str)
-    return [_row(user, table.select(users == user)) for user in sorted(set(users.tolist()))]
-
-
-def _row(user: str, table: ReleaseTable) -> dict[str, Any]:
-    return {
-        "user": user,
-        "releases": len(table),
-        "first_time": iso_time(table["time"].min()),
-        "last_time": iso_time(table["time"].max()),
-        "epsilon_total": float(table["epsilon"].sum()),
-        "expected_error_m_median": float(np.median(table["expected_error_m"])),
-        "possible_states_least": int(table["possible_states"].min()),
-        "possible_states_most": int(table["possible_states"].max()),
-        "least_protection": int(table["least_protection"].min()),
-        "releases_with_edges_added": int((table["edges_added"] > 0).sum()),
-        "releases_already_known": int(table["already_known"].sum()),
-    }
+    parts = (table.select(users == user) for user in sorted(set(users.tolist())))
+    return [{name: of(part) for name, of in COLUMNS.items()} for part in parts]
 
 
 def write_summary(path: str | Path, table: ReleaseTable, overwrite: bool = False) -> None:
@@ -57,7 +45,5 @@ def write_summary(path: str | Path, table: ReleaseTable, overwrite: bool = False
     OutputError
         When the file exists and may not be overwritten, or cannot be written.
     """
-    with new_file(path, overwrite) as part, part.open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(summarise(table))
+    with new_file(path, overwrite) as part:
+        write_csv(part, list(COLUMNS), (row.values() for row in summarise(table)))

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.errors import InvalidInputError
+from dphmm.tables import iso_time
 
 if TYPE_CHECKING:
     from dphmm.release.trajectory import TimedRelease
@@ -172,18 +173,6 @@ class ReleaseTable:
                 "model": [record.model[:16] for record in records],
             }
         )
-
-
-def iso_time(moment: np.datetime64) -> str:
-    """A UTC instant as ISO 8601 text that ends in ``Z``, with as many digits as the second needs.
-
-    Examples
-    --------
-    >>> iso_time(np.datetime64("2009-10-11T14:04:30.000000"))
-    '2009-10-11T14:04:30Z'
-    """
-    whole = moment.astype("datetime64[s]")
-    return f"{whole if whole == moment else moment}Z"
 
 
 def _plain(value: Any, kind: Kind) -> Any:

@@ -54,11 +54,11 @@ def test_edges_priors_and_possible_states(write):
         ("", "holds no rows"),
         ("state,x\n", "holds no rows"),
         ("name,x\na,1\n", "no column 'state'"),
-        ("state,x\na,1\na,2\n", "line 3: state 'a' is named twice"),
+        ("state,x\na,1\n\n,\na,2\n", "line 5: state 'a' is named twice"),
         ("state,x\n,1\n", "line 2: a state has no name"),
         ("state,x\na,one\nb,2\n", "line 2: 'one' is no number"),
         ("state,x\na,one\n", "no column of numbers"),
-        ("state,x\na,1,2\n", "line 2: has 3 values for 2 columns"),
+        ("state,x\na,1,2\n", "line 2: has 3 fields; the header has 2"),
         ("state,x,x\na,1,2\n", "names a column twice"),
         ("state\na\n", "no column of numbers"),
         ("state,x,y\na,nan,1\nb,0,1\n", "'nan' is no number"),
@@ -70,7 +70,7 @@ def test_flawed_tables_of_states_are_refused(write, text, words):
 
 
 def test_other_flaws_are_refused(write, tmp_path):
-    with pytest.raises(DataFileError, match="cannot be read"):
+    with pytest.raises(DataFileError, match="no such file"):
         read_states(tmp_path / "nowhere.csv")
     with pytest.raises(DataFileError, match="no column 'sort'"):
         read_states(write(STATES), "sort")
@@ -94,7 +94,7 @@ def test_other_flaws_are_refused(write, tmp_path):
         possible_states("a,a", INDEX)
     binary = tmp_path / "binary.csv"
     binary.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(DataFileError, match="no CSV in UTF-8"):
+    with pytest.raises(DataFileError, match="is not UTF-8 text"):
         read_states(binary)
 
 

@@ -84,7 +84,7 @@ CASES = {
     "layer truncated": (
         lambda folder: (folder / "l.geojson").write_text('{"features": ['),
         _with("--policy", "categorical:l.geojson"),
-        "l.geojson: is no JSON",
+        "l.geojson, line 1: is no JSON",
     ),
     "no mechanism": (
         _nothing,

@@ -11,11 +11,11 @@ from click.testing import CliRunner
 
 from dphmm.cli import main
 from dphmm.counts import post_process
-from dphmm.evaluation.timed_table import TimedTable, read_table, write_table
 from dphmm.leakage import exact_budgets
 from dphmm.markov import reverse
 from dphmm.readers import read
 from dphmm.space.grid import Grid
+from dphmm.tables import TimedTable
 
 SAMPLE = Path(__file__).parents[2] / "data" / "sample" / "geolife"
 BOX = (44.97, -30.04, 45.03, -29.96)
@@ -36,8 +36,8 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "short.csv").write_text("1\n0.5\n")
     for name, counts in (("true", TRUE), ("negative", TRUE - 2), ("uneven", TRUE + np.eye(4, 3, dtype=int))):
         columns = {f"p{at}": counts[:, at] for at in range(3)}
-        write_table(tmp_path / f"{name}.csv", TimedTable(np.arange(4), columns))
-    write_table(tmp_path / "other.csv", TimedTable(np.arange(3), {"epsilon": np.ones(3), "p0": np.arange(3)}))
+        TimedTable(np.arange(4), columns).write(tmp_path / f"{name}.csv")
+    TimedTable(np.arange(3), {"epsilon": np.ones(3), "p0": np.arange(3)}).write(tmp_path / "other.csv")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -45,7 +45,7 @@ def folder(tmp_path, monkeypatch):
 def test_counts_of_trajectories_are_those_of_their_states(folder):
     done = run("release", SAMPLE, *REGION, "--epsilon", 1, "-o", "noisy.csv", "--private-counts", "PRIVATE.csv")
     assert done.exit_code == 0, done.output
-    true = read_table("PRIVATE.csv")
+    true = TimedTable.read("PRIVATE.csv")
     counts = true.matrix(list(true.columns))
     people = read(SAMPLE).trajectories
     assert (counts.sum(axis=1) == len(people)).all()
@@ -60,12 +60,12 @@ def test_days_are_laid_over_each_other(folder):
     assert facts["times"] == 72
     assert facts["users"] > 3
     assert facts["private"]
-    assert len(read_table("noisy.parquet")) == 72
+    assert len(TimedTable.read("noisy.parquet")) == 72
 
 
 def test_integer_noise_gives_integers_and_listed_budgets_are_kept(folder):
     run("release", "--counts", "true.csv", "--epsilons", "budgets.csv", "--integer", "-o", "noisy.csv")
-    noisy = read_table("noisy.csv")
+    noisy = TimedTable.read("noisy.csv")
     assert noisy.columns["epsilon"].tolist() == [1, 0.5, 1, 2]
     assert (noisy.matrix(["place_0"]) % 1 == 0).all()
     assert "." not in (folder / "noisy.csv").read_text().splitlines()[1].split(",", 2)[2]
@@ -77,7 +77,7 @@ def test_budgets_for_temporal_leakage_are_those_of_the_package(folder):
     values, vectors = np.linalg.eig(MATRIX.T)
     stationary = np.real(vectors[:, np.argmax(values.real)])
     expected = exact_budgets(reverse(MATRIX, stationary / stationary.sum()), MATRIX, 1.0, 4)
-    np.testing.assert_allclose(read_table("noisy.csv").columns["epsilon"], expected, rtol=1e-9)
+    np.testing.assert_allclose(TimedTable.read("noisy.csv").columns["epsilon"], expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize(("name", "coupled"), [("coupled", True), ("online", "online"), ("single", False)])
@@ -87,9 +87,9 @@ def test_postprocess_is_the_function_of_the_package(folder, name, coupled):
         "postprocess", "noisy.csv", "--users", 10, "--transition", "move.csv", "--estimator", name, "-o", "o.csv"
     )
     assert done.exit_code == 0, done.output
-    noisy = read_table("noisy.csv").matrix([f"place_{at}" for at in range(3)])
+    noisy = TimedTable.read("noisy.csv").matrix([f"place_{at}" for at in range(3)])
     expected = post_process(noisy, MATRIX, 10, [2, 4, 2, 1], coupled=coupled)
-    found = read_table("o.csv")
+    found = TimedTable.read("o.csv")
     np.testing.assert_array_equal(found.matrix(list(found.columns)), expected)
 
 
@@ -104,7 +104,7 @@ def test_evaluate_compares_all_estimators_and_repeats_with_a_seed(folder):
 def test_evaluate_judges_a_release_that_exists(folder):
     run("release", "--counts", "true.csv", "--epsilon", 1, "-o", "noisy.csv")
     facts = json.loads(run("evaluate", "true.csv", "--noisy", "noisy.csv", "--json").stdout)
-    noisy = read_table("noisy.csv").matrix([f"place_{at}" for at in range(3)])
+    noisy = TimedTable.read("noisy.csv").matrix([f"place_{at}" for at in range(3)])
     assert facts["noisy"] == np.mean((noisy - TRUE) ** 2)
     assert "coupled" not in facts
 

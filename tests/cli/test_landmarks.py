@@ -11,12 +11,12 @@ from click.testing import CliRunner
 
 from dphmm.cli import main
 from dphmm.evaluation.landmark_release import losses_on_clock
-from dphmm.evaluation.timed_table import read_table
 from dphmm.landmarks import leakage, repeated_places, skip, stay_points, timeline, uniform
 from dphmm.markov import reverse
 from dphmm.markov.model import MarkovModel
 from dphmm.readers import read
 from dphmm.space.projection import LocalProjection
+from dphmm.tables import TimedTable
 
 SAMPLE = Path(__file__).parents[2] / "data" / "sample" / "geolife"
 BOX = (44.97, -30.04, 45.03, -29.96)
@@ -62,7 +62,7 @@ def test_a_series_has_the_schemes_budgets_and_losses(folder, name, scheme):
     known = ("--backward", "stay.csv", "--forward", "stay.csv")
     done = run(*SERIES, "--scheme", name, "--landmarks", "marks.csv", *known, "-o", "out.csv", "--json")
     assert done.exit_code == 0, done.output
-    out, budget = read_table("out.csv").columns, scheme(range(20), [3, 4, 9], 2.0)
+    out, budget = TimedTable.read("out.csv").columns, scheme(range(20), [3, 4, 9], 2.0)
     np.testing.assert_array_equal(out["epsilon"], budget.epsilons)
     np.testing.assert_array_equal(np.flatnonzero(out["landmark"]), [3, 4, 9])
     np.testing.assert_array_equal(out["loss"], leakage(range(20), [3, 4, 9], budget.epsilons, STAY, STAY))
@@ -79,7 +79,7 @@ def test_adaptive_keeps_its_budget_and_marks_what_is_given_again(folder):
     pytest.importorskip("pyarrow")
     options = ("--rate", 0.5, "--at", 3, "--at", 9, "--seed", 1)
     done = run(*SERIES, *options, "-o", "out.parquet", "--json")
-    out, facts = read_table("out.parquet").columns, json.loads(done.stdout)
+    out, facts = TimedTable.read("out.parquet").columns, json.loads(done.stdout)
     assert "not private" in done.stderr
     assert not facts["private"]
     marked = out["landmark"] > 0
@@ -100,7 +100,7 @@ def test_home_and_work_of_a_trajectory_are_its_landmarks(folder):
     places = repeated_places(stays, 0.3, -2)
     assert min(places.home, places.work) >= 0
     expected = stays.mask(np.isin(places.place, [places.home, places.work]))
-    out = read_table("out.csv")
+    out = TimedTable.read("out.csv")
     np.testing.assert_array_equal(out.columns["landmark"] > 0, expected)
     np.testing.assert_array_equal(out.times, track.times)
     assert out.columns["loss"].max() <= 4.0 * (1 + 1e-12)
@@ -112,7 +112,7 @@ def test_a_trajectory_goes_through_the_engine(folder, model):
     marks = [word for moment in at for word in ("--at", str(moment))]
     done = run(SAMPLE, *options, *marks, "--scheme", "skip", "-o", "out.csv", "--json")
     assert done.exit_code == 0, done.output
-    table = read_table("out.csv")
+    table = TimedTable.read("out.csv")
     out = table.columns
     assert out["epsilon"].max() == 4.0
     assert np.flatnonzero(out["landmark"]).tolist() == [5, 9]
@@ -146,7 +146,7 @@ ENGINE = ("--users", "000", "--policy", "complete", "--epsilon", 1, "-o", "o.csv
         ((*SERIES, "--at", "2024-03-07", "-o", "o.csv"), "landmark 2024-03-07 is not of the timestamps' kind"),
         ((*SERIES, "--at", "noon", "-o", "o.csv"), "noon"),
         ((*SERIES, "--at", 3, "--landmarks", "marks.csv", "-o", "o.csv"), "exclude each other"),
-        ((*SERIES, "--landmarks", "none.csv", "-o", "o.csv"), "none.csv: no such file"),
+        ((*SERIES, "--landmarks", "none.csv", "-o", "o.csv"), "none.csv: there is no such file"),
         (("repeated.csv", "--sensitivity", 1, "--epsilon", 2, "-o", "o.csv"), "time 1 is 1 after 1"),
         (("clash.csv", "--sensitivity", 1, "--epsilon", 2, "-o", "o.csv"), "column 'loss'"),
         (("dated.csv", "--sensitivity", 1, "--epsilon", 2, "--at", 3, "-o", "o.csv"), "landmark 3 is not of"),
@@ -157,7 +157,7 @@ ENGINE = ("--users", "000", "--policy", "complete", "--epsilon", 1, "-o", "o.csv
         ((*SERIES, "--rate", 2, "-o", "o.csv"), "rate, least_rate and change are 2"),
         ((*SERIES, "--step", 60, "-o", "o.csv"), "--step is for trajectories"),
         ((*SERIES, "-o", "o.txt"), "name it so"),
-        ((*SERIES, "--backward", "marks.csv", "-o", "o.csv"), "'time' is not a number"),
+        ((*SERIES, "--backward", "marks.csv", "-o", "o.csv"), "value 1 is 'time'; give a decimal number"),
         ((SAMPLE, "--unit", 0.2, "--centre", 45, -30, "--epsilon", 1, "-o", "o.csv"), "there are 3 people"),
         ((SAMPLE, "--users", "000", "--unit", 0.2, "--epsilon", 1, "-o", "o.csv"), "--centre"),
         ((SAMPLE, *PLANAR, "--epsilon", 1, "--backward", "stay.csv", "-o", "o.csv"), "--backward does not go"),

@@ -130,7 +130,7 @@ STREAM = ("--epsilon", 0.1, "--steps", 3)
         (leak.command, (*BOTH, *STREAM, "--initial", "half.csv"), ConfigurationError, "--initial"),
         (leak.command, ("--backward", "bad.csv", *STREAM), StochasticError, r"backward matrix: row 1 sums to 0\.9"),
         (leak.command, ("--backward", "half.csv", *STREAM), StochasticError, "square"),
-        (leak.command, ("--backward", "none.csv", *STREAM), DataFileError, "none.csv: no such file"),
+        (leak.command, ("--backward", "none.csv", *STREAM), DataFileError, "none.csv: there is no such file"),
         (leak.command, ("--backward", "past.csv", "--forward", "three.npz", *STREAM), StochasticError, "3 states"),
         (leak.command, (*BOTH, "--epsilon", -0.1, "--steps", 3), BudgetError, r"epsilon 0 is -0\.1"),
         (leak.command, (*BOTH, *STREAM, "--plot", "no/folder.png"), OutputError, "not a folder"),

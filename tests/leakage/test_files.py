@@ -28,9 +28,9 @@ def test_every_form_gives_the_same_matrix(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("0.8,0.2\n0,one\n", "line 2: 'one' is not a number"),
+        ("0.8,0.2\n0,one\n", "line 2: value 2 is 'one'; give a decimal number"),
         ("0.8,0.2\n\n0,0.5,0.5\n", "line 3: 3 numbers, the first row has 2"),
-        ("0.8,0.2,\n", "line 1: '' is not a number"),
+        ("0.8,0.2,\n", "line 1: value 3 is ''; give a decimal number"),
         ("# nothing\n", "holds no numbers"),
     ],
 )

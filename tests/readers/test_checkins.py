@@ -8,7 +8,6 @@ import pytest
 
 from dphmm.errors import DataFileError
 from dphmm.readers import read
-from dphmm.readers.checkins import read_checkins
 
 LINES = (
     "7\t2010-10-21T00:03:50{0}\t34.0430230998\t-118.2671570778\t14637\n"
@@ -34,13 +33,13 @@ def test_each_spelling_and_packing_gives_the_same_trajectories(tmp_path, name, z
 
 
 def test_another_zone_is_converted(tmp_path):
-    result = read_checkins(write(tmp_path, LINES.format("+0200")))
+    result = read(write(tmp_path, LINES.format("+0200")), "checkins")
     assert str(result.trajectories[0].times[0]) == "2010-10-15T14:00:09.000000"
 
 
 def test_of_equal_times_the_one_that_stands_first_is_the_newest_and_is_kept(tmp_path):
     text = "7\t2010-10-21T00:00:00Z\t1\t1\t1\n7\t2010-10-21T00:00:00Z\t2\t2\t2\n"
-    result = read_checkins(write(tmp_path, text))
+    result = read(write(tmp_path, text), "checkins")
     assert result.merged == 1
     assert result.trajectories[0].latitude.tolist() == [1.0]
 
@@ -64,9 +63,9 @@ def test_one_user_can_be_picked(tmp_path):
 def test_a_malformed_line_is_named_and_can_be_skipped_and_counted(tmp_path, bad, message):
     path = write(tmp_path, LINES.format("Z") + bad + LINES.format("+0000"))
     with pytest.raises(DataFileError) as caught:
-        read_checkins(path)
+        read(path, "checkins")
     assert f"{path}, line 4: {message}" in str(caught.value)
-    result = read_checkins(path, skip_bad=True)
+    result = read(path, "checkins", skip_bad=True)
     assert (result.points, result.merged, result.skipped) == (3, 3, {str(path): 1})
 
 

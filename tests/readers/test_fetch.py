@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from dphmm.errors import ConfigurationError, DataFileError, DownloadError, OutputError
-from dphmm.readers.fetch import DATA_SETS, fetch
+from dphmm.readers.fetch import DATA_SETS, fetch_data
 
 GOWALLA = gzip.compress(b"1\t2010-10-21T00:03:50Z\t34.0\t-118.0\t7\n" * 500, mtime=0)
 
@@ -57,20 +57,20 @@ def server():
 
 
 def test_first_download_records_its_digest_and_the_second_call_only_checks(server, tmp_path):
-    first = fetch("gowalla", tmp_path, base_url=server.url)
+    first = fetch_data("gowalla", tmp_path, base_url=server.url)
     assert first.path.read_bytes() == GOWALLA
     assert first.sha256 == hashlib.sha256(GOWALLA).hexdigest()
     assert not first.verified
     assert (tmp_path / "SHA256SUMS").read_text() == f"{first.sha256}  {first.path.name}\n"
-    second = fetch("gowalla", tmp_path, base_url=server.url)
+    second = fetch_data("gowalla", tmp_path, base_url=server.url)
     assert second.verified
     assert server.requests == ["/data/loc-gowalla_totalCheckins.txt.gz"]
 
 
 def test_a_file_that_changed_on_disk_is_fetched_anew(server, tmp_path):
-    path = fetch("gowalla", tmp_path, base_url=server.url).path
+    path = fetch_data("gowalla", tmp_path, base_url=server.url).path
     path.write_bytes(b"damaged")
-    assert fetch("gowalla", tmp_path, base_url=server.url).path.read_bytes() == GOWALLA
+    assert fetch_data("gowalla", tmp_path, base_url=server.url).path.read_bytes() == GOWALLA
     assert len(server.requests) == 2
 
 
@@ -78,18 +78,18 @@ def test_a_corrupted_download_is_refused_and_leaves_nothing(server, tmp_path):
     digest = hashlib.sha256(GOWALLA).hexdigest()
     server.body = GOWALLA[:-30] + b"\0" * 30
     with pytest.raises(DownloadError, match="SHA-256") as caught:
-        fetch("gowalla", tmp_path, base_url=server.url, sha256=digest)
+        fetch_data("gowalla", tmp_path, base_url=server.url, sha256=digest)
     assert "\n" not in str(caught.value)
     assert [file.name for file in tmp_path.iterdir()] == []
 
 
 def test_a_corrupted_download_does_not_take_the_place_of_a_recorded_file(server, tmp_path):
-    path = fetch("gowalla", tmp_path, base_url=server.url).path
+    path = fetch_data("gowalla", tmp_path, base_url=server.url).path
     recorded = (tmp_path / "SHA256SUMS").read_text()
     path.unlink()
     server.body = GOWALLA[:-1]
     with pytest.raises(DownloadError, match="SHA-256"):
-        fetch("gowalla", tmp_path, base_url=server.url)
+        fetch_data("gowalla", tmp_path, base_url=server.url)
     assert not path.exists()
     assert (tmp_path / "SHA256SUMS").read_text() == recorded
 
@@ -98,7 +98,7 @@ def test_a_corrupted_download_does_not_take_the_place_of_a_recorded_file(server,
 def test_a_damaged_first_download_is_found_without_a_digest(server, tmp_path, body):
     server.body = body
     with pytest.raises(DataFileError) as caught:
-        fetch("gowalla", tmp_path, base_url=server.url)
+        fetch_data("gowalla", tmp_path, base_url=server.url)
     assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 
@@ -108,15 +108,15 @@ def test_a_damaged_zip_is_found_without_a_digest(server, tmp_path):
     at = whole.index(b"1.plt") + 8
     server.body = whole[:at] + bytes([whole[at] ^ 255]) + whole[at + 1 :]
     with pytest.raises(DataFileError):
-        fetch("geolife", tmp_path, base_url=server.url)
+        fetch_data("geolife", tmp_path, base_url=server.url)
     server.body = whole
-    assert fetch("geolife", tmp_path, base_url=server.url).path.name == "geolife-1.3.zip"
+    assert fetch_data("geolife", tmp_path, base_url=server.url).path.name == "geolife-1.3.zip"
 
 
 def test_a_connection_that_breaks_off_is_a_download_error(server, tmp_path):
     server.promised = len(GOWALLA) + 1000
     with pytest.raises(DownloadError):
-        fetch("gowalla", tmp_path, base_url=server.url, timeout_seconds=2)
+        fetch_data("gowalla", tmp_path, base_url=server.url, timeout_seconds=2)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -125,39 +125,39 @@ def test_a_refused_connection_is_a_download_error_of_one_line(tmp_path):
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     with pytest.raises(DownloadError, match="could not be fetched") as caught:
-        fetch("gowalla", tmp_path, base_url=f"http://127.0.0.1:{port}")
+        fetch_data("gowalla", tmp_path, base_url=f"http://127.0.0.1:{port}")
     assert "\n" not in str(caught.value)
 
 
 def test_a_missing_page_is_a_download_error(server, tmp_path):
     server.status = 404
     with pytest.raises(DownloadError, match="404"):
-        fetch("gowalla", tmp_path, base_url=server.url)
+        fetch_data("gowalla", tmp_path, base_url=server.url)
 
 
 def test_a_file_brought_by_hand_is_recorded_without_a_download_and_kept_when_damaged(server, tmp_path):
     path = tmp_path / DATA_SETS["gowalla"].file_name
     path.write_bytes(GOWALLA)
-    assert not fetch("gowalla", tmp_path, base_url=server.url).verified
+    assert not fetch_data("gowalla", tmp_path, base_url=server.url).verified
     (tmp_path / "SHA256SUMS").unlink()
     path.write_bytes(GOWALLA[:-9])
     with pytest.raises(DataFileError):
-        fetch("gowalla", tmp_path, base_url=server.url)
+        fetch_data("gowalla", tmp_path, base_url=server.url)
     assert path.exists()
     assert server.requests == []
 
 
 def test_what_cannot_be_fetched_is_refused(tmp_path):
     with pytest.raises(ConfigurationError, match="geolife"):
-        fetch("brightkite", tmp_path)
+        fetch_data("brightkite", tmp_path)
     with pytest.raises(ConfigurationError, match="64"):
-        fetch("gowalla", tmp_path, sha256="md5:abc")
+        fetch_data("gowalla", tmp_path, sha256="md5:abc")
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError):
-        fetch("gowalla", tmp_path / "file" / "below")
+        fetch_data("gowalla", tmp_path / "file" / "below")
     (tmp_path / "SHA256SUMS").write_text("nonsense\n")
     with pytest.raises(DataFileError, match="line 1"):
-        fetch("gowalla", tmp_path)
+        fetch_data("gowalla", tmp_path)
 
 
 def test_the_recorded_addresses_are_https():

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
-
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dphmm.readers.fixes import Fixes, parse_number, parse_time, shorten, trajectories, user_of_file
+from dphmm.readers.fixes import Fixes, trajectories, user_of_file
 
 fix = st.tuples(st.sampled_from(["a", "b", "c"]), st.integers(-5, 5), st.floats(-90, 90), st.floats(-180, 180))
 
@@ -50,28 +47,6 @@ def test_skipped_records_are_counted_per_file():
     assert result.skipped == {"x": 3, "z": 4}
 
 
-@given(st.datetimes(min_value=datetime(2, 1, 1), max_value=datetime(9998, 1, 1)), st.integers(-1439, 1439))
-def test_times_with_a_zone_are_converted_and_those_without_are_utc(moment, minutes):
-    zone = timezone(timedelta(minutes=minutes))
-    exact = (moment - datetime(1970, 1, 1)) // timedelta(microseconds=1)
-    assert parse_time(moment.isoformat()) == exact
-    assert parse_time(moment.replace(tzinfo=zone).isoformat()) == exact - minutes * 60_000_000
-    assert parse_time(f" {moment.isoformat(' ')}Z ") == exact
-
-
-@pytest.mark.parametrize("text", ["", "yesterday", "2008-02-30T00:00:00", "1440395361", "12:00", "NaT"])
-def test_what_is_no_time_is_refused(text):
-    with pytest.raises(ValueError, match="ISO 8601"):
-        parse_time(text)
-
-
-@pytest.mark.parametrize("text", ["", "north", "1_000", "0x10", "1,5"])
-def test_what_is_no_number_is_refused(text):
-    with pytest.raises(ValueError, match=r"latitude is .*decimal number"):
-        parse_number(text, "latitude")
-
-
-def test_messages_stay_short_and_files_name_their_user():
-    assert len(shorten("x" * 10_000)) < 50
+def test_files_name_their_user():
     assert user_of_file("/a/b/gpx1.1_all.gpx") == "gpx1.1_all"
     assert user_of_file("me.csv.gz") == "me"

@@ -10,7 +10,6 @@ import pytest
 
 from dphmm.errors import DataFileError
 from dphmm.readers import read
-from dphmm.readers.geolife import read_geolife
 
 HEADER = b"Geolife trajectory\r\nWGS 84\r\nAltitude is in Feet\r\nReserved 3\r\n0,2,255,My Track,0,0,2,8421376\r\n0\r\n"
 FIRST = b"39.984702,116.318417,0,492,39744.1201851852,2008-10-23,02:53:04\r\n"
@@ -85,43 +84,43 @@ def write(tmp_path, data):
 def test_a_malformed_line_is_named_and_can_be_skipped_and_counted(tmp_path, bad, message):
     path = write(tmp_path, HEADER + FIRST + bad + SECOND + bad)
     with pytest.raises(DataFileError) as caught:
-        read_geolife(path)
+        read(path, "geolife")
     assert str(caught.value).startswith(f"{path}, line 8: {message}")
     assert caught.value.line == 8
     assert "\n" not in str(caught.value)
-    result = read_geolife(path, skip_bad=True)
+    result = read(path, "geolife", skip_bad=True)
     assert (result.points, result.skipped) == (2, {str(path): 2})
 
 
 def test_points_that_share_a_timestamp_become_the_last_of_them(tmp_path):
     moved = FIRST.replace(b"39.984702", b"39.5")
-    result = read_geolife(write(tmp_path, HEADER + FIRST + FIRST + moved + SECOND))
+    result = read(write(tmp_path, HEADER + FIRST + FIRST + moved + SECOND), "geolife")
     assert result.merged == 2
     assert result.trajectories[0].latitude.tolist() == [39.5, 39.984683]
 
 
 def test_a_missing_last_line_end_and_bare_line_feeds_are_read(tmp_path):
     data = (HEADER + FIRST + SECOND).replace(b"\r\n", b"\n").removesuffix(b"\n")
-    assert read_geolife(write(tmp_path, data)).points == 2
+    assert read(write(tmp_path, data), "geolife").points == 2
 
 
 @pytest.mark.parametrize(("data", "message"), [(b"", "has 0 whole lines"), (HEADER[:30], "has 2 whole lines")])
 def test_a_file_without_its_header_is_refused(tmp_path, data, message):
     with pytest.raises(DataFileError, match=message):
-        read_geolife(write(tmp_path, data))
+        read(write(tmp_path, data), "geolife")
 
 
 def test_a_folder_without_points_is_refused(tmp_path):
     with pytest.raises(DataFileError, match=r"holds no \.plt file"):
-        read_geolife(tmp_path)
+        read(tmp_path, "geolife")
     path = write(tmp_path, HEADER)
     with pytest.raises(DataFileError, match="no usable fix"):
         read(path)
 
 
 def test_altitude_never_enters(tmp_path):
-    high = read_geolife(write(tmp_path, HEADER + FIRST.replace(b",492,", b",12345,")))
-    assert high == read_geolife(write(tmp_path, HEADER + FIRST))
+    high = read(write(tmp_path, HEADER + FIRST.replace(b",492,", b",12345,")), "geolife")
+    assert high == read(write(tmp_path, HEADER + FIRST), "geolife")
 
 
 def test_the_edge_cases_of_the_published_data_behave_as_documented(real_data):

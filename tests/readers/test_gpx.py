@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import builtins
+import sys
 from datetime import UTC
 
 import gpxpy
@@ -11,7 +11,6 @@ import pytest
 
 from dphmm.errors import DataFileError, MissingDependencyError
 from dphmm.readers import read
-from dphmm.readers.gpx import read_gpx
 
 POINT = '<trkpt lat="{0}" lon="{1}"><ele>777</ele><time>{2}</time></trkpt>'
 
@@ -71,9 +70,9 @@ def test_several_files_of_one_person_are_joined_when_the_person_is_named(tmp_pat
 def test_a_malformed_point_is_named_and_can_be_skipped_and_counted(tmp_path, bad, message):
     path = write(tmp_path, gpx_of([ONE, bad, TWO]))
     with pytest.raises(DataFileError) as caught:
-        read_gpx(path)
+        read(path, "gpx")
     assert message in str(caught.value)
-    result = read_gpx(path, skip_bad=True)
+    result = read(path, "gpx", skip_bad=True)
     assert (result.points, result.skipped) == (2, {str(path): 1})
 
 
@@ -98,15 +97,8 @@ def test_what_is_no_track_is_one_line_of_error(tmp_path, data):
 
 
 def test_without_gpxpy_the_extra_is_named(tmp_path, monkeypatch):
-    real = builtins.__import__
-
-    def without(name, *rest):
-        if name.startswith("gpxpy"):
-            raise ImportError(name)
-        return real(name, *rest)
-
     path = write(tmp_path, gpx_of([ONE]))
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setitem(sys.modules, "gpxpy", None)
     with pytest.raises(MissingDependencyError, match=r"dphmm\[files\]"):
         read(path)
 

@@ -8,7 +8,6 @@ import pytest
 
 from dphmm.errors import DataFileError
 from dphmm.readers import read
-from dphmm.readers.owntracks import read_owntracks
 
 
 def record(kind="location", **fields):
@@ -68,7 +67,7 @@ def test_a_time_written_as_text_is_read(tmp_path):
         (line(record(tst=True)), "tst is 'True'"),
         (line(record(lat=...)), "lat is 'None'"),
         (line(record(lat="52")), "lat is '52'"),
-        (line(record(lon=float("nan"))), "lon is 'nan'"),
+        (line(record(lon=float("nan"))), "longitude is nan"),
         (line(record(lat=400.17)), "latitude is 400.17"),
         (line(record())[:-9] + "\n", "the JSON object does not read"),
         ("half a li\n", "line is 'half a li'"),
@@ -78,10 +77,10 @@ def test_a_time_written_as_text_is_read(tmp_path):
 def test_a_malformed_line_is_named_and_can_be_skipped_and_counted(tmp_path, bad, message):
     path = write(tmp_path, line(record()) + bad + line(record(tst=1709283799)))
     with pytest.raises(DataFileError) as caught:
-        read_owntracks(path)
+        read(path, "owntracks")
     assert str(caught.value).startswith(f"{path}, line 2: ")
     assert message in str(caught.value)
-    result = read_owntracks(path, skip_bad=True)
+    result = read(path, "owntracks", skip_bad=True)
     assert (result.points, result.skipped) == (2, {str(path): 1})
 
 

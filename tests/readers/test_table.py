@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import builtins
 import json
+import sys
 
 import geopandas as gpd
 import numpy as np
@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from dphmm.errors import ConfigurationError, DataFileError, MissingDependencyError
 from dphmm.readers import read
-from dphmm.readers.table import read_table
 
 TIMES = ["2024-03-07T02:00:00Z", "2024-03-07T04:05:00+02:00", "2024-03-07T02:10:00"]
 EXACT = ["2024-03-07T02:00:00", "2024-03-07T02:05:00", "2024-03-07T02:10:00"]
@@ -165,9 +164,9 @@ GOOD = "p1,2024-03-07T02:00:00Z,45.0,-30.0\n"
 def test_a_malformed_row_is_named_and_can_be_skipped_and_counted(tmp_path, bad, message):
     path = write(tmp_path, "uid,time,lat,lon\n" + GOOD + "\n" + bad + GOOD)
     with pytest.raises(DataFileError) as caught:
-        read_table(path)
+        read(path, "table")
     assert str(caught.value).startswith(f"{path}, line 4: {message}")
-    result = read_table(path, skip_bad=True)
+    result = read(path, "table", skip_bad=True)
     assert (result.points, result.merged, result.skipped) == (1, 1, {str(path): 1})
 
 
@@ -193,10 +192,10 @@ def test_a_malformed_feature_is_named_and_can_be_skipped_and_counted(tmp_path, f
     good = {"properties": {"time": TIMES[0]}, "geometry": {"type": "Point", "coordinates": [-30, 45]}}
     path = write(tmp_path, json.dumps({"type": "FeatureCollection", "features": [good, feature]}), "t.geojson")
     with pytest.raises(DataFileError, match="feature 2: ") as caught:
-        read_table(path)
+        read(path, "table")
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
-    assert read_table(path, skip_bad=True).points == 1
+    assert read(path, "table", skip_bad=True).points == 1
 
 
 def test_a_malformed_parquet_row_is_named(tmp_path):
@@ -242,13 +241,6 @@ def test_a_truncated_parquet_is_one_line_of_error(tmp_path):
 
 def test_without_pyarrow_the_extra_is_named(tmp_path, monkeypatch):
     frame().to_parquet(tmp_path / "t.parquet")
-    real = builtins.__import__
-
-    def without(name, *rest):
-        if name.startswith("pyarrow"):
-            raise ImportError(name)
-        return real(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingDependencyError, match=r"dphmm\[files\]"):
         read(tmp_path / "t.parquet")

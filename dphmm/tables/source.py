@@ -7,9 +7,10 @@ import lzma
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 from dphmm.errors import DataFileError
@@ -35,6 +36,20 @@ class Document:
     source: str
     name: PurePosixPath
     data: bytes
+
+    def text(self) -> str:
+        """The content as UTF-8 text, with or without a byte order mark.
+
+        Raises
+        ------
+        DataFileError
+            When it is none; with the line.
+        """
+        try:
+            return self.data.decode("utf-8-sig")
+        except UnicodeDecodeError as problem:
+            line = self.data.count(b"\n", 0, problem.start) + 1
+            raise DataFileError(self.source, "is not UTF-8 text; convert it", line) from None
 
 
 @contextmanager
@@ -69,17 +84,22 @@ def member_names(path: str | Path) -> Iterator[str]:
     """
     path = Path(path)
     with readable(path):
-        if path.is_dir():
-            yield from (str(file.relative_to(path)) for file in path.rglob("*") if file.is_file())
-        elif _is_tar(path):
-            with tarfile.open(path) as archive:
-                yield from (member.name for member in archive if member.isfile())
-        elif zipfile.is_zipfile(path):
-            with zipfile.ZipFile(path) as packed:
-                yield from (info.filename for info in packed.infolist() if not info.is_dir())
-        else:
-            path.stat()
-            yield path.name
+        path.stat()
+        for name, _ in _members(path):
+            yield name
+
+
+def read_document(path: str | Path) -> Document:
+    """One file, plain or gzipped.
+
+    Raises
+    ------
+    DataFileError
+        When it is missing, unreadable, truncated or damaged.
+    """
+    path = Path(path)
+    with readable(path):
+        return Document(str(path), PurePosixPath(path.absolute().as_posix()), _unpacked(path.read_bytes()))
 
 
 def documents(path: str | Path, suffixes: Collection[str]) -> Iterator[Document]:
@@ -90,55 +110,43 @@ def documents(path: str | Path, suffixes: Collection[str]) -> Iterator[Document]
     DataFileError
         When something is missing, unreadable, truncated or damaged, or a folder or archive holds no such file.
     """
-    path = Path(path)
-    found = False
+    path, found = Path(path), False
     with readable(path):
-        for document in _documents(path, suffixes):
-            found = True
-            yield document
+        if not (path.is_dir() or _is_tar(path) or zipfile.is_zipfile(path)):
+            yield read_document(path)
+            return
+        for name, load in _members(path, ordered=True):
+            if not PurePosixPath(name).name.startswith(".") and suffix_of(name) in suffixes:  # macOS packs ._ twins
+                found = True
+                with readable(f"{path}/{name}"):
+                    yield Document(f"{path}/{name}", PurePosixPath(name), _unpacked(load()))
     if not found:
         raise DataFileError(path, f"holds no {' or '.join(sorted(suffixes))} file; check the folder or name the format")
 
 
-def _documents(path: Path, suffixes: Collection[str]) -> Iterator[Document]:
+def _members(path: Path, ordered: bool = False) -> Iterator[tuple[str, Callable[[], bytes]]]:
+    """The names of a folder's or archive's files, or the file's own, each with what loads its bytes."""
     if path.is_dir():
-        for file in sorted(path.rglob("*")):
-            if file.is_file() and _wanted(file.name, suffixes):
-                yield Document(str(file), PurePosixPath(file.relative_to(path).as_posix()), _file_bytes(file))
+        found = path.rglob("*")
+        for file in sorted(found) if ordered else found:
+            if file.is_file():
+                yield file.relative_to(path).as_posix(), file.read_bytes
     elif _is_tar(path):
         with tarfile.open(path) as archive:
             for member in archive:
-                if member.isfile() and _wanted(member.name, suffixes):
-                    content = archive.extractfile(member)
-                    if content is not None:
-                        yield _member(path, member.name, content.read())
+                if member.isfile():
+                    yield member.name, archive.extractfile(member).read  # type: ignore[union-attr]
     elif zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as packed:
             for info in packed.infolist():
-                if not info.is_dir() and _wanted(info.filename, suffixes):
-                    yield _member(path, info.filename, packed.read(info))
+                if not info.is_dir():
+                    yield info.filename, partial(packed.read, info)
     else:
-        yield Document(str(path), PurePosixPath(path.absolute().as_posix()), _file_bytes(path))
+        yield path.name, path.read_bytes
 
 
 def _is_tar(path: Path) -> bool:
     return path.name.lower().endswith(_TAR_SUFFIXES)
-
-
-def _wanted(name: str, suffixes: Collection[str]) -> bool:
-    hidden = PurePosixPath(name).name.startswith(".")  # among them the ._ twins that macOS puts into archives
-    return not hidden and suffix_of(name) in suffixes
-
-
-def _member(archive: Path, name: str, data: bytes) -> Document:
-    source = f"{archive}/{name}"
-    with readable(source):
-        return Document(source, PurePosixPath(name), _unpacked(data))
-
-
-def _file_bytes(path: Path) -> bytes:
-    with readable(path):
-        return _unpacked(path.read_bytes())
 
 
 def _unpacked(data: bytes) -> bytes:

@@ -6,7 +6,7 @@ import stat
 import pytest
 
 from dphmm.errors import OutputError
-from dphmm.writers import check_output, new_file, write_text
+from dphmm.tables import check_output, new_file, write_text
 
 
 def test_a_file_appears_only_when_the_block_ends(tmp_path):

@@ -1,0 +1,32 @@
+"""What columns are called, in tables of fixes, live lines, tables of places and tables by time alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+ALIASES: Mapping[str, tuple[str, ...]] = {
+    "user": ("user_id", "uid", "user"),
+    "time": ("tracked_at", "datetime", "timestamp", "time"),
+    "latitude": ("latitude", "lat"),
+    "longitude": ("longitude", "lon", "lng", "long"),
+    "geometry": ("geometry", "geom"),
+    "name": ("name", "place", "label"),
+}
+"""What a column holds → the names that it is recognised by, in any case; the first that occurs wins."""
+
+
+def find_column(names: Iterable[str], what: str) -> str | None:
+    """The first of the names that goes by an alias of ``what``; None where none does.
+
+    Examples
+    --------
+    >>> find_column(["Lat", "LNG "], "longitude")
+    'LNG '
+    """
+    lower = {name.strip().lower(): name for name in reversed(list(names))}
+    return next((lower[name] for name in ALIASES[what] if name in lower), None)
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names for a message, the first dozen of them."""
+    return ", ".join(names[:12]) + (", ..." if len(names) > 12 else "") if names else "no columns"

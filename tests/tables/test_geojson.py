@@ -1,0 +1,69 @@
+"""GeoJSON: what is written reads back and is standard, and what is no collection in WGS 84 is refused in one line."""
+
+from __future__ import annotations
+
+import json
+
+import geopandas as gpd
+import pytest
+import shapely
+
+from dphmm.errors import DataFileError
+from dphmm.tables import Feature, read_document, read_features, write_features
+from dphmm.tables.geojson import geometry_of
+
+FEATURES = [
+    Feature({"name": "a é", "x": 0.1}, {"type": "Point", "coordinates": [116.3, 39.9]}),
+    Feature({"name": "b", "x": None}, None),
+]
+
+
+def test_features_read_back_and_are_read_by_gdal(tmp_path):
+    path = tmp_path / "f.geojson"
+    write_features(path, "places", FEATURES)
+    assert read_features(read_document(path)) == FEATURES
+    found = gpd.read_file(path)
+    assert found.crs.to_epsg() == 4326 or "CRS84" in str(found.crs)
+    assert found["name"].tolist() == ["a é", "b"]
+    assert found.geometry[0] == shapely.Point(116.3, 39.9)
+    write_features(path, "none", [])
+    assert read_features(read_document(path)) == []
+    with pytest.raises(ValueError, match="JSON"):
+        write_features(path, "nan", [Feature({"x": float("nan")}, None)])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b'{"features": [\n{"type": ', "line 2: is no JSON"),
+        (b"\xff", "line 1: is not UTF-8"),
+        (b"[1]", "no GeoJSON feature collection"),
+        (b'{"features": [1]}', "no GeoJSON feature collection"),
+        (b'{"features": [], "crs": {"properties": {"name": "EPSG:3857"}}}', "another reference system than WGS 84"),
+        (b'{"features": [], "crs": {"properties": {"name": "EPSG:43260"}}}', "another reference system than WGS 84"),
+    ],
+)
+def test_what_is_no_collection_is_one_line_of_error(tmp_path, text, message):
+    (tmp_path / "f.geojson").write_bytes(text)
+    with pytest.raises(DataFileError, match=message) as caught:
+        read_features(read_document(tmp_path / "f.geojson"))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["urn:ogc:def:crs:OGC:1.3:CRS84", "urn:ogc:def:crs:EPSG::4326", "EPSG:4326", "http://x/EPSG/0/4326", None],
+)
+def test_every_way_to_say_wgs_84_is_taken(tmp_path, name):
+    system = {"type": "name", "properties": {"name": name}} if name else None
+    (tmp_path / "f.geojson").write_text(json.dumps({"features": [{"properties": [1]}], "crs": system}))
+    assert read_features(read_document(tmp_path / "f.geojson")) == [Feature({}, None)]
+
+
+def test_a_geometry_is_read_from_each_of_its_forms():
+    point = shapely.Point(1, 2)
+    assert [geometry_of(form) for form in (point.wkt, point.wkb, shapely.geometry.mapping(point))] == [point] * 3
+    assert geometry_of(None) is None
+    for bad in ("POINT (1", b"\1", {"type": "Point"}, 7):
+        with pytest.raises(ValueError, match=r"geometry is .*, which does not read"):
+            geometry_of(bad)
