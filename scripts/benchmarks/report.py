@@ -18,6 +18,7 @@ from typing import Any
 
 Run = Callable[[], object]
 ROOT = Path(__file__).parents[2]
+PATIENCE_S = 5.0
 
 
 class Report:
@@ -35,12 +36,15 @@ class Report:
         for name, other in others.items():
             print(f"    {name:<60}{number(other['value']):>12} {unit}{number(other['ratio']):>12} x", flush=True)
 
-    def time(self, what: str, run: Run, beside: Mapping[str, Run] | None = None, repeats: int | None = None) -> float:
-        """Median seconds of a call after one that is not counted, and of one call each of others, which may be slow."""
-        run()
-        mine = seconds(run, repeats or self.repeats)
-        self.row(what, mine, "s", {name: seconds(other, 1) for name, other in (beside or {}).items()})
-        return mine
+    def time(self, what: str, run: Run, beside: Mapping[str, Run] | None = None, repeats: int | None = None) -> None:
+        """Median seconds of a call after one that is not counted, and of others; a slow one is called once."""
+        count = repeats or self.repeats
+
+        def measured(call: Run) -> float:
+            first = once(call)
+            return first if first > PATIENCE_S else seconds(call, count)
+
+        self.row(what, measured(run), "s", {name: measured(other) for name, other in (beside or {}).items()})
 
     def rate(self, what: str, run: Run, count: int, unit: str, beside: Mapping[str, tuple[Run, int]]) -> None:
         """How many a second, and how many of others."""
