@@ -10,8 +10,8 @@ import numpy as np
 
 from dphmm import KNormMechanism, LaplaceMechanism, MarkovModel, PolicyGraph, SensitivityHull
 from dphmm.audit.empirical import audit_pair
-from dphmm.audit.inference import Observations, filter_releases, most_probable_path, smooth_releases
 from dphmm.audit.policy_audit import audit_constraints
+from dphmm.markov import Observations, filter_releases, path_of_releases, smooth_releases
 from scripts.benchmarks.report import Report, once
 from scripts.benchmarks.town import CELL_KM, RADIUS_KM, model, path, points
 
@@ -36,7 +36,7 @@ def inference(report: Report, height: int, width: int, against_hmmlearn: bool) -
     def ours() -> None:
         found = filter_releases(moves, observed)
         smooth_releases(moves, observed, found)
-        most_probable_path(moves, observed)
+        path_of_releases(moves, observed)
 
     beside = {}
     if against_hmmlearn and find_spec("hmmlearn"):

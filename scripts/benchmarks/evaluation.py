@@ -20,11 +20,11 @@ from statistics import median
 import numpy as np
 
 from dphmm import Grid, MarkovModel, Trajectory, read
-from dphmm.evaluation.batch import BatchJob, check_job, release_everyone
-from dphmm.evaluation.checkpoint import content_hash
 from dphmm.evaluation.config import parse_config
-from dphmm.evaluation.engines import Processes
 from dphmm.evaluation.run import Evaluation, drain
+from dphmm.jobs.batches import BatchJob, release_everyone
+from dphmm.jobs.workers import Processes
+from dphmm.release.settings import ReleaseSettings
 from scripts.benchmarks.report import Report, in_new_process, once
 from scripts.benchmarks.town import path, releaser, walk
 
@@ -89,8 +89,7 @@ def batch(users: int, steps: int) -> tuple[float, float]:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "model.npz"
         model.save(file)
-        job = BatchJob(folder, str(file), content_hash(file), "utility:1km", 1.0, kind="csv")
-        check_job(job)
+        job = BatchJob(folder, str(file), model.content_hash, ReleaseSettings("utility:1km", 1.0), kind="csv")
         wall = spent = done = 0.0
         for number, person in enumerate(people(model, users + 1, steps)):
             began = time.perf_counter(), time.process_time()

@@ -14,9 +14,10 @@ from itertools import permutations
 import numpy as np
 from scipy.optimize import linprog
 
-from dphmm.leakage import LossFunction, backward, constant_budget, exact_budgets, loss, reference, smooth, supremum
+from dphmm.leakage import LossFunction, backward, constant_budget, exact_budgets, loss, smooth, supremum
 from scripts.benchmarks.report import Report, once, peak_mib
 from scripts.benchmarks.town import walk
+from tests.leakage import published
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,12 +63,12 @@ def beside_the_literature(report: Report) -> None:
     for n in (middle,) if report.small else (50, middle, 200):
         rows = matrix(n)
         report.time(
-            f"n = {n}, loss", partial(loss, rows, 1.0), {"Algorithm 1": partial(reference.algorithm_1, rows, 1.0)}
+            f"n = {n}, loss", partial(loss, rows, 1.0), {"Algorithm 1": partial(published.algorithm_1, rows, 1.0)}
         )
-        assert abs(reference.algorithm_1(rows, 1.0) - loss(rows, 1.0)) < 1e-9
+        assert abs(published.algorithm_1(rows, 1.0) - loss(rows, 1.0)) < 1e-9
     rows = matrix(middle)
-    published = {"Algorithms 2 and 4": lambda: reference.algorithm_4(reference.algorithm_2(rows), 1e-6, 10.0)}
-    report.time(f"n = {middle}, LossFunction to α = 10", partial(LossFunction, rows, limit=10.0), published)
+    beside = {"Algorithms 2 and 4": lambda: published.algorithm_4(published.algorithm_2(rows), 1e-6, 10.0)}
+    report.time(f"n = {middle}, LossFunction to α = 10", partial(LossFunction, rows, limit=10.0), beside)
 
 
 def budgets(report: Report, n: int) -> None:

@@ -14,7 +14,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from dphmm import counts, leakage
+from dphmm import counts, leakage, markov
+from dphmm.counts.baselines import nearest_integers
 from dphmm.counts.comparison import RAW
 from dphmm.errors import BudgetError
 from scripts.drawings.sheet import STYLES, finish, line, panels, save, write
@@ -74,7 +75,7 @@ def errors(kind: str, s: float, level: float, steps: int, options: argparse.Name
     matrix = smoothed(s)
     epsilons = np.full(steps, level)
     if kind == ALPHA:
-        back = leakage.reverse(matrix, np.linalg.matrix_power(matrix, 4096)[0])
+        back = markov.reverse(matrix, markov.stationary(matrix))
         epsilons = np.asarray(leakage.exact_budgets(back, matrix, level, steps))
     found: dict[str, list[float]] = {}
     for run in range(options.runs):
@@ -107,7 +108,7 @@ def single_user(options: argparse.Namespace) -> tuple[Figure, Rows]:
         for name, estimate in estimates(noisy, CYCLE, 1, np.full(steps, 2.0)).items():
             squares.setdefault(name, []).append(((estimate - true) ** 2).mean(axis=1))
             if run == 0 and name != RAW:
-                place = counts.nearest_integers(estimate, 1).argmax(axis=1)
+                place = nearest_integers(estimate, 1).argmax(axis=1)
                 chances[name] = CYCLE[place[:-1], place[1:]]
     figure, (left, right) = panels()
     means = {name: np.mean(values, axis=0) for name, values in squares.items()}
