@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -211,12 +212,18 @@ def _one_thread() -> AbstractContextManager[Any]:
 
     On two busy cores the loss was measured to be fortyfold. Without threadpoolctl the threads stay as they are.
     """
+    controller = _thread_controller()
+    return nullcontext() if controller is None else controller.limit(limits=1, user_api="blas")
+
+
+@cache
+def _thread_controller() -> Any:
+    """Finding the loaded libraries takes longer than a short stream does, so they are looked for once."""
     try:
-        from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+        from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
     except ImportError:
-        return nullcontext()
-    limits: AbstractContextManager[Any] = threadpool_limits(limits=1, user_api="blas")
-    return limits
+        return None
+    return ThreadpoolController()
 
 
 def _as_move(transition: sparse.csr_array) -> Any:

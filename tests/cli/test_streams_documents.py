@@ -6,11 +6,11 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.documents import ROOT, run_line
+
 PAGES = ("counts.md", "landmarks.md")
 
 
@@ -25,16 +25,7 @@ def test_commands_run_as_they_stand(tmp_path, page):
     lines = re.findall(r"^\$ (.*)$", text(page), re.MULTILINE)
     assert sum(line.startswith("dphmm ") for line in lines) >= 4
     for line in lines:
-        words = re.sub(r"^dphmm\b", f"'{sys.executable}' -m dphmm", line)
-        done = subprocess.run(
-            words,
-            shell=True,
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )
-        assert done.returncode == 0, f"{line}\n{done.stderr}"
+        run_line(line, tmp_path)
         made = re.search(r" -o (\S+)", line)
         if made:
             assert (tmp_path / made[1]).stat().st_size > 0
@@ -53,7 +44,7 @@ def test_python_runs_as_it_stands(page):
 
 @pytest.mark.parametrize("page", PAGES)
 def test_scripts_that_are_named_exist(page):
-    named = re.findall(r"(scripts/\w+\.py)", text(page))
+    named = re.findall(r"`(scripts/\w+)", text(page))
     assert named
     for name in named:
         assert (ROOT / name).exists(), name

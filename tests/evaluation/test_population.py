@@ -7,7 +7,6 @@ import pytest
 
 from dphmm.errors import ConfigurationError, CountError
 from dphmm.evaluation.population import daily_population, population
-from dphmm.readers import read
 from dphmm.space.grid import PRESETS, Grid
 from dphmm.space.states import Places
 from dphmm.space.trajectory import Trajectory
@@ -87,8 +86,8 @@ def test_what_makes_no_population_is_refused(make, error, message):
         make()
 
 
-def test_days_of_geolife_keep_everybody_at_every_time(real_data):
-    people = read(real_data / "geolife" / "geolife_beijing.tar.gz", skip_bad=True).trajectories
+def test_days_of_geolife_keep_everybody_at_every_time(real_trajectories):
+    people = real_trajectories("geolife/geolife_beijing.tar.gz")
     grid = Grid.over(PRESETS["geolife"][0], 2.0)
     days = daily_population(people, grid, 600, (8, 20), utc_offset=8, least_seen=1 / 6)
     assert len({name.split()[0] for name in days.members}) > 20

@@ -136,9 +136,7 @@ def test_figures_are_drawn_from_the_table(finished):
         ("gowalla", "gowalla/loc-gowalla_LA.txt.gz"),
     ],
 )
-def test_presets_run_on_the_real_traces_in_small(real_data, tmp_path, name, path):
-    from dphmm.readers import read
-
+def test_presets_run_on_the_real_traces_in_small(real_data, real_trajectories, tmp_path, name, path):
     config = parse_config(
         {
             "preset": name,
@@ -151,7 +149,7 @@ def test_presets_run_on_the_real_traces_in_small(real_data, tmp_path, name, path
             "mechanisms": [],
         }
     )
-    evaluation = Evaluation.open(config, tmp_path / "run", lambda: read(real_data / path).trajectories)
+    evaluation = Evaluation.open(config, tmp_path / "run", lambda: real_trajectories(path))
     from dphmm.evaluation.tasks import run_task
 
     assert [run_task(task) for task in evaluation.tasks] == [0, 1, 2]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dphmm import Grid, MarkovModel, PolicyGraph, Releaser, read, release_trajectory
+from dphmm import Grid, MarkovModel, PolicyGraph, Releaser, release_trajectory
 from dphmm.errors import ConfigurationError, InvalidInputError
 from dphmm.space.trajectory import SlottedTrajectory
 
@@ -77,10 +77,9 @@ def test_budgets_must_match_the_places():
     ("source", "preset", "step"),
     [("geolife/geolife_beijing.tar.gz", "geolife", 60.0), ("gowalla/loc-gowalla_LA.txt.gz", "gowalla", 3600.0)],
 )
-def test_real_trajectories_under_every_policy_leave_nobody_exposed(real_data, source, preset, step):
-    found = read(real_data / source)
+def test_real_trajectories_under_every_policy_leave_nobody_exposed(real_trajectories, source, preset, step):
     grid = Grid.preset(preset)
-    slotted = [t.resample(step) for t in found.trajectories if len(t) >= 30]
+    slotted = [t.resample(step) for t in real_trajectories(source) if len(t) >= 30]
     learned, held_out = slotted[::2], slotted[1::2]
     sequences = [(t.slots, grid.locate(t.latitude, t.longitude)) for t in learned]
     sequences = [(slots[states >= 0], states[states >= 0]) for slots, states in sequences]

@@ -1,0 +1,1 @@
+"""How fast the stages are; see ``scripts/benchmark --help``."""

@@ -1,0 +1,39 @@
+"""How fast the stages are, beside a plain form, a peer library or a floor; every number is measured in that run."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from scripts.benchmarks import audit, counts, engine, evaluation, landmarks, lattice, leakage, readers, session
+from scripts.benchmarks.report import Report
+
+STAGES = {
+    module.__name__.rpartition(".")[2]: module
+    for module in (engine, lattice, session, audit, evaluation, readers, leakage, landmarks, counts)
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="scripts/benchmark", description=__doc__)
+    stages = parser.add_subparsers(dest="stage", required=True, metavar="STAGE")
+    for name, module in STAGES.items():
+        text = module.__doc__ or ""
+        stage = stages.add_parser(
+            name, help=text.splitlines()[0], description=text, formatter_class=argparse.RawDescriptionHelpFormatter
+        )
+        stage.add_argument("--small", action="store_true", help="small cases only: a second or two")
+        stage.add_argument("--json", type=Path, metavar="FILE", help="write the rows and the machine there as well")
+        stage.add_argument("--repeats", type=int, default=5, help="runs behind each median (default: 5)")
+        if hasattr(module, "arguments"):
+            module.arguments(stage)
+    options = parser.parse_args(arguments)
+    report = Report(options.stage, options.small, 1 if options.small else options.repeats)
+    STAGES[options.stage].run(report, options)
+    if options.json:
+        options.json.write_text(report.to_json(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

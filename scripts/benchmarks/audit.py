@@ -1,0 +1,93 @@
+"""Inference beside hmmlearn's dense form, the audit of a policy, and the empirical audit beside its draws alone."""
+
+from __future__ import annotations
+
+import argparse
+from functools import partial
+from importlib.util import find_spec
+
+import numpy as np
+
+from dphmm import KNormMechanism, LaplaceMechanism, MarkovModel, PolicyGraph, SensitivityHull
+from dphmm.audit.empirical import audit_pair
+from dphmm.audit.policy_audit import audit_constraints
+from dphmm.markov import Observations, filter_releases, path_of_releases, smooth_releases
+from scripts.benchmarks.report import Report, once
+from scripts.benchmarks.town import CELL_KM, RADIUS_KM, model, path, points
+
+
+def run(report: Report, _: argparse.Namespace) -> None:
+    inference(report, 10 if report.small else 25, 40, against_hmmlearn=True)
+    if not report.small:
+        inference(report, 100, 100, against_hmmlearn=False)
+    policy(report, *((20, 10) if report.small else (100, 100)))
+    empirical(report, 10_000 if report.small else 1_000_000)
+
+
+def inference(report: Report, height: int, width: int, against_hmmlearn: bool) -> None:
+    """A walk, released by the K-norm mechanism of a square."""
+    rng, length = np.random.default_rng(5), 100 if report.small else 1_000
+    moves = model(height, width, rng)
+    places = points(height, width) / CELL_KM
+    mechanism = KNormMechanism(SensitivityHull([[2, 0], [0, 2]]), 1.0)
+    released = mechanism.sample(places[path(moves, length, rng)], rng)
+    observed = Observations(np.array([mechanism.log_density(one, places) for one in released]))
+
+    def ours() -> None:
+        found = filter_releases(moves, observed)
+        smooth_releases(moves, observed, found)
+        path_of_releases(moves, observed)
+
+    beside = {}
+    if against_hmmlearn and find_spec("hmmlearn"):
+        forms = ("scaling", "log")
+        beside = {f"hmmlearn, dense, {form}": partial(hmmlearn, moves, observed, form) for form in forms}
+    elif against_hmmlearn:
+        report.skip("hmmlearn", "it is not installed")
+    report.time(f"filter, smoother and path, {moves.size:,} states, {length:,} releases", ours, beside)
+
+
+def hmmlearn(moves: MarkovModel, observed: Observations, form: str) -> None:
+    """What hmmlearn's classes call: forward and backward, posteriors, Viterbi."""
+    from hmmlearn import _hmmc
+
+    start, matrix = moves.initial, moves.transition.toarray()
+    rows = np.array(observed.log_likelihood)
+    if form == "scaling":
+        likelihood = np.exp(rows - rows.max(axis=1, keepdims=True))
+        _, forward, scale = _hmmc.forward_scaling(start, matrix, likelihood)
+        gamma = forward * _hmmc.backward_scaling(start, matrix, likelihood, scale)
+        gamma /= gamma.sum(axis=1, keepdims=True)
+    else:
+        _, forward = _hmmc.forward_log(start, matrix, rows)
+        gamma = forward + _hmmc.backward_log(start, matrix, rows)
+        gamma -= np.logaddexp.reduce(gamma, axis=1, keepdims=True)
+    _hmmc.viterbi(start, matrix, rows)
+
+
+def policy(report: Report, side: int, count: int) -> None:
+    """A utility policy under random discs of which a random share of cells is possible."""
+    rng, places = np.random.default_rng(0), points(side, side)
+    graph = PolicyGraph.utility(places, RADIUS_KM)
+
+    def one() -> np.ndarray:
+        near = np.linalg.norm(places - rng.uniform(0, CELL_KM * side, 2), axis=1) < rng.uniform(2, 25)
+        kept = near & (rng.random(side * side) < rng.uniform(0.05, 1))
+        return kept if kept.any() else np.ones(side * side, dtype=bool)
+
+    sets = [one() for _ in range(count)]
+    audits: list = []
+    taken = once(lambda: audits.extend(audit_constraints(graph, places, sets)))
+    exposing = sum(audit.is_exposed for audit in audits)
+    what = f"policy audit, {side * side:,} states, {count} constraints"
+    report.row(f"{what} ({exposing} expose a state)", taken, "s")
+
+
+def empirical(report: Report, samples: int) -> None:
+    """One pair of states; draws of both are counted."""
+    hull = SensitivityHull([[4, 1], [3, 0], [1, -1]])
+    for name, mechanism in (("k-norm", KNormMechanism(hull, 1.0)), ("laplace", LaplaceMechanism(5.0, 1.0, 2))):
+        whole = partial(audit_pair, mechanism, [0, 1], [4, 2], 1.0, samples, rng=1)
+        floor = partial(mechanism.sample, [0, 1], 1, 2 * samples)
+        beside = {"the draws alone": (floor, 2 * samples)}
+        report.rate(f"empirical audit, {name}", whole, 2 * samples, "samples", beside)

@@ -1,0 +1,105 @@
+"""How fast counts are noised, repaired and coupled, beside numpy's inexact draws and scipy's SLSQP."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from functools import partial
+
+import numpy as np
+from scipy.optimize import minimize
+from scipy.special import digamma, gammaln
+
+from dphmm import counts
+from dphmm.arrays import random_source
+from dphmm.counts.occupancy import as_transition, first_distribution, occupancy
+from dphmm.mechanisms.exact import RandomBits, bernoulli_exp, discrete_laplace
+from scripts.benchmarks.report import Report
+
+
+def run(report: Report, _: argparse.Namespace) -> None:
+    rng = np.random.default_rng(0)
+    noise(report, rng, 1_000 if report.small else 50_000)
+    cases = (
+        [(1_000, 10, 200)] if report.small else [(100_000, 10, 200), (10_000, 100, 10_000), (10_000, 100, 10_000_000)]
+    )
+    for steps, places, users in cases:
+        noisy, matrix = stream(steps, places, users, rng)
+        repair = partial(counts.post_process, noisy, matrix, users, 2.0)
+        beside = {
+            "integers": partial(repair, integer=True),
+            "least squares": partial(counts.least_squares, noisy, users),
+        }
+        report.time(f"MAP, T={steps} m={places} n={users}", repair, beside)
+    beside_slsqp(report, rng, 5 if report.small else 30)
+    steps, places = (50, 10) if report.small else (1_000, 100)
+    noisy, matrix = stream(steps, places, 5_000, rng)
+    repair = partial(counts.post_process, noisy, matrix, 5_000, 2.0)
+    beside = {"online": partial(repair, coupled="online"), "each time on its own": repair}
+    report.time(f"coupled, T={steps} m={places} n=5000", partial(repair, coupled=True), beside, min(report.repeats, 3))
+
+
+def noise(report: Report, rng: np.random.Generator, draws: int) -> None:
+    bits = RandomBits(random_source(None))
+    for name, exact, floats in [
+        ("Bernoulli(exp(-1/20))", partial(bernoulli_exp, 1, 20, bits), lambda: rng.random() < math.exp(-1 / 20)),
+        ("Bernoulli(exp(-19/20))", partial(bernoulli_exp, 19, 20, bits), lambda: rng.random() < math.exp(-19 / 20)),
+        ("discrete Laplace, scale 20", partial(discrete_laplace, 1, 20, bits), lambda: round(rng.laplace(0, 20))),
+    ]:
+        beside = {"in floating point": (lambda floats=floats: [floats() for _ in range(draws)], draws)}
+        report.rate(name, lambda exact=exact: [exact() for _ in range(draws)], draws, "draws", beside)
+
+
+def stream(steps: int, places: int, users: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    matrix = rng.dirichlet(np.full(places, 0.2), size=places)
+    occupied = occupancy(np.full(places, 1 / places), as_transition(matrix, places), steps)
+    true = np.array([rng.multinomial(users, p / p.sum()) for p in occupied.probabilities])
+    return true + rng.laplace(0, 2, true.shape), matrix
+
+
+def beside_slsqp(report: Report, rng: np.random.Generator, steps: int) -> None:
+    users, scale = 200, 2.0
+    noisy, matrix = stream(steps, 10, users, rng)
+    first = first_distribution(noisy, "uniform")
+    log_p = occupancy(first, as_transition(matrix, 10), steps).log_probabilities
+    repair = partial(counts.post_process, noisy, matrix, users, scale, prior="uniform")
+    search = partial(slsqp, noisy, log_p, users, scale)
+    report.time(f"MAP of {10 * steps} values", repair, {"SLSQP": search}, 20 * report.repeats)
+    theirs = np.maximum(search(), 0)
+    theirs *= users / theirs.sum(axis=1, keepdims=True)
+
+    def objective(found: np.ndarray) -> float:
+        return float((np.abs(noisy - found) / scale + gammaln(found + 1) - found * log_p).sum())
+
+    best, reached = objective(repair()), objective(theirs)
+    report.row("    the objective that is reached", best, "nats", {"SLSQP": reached})
+
+
+def slsqp(noisy: np.ndarray, log_p: np.ndarray, users: int, scale: float) -> np.ndarray:
+    """Each time given to scipy's SLSQP with its gradient; the absolute values are split into linear variables.
+
+    All times as one problem would be far slower still.
+    """
+    m = noisy.shape[1]
+    eye = np.eye(m)
+    total, sides = np.concatenate([np.ones(m), np.zeros(m)]), np.block([[eye, eye], [-eye, eye]])
+    found = []
+    for y, lp in zip(noisy, log_p, strict=True):
+
+        def cost(x: np.ndarray, lp: np.ndarray = lp) -> float:
+            return float(x[m:].sum() / scale + (gammaln(x[:m] + 1) - x[:m] * lp).sum())
+
+        def slope(x: np.ndarray, lp: np.ndarray = lp) -> np.ndarray:
+            return np.concatenate([digamma(x[:m] + 1) - lp, np.full(m, 1 / scale)])
+
+        rules = [
+            {"type": "eq", "fun": lambda x: total @ x - users, "jac": lambda _: total},
+            {"type": "ineq", "fun": lambda x, y=y: sides @ x - np.concatenate([y, -y]), "jac": lambda _: sides},
+        ]
+        begin = np.concatenate([np.full(m, users / m), np.abs(users / m - y)])
+        bounds = [(0, users)] * m + [(0, None)] * m
+        options = {"maxiter": 300}
+        found.append(
+            minimize(cost, begin, jac=slope, method="SLSQP", bounds=bounds, constraints=rules, options=options).x
+        )
+    return np.array(found)[:, :m]

@@ -1,0 +1,58 @@
+"""Draws of the exact lattice mechanism beside K-norm noise in floating point by the same cones.
+
+The floating-point rows are the K-norm mechanism with numpy: a gamma radius times a uniform point of the hull. "All at
+once" asks for many draws in one call; "a call each" makes one release per call, as a step of a trajectory does, with
+fresh randomness from the operating system for the exact one.
+"""
+
+from __future__ import annotations
+
+import argparse
+from functools import partial
+
+import numpy as np
+
+from dphmm import LatticeKNormMechanism, SensitivityHull
+from scripts.benchmarks.report import Report
+
+HULLS = {
+    "1 km, coprime vertices": [[1000, 3], [-401, 997], [703, 705], [999, 400]],
+    "340 m grid cells": [[340, 0], [0, 340], [340, 340], [-340, 340], [680, 0]],
+    "segment of 1 km": [[800, 600]],
+}
+PLAIN = "floating point"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--draws", type=int, default=20_000)
+
+
+def run(report: Report, options: argparse.Namespace) -> None:
+    draws = 400 if report.small else options.draws
+    few = max(1, draws // 20)
+    rng = np.random.default_rng(1)
+    for name, differences in HULLS.items():
+        hull = SensitivityHull(differences)
+        for epsilon in (0.5, 2) if report.small else (0.1, 0.5, 1, 2, 5):
+            exact, plain = LatticeKNormMechanism(hull, epsilon), partial(float_noise, hull, epsilon, rng=rng)
+            what = f"{name}, epsilon {epsilon:g}"
+            many = {PLAIN: (partial(plain, draws), draws)}
+            report.rate(f"{what}, all at once", partial(exact.sample, [0, 0], size=draws), draws, "draws", many)
+            calls = {PLAIN: (partial(repeat, partial(plain, 1), few), few)}
+            each = partial(repeat, partial(exact.sample, [0, 0]), few)
+            report.rate(f"{what}, a call each", each, few, "draws", calls)
+            report.time("    preparing it", lambda h=hull, e=epsilon: LatticeKNormMechanism(h, e).log_normaliser)
+
+
+def repeat(call: partial, times: int) -> None:
+    for _ in range(times):
+        call()
+
+
+def float_noise(hull: SensitivityHull, epsilon: float, draws: int, rng: np.random.Generator) -> np.ndarray:
+    """K-norm noise ``(draws, d)`` in doubles: a cone by its volume, a uniform point of its simplex, a gamma radius."""
+    r = hull.dimension
+    which = rng.choice(len(hull.cones), size=draws, p=hull.cone_volumes / hull.cone_volumes.sum())
+    weights = rng.dirichlet(np.ones(r + 1), size=draws)[:, :r]
+    inside = np.einsum("nr,nrd->nd", weights, hull.cones[which])
+    return rng.gamma(r + 1, 1 / epsilon, size=draws)[:, None] * inside

@@ -1,0 +1,91 @@
+"""The leakage stage beside a linear program per pair of rows and the published algorithms in plain Python.
+
+Matrices are random with uniform entries unless the row says otherwise; α = 1 unless it says otherwise. ``--largest
+5000`` adds matrices of 5 000 states (some minutes).
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from functools import partial
+from itertools import permutations
+
+import numpy as np
+from scipy.optimize import linprog
+
+from dphmm.leakage import LossFunction, backward, constant_budget, exact_budgets, loss, smooth, supremum
+from scripts.benchmarks.report import Report, once, peak_mib
+from scripts.benchmarks.town import walk
+from tests.leakage import published
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--largest", type=int, default=1000, metavar="STATES", help="of a dense matrix (default: 1000)")
+
+
+def run(report: Report, options: argparse.Namespace) -> None:
+    report.row("the first call with 64 states or more (loads or compiles)", once(partial(loss, matrix(64), 1.0)), "s")
+    beside_the_literature(report)
+    budgets(report, 50 if report.small else 200)
+    for n in (200,) if report.small else [n for n in (1000, 5000) if n <= options.largest]:
+        dense(report, n)
+    for hub in (False, True):
+        side, times = (20, 10) if report.small else (100, 100)
+        town, kind = walk(side, side, np.random.default_rng(1), hub), "with a hub" if hub else "of a grid"
+        report.time(f"n = {side * side} sparse {kind}, loss", partial(loss, town, 1.0))
+        report.time(f"n = {side * side} sparse {kind}, BPL, T = {times}", partial(backward, town, [0.1] * times), {}, 3)
+    report.row("peak memory of this run", peak_mib(), "MiB")
+
+
+def matrix(n: int, seed: int = 0) -> np.ndarray:
+    weights = np.random.default_rng(seed).random((n, n))
+    return weights / weights.sum(axis=1, keepdims=True)
+
+
+def linear_programs(rows: np.ndarray, alpha: float) -> float:
+    n, grown = len(rows), math.exp(alpha)
+    above = np.hstack([np.eye(n), np.full((n, 1), -grown)])
+    bounds = np.vstack([above, np.hstack([-np.eye(n), np.ones((n, 1))])])
+    best = 1.0
+    for q, d in permutations(rows, 2):
+        found = linprog(-np.append(q, 0), bounds, np.zeros(2 * n), [np.append(d, 0)], [1.0], method="highs")
+        best = max(best, -found.fun)
+    return math.log(best)
+
+
+def beside_the_literature(report: Report) -> None:
+    few, middle = (6, 30) if report.small else (12, 100)
+    rows = matrix(few)
+    programs = {"a linear program per pair (HiGHS)": partial(linear_programs, rows, 1.0)}
+    report.time(f"n = {few}, loss", partial(loss, rows, 1.0), programs)
+    assert abs(linear_programs(rows, 1.0) - loss(rows, 1.0)) < 1e-9
+    for n in (middle,) if report.small else (50, middle, 200):
+        rows = matrix(n)
+        report.time(
+            f"n = {n}, loss", partial(loss, rows, 1.0), {"Algorithm 1": partial(published.algorithm_1, rows, 1.0)}
+        )
+        assert abs(published.algorithm_1(rows, 1.0) - loss(rows, 1.0)) < 1e-9
+    rows = matrix(middle)
+    beside = {"Algorithms 2 and 4": lambda: published.algorithm_4(published.algorithm_2(rows), 1e-6, 10.0)}
+    report.time(f"n = {middle}, LossFunction to α = 10", partial(LossFunction, rows, limit=10.0), beside)
+
+
+def budgets(report: Report, n: int) -> None:
+    rows, strong = matrix(n), smooth(np.eye(n), 0.005)
+    report.time(f"n = {n}, LossFunction for every α", partial(LossFunction, rows))
+    report.time(f"n = {n}, supremum at ε = 1, built anew", partial(supremum, rows, 1.0))
+    report.time(f"n = {n}, supremum at ε = 1, smoothed identity, s = .005", partial(supremum, strong, 1.0))
+    report.time(f"n = {n}, constant budget", partial(constant_budget, rows, strong, 1.0))
+    report.time(f"n = {n}, exact budgets, T = 100", partial(exact_budgets, rows, strong, 1.0, 100))
+
+
+def dense(report: Report, n: int) -> None:
+    rows, strong = matrix(n), smooth(np.eye(n), 0.005)
+    for alpha in (0.1, 1.0, 10.0):
+        report.time(f"n = {n}, loss, α = {alpha:g}", partial(loss, rows, alpha))
+    report.time(f"n = {n}, loss, smoothed identity, s = .005", partial(loss, strong, 1.0))
+    if n <= 1000:
+        for epsilon in (0.01, 0.1, 1.0):
+            report.time(f"n = {n}, BPL over T = {n}, ε = {epsilon:g}", partial(backward, rows, [epsilon] * n), {}, 3)
+        report.time(f"n = {n}, BPL, T = {n}, ε = .1, smoothed identity", partial(backward, strong, [0.1] * n), {}, 3)

@@ -1,0 +1,104 @@
+"""What one run of a benchmark measured: medians, what they stand beside, and ratios."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import platform
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+Run = Callable[[], object]
+ROOT = Path(__file__).parents[2]
+PATIENCE_S = 5.0
+
+
+class Report:
+    """Prints every row as soon as it is measured, and keeps it for `to_json`."""
+
+    def __init__(self, stage: str, small: bool, repeats: int) -> None:
+        self.stage, self.small, self.repeats = stage, small, repeats
+        self.rows: list[dict[str, Any]] = []
+
+    def row(self, what: str, value: float, unit: str, beside: Mapping[str, float] | None = None) -> None:
+        """One figure, and others of the same run and unit with their ratios to it."""
+        others = {name: {"value": other, "ratio": other / value} for name, other in (beside or {}).items()}
+        self.rows.append({"what": what, "value": value, "unit": unit, "beside": others})
+        print(f"{what:<64}{number(value):>12} {unit}")
+        for name, other in others.items():
+            print(f"    {name:<60}{number(other['value']):>12} {unit}{number(other['ratio']):>12} x", flush=True)
+
+    def time(self, what: str, run: Run, beside: Mapping[str, Run] | None = None, repeats: int | None = None) -> None:
+        """Median seconds of a call after one that is not counted, and of others; a slow one is called once."""
+        count = repeats or self.repeats
+
+        def measured(call: Run) -> float:
+            first = once(call)
+            return first if first > PATIENCE_S else seconds(call, count)
+
+        self.row(what, measured(run), "s", {name: measured(other) for name, other in (beside or {}).items()})
+
+    def rate(self, what: str, run: Run, count: int, unit: str, beside: Mapping[str, tuple[Run, int]]) -> None:
+        """How many a second, and how many of others."""
+        for other, _ in ((run, count), *beside.values()):
+            other()
+        found = {name: many / seconds(other, self.repeats) for name, (other, many) in beside.items()}
+        self.row(what, count / seconds(run, self.repeats), f"{unit}/s", found)
+
+    def skip(self, what: str, why: str) -> None:
+        self.rows.append({"what": what, "skipped": why})
+        print(f"{what}: skipped, {why}")
+
+    def to_json(self) -> str:
+        machine = {
+            "processors": os.cpu_count(),
+            "system": platform.platform(),
+            "python": platform.python_version(),
+            **{name: version(name) for name in ("dphmm", "numpy", "scipy")},
+        }
+        found = {"stage": self.stage, "small": self.small, "repeats": self.repeats, "machine": machine}
+        return json.dumps(found | {"rows": self.rows}, indent=1, ensure_ascii=False) + "\n"
+
+
+def number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def once(run: Run, clock: Callable[[], float] = time.perf_counter) -> float:
+    start = clock()
+    run()
+    return clock() - start
+
+
+def seconds(run: Run, repeats: int, clock: Callable[[], float] = time.perf_counter) -> float:
+    return median(once(run, clock) for _ in range(repeats))
+
+
+def in_new_process(module: str, function: str, *arguments: object) -> tuple[Any, float]:
+    """What a function of a module gives in a process of its own, and that process's peak memory in MiB."""
+    line = [sys.executable, "-m", __spec__.name, module, function, json.dumps(arguments)]
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = os.environ | {"PYTHONPATH": path}
+    done = subprocess.run(line, capture_output=True, text=True, check=True, env=environment)
+    return tuple(json.loads(done.stdout))
+
+
+def peak_mib() -> float:
+    """Of this process. On Linux not from getrusage, whose figure a process inherits from the one that started it."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        return int(status.read_text().partition("VmHWM:")[2].split()[0]) / 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
+if __name__ == "__main__":
+    found = getattr(importlib.import_module(sys.argv[1]), sys.argv[2])(*json.loads(sys.argv[3]))
+    print(json.dumps([found, peak_mib()]))

@@ -1,0 +1,55 @@
+"""The town of the benchmarks: square cells of 340 m, and people who stay or go to one of the eight around."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.sparse import coo_array, csr_array
+
+from dphmm import MarkovModel, Measurements, PolicyGraph, Releaser
+
+CELL_KM, RADIUS_KM = 0.34, 1.0
+
+
+def points(height: int, width: int) -> np.ndarray:
+    """Kilometres, ``(N, 2)``, a row of the town after the other."""
+    y, x = np.divmod(np.arange(height * width), width)
+    return CELL_KM * np.stack([x, y], axis=1)
+
+
+def walk(height: int, width: int, rng: np.random.Generator | None = None, hub: bool = False) -> csr_array:
+    """Its matrix: all moves equally likely, or with random weights; with a hub, every cell also leads to the first."""
+    size = height * width
+    y, x = np.divmod(np.arange(size), width)
+    moves = [(np.arange(size), np.zeros(size, dtype=np.int64))] if hub else []
+    for dy in (-1, 0, 1):
+        for dx in (-1, 0, 1):
+            inside = (y + dy >= 0) & (y + dy < height) & (x + dx >= 0) & (x + dx < width)
+            moves.append((np.flatnonzero(inside), ((y + dy) * width + x + dx)[inside]))
+    rows, columns = (np.concatenate(parts) for parts in zip(*moves, strict=True))
+    weights = np.ones(rows.size) if rng is None else rng.random(rows.size) + 0.05
+    totals = np.bincount(rows, weights)
+    return coo_array((weights / totals[rows], (rows, columns)), shape=(size, size)).tocsr()
+
+
+def model(height: int, width: int, rng: np.random.Generator | None = None) -> MarkovModel:
+    return MarkovModel(walk(height, width, rng), np.full(height * width, 1 / (height * width)))
+
+
+def path(moves: MarkovModel, length: int, rng: np.random.Generator) -> list[int]:
+    """Where somebody goes."""
+    found = [int(rng.integers(moves.size))]
+    while len(found) < length:
+        row = slice(*moves.transition.indptr[found[-1] : found[-1] + 2])
+        found.append(int(rng.choice(moves.transition.indices[row], p=moves.transition.data[row])))
+    return found
+
+
+def releaser(side: int, policy: str = "utility", mechanism: str = "lattice") -> Releaser:
+    """An engine over a square town, everything possible."""
+    f, moves = Measurements(points(side, side)), model(side, side)
+    graphs = {
+        "utility": lambda: PolicyGraph.utility(f, RADIUS_KM),
+        "transition": lambda: PolicyGraph.transition(moves.transition),
+        "complete": lambda: PolicyGraph.complete(f.size),
+    }
+    return Releaser(moves, f, graphs[policy](), 1.0, mechanism)

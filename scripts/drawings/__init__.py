@@ -1,0 +1,1 @@
+"""The figures of the documentation; see ``scripts/figures --help``."""

@@ -1,0 +1,44 @@
+"""Every figure of the documentation can be drawn; the repository's sample stands in for the real data."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+SAMPLE = Path(__file__).parents[2] / "data" / "sample"
+GEOLIFE, CHECKINS = str(SAMPLE / "geolife"), str(SAMPLE / "checkins.txt.gz")
+IN_THE_SAMPLE = ["--bbox", "44.97", "-30.04", "45.03", "-29.96", "--cell", "1"]
+CASES = {
+    "counts": ([], [], {"counts.csv", *(f"counts_figure{number}.png" for number in (3, 4, 5, 6))}),
+    "counts-geolife": ([GEOLIFE], IN_THE_SAMPLE, {"counts_geolife.csv", "counts_geolife.png"}),
+    "landmarks": ([GEOLIFE, CHECKINS], [], {"landmarks.csv", "landmarks.png"}),
+    "leakage": ([], [], {f"figure_{number}.png" for number in (3, 4, 5, 7, 8)}),
+}
+
+
+def test_every_figure_is_among_the_cases():
+    pytest.importorskip("matplotlib")
+    from scripts.drawings.__main__ import FIGURES
+
+    assert FIGURES.keys() == CASES.keys()
+
+
+@pytest.mark.parametrize("figure", CASES)
+def test_a_small_figure_is_drawn_with_its_table(figure, tmp_path):
+    pytest.importorskip("matplotlib")
+    from scripts.drawings.__main__ import main
+
+    data, options, files = CASES[figure]
+    main([figure, *data, str(tmp_path / "out"), "--small", *options])
+    made = {path.name: path for path in (tmp_path / "out").iterdir()}
+    assert made.keys() == files
+    for name, path in made.items():
+        if name.endswith(".png"):
+            assert path.read_bytes().startswith(b"\x89PNG")
+            assert path.stat().st_size > 10_000
+        else:
+            header, *rows = csv.reader(path.read_text(encoding="utf-8").splitlines())
+            assert rows
+            assert all(len(row) == len(header) for row in rows)
