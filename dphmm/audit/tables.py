@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -116,21 +116,24 @@ def edges_graph(states: NamedStates, edges: Sequence[tuple[str, str]]) -> Policy
     return PolicyGraph.from_edges(len(states.names), [(index[a], index[b]) for a, b in edges])
 
 
-def possible_states(text: str, index: Mapping[str, int]) -> BoolArray:
-    """The constraint set ``(N,)`` of names or numbers in a comma-separated text.
+def possible_states(possible: Iterable[str], names: Sequence[str]) -> BoolArray:
+    """The constraint set ``(N,)`` of those possible among all names.
 
     Raises
     ------
     StateError
-        When a state is named twice or nowhere.
+        When none is named, or one that does not exist, or one twice.
     """
+    index = {name: i for i, name in enumerate(names)}
     found = np.zeros(len(index), dtype=np.bool_)
-    for name in (part.strip() for part in text.split(",")):
+    for name in possible:
         if name not in index:
             raise StateError(f"state {name!r} does not exist; there are {len(index)}: {_some(index)}")
         if found[index[name]]:
             raise StateError(f"state {name!r} is named twice; name every possible state once")
         found[index[name]] = True
+    if not found.any():
+        raise StateError("no possible state is named; name one or more")
     return found
 
 

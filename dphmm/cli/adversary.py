@@ -1,4 +1,4 @@
-"""What the leakage commands share: the adversary's knowledge from options, and tables and pictures of results."""
+"""What the leakage commands share: the adversary's knowledge from options, and pictures of results."""
 
 from __future__ import annotations
 
@@ -106,17 +106,3 @@ def draw(path: Path, paint: Callable[[Axes], None]) -> None:
         figure.savefig(path)
     except (OSError, ValueError) as problem:
         raise OutputError(f"{path} cannot be written ({problem}); name a .png, .pdf or .svg file") from None
-
-
-def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table on standard output, without colours where it is not a terminal."""
-    from rich.console import Console
-    from rich.table import Table
-
-    click.echo(title)
-    table = Table()
-    for column in columns:
-        table.add_column(column, justify="right")
-    for row in rows:
-        table.add_row(*row)
-    Console().print(table)

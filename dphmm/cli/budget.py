@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from dphmm.cli.adversary import ALL, check_picture, draw, knowledge_options, print_table, read_users
+from dphmm.cli.adversary import ALL, check_picture, draw, knowledge_options, read_users
+from dphmm.cli.summary import say_table
 from dphmm.errors import ConfigurationError
 
 
@@ -59,7 +60,7 @@ def command(
         click.echo(f"spend {budgets[0]:.6g} at every time: leakage never passes {alpha:g}")
     else:
         rows = [[str(t), f"{value:.6g}"] for t, value in enumerate(budgets, start=1)]
-        print_table(f"Budgets for leakage {alpha:g} at every time", ["time", "ε"], rows)
+        say_table(["time", "ε"], rows, f"Budgets for leakage {alpha:g} at every time")
     if len(known) > 1 and not as_json:
         click.echo(f"the tightest user is {found.tightest}")
     if plot is not None:

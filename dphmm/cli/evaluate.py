@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import shlex
 import sys
 from pathlib import Path
@@ -101,11 +100,7 @@ def write_report(evaluation: Evaluation, pictures: bool = True) -> Path:
 def _pictures(evaluation: Evaluation) -> dict[str, bytes]:
     from dphmm.evaluation.split import space_of
     from dphmm.plots.evaluation import evaluation_figures
+    from dphmm.plots.maps import png
 
-    found = {}
     figures = evaluation_figures(evaluation.table(), evaluation.config, space_of(evaluation.config))
-    for name, figure in figures.items():
-        buffer = io.BytesIO()
-        figure.savefig(buffer, dpi=130, format="png")
-        found[name] = buffer.getvalue()
-    return found
+    return {name: png(figure, 130) for name, figure in figures.items()}

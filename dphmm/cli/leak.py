@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dphmm.cli.adversary import ALL, check_picture, draw, knowledge_options, print_table, read_users
+from dphmm.cli.adversary import ALL, check_picture, draw, knowledge_options, read_users
+from dphmm.cli.summary import say_table
 from dphmm.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -190,7 +191,7 @@ def _print(found: PopulationLeakage, bounds: dict[Any, Any]) -> None:
         numbers = (leakage.epsilons[t], leakage.backward[t], leakage.forward[t], leakage.temporal[t])
         rows.append([str(t + 1), *(f"{value:.6g}" for value in numbers), *([str(who)] if several else [])])
     columns = ["time", "ε", "BPL", "FPL", "TPL", *(["of user"] if several else [])]
-    print_table("Temporal privacy leakage", columns, rows)
+    say_table(columns, rows, "Temporal privacy leakage")
     click.echo(f"largest TPL {found.worst:.6g}; all times together (user level) {first.user_level:.6g}")
     for name, sides in bounds.items():
         for side, bound in sides.items():

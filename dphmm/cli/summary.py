@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -29,6 +29,29 @@ def say(title: str, facts: Mapping[str, Any], as_json: bool) -> None:
     click.secho(title, bold=True)
     for name, value in told.items():
         click.echo(f"  {name:<{width}}  {value}")
+
+
+def say_table(header: Sequence[str], rows: Sequence[Sequence[str]], title: str = "", most: int | None = None) -> None:
+    """Print a table on standard output, in columns that line up.
+
+    Parameters
+    ----------
+    header, rows
+        Texts; every row has as many as the header.
+    title
+        Stands above the table, where there is one.
+    most
+        Print at most so many rows, and say how many there are more.
+    """
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    lines = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in (header, *rows[:most])]
+    if title:
+        click.echo(title)
+    click.secho(lines[0], bold=True)
+    for line in lines[1:]:
+        click.echo(line)
+    if most is not None and len(rows) > most:
+        click.echo(f"… and {len(rows) - most:,} more; --json and --report have them all.")
 
 
 def shown(value: Any) -> str:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import base64
-import html
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -14,6 +12,7 @@ from dphmm.evaluation.claims import check_claims
 from dphmm.evaluation.metrics import Interval, total
 from dphmm.evaluation.run import Evaluation
 from dphmm.evaluation.steps import StepTable
+from dphmm.reports.page import Cell, Picture, Section, html_page
 
 _LIBRARIES = ("dphmm", "numpy", "scipy", "shapely", "pyarrow", "matplotlib")
 
@@ -39,20 +38,6 @@ _CAPTIONS = {
     "map": "Some sequences. Private: it shows true places.",
 }
 
-_STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 1080px; margin: 2em auto; padding: 0 1em; }
-h1 { font-size: 1.5em; } h2 { font-size: 1.15em; margin-top: 2em; }
-.scroll { overflow-x: auto; }
-table { border-collapse: collapse; font-size: 13px; } th, td { padding: 4px 9px; border-bottom: 1px solid #ddd; }
-th { text-align: left; vertical-align: bottom; } td { vertical-align: top; }
-td.number { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
-td.number small { display: block; color: #666; }
-.holds { color: #00663d; } .not { color: #a33000; } td.verdict { white-space: nowrap; font-weight: 600; }
-figure { margin: 1.5em 0; } img { max-width: 100%; } figcaption { color: #555; font-size: 13px; }
-code, pre { font-size: 12px; white-space: pre-wrap; overflow-wrap: anywhere; }
-.private { background: #fff3e0; border-left: 4px solid #d55e00; padding: .5em 1em; }
-"""
-
 
 def report_html(evaluation: Evaluation, pictures: Mapping[str, bytes], command: str) -> str:
     """The report as one page.
@@ -72,36 +57,33 @@ def report_html(evaluation: Evaluation, pictures: Mapping[str, bytes], command: 
         HTML that loads nothing from elsewhere.
     """
     table = evaluation.table()
-    config = evaluation.config
-    body = [
-        f"<h1>{html.escape(config.name)}</h1>",
-        '<p class="private">The map, and the table of steps beside this report, show true places: keep them to '
-        "yourself.</p>",
-        f"<p>{_split_words(evaluation)}</p>",
-        "<h2>What the paper says, and what was measured</h2>",
-        "<p>Means over sequences with 95 % bootstrap intervals, sequences drawn again. <i>Within noise</i>: the "
-        "interval of the difference holds zero.</p>",
-        _claims(table, evaluation),
-        "<h2>Every setting</h2>",
-        _settings(table, evaluation),
-        "<h2>Figures</h2>",
-        *(_figure(name, png) for name, png in pictures.items()),
-        "<h2>How this was made</h2>",
-        _origin(evaluation, command),
+    sections = [
+        Section("Who was evaluated", [_split_words(evaluation)]),
+        Section(
+            "What the paper says, and what was measured",
+            [
+                "Means over sequences with 95 % bootstrap intervals, sequences drawn again. Within noise: the interval "
+                "of the difference holds zero."
+            ],
+            ("Figure", "Claim", "Measured", "Verdict"),
+            _claims(table, evaluation),
+        ),
+        Section(
+            "Every setting",
+            (),
+            ("policy", "r, km", "δ", "ε", "mechanism", "repair", *(label for _, label, _ in _SHOWN)),
+            _settings(table, evaluation),
+        ),
+        Section("Figures", pictures=[Picture(png, _CAPTIONS[name], True) for name, png in pictures.items()]),
+        Section("How this was made", verbatim=_origin(evaluation, command)),
     ]
-    policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
-        f"<title>{html.escape(config.name)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
-        + "\n".join(body)
-        + "\n</body>\n</html>\n"
-    )
+    warning = "The map, and the table of steps beside this report, show true places: keep them to yourself."
+    return html_page(evaluation.config.name, warning, True, sections)
 
 
 def _split_words(evaluation: Evaluation) -> str:
     config, split = evaluation.config, evaluation.split
-    dropped = "; ".join(f"{number} {html.escape(reason)}" for reason, number in split.dropped.items())
+    dropped = "; ".join(f"{number} {reason}" for reason, number in split.dropped.items())
     clock = "each place is a step" if config.step_seconds is None else f"a step is {config.step_seconds:g} s"
     start = "is known" if config.start == "known" else "is as probable as in the model"
     return (
@@ -111,46 +93,31 @@ def _split_words(evaluation: Evaluation) -> str:
     )
 
 
-def _claims(table: StepTable, evaluation: Evaluation) -> str:
-    rows = []
-    for claim in check_claims(table, evaluation.config):
-        kind = "holds" if claim.verdict.startswith("holds") else "not"
-        rows.append(
-            f"<tr><td>{html.escape(claim.where)}</td><td>{html.escape(claim.words)}</td>"
-            f'<td>{html.escape(claim.measured)}</td><td class="verdict {kind}">{html.escape(claim.verdict)}</td></tr>'
+def _claims(table: StepTable, evaluation: Evaluation) -> list[tuple[str | Cell, ...]]:
+    return [
+        (
+            claim.where,
+            claim.words,
+            claim.measured,
+            Cell(claim.verdict, mark="good" if claim.verdict.startswith("holds") else "bad"),
         )
-    return _table(("Figure", "Claim", "Measured", "Verdict"), rows)
+        for claim in check_claims(table, evaluation.config)
+    ]
 
 
-def _settings(table: StepTable, evaluation: Evaluation) -> str:
-    rows = []
+def _settings(table: StepTable, evaluation: Evaluation) -> list[tuple[str | Cell, ...]]:
+    rows: list[tuple[str | Cell, ...]] = []
     for setting in evaluation.config.settings():
         radius = f"{setting.radius_km:g}" if setting.radius_km else ""
         delta = f"{setting.delta:g}" if setting.delta else ""
-        said = [setting.policy, radius, delta, f"{setting.epsilon:g}", setting.mechanism, setting.repair]
-        cells = [f"<td>{html.escape(text)}</td>" for text in said]
-        cells += [_number(total(table, setting, metric), factor) for metric, _, factor in _SHOWN]
-        rows.append(f"<tr>{''.join(cells)}</tr>")
-    heads = ("policy", "r, km", "δ", "ε", "mechanism", "repair", *(label for _, label, _ in _SHOWN))
-    return _table(heads, rows)
+        said = (setting.policy, radius, delta, f"{setting.epsilon:g}", setting.mechanism, setting.repair)
+        rows.append((*said, *(_number(total(table, setting, metric), factor) for metric, _, factor in _SHOWN)))
+    return rows
 
 
-def _number(value: Interval, factor: float) -> str:
+def _number(value: Interval, factor: float) -> Cell:
     mean, low, high = (f"{factor * part:.4g}" for part in (value.mean, value.low, value.high))
-    return f'<td class="number">{mean}<small>{low} – {high}</small></td>'
-
-
-def _table(heads: Sequence[str], rows: Iterable[str]) -> str:
-    head = "".join(f"<th>{html.escape(text)}</th>" for text in heads)
-    return f'<div class="scroll"><table>\n<tr>{head}</tr>\n' + "\n".join(rows) + "\n</table></div>"
-
-
-def _figure(name: str, png: bytes) -> str:
-    caption = html.escape(_CAPTIONS.get(name, name))
-    data = base64.b64encode(png).decode("ascii")
-    return (
-        f'<figure><img alt="{caption}" src="data:image/png;base64,{data}"><figcaption>{caption}</figcaption></figure>'
-    )
+    return Cell(mean, f"{low} – {high}")
 
 
 def _origin(evaluation: Evaluation, command: str) -> str:
@@ -160,7 +127,7 @@ def _origin(evaluation: Evaluation, command: str) -> str:
     lines += [f"sha256 {digest}  {Path(path).name}" for path, digest in facts["data_sha256"].items()]
     lines += [f"sha256 {facts['configuration_sha256']}  (configuration)", ""]
     lines += [f"{key} = {value!r}" for key, value in facts["configuration"].items()]
-    return f"<pre>{html.escape(chr(10).join(lines))}</pre>"
+    return "\n".join(lines)
 
 
 def _version(name: str) -> str:

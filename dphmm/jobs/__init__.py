@@ -9,30 +9,53 @@ import importlib
 from typing import Any
 
 _HOME = {
+    "audit_mechanism": "audits",
+    "audit_policy": "audits",
+    "audit_secrets": "audits",
+    "audit_session": "replays",
     "Batch": "batches",
     "batch": "batches",
+    "Constraint": "subjects",
     "Data": "people",
     "export_sessions": "sessions",
     "learn": "models",
     "Learned": "models",
     "live": "releases",
     "load_model": "models",
-    "read_sessions": "sessions",
+    "MechanismAudit": "audits",
     "People": "people",
+    "PolicyAudit": "audits",
+    "read_sessions": "sessions",
     "region": "models",
     "release": "releases",
     "Released": "releases",
+    "replay": "replays",
+    "Replayed": "replays",
+    "SecretsAudit": "audits",
+    "SessionAudit": "replays",
+    "Subject": "subjects",
     "Watch": "watch",
 }
 """Public name → the module it lives in."""
 
 __all__ = [
     "Batch",
+    "Constraint",
     "Data",
     "Learned",
+    "MechanismAudit",
     "People",
+    "PolicyAudit",
     "Released",
+    "Replayed",
+    "SecretsAudit",
+    "SessionAudit",
+    "Subject",
     "Watch",
+    "audit_mechanism",
+    "audit_policy",
+    "audit_secrets",
+    "audit_session",
     "batch",
     "export_sessions",
     "learn",
@@ -41,6 +64,7 @@ __all__ = [
     "read_sessions",
     "region",
     "release",
+    "replay",
 ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -10,61 +10,73 @@ import numpy as np
 
 from dphmm.arrays import FloatArray
 from dphmm.audit.blowfish import BlowfishAudit
-from dphmm.audit.empirical import PairAudit
 from dphmm.audit.policy_audit import ConstraintAudit, Witness
 from dphmm.audit.sequence import ReleasedSequence, SequenceAudit
+from dphmm.jobs.audits import MechanismAudit, PolicyAudit, SecretsAudit
+from dphmm.jobs.replays import SessionAudit
+from dphmm.jobs.subjects import Subject
 from dphmm.plots import audit as pictures
-from dphmm.plots.page import Section
+from dphmm.plots.maps import new_figure, png
+from dphmm.reports.page import Picture, Section
 
 if TYPE_CHECKING:
-    from dphmm.policy.graph import PolicyGraph
+    from matplotlib.axes import Axes
 
 _SHOWN = 12
 """At most this many constraints, exposed ones first, have a section of their own; the table lists all."""
 _WITNESSES = 20
 
 
-def policy_sections(
-    labels: Sequence[str],
-    audits: Sequence[ConstraintAudit],
-    graph: PolicyGraph,
-    points: FloatArray,
-    names: Sequence[str],
-    epsilon: float,
-) -> list[Section]:
-    """A policy under some constraints, each with its label."""
+def audit_sections(found: PolicyAudit | SecretsAudit | SessionAudit | MechanismAudit) -> list[Section]:
+    """What an audit's page holds under its verdict.
+
+    Raises
+    ------
+    MissingDependencyError
+        Without matplotlib.
+    """
+    if isinstance(found, PolicyAudit):
+        return _policy(found)
+    if isinstance(found, SecretsAudit):
+        return [_secrets(found.audit)]
+    if isinstance(found, MechanismAudit):
+        return [_mechanism(found)]
+    points = found.space.points
+    return [_sequence(audit, one.sequence, points) for audit, one in zip(found.audits, found.people, strict=True)]
+
+
+def _policy(found: PolicyAudit) -> list[Section]:
     rows = [
         (
-            label,
+            constraint.label,
             f"{audit.possible:,}",
             f"{len(audit.disconnected):,}",
             f"{audit.components:,}",
             *(f"{len(body.exposed):,}" for body in audit.bodies),
         )
-        for label, audit in zip(labels, audits, strict=True)
+        for constraint, audit in zip(found.constraints, found.audits, strict=True)
     ]
-    mechanisms = [f"exposed under {body.mechanism}" for body in audits[0].bodies] if audits else []
     overview = Section(
         "All constraints",
         [
             "A possible state is exposed under a mechanism when no other possible state lies within the noise body "
             "about it: releases then tell it apart by more than epsilon."
         ],
-        ("constraint", "possible", "disconnected", "components", *mechanisms),
+        (
+            "constraint",
+            "possible",
+            "disconnected",
+            "components",
+            *(f"exposed under {body.mechanism}" for body in found.audits[0].bodies),
+        ),
         rows,
     )
-    order = sorted(range(len(audits)), key=lambda i: not audits[i].is_exposed)[:_SHOWN]
-    return [overview, *(_constraint(labels[i], audits[i], graph, points, names, epsilon) for i in order)]
+    shown = sorted(zip(found.constraints, found.audits, strict=True), key=lambda one: not one[1].is_exposed)[:_SHOWN]
+    return [overview, *(_constraint(one.label, audit, found.subject, found.epsilon) for one, audit in shown)]
 
 
-def _constraint(
-    label: str,
-    audit: ConstraintAudit,
-    graph: PolicyGraph,
-    points: FloatArray,
-    names: Sequence[str],
-    epsilon: float,
-) -> Section:
+def _constraint(label: str, audit: ConstraintAudit, subject: Subject, epsilon: float) -> Section:
+    names, points = subject.names, subject.measurements.points
     rows: list[tuple[str, ...]] = []
     for body in audit.bodies:
         rows.append(
@@ -99,21 +111,15 @@ def _constraint(
         for body in audit.bodies
         for witness in body.witnesses[:_WITNESSES]
     ]
-    planar = points.shape[1] == 2
-    draws = [partial(_exposure, points, graph, audit, k, names) for k in range(len(audit.bodies))] if planar else []
-    hulls = [partial(_hulls, audit)] if planar and audit.hull.dimension else []
+    drawn: list[Picture] = []
+    if points.shape[1] == 2:
+        for body in audit.bodies:
+            exposure = partial(pictures.draw_exposure, points=points, graph=subject.policy, audit=audit, names=names)
+            drawn.append(_picture(f"States and noise under {body.mechanism}", partial(exposure, body=body)))
+        if audit.hull.dimension:
+            drawn.append(_picture("Noise bodies", partial(pictures.draw_hulls, audit=audit)))
     header = ("mechanism", "graph", "exposed", "edges added", "area", f"error at ε = {epsilon:g}", "factor")
-    return Section(label, sentences, header, rows, [*draws, *hulls])
-
-
-def _exposure(
-    points: FloatArray, graph: PolicyGraph, audit: ConstraintAudit, k: int, names: Sequence[str], ax: object
-) -> None:
-    pictures.draw_exposure(ax, points, graph, audit, audit.bodies[k], names)  # type: ignore[arg-type]
-
-
-def _hulls(audit: ConstraintAudit, ax: object) -> None:
-    pictures.draw_hulls(ax, audit)  # type: ignore[arg-type]
+    return Section(label, sentences, header, rows, drawn)
 
 
 def _told(witness: Witness, names: Sequence[str], epsilon: float) -> str:
@@ -127,8 +133,7 @@ def _told(witness: Witness, names: Sequence[str], epsilon: float) -> str:
     )
 
 
-def blowfish_sections(audit: BlowfishAudit) -> list[Section]:
-    """A database policy."""
+def _secrets(audit: BlowfishAudit) -> Section:
     rows = []
     for i, name in enumerate(audit.policy.names):
         cells = [
@@ -141,18 +146,11 @@ def blowfish_sections(audit: BlowfishAudit) -> list[Section]:
         f"place of another is hidden to within {_number(level.pairwise_factor * audit.epsilon)}."
         for level in audit.levels
     ]
-    draws = [lambda ax: pictures.draw_levels(ax, audit)]
+    drawn = [_picture("Levels", partial(pictures.draw_levels, audit=audit))]
     if np.asarray(audit.policy.contributions).shape[1] <= 2:
-        draws.insert(0, lambda ax: pictures.draw_secrets(ax, audit))
+        drawn.insert(0, _picture("Contributions and noise bodies", partial(pictures.draw_secrets, audit=audit)))
     heads = ("secret", *(f"unbounded-DP level under {level.mechanism}" for level in audit.levels))
-    return [Section("Secrets", totals, heads, rows, draws)]
-
-
-def sequence_sections(
-    audits: Sequence[SequenceAudit], sequences: Sequence[ReleasedSequence], points: FloatArray
-) -> list[Section]:
-    """Released sequences, one section each."""
-    return [_sequence(audit, one, points) for audit, one in zip(audits, sequences, strict=True)]
+    return Section("Secrets", totals, heads, rows, drawn)
 
 
 def _sequence(audit: SequenceAudit, sequence: ReleasedSequence, points: FloatArray) -> Section:
@@ -203,14 +201,19 @@ def _sequence(audit: SequenceAudit, sequence: ReleasedSequence, points: FloatArr
             else "At no release did a state stay exposed."
         ),
     ]
-    draws = [lambda ax: pictures.draw_entropy(ax, audit), lambda ax: pictures.draw_spread(ax, audit)]
-    if points.shape[1] == 2:
-        draws.append(lambda ax: pictures.draw_belief_map(ax, points, audit, sequence.released))
-    return Section(f"User {audit.user}", sentences, header, rows, draws)
+    drawn = [
+        _picture("Uncertainty at each release", partial(pictures.draw_entropy, audit=audit)),
+        _picture("Error that the adversary expects at each release", partial(pictures.draw_spread, audit=audit)),
+        _picture(
+            "Belief in hindsight",
+            partial(pictures.draw_belief_map, points=points, audit=audit, released=sequence.released),
+        ),
+    ]
+    return Section(f"User {audit.user}", sentences, header, rows, drawn)
 
 
-def pair_sections(pairs: Sequence[PairAudit], names: Sequence[str], what: str) -> list[Section]:
-    """Empirical bounds."""
+def _mechanism(found: MechanismAudit) -> Section:
+    names = found.subject.names
     rows = [
         (
             f"{names[pair.first]} – {names[pair.second]}",
@@ -220,10 +223,19 @@ def pair_sections(pairs: Sequence[PairAudit], names: Sequence[str], what: str) -
             f"{pair.hits[0]:,} : {pair.hits[1]:,} of {pair.counted:,}",
             pair.event,
         )
-        for pair in pairs
+        for pair in found.pairs
     ]
     header = ("states", "claimed", "shown at least", "claim", "event seen under the one and the other", "found by")
-    return [Section(what, (), header, rows, [lambda ax: pictures.draw_bounds(ax, pairs, names)])]
+    drawn = _picture("Bounds and claims", partial(pictures.draw_bounds, pairs=found.pairs, names=names))
+    return Section(f"{found.mechanism} under {found.constraint.label}", (), header, rows, [drawn])
+
+
+def _picture(caption: str, draw: Callable[[Axes], object]) -> Picture:
+    figure, ax = new_figure(4.8, 4.4)
+    draw(ax)
+    if ax.get_legend_handles_labels()[1]:
+        figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=8)
+    return Picture(png(figure), caption)
 
 
 def _number(value: float) -> str:

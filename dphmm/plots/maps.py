@@ -7,6 +7,7 @@ tell apart.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -55,6 +56,13 @@ def new_figure(width: float = 8.0, height: float = 7.0) -> tuple[Any, Axes]:
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure, figure.add_subplot()
+
+
+def png(figure: Any, dpi: int = 150) -> bytes:
+    """A figure as the bytes of a PNG file."""
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=dpi)
+    return file.getvalue()
 
 
 def draw_space(ax: Axes, space: StateSpace) -> None:

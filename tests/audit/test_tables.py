@@ -45,7 +45,7 @@ def test_edges_priors_and_possible_states(write):
     assert graph.edges().tolist() == [[0, 2], [1, 2]]
     assert read_edges(write("p,q\n")) == ()
     assert read_prior(write("state,probability\nc,0.25\na,3/4\n"), INDEX).tolist() == [0.75, 0, 0.25]
-    assert possible_states("c, a", INDEX).tolist() == [True, False, True]
+    assert possible_states(("c", "a"), tuple(INDEX)).tolist() == [True, False, True]
 
 
 @pytest.mark.parametrize(
@@ -89,9 +89,9 @@ def test_other_flaws_are_refused(write, tmp_path):
     with pytest.raises(DataFileError, match="no column 'probability'"):
         read_prior(write("state,p\na,1\n"), INDEX)
     with pytest.raises(StateError, match="'z' does not exist"):
-        possible_states("a,z", INDEX)
+        possible_states(("a", "z"), tuple(INDEX))
     with pytest.raises(StateError, match="named twice"):
-        possible_states("a,a", INDEX)
+        possible_states(("a", "a"), tuple(INDEX))
     binary = tmp_path / "binary.csv"
     binary.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(DataFileError, match="is not UTF-8 text"):

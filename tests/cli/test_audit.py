@@ -254,7 +254,12 @@ def test_sessions_whose_model_or_policy_is_missing_or_another(folder):
         (("s.session", "--model", "m.npz"), "was given as a graph; give its text"),
         (("s.session", "--model", "other.npz", "--policy", "utility:1km"), "began with model"),
         (("s.session", "--model", "m.npz", "--policy", "utility:2km"), "began with policy"),
-        (("r.csv", "--model", "m.npz", "--policy", "utility:2km"), "was it made with this model"),
+        (("r.csv", "--model", "m.npz", "--policy", "utility:2km"), "was released with settings"),
+        (("r.csv", *GIVEN, "--epsilon", "0.7", "--mechanism", "k-norm", "--delta", "0.1"), "released with settings"),
+        (("r.csv", *GIVEN, "--delta", "0.1"), "epsilon is missing"),
+        (("r.csv", "--model", "m.npz"), "no policy is given"),
+        (("r.csv", "--model", "other.npz", "--policy", "utility:1km"), "was released with model"),
+        (("s.session", *GIVEN, "--epsilon", "0.7"), "began with mechanism laplace, not lattice"),
         (("r.csv", *GIVEN, "--users", "bob"), "no releases of 'bob'"),
         (("gone.csv", *GIVEN), "cannot be read"),
     ):
@@ -270,7 +275,7 @@ def test_constraints_along_the_support_of_a_model(folder):
     assert sizes == sorted(sizes)
     assert told["constraints"][0]["label"] == "t = 1"
     result = run("policy", *GIVEN, "--steps", "5", "--start", "0,1")
-    assert "Nothing is exposed." in result.stdout
+    assert "No state is exposed." in result.stdout
 
 
 def test_the_page_on_audits_shows_what_the_command_says(folder):

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import re
-
-import numpy as np
 import pytest
 
 from dphmm import LaplaceMechanism
@@ -14,7 +10,6 @@ from dphmm.audit.empirical import audit_pairs
 from dphmm.audit.policy_audit import audit_constraint
 from dphmm.plots import audit as pictures
 from dphmm.plots.maps import new_figure
-from dphmm.plots.page import Section, html_page
 from tests.running_example import F, graph, states
 
 pytest.importorskip("matplotlib")
@@ -66,16 +61,3 @@ def test_bounds_are_drawn_against_the_claim():
     pictures.draw_bounds(ax, pairs, NAMES)
     assert [bar.get_width() for bar in ax.patches] == sorted((pair.lower for pair in pairs), reverse=True)
     assert {tuple(line.get_xdata()) for line in ax.lines} == {(1.0, 1.0)}
-
-
-def test_a_page_escapes_what_it_is_told_and_holds_its_pictures():
-    page = html_page(
-        "<b>", "a & b", True, [Section("s", ["x < y"], ("h",), [("<td>",)], [lambda ax: ax.plot(np.arange(3))])]
-    )
-    assert "<b>" not in page
-    assert "&lt;b&gt;" in page
-    assert "a &amp; b" in page
-    assert "x &lt; y" in page
-    data = re.findall(r'src="data:image/png;base64,([^"]+)"', page)
-    assert len(data) == 1
-    assert base64.b64decode(data[0]).startswith(b"\x89PNG")

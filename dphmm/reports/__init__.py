@@ -1,0 +1,1 @@
+"""Reports: one builder of HTML pages."""
