@@ -32,7 +32,7 @@ def median_seconds(work: Callable[[], object], runs: int = RUNS) -> float:
     return statistics.median(taken)
 
 
-def refuse(*_: object) -> None:
+def refuse(*_: object, **__: object) -> None:
     raise ValueError("sent to the line-by-line form")
 
 
