@@ -79,5 +79,5 @@ def test_a_layer_may_name_its_property(tmp_path):
     assert _edges(f"categorical:{path}@zone") == PolicyGraph.complete(SPACE.size).edges().tolist()
     with pytest.raises(DataFileError, match="feature 1 has no property 'kind'"):
         parse_policy(f"categorical:{path}@kind", SPACE)
-    with pytest.raises(DataFileError, match="cannot be read"):
+    with pytest.raises(DataFileError, match="there is no such file"):
         parse_policy("categorical:absent.geojson", SPACE)
