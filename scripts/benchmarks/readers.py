@@ -38,7 +38,7 @@ def run(report: Report, options: argparse.Namespace) -> None:
         report.row(f"{path.name}, {points:,} points", quick, "points/s", beside)
 
 
-def refuse(*_: object) -> None:
+def refuse(*_: object, **__: object) -> None:
     raise ValueError("sent to the line-by-line form")
 
 
