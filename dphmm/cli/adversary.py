@@ -2,70 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from dphmm.errors import ConfigurationError, MissingDependencyError, OutputError
+from dphmm.cli.inputs import options
+from dphmm.errors import ConfigurationError, OutputError, need
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-ALL = "everyone"
-"""The name of the one user that --backward and --forward describe."""
+    from dphmm.jobs.leaks import Adversaries, Adversary
+
+knowledge_options = options(
+    click.option("--backward", type=click.Path(path_type=Path), help="Matrix of Pr(state before | state now)."),
+    click.option("--forward", type=click.Path(path_type=Path), help="Matrix of Pr(state after | state now)."),
+    click.option(
+        "--user",
+        "users",
+        nargs=3,
+        multiple=True,
+        metavar="NAME BACKWARD FORWARD",
+        help="One of several users with matrices of their own; - for a matrix that is not known. Repeat it.",
+    ),
+)
+"""What an adversary knows."""
 
 
-def knowledge_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The options that say what an adversary knows."""
-    for option in (
-        click.option(
-            "--user",
-            "users",
-            nargs=3,
-            multiple=True,
-            metavar="NAME BACKWARD FORWARD",
-            help="One of several users with matrices of their own; - for a matrix that is not known. Repeat it.",
-        ),
-        click.option("--forward", type=click.Path(path_type=Path), help="Matrix of Pr(state after | state now)."),
-        click.option("--backward", type=click.Path(path_type=Path), help="Matrix of Pr(state before | state now)."),
-    ):
-        command = option(command)
-    return command
-
-
-def read_users(
-    backward: Path | None, forward: Path | None, users: Sequence[tuple[str, str, str]]
-) -> dict[str, tuple[Any, Any]]:
-    """Name → (backward, forward) matrices, read from the files that the options name.
+def read_adversaries(given: Mapping[str, Any]) -> Adversaries:
+    """What the `knowledge_options`, ``--model`` and, where a command has it, ``--initial`` say.
 
     Raises
     ------
     ConfigurationError
-        When no matrix is given, both forms are, or a user occurs twice.
+        When no matrix is given, several forms are, or a user occurs twice.
     DataFileError
         When a file cannot be read.
     """
-    from dphmm.leakage.files import read_matrix
+    from dphmm.jobs.leaks import EVERYONE
+    from dphmm.jobs.mobility import Mobility, as_matrix
+    from dphmm.leakage.files import read_numbers
 
-    if users and (backward or forward):
+    backward, forward, initial = given["backward"], given["forward"], given.get("initial")
+    if given["model"] is not None:
+        if backward or forward or given["users"] or initial:
+            raise ConfigurationError("--model and matrices of other files are both given; use one of them")
+        return Mobility.of(given["model"])
+    if given["users"] and (backward or forward):
         raise ConfigurationError("--user and --backward/--forward are both given; use one of them")
-    wanted = [(name, _path(past), _path(future)) for name, past, future in users] or [(ALL, backward, forward)]
-    found: dict[str, tuple[Any, Any]] = {}
-    for name, past, future in wanted:
+    found: dict[str, Adversary] = {}
+    for name, *texts in given["users"] or [(EVERYONE, backward, forward)]:
+        past, future = (None if text in (None, "-") else Path(text) for text in texts)
         if past is None and future is None:
             raise ConfigurationError(f"no matrix is given for {name}; give --backward, --forward or both")
         if name in found:
             raise ConfigurationError(f"user {name} is given twice; give each user once")
-        same = past is not None and past == future
-        first = None if past is None else read_matrix(past)
-        found[name] = first, first if same else None if future is None else read_matrix(future)
+        if initial is not None and (past is not None or future is None):
+            raise ConfigurationError("--initial makes the backward matrix from --forward; give that, and no --backward")
+        found[name] = (past, future) if initial is None else Mobility(as_matrix(future), read_numbers(initial))
     return found
-
-
-def _path(text: str) -> Path | None:
-    return None if text == "-" else Path(text)
 
 
 def check_picture(path: Path | None) -> None:
@@ -80,10 +77,7 @@ def check_picture(path: Path | None) -> None:
     """
     if path is None:
         return
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise MissingDependencyError("matplotlib", "plots") from None
+    need("matplotlib", "plots")
     if path.exists():
         raise OutputError(f"{path} exists already; name another file or remove it")
     if not path.parent.is_dir():

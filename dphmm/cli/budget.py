@@ -8,9 +8,8 @@ from typing import Any
 
 import click
 
-from dphmm.cli.adversary import ALL, check_picture, draw, knowledge_options, read_users
+from dphmm.cli.adversary import check_picture, draw, knowledge_options, read_adversaries
 from dphmm.cli.summary import say_table
-from dphmm.errors import ConfigurationError
 
 
 @click.command(name="budget")
@@ -20,32 +19,18 @@ from dphmm.errors import ConfigurationError
 @click.option("--steps", type=int, help="Number of releases; left out, one budget for a stream of any length.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw budgets and leakage into this new file.")
-def command(
-    backward: Path | None,
-    forward: Path | None,
-    users: tuple[tuple[str, str, str], ...],
-    model: Path | None,
-    alpha: float,
-    steps: int | None,
-    as_json: bool,
-    plot: Path | None,
-) -> None:
+def command(alpha: float, steps: int | None, as_json: bool, plot: Path | None, **given: Any) -> None:
     """Budgets under which temporal privacy leakage stays at or below ALPHA at every time.
 
     Without --steps: the largest constant budget, for a stream of any length. With it: budgets under which one user's
     leakage is ALPHA at every time. With several users: at each time the least of theirs. With --model the backward
     matrix is the model's reverse under its initial distribution, as if that were stationary.
     """
-    check_picture(plot)
-    from dphmm.leakage import shared_budget
+    from dphmm.jobs.leaks import budget, knowledge
 
-    if model is None:
-        known = read_users(backward, forward, users)
-    elif backward or forward or users:
-        raise ConfigurationError("--model and matrices of other files are both given; use one of them")
-    else:
-        known = _of_model(model)
-    found = shared_budget(dict(known), alpha, steps)
+    check_picture(plot)
+    known = knowledge(read_adversaries(given))
+    found = budget(known, alpha, steps)
     budgets = found.budgets.tolist()
     if as_json:
         record = {
@@ -71,11 +56,3 @@ def command(
         shown = np.repeat(found.budgets, 30) if steps is None else found.budgets
         past, future = known[str(found.tightest)]
         draw(plot, lambda ax: budgets_over_time(ax, past, future, shown, alpha))
-
-
-def _of_model(path: Path) -> dict[str, tuple[Any, Any]]:
-    from dphmm.markov import reverse
-    from dphmm.markov.model import MarkovModel
-
-    model = MarkovModel.load(path)
-    return {ALL: (reverse(model.transition, model.initial), model.transition)}

@@ -2,46 +2,43 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from dphmm.cli.adversary import check_picture, draw
-from dphmm.cli.inputs import data_of, input_options
-from dphmm.cli.moments import Moments, found_moments, moment_options, named_moments
+from dphmm.cli.inputs import data_of, input_options, options
 from dphmm.cli.progress import progress
+from dphmm.cli.release import SEEDED
 from dphmm.cli.summary import say
 from dphmm.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from dphmm.arrays import FloatArray
-    from dphmm.landmarks import Adaptive, LandmarkBudget
-    from dphmm.release.settings import ReleaseSettings
-    from dphmm.space.trajectory import Trajectory
-    from dphmm.tables import TimedTable
+    from dphmm.jobs.landmarked import Landmarked
+    from dphmm.jobs.moments import Moments
 
-SCHEMES = ("skip", "uniform", "adaptive")
-_OWN_COLUMNS = ("landmark", "published", "epsilon", "loss")
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a release under a scheme came to: its budget, what may be published, and the temporal losses."""
-
-    budget: LandmarkBudget
-    published: Any
-    values: dict[str, FloatArray]
-    losses: FloatArray
+_moment_options = options(
+    click.option("--at", multiple=True, metavar="TIME", help="A landmark; one of the timestamps. Repeat it."),
+    click.option("--landmarks", type=click.Path(path_type=Path), metavar="FILE", help="Landmarks, one time a line."),
+    click.option(
+        "--find",
+        type=click.Choice(["stays", "repeated", "home", "work", "home-and-work"]),
+        help="Find landmarks in the trajectory: your own act.",
+    ),
+    click.option("--radius", default=0.2, show_default=True, metavar="KM", help="How far a stay or place reaches."),
+    click.option("--minutes", default=20.0, show_default=True, help="How long a stay lasts at least."),
+    click.option("--utc-offset", default=0.0, metavar="HOURS", help="Local time minus UTC, for home and work."),
+)
 
 
 @click.command()
 @click.argument("source", nargs=-1, required=True, type=click.Path())
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The releases, .csv or .parquet.")
 @click.option("--epsilon", required=True, type=float, help="Spent by all landmarks and any one regular time together.")
-@click.option("--scheme", default="adaptive", show_default=True, type=click.Choice(SCHEMES))
-@moment_options
+@click.option("--scheme", default="adaptive", show_default=True, type=click.Choice(["skip", "uniform", "adaptive"]))
+@_moment_options
 @click.option("--sensitivity", type=float, help="SOURCE is a table of values: Laplace noise for this sensitivity.")
 @click.option(
     "--unit", type=float, metavar="KM", help="SOURCE is a trajectory: planar Laplace noise, ε for this distance."
@@ -62,7 +59,7 @@ class Outcome:
 @input_options
 @click.option("--overwrite", is_flag=True, help="Replace an output that exists.")
 @click.option("--json", "as_json", is_flag=True, help="Say what was released as JSON.")
-def command(source: tuple[str, ...], output: Path, plot: Path | None, as_json: bool, **options: Any) -> None:
+def command(source: tuple[str, ...], output: Path, plot: Path | None, as_json: bool, **given: Any) -> None:
     """Release SOURCE so that all landmarks together with any one regular moment are epsilon-private.
 
     SOURCE is a table (a column of times, others of numbers) with --sensitivity, or trajectories of one person with
@@ -70,193 +67,72 @@ def command(source: tuple[str, ...], output: Path, plot: Path | None, as_json: b
     reads true places and is your own act. The column 'loss' says what the releases tell of all landmarks together with
     each time: under --backward and --forward, or the model of --policy; without them, the sum of the budgets.
     """
-    from dphmm.tables import TimedTable, check_output, check_table_name
+    from dphmm.tables import check_output, check_table_name
 
-    check_output(check_table_name(output), options["overwrite"])
+    check_output(check_table_name(output), given["overwrite"])
     check_picture(plot)
-    kinds = [name for name in ("sensitivity", "unit", "policy") if options[name] is not None]
+    kinds = [name for name in ("sensitivity", "unit", "policy") if given[name] is not None]
     if len(kinds) != 1:
         raise ConfigurationError("no single noise is given; give one of --sensitivity, --unit and --policy")
-    names = ("at", "landmarks", "find", "radius", "minutes", "utc_offset")
-    moments = Moments(**{name: options[name] for name in names})
-    run = {"sensitivity": _series, "unit": _planar, "policy": _engine}[kinds[0]]
-    outcome = run(source, moments, options)
-    if options["seed"] is not None:
-        click.echo("dphmm: the noise follows from --seed, so this output is not private.", err=True)
-    line = outcome.budget.timeline
-    table = TimedTable(
-        line.timestamps,
-        {
-            "landmark": line.landmark,
-            "published": outcome.published,
-            "epsilon": outcome.budget.epsilons,
-            "loss": outcome.losses,
-            **outcome.values,
-        },
-    )
+    if given["seed"] is not None:
+        click.echo(SEEDED, err=True)
+    for kind in progress(kinds, "Releasing"):
+        done = _released(kind, source, given)
     if plot is not None:
         from dphmm.plots.landmarks import budget_and_loss
 
-        draw(plot, lambda ax: budget_and_loss(ax, outcome.budget, outcome.losses))
-    table.write(output, options["overwrite"])
-    say("Released", _facts(outcome, options, output, plot), as_json)
+        draw(plot, lambda ax: budget_and_loss(ax, done.budget, done.losses))
+    done.table.write(output, given["overwrite"])
+    files = {"output": str(output), "plot": None if plot is None else str(plot)}
+    say("Released", {**done.facts(), "private": given["seed"] is None, **files}, as_json)
 
 
-def _facts(outcome: Outcome, options: dict[str, Any], output: Path, plot: Path | None) -> dict[str, Any]:
-    import numpy as np
-
-    worst = float(outcome.losses.max())
-    return {
-        "scheme": options["scheme"],
-        "timestamps": len(outcome.budget.timeline),
-        "landmarks": int(outcome.budget.timeline.landmark.sum()),
-        "published": int(np.asarray(outcome.published).sum()),
-        "epsilon": options["epsilon"],
-        "spent_by_landmarks_and_one_more": float(outcome.budget.spent),
-        "loss_greatest": worst if np.isfinite(worst) else None,
-        "loss_is_bounded": bool(np.isfinite(worst)),
-        "private": options["seed"] is None,
-        "output": str(output),
-        "plot": None if plot is None else str(plot),
-    }
-
-
-def _scheme(times: Any, landmarks: Any, scale: float, options: dict[str, Any]) -> LandmarkBudget | Adaptive:
-    import numpy as np
-
-    from dphmm.landmarks import Adaptive, skip, uniform
-
-    if options["scheme"] != "adaptive":
-        return {"skip": skip, "uniform": uniform}[options["scheme"]](times, landmarks, options["epsilon"])
-    seed = options["seed"]
-    coins = None if seed is None else np.random.default_rng([seed, 1])  # not the noise's own stream
-    rates = options["rate"], options["change"], options["least_rate"]
-    return Adaptive(times, landmarks, options["epsilon"], scale, *rates, rng=coins)
-
-
-def _series(source: tuple[str, ...], moments: Moments, options: dict[str, Any]) -> Outcome:
-    from dphmm.landmarks import laplace, leakage, release_series
-    from dphmm.tables import TimedTable
-
-    for name in ("centre", "step", "model", "mechanism"):
-        if options[name] is not None:
-            raise ConfigurationError(f"--{name} is for trajectories; leave it out with --sensitivity")
-    if len(source) != 1 or moments.find is not None:
-        raise ConfigurationError("--sensitivity takes one table, with landmarks that are named; --find needs places")
-    table: TimedTable = TimedTable.read(source[0])
-    clash = [name for name in table.columns if name in _OWN_COLUMNS]
-    if clash:
-        raise ConfigurationError(f"{source[0]}: column {clash[0]!r} is one of the output's own; call it otherwise")
-    noise = laplace(options["sensitivity"], options["seed"])
-    landmarks = named_moments(moments, table.times)
-    scheme = _scheme(table.times, landmarks, options["sensitivity"], options)
-    known = _matrices(options)
-    out = release_series(table.matrix(list(table.columns)), scheme, noise)
-    values = {name: out.values[:, at] for at, name in enumerate(table.columns)}
-    losses = leakage(table.times, landmarks, out.budget.epsilons, *known)
-    return Outcome(out.budget, out.published, values, losses)
-
-
-def _matrices(options: dict[str, Any]) -> tuple[Any, Any]:
-    from dphmm.leakage.files import read_matrix
-    from dphmm.leakage.loss_function import as_loss_function
-
-    back, forth = (
-        None if options[name] is None else as_loss_function(read_matrix(options[name]), f"{name} matrix")
-        for name in ("backward", "forward")
-    )
-    return back, forth
-
-
-def _one_person(source: tuple[str, ...], options: dict[str, Any]) -> Trajectory:
-    people = data_of(source, options).read().trajectories
-    if len(people) > 1:
-        raise ConfigurationError(f"there are {len(people)} people; say whose landmarks with --users, one name")
-    return people[0]
-
-
-def _no_matrices(options: dict[str, Any], why: str) -> None:
-    for name in ("backward", "forward"):
-        if options[name] is not None:
-            raise ConfigurationError(f"--{name} does not go with {why}; leave it out")
-
-
-def _planar(source: tuple[str, ...], moments: Moments, options: dict[str, Any]) -> Outcome:
-    from dphmm.landmarks import leakage, planar_laplace, release_series
-    from dphmm.space.projection import LocalProjection
-
-    _no_matrices(options, "--unit: its budgets are about places one unit apart, not about any two")
-    if options["centre"] is None:
-        raise ConfigurationError("--unit needs --centre LAT LON: a place near, the same whoever the person is")
-    if options["model"] is not None or options["mechanism"] is not None:
-        raise ConfigurationError("--model and --mechanism go with --policy; leave them out with --unit")
-    noise = planar_laplace(options["unit"], options["seed"])
-    plane = LocalProjection(*options["centre"])
-    person: Any = _one_person(source, options)
-    track = person if options["step"] is None else person.resample(options["step"])
-    points = plane.to_plane(track.latitude, track.longitude)
-    landmarks = _landmarks(moments, track.times, points)
-    scheme = _scheme(track.times, landmarks, options["unit"], options)
-    out = release_series(points, scheme, noise)
-    losses = leakage(track.times, landmarks, out.budget.epsilons)
-    return Outcome(out.budget, out.published, _degrees(out.values, plane), losses)
-
-
-def _landmarks(moments: Moments, times: Any, points: FloatArray) -> Any:
-    named = named_moments(moments, times)
-    return named if moments.find is None else times[found_moments(moments, times, points)]
-
-
-def _degrees(points: FloatArray, plane: Any) -> dict[str, FloatArray]:
-    """Degrees of points of the plane; NaN where a draw lies beyond the plane's image of the Earth."""
-    import numpy as np
-
-    from dphmm.errors import CoordinateError
-
-    found = np.full(points.shape, np.nan)
-    for row, point in enumerate(points):
-        try:
-            found[row] = plane.to_latlon(point)[0]
-        except CoordinateError:
-            continue
-    return {"latitude": found[:, 0], "longitude": found[:, 1]}
-
-
-def _engine(source: tuple[str, ...], moments: Moments, options: dict[str, Any]) -> Outcome:
-    from dphmm.evaluation.landmark_release import losses_on_clock, noise_scale, release_places
-    from dphmm.jobs.models import load_model
-    from dphmm.markov import reverse
-    from dphmm.space.states import OUTSIDE
-
-    _no_matrices(options, "--policy: the model says how people move")
-    if options["model"] is None:
-        raise ConfigurationError("--policy needs --model; make one with 'dphmm learn'")
-    for name in ("centre", "step"):
-        if options[name] is not None:
-            raise ConfigurationError(f"--{name} goes with --unit; the model has its own with --policy")
-    model, settings = load_model(options["model"]), _settings(options)
-    space, releaser = model.space, settings.engine(model, options["seed"])
-    person = _one_person(source, options)
-    track = person.resample(model.step)
-    states = space.locate(track.latitude, track.longitude)
-    inside = states != OUTSIDE
-    if not inside.any():
-        raise ConfigurationError("no place of the data lies in the model's region; learn a model of that region")
-    times, slots = track.times[inside], track.slots[inside]
-    points = space.projection.to_plane(track.latitude[inside], track.longitude[inside])
-    landmarks = _landmarks(moments, times, points)
-    scale = noise_scale(releaser) if options["scheme"] == "adaptive" else 1.0
-    scheme = _scheme(times, landmarks, scale, options)
-    for true in progress([states[inside]], "Releasing"):
-        out = release_places(releaser, true, slots, scheme)
-    past = reverse(model.transition, model.initial)
-    line = out.series.budget.timeline
-    losses = losses_on_clock(line, slots, out.costs, past, model.transition)
-    return Outcome(out.series.budget, out.series.published, _degrees(out.series.values, space.projection), losses)
-
-
-def _settings(options: dict[str, Any]) -> ReleaseSettings:
+def _released(kind: str, source: tuple[str, ...], given: dict[str, Any]) -> Landmarked:
+    from dphmm.jobs.landmarked import Scheme, landmark_engine, landmark_planar, landmark_series
     from dphmm.release.settings import ReleaseSettings
 
+    scheme = Scheme(given["scheme"], given["rate"], given["change"], given["least_rate"])
+    more = {"landmarks": _moments(given), "scheme": scheme, "seed": given["seed"]}
+    epsilon, matrices = given["epsilon"], ("backward", "forward")
+    if kind == "sensitivity":
+        trajectories = "--{} is for trajectories; leave it out with --sensitivity"
+        _leave_out(given, ("centre", "step", "model", "mechanism"), trajectories)
+        if len(source) != 1 or given["find"] is not None:
+            raise ConfigurationError(
+                "--sensitivity takes one table, with landmarks that are named; --find needs places"
+            )
+        known = {name: given[name] for name in matrices}
+        return landmark_series(source[0], given["sensitivity"], epsilon, **more, **known)
+    data = data_of(source, given)
+    if kind == "unit":
+        why = "its budgets are about places one unit apart, not about any two"
+        _leave_out(given, matrices, f"--{{}} does not go with --unit: {why}; leave it out")
+        if given["centre"] is None:
+            raise ConfigurationError("--unit needs --centre LAT LON: a place near, the same whoever the person is")
+        engine = "--model and --mechanism go with --policy; leave them out with --unit"
+        _leave_out(given, ("model", "mechanism"), engine)
+        return landmark_planar(data, given["unit"], given["centre"], epsilon, step_seconds=given["step"], **more)
+    _leave_out(given, matrices, "--{} does not go with --policy: the model says how people move; leave it out")
+    if given["model"] is None:
+        raise ConfigurationError("--policy needs --model; make one with 'dphmm learn'")
+    _leave_out(given, ("centre", "step"), "--{} goes with --unit; the model has its own with --policy")
     keys = ("policy", "epsilon", "mechanism", "allow_known")
-    return ReleaseSettings.from_dict({name: options[name] for name in keys if options[name] is not None})
+    settings = ReleaseSettings.from_dict({name: given[name] for name in keys if given[name] is not None})
+    return landmark_engine(data, given["model"], settings, **more)
+
+
+def _leave_out(given: Mapping[str, Any], names: tuple[str, ...], message: str) -> None:
+    for name in names:
+        if given[name] is not None:
+            raise ConfigurationError(message.format(name))
+
+
+def _moments(given: Mapping[str, Any]) -> Moments:
+    from dphmm.jobs.moments import Find
+
+    if sum((bool(given["at"]), given["landmarks"] is not None, given["find"] is not None)) > 1:
+        raise ConfigurationError("--at, --landmarks and --find exclude each other; use one of them")
+    if given["find"] is not None:
+        return Find(given["find"], given["radius"], given["minutes"], given["utc_offset"])
+    moments: Moments = given["at"] if given["landmarks"] is None else given["landmarks"]
+    return moments

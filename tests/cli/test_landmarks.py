@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from dphmm.cli import main
-from dphmm.evaluation.landmark_release import losses_on_clock
+from dphmm.jobs.landmark_release import losses_on_clock
 from dphmm.landmarks import leakage, repeated_places, skip, stay_points, timeline, uniform
 from dphmm.markov import reverse
 from dphmm.markov.model import MarkovModel

@@ -7,7 +7,7 @@ import pytest
 
 from dphmm import MarkovModel, PolicyGraph, Releaser
 from dphmm.errors import CoordinateError, InvalidInputError, StateError, TimeOrderError
-from dphmm.evaluation.landmark_release import losses_on_clock, noise_scale, release_places
+from dphmm.jobs.landmark_release import losses_on_clock, noise_scale, release_places
 from dphmm.landmarks import Adaptive, leakage, skip, timeline, uniform
 from tests.running_example import F
 

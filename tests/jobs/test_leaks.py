@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from dphmm import Grid, MarkovModel, PolicyGraph, Releaser, release_trajectory
 from dphmm.cli import main
 from dphmm.errors import InvalidInputError
-from dphmm.evaluation.release_leakage import leakage_of_releases
+from dphmm.jobs import leak_of_releases
 from dphmm.markov.belief import Belief
 from dphmm.space.trajectory import SlottedTrajectory
 from dphmm.writers import write_releases
@@ -53,8 +53,8 @@ def log_likelihoods(found) -> dict[int, np.ndarray]:
 @pytest.mark.parametrize("seed", range(12))
 def test_no_two_states_of_a_moment_differ_by_more_than_its_temporal_leakage(seed):
     found = released(seed)
-    leakage, budgets = leakage_of_releases(model(), ReleaseTable.of(found), "anna")
-    assert budgets[2] == 0.0
+    leakage = leak_of_releases(model(), ReleaseTable.of(found), "anna").leakage.by_user["anna"]
+    assert leakage.epsilons[2] == 0.0
     assert leakage.temporal.shape == (4,)
     densities = log_likelihoods(found)
     for moment, bound in enumerate(leakage.temporal):
@@ -69,7 +69,7 @@ def test_no_two_states_of_a_moment_differ_by_more_than_its_temporal_leakage(seed
 
 def test_budgets_are_the_constrained_costs_not_the_policys_epsilon():
     found = released(0)
-    _, budgets = leakage_of_releases(model(), ReleaseTable.of(found), "anna")
+    budgets = leak_of_releases(model(), ReleaseTable.of(found)).leakage.by_user["anna"].epsilons
     np.testing.assert_allclose(budgets[[0, 1, 3]], [r.record.constrained_epsilon for r in found])
     assert budgets.max() > 0.5
 
@@ -80,7 +80,7 @@ def test_the_command_accounts_for_a_file_of_releases(tmp_path):
     options = ["--model", str(tmp_path / "model.npz"), "--releases", str(tmp_path / "releases.csv"), "--json"]
     done = CliRunner().invoke(main, ["leak", *options])
     assert done.exit_code == 0, done.output
-    leakage, _ = leakage_of_releases(model(), ReleaseTable.of(released(1)), "anna")
+    leakage = leak_of_releases(model(), ReleaseTable.of(released(1)), "anna").leakage
     np.testing.assert_allclose(json.loads(done.output)["users"]["anna"]["temporal"], leakage.temporal, rtol=1e-9)
 
 
@@ -96,4 +96,4 @@ def test_the_commands_take_a_learned_model(tmp_path):
 
 def test_a_person_without_releases_is_refused():
     with pytest.raises(InvalidInputError, match="'bob' has no releases"):
-        leakage_of_releases(model(), ReleaseTable.of(released(0)), "bob")
+        leak_of_releases(model(), ReleaseTable.of(released(0)), "bob")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dphmm.errors import ConfigurationError, CountError
-from dphmm.evaluation.population import daily_population, population
+from dphmm.jobs.population import daily_population, population
 from dphmm.space.grid import PRESETS, Grid
 from dphmm.space.states import Places
 from dphmm.space.trajectory import Trajectory

@@ -1,0 +1,373 @@
+"""Counts of people per place and time: released with noise, repaired, compared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from dphmm.arrays import FloatArray, IntArray, Rng, check_epsilon, random_source
+from dphmm.counts import ESTIMATORS, compare, estimate
+from dphmm.counts import release as add_noise
+from dphmm.counts.comparison import RAW
+from dphmm.counts.noise import SENSITIVITY
+from dphmm.counts.stream import as_counts
+from dphmm.errors import ConfigurationError, CountError, DataFileError
+from dphmm.jobs.mobility import Budgets, Mobility
+from dphmm.jobs.models import region
+from dphmm.jobs.people import Data, DataLike
+from dphmm.jobs.population import daily_population, population
+from dphmm.jobs.watch import Watch, unwatched
+from dphmm.leakage import account
+from dphmm.space.states import StateSpace
+from dphmm.tables import TimedTable
+
+EPSILON = "epsilon"
+"""The column of a table of counts that holds each time's budget; all others are places, in order."""
+
+Prior = Literal["frequency", "uniform", "model"]
+"""The people's distribution at the first time: what the noisy counts tell, anywhere alike, or the model's."""
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Counts of people by time and place, in a table.
+
+    Attributes
+    ----------
+    table
+        A row per time: a column per place, and `EPSILON` where there is noise.
+    name
+        What messages call it.
+    """
+
+    table: TimedTable
+    name: str = "true counts"
+
+    @classmethod
+    def read(cls, path: str | Path) -> Counts:
+        """The counts of a .csv or .parquet file; see `dphmm.tables.TimedTable.read`."""
+        return cls(TimedTable.read(path), str(path))
+
+    @classmethod
+    def of(cls, times: npt.NDArray[Any], values: npt.NDArray[Any], **more: npt.NDArray[Any]) -> Counts:
+        """Values ``(T, m)`` over times, with more columns before them."""
+        return cls(TimedTable(times, {**more, **{f"place_{at}": values[:, at] for at in range(values.shape[1])}}))
+
+    @property
+    def places(self) -> TimedTable:
+        """The table without its budgets."""
+        return TimedTable(self.table.times, {k: v for k, v in self.table.columns.items() if k != EPSILON})
+
+    @property
+    def values(self) -> FloatArray:
+        """``(T, m)`` counts, noisy or true."""
+        return self.table.matrix([name for name in self.table.columns if name != EPSILON])
+
+    @property
+    def true(self) -> IntArray:
+        """``(T, m)`` true counts.
+
+        Raises
+        ------
+        CountError
+            When they are negative, not whole, or of a sum that changes.
+        """
+        return as_counts(self.values, self.name)
+
+    @property
+    def scales(self) -> FloatArray:
+        """``(T,)`` scales of the noise, as the budgets say.
+
+        Raises
+        ------
+        DataFileError, BudgetError
+            When there is no column of budgets, or one is not positive.
+        """
+        if EPSILON not in self.table.columns:
+            raise DataFileError(self.name, "has no column 'epsilon'; say the scale of its noise with --scale")
+        for at, value in enumerate(self.table.columns[EPSILON]):
+            check_epsilon(value, f"{self.name}: epsilon at time {at}")
+        return SENSITIVITY / self.table.columns[EPSILON]
+
+
+@dataclass(frozen=True)
+class Days:
+    """That days are laid over each other, and which part of them; see `dphmm.jobs.population.daily_population`.
+
+    Parameters
+    ----------
+    hours
+        From which to which local hour.
+    utc_offset
+        Hours by which local time is ahead of UTC.
+    least_seen
+        The share of the times, 0 to 1, at which a day's person must be seen for the day to count.
+    """
+
+    hours: tuple[float, float] = (0.0, 24.0)
+    utc_offset: float = 0.0
+    least_seen: float = 0.0
+
+
+@dataclass(frozen=True)
+class Counted:
+    """People who were counted.
+
+    Attributes
+    ----------
+    noisy
+        The release, with its budgets. Public.
+    true
+        The counts themselves. Private.
+    temporal_leakage
+        The greatest temporal leakage of these budgets, each step with its own backward matrix; None unless they are for
+        a level. Where the model's initial distribution is not stationary this is another figure than that level.
+    skipped
+        How many malformed records were passed over.
+    """
+
+    noisy: Counts
+    true: Counts
+    temporal_leakage: float | None
+    skipped: int
+
+
+def count_people(
+    source: DataLike | Counts,
+    budgets: Budgets,
+    space: StateSpace | None = None,
+    step_seconds: float | None = None,
+    *,
+    mobility: Mobility = Mobility(),
+    start: str | np.datetime64 | None = None,
+    end: str | np.datetime64 | None = None,
+    days: Days | None = None,
+    integer: bool = False,
+    rng: Rng = None,
+    watch: Watch = unwatched,
+) -> Counted:
+    """Release noisy counts of people per place and time, as ``dphmm counts release`` does.
+
+    Whoever is not seen within the region at a time is counted where they were last seen, and before that where they are
+    first seen, so that everybody is somewhere at every time. Each time's row is epsilon-differentially private for one
+    person's place at that time.
+
+    Parameters
+    ----------
+    source
+        Whose places; or true counts, for which the next parameters say nothing.
+    budgets
+        What each time may spend.
+    space, step_seconds
+        The places (see `dphmm.jobs.region`) and the step of the clock; left out, those of the mobility's model.
+    mobility
+        How people move, for budgets that keep a level of temporal leakage.
+    start, end
+        The first and last time, UTC; left out, those of the data.
+    days
+        Lay days over each other: a member is then one day of one person, and so the promise is about one day.
+    integer
+        Exact integer noise, safe against attacks on low bits; see `dphmm.counts.release`.
+    rng
+        Left out, the operating system's randomness. A seed or generator makes releases repeatable, hence not private.
+    watch
+        Who is shown the progress.
+
+    Raises
+    ------
+    ConfigurationError
+        When arguments do not go together.
+    CountError, BudgetError
+        When nobody is there to be counted, counts are none, or budgets do not fit.
+    DphmmError
+        As the data and the mobility say.
+
+    Examples
+    --------
+    >>> from dphmm.jobs import Budgets, Days, count_people, region
+    >>> space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=2)
+    >>> done = count_people("data/sample/geolife", Budgets(epsilon=1), space, 600, days=Days(hours=(8, 20)))
+    >>> done.true.values.shape, done.noisy.scales.max()
+    ((72, 20), 2.0)
+    """
+    skipped = 0
+    if isinstance(source, Counts):
+        true = Counts(source.places, source.name)
+    else:
+        places, step = _clock(mobility, space, step_seconds)
+        people = Data.of(source).read()
+        everyone = watch(people.trajectories, "Counting", len(people.trajectories))
+        if days is None:
+            found = population(everyone, places, step, start, end)
+        elif start or end:
+            raise ConfigurationError("--daily lays all days over each other; leave --start and --end out")
+        else:
+            found = daily_population(everyone, places, step, days.hours, days.utc_offset, days.least_seen)
+        true, skipped = Counts.of(found.times, found.counts), people.skipped
+    times = true.table.times
+    each = budgets.over(len(times), mobility)
+    randomness, spent = random_source(rng), np.array([float(budget) for budget in each])
+    rows = watch(zip(true.true, each, strict=True), "Releasing", len(each))
+    drawn = np.array([add_noise(row[None], budget, randomness, integer)[0] for row, budget in rows])
+    noisy = Counts.of(times, drawn.astype(np.int64) if integer else drawn, epsilon=spent)
+    if budgets.alpha is None:
+        return Counted(noisy, true, None, skipped)
+    leakage = account(mobility.backwards(len(times)), mobility.transition, spent)
+    return Counted(noisy, true, leakage.worst, skipped)
+
+
+def _clock(mobility: Mobility, space: StateSpace | None, step: float | None) -> tuple[StateSpace, float]:
+    """The places and the time step, of the model or as they are given."""
+    model = mobility.model
+    if model is not None:
+        if space is not None:
+            raise ConfigurationError("--model and a region are both given; the model has places of its own")
+        if model.states is None:
+            raise ConfigurationError(f"{mobility.name} has no map; make one with 'dphmm learn'")
+        space, step = model.states, step or model.step_seconds
+        if model.step_seconds is not None and step != model.step_seconds:
+            raise ConfigurationError(
+                f"--step is {step:g} s and the model's step {model.step_seconds:g} s; leave it out"
+            )
+    space = space or region()  # which says what to give
+    if step is None:
+        raise ConfigurationError("no time step is given; give --step in seconds")
+    return space, float(step)
+
+
+def repair_counts(
+    noisy: Counts,
+    users: int,
+    mobility: Mobility = Mobility(),
+    *,
+    estimator: str = "coupled",
+    prior: Prior = "frequency",
+    scale: npt.ArrayLike | None = None,
+    integer: bool = False,
+) -> Counts:
+    """Make noisy counts not negative and sum to the number of people, as ``dphmm counts postprocess`` does.
+
+    Nothing but public things enters, so the result is as private as the noisy counts are.
+
+    Parameters
+    ----------
+    noisy
+        Released counts.
+    users
+        The number of people.
+    mobility
+        How people move; some of the estimators need it.
+    estimator
+        A name in `dphmm.counts.ESTIMATORS`.
+    prior
+        The people's distribution at the first time.
+    scale
+        Of the noise, one number or one per time; left out, ``2 / epsilon`` from the table's column.
+    integer
+        Whole numbers.
+
+    Raises
+    ------
+    ConfigurationError
+        When the estimator is unknown, or the mobility that it or the prior needs is missing.
+    DphmmError
+        As `dphmm.counts.estimate` and `Counts.scales` say.
+
+    Examples
+    --------
+    >>> from dphmm.jobs import Budgets, Days, Mobility, count_people, learn, region, repair_counts
+    >>> town, space = "data/sample/geolife", region(bbox=(44.97, -30.04, 45.03, -29.96), cell=2)
+    >>> moves = Mobility.of(learn(town, space, 600, smoothing=0.5).model, smoothing=0.001)
+    >>> done = count_people(town, Budgets(epsilon=1), mobility=moves, days=Days())
+    >>> users = int(done.true.values[0].sum())
+    >>> set(repair_counts(done.noisy, users, moves, integer=True).values.sum(axis=1)) == {users}
+    True
+    """
+    scales, start = noisy.scales if scale is None else scale, _start(prior, mobility)
+    found = estimate(estimator, noisy.values, mobility.transition, users, scales, start, integer)
+    return Counts.of(noisy.table.times, found)
+
+
+def compare_counts(
+    true: Counts,
+    released: Budgets | Counts,
+    mobility: Mobility = Mobility(),
+    *,
+    estimators: Sequence[str] = (),
+    prior: Prior = "frequency",
+    runs: int = 5,
+    integer: bool = False,
+    rng: Rng = None,
+    watch: Watch = unwatched,
+) -> dict[str, FloatArray]:
+    """Mean squared errors of estimators on true counts, as ``dphmm counts evaluate`` finds them.
+
+    Errors tell about the truth: use data that may be looked at.
+
+    Parameters
+    ----------
+    true
+        True counts.
+    released
+        Budgets of fresh releases, or one release that exists.
+    mobility
+        How people move.
+    estimators
+        Names in `dphmm.counts.ESTIMATORS`; left out, all that the mobility allows.
+    prior
+        The people's distribution at the first time.
+    runs, integer, rng
+        Of fresh releases: how many, whether their noise is integer, and where it comes from.
+    watch
+        Who is shown the progress.
+
+    Returns
+    -------
+    dict
+        ``"noisy"`` and each estimator's name → ``(runs,)`` mean squared errors.
+
+    Raises
+    ------
+    ConfigurationError
+        As `repair_counts`, and for less than one run.
+    CountError
+        When true counts are none, or a release is not one of them.
+    DphmmError
+        As the budgets and `dphmm.counts.compare` say.
+
+    Examples
+    --------
+    >>> from dphmm.jobs import Budgets, Days, Mobility, compare_counts, count_people, learn, region
+    >>> town, space = "data/sample/geolife", region(bbox=(44.97, -30.04, 45.03, -29.96), cell=2)
+    >>> moves = Mobility.of(learn(town, space, 600, smoothing=0.5).model, smoothing=0.001)
+    >>> true = count_people(town, Budgets(epsilon=1), mobility=moves, days=Days()).true
+    >>> errors = compare_counts(true, Budgets(epsilon="1/2"), moves, runs=2, rng=1)
+    >>> bool(errors["coupled"].mean() < errors["noisy"].mean())
+    True
+    """
+    counts, start, transition = true.true, _start(prior, mobility), mobility.transition
+    wanted = tuple(estimators) or tuple(ESTIMATORS)[0 if transition is not None else -2 :]
+    if isinstance(released, Budgets):
+        budgets, bar = released.over(len(counts), mobility), partial(watch, what="Comparing", total=runs)
+        return compare(counts, budgets, transition, start, runs, integer, rng, wanted, bar)
+    values, users = released.values, int(counts[0].sum())
+    if values.shape != counts.shape or (released.table.times != true.table.times).any():
+        raise CountError(f"{released.name}: times or places are not those of the true counts; give a release of them")
+    found, scales = dict[str, Any]({RAW: values}), released.scales
+    for name in watch(wanted, "Comparing"):
+        found[name] = estimate(name, values, transition, users, scales, start)
+    return {name: np.array([np.mean((made - counts) ** 2)]) for name, made in found.items()}
+
+
+def _start(prior: Prior, mobility: Mobility) -> Any:
+    if prior != "model":
+        return prior
+    if mobility.initial is None:
+        raise ConfigurationError("--prior model needs --model; the file of a matrix says nothing of the start")
+    return mobility.initial

@@ -1,0 +1,210 @@
+"""What a stream of releases leaks through time, and the budgets that bound it: of matrices, models and releases."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dphmm.errors import ConfigurationError, InvalidInputError, TimeOrderError
+from dphmm.jobs.mobility import Matrix, Mobility, as_matrix
+from dphmm.jobs.models import Model
+from dphmm.leakage import PopulationLeakage, SharedBudget, Supremum, account_users, shared_budget
+from dphmm.leakage.accumulate import as_budgets, as_loss_functions
+from dphmm.leakage.users import by_user
+from dphmm.writers.formats import read_releases
+from dphmm.writers.table import ReleaseTable
+
+EVERYONE = "everyone"
+"""The name of the one user whom knowledge without a name describes."""
+
+Adversary = Mobility | tuple[Matrix | None, Matrix | None]
+"""What somebody knows of a user: how people move, or matrices of the state before and after, None for one unknown."""
+
+Adversaries = Adversary | Mapping[str, Adversary]
+"""Knowledge about one user, or name → knowledge about each of several."""
+
+
+@dataclass(frozen=True)
+class Leaked:
+    """What a stream leaks.
+
+    Attributes
+    ----------
+    leakage
+        By time, of each user.
+    epsilon
+        The greatest budget of a time.
+    suprema
+        Name → side (``"backward"``, ``"forward"``) → what leakage stays below if releases of that budget go on for
+        ever. Only of matrices that are the same at every step.
+    """
+
+    leakage: PopulationLeakage
+    epsilon: float
+    suprema: Mapping[str, Mapping[str, Supremum]] = field(default_factory=dict)
+
+
+def leak(known: Adversaries, epsilons: npt.ArrayLike) -> Leaked:
+    """Backward, forward and temporal privacy leakage of a stream of releases, as ``dphmm leak`` finds them.
+
+    Parameters
+    ----------
+    known
+        What the adversary knows. Of a `Mobility` the backward matrix of every step follows by Bayes' rule.
+    epsilons
+        ``(T,)`` budgets, not negative; 0 is a time without a release.
+
+    Raises
+    ------
+    BudgetError
+        When a budget is negative or not finite, or there is none.
+    StochasticError, DataFileError
+        When a matrix is none, or a file cannot be read; where there are several users, messages name theirs.
+
+    Examples
+    --------
+    >>> found = leak(([[0.8, 0.2], [0, 1]], None), [0.1] * 5)
+    >>> found.leakage.temporal.round(4), round(found.suprema["everyone"]["backward"].value, 4)
+    (array([0.1   , 0.1808, 0.2471, 0.3024, 0.3488]), 0.6459)
+    """
+    budgets = as_budgets(epsilons)
+    users = _users(known)
+    fixed = {name: _matrices(one) for name, one in users.items() if isinstance(one, tuple)}
+    functions: dict[Any, Any] = by_user(fixed, as_loss_functions) if fixed else {}
+    moving = {name: (m.backwards(budgets.size), m.transition) for name, m in users.items() if isinstance(m, Mobility)}
+    found = account_users({name: (functions | moving)[name] for name in users}, budgets)
+    most = float(budgets.max())
+    if most == 0:
+        return Leaked(found, most)
+    sides = {name: zip(("backward", "forward"), pair, strict=True) for name, pair in functions.items()}
+    return Leaked(
+        found, most, {name: {side: f.supremum(most) for side, f in pair if f.size} for name, pair in sides.items()}
+    )
+
+
+def budget(known: Adversaries, alpha: float, steps: int | None = None) -> SharedBudget:
+    """Budgets under which temporal privacy leakage stays at a level, as ``dphmm budget`` finds them.
+
+    Parameters
+    ----------
+    known
+        What the adversary knows; the backward matrix of a `Mobility` is its reverse, as if its start were stationary.
+    alpha
+        The leakage that no time may pass.
+    steps
+        Number of releases; left out, one budget for a stream of any length.
+
+    Raises
+    ------
+    DphmmError
+        As `dphmm.leakage.shared_budget`, and when a file cannot be read.
+
+    Examples
+    --------
+    >>> from dphmm.jobs import Mobility, budget
+    >>> budget(Mobility.of(transition=[[0.8, 0.2], [0.2, 0.8]]), alpha=1, steps=3).budgets.round(4)
+    array([0.6299, 0.2598, 0.6299])
+    """
+    return shared_budget(knowledge(known), alpha, steps)
+
+
+def knowledge(known: Adversaries) -> dict[str, tuple[Any, Any]]:
+    """Name → the matrices, out of their files, of the state before and after; the same at every step."""
+    users = _users(known)
+    return {
+        name: (one.backward, one.transition) if isinstance(one, Mobility) else _matrices(one)
+        for name, one in users.items()
+    }
+
+
+def leak_of_releases(model: Model, releases: ReleaseTable | str | Path, user: str | None = None) -> Leaked:
+    """Backward, forward and temporal privacy leakage of one person's releases, at every step of the clock.
+
+    What a release at time t may tell about *any* two possible states is bounded by ``constrained_factor * epsilon``
+    (Theorem 6.3), not by epsilon, which is about the policy's edges alone; that product is the budget of the time.
+    Steps of the clock without a release have the budget 0: the adversary's knowledge still moves through them.
+
+    The figure is about single moments (event level) and about an adversary who knows exactly this model: its transition
+    matrix forwards, and by Bayes' rule from its initial distribution backwards, time by time. It is an upper bound on
+    the log ratio of the densities of all these releases together under any two states of one moment. It says nothing of
+    an adversary with other knowledge, nor of whole trajectories: for those see `dphmm.leakage.Leakage.user_level`.
+
+    Parameters
+    ----------
+    model
+        The model, or its file; it must know its step.
+    releases
+        Releases, or their file, of any number of people.
+    user
+        Whose releases to account for; may be left out where they are one person's.
+
+    Returns
+    -------
+    Leaked
+        One entry per step of the clock, from the person's first release to the last.
+
+    Raises
+    ------
+    ConfigurationError
+        When there are several people and none is named.
+    InvalidInputError
+        When the model has no step, the person has no releases, or one of them can rule a possible state out: its
+        constrained factor, and with it the leakage, is infinite.
+    TimeOrderError
+        When two releases belong to the same step of the clock.
+
+    Examples
+    --------
+    >>> from dphmm import ReleaseSettings
+    >>> from dphmm.jobs import Data, leak_of_releases, learn, region, release
+    >>> space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=2)
+    >>> town = "data/sample/geolife"
+    >>> model = learn(Data((town,), exclude_users=("002",)), space, 600, 3600, smoothing=0.5).model
+    >>> done = release(Data((town,), users=("002",)), model, ReleaseSettings(policy="complete", epsilon=0.1))
+    >>> found = leak_of_releases(model, done.table).leakage.by_user["002"]
+    >>> len(found.epsilons), round(found.epsilons.sum(), 6), round(found.worst, 6)  # nothing is forgotten
+    (421, 41.0, 41.0)
+    """
+    people = Mobility.of(model)
+    table = releases if isinstance(releases, ReleaseTable) else read_releases(releases)
+    present = sorted(set(table["user"].tolist()))
+    if user is None and len(present) > 1:
+        name = "the table" if isinstance(releases, ReleaseTable) else str(releases)
+        raise ConfigurationError(f"{name} holds {len(present)} users; say which with --of, such as {present[0]}")
+    user = present[0] if user is None else user
+    step = None if people.model is None else people.model.step_seconds
+    if step is None:
+        raise InvalidInputError("the model does not say how long a step is; learn it anew with a step")
+    own = table.select(table["user"] == user)
+    if not len(own):
+        raise InvalidInputError(f"user {user!r} has no releases; the file has {present}")
+    clock = own["time"].astype("datetime64[us]").astype(np.int64) / 1e6 / step
+    slots = np.rint(clock - clock.min()).astype(np.int64)
+    if len(np.unique(slots)) < len(slots):
+        raise TimeOrderError(f"user {user!r} has two releases within one step of {step:g} s; give one model step each")
+    costs = own["constrained_factor"].astype(np.float64) * own["epsilon"].astype(np.float64)
+    if not np.isfinite(costs).all():
+        time = own["time"][np.argmax(~np.isfinite(costs))]
+        raise InvalidInputError(
+            f"the release of user {user!r} at {time} can rule a possible state out: leakage is infinite"
+        )
+    budgets = np.zeros(int(slots.max()) + 1)
+    budgets[slots] = costs
+    return leak({user: people}, budgets)
+
+
+def _users(known: Adversaries) -> Mapping[str, Adversary]:
+    return {EVERYONE: known} if isinstance(known, Mobility | tuple) else known
+
+
+def _matrices(pair: tuple[Matrix | None, Matrix | None]) -> tuple[Any, Any]:
+    """Both matrices; one that stands for both sides, also as a file, stays one."""
+    past, future = pair
+    same = future is past or (isinstance(past, str | Path) and isinstance(future, str | Path) and past == future)
+    first = as_matrix(past)
+    return first, first if same else as_matrix(future)

@@ -1,0 +1,159 @@
+"""How people move, as one value: out of a model or a matrix; and budgets of a stream, which may depend on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dphmm.arrays import FloatArray
+from dphmm.counts.noise import Budget, as_budgets
+from dphmm.errors import ConfigurationError
+from dphmm.jobs.models import Model
+from dphmm.leakage import exact_budgets, smooth
+from dphmm.leakage.files import read_matrix, read_numbers
+from dphmm.markov.chain import reverse, reverses, stationary
+from dphmm.markov.model import MarkovModel
+from dphmm.stochastic import MatrixLike
+
+Matrix = MatrixLike | str | Path
+"""A matrix, or the CSV, NPY or NPZ file that holds one."""
+
+
+@dataclass(frozen=True)
+class Mobility:
+    """How people move, as far as it is known.
+
+    Attributes
+    ----------
+    transition
+        ``(m, m)`` matrix, dense or scipy sparse, or None where nothing is known.
+    initial
+        ``(m,)`` distribution of the first state, or None; then the stationary one takes its place.
+    model
+        The model that both come from, or None.
+    name
+        What messages call the model.
+    """
+
+    transition: Any = None
+    initial: FloatArray | None = None
+    model: MarkovModel | None = None
+    name: str = "the model"
+
+    @classmethod
+    def of(cls, model: Model | None = None, transition: Matrix | None = None, smoothing: float = 0.0) -> Mobility:
+        """What a model or a matrix says; without either, nothing.
+
+        Parameters
+        ----------
+        model
+            A model, or its file.
+        transition
+            A matrix, or its file.
+        smoothing
+            Added to every probability; see `dphmm.leakage.smooth`.
+
+        Raises
+        ------
+        ConfigurationError
+            When both a model and a matrix are given, or smoothing and neither.
+        DataFileError, StochasticError
+            When a file cannot be read, or the amount of smoothing is negative.
+
+        Examples
+        --------
+        >>> Mobility.of(transition=[[1, 0], [0, 1]], smoothing=0.5).transition
+        array([[0.75, 0.25],
+               [0.25, 0.75]])
+        """
+        if model is not None and transition is not None:
+            raise ConfigurationError("--model and --transition are both given; use one of them")
+        if model is None and transition is None:
+            if smoothing:
+                raise ConfigurationError("--smooth is given and no matrix; give --model or --transition too")
+            return cls()
+        if model is None:
+            return cls(_smoothed(as_matrix(transition), smoothing))
+        learned, name = model, "the model"
+        if not isinstance(learned, MarkovModel):
+            learned, name = MarkovModel.load(learned), f"{learned}: the model"
+        return cls(_smoothed(learned.transition, smoothing), learned.initial, learned, name)
+
+    @property
+    def start(self) -> FloatArray:
+        """``(m,)``: where people begin, the initial distribution or else the stationary one."""
+        return self.initial if self.initial is not None else stationary(self.transition)
+
+    @property
+    def backward(self) -> Any:
+        """The matrix of Pr(state before | state now), as if the start were stationary: see `dphmm.markov.reverse`."""
+        return reverse(self.transition, self.start)
+
+    def backwards(self, times: int) -> Iterator[Any]:
+        """The same for each of the steps between so many times: see `dphmm.markov.reverses`."""
+        return reverses(self.transition, self.start, times)
+
+
+def as_matrix(matrix: Matrix | None) -> Any:
+    """A matrix as it is, or out of its file.
+
+    Raises
+    ------
+    DataFileError
+        As `dphmm.leakage.files.read_matrix`.
+    """
+    return read_matrix(matrix) if isinstance(matrix, str | Path) else matrix
+
+
+def _smoothed(matrix: Any, amount: float) -> Any:
+    return smooth(matrix, amount) if amount else matrix
+
+
+@dataclass(frozen=True)
+class Budgets:
+    """What each time's release may spend, said in exactly one way.
+
+    Parameters
+    ----------
+    epsilon
+        The budget of every time; a number, or a text such as ``"1/3"``.
+    epsilons
+        One for each time, or a file of them.
+    alpha
+        A level at which they keep temporal leakage, under a `Mobility`. As of ``dphmm budget`` these suppose that the
+        distribution which people start in is stationary.
+
+    Raises
+    ------
+    ConfigurationError
+        When not exactly one is given.
+    """
+
+    epsilon: Budget | None = None
+    epsilons: Sequence[Budget] | FloatArray | Path | None = None
+    alpha: float | None = None
+
+    def __post_init__(self) -> None:
+        if sum(choice is not None for choice in (self.epsilon, self.epsilons, self.alpha)) != 1:
+            raise ConfigurationError("no single budget is given; give one of --epsilon, --epsilons and --alpha")
+
+    def over(self, times: int, mobility: Mobility) -> list[Any]:
+        """A rational for each of so many times.
+
+        Raises
+        ------
+        ConfigurationError
+            When a level is given and nobody knows how people move.
+        BudgetError
+            For budgets that are not positive, or too few or many; or where no budget keeps the level.
+        """
+        if self.epsilon is not None:
+            return as_budgets(self.epsilon, times)
+        if self.alpha is None:
+            listed = read_numbers(self.epsilons).tolist() if isinstance(self.epsilons, Path) else self.epsilons
+            return as_budgets(listed, times)  # type: ignore[arg-type]  # one of the three is given
+        if mobility.transition is None:
+            raise ConfigurationError("--alpha depends on how people move; give --model or --transition")
+        return as_budgets(exact_budgets(mobility.backward, mobility.transition, self.alpha, times).tolist(), times)
