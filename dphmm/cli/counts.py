@@ -14,6 +14,7 @@ from dphmm.cli.summary import say
 from dphmm.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from dphmm.jobs.counting import Counts
     from dphmm.jobs.mobility import Budgets, Mobility
 
 _estimators = click.Choice(["coupled", "online", "single", "least-squares", "maximum-likelihood"])

@@ -167,7 +167,7 @@ def leak_of_releases(model: Model, releases: ReleaseTable | str | Path, user: st
     >>> model = learn(Data((town,), exclude_users=("002",)), space, 600, 3600, smoothing=0.5).model
     >>> done = release(Data((town,), users=("002",)), model, ReleaseSettings(policy="complete", epsilon=0.1))
     >>> found = leak_of_releases(model, done.table).leakage.by_user["002"]
-    >>> len(found.epsilons), round(found.epsilons.sum(), 6), round(found.worst, 6)  # nothing is forgotten
+    >>> len(found.epsilons), round(found.user_level, 6), round(found.worst, 6)  # nothing is forgotten
     (421, 41.0, 41.0)
     """
     people = Mobility.of(model)

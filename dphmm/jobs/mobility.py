@@ -73,7 +73,7 @@ class Mobility:
         if model is None and transition is None:
             if smoothing:
                 raise ConfigurationError("--smooth is given and no matrix; give --model or --transition too")
-            return cls()
+            return UNKNOWN
         if model is None:
             return cls(_smoothed(as_matrix(transition), smoothing))
         learned, name = model, "the model"
@@ -94,6 +94,10 @@ class Mobility:
     def backwards(self, times: int) -> Iterator[Any]:
         """The same for each of the steps between so many times: see `dphmm.markov.reverses`."""
         return reverses(self.transition, self.start, times)
+
+
+UNKNOWN = Mobility()
+"""Nothing is known of how people move."""
 
 
 def as_matrix(matrix: Matrix | None) -> Any:
