@@ -55,6 +55,7 @@ def read_adversaries(given: Mapping[str, Any]) -> Adversaries:
     found: dict[str, Adversary] = {}
     for name, *texts in given["users"] or [(EVERYONE, backward, forward)]:
         past, future = (None if text in (None, "-") else Path(text) for text in texts)
+        future = past if past == future else future  # one file is one matrix, whose loss function is built once
         if past is None and future is None:
             raise ConfigurationError(f"no matrix is given for {name}; give --backward, --forward or both")
         if name in found:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -12,10 +12,6 @@ from dphmm.cli.progress import progress
 from dphmm.cli.release import SEEDED
 from dphmm.cli.summary import say
 from dphmm.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from dphmm.jobs.counting import Counts
-    from dphmm.jobs.mobility import Budgets, Mobility
 
 _estimators = click.Choice(["coupled", "online", "single", "least-squares", "maximum-likelihood"])
 _mobility_options = options(
@@ -28,13 +24,7 @@ _budget_options = options(
     click.option("--epsilons", type=click.Path(path_type=Path), help="File of budgets, one for each time."),
     click.option("--alpha", type=float, help="Budgets that keep temporal leakage at this level; with --model."),
 )
-_prior_option = click.option(
-    "--prior",
-    default="frequency",
-    show_default=True,
-    type=click.Choice(["frequency", "uniform", "model"]),
-    help="The people's distribution at the first time.",
-)
+_priors = click.Choice(["frequency", "uniform", "model"])
 
 
 @click.group()
@@ -48,9 +38,7 @@ def command() -> None:
 @command.command()
 @click.argument("data", nargs=-1, type=click.Path())
 @click.option("--counts", "table", type=click.Path(path_type=Path), help="True counts in a table, in place of DATA.")
-@click.option(
-    "-o", "--output", required=True, type=click.Path(path_type=Path), help="The noisy counts, .csv or .parquet."
-)
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Noisy counts, .csv or .parquet.")
 @_mobility_options
 @region_options
 @click.option("--step", type=float, metavar="SECONDS", help="One time step. [default: the model's]")
@@ -74,7 +62,7 @@ def release(data: tuple[str, ...], table: Path | None, seed: int | None, as_json
     were last seen, and before that where they are first seen, so that everybody is somewhere at every time. Each time's
     row is epsilon-differentially private for one person's place at that time.
     """
-    from dphmm.jobs.counting import Counts, Days, count_people
+    from dphmm.jobs import Budgets, Counts, Days, Mobility, count_people
     from dphmm.tables import check_output, check_table_name
     from dphmm.writers.diagnostics import check_private_name
 
@@ -90,10 +78,10 @@ def release(data: tuple[str, ...], table: Path | None, seed: int | None, as_json
         click.echo(SEEDED, err=True)
     done = count_people(
         data_of(data, given) if table is None else Counts.read(table),
-        _budgets(given),
+        Budgets(given["epsilon"], given["epsilons"], given["alpha"]),
         space_of(given) if any(given[name] is not None for name in REGION) else None,
         given["step"],
-        mobility=_mobility(given),
+        mobility=Mobility.of(given["model"], given["transition"], given["smooth"]),
         days=Days(given["hours"] or (0, 24), given["utc_offset"], given["least_seen"]) if given["daily"] else None,
         rng=seed,
         watch=progress,
@@ -104,7 +92,7 @@ def release(data: tuple[str, ...], table: Path | None, seed: int | None, as_json
         done.true.table.write(private, overwrite, private=True)
     spent = done.noisy.table.columns["epsilon"]
     told = {
-        **_size(done.true),
+        **done.true.size,
         **({"daily": given["daily"], "fixes_skipped": done.skipped} if table is None else {}),
         "epsilon_least": float(spent.min()),
         "epsilon_greatest": float(spent.max()),
@@ -124,7 +112,7 @@ def release(data: tuple[str, ...], table: Path | None, seed: int | None, as_json
 @click.option("--users", required=True, type=int, help="The number of people, which is public.")
 @_mobility_options
 @click.option("--estimator", default="coupled", show_default=True, type=_estimators)
-@_prior_option
+@click.option("--prior", default="frequency", show_default=True, type=_priors, help="Where people are at first.")
 @click.option("--scale", type=float, help="Scale of the noise. [default: 2 / epsilon, from the table's column]")
 @click.option("--integer", is_flag=True, help="Whole numbers.")
 @click.option("--overwrite", is_flag=True, help="Replace an output that exists.")
@@ -135,14 +123,15 @@ def postprocess(noisy: Path, output: Path, users: int, overwrite: bool, as_json:
     Nothing but public things enters, so the result is as private as the noisy counts are. Time and memory of the
     coupled estimators grow with the square and cube of the number of places: they are for some hundred.
     """
-    from dphmm.jobs.counting import Counts, repair_counts
+    from dphmm.jobs import Counts, Mobility, repair_counts
     from dphmm.tables import check_output, check_table_name
 
     check_output(check_table_name(output), overwrite)
     counts = Counts.read(noisy)
+    mobility = Mobility.of(given["model"], given["transition"], given["smooth"])
     more = {name: given[name] for name in ("estimator", "prior", "scale", "integer")}
     for _ in progress([noisy], f"Post-processing: {given['estimator']}"):
-        repaired = repair_counts(counts, users, _mobility(given), **more)
+        repaired = repair_counts(counts, users, mobility, **more)
     repaired.table.write(output, overwrite)
     before = counts.values
     told = {
@@ -164,7 +153,7 @@ def postprocess(noisy: Path, output: Path, users: int, overwrite: bool, as_json:
 @_budget_options
 @click.option("--runs", default=5, show_default=True, help="How many fresh releases.")
 @click.option("--integer", is_flag=True, help="Exact integer noise in the fresh releases.")
-@_prior_option
+@click.option("--prior", default="frequency", show_default=True, type=_priors, help="Where people are at first.")
 @click.option("--estimator", "estimators", multiple=True, type=_estimators, help="[default: all]")
 @click.option("--seed", type=int, help="Repeatable noise.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
@@ -173,29 +162,13 @@ def evaluate(true: Path, noisy: Path | None, runs: int, seed: int | None, as_jso
 
     Errors tell about the truth: use data that may be looked at.
     """
-    from dphmm.jobs.counting import Counts, compare_counts
+    from dphmm.jobs import Budgets, Counts, Mobility, compare_counts
 
     if noisy is not None and any(given[name] is not None for name in ("epsilon", "epsilons", "alpha")):
         raise ConfigurationError("--noisy and budgets are both given; the release says its own budgets")
-    counts, released = Counts.read(true), _budgets(given) if noisy is None else Counts.read(noisy)
+    mobility, counts = Mobility.of(given["model"], given["transition"], given["smooth"]), Counts.read(true)
+    released = Budgets(given["epsilon"], given["epsilons"], given["alpha"]) if noisy is None else Counts.read(noisy)
     more = {name: given[name] for name in ("estimators", "prior", "integer")}
-    errors = compare_counts(counts, released, _mobility(given), runs=runs, rng=seed, watch=progress, **more)
+    errors = compare_counts(counts, released, mobility, runs=runs, rng=seed, watch=progress, **more)
     told = {name.replace("-", "_"): float(values.mean()) for name, values in errors.items()}
-    say("Mean squared error", {**_size(counts), "runs": runs if noisy is None else 1, **told}, as_json)
-
-
-def _size(counts: Counts) -> dict[str, int]:
-    values = counts.values
-    return {"users": int(values[0].sum()), "times": len(values), "places": values.shape[1]}
-
-
-def _budgets(given: dict[str, Any]) -> Budgets:
-    from dphmm.jobs.mobility import Budgets
-
-    return Budgets(given["epsilon"], given["epsilons"], given["alpha"])
-
-
-def _mobility(given: dict[str, Any]) -> Mobility:
-    from dphmm.jobs.mobility import Mobility
-
-    return Mobility.of(given["model"], given["transition"], given["smooth"])
+    say("Mean squared error", {**counts.size, "runs": runs if noisy is None else 1, **told}, as_json)

@@ -19,14 +19,11 @@ if TYPE_CHECKING:
     from dphmm.jobs.landmarked import Landmarked
     from dphmm.jobs.moments import Moments
 
+_rules = click.Choice(["stays", "repeated", "home", "work", "home-and-work"])
 _moment_options = options(
     click.option("--at", multiple=True, metavar="TIME", help="A landmark; one of the timestamps. Repeat it."),
     click.option("--landmarks", type=click.Path(path_type=Path), metavar="FILE", help="Landmarks, one time a line."),
-    click.option(
-        "--find",
-        type=click.Choice(["stays", "repeated", "home", "work", "home-and-work"]),
-        help="Find landmarks in the trajectory: your own act.",
-    ),
+    click.option("--find", type=_rules, help="Find landmarks in the trajectory: your own act."),
     click.option("--radius", default=0.2, show_default=True, metavar="KM", help="How far a stay or place reaches."),
     click.option("--minutes", default=20.0, show_default=True, help="How long a stay lasts at least."),
     click.option("--utc-offset", default=0.0, metavar="HOURS", help="Local time minus UTC, for home and work."),
@@ -40,9 +37,7 @@ _moment_options = options(
 @click.option("--scheme", default="adaptive", show_default=True, type=click.Choice(["skip", "uniform", "adaptive"]))
 @_moment_options
 @click.option("--sensitivity", type=float, help="SOURCE is a table of values: Laplace noise for this sensitivity.")
-@click.option(
-    "--unit", type=float, metavar="KM", help="SOURCE is a trajectory: planar Laplace noise, ε for this distance."
-)
+@click.option("--unit", type=float, metavar="KM", help="SOURCE is a trajectory: planar Laplace, ε for this distance.")
 @click.option("--centre", nargs=2, type=float, metavar="LAT LON", help="With --unit: a public centre of the region.")
 @click.option("--step", type=float, metavar="SECONDS", help="With --unit: put the trajectory on this clock first.")
 @click.option("--model", type=click.Path(path_type=Path), help="With --policy: a model that 'dphmm learn' wrote.")
@@ -88,7 +83,7 @@ def command(source: tuple[str, ...], output: Path, plot: Path | None, as_json: b
 
 
 def _released(kind: str, source: tuple[str, ...], given: dict[str, Any]) -> Landmarked:
-    from dphmm.jobs.landmarked import Scheme, landmark_engine, landmark_planar, landmark_series
+    from dphmm.jobs import Scheme, landmark_engine, landmark_planar, landmark_series
     from dphmm.release.settings import ReleaseSettings
 
     scheme = Scheme(given["scheme"], given["rate"], given["change"], given["least_rate"])

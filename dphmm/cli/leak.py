@@ -16,14 +16,12 @@ from dphmm.errors import ConfigurationError
 if TYPE_CHECKING:
     from dphmm.arrays import FloatArray
     from dphmm.jobs.leaks import Leaked
-    from dphmm.leakage import Leakage, Supremum
+    from dphmm.leakage import Leakage
 
 
 @click.command(name="leak")
 @knowledge_options
-@click.option(
-    "--model", type=click.Path(path_type=Path), help="A learned model: its matrix, forwards and by Bayes back."
-)
+@click.option("--model", type=click.Path(path_type=Path), help="A learned model: its matrix, and that back by Bayes.")
 @click.option("--releases", type=click.Path(path_type=Path), help="Releases made under --model: account for them.")
 @click.option("--of", "person", help="Whose releases; needed where the file has several users.")
 @click.option("--initial", type=click.Path(path_type=Path), help="Distribution of the first state; with --forward.")
@@ -92,11 +90,11 @@ def _one(leakage: Leakage) -> dict[str, Any]:
 
 
 def _bounds(found: Leaked, name: Any) -> dict[str, Any]:
-    def told(supremum: Supremum) -> dict[str, Any]:
-        value = supremum.value if math.isfinite(supremum.value) else None
-        return {"epsilon": found.epsilon, "supremum": value, "rows": list(supremum.rows)}
-
-    return {side: told(supremum) for side, supremum in found.suprema.get(name, {}).items()}
+    sides = found.suprema.get(name, {}).items()
+    values = {side: bound.value if math.isfinite(bound.value) else None for side, bound in sides}
+    return {
+        side: {"epsilon": found.epsilon, "supremum": values[side], "rows": list(bound.rows)} for side, bound in sides
+    }
 
 
 def _print(found: Leaked) -> None:

@@ -70,6 +70,11 @@ class Counts:
         return self.table.matrix([name for name in self.table.columns if name != EPSILON])
 
     @property
+    def size(self) -> dict[str, int]:
+        """The numbers of users at the first time, times and places."""
+        return {"users": int(self.values[0].sum()), "times": self.values.shape[0], "places": self.values.shape[1]}
+
+    @property
     def true(self) -> IntArray:
         """``(T, m)`` true counts.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from dphmm.jobs.models import Model
 from dphmm.leakage import PopulationLeakage, SharedBudget, Supremum, account_users, shared_budget
 from dphmm.leakage.accumulate import as_budgets, as_loss_functions
 from dphmm.leakage.users import by_user
+from dphmm.markov.model import MarkovModel
 from dphmm.writers.formats import read_releases
 from dphmm.writers.table import ReleaseTable
 
@@ -46,7 +47,7 @@ class Leaked:
 
     leakage: PopulationLeakage
     epsilon: float
-    suprema: Mapping[str, Mapping[str, Supremum]] = field(default_factory=dict)
+    suprema: Mapping[str, Mapping[str, Supremum]]
 
 
 def leak(known: Adversaries, epsilons: npt.ArrayLike) -> Leaked:
@@ -79,12 +80,9 @@ def leak(known: Adversaries, epsilons: npt.ArrayLike) -> Leaked:
     moving = {name: (m.backwards(budgets.size), m.transition) for name, m in users.items() if isinstance(m, Mobility)}
     found = account_users({name: (functions | moving)[name] for name in users}, budgets)
     most = float(budgets.max())
-    if most == 0:
-        return Leaked(found, most)
-    sides = {name: zip(("backward", "forward"), pair, strict=True) for name, pair in functions.items()}
-    return Leaked(
-        found, most, {name: {side: f.supremum(most) for side, f in pair if f.size} for name, pair in sides.items()}
-    )
+    sides = {name: zip(("backward", "forward"), pair, strict=True) for name, pair in functions.items() if most}
+    suprema = {name: {side: known.supremum(most) for side, known in pair if known.size} for name, pair in sides.items()}
+    return Leaked(found, most, suprema)
 
 
 def budget(known: Adversaries, alpha: float, steps: int | None = None) -> SharedBudget:
@@ -115,11 +113,8 @@ def budget(known: Adversaries, alpha: float, steps: int | None = None) -> Shared
 
 def knowledge(known: Adversaries) -> dict[str, tuple[Any, Any]]:
     """Name → the matrices, out of their files, of the state before and after; the same at every step."""
-    users = _users(known)
-    return {
-        name: (one.backward, one.transition) if isinstance(one, Mobility) else _matrices(one)
-        for name, one in users.items()
-    }
+    users = _users(known).items()
+    return {name: _matrices(one) if isinstance(one, tuple) else (one.backward, one.transition) for name, one in users}
 
 
 def leak_of_releases(model: Model, releases: ReleaseTable | str | Path, user: str | None = None) -> Leaked:
@@ -170,14 +165,14 @@ def leak_of_releases(model: Model, releases: ReleaseTable | str | Path, user: st
     >>> len(found.epsilons), round(found.user_level, 6), round(found.worst, 6)  # nothing is forgotten
     (421, 41.0, 41.0)
     """
-    people = Mobility.of(model)
+    learned = model if isinstance(model, MarkovModel) else MarkovModel.load(model)
     table = releases if isinstance(releases, ReleaseTable) else read_releases(releases)
     present = sorted(set(table["user"].tolist()))
     if user is None and len(present) > 1:
         name = "the table" if isinstance(releases, ReleaseTable) else str(releases)
         raise ConfigurationError(f"{name} holds {len(present)} users; say which with --of, such as {present[0]}")
     user = present[0] if user is None else user
-    step = None if people.model is None else people.model.step_seconds
+    step = learned.step_seconds
     if step is None:
         raise InvalidInputError("the model does not say how long a step is; learn it anew with a step")
     own = table.select(table["user"] == user)
@@ -195,7 +190,7 @@ def leak_of_releases(model: Model, releases: ReleaseTable | str | Path, user: st
         )
     budgets = np.zeros(int(slots.max()) + 1)
     budgets[slots] = costs
-    return leak({user: people}, budgets)
+    return leak({user: Mobility.of(learned)}, budgets)
 
 
 def _users(known: Adversaries) -> Mapping[str, Adversary]:
@@ -203,8 +198,7 @@ def _users(known: Adversaries) -> Mapping[str, Adversary]:
 
 
 def _matrices(pair: tuple[Matrix | None, Matrix | None]) -> tuple[Any, Any]:
-    """Both matrices; one that stands for both sides, also as a file, stays one."""
+    """Both matrices; one that stands for both sides stays one."""
     past, future = pair
-    same = future is past or (isinstance(past, str | Path) and isinstance(future, str | Path) and past == future)
     first = as_matrix(past)
-    return first, first if same else as_matrix(future)
+    return first, first if future is past else as_matrix(future)

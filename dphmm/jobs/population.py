@@ -13,7 +13,7 @@ from dphmm.arrays import BoolArray, IntArray
 from dphmm.counts import count_states
 from dphmm.errors import ConfigurationError, CountError
 from dphmm.space.states import OUTSIDE, StateSpace
-from dphmm.space.trajectory import TimeArray, Trajectory, microseconds
+from dphmm.space.trajectory import Trajectory, microseconds
 
 _DAY = 86_400_000_000
 
@@ -183,9 +183,7 @@ def _micro(moment: str | np.datetime64, name: str) -> int:
         raise ConfigurationError(f"{name} is {moment!r}; give a UTC time such as 2009-10-11T14:00") from None
 
 
-def _assembled(
-    rows: list[tuple[str, IntArray, IntArray]], times: npt.NDArray[Any] | TimeArray, size: int
-) -> Population:
+def _assembled(rows: list[tuple[str, IntArray, IntArray]], times: npt.NDArray[Any], size: int) -> Population:
     if not rows:
         raise CountError("nobody is seen within the region at these times; ask for other times or a larger region")
     seen = np.zeros((len(rows), len(times)), dtype=np.bool_)

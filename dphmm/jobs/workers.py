@@ -33,7 +33,7 @@ class Processes:
     Parameters
     ----------
     workers
-        How many; left out, one per processor.
+        How many; left out, one per processor. With one, everything happens in this process.
 
     Raises
     ------
@@ -54,6 +54,9 @@ class Processes:
         EngineError
             When workers keep dying.
         """
+        if self.workers == 1:
+            yield from map(function, work)
+            return
         left = dict(enumerate(work))
         losses = 0
         while left:

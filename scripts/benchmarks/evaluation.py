@@ -21,7 +21,7 @@ import numpy as np
 
 from dphmm import Grid, MarkovModel, Trajectory, read
 from dphmm.evaluation.config import parse_config
-from dphmm.evaluation.run import Evaluation, drain
+from dphmm.evaluation.run import Evaluation
 from dphmm.jobs.batches import BatchJob, release_everyone
 from dphmm.jobs.workers import Processes
 from dphmm.release.settings import ReleaseSettings
@@ -70,7 +70,7 @@ def comparison(preset: str, data: str, people: tuple[Trajectory, ...], workers: 
     config = parse_config({"preset": preset, "data": [data], **NO_SWEEPS})
     with tempfile.TemporaryDirectory() as folder:
         evaluation, spent = Evaluation.open(config, Path(folder) / "run", lambda: people), processor_seconds()
-        wall = once(lambda: drain(evaluation.run(Processes(workers))))
+        wall = once(lambda: sum(1 for _ in evaluation.run(Processes(workers))))
         return wall, processor_seconds() - spent
 
 

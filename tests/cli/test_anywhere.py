@@ -55,20 +55,6 @@ def test_release_batch_and_session(model, run, tmp_path):
     assert len(read_releases(tmp_path / "out" / "user=002" / "releases.parquet")) == len(table)
 
 
-def test_audits(model, run):
-    words = ("--users", "002", "--model", "m.npz", *RELEASE)
-    assert run("release", HERE, *words, "--session", "s.db", "-o", "r.csv").exit_code == 0
-    given = ("--model", "m.npz", "--policy", "utility:1km", "--json")
-    for releases in ("s.db", "r.csv"):
-        done = run("audit", "session", releases, *given)
-        assert done.exit_code == 0, done.stderr
-        assert json.loads(done.stdout)["users"][0]["releases"] > 100
-    for mechanism in ("lattice", "k-norm"):
-        few = ("--mechanism", mechanism, "--samples", "2000", "--pairs", "2", "--seed", "1")
-        noise = run("audit", "mechanism", *given, *few)
-        assert noise.exit_code == 0, noise.stderr
-
-
 def test_evaluate(region, run, tmp_path):
     keys = {"--bbox": "bbox = [44.97, -30.04, 45.03, -29.96]\ncell_km = 0.3333", "--places": 'places = "stops.csv"'}
     (tmp_path / "e.toml").write_text(

@@ -124,7 +124,7 @@ def test_a_killed_process_costs_only_its_tasks(tmp_path):
 @pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL")
 def test_processes_that_keep_dying_end_the_run():
     with pytest.raises(EngineError, match="died 4 times"):
-        list(Processes(1).run(die_always, [1]))
+        list(Processes(2).run(die_always, [1]))
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL")
