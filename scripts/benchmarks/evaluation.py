@@ -25,7 +25,7 @@ from dphmm.evaluation.run import Evaluation
 from dphmm.jobs.batches import BatchJob, release_everyone
 from dphmm.jobs.workers import Processes
 from dphmm.release.settings import ReleaseSettings
-from scripts.benchmarks.report import Report, in_new_process, once
+from scripts.benchmarks.report import ROOT, Report, in_new_process, once
 from scripts.benchmarks.town import path, releaser, walk
 
 NO_SWEEPS = {"epsilons": [], "radii_km": [], "repairs": [], "mechanisms": []}
@@ -39,17 +39,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(report: Report, options: argparse.Namespace) -> None:
-    real = os.environ.get("DPHMM_REAL_DATA")
-    for preset, within in DATA.items():
-        data = getattr(options, preset) or (real and str(Path(real, within)))
-        if report.small or not data:
-            report.skip(f"default comparison, {preset}", "it is not small" if report.small else f"give --{preset} PATH")
-            continue
-        people = read(data, skip_bad=True).trajectories
-        runs = [[comparison(preset, data, people, workers) for workers in (1, 2)] for _ in range(report.repeats)]
+    for name, keys in comparisons(report, options).items():
+        people = read(keys["data"][0], skip_bad=True).trajectories
+        runs = [[comparison(keys, people, workers) for workers in (1, 2)] for _ in range(report.repeats)]
         for unit, kind in enumerate(("wall", "processor")):
             one, two = (median(run[workers][unit] for run in runs) for workers in (0, 1))
-            report.row(f"default comparison, {preset}, 6,000 steps, two workers, {kind}", two, "s", {"one worker": one})
+            report.row(f"default comparison, {name}, two workers, {kind}", two, "s", {"one worker": one})
     steps = 20 if report.small else 500
     for users in (1,) if report.small else (4, 40):
         (wall, spent), peak = in_new_process(__name__, "batch", users, steps)
@@ -60,14 +55,35 @@ def run(report: Report, options: argparse.Namespace) -> None:
         report.row("    peak memory", peak, "MiB")
 
 
+def comparisons(report: Report, options: argparse.Namespace) -> dict[str, dict]:
+    """Name → configuration, for the presets whose data are there; with --small, a few steps of the sample."""
+    if report.small:
+        few = {
+            "bbox": [44.97, -30.04, 45.03, -29.96],
+            "cell_km": 1.0,
+            "step_seconds": 600.0,
+            "sequences": 2,
+            "length": 5,
+        }
+        return {"sample": {"data": [str(ROOT / "data" / "sample" / "geolife")], **few}}
+    real, found = os.environ.get("DPHMM_REAL_DATA"), {}
+    for preset, within in DATA.items():
+        data = getattr(options, preset) or (real and str(Path(real, within)))
+        if data:
+            found[preset] = {"preset": preset, "data": [data]}
+        else:
+            report.skip(f"default comparison, {preset}", f"give --{preset} PATH")
+    return found
+
+
 def processor_seconds() -> float:
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(one.ru_utime + one.ru_stime for one in used)
 
 
-def comparison(preset: str, data: str, people: tuple[Trajectory, ...], workers: int) -> tuple[float, float]:
+def comparison(keys: dict, people: tuple[Trajectory, ...], workers: int) -> tuple[float, float]:
     """Wall and processor seconds of the default comparison; the workers' start is in both."""
-    config = parse_config({"preset": preset, "data": [data], **NO_SWEEPS})
+    config = parse_config({**keys, **NO_SWEEPS})
     with tempfile.TemporaryDirectory() as folder:
         evaluation, spent = Evaluation.open(config, Path(folder) / "run", lambda: people), processor_seconds()
         wall = once(lambda: sum(1 for _ in evaluation.run(Processes(workers))))
