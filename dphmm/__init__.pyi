@@ -1,0 +1,77 @@
+# The public names, imported on first use (lazy_loader reads this file); type checkers read it too.
+from . import (
+    audit,
+    cli,
+    counts,
+    evaluation,
+    geometry,
+    jobs,
+    landmarks,
+    leakage,
+    markov,
+    mechanisms,
+    plots,
+    policy,
+    readers,
+    release,
+    reports,
+    space,
+    tables,
+    writers,
+)
+from .errors import AlreadyKnownError, DphmmError
+from .geometry.hull import SensitivityHull
+from .geometry.measurements import Measurements
+from .markov.belief import Belief
+from .markov.model import MarkovModel
+from .mechanisms.isotropic import PlanarIsotropicMechanism
+from .mechanisms.knorm import KNormMechanism
+from .mechanisms.laplace import LaplaceMechanism
+from .mechanisms.lattice import LatticeKNormMechanism
+from .mechanisms.planar_laplace import PlanarLaplaceMechanism
+from .policy.expression import parse_policy
+from .policy.graph import PolicyGraph
+from .policy.protection import Protection, degree_of_protection, exposed_states, protect
+from .readers import read
+from .release.engine import Releaser
+from .release.ledger import Ledger, Limits
+from .release.record import PrivateDiagnostics, ReleaseRecord
+from .release.session import Session
+from .release.settings import ReleaseSettings
+from .release.trajectory import release_trajectory
+from .space.grid import Grid
+from .space.states import Places
+from .space.trajectory import Trajectory
+
+__all__ = [
+    "AlreadyKnownError",
+    "Belief",
+    "DphmmError",
+    "Grid",
+    "KNormMechanism",
+    "LaplaceMechanism",
+    "LatticeKNormMechanism",
+    "Ledger",
+    "Limits",
+    "MarkovModel",
+    "Measurements",
+    "Places",
+    "PlanarIsotropicMechanism",
+    "PlanarLaplaceMechanism",
+    "PolicyGraph",
+    "PrivateDiagnostics",
+    "Protection",
+    "ReleaseRecord",
+    "ReleaseSettings",
+    "Releaser",
+    "SensitivityHull",
+    "Session",
+    "Trajectory",
+    "degree_of_protection",
+    "exposed_states",
+    "parse_policy",
+    "protect",
+    "read",
+    "release_trajectory",
+]
+__version__: str

@@ -1,0 +1,62 @@
+# The public names, imported on first use (lazy_loader reads this file); type checkers read it too.
+from .audits import MechanismAudit, PolicyAudit, SecretsAudit, audit_mechanism, audit_policy, audit_secrets
+from .batches import Batch, batch
+from .counting import Counted, Counts, Days, compare_counts, count_people, repair_counts
+from .landmarked import Landmarked, Scheme, landmark_engine, landmark_planar, landmark_series
+from .leaks import Leaked, budget, leak, leak_of_releases
+from .mobility import Budgets, Mobility
+from .models import Learned, learn, load_model, region
+from .moments import Find
+from .people import Data, People
+from .releases import Released, live, release
+from .replays import Replayed, SessionAudit, audit_session, replay
+from .sessions import export_sessions, read_sessions
+from .subjects import Constraint, Subject
+from .watch import Watch
+
+__all__ = [
+    "Batch",
+    "Budgets",
+    "Constraint",
+    "Counted",
+    "Counts",
+    "Data",
+    "Days",
+    "Find",
+    "Landmarked",
+    "Leaked",
+    "Learned",
+    "MechanismAudit",
+    "Mobility",
+    "People",
+    "PolicyAudit",
+    "Released",
+    "Replayed",
+    "Scheme",
+    "SecretsAudit",
+    "SessionAudit",
+    "Subject",
+    "Watch",
+    "audit_mechanism",
+    "audit_policy",
+    "audit_secrets",
+    "audit_session",
+    "batch",
+    "budget",
+    "compare_counts",
+    "count_people",
+    "export_sessions",
+    "landmark_engine",
+    "landmark_planar",
+    "landmark_series",
+    "leak",
+    "leak_of_releases",
+    "learn",
+    "live",
+    "load_model",
+    "read_sessions",
+    "region",
+    "release",
+    "repair_counts",
+    "replay",
+]
