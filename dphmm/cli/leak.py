@@ -90,10 +90,10 @@ def _one(leakage: Leakage) -> dict[str, Any]:
 
 
 def _bounds(found: Leaked, name: Any) -> dict[str, Any]:
-    sides = found.suprema.get(name, {}).items()
-    values = {side: bound.value if math.isfinite(bound.value) else None for side, bound in sides}
+    values = {side: (bound.value, list(bound.rows)) for side, bound in found.suprema.get(name, {}).items()}
     return {
-        side: {"epsilon": found.epsilon, "supremum": values[side], "rows": list(bound.rows)} for side, bound in sides
+        side: {"epsilon": found.epsilon, "supremum": value if math.isfinite(value) else None, "rows": rows}
+        for side, (value, rows) in values.items()
     }
 
 
