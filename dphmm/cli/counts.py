@@ -91,12 +91,11 @@ def release(data: tuple[str, ...], table: Path | None, seed: int | None, as_json
     if private is not None:
         done.true.table.write(private, overwrite, private=True)
     spent = done.noisy.table.columns["epsilon"]
+    totals = {"least": spent.min(), "greatest": spent.max(), "of_all_times": spent.sum()}
     told = {
         **done.true.size,
         **({"daily": given["daily"], "fixes_skipped": done.skipped} if table is None else {}),
-        "epsilon_least": float(spent.min()),
-        "epsilon_greatest": float(spent.max()),
-        "epsilon_of_all_times": float(spent.sum()),
+        **{f"epsilon_{name}": float(total) for name, total in totals.items()},
         "temporal_leakage": done.temporal_leakage,
         "integer": given["integer"],
         "private": seed is None,
@@ -136,8 +135,7 @@ def postprocess(noisy: Path, output: Path, users: int, overwrite: bool, as_json:
     before = counts.values
     told = {
         "estimator": given["estimator"],
-        "times": len(before),
-        "places": before.shape[1],
+        **counts.size,
         "users": users,
         "negative_counts_before": int((before < 0).sum()),
         "mean_absolute_change": float(abs(repaired.values - before).mean()),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dphmm.cli.adversary import check_picture, draw
-from dphmm.cli.inputs import data_of, input_options, options
+from dphmm.cli.inputs import data_of, input_options, options, settings_of
 from dphmm.cli.progress import progress
 from dphmm.cli.release import SEEDED
 from dphmm.cli.summary import say
@@ -76,47 +76,42 @@ def command(source: tuple[str, ...], output: Path, plot: Path | None, as_json: b
     if plot is not None:
         from dphmm.plots.landmarks import budget_and_loss
 
-        draw(plot, lambda ax: budget_and_loss(ax, done.budget, done.losses))
+        draw(plot, lambda ax: budget_and_loss(ax, done.series.budget, done.losses))
     done.table.write(output, given["overwrite"])
     files = {"output": str(output), "plot": None if plot is None else str(plot)}
     say("Released", {**done.facts(), "private": given["seed"] is None, **files}, as_json)
 
 
 def _released(kind: str, source: tuple[str, ...], given: dict[str, Any]) -> Landmarked:
-    from dphmm.jobs import Scheme, landmark_engine, landmark_planar, landmark_series
-    from dphmm.release.settings import ReleaseSettings
+    from dphmm.jobs.landmarked import Scheme, landmark_engine, landmark_planar, landmark_series
 
     scheme = Scheme(given["scheme"], given["rate"], given["change"], given["least_rate"])
     more = {"landmarks": _moments(given), "scheme": scheme, "seed": given["seed"]}
     epsilon, matrices = given["epsilon"], ("backward", "forward")
     if kind == "sensitivity":
         trajectories = "--{} is for trajectories; leave it out with --sensitivity"
-        _leave_out(given, ("centre", "step", "model", "mechanism"), trajectories)
+        _without(given, ("centre", "step", "model", "mechanism"), trajectories)
         if len(source) != 1 or given["find"] is not None:
-            raise ConfigurationError(
-                "--sensitivity takes one table, with landmarks that are named; --find needs places"
-            )
+            what = "one table, with landmarks that are named; --find needs places"
+            raise ConfigurationError(f"--sensitivity takes {what}")
         known = {name: given[name] for name in matrices}
         return landmark_series(source[0], given["sensitivity"], epsilon, **more, **known)
     data = data_of(source, given)
     if kind == "unit":
         why = "its budgets are about places one unit apart, not about any two"
-        _leave_out(given, matrices, f"--{{}} does not go with --unit: {why}; leave it out")
+        _without(given, matrices, f"--{{}} does not go with --unit: {why}; leave it out")
         if given["centre"] is None:
             raise ConfigurationError("--unit needs --centre LAT LON: a place near, the same whoever the person is")
-        engine = "--model and --mechanism go with --policy; leave them out with --unit"
-        _leave_out(given, ("model", "mechanism"), engine)
+        _without(given, ("model", "mechanism"), "--model and --mechanism go with --policy; leave them out with --unit")
         return landmark_planar(data, given["unit"], given["centre"], epsilon, step_seconds=given["step"], **more)
-    _leave_out(given, matrices, "--{} does not go with --policy: the model says how people move; leave it out")
+    _without(given, matrices, "--{} does not go with --policy: the model says how people move; leave it out")
     if given["model"] is None:
         raise ConfigurationError("--policy needs --model; make one with 'dphmm learn'")
-    _leave_out(given, ("centre", "step"), "--{} goes with --unit; the model has its own with --policy")
-    keys = ("policy", "epsilon", "mechanism", "allow_known")
-    settings = ReleaseSettings.from_dict({name: given[name] for name in keys if given[name] is not None})
-    return landmark_engine(data, given["model"], settings, **more)
+    _without(given, ("centre", "step"), "--{} goes with --unit; the model has its own with --policy")
+    return landmark_engine(data, given["model"], settings_of(given), **more)
 
 
-def _leave_out(given: Mapping[str, Any], names: tuple[str, ...], message: str) -> None:
+def _without(given: Mapping[str, Any], names: tuple[str, ...], message: str) -> None:
     for name in names:
         if given[name] is not None:
             raise ConfigurationError(message.format(name))

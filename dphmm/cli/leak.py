@@ -85,8 +85,8 @@ def _record(found: Leaked) -> dict[str, Any]:
 
 
 def _one(leakage: Leakage) -> dict[str, Any]:
-    series = {name: getattr(leakage, name).tolist() for name in ("epsilons", "backward", "forward", "temporal")}
-    return {**series, "user_level": leakage.user_level}
+    names = ("epsilons", "backward", "forward", "temporal")
+    return {name: getattr(leakage, name).tolist() for name in names} | {"user_level": leakage.user_level}
 
 
 def _bounds(found: Leaked, name: Any) -> dict[str, Any]:

@@ -235,11 +235,10 @@ def _clock(mobility: Mobility, space: StateSpace | None, step: float | None) -> 
             raise ConfigurationError("--model and a region are both given; the model has places of its own")
         if model.states is None:
             raise ConfigurationError(f"{mobility.name} has no map; make one with 'dphmm learn'")
-        space, step = model.states, step or model.step_seconds
-        if model.step_seconds is not None and step != model.step_seconds:
-            raise ConfigurationError(
-                f"--step is {step:g} s and the model's step {model.step_seconds:g} s; leave it out"
-            )
+        space, own = model.states, model.step_seconds
+        step = step or own
+        if own is not None and step != own:
+            raise ConfigurationError(f"--step is {step:g} s and the model's step {own:g} s; leave it out")
     space = space or region()  # which says what to give
     if step is None:
         raise ConfigurationError("no time step is given; give --step in seconds")

@@ -9,15 +9,16 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import BoolArray, FloatArray
+from dphmm.arrays import FloatArray
 from dphmm.errors import ConfigurationError, CoordinateError
 from dphmm.jobs.landmark_release import losses_on_clock, noise_scale, release_places
 from dphmm.jobs.mobility import Matrix, Mobility, as_matrix
 from dphmm.jobs.models import Model, load_model
 from dphmm.jobs.moments import Moments, moments_of
 from dphmm.jobs.people import Data, DataLike
-from dphmm.landmarks import Adaptive, LandmarkBudget, laplace, leakage, planar_laplace, release_series, skip, uniform
-from dphmm.leakage.loss_function import as_loss_function
+from dphmm.landmarks import Adaptive, LandmarkBudget, leakage, skip, uniform
+from dphmm.landmarks.series import ReleasedSeries, laplace, planar_laplace, release_series
+from dphmm.leakage.accumulate import as_loss_functions
 from dphmm.release.settings import ReleaseSettings
 from dphmm.space.projection import LocalProjection
 from dphmm.space.states import OUTSIDE
@@ -73,39 +74,37 @@ class Landmarked:
     ----------
     scheme
         Which.
-    budget
-        Timestamps, landmarks, and what each timestamp spent, proved sound.
-    published
-        ``(T,)`` booleans: false where the last release was given again.
+    series
+        What was released, where it is fresh, and the budget: timestamps, landmarks, and what each timestamp spent,
+        proved sound.
     values
-        Name → ``(T,)`` what was released.
+        Name → ``(T,)`` what was released; places in degrees.
     losses
         ``(T,)`` what the releases tell of all landmarks together with each timestamp.
     """
 
     scheme: Scheme
-    budget: LandmarkBudget
-    published: BoolArray
+    series: ReleasedSeries
     values: dict[str, FloatArray]
     losses: FloatArray
 
     @property
     def table(self) -> TimedTable:
         """A row per timestamp, with all of this."""
-        line = self.budget.timeline
-        own = (line.landmark, self.published, self.budget.epsilons, self.losses)
+        budget = self.series.budget
+        line, own = budget.timeline, (budget.timeline.landmark, self.series.published, budget.epsilons, self.losses)
         return TimedTable(line.timestamps, {**dict(zip(_OWN_COLUMNS, own, strict=True)), **self.values})
 
     def facts(self) -> dict[str, Any]:
         """What it amounts to."""
-        worst = float(self.losses.max())
+        budget, worst = self.series.budget, float(self.losses.max())
         return {
             "scheme": self.scheme.name,
-            "timestamps": len(self.budget.timeline),
-            "landmarks": int(self.budget.timeline.landmark.sum()),
-            "published": int(self.published.sum()),
-            "epsilon": self.budget.epsilon,
-            "spent_by_landmarks_and_one_more": float(self.budget.spent),
+            "timestamps": len(budget.timeline),
+            "landmarks": int(budget.timeline.landmark.sum()),
+            "published": int(self.series.published.sum()),
+            "epsilon": budget.epsilon,
+            "spent_by_landmarks_and_one_more": float(budget.spent),
             "loss_greatest": worst if np.isfinite(worst) else None,
             "loss_is_bounded": bool(np.isfinite(worst)),
         }
@@ -170,12 +169,11 @@ def landmark_series(
     noise = laplace(sensitivity, seed)
     marks = moments_of(landmarks, table.times)
     budget = scheme.over(table.times, marks, epsilon, sensitivity, seed)
-    past = as_loss_function(as_matrix(backward), "backward matrix")
-    future = as_loss_function(as_matrix(forward), "forward matrix")
+    known = as_loss_functions(as_matrix(backward), as_matrix(forward))
     out = release_series(table.matrix(list(table.columns)), budget, noise)
     values = dict(zip(table.columns, out.values.T, strict=True))
-    losses = leakage(table.times, marks, out.budget.epsilons, past, future)
-    return Landmarked(scheme, out.budget, out.published, values, losses)
+    losses = leakage(table.times, marks, out.budget.epsilons, *known)
+    return Landmarked(scheme, out, values, losses)
 
 
 def landmark_planar(
@@ -228,7 +226,7 @@ def landmark_planar(
     marks = moments_of(landmarks, track.times, points)
     out = release_series(points, scheme.over(track.times, marks, epsilon, unit, seed), noise)
     losses = leakage(track.times, marks, out.budget.epsilons)
-    return Landmarked(scheme, out.budget, out.published, _degrees(out.values, plane), losses)
+    return Landmarked(scheme, out, _degrees(out.values, plane), losses)
 
 
 def landmark_engine(
@@ -286,9 +284,9 @@ def landmark_engine(
     scale = noise_scale(releaser) if scheme.name == "adaptive" else 1.0
     budget = scheme.over(times, marks, settings.epsilon, scale, seed)
     out = release_places(releaser, states[inside], slots, budget)
-    series, known = out.series, Mobility.of(learned)
-    losses = losses_on_clock(series.budget.timeline, slots, out.costs, known.backward, known.transition)
-    return Landmarked(scheme, series.budget, series.published, _degrees(series.values, space.projection), losses)
+    line, known = out.series.budget.timeline, Mobility.of(learned)
+    losses = losses_on_clock(line, slots, out.costs, known.backward, known.transition)
+    return Landmarked(scheme, out.series, _degrees(out.series.values, space.projection), losses)
 
 
 def _one_person(data: DataLike) -> Trajectory:

@@ -153,11 +153,10 @@ class Budgets:
         BudgetError
             For budgets that are not positive, or too few or many; or where no budget keeps the level.
         """
-        if self.epsilon is not None:
-            return as_budgets(self.epsilon, times)
-        if self.alpha is None:
-            listed = read_numbers(self.epsilons).tolist() if isinstance(self.epsilons, Path) else self.epsilons
-            return as_budgets(listed, times)  # type: ignore[arg-type]  # one of the three is given
+        given = self.epsilon if self.epsilons is None else self.epsilons
+        if given is not None:
+            return as_budgets(read_numbers(given).tolist() if isinstance(given, Path) else given, times)
         if mobility.transition is None:
             raise ConfigurationError("--alpha depends on how people move; give --model or --transition")
-        return as_budgets(exact_budgets(mobility.backward, mobility.transition, self.alpha, times).tolist(), times)
+        found = exact_budgets(mobility.backward, mobility.transition, self.alpha or 0.0, times)
+        return as_budgets(found.tolist(), times)

@@ -77,9 +77,8 @@ class Find:
         chosen = None
         if self.rule != "stays":
             places = repeated_places(stays, self.radius, self.utc_offset)
-            named = [place for place in ("home", "work") if place in self.rule]
-            wanted = [index for index in (getattr(places, name) for name in named) if index >= 0]
-            chosen = np.isin(places.place, wanted) if named else places.visits[places.place] > 1
+            wanted = [getattr(places, name) for name in ("home", "work") if name in self.rule]  # -1 is no stay's place
+            chosen = np.isin(places.place, wanted) if wanted else places.visits[places.place] > 1
         mask = stays.mask(chosen)
         if not mask.any():
             raise LandmarkError(
