@@ -135,7 +135,7 @@ def postprocess(noisy: Path, output: Path, users: int, overwrite: bool, as_json:
     before = counts.values
     told = {
         "estimator": given["estimator"],
-        **counts.size,
+        **{name: counts.size[name] for name in ("times", "places")},
         "users": users,
         "negative_counts_before": int((before < 0).sum()),
         "mean_absolute_change": float(abs(repaired.values - before).mean()),

@@ -184,9 +184,9 @@ def leak_of_releases(model: Model, releases: ReleaseTable | str | Path, user: st
         raise TimeOrderError(f"user {user!r} has two releases within one step of {step:g} s; give one model step each")
     costs = own["constrained_factor"].astype(np.float64) * own["epsilon"].astype(np.float64)
     if not np.isfinite(costs).all():
-        at = own["time"][np.argmax(~np.isfinite(costs))]
+        time = own["time"][np.argmax(~np.isfinite(costs))]
         raise InvalidInputError(
-            f"the release of user {user!r} at {at} can rule a possible state out: leakage is infinite"
+            f"the release of user {user!r} at {time} can rule a possible state out: leakage is infinite"
         )
     budgets = np.zeros(int(slots.max()) + 1)
     budgets[slots] = costs
