@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import BoolArray, FloatArray, IntArray, as_constraint, as_distribution
+from dphmm.arrays import BoolArray, FloatArray, as_constraint, as_distribution
+from dphmm.audit.facts import Facts, finite, named
 from dphmm.geometry.body import Body
 from dphmm.geometry.disc import Disc
 from dphmm.geometry.measurements import Measurements
@@ -51,6 +53,19 @@ class AdversaryAudit:
     factor: float
     exposed: tuple[int, ...]
     exposed_with_stand_ins: tuple[int, ...]
+
+    def facts(self, names: Sequence[str]) -> Facts:
+        """As plain values for JSON, the log ratio at a budget of one."""
+        return {
+            "possible": int(self.support.sum()),
+            "relation": self.relation,
+            "shared": self.shared,
+            "already_known": self.known,
+            "factor": finite(self.factor),
+            "log_ratio": finite(self.factor),
+            "exposed": named(self.exposed, names),
+            "exposed_with_stand_ins": named(self.exposed_with_stand_ins, names),
+        }
 
 
 def audit_adversary(protection: Protection, f: npt.ArrayLike | Measurements, prior: npt.ArrayLike) -> AdversaryAudit:
@@ -121,17 +136,12 @@ def _exposed_as_released(
     looked: CoordinateBody, believed: BoolArray, constraint: BoolArray, points: FloatArray
 ) -> tuple[int, ...]:
     """States released as nobody else in ``believed`` is, nor as anybody within the body about them."""
+    from scipy.spatial import cKDTree
+
     released_as = np.arange(len(points))
-    outside = np.flatnonzero(believed & ~constraint)
+    outside, possible = np.flatnonzero(believed & ~constraint), np.flatnonzero(constraint)
     if len(outside):
-        released_as[outside] = _nearest(outside, constraint, points)
+        released_as[outside] = possible[cKDTree(points[possible]).query(points[outside])[1]]
     counts = np.bincount(released_as[believed], minlength=len(points))
     alone = (count_within(looked, counts > 0) == 1) & (counts == 1)
     return tuple(np.flatnonzero(believed & alone[released_as]).tolist())
-
-
-def _nearest(states: IntArray, constraint: BoolArray, points: FloatArray) -> IntArray:
-    from scipy.spatial import cKDTree
-
-    possible = np.flatnonzero(constraint)
-    return np.asarray(possible[cKDTree(points[possible]).query(points[states])[1]])

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arrays import BoolArray, FloatArray, as_points, check_epsilon
+from dphmm.audit.facts import Facts, finite, hull_facts
 from dphmm.audit.policy_audit import AuditedMechanism
 from dphmm.errors import InvalidInputError, PolicyError
 from dphmm.geometry.hull import SensitivityHull
@@ -73,13 +74,10 @@ class BlowfishPolicy:
     def differences(self) -> npt.NDArray[np.object_] | npt.NDArray[np.generic]:
         """``(m, d)``: the difference of answers over each edge, in the numbers that the contributions came in."""
         rows = np.asarray(self.contributions)
-        index = {name: i for i, name in enumerate(self.names)}
-        absent = rows[0] - rows[0]
-        ends = [[absent if name == NULL else rows[index[name]] for name in edge] for edge in self.edges]
-        found = np.empty((len(ends), rows.shape[1]), dtype=rows.dtype)
-        for row, (first, second) in enumerate(ends):
-            found[row] = first - second
-        return found
+        rows = np.concatenate([rows, rows[:1] - rows[:1]])
+        index = {name: i for i, name in enumerate((*self.names, NULL))}
+        ends = np.array([[index[name] for name in edge] for edge in self.edges], dtype=np.int64).reshape(-1, 2)
+        return np.asarray(rows[ends[:, 0]] - rows[ends[:, 1]])
 
 
 @dataclass(frozen=True)
@@ -152,6 +150,33 @@ class BlowfishAudit:
         """Whether some secret is exposed under one of the audited mechanisms."""
         return any(not level.protected.all() for level in self.levels)
 
+    def facts(self) -> Facts:
+        """What was found as plain JSON values."""
+        return {
+            "form": "database",
+            "epsilon": self.epsilon,
+            "secrets": len(self.policy.names),
+            "disconnected": list(self.disconnected),
+            "hull": hull_facts(self.hull),
+            "exposed": self.is_exposed,
+            "mechanisms": [self._level_facts(level) for level in self.levels],
+        }
+
+    def _level_facts(self, level: SecretLevels) -> Facts:
+        names, exposed = self.policy.names, self.exposed(level.mechanism)
+        factors = dict(zip(names, level.factors.tolist(), strict=True))
+        return {
+            "mechanism": level.mechanism,
+            "sensitivity": level.sensitivity,
+            "factors": {name: finite(factor) for name, factor in factors.items()},
+            "epsilons": {name: finite(factor * self.epsilon) for name, factor in factors.items()},
+            "protected": [name for name in names if name not in exposed],
+            "exposed": list(exposed),
+            "total_factor": finite(level.total_factor),
+            "total_epsilon": finite(level.total_factor * self.epsilon),
+            "pairwise_factor": finite(level.pairwise_factor),
+        }
+
 
 def audit_blowfish(
     policy: BlowfishPolicy, epsilon: float = 1.0, mechanisms: Sequence[AuditedMechanism] = ("k-norm", "laplace")
@@ -204,7 +229,7 @@ def _levels(
     if mechanism == "laplace":
         reach = max((sum(abs(x) for x in row) for row in differences.tolist()), default=0)
         sensitivity = float(reach)
-        body = SensitivityHull(_diagonal(reach, differences.shape[1]))
+        body = SensitivityHull(np.diag([reach] * differences.shape[1]))  # fractions stay exact
     rows = np.asarray(policy.contributions)
     points = rows.astype(np.float64)
     return SecretLevels(
@@ -216,17 +241,9 @@ def _levels(
     )
 
 
-def _diagonal(reach: object, dimension: int) -> npt.NDArray[np.generic]:
-    """``reach`` times the unit vectors, in the number that it is, so that exact stays exact."""
-    rows = np.zeros((dimension, dimension), dtype=np.asarray(reach).dtype)
-    rows[np.arange(dimension), np.arange(dimension)] = reach
-    return rows
-
-
 def _diameter(body: SensitivityHull, points: FloatArray) -> float:
     """The largest norm of a difference of two points: of each pair of opposite facets, the widest extent across it."""
     form, relative = body.norm_form, points - points[:1]
     if not form.in_span(relative).all():
         return inf
-    heights = relative @ form.normals.T
-    return float((heights.max(axis=0) - heights.min(axis=0)).max(initial=0.0))
+    return float(np.ptp(relative @ form.normals.T, axis=0).max(initial=0.0))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Literal, Protocol
@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arrays import RELATIVE_TOLERANCE, FloatArray, IntArray, RandomSource, Rng, as_points, random_source
+from dphmm.audit.facts import Facts, finite
 from dphmm.errors import BudgetError, InvalidInputError, StateError
 from dphmm.geometry.measurements import Measurements
 from dphmm.policy.graph import PolicyGraph
@@ -26,6 +27,7 @@ _LEARNERS = 1 << 16
 """At most this many training samples place the cells' borders."""
 
 Score = Callable[[FloatArray], FloatArray]
+Density = Callable[[FloatArray, FloatArray], FloatArray]
 
 
 class Sampler(Protocol):
@@ -33,13 +35,6 @@ class Sampler(Protocol):
 
     def sample(self, x: npt.ArrayLike, rng: Rng = None, size: int | None = None) -> FloatArray:
         """``(size, d)`` independent releases of the true value ``x``, ``(d,)``."""
-
-
-class Density(Protocol):
-    """A density that a sampler claims to draw from."""
-
-    def log_density(self, z: npt.ArrayLike, x: npt.ArrayLike) -> FloatArray:
-        """The log density of releases ``z``, ``(n, d)``, for the true value ``x``."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +76,20 @@ class PairAudit:
         """Whether the bound is above the claim: the sampler does not keep it, unless the samples were very unlucky."""
         return self.lower > self.claimed * (1 + RELATIVE_TOLERANCE)
 
+    def facts(self, names: Sequence[str]) -> Facts:
+        """As plain values for JSON."""
+        return {
+            "states": [names[self.first], names[self.second]],
+            "claimed": finite(self.claimed),
+            "lower_bound": self.lower,
+            "violated": self.violated,
+            "confidence_of_this_bound": self.confidence,
+            "event": self.event,
+            "more_probable_under": names[self.more_probable],
+            "hits": list(self.hits),
+            "samples_counted_of_each": self.counted,
+        }
+
 
 def audit_pair(
     sampler: Sampler,
@@ -89,7 +98,6 @@ def audit_pair(
     claimed: float,
     samples: int = 100_000,
     confidence: float = 0.99,
-    density: Density | None = None,
     rng: Rng = None,
     names: tuple[int, int] = (0, 1),
     low_bits: bool = False,
@@ -105,7 +113,8 @@ def audit_pair(
     Parameters
     ----------
     sampler
-        What to audit.
+        What to audit. Where it has a method ``log_density``, as `dphmm.mechanisms.Mechanism` does, that helps to find
+        an event; it is not trusted.
     first, second
         ``(d,)``: the true values.
     claimed
@@ -114,8 +123,6 @@ def audit_pair(
         How many draws of each value, at least 100.
     confidence
         Between 0 and 1, of the bound.
-    density
-        The claimed density; left out, the sampler's own where it has one. It helps to find an event and is not trusted.
     rng
         Where the sampler's randomness comes from.
     names
@@ -145,8 +152,8 @@ def audit_pair(
     counted = samples - training
     draws = tuple(_draw(sampler, value, training, source) for value in pair)
     error = 1.0 - confidence
-    claims = density if density is not None else _own_density(sampler)
-    event = _best_event(draws, pair, claims, error, 0.0 if low_bits else _RESOLUTION)
+    density: Density | None = getattr(sampler, "log_density", None)
+    event = _best_event(draws, pair, density, error, 0.0 if low_bits else _RESOLUTION)
     hits = tuple(_count(sampler, value, counted, source, event) for value in pair)
     high, low = hits if event.sign > 0 else hits[::-1]
     more = names[0] if event.sign > 0 else names[1]
@@ -163,7 +170,6 @@ def audit_pairs(
     claimed: npt.ArrayLike,
     samples: int = 100_000,
     confidence: float = 0.99,
-    density: Density | None = None,
     rng: Rng = None,
     low_bits: bool = False,
 ) -> Iterator[PairAudit]:
@@ -171,7 +177,7 @@ def audit_pairs(
 
     Parameters
     ----------
-    sampler, samples, density, rng, low_bits
+    sampler, samples, rng, low_bits
         As in `audit_pair`.
     f
         ``(N, d)`` measurements.
@@ -197,7 +203,7 @@ def audit_pairs(
     source = random_source(rng)
     for (a, b), claim in zip(ends.tolist(), claims.tolist(), strict=True):
         own = 1.0 - (1.0 - confidence) / len(ends)
-        yield audit_pair(sampler, points[a], points[b], claim, samples, own, density, source, (a, b), low_bits)
+        yield audit_pair(sampler, points[a], points[b], claim, samples, own, source, (a, b), low_bits)
 
 
 def hardest_edges(graph: PolicyGraph, f: npt.ArrayLike | Measurements, limit: int | None = None) -> IntArray:
@@ -252,10 +258,6 @@ class _Event:
     promise: float = -inf
 
 
-def _own_density(sampler: Sampler) -> Density | None:
-    return sampler if hasattr(sampler, "log_density") else None  # type: ignore[return-value]
-
-
 def _draw(sampler: Sampler, value: FloatArray, size: int, source: RandomSource) -> FloatArray:
     drawn = np.asarray(sampler.sample(value, source, size), dtype=np.float64)
     if drawn.shape != (size, len(value)) or not np.isfinite(drawn).all():
@@ -304,7 +306,7 @@ def _ratio_score(density: Density, pair: FloatArray, resolution: float) -> Score
     """The log ratio of the claimed densities; 0 where both call the release impossible."""
 
     def score(releases: FloatArray) -> FloatArray:
-        own, other = (np.asarray(density.log_density(releases, value)) for value in pair)
+        own, other = (np.asarray(density(releases, value)) for value in pair)
         with np.errstate(invalid="ignore"):
             ratio = np.nan_to_num(own - other, nan=0.0, posinf=1e300, neginf=-1e300)
         return np.rint(ratio / resolution) if resolution else ratio
@@ -314,7 +316,8 @@ def _ratio_score(density: Density, pair: FloatArray, resolution: float) -> Score
 
 def _cell_score(draws: tuple[FloatArray, ...], pair: FloatArray) -> Score:
     """The log ratio of training counts in cells: quantiles along the line of the two values, and across it."""
-    axes = _axes(pair)
+    # Up to two orthonormal rows, the first along the difference of the two values.
+    axes = np.linalg.svd((pair[0] - pair[1])[None])[2][:2]
     learners = [part[:_LEARNERS] @ axes.T for part in draws]
     pooled = np.concatenate(learners)
     borders = [np.unique(np.quantile(column, np.linspace(0, 1, _BINS + 1)[1:-1])) for column in pooled.T]
@@ -333,15 +336,3 @@ def _cell_score(draws: tuple[FloatArray, ...], pair: FloatArray) -> Score:
         return np.asarray(table[cells(releases @ axes.T)])
 
     return score
-
-
-def _axes(pair: FloatArray) -> FloatArray:
-    """Up to two orthonormal rows ``(a, d)``, the first along the difference of the two values."""
-    difference = pair[0] - pair[1]
-    dimension = len(difference)
-    length = float(np.linalg.norm(difference))
-    along = difference / length if length > 0 else np.eye(dimension)[0]
-    if dimension == 1:
-        return np.asarray(along[None])
-    across = np.linalg.svd(along[None])[2][1]
-    return np.stack([along, across])

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray, as_distribution, as_points
+from dphmm.audit.facts import Facts
 from dphmm.errors import InvalidInputError, StateError
 from dphmm.markov.belief import Belief
 from dphmm.markov.model import MarkovModel
@@ -43,6 +44,17 @@ class Knowledge:
     top: FloatArray = field(repr=False)
     k: int
 
+    def facts(self) -> Facts:
+        """As plain values for JSON."""
+        return {
+            "entropy_bits_mean": float(self.entropy.mean()),
+            "spread_rms": _root_mean_square(self.spread),
+            "best_guess_probability_mean": float(self.best.mean()),
+            f"top_{self.k}_probability_mean": float(self.top.mean()),
+            "entropy_bits": self.entropy.tolist(),
+            "spread": self.spread.tolist(),
+        }
+
 
 @dataclass(frozen=True, eq=False)
 class Accuracy:
@@ -67,6 +79,16 @@ class Accuracy:
     best_hits: BoolArray = field(repr=False)
     top_hits: BoolArray = field(repr=False)
     k: int
+
+    def facts(self) -> Facts:
+        """As plain values for JSON."""
+        return {
+            "expected_error_mean": float(self.expected_error.mean()),
+            "estimate_error_rms": _root_mean_square(self.estimate_error),
+            "best_guess_right": float(self.best_hits.mean()),
+            f"top_{self.k}_right": float(self.top_hits.mean()),
+            "expected_error": self.expected_error.tolist(),
+        }
 
 
 def knowledge(beliefs: Sequence[Belief], points: npt.ArrayLike, k: int = TOP) -> Knowledge:
@@ -163,6 +185,10 @@ def no_noise(points: npt.ArrayLike, truth: npt.ArrayLike, beliefs: Sequence[Beli
         else:
             told.append(Belief.of(same / same.sum()))
     return told
+
+
+def _root_mean_square(values: FloatArray) -> float:
+    return float(np.sqrt((values**2).mean()))
 
 
 def _places(beliefs: Sequence[Belief], points: npt.ArrayLike, k: int) -> FloatArray:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf, sqrt
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray, as_constraint
+from dphmm.audit.facts import LISTED, Facts, finite, hull_facts, named
 from dphmm.errors import InvalidInputError
 from dphmm.geometry.body import Body
 from dphmm.geometry.disc import Disc
@@ -19,15 +20,13 @@ from dphmm.geometry.measurements import Measurements
 from dphmm.geometry.neighbours import CoordinateBody, count_within
 from dphmm.markov.model import MarkovModel
 from dphmm.policy.graph import PolicyGraph
-from dphmm.policy.protection import Method, noise_body, protect
+from dphmm.policy.protection import Method, Protection, noise_body, protect
 from dphmm.policy.repair import Objective
 
 AuditedMechanism = Literal["k-norm", "laplace", "planar-laplace"]
 
 BODY_OF: dict[AuditedMechanism, Body] = {"k-norm": "hull", "laplace": "cross-polytope", "planar-laplace": "disc"}
 """Mechanism → the body that its noise has the shape of. The planar isotropic mechanism is the K-norm mechanism."""
-
-METHODS: tuple[Method, ...] = ("greedy", "sequential", "exact")
 
 WITNESSES = 100
 """At most this many exposed states of an audit come with a witness; all are listed."""
@@ -53,22 +52,30 @@ class Witness:
         The other possible states with the least factors, nearest first.
     factors
         ``‖f_i - f_j‖_K`` of each: the log ratio at the output is this times epsilon. Infinite where state j can give
-        no output that state i can.
-    flat
-        ``(r, d)``: a basis of the linear span of the body. Where the factors are infinite, every release of state i
-        lies on the flat ``f_i + span``, and no release of those others does.
+        no output that state i can: then no release of state i lies on the flat that those of state j lie on.
     """
 
     state: int
     output: tuple[float, ...]
     others: tuple[int, ...]
     factors: tuple[float, ...]
-    flat: FloatArray = field(repr=False)
 
     @property
     def gives_away(self) -> bool:
         """Whether every release of the state tells it apart from all others with certainty."""
         return not self.factors or self.factors[0] == inf
+
+    def facts(self, names: Sequence[str], epsilon: float) -> Facts:
+        """As plain values for JSON, log ratios at a budget."""
+        return {
+            "state": names[self.state],
+            "output": list(self.output),
+            "gives_away_for_certain": self.gives_away,
+            "against": [
+                {"state": names[other], "factor": finite(factor), "log_ratio": finite(factor * epsilon)}
+                for other, factor in zip(self.others, self.factors, strict=True)
+            ],
+        }
 
 
 @dataclass(frozen=True)
@@ -79,12 +86,8 @@ class BodyAudit:
     ----------
     mechanism
         The mechanism whose body is looked at.
-    sensitivity
-        The 1-norm sensitivity ``S_f`` (Laplace), the radius (planar Laplace), or None (K-norm).
-    area
-        The volume of the body: the area in the plane, 0 below full dimension.
-    expected_error
-        The root mean square distance of a release at epsilon one.
+    body
+        What the noise is drawn from, in the unit of the measurements.
     degrees
         ``(N,)``: the degree of protection of every state; 0 outside the constraint set.
     exposed
@@ -96,13 +99,16 @@ class BodyAudit:
     """
 
     mechanism: AuditedMechanism
-    sensitivity: float | None
-    area: float
-    expected_error: float
+    body: SensitivityHull | Disc
     degrees: IntArray = field(repr=False)
     exposed: tuple[int, ...]
     witnesses: tuple[Witness, ...] = field(repr=False)
     factor: float
+
+    @property
+    def sensitivity(self) -> float | None:
+        """The 1-norm sensitivity ``S_f`` (Laplace), the radius (planar Laplace), or None (K-norm)."""
+        return None if self.mechanism == "k-norm" else self.body.circumradius
 
 
 @dataclass(frozen=True)
@@ -113,31 +119,26 @@ class RepairAudit:
     ----------
     mechanism, method
         Whose body, and how partners were chosen.
-    added
-        The edges ``(i, j)``, ``i < j``.
-    area
-        The volume of the repaired body.
-    expected_error
-        The root mean square distance of a release from the repaired body, at epsilon one.
-    factor
-        The constrained-DP factor after the repair (Theorem 6.3).
-    least_protection
-        The least degree of protection after the repair; at least 2.
-    certified
-        Whether no other choice of one partner per exposed state reaches a lower objective.
-    gap
-        How much of the objective is not proven necessary, relatively; 0 where certified.
+    protection
+        The repaired graph, its body, and what is proven of it.
     """
 
     mechanism: AuditedMechanism
     method: Method
-    added: tuple[tuple[int, int], ...]
-    area: float
-    expected_error: float
-    factor: float
-    least_protection: int
-    certified: bool
-    gap: float
+    protection: Protection
+
+    def facts(self, names: Sequence[str], epsilon: float) -> Facts:
+        """As plain values for JSON, the error at a budget."""
+        found = self.protection
+        return {
+            "mechanism": self.mechanism,
+            "method": self.method,
+            "added": [[names[a], names[b]] for a, b in found.added],
+            **_noise_facts(found.body, found.diameter, epsilon),
+            "least_protection": int(found.degrees[found.graph.nodes].min()),
+            "certified": found.certified,
+            "gap": found.gap,
+        }
 
 
 @dataclass(frozen=True)
@@ -178,13 +179,46 @@ class ConstraintAudit:
         """Whether some state is exposed under one of the audited mechanisms."""
         return any(body.exposed for body in self.bodies)
 
+    def facts(self, names: Sequence[str], epsilon: float) -> Facts:
+        """As plain values for JSON: states by name, log ratios and errors at a budget."""
+        possible = np.flatnonzero(self.constraint)
+        return {
+            "possible": self.possible,
+            "possible_states": named(possible[:LISTED].tolist(), names),
+            "disconnected": named(self.disconnected, names),
+            "components": self.components,
+            "hull": hull_facts(self.hull),
+            "exposed": self.is_exposed,
+            "mechanisms": [self._body_facts(body, names, epsilon) for body in self.bodies],
+            "repairs": [repair.facts(names, epsilon) for repair in self.repairs],
+        }
+
+    def _body_facts(self, body: BodyAudit, names: Sequence[str], epsilon: float) -> Facts:
+        degrees = {names[i]: int(body.degrees[i]) for i in np.flatnonzero(self.constraint).tolist()}
+        return {
+            "mechanism": body.mechanism,
+            "sensitivity": body.sensitivity,
+            **_noise_facts(body.body, body.factor, epsilon),
+            "least_protection": min(degrees.values()),
+            "degrees": degrees if len(degrees) <= LISTED else None,
+            "exposed": named(body.exposed, names),
+            "witnesses": [witness.facts(names, epsilon) for witness in body.witnesses],
+        }
+
+
+def _noise_facts(body: SensitivityHull | Disc, factor: float, epsilon: float) -> Facts:
+    return {
+        "area": body.volume,
+        "expected_error": sqrt(body.squared_error) / epsilon,
+        "constrained_factor": finite(factor),
+    }
+
 
 def audit_constraint(
     graph: PolicyGraph,
     f: npt.ArrayLike | Measurements,
     constraint: npt.ArrayLike | None = None,
     mechanisms: Sequence[AuditedMechanism] = ("k-norm", "laplace"),
-    methods: Sequence[Method] = METHODS,
     objective: Objective = "volume",
 ) -> ConstraintAudit:
     """What a policy leaves exposed when only some states are possible (§5.1, §5.2), and each method's repair (§6.1).
@@ -195,11 +229,9 @@ def audit_constraint(
         The policy over ``N`` states, their measurements ``(N, d)``, and the possible states ``(N,)`` (all, left out).
     mechanisms
         The mechanisms whose bodies are looked at; a state may be exposed under one and protected under another.
-    methods
-        The repairs to work out where a state is exposed; see `dphmm.policy.protection.protect`. For a body other than
-        the hull all methods agree, and the last alone is worked out.
     objective
-        What the exact repair minimises.
+        What the exact repair minimises. Where a state is exposed, the repairs of all methods are worked out; see
+        `dphmm.policy.protection.protect`. For a body other than the hull all agree, and the exact one stands for them.
 
     Raises
     ------
@@ -222,20 +254,17 @@ def audit_constraint(
     possible = as_constraint(constraint, graph.size) & graph.nodes
     restricted = graph.restrict(possible)
     coordinate_hull = SensitivityHull(restricted.spanning(measurements))
-    hull = measurements.to_units(coordinate_hull)
     connected = restricted.connected()
-    bodies = tuple(_audit_body(measurements, coordinate_hull, hull, possible, name) for name in mechanisms)
-    repairs: list[RepairAudit] = []
-    if int(possible.sum()) > 1:
-        for body in bodies:
-            if body.exposed:
-                wanted = methods if body.mechanism == "k-norm" else methods[-1:]
-                repairs += [
-                    _audit_repair(graph, measurements, possible, body.mechanism, method, objective) for method in wanted
-                ]
+    bodies = tuple(_audit_body(measurements, coordinate_hull, possible, name) for name in mechanisms)
+    repairs = []
+    for name in (body.mechanism for body in bodies if body.exposed and possible.sum() > 1):
+        wanted: tuple[Method, ...] = get_args(Method) if name == "k-norm" else ("exact",)
+        for method in wanted:
+            found = protect(graph, measurements, possible, method, objective, BODY_OF[name])
+            repairs.append(RepairAudit(name, method, found))
     return ConstraintAudit(
         constraint=possible,
-        hull=hull,
+        hull=measurements.to_units(coordinate_hull),
         disconnected=tuple(np.flatnonzero(possible & ~connected).tolist()),
         components=component_count(restricted, connected),
         bodies=bodies,
@@ -248,7 +277,6 @@ def audit_constraints(
     f: npt.ArrayLike | Measurements,
     constraints: Iterable[npt.ArrayLike],
     mechanisms: Sequence[AuditedMechanism] = ("k-norm", "laplace"),
-    methods: Sequence[Method] = METHODS,
     objective: Objective = "volume",
 ) -> Iterator[ConstraintAudit]:
     """`audit_constraint` of each constraint in turn; one that was met before is not worked out again."""
@@ -258,7 +286,7 @@ def audit_constraints(
         possible = as_constraint(constraint, graph.size)
         key = np.packbits(possible).tobytes()
         if key not in known:
-            known[key] = audit_constraint(graph, measurements, possible, mechanisms, methods, objective)
+            known[key] = audit_constraint(graph, measurements, possible, mechanisms, objective)
         yield known[key]
 
 
@@ -294,96 +322,43 @@ def support_sequence(model: MarkovModel, steps: int, start: npt.ArrayLike | None
         support = np.asarray(support @ model.structure) > 0
 
 
-def component_count(graph: PolicyGraph, connected: BoolArray | None = None) -> int:
+def component_count(graph: PolicyGraph, connected: BoolArray) -> int:
     """The number of connected components of what a graph still holds; a state without an edge is one.
 
-    Edges are gone through a block at a time, and no further once all connected states are in one component.
+    Edges are gone through a block at a time, and no further once all ``connected`` states, those with an edge, are in
+    one component.
     """
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
-    joined = graph.connected() if connected is None else connected
-    alone = int((graph.nodes & ~joined).sum())
-    if not joined.any():
-        return alone
-    number = np.cumsum(joined) - 1
-    count = int(joined.sum())
-    label: IntArray = np.arange(count)
+    count, label = graph.size, np.arange(graph.size)
+    least = count - max(int(connected.sum()) - 1, 0)
     for edges in graph.edge_blocks():
-        ends = label[number[edges]]
-        links = coo_array((np.ones(len(ends), dtype=np.bool_), (ends[:, 0], ends[:, 1])), shape=(count, count))
+        ends = label[edges]
+        links = coo_array((np.ones(len(ends), dtype=np.int8), (ends[:, 0], ends[:, 1])), shape=(count, count))
         count, merged = connected_components(links, directed=False)
         label = merged[label].astype(np.int64)
-        if count == 1:
+        if count == least:
             break
-    return alone + int(count)
+    return int(count) - int((~graph.nodes).sum())
 
 
 def _audit_body(
-    measurements: Measurements,
-    coordinate_hull: SensitivityHull,
-    hull: SensitivityHull,
-    possible: BoolArray,
-    mechanism: AuditedMechanism,
+    measurements: Measurements, coordinate_hull: SensitivityHull, possible: BoolArray, mechanism: AuditedMechanism
 ) -> BodyAudit:
     body = noise_body(measurements, coordinate_hull, BODY_OF[mechanism])
     looked = CoordinateBody(measurements, body)
     degrees = count_within(looked, possible)
-    exposed = np.flatnonzero(degrees == 1)
+    exposed = np.flatnonzero(degrees == 1).tolist()
     units = body if isinstance(body, Disc) else measurements.to_units(body)
-    sensitivity = None
-    if mechanism == "laplace":
-        sensitivity = float(np.abs(hull.vertices).sum(axis=1).max())
-    elif mechanism == "planar-laplace":
-        sensitivity = hull.circumradius
-    witnesses = [_witness(measurements, units, possible, int(state)) for state in exposed[:WITNESSES]]
-    return BodyAudit(
-        mechanism=mechanism,
-        sensitivity=sensitivity,
-        area=units.volume,
-        expected_error=sqrt(units.squared_error),
-        degrees=degrees,
-        exposed=tuple(exposed.tolist()),
-        witnesses=tuple(witnesses),
-        factor=looked.diameter(possible),
-    )
+    witnesses = tuple(_witness(measurements.points, units, possible, state) for state in exposed[:WITNESSES])
+    return BodyAudit(mechanism, units, degrees, tuple(exposed), witnesses, looked.diameter(possible))
 
 
-def _witness(measurements: Measurements, body: SensitivityHull | Disc, possible: BoolArray, state: int) -> Witness:
-    points = measurements.points
-    others = np.flatnonzero(possible)
-    others = others[others != state]
-    factors = body.norm(points[state] - points[others]) if len(others) else np.zeros(0)
+def _witness(points: FloatArray, body: SensitivityHull | Disc, possible: BoolArray, state: int) -> Witness:
+    others = np.setdiff1d(np.flatnonzero(possible), state)
+    factors = body.norm(points[state] - points[others])
     nearest = np.lexsort((others, factors))[:_OTHERS]
-    span = np.eye(measurements.dimension)
-    if not isinstance(body, Disc) and body.dimension < body.ambient_dimension:
-        span = np.linalg.svd(body.vertices)[2][: body.dimension]
     return Witness(
-        state=state,
-        output=tuple(points[state].tolist()),
-        others=tuple(others[nearest].tolist()),
-        factors=tuple(factors[nearest].tolist()),
-        flat=span,
-    )
-
-
-def _audit_repair(
-    graph: PolicyGraph,
-    measurements: Measurements,
-    possible: BoolArray,
-    mechanism: AuditedMechanism,
-    method: Method,
-    objective: Objective,
-) -> RepairAudit:
-    found = protect(graph, measurements, possible, method, objective, BODY_OF[mechanism])
-    return RepairAudit(
-        mechanism=mechanism,
-        method=method,
-        added=found.added,
-        area=found.body.volume,
-        expected_error=sqrt(found.body.squared_error),
-        factor=found.diameter,
-        least_protection=int(found.degrees[possible].min()),
-        certified=found.certified,
-        gap=found.gap,
+        state, tuple(points[state].tolist()), tuple(others[nearest].tolist()), tuple(factors[nearest].tolist())
     )

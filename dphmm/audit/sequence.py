@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from dphmm.arrays import FloatArray, IntArray, as_distribution, as_points, check_epsilon
 from dphmm.audit.adversary import AdversaryAudit, audit_support, body_kind
+from dphmm.audit.facts import Facts, finite, named
 from dphmm.audit.metrics import TOP, Accuracy, Knowledge, accuracy, knowledge, no_information, no_noise
 from dphmm.errors import AlreadyKnownError, InvalidInputError, StochasticError
 from dphmm.markov import (
@@ -115,8 +116,6 @@ class StepAudit:
         The volume of the noise body.
     factor
         The constrained-DP factor (Theorem 6.3).
-    already_known
-        Whether one state only was possible.
     adversary
         What the release means for the other adversary, where there is one and more than one state was possible.
     """
@@ -127,8 +126,26 @@ class StepAudit:
     exposed_before: int
     area: float
     factor: float
-    already_known: bool
     adversary: AdversaryAudit | None
+
+    @property
+    def is_exposed(self) -> bool:
+        """Whether some state was exposed: to everyone, or to the other adversary."""
+        other = self.adversary
+        return self.least_protection < 2 or (other is not None and bool(other.known or other.exposed_with_stand_ins))
+
+    def facts(self, names: Sequence[str]) -> Facts:
+        """As plain values for JSON: states by name."""
+        return {
+            "possible": self.possible,
+            "least_protection": self.least_protection,
+            "exposed_before_repair": self.exposed_before,
+            "added": [[names[a], names[b]] for a, b in self.added],
+            "area": self.area,
+            "constrained_factor": finite(self.factor),
+            "already_known": self.possible == 1,
+            "adversary": None if self.adversary is None else self.adversary.facts(names),
+        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,13 +188,29 @@ class SequenceAudit:
     @property
     def exposed_steps(self) -> tuple[int, ...]:
         """The releases at which some state was exposed: to everyone, or to the other adversary."""
-        return tuple(t for t, step in enumerate(self.steps) if _is_exposed(step))
+        return tuple(t for t, step in enumerate(self.steps) if step.is_exposed)
 
-
-def _is_exposed(step: StepAudit) -> bool:
-    if step.already_known or step.least_protection < 2:
-        return True
-    return step.adversary is not None and bool(step.adversary.known or step.adversary.exposed_with_stand_ins)
+    def facts(self, names: Sequence[str]) -> Facts:
+        """As plain values for JSON: states by name."""
+        known = {"no_releases": self.uninformed, "at_each_release": self.online, "in_hindsight": self.hindsight}
+        facts: Facts = {
+            "user": self.user,
+            "releases": len(self.steps),
+            "epsilon": self.epsilon,
+            "constrained_epsilon": finite(self.constrained_epsilon),
+            "log_evidence": self.filtering.log_evidence,
+            "exposed_releases": [t + 1 for t in self.exposed_steps],
+            "states_exposed_before_repair_most": max(step.exposed_before for step in self.steps),
+            "edges_added": sum(len(step.added) for step in self.steps),
+            "knowledge": {name: one.facts() for name, one in known.items()},
+            "most_probable_path": named(self.path.states.tolist(), names),
+            "steps": [step.facts(names) for step in self.steps],
+        }
+        if self.accuracies is not None:
+            labels = (*known, "told_every_measurement")
+            facts["accuracy"] = {name: one.facts() for name, one in zip(labels, self.accuracies, strict=True)}
+            facts["accuracy"]["most_probable_path_right"] = self.path_hits
+        return facts
 
 
 def replay_sequence(releaser: Releaser, sequence: ReleasedSequence) -> Iterator[Replay]:
@@ -264,7 +297,7 @@ def audit_sequence(
     path = path_of_releases(model, observed, start)
     uninformed = no_information(model, observed.steps, start)
     steps = tuple(
-        _step(releaser, replay, None if start is None else belief)
+        _step(releaser, replay.step.plan, None if start is None else belief)
         for replay, belief in zip(replays, filtering.predicted, strict=True)
     )
     accuracies = None
@@ -290,29 +323,19 @@ def audit_sequence(
     )
 
 
-def _step(releaser: Releaser, replay: Replay, belief: Belief | None) -> StepAudit:
-    plan = replay.step.plan
+def _step(releaser: Releaser, plan: StepPlan, belief: Belief | None) -> StepAudit:
     protection = plan.protection
-    other = None
-    if belief is not None and protection is not None:
-        other = audit_support(protection, releaser.measurements, belief.support)
+    if protection is None:  # one state only was possible
+        return StepAudit(1, 1, (), 1, 0.0, 0.0, None)
+    measurements, to_protect = releaser.measurements, 0
+    if protection.added:
+        to_protect = len(exposed_states(releaser.policy, measurements, plan.constraint, body_kind(protection)))
     return StepAudit(
         possible=int(plan.constraint.sum()),
         least_protection=plan.least_protection,
-        added=() if protection is None else protection.added,
-        exposed_before=_exposed_before(releaser, plan),
-        area=0.0 if protection is None else protection.body.volume,
-        factor=0.0 if protection is None else protection.diameter,
-        already_known=protection is None,
-        adversary=other,
+        added=protection.added,
+        exposed_before=to_protect,
+        area=protection.body.volume,
+        factor=protection.diameter,
+        adversary=None if belief is None else audit_support(protection, measurements, belief.support),
     )
-
-
-def _exposed_before(releaser: Releaser, plan: StepPlan) -> int:
-    """How many states the repair of a step had to protect."""
-    protection = plan.protection
-    if protection is None:
-        return 1
-    if not protection.added:
-        return 0
-    return len(exposed_states(releaser.policy, releaser.measurements, plan.constraint, body_kind(protection)))

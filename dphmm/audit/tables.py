@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,32 +17,16 @@ from dphmm.policy.graph import PolicyGraph
 from dphmm.tables import Table
 
 
-@dataclass(frozen=True, eq=False)
-class NamedStates:
-    """States by name, with what is measured in each.
-
-    Parameters
-    ----------
-    names
-        ``N`` names, each once.
-    measurements
-        ``(N, d)``: `fractions.Fraction` objects, as exact as the decimals they were written in.
-    labels
-        The categories ``(N,)`` where a column of them was asked for; empty texts mean 'in none'.
-    """
-
-    names: tuple[str, ...]
-    measurements: npt.NDArray[Any] = field(repr=False)
-    labels: tuple[str | None, ...] | None = field(default=None, repr=False)
-
-    @property
-    def index(self) -> dict[str, int]:
-        """Name → number."""
-        return {name: i for i, name in enumerate(self.names)}
-
-
-def read_states(path: str | Path, category: str | None = None) -> NamedStates:
+def read_states(
+    path: str | Path, category: str | None = None
+) -> tuple[tuple[str, ...], npt.NDArray[Any], tuple[str | None, ...]]:
     """States from a table with a column ``state``; the columns of numbers among the others are measurements.
+
+    Returns
+    -------
+    names, measurements, labels
+        The names, each once; ``(N, d)`` fractions, as exact as the decimals they were written in; and the categories
+        ``(N,)`` of the column that was asked for, None for a state in none.
 
     Raises
     ------
@@ -52,8 +36,8 @@ def read_states(path: str | Path, category: str | None = None) -> NamedStates:
     """
     table = Table.read(path)
     names = _names(table, "state")
-    labels = None if category is None else tuple(text or None for text in table.texts(category))
-    return NamedStates(names, _numbers(table, {"state", category}), labels)
+    labels = () if category is None else tuple(text or None for text in table.texts(category))
+    return names, _numbers(table, {"state", category}), labels
 
 
 def read_secrets(path: str | Path, counts: Sequence[str] = ()) -> tuple[tuple[str, ...], npt.NDArray[Any]]:
@@ -101,7 +85,7 @@ def read_edges(path: str | Path) -> tuple[tuple[str, str], ...]:
     return tuple(pairs)
 
 
-def edges_graph(states: NamedStates, edges: Sequence[tuple[str, str]]) -> PolicyGraph:
+def edges_graph(names: Sequence[str], edges: Sequence[tuple[str, str]]) -> PolicyGraph:
     """The policy graph of edges between named states.
 
     Raises
@@ -109,11 +93,11 @@ def edges_graph(states: NamedStates, edges: Sequence[tuple[str, str]]) -> Policy
     PolicyError
         When an edge names a state that is not there, or joins one to itself.
     """
-    index = states.index
-    for name in (name for edge in edges for name in edge):
+    index = {name: i for i, name in enumerate(names)}
+    for name in chain.from_iterable(edges):
         if name not in index:
             raise PolicyError(f"an edge names state {name!r}, which is not in the table; correct the name")
-    return PolicyGraph.from_edges(len(states.names), [(index[a], index[b]) for a, b in edges])
+    return PolicyGraph.from_edges(len(names), [(index[a], index[b]) for a, b in edges])
 
 
 def possible_states(possible: Iterable[str], names: Sequence[str]) -> BoolArray:
@@ -128,7 +112,7 @@ def possible_states(possible: Iterable[str], names: Sequence[str]) -> BoolArray:
     found = np.zeros(len(index), dtype=np.bool_)
     for name in possible:
         if name not in index:
-            raise StateError(f"state {name!r} does not exist; there are {len(index)}: {_some(index)}")
+            raise StateError(_unknown(name, names))
         if found[index[name]]:
             raise StateError(f"state {name!r} is named twice; name every possible state once")
         found[index[name]] = True
@@ -137,7 +121,7 @@ def possible_states(possible: Iterable[str], names: Sequence[str]) -> BoolArray:
     return found
 
 
-def read_prior(path: str | Path, index: Mapping[str, int]) -> FloatArray:
+def read_prior(path: str | Path, names: Sequence[str]) -> FloatArray:
     """A distribution over states, ``(N,)``, from a table with columns ``state`` and ``probability``.
 
     States that it does not name have probability zero. Whether it sums to one is left to who uses it.
@@ -148,14 +132,12 @@ def read_prior(path: str | Path, index: Mapping[str, int]) -> FloatArray:
         When the file cannot be read, a state is named twice or does not exist, or a probability is no number.
     """
     table = Table.read(path)
-    prior = np.zeros(len(index))
-    for row, (name, probability) in enumerate(
-        zip(_names(table, "state"), table.values("probability", _fraction), strict=True)
-    ):
-        if name not in index:
-            raise table.refusal(row, f"state {name!r} does not exist; there are {len(index)}: {_some(index)}")
-        prior[index[name]] = float(probability)
-    return prior
+    told = dict(zip(_names(table, "state"), table.values("probability", _fraction), strict=True))
+    known = set(names)
+    for row, name in enumerate(told):
+        if name not in known:
+            raise table.refusal(row, _unknown(name, names))
+    return np.array([float(told.get(name, 0)) for name in names])
 
 
 def _names(table: Table, column: str) -> tuple[str, ...]:
@@ -206,6 +188,6 @@ def _meets(table: Table, query: str) -> BoolArray:
     return met
 
 
-def _some(index: Mapping[str, int]) -> str:
-    names = list(index)
-    return ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
+def _unknown(name: str, names: Sequence[str]) -> str:
+    some = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
+    return f"state {name!r} does not exist; there are {len(names)}: {some}"

@@ -15,13 +15,13 @@ from dphmm.cli.summary import say_table, shown
 from dphmm.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from dphmm.audit.policy_audit import ConstraintAudit
-    from dphmm.jobs.audits import MechanismAudit, PolicyAudit, SecretsAudit
+    from dphmm.audit.blowfish import BlowfishAudit
+    from dphmm.jobs.audits import MechanismAudit, PolicyAudit
     from dphmm.jobs.replays import SessionAudit
     from dphmm.jobs.subjects import Constraint, Subject
     from dphmm.release.settings import ReleaseSettings
 
-    Audit = PolicyAudit | SecretsAudit | SessionAudit | MechanismAudit
+    Audit = PolicyAudit | BlowfishAudit | SessionAudit | MechanismAudit
 
 EXPOSED = 1
 """The exit code when something is exposed; 0 is nothing, 2 bad input."""
@@ -93,12 +93,11 @@ def _secrets(given: dict[str, Any]) -> None:
     rows = [
         (
             level["mechanism"],
-            shown(level["total_epsilon"]) if level["total_epsilon"] is not None else "unbounded",
+            "unbounded" if level["total_epsilon"] is None else shown(level["total_epsilon"]),
             ", ".join(level["exposed"][:_LINES]) or "none",
         )
         for level in found.facts()["mechanisms"]
     ]
-
     verdict = "Some secret is exposed." if found.is_exposed else "No secret is exposed."
     _end(found, given, "Policy audit", verdict, ("mechanism", "level of the whole", "exposed secrets"), rows)
 
@@ -117,31 +116,24 @@ def _policy(given: dict[str, Any]) -> None:
     found = audit_policy(
         subject,
         constraints,
-        given["mechanisms"],
-        epsilon=given["epsilon"],
-        objective=given["objective"],
         prior=given["adversary"],
         watch=progress,
+        **{name: given[name] for name in ("mechanisms", "epsilon", "objective")},
     )
-    rows = [
-        _row(constraint.label, audit, subject.names)
-        for constraint, audit in zip(found.constraints, found.audits, strict=True)
-    ]
-
     exposed = (f"exposed, {name}" for name in given["mechanisms"])
     head = ("constraint", "possible", "disconnected", *exposed, "best repair adds")
     verdict = "Some state is exposed." if found.is_exposed else "No state is exposed."
-    _end(found, given, "Policy audit", verdict, head, rows)
+    _end(found, given, "Policy audit", verdict, head, [_row(one) for one in found.facts()["constraints"]])
 
 
-def _row(label: str, audit: ConstraintAudit, names: Sequence[str]) -> tuple[str, ...]:
+def _row(told: dict[str, Any]) -> tuple[str, ...]:
     exposed = [
-        ", ".join(names[state] for state in body.exposed[:5]) + (", …" if len(body.exposed) > 5 else "") or "none"
-        for body in audit.bodies
+        ", ".join(body["exposed"][:5]) + (", …" if len(body["exposed"]) > 5 else "") or "none"
+        for body in told["mechanisms"]
     ]
-    best = [repair for repair in audit.repairs if repair.method == "exact"] or list(audit.repairs)
-    added = ", ".join(f"{names[a]}–{names[b]}" for a, b in best[0].added[:3]) if best else ""
-    return (label, f"{audit.possible:,}", f"{len(audit.disconnected):,}", *exposed, added)
+    best: list[list[str]] = next((repair["added"] for repair in told["repairs"] if repair["method"] == "exact"), [])
+    added = ", ".join("–".join(edge) for edge in best[:3])
+    return (told["label"], f"{told['possible']:,}", f"{len(told['disconnected']):,}", *exposed, added)
 
 
 @command.command()
@@ -189,7 +181,6 @@ def session(releases: Path, **given: Any) -> None:
         )
         for audit in found.audits
     ]
-
     head = ("user", "releases", "epsilon", "bits without", "at the time", "in hindsight", "error (km)", "exposed")
     verdict = "At some release a state is exposed." if found.is_exposed else "At no release is a state exposed."
     if found.private:
@@ -214,7 +205,7 @@ def _settings(given: dict[str, Any]) -> ReleaseSettings | str | None:
 @click.option("--confidence", type=float, default=0.99, show_default=True, help="That all bounds hold together.")
 @click.option("--pairs", type=int, default=8, show_default=True, help="The hardest edges; 0 for every edge.")
 @click.option("--low-bits", is_flag=True, help="Let events depend on the last bits of floating-point draws.")
-@click.option("--seed", type=int, help="Repeatable draws.")
+@click.option("--seed", "rng", type=int, help="Repeatable draws.")
 @_output_options
 def mechanism(**given: Any) -> None:
     """Lower confidence bounds on the epsilon that a mechanism really gives, over the edges of the repaired graph."""
@@ -227,29 +218,23 @@ def mechanism(**given: Any) -> None:
         raise ConfigurationError(
             f"{len(constraints)} constraints are given; a mechanism is audited under one at a time"
         )
+    drawn = ("mechanism", "epsilon", "spacing", "samples", "confidence", "low_bits", "rng")
     found = audit_mechanism(
         subject,
-        given["mechanism"],
-        given["epsilon"],
-        constraints[0] if constraints else None,
-        spacing=given["spacing"],
-        samples=given["samples"],
-        confidence=given["confidence"],
+        constraint=constraints[0] if constraints else None,
         pairs=given["pairs"] or None,
-        low_bits=given["low_bits"],
-        rng=given["seed"],
         watch=progress,
+        **{name: given[name] for name in drawn},
     )
     rows = [
         (
-            f"{subject.names[pair.first]} – {subject.names[pair.second]}",
-            f"{pair.claimed:.4g}",
-            f"{pair.lower:.4g}",
-            "violated" if pair.violated else "kept",
+            " – ".join(pair["states"]),
+            f"{pair['claimed']:.4g}",
+            f"{pair['lower_bound']:.4g}",
+            "violated" if pair["violated"] else "kept",
         )
-        for pair in found.pairs
+        for pair in found.facts()["pairs"]
     ]
-
     verdict = "A claim is violated." if found.is_exposed else "No claim was shown to be violated."
     _end(found, given, "Mechanism audit", verdict, ("states", "claimed", "shown at least", "claim"), rows)
 
@@ -285,12 +270,7 @@ def _check_report(given: dict[str, Any]) -> None:
 
 
 def _end(
-    found: Audit,
-    given: dict[str, Any],
-    title: str,
-    verdict: str,
-    header: Sequence[str],
-    rows: Sequence[Sequence[str]],
+    found: Audit, given: dict[str, Any], title: str, verdict: str, header: Sequence[str], rows: Sequence[Sequence[str]]
 ) -> None:
     """Say what was found, write the report where one is asked for, and leave with the exit code that goes with it."""
     if given["as_json"]:

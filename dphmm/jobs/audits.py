@@ -14,7 +14,6 @@ from dphmm.arrays import BoolArray, FloatArray, Rng, check_epsilon
 from dphmm.audit.adversary import AdversaryAudit, audit_adversary
 from dphmm.audit.blowfish import BlowfishAudit, BlowfishPolicy, audit_blowfish
 from dphmm.audit.empirical import PairAudit, audit_pairs, hardest_edges
-from dphmm.audit.facts import adversary_facts, blowfish_facts, constraint_facts, pair_facts
 from dphmm.audit.policy_audit import AuditedMechanism, ConstraintAudit, audit_constraints
 from dphmm.audit.tables import read_edges, read_secrets
 from dphmm.errors import ConfigurationError
@@ -72,8 +71,8 @@ class PolicyAudit:
             "constraints": [
                 {
                     "label": constraint.label,
-                    **constraint_facts(audit, names, self.epsilon),
-                    "adversary": None if other is None else adversary_facts(other, names),
+                    **audit.facts(names, self.epsilon),
+                    "adversary": None if other is None else other.facts(names),
                 }
                 for constraint, audit, other in zip(self.constraints, self.audits, self.others, strict=True)
             ],
@@ -145,28 +144,6 @@ def _other(
     return audit_adversary(repaired, subject.measurements, prior)
 
 
-@dataclass(frozen=True, eq=False)
-class SecretsAudit:
-    """A policy about the rows of a table.
-
-    Attributes
-    ----------
-    audit
-        What was found.
-    """
-
-    audit: BlowfishAudit
-
-    @property
-    def is_exposed(self) -> bool:
-        """Whether some secret is."""
-        return self.audit.is_exposed
-
-    def facts(self) -> dict[str, Any]:
-        """What was found as plain JSON values."""
-        return blowfish_facts(self.audit)
-
-
 def audit_secrets(
     secrets: str | Path,
     edges: str | Path,
@@ -174,7 +151,7 @@ def audit_secrets(
     mechanisms: Sequence[AuditedMechanism] = _BODIES,
     *,
     epsilon: float = 1.0,
-) -> SecretsAudit:
+) -> BlowfishAudit:
     """Which secrets of a database a policy leaves exposed, as ``dphmm audit policy --secrets`` does.
 
     Parameters
@@ -203,12 +180,12 @@ def audit_secrets(
     ...     _ = secrets.write_text("secret,x,y\\na,1,0\\nb,0,2\\n")
     ...     _ = edges.write_text("first,second\\na,null\\n")
     ...     found = audit_secrets(secrets, edges)
-    >>> found.audit.exposed("k-norm")
+    >>> found.exposed("k-norm")
     ('b',)
     """
     names, contributions = read_secrets(secrets, counts)
     policy = BlowfishPolicy(names, contributions, read_edges(edges))
-    return SecretsAudit(audit_blowfish(policy, epsilon, mechanisms))
+    return audit_blowfish(policy, epsilon, mechanisms)
 
 
 @dataclass(frozen=True, eq=False)
@@ -252,7 +229,7 @@ class MechanismAudit:
             "low_bits": self.low_bits,
             "exposed": self.is_exposed,
             "largest_lower_bound": max(pair.lower for pair in self.pairs),
-            "pairs": [pair_facts(pair, self.subject.names) for pair in self.pairs],
+            "pairs": [pair.facts(self.subject.names) for pair in self.pairs],
         }
 
 

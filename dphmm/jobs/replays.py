@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dphmm.arrays import IntArray, content_hash
-from dphmm.audit.facts import sequence_facts
 from dphmm.audit.metrics import TOP
 from dphmm.audit.sequence import ReleasedSequence, SequenceAudit, audit_sequence
 from dphmm.errors import ConfigurationError, DataFileError, SessionMismatchError
@@ -112,21 +112,10 @@ def _is_store(path: Path) -> bool:
         raise DataFileError(path, f"cannot be read ({problem.strerror}); check the path") from None
 
 
-class _Engines(dict[ReleaseSettings, Releaser]):
-    """Engines for one model: what settings lead to is worked out once."""
-
-    def __init__(self, model: MarkovModel) -> None:
-        self.model = model
-
-    def __missing__(self, settings: ReleaseSettings) -> Releaser:
-        self[settings] = settings.engine(self.model)
-        return self[settings]
-
-
 def _from_store(
     path: Path, model: MarkovModel, given: ReleaseSettings | str | None, users: Sequence[str]
 ) -> Iterator[Replayed]:
-    engines = _Engines(model)
+    engine_of = cache(lambda settings: settings.engine(model))
     with SessionStore(path, readonly=True) as store:
         for name in _chosen(users, store.names(), path):
             session = store.session(name)
@@ -135,7 +124,7 @@ def _from_store(
                 raise ConfigurationError(f"session {name!r} answers several queries, which an audit cannot join yet")
             terms = session.terms[MAIN_QUERY]
             settings = replace(terms.settings, policy=given) if isinstance(given, str) else given or terms.settings
-            engine = engines[settings].another()
+            engine: Releaser = engine_of(settings).another()
             for part, was, now in replace(terms, randomness="system").differences(Terms.of(engine)):
                 raise SessionMismatchError(
                     f"session {name!r} began with {part} {was}, not {now}; give the one it began with"
@@ -159,10 +148,11 @@ def _from_table(
     path: Path, model: MarkovModel, given: ReleaseSettings | str, users: Sequence[str]
 ) -> Iterator[Replayed]:
     table = read_releases(path)
-    engines = _Engines(model)
+    engine_of = cache(lambda settings: settings.engine(model))
     for user in _chosen(users, list(dict.fromkeys(table["user"].tolist())), path):
         rows = table.select(table["user"] == user)
-        engine = engines[given if isinstance(given, ReleaseSettings) else _told(path, user, rows, given)].another()
+        settings = given if isinstance(given, ReleaseSettings) else _told(path, user, rows, given)
+        engine: Releaser = engine_of(settings).another()
         _check_made_with(path, user, rows, engine)
         slots = _slots(path, user, rows, model)
         sequence = ReleasedSequence(
@@ -285,7 +275,7 @@ class SessionAudit:
             "exposed": self.is_exposed,
             "private": self.private,
             "users": [
-                {**sequence_facts(audit, names), "randomness_was_private": one.private}
+                {**audit.facts(names), "randomness_was_private": one.private}
                 for audit, one in zip(self.audits, self.people, strict=True)
             ],
         }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -104,12 +105,9 @@ class Subject:
         """
         if (edges is None) == (category is None):
             raise ConfigurationError("no single policy is given; with --states give --edges FILE or --category COLUMN")
-        table = read_states(states, category)
-        if edges is None:
-            policy = PolicyGraph.categorical(list(table.labels or ()))
-        else:
-            policy = edges_graph(table, read_edges(edges))
-        return cls(table.names, Measurements(table.measurements), policy)
+        names, measurements, labels = read_states(states, category)
+        policy = PolicyGraph.categorical(labels) if edges is None else edges_graph(names, read_edges(edges))
+        return cls(names, Measurements(measurements), policy)
 
     def all_states(self) -> Constraint:
         """Everything is possible."""
@@ -146,14 +144,14 @@ class Subject:
         """
         if self.model is None:
             raise ConfigurationError("--steps needs a model to say what can follow; give --model, or --possible")
-        runs: list[tuple[int, int, BoolArray]] = []
         first = possible_states(start, self.names) if start else None
-        for t, support in enumerate(support_sequence(self.model, steps, first), start=1):
-            if runs and np.array_equal(runs[-1][2], support):
-                runs[-1] = (runs[-1][0], t, support)
-            else:
-                runs.append((t, t, support))
-        return [Constraint(f"t = {a}" if a == b else f"t = {a} to {b}", support) for a, b, support in runs]
+        supports = enumerate(support_sequence(self.model, steps, first), start=1)
+        found = []
+        for key, run in groupby(supports, key=lambda timed: timed[1].tobytes()):
+            times = [t for t, _ in run]
+            label = f"t = {times[0]}" + (f" to {times[-1]}" if len(times) > 1 else "")
+            found.append(Constraint(label, np.frombuffer(key, dtype=np.bool_)))
+        return found
 
 
 def state_names(space: StateSpace) -> tuple[str, ...]:
@@ -174,6 +172,6 @@ def checked_prior(prior: Prior, names: Sequence[str]) -> FloatArray:
     if not isinstance(prior, str | Path):
         return as_distribution(prior, len(names), "the prior")
     try:
-        return as_distribution(read_prior(prior, {name: i for i, name in enumerate(names)}), len(names), "the prior")
+        return as_distribution(read_prior(prior, names), len(names), "the prior")
     except StochasticError as problem:
         raise DataFileError(prior, str(problem)) from None

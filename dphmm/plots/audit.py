@@ -12,15 +12,15 @@ from dphmm.audit.blowfish import BlowfishAudit
 from dphmm.audit.empirical import PairAudit
 from dphmm.audit.policy_audit import BodyAudit, ConstraintAudit
 from dphmm.audit.sequence import SequenceAudit
-from dphmm.geometry.hull import SensitivityHull
-from dphmm.plots.maps import ESTIMATE, EXPOSED, HULL, MOST_EDGES, RELEASED, TRUE
+from dphmm.geometry.disc import Disc
+from dphmm.plots.maps import EDGE, ESTIMATE, EXPOSED, HULL, MOST_EDGES, ORANGE, RELEASED, TRUE, draw_edges, show_around
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from dphmm.policy.graph import PolicyGraph
 
-_EDGE, _FAINT, _REPAIR = "#7fb8a4", "#bbbbbb", "#e69f00"
+_FAINT = "#bbbbbb"
 _NAMED = 40
 """States are named in a picture of at most this many."""
 
@@ -43,19 +43,19 @@ def draw_exposure(
     """
     possible = np.flatnonzero(audit.constraint)
     ax.plot(*points[~audit.constraint].T, ".", color=_FAINT, ms=3, zorder=0, label="impossible states")
-    edges = graph.restrict(audit.constraint).edges() if len(possible) <= MOST_EDGES else np.zeros((0, 2), dtype=int)
-    if len(edges) <= MOST_EDGES:
-        _lines(ax, points, edges.tolist(), _EDGE, 1.0, "policy edges")
+    if len(possible) <= MOST_EDGES:
+        draw_edges(ax, points, graph.restrict(audit.constraint).edges(), EDGE, 1.0, "policy edges")
     for repair in audit.repairs:
-        if repair is _last_repair(audit, body):
-            _lines(ax, points, list(repair.added), _REPAIR, 2.0, f"added by the {repair.method} repair")
+        if repair.mechanism == body.mechanism and repair.method == "exact":
+            added = np.array(repair.protection.added)
+            draw_edges(ax, points, added, ORANGE, 2.0, "added by the exact repair")
     ax.plot(*points[possible].T, "o", color=ESTIMATE, ms=4, zorder=3, label="possible states")
     if body.exposed:
         exposed = np.array(body.exposed)
         ax.plot(*points[exposed].T, "X", color=EXPOSED, ms=9, zorder=4, label="exposed states")
     centre = body.exposed[0] if body.exposed else int(possible[0])
     about = f"noise body about {'an exposed' if body.exposed else 'a'} state"
-    draw_body(ax, _body_of(audit, body), points[centre], HULL, about)
+    draw_body(ax, _outline(body), points[centre], HULL, about)
     if len(possible) <= _NAMED:
         for state in possible.tolist():
             ax.annotate(names[state], points[state], xytext=(4, 4), textcoords="offset points", fontsize=9, zorder=5)
@@ -75,7 +75,7 @@ def draw_body(ax: Axes, corners: FloatArray, centre: FloatArray, colour: str, la
 def draw_hulls(ax: Axes, audit: ConstraintAudit) -> None:
     """The noise bodies of all audited mechanisms about the origin."""
     for body, colour in reversed(list(zip(audit.bodies, (HULL, ESTIMATE, RELEASED), strict=False))):
-        draw_body(ax, _body_of(audit, body), np.zeros(2), colour, f"{body.mechanism}, area {body.area:.4g}")
+        draw_body(ax, _outline(body), np.zeros(2), colour, f"{body.mechanism}, area {body.body.volume:.4g}")
     ax.plot([0], [0], "+", color=TRUE, ms=6)
     ax.set_aspect("equal")
     ax.set_title("Noise bodies before the repair", fontsize=10)
@@ -87,17 +87,12 @@ def draw_secrets(ax: Axes, audit: BlowfishAudit) -> None:
     For one or two answers.
     """
     points = np.asarray(audit.policy.contributions).astype(np.float64)
-    flat = np.zeros((len(points), 2))
-    flat[:, : points.shape[1]] = points
     for level, colour in reversed(list(zip(audit.levels, (HULL, ESTIMATE), strict=False))):
-        if level.mechanism == "k-norm":
-            corners = np.zeros((len(audit.hull.vertices), 2))
-            corners[:, : points.shape[1]] = audit.hull.vertices
-        else:
-            corners = _diamond(float(level.sensitivity or 0.0))[:, : 2 if points.shape[1] > 1 else 1]
-            corners = np.pad(corners, ((0, 0), (0, 2 - corners.shape[1])))
-        draw_body(ax, corners, np.zeros(2), colour, level.mechanism)
-    places, where = np.unique(flat, axis=0, return_inverse=True)
+        corners = audit.hull.vertices
+        if level.sensitivity is not None:
+            corners = level.sensitivity * np.array([[1, 0], [0, 1], [-1, 0], [0, -1]])[:, : points.shape[1]]
+        draw_body(ax, _in_plane(corners), np.zeros(2), colour, level.mechanism)
+    places, where = np.unique(_in_plane(points), axis=0, return_inverse=True)
     ax.plot(*places.T, "o", color=TRUE, ms=5, zorder=3)
     for number, place in enumerate(places):
         text = ", ".join(np.array(audit.policy.names)[np.flatnonzero(where.ravel() == number)][:6].tolist())
@@ -167,10 +162,7 @@ def draw_belief_map(ax: Axes, points: FloatArray, audit: SequenceAudit, released
     ax.figure.colorbar(dots, ax=ax, label="expected releases from here", shrink=0.8)
     ax.plot(*released.T, "o", color=RELEASED, ms=3, alpha=0.5, mew=0, zorder=2, label="released")
     ax.plot(*points[audit.path.states].T, "-", color=TRUE, lw=1.0, zorder=3, label="most probable path")
-    low, high = points[shown].min(axis=0), points[shown].max(axis=0)
-    margin = 0.3 * max(float((high - low).max()), 1e-9)
-    ax.set_xlim(low[0] - margin, high[0] + margin)
-    ax.set_ylim(low[1] - margin, high[1] + margin)
+    show_around(ax, points[shown], 0.3 * max(float(np.ptp(points[shown], axis=0).max()), 1e-9))
     ax.set_aspect("equal")
     ax.set_title("What all releases together say", fontsize=10)
 
@@ -183,32 +175,14 @@ def _over_time(ax: Axes, curves: Sequence[FloatArray]) -> None:
     ax.set_ylim(bottom=0)
 
 
-def _lines(ax: Axes, points: FloatArray, edges: Sequence[Sequence[int]], colour: str, width: float, label: str) -> None:
-    from matplotlib.collections import LineCollection
-
-    if len(edges):
-        lines = [points[list(edge)] for edge in edges]
-        ax.add_collection(LineCollection(lines, colors=colour, linewidths=width, zorder=2, label=label))
+def _in_plane(rows: FloatArray) -> FloatArray:
+    """Rows ``(n, 1)`` or ``(n, 2)`` as points of the plane."""
+    return np.pad(rows, ((0, 0), (0, 2 - rows.shape[1])))
 
 
-def _last_repair(audit: ConstraintAudit, body: BodyAudit) -> object:
-    """The repair to draw: the last worked out for the mechanism, which is the exact one where all are."""
-    return next((repair for repair in reversed(audit.repairs) if repair.mechanism == body.mechanism), None)
-
-
-def _body_of(audit: ConstraintAudit, body: BodyAudit) -> FloatArray:
+def _outline(audit: BodyAudit) -> FloatArray:
     """The corners ``(k, 2)`` of a mechanism's noise body."""
-    if body.mechanism == "k-norm" or not body.sensitivity:
-        return np.asarray(_planar(audit.hull))
-    if body.mechanism == "laplace":
-        return _diamond(body.sensitivity)
+    if not isinstance(audit.body, Disc):
+        return audit.body.vertices
     angles = np.linspace(0, 2 * np.pi, 120)
-    return np.asarray(body.sensitivity * np.stack([np.cos(angles), np.sin(angles)], axis=1))
-
-
-def _planar(hull: SensitivityHull) -> FloatArray:
-    return hull.vertices[:, :2]
-
-
-def _diamond(reach: float) -> FloatArray:
-    return reach * np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]])
+    return audit.body.radius * np.stack([np.cos(angles), np.sin(angles)], axis=1)

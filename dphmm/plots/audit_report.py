@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dphmm.arrays import FloatArray
 from dphmm.audit.blowfish import BlowfishAudit
-from dphmm.audit.policy_audit import ConstraintAudit, Witness
+from dphmm.audit.facts import Facts
+from dphmm.audit.policy_audit import ConstraintAudit
 from dphmm.audit.sequence import ReleasedSequence, SequenceAudit
-from dphmm.jobs.audits import MechanismAudit, PolicyAudit, SecretsAudit
+from dphmm.jobs.audits import MechanismAudit, PolicyAudit
 from dphmm.jobs.replays import SessionAudit
 from dphmm.jobs.subjects import Subject
 from dphmm.plots import audit as pictures
@@ -20,14 +21,14 @@ from dphmm.plots.maps import new_figure, png
 from dphmm.reports.page import Picture, Section
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    pass
 
 _SHOWN = 12
 """At most this many constraints, exposed ones first, have a section of their own; the table lists all."""
 _WITNESSES = 20
 
 
-def audit_sections(found: PolicyAudit | SecretsAudit | SessionAudit | MechanismAudit) -> list[Section]:
+def audit_sections(found: PolicyAudit | BlowfishAudit | SessionAudit | MechanismAudit) -> list[Section]:
     """What an audit's page holds under its verdict.
 
     Raises
@@ -35,208 +36,176 @@ def audit_sections(found: PolicyAudit | SecretsAudit | SessionAudit | MechanismA
     MissingDependencyError
         Without matplotlib.
     """
+    told = found.facts()
     if isinstance(found, PolicyAudit):
-        return _policy(found)
-    if isinstance(found, SecretsAudit):
-        return [_secrets(found.audit)]
+        return _policy(found, told["constraints"])
+    if isinstance(found, BlowfishAudit):
+        return [_secrets(found, told)]
     if isinstance(found, MechanismAudit):
-        return [_mechanism(found)]
+        return [_mechanism(found, told["pairs"])]
     points = found.space.points
-    return [_sequence(audit, one.sequence, points) for audit, one in zip(found.audits, found.people, strict=True)]
+    everyone = zip(found.audits, found.people, told["users"], strict=True)
+    return [_sequence(audit, one.sequence, points, user) for audit, one, user in everyone]
 
 
-def _policy(found: PolicyAudit) -> list[Section]:
+def _policy(found: PolicyAudit, told: list[Facts]) -> list[Section]:
     rows = [
         (
-            constraint.label,
-            f"{audit.possible:,}",
-            f"{len(audit.disconnected):,}",
-            f"{audit.components:,}",
-            *(f"{len(body.exposed):,}" for body in audit.bodies),
+            one["label"],
+            f"{one['possible']:,}",
+            f"{len(one['disconnected']):,}",
+            f"{one['components']:,}",
+            *(f"{len(body['exposed']):,}" for body in one["mechanisms"]),
         )
-        for constraint, audit in zip(found.constraints, found.audits, strict=True)
+        for one in told
     ]
+    exposed = (f"exposed under {body['mechanism']}" for body in told[0]["mechanisms"])
     overview = Section(
         "All constraints",
         [
             "A possible state is exposed under a mechanism when no other possible state lies within the noise body "
             "about it: releases then tell it apart by more than epsilon."
         ],
-        (
-            "constraint",
-            "possible",
-            "disconnected",
-            "components",
-            *(f"exposed under {body.mechanism}" for body in found.audits[0].bodies),
-        ),
+        ("constraint", "possible", "disconnected", "components", *exposed),
         rows,
     )
-    shown = sorted(zip(found.constraints, found.audits, strict=True), key=lambda one: not one[1].is_exposed)[:_SHOWN]
-    return [overview, *(_constraint(one.label, audit, found.subject, found.epsilon) for one, audit in shown)]
+    shown = sorted(zip(told, found.audits, strict=True), key=lambda one: not one[1].is_exposed)[:_SHOWN]
+    return [overview, *(_constraint(one, audit, found.subject, found.epsilon) for one, audit in shown)]
 
 
-def _constraint(label: str, audit: ConstraintAudit, subject: Subject, epsilon: float) -> Section:
-    names, points = subject.names, subject.measurements.points
+def _constraint(told: Facts, audit: ConstraintAudit, subject: Subject, epsilon: float) -> Section:
     rows: list[tuple[str, ...]] = []
-    for body in audit.bodies:
-        rows.append(
-            (
-                body.mechanism,
-                "as it is",
-                f"{len(body.exposed)}",
-                "",
-                f"{body.area:.4g}",
-                f"{body.expected_error / epsilon:.4g}",
-                _number(body.factor),
-            )
-        )
-        for repair in audit.repairs:
-            if repair.mechanism == body.mechanism:
-                added = ", ".join(f"{names[a]}–{names[b]}" for a, b in repair.added[:8])
-                more = f" and {len(repair.added) - 8} more" if len(repair.added) > 8 else ""
-                proof = " (proven least)" if repair.certified and repair.method == "exact" else ""
-                rows.append(
-                    (
-                        repair.mechanism,
-                        f"{repair.method} repair{proof}",
-                        "0",
-                        added + more,
-                        f"{repair.area:.4g}",
-                        f"{repair.expected_error / epsilon:.4g}",
-                        _number(repair.factor),
-                    )
-                )
+    for body in told["mechanisms"]:
+        rows.append(_noise_row(body, "as it is", len(body["exposed"]), ""))
+        for repair in told["repairs"]:
+            if repair["mechanism"] == body["mechanism"]:
+                proof = " (proven least)" if repair["certified"] and repair["method"] == "exact" else ""
+                ends = ["–".join(edge) for edge in repair["added"]]
+                more = f" and {len(ends) - 8} more" if len(ends) > 8 else ""
+                rows.append(_noise_row(repair, f"{repair['method']} repair{proof}", 0, ", ".join(ends[:8]) + more))
     sentences = [
-        f"{body.mechanism}: {_told(witness, names, epsilon)}"
-        for body in audit.bodies
-        for witness in body.witnesses[:_WITNESSES]
+        f"{body['mechanism']}: {_told(witness)}"
+        for body in told["mechanisms"]
+        for witness in body["witnesses"][:_WITNESSES]
     ]
     drawn: list[Picture] = []
+    points = subject.measurements.points
     if points.shape[1] == 2:
-        for body in audit.bodies:
-            exposure = partial(pictures.draw_exposure, points=points, graph=subject.policy, audit=audit, names=names)
-            drawn.append(_picture(f"States and noise under {body.mechanism}", partial(exposure, body=body)))
+        for one in audit.bodies:
+            exposure = partial(pictures.draw_exposure, points=points, graph=subject.policy, audit=audit, body=one)
+            drawn.append(_picture(f"States and noise under {one.mechanism}", exposure, names=subject.names))
         if audit.hull.dimension:
-            drawn.append(_picture("Noise bodies", partial(pictures.draw_hulls, audit=audit)))
+            drawn.append(_picture("Noise bodies", pictures.draw_hulls, audit=audit))
     header = ("mechanism", "graph", "exposed", "edges added", "area", f"error at ε = {epsilon:g}", "factor")
-    return Section(label, sentences, header, rows, drawn)
+    return Section(told["label"], sentences, header, rows, drawn)
 
 
-def _told(witness: Witness, names: Sequence[str], epsilon: float) -> str:
-    place = ", ".join(f"{x:.4g}" for x in witness.output)
-    if witness.gives_away:
-        return f"every release of {names[witness.state]} tells it apart for certain, such as ({place})."
-    least = witness.factors[0]
+def _noise_row(told: Facts, graph: str, exposed: int, added: str) -> tuple[str, ...]:
+    noise = (f"{told['area']:.4g}", f"{told['expected_error']:.4g}", _number(told["constrained_factor"]))
+    return (told["mechanism"], graph, f"{exposed}", added, *noise)
+
+
+def _told(witness: Facts) -> str:
+    place = ", ".join(f"{x:.4g}" for x in witness["output"])
+    if witness["gives_away_for_certain"]:
+        return f"every release of {witness['state']} tells it apart for certain, such as ({place})."
+    nearest = witness["against"][0]
     return (
-        f"at the output ({place}) the log ratio of {names[witness.state]} to {names[witness.others[0]]} is "
-        f"{least:.4g} ε = {least * epsilon:.4g}, and to every other possible state at least as much."
+        f"at the output ({place}) the log ratio of {witness['state']} to {nearest['state']} is "
+        f"{nearest['factor']:.4g} ε = {nearest['log_ratio']:.4g}, and to every other possible state at least as much."
     )
 
 
-def _secrets(audit: BlowfishAudit) -> Section:
-    rows = []
-    for i, name in enumerate(audit.policy.names):
-        cells = [
-            f"{_number(level.factors[i] * audit.epsilon)}{'' if level.protected[i] else ' (exposed)'}"
-            for level in audit.levels
-        ]
-        rows.append((name, *cells))
+def _secrets(audit: BlowfishAudit, told: Facts) -> Section:
+    levels = told["mechanisms"]
+    rows = [
+        (name, *(_number(one["epsilons"][name]) + " (exposed)" * (name in one["exposed"]) for one in levels))
+        for name in audit.policy.names
+    ]
     totals = [
         f"{level.mechanism}: the whole is {_number(level.total_factor * audit.epsilon)}-unbounded-DP; one secret in "
         f"place of another is hidden to within {_number(level.pairwise_factor * audit.epsilon)}."
         for level in audit.levels
     ]
-    drawn = [_picture("Levels", partial(pictures.draw_levels, audit=audit))]
+    drawn = [_picture("Levels", pictures.draw_levels, audit=audit)]
     if np.asarray(audit.policy.contributions).shape[1] <= 2:
-        drawn.insert(0, _picture("Contributions and noise bodies", partial(pictures.draw_secrets, audit=audit)))
+        drawn.insert(0, _picture("Contributions and noise bodies", pictures.draw_secrets, audit=audit))
     heads = ("secret", *(f"unbounded-DP level under {level.mechanism}" for level in audit.levels))
     return Section("Secrets", totals, heads, rows, drawn)
 
 
-def _sequence(audit: SequenceAudit, sequence: ReleasedSequence, points: FloatArray) -> Section:
+def _sequence(audit: SequenceAudit, sequence: ReleasedSequence, points: FloatArray, told: Facts) -> Section:
+    top = f"top_{audit.online.k}"
+    columns = {
+        "entropy (bits)": "entropy_bits_mean",
+        "expected error (km)": "spread_rms",
+        "best guess's probability": "best_guess_probability_mean",
+        f"that of the top {audit.online.k}": f"{top}_probability_mean",
+    }
+    worth = told.get("accuracy", {})
+    if worth:
+        columns["true error (km)"] = "expected_error_mean"
+        columns["best guess right"] = "best_guess_right"
+        columns[f"top {audit.online.k} right"] = f"{top}_right"
+    labels = {
+        "no_releases": "without releases",
+        "at_each_release": "at each release",
+        "in_hindsight": "in hindsight",
+        "told_every_measurement": "told every measurement",
+    }
     rows = []
-    labels = ("without releases", "at each release", "in hindsight", "told every measurement")
-    for k, known in enumerate((audit.uninformed, audit.online, audit.hindsight)):
-        row = [
-            labels[k],
-            f"{known.entropy.mean():.3g}",
-            f"{np.sqrt((known.spread**2).mean()):.3g}",
-            f"{known.best.mean():.3g}",
-            f"{known.top.mean():.3g}",
-        ]
-        if audit.accuracies is not None:
-            one = audit.accuracies[k]
-            row += [f"{one.expected_error.mean():.3g}", f"{one.best_hits.mean():.3g}", f"{one.top_hits.mean():.3g}"]
-        rows.append(row)
-    header = [
-        "belief",
-        "entropy (bits)",
-        "expected error (km)",
-        "best guess's probability",
-        f"that of the top {audit.online.k}",
-    ]
-    if audit.accuracies is not None:
-        best = audit.accuracies[3]
-        cells = [
-            f"{best.expected_error.mean():.3g}",
-            f"{best.best_hits.mean():.3g}",
-            f"{best.top_hits.mean():.3g}",
-        ]
-        rows.append([labels[3], "", "", "", "", *cells])
-        header += ["true error (km)", "best guess right", f"top {audit.online.k} right"]
-    exposed = audit.exposed_steps
+    for name, label in labels.items():
+        known = {**told["knowledge"].get(name, {}), **worth.get(name, {})}
+        if known:
+            rows.append((label, *(f"{known[key]:.3g}" if key in known else "" for key in columns.values())))
+    exposed = told["exposed_releases"]
     repaired = sum(step.exposed_before > 0 for step in audit.steps)
-    sentences = [
+    if repaired:
+        said = f"The policy left states exposed at {repaired:,} releases, and the repair protected them. "
+    else:
+        said = "The policy left no state exposed, so that nothing had to be repaired. "
+    if exposed:
+        more = " and more" if len(exposed) > 20 else ""
+        said += f"Releases at which some state stayed exposed: {', '.join(map(str, exposed[:20]))}{more}."
+    else:
+        said += "At no release did a state stay exposed."
+    cost = (
         f"{len(audit.steps):,} releases cost {audit.epsilon:.4g} in all (Theorem 7.1); two possible sequences of "
-        f"states are indistinguishable to within {_number(audit.constrained_epsilon)} (Theorem 7.2).",
-        (
-            f"The policy left states exposed at {repaired:,} releases, and the repair protected them. "
-            if repaired
-            else "The policy left no state exposed, so that nothing had to be repaired. "
-        )
-        + (
-            f"Releases at which some state stayed exposed: {', '.join(str(t + 1) for t in exposed[:20])}"
-            f"{' and more' if len(exposed) > 20 else ''}."
-            if exposed
-            else "At no release did a state stay exposed."
-        ),
-    ]
+        f"states are indistinguishable to within {_number(audit.constrained_epsilon)} (Theorem 7.2)."
+    )
+    where = partial(pictures.draw_belief_map, points=points, released=sequence.released)
     drawn = [
-        _picture("Uncertainty at each release", partial(pictures.draw_entropy, audit=audit)),
-        _picture("Error that the adversary expects at each release", partial(pictures.draw_spread, audit=audit)),
-        _picture(
-            "Belief in hindsight",
-            partial(pictures.draw_belief_map, points=points, audit=audit, released=sequence.released),
-        ),
+        _picture("Uncertainty at each release", pictures.draw_entropy, audit=audit),
+        _picture("Error that the adversary expects at each release", pictures.draw_spread, audit=audit),
+        _picture("Belief in hindsight", where, audit=audit),
     ]
-    return Section(f"User {audit.user}", sentences, header, rows, drawn)
+    return Section(f"User {audit.user}", [cost, said], ("belief", *columns), rows, drawn)
 
 
-def _mechanism(found: MechanismAudit) -> Section:
-    names = found.subject.names
+def _mechanism(found: MechanismAudit, told: list[Facts]) -> Section:
     rows = [
         (
-            f"{names[pair.first]} – {names[pair.second]}",
-            f"{pair.claimed:.4g}",
-            f"{pair.lower:.4g}",
-            "violated" if pair.violated else "kept",
-            f"{pair.hits[0]:,} : {pair.hits[1]:,} of {pair.counted:,}",
-            pair.event,
+            " – ".join(pair["states"]),
+            _number(pair["claimed"]),
+            f"{pair['lower_bound']:.4g}",
+            "violated" if pair["violated"] else "kept",
+            f"{pair['hits'][0]:,} : {pair['hits'][1]:,} of {pair['samples_counted_of_each']:,}",
+            pair["event"],
         )
-        for pair in found.pairs
+        for pair in told
     ]
     header = ("states", "claimed", "shown at least", "claim", "event seen under the one and the other", "found by")
-    drawn = _picture("Bounds and claims", partial(pictures.draw_bounds, pairs=found.pairs, names=names))
+    drawn = _picture("Bounds and claims", pictures.draw_bounds, pairs=found.pairs, names=found.subject.names)
     return Section(f"{found.mechanism} under {found.constraint.label}", (), header, rows, [drawn])
 
 
-def _picture(caption: str, draw: Callable[[Axes], object]) -> Picture:
+def _picture(caption: str, draw: Callable[..., object], **what: Any) -> Picture:
     figure, ax = new_figure(4.8, 4.4)
-    draw(ax)
+    draw(ax, **what)
     if ax.get_legend_handles_labels()[1]:
         figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=8)
     return Picture(png(figure), caption)
 
 
-def _number(value: float) -> str:
-    return f"{value:.4g}" if np.isfinite(value) else "∞"
+def _number(value: float | None) -> str:
+    return "∞" if value is None or not np.isfinite(value) else f"{value:.4g}"

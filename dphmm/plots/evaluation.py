@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 NAMES = {"utility": "utility", "transition": "transition", "complete": "DPLS (complete, δ-location set)"}
-COLOURS = {"utility": "#0072b2", "transition": "#d55e00", "complete": "#009e73"}
+COLOURS = {"utility": maps.BLUE, "transition": maps.RED, "complete": maps.GREEN}
 MARKERS = {"utility": "o", "transition": "s", "complete": "^"}
 
 AXES = {

@@ -13,17 +13,17 @@ import numpy.typing as npt
 
 from dphmm.arrays import FloatArray
 from dphmm.landmarks import LandmarkBudget
+from dphmm.plots.maps import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, finish
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_BLUE, _ORANGE, _GREEN, _RED, _PURPLE, _GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#7f7f7f"
 _STYLES: Mapping[str, tuple[str, str, str]] = {
-    "skip": (_BLUE, "-", "o"),
-    "uniform": (_ORANGE, "-", "s"),
-    "adaptive": (_GREEN, "-", "^"),
-    "event level": (_GREY, ":", ""),
-    "user level": (_RED, "--", ""),
+    "skip": (BLUE, "-", "o"),
+    "uniform": (ORANGE, "-", "s"),
+    "adaptive": (GREEN, "-", "^"),
+    "event level": (GREY, ":", ""),
+    "user level": (RED, "--", ""),
 }
 
 
@@ -45,23 +45,21 @@ def budget_and_loss(ax: Axes, budget: LandmarkBudget, losses: FloatArray | None 
     at: npt.NDArray[Any] = line.timestamps
     width = _bar_width(at)
     for first, last in _runs(line.landmark):
-        ax.axvspan(at[first] - width / 2, at[last] + width / 2, color=_ORANGE, alpha=0.15, linewidth=0, zorder=0)
-    for chosen, colour, label in ((~line.landmark, _BLUE, "ε, regular"), (line.landmark, _ORANGE, "ε, landmark")):
+        ax.axvspan(at[first] - width / 2, at[last] + width / 2, color=ORANGE, alpha=0.15, linewidth=0, zorder=0)
+    for chosen, colour, label in ((~line.landmark, BLUE, "ε, regular"), (line.landmark, ORANGE, "ε, landmark")):
         if chosen.any():
             ax.bar(at[chosen], budget.epsilons[chosen], width=width, color=colour, label=label)
-    ax.set_xlabel("time")
-    ax.set_ylabel("budget of the timestamp")
+    finish(ax, "time", "budget of the timestamp")
     ax.set_ylim(bottom=0)
     if at.dtype.kind == "M":
         ax.tick_params(axis="x", labelrotation=30)
-    _finish(ax)
     right = ax.twinx()
     if losses is not None:
         shown = np.where(np.isfinite(losses), losses, np.nan)
-        right.plot(at, shown, color=_RED, linewidth=1.4, label="loss of all landmarks and this time (right)")
-    right.axhline(budget.epsilon, color=_GREY, linestyle="--", label=f"ε = {budget.epsilon:g} (right)")
+        right.plot(at, shown, color=RED, linewidth=1.4, label="loss of all landmarks and this time (right)")
+    right.axhline(budget.epsilon, color=GREY, linestyle="--", label=f"ε = {budget.epsilon:g} (right)")
     right.set_ylim(0, 1.08 * max(right.get_ylim()[1], budget.epsilon))
-    right.set_ylabel("loss", color=_RED)
+    right.set_ylabel("loss", color=RED)
     (bars, names), (curves, more) = ax.get_legend_handles_labels(), right.get_legend_handles_labels()
     legend: dict[str, Any] = {"ncols": 2, "loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "frameon": False}
     ax.legend(bars + curves, names + more, fontsize="small", **legend)
@@ -97,17 +95,9 @@ def error_by_share(ax: Axes, shares: Sequence[float], errors: Mapping[str, Seque
         What the errors are, for the axis.
     """
     for name, values in errors.items():
-        colour, line, marker = _STYLES.get(name, (_PURPLE, "-.", "x"))
+        colour, line, marker = _STYLES.get(name, (PURPLE, "-.", "x"))
         ax.plot(100 * np.asarray(shares), values, color=colour, linestyle=line, marker=marker, ms=5, label=name)
     ax.set_yscale("log")
-    ax.set_xlabel("landmarks, % of the timestamps")
-    ax.set_ylabel(unit)
-    _finish(ax)
-    ax.legend(
-        fontsize="small", ncols=5, loc="upper center", bbox_to_anchor=(0.5, -0.14), frameon=False, columnspacing=1
-    )
-
-
-def _finish(ax: Axes) -> None:
-    ax.grid(color="#dddddd", linewidth=0.5)
-    ax.set_axisbelow(True)
+    finish(ax, "landmarks, % of the timestamps", unit)
+    below: dict[str, Any] = {"ncols": 5, "loc": "upper center", "bbox_to_anchor": (0.5, -0.14), "frameon": False}
+    ax.legend(fontsize="small", columnspacing=1, **below)

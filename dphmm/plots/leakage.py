@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.leakage import Leakage, LossFunction, account, backward, smooth
+from dphmm.plots.maps import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, finish
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_BLUE, _ORANGE, _GREEN, _RED, _GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#7f7f7f"
 _PAIRS_DRAWN = 12
 """Up to this many states the curve of every pair of rows is drawn beside the loss function."""
 
@@ -35,10 +35,10 @@ def leakage_over_time(ax: Axes, leakage: Leakage) -> None:
     """
     times = np.arange(1, leakage.epsilons.size + 1)
     style: dict[str, Any] = {"markersize": 4, "markevery": max(1, times.size // 20)}
-    ax.plot(times, leakage.temporal, color=_RED, marker="o", label="TPL", **style)
-    ax.plot(times, leakage.backward, color=_BLUE, marker="^", label="BPL", **style)
-    ax.plot(times, leakage.forward, color=_GREEN, marker="v", label="FPL", **style)
-    ax.plot(times, leakage.epsilons, color=_GREY, linestyle="--", label="ε")
+    ax.plot(times, leakage.temporal, color=RED, marker="o", label="TPL", **style)
+    ax.plot(times, leakage.backward, color=BLUE, marker="^", label="BPL", **style)
+    ax.plot(times, leakage.forward, color=GREEN, marker="v", label="FPL", **style)
+    ax.plot(times, leakage.epsilons, color=GREY, linestyle="--", label="ε")
     _finish(ax, "time", "leakage")
 
 
@@ -59,11 +59,11 @@ def loss_pieces(ax: Axes, matrix: npt.ArrayLike, limit: float = 8.0) -> None:
     dense = np.asarray(matrix, dtype=np.float64)
     if len(dense) <= _PAIRS_DRAWN:
         for curve in _pair_curves(dense, alphas):
-            ax.plot(alphas, curve, color=_GREY, linewidth=0.8)
-    ax.plot(alphas, function(alphas), color=_BLUE, linewidth=2.5, label="L(α)")
+            ax.plot(alphas, curve, color=GREY, linewidth=0.8)
+    ax.plot(alphas, function(alphas), color=BLUE, linewidth=2.5, label="L(α)")
     inside = function.starts[(function.starts > 0) & (function.starts <= limit)]
     if inside.size:
-        ax.plot(inside, function(inside), "o", color=_ORANGE, markersize=5, label="a new piece begins")
+        ax.plot(inside, function(inside), "o", color=ORANGE, markersize=5, label="a new piece begins")
     _finish(ax, "α", "privacy loss")
 
 
@@ -83,10 +83,10 @@ def approach_to_supremum(ax: Axes, matrix: npt.ArrayLike, epsilon: float, steps:
     """
     function = LossFunction(matrix)
     times = np.arange(1, steps + 1)
-    ax.plot(times, backward(function, np.full(steps, epsilon)), color=_BLUE, label=f"BPL, ε = {epsilon:g}")
+    ax.plot(times, backward(function, np.full(steps, epsilon)), color=BLUE, label=f"BPL, ε = {epsilon:g}")
     bound = function.supremum(epsilon)
     if math.isfinite(bound.value):
-        ax.axhline(bound.value, color=_RED, linestyle="--", label=f"supremum {bound.value:.4g}")
+        ax.axhline(bound.value, color=RED, linestyle="--", label=f"supremum {bound.value:.4g}")
     else:
         first, second = bound.rows
         ax.plot([], [], " ", label=f"no supremum (rows {first} and {second})")
@@ -108,7 +108,7 @@ def degrees_of_correlation(ax: Axes, settings: Sequence[tuple[int, float]], epsi
         Number of times.
     """
     times = np.arange(1, steps + 1)
-    colours = [_BLUE, _ORANGE, _GREEN, _RED, "#CC79A7", "#56B4E9"]
+    colours = [BLUE, ORANGE, GREEN, RED, PURPLE, "#56B4E9"]
     styles = dict(zip(dict.fromkeys(size for size, _ in settings), ("-", "--", ":", "-."), strict=False))
     for at, (size, amount) in enumerate(settings):
         leakage = backward(smooth(np.eye(size), amount), np.full(steps, epsilon))
@@ -136,9 +136,9 @@ def budgets_over_time(
     """
     leakage = account(backward, forward, epsilons)
     times = np.arange(1, leakage.epsilons.size + 1)
-    ax.bar(times, leakage.epsilons, color=_BLUE, alpha=0.7, label="ε")
-    ax.plot(times, leakage.temporal, color=_RED, marker="o", markersize=3, label="TPL")
-    ax.axhline(alpha, color=_GREY, linestyle="--", label=f"α = {alpha:g}")
+    ax.bar(times, leakage.epsilons, color=BLUE, alpha=0.7, label="ε")
+    ax.plot(times, leakage.temporal, color=RED, marker="o", markersize=3, label="TPL")
+    ax.axhline(alpha, color=GREY, linestyle="--", label=f"α = {alpha:g}")
     _finish(ax, "time", "budget, leakage")
 
 
@@ -154,9 +154,6 @@ def _pair_curves(matrix: npt.NDArray[np.float64], alphas: npt.NDArray[np.float64
 
 
 def _finish(ax: Axes, x: str, y: str) -> None:
-    ax.set_xlabel(x)
-    ax.set_ylabel(y)
+    finish(ax, x, y)
     ax.set_ylim(bottom=0)
-    ax.grid(color="#dddddd", linewidth=0.5)
-    ax.set_axisbelow(True)
     ax.legend(fontsize="small")

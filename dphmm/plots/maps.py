@@ -1,15 +1,14 @@
-"""Maps of states, policies, tracks and releases; every function draws into an `ax` and returns nothing but counts.
+"""Maps of states, policies, tracks and releases; every function draws into an `ax`.
 
-Points are ``(n, 2)``: kilometres east and north in a local plane, or longitude and latitude in degrees; one `ax` holds
-one of the two, and `label_axes` says which. Colours are those of Okabe and Ito, which people with any colour vision
-tell apart.
+Points are ``(n, 2)``: kilometres east and north in a local plane. Colours are those of Okabe and Ito, which people with
+any colour vision tell apart.
 """
 
 from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,10 +22,11 @@ from dphmm.space.states import StateSpace
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from dphmm.policy.graph import PolicyGraph
 
-TRUE, RELEASED, ESTIMATE, HULL, EXPOSED = "#000000", "#d55e00", "#0072b2", "#cc79a7", "#b00020"
-_GROUND, _EDGE, _OUTLINE, _NAME = "#d9d9d9", "#7fb8a4", "#888888", "#444444"
+BLUE, ORANGE, GREEN, RED, PURPLE, GREY = "#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#7f7f7f"
+TRUE, RELEASED, ESTIMATE, HULL, EXPOSED = "#000000", RED, BLUE, PURPLE, "#b00020"
+EDGE = "#7fb8a4"
+_GROUND, _OUTLINE, _NAME = "#d9d9d9", "#888888", "#444444"
 
 MOST_CELLS = 20_000
 """A grid with more cells than this is drawn as its outline alone."""
@@ -76,12 +76,14 @@ def draw_space(ax: Axes, space: StateSpace) -> None:
         ax.plot(*space.points.T, ".", color=_OUTLINE, markersize=4, zorder=1, label="places")
         return
     if space.size <= MOST_CELLS:
-        half = space.cell_km / 2
-        corners = np.array([[-half, -half], [half, -half], [half, half], [-half, half]])
-        cells = space.points[:, None, :] + corners
-        ax.add_collection(PolyCollection(list(cells), facecolors="none", edgecolors=_GROUND, linewidths=0.3, zorder=0))
+        ax.add_collection(PolyCollection(cells(space), facecolors="none", edgecolors=_GROUND, linewidths=0.3, zorder=0))
     (west, south), (east, north) = extent(space)
     ax.plot([west, east, east, west, west], [south, south, north, north, south], color=_OUTLINE, lw=0.8, zorder=0)
+
+
+def cells(grid: Grid) -> list[FloatArray]:
+    """The corners ``(4, 2)`` of every cell, kilometres."""
+    return list(grid.points[:, None, :] + grid.cell_km * (np.array([[0, 0], [1, 0], [1, 1], [0, 1]]) - 0.5))
 
 
 def extent(space: StateSpace) -> FloatArray:
@@ -92,8 +94,6 @@ def extent(space: StateSpace) -> FloatArray:
 
 def draw_outlines(ax: Axes, outlines: Mapping[str, Sequence[npt.ArrayLike]]) -> None:
     """Named outlines, such as districts: each name with its rings ``(k, 2)``; the name stands in the first ring."""
-    from matplotlib.patheffects import Normal, Stroke
-
     for name, rings in outlines.items():
         for number, ring in enumerate(rings):
             points = np.asarray(ring, dtype=np.float64)
@@ -101,8 +101,8 @@ def draw_outlines(ax: Axes, outlines: Mapping[str, Sequence[npt.ArrayLike]]) -> 
             if number == 0:
                 middle = points[:-1].mean(axis=0) if len(points) > 1 else points[0]
                 text = ax.text(
-                    float(middle[0]),
-                    float(middle[1]),
+                    middle[0],
+                    middle[1],
                     name,
                     color=_NAME,
                     ha="center",
@@ -111,31 +111,24 @@ def draw_outlines(ax: Axes, outlines: Mapping[str, Sequence[npt.ArrayLike]]) -> 
                     zorder=7,
                     clip_on=True,
                 )
-                text.set_path_effects([Stroke(linewidth=2.5, foreground="white"), Normal()])
+                text.set_path_effects(_halo(2.5))
 
 
-def draw_policy(ax: Axes, space: StateSpace, graph: PolicyGraph, limit: int = MOST_EDGES) -> int:
-    """The edges of a policy, where there are at most `limit`; the number drawn.
-
-    Drawn in kilometres.
-    """
+def draw_edges(
+    ax: Axes, points: FloatArray, edges: IntArray, colour: str, width: float, label: str, zorder: int = 2
+) -> None:
+    """Edges ``(m, 2)`` between points ``(N, 2)``, where there are at most `MOST_EDGES`."""
     from matplotlib.collections import LineCollection
 
-    edges = graph.edges()
-    if not 0 < len(edges) <= limit:
-        return 0
-    lines = LineCollection(list(space.points[edges]), colors=_EDGE, linewidths=0.6, zorder=1, label="policy edges")
-    ax.add_collection(lines)
-    return len(edges)
+    if 0 < len(edges) <= MOST_EDGES:
+        lines = LineCollection(list(points[edges]), colors=colour, linewidths=width, zorder=zorder, label=label)
+        ax.add_collection(lines)
 
 
 def draw_track(ax: Axes, points: npt.ArrayLike, label: str = "true places (private)") -> None:
     """True places in the order of time, as a line with dots, above everything else."""
-    from matplotlib.patheffects import Normal, Stroke
-
-    halo = [Stroke(linewidth=3.0, foreground="white"), Normal()]
-    x, y = _columns(points)
-    ax.plot(x, y, "-", color=TRUE, lw=1.2, marker=".", markersize=5, zorder=6, label=label, path_effects=halo)
+    style: dict[str, Any] = {"lw": 1.2, "marker": ".", "markersize": 5, "zorder": 6, "path_effects": _halo(3.0)}
+    ax.plot(*_columns(points), "-", color=TRUE, label=label, **style)
 
 
 def draw_releases(ax: Axes, points: npt.ArrayLike, label: str = "released") -> None:
@@ -148,21 +141,13 @@ def draw_estimates(ax: Axes, points: npt.ArrayLike, label: str = "estimate (post
     ax.plot(*_columns(points), "s", color=ESTIMATE, markersize=3.5, alpha=0.7, mew=0, zorder=4, label=label)
 
 
-def draw_hull(
-    ax: Axes, hull: SensitivityHull, centre: npt.ArrayLike = (0.0, 0.0), label: str = "sensitivity hull"
-) -> None:
-    """A planar sensitivity hull around a point; one without area is drawn as the segment or point that it is."""
-    vertices = np.asarray(hull.vertices, dtype=np.float64).reshape(-1, 2) + np.asarray(centre, dtype=np.float64)
+def draw_hull(ax: Axes, hull: SensitivityHull) -> None:
+    """A planar sensitivity hull around the origin; one without area is drawn as the segment or point that it is."""
+    label = "sensitivity hull, at the centre"
     if hull.dimension == 2:
-        ax.fill(*vertices.T, facecolor=HULL, edgecolor=HULL, alpha=0.35, lw=1.2, zorder=2, label=label)
+        ax.fill(*hull.vertices.T, facecolor=HULL, edgecolor=HULL, alpha=0.35, lw=1.2, zorder=2, label=label)
     else:
-        ax.plot(*vertices.T, color=HULL, lw=2.0, marker="d", markersize=4, zorder=2, label=label)
-
-
-def draw_exposed(ax: Axes, space: StateSpace, states: IntArray, label: str = "exposed states") -> None:
-    """Crosses over the states that nothing hides; none are drawn where there are none. In kilometres."""
-    if len(states):
-        ax.plot(*space.points[states].T, "x", color=EXPOSED, markersize=7, mew=1.6, zorder=6, label=label)
+        ax.plot(*hull.vertices.T, color=HULL, lw=2.0, marker="d", markersize=4, zorder=2, label=label)
 
 
 def fit_view(ax: Axes, frame: npt.ArrayLike, points: npt.ArrayLike, reach: float = 1.0) -> int:
@@ -187,25 +172,22 @@ def fit_view(ax: Axes, frame: npt.ArrayLike, points: npt.ArrayLike, reach: float
     side = float((corners[1] - corners[0]).max()) or 1.0
     low, high = corners[0] - reach * side, corners[1] + reach * side
     shown = drawn[((drawn >= low) & (drawn <= high)).all(axis=1)]
-    everything = np.concatenate([corners, shown])
-    margin = 0.03 * side
-    (west, south), (east, north) = everything.min(axis=0) - margin, everything.max(axis=0) + margin
-    ax.set_xlim(west, east)
-    ax.set_ylim(south, north)
+    show_around(ax, np.concatenate([corners, shown]), 0.03 * side)
     return len(drawn) - len(shown)
 
 
-def label_axes(ax: Axes, unit: Literal["km", "degrees"] = "km") -> None:
-    """Name the axes and give both the same scale on the ground."""
-    if unit == "km":
-        ax.set_xlabel("east of the centre (km)")
-        ax.set_ylabel("north of the centre (km)")
-        ax.set_aspect("equal")
-    else:
-        ax.set_xlabel("longitude (degrees)")
-        ax.set_ylabel("latitude (degrees)")
-        south, north = ax.get_ylim()
-        ax.set_aspect(1.0 / max(np.cos(np.radians((south + north) / 2)), 0.01))
+def show_around(ax: Axes, points: FloatArray, margin: float) -> None:
+    """Show points ``(n, 2)`` and a margin around them."""
+    (west, south), (east, north) = points.min(axis=0) - margin, points.max(axis=0) + margin
+    ax.set_xlim(west, east)
+    ax.set_ylim(south, north)
+
+
+def label_axes(ax: Axes) -> None:
+    """Name the axes and give both the same scale."""
+    ax.set_xlabel("east of the centre (km)")
+    ax.set_ylabel("north of the centre (km)")
+    ax.set_aspect("equal")
     ax.ticklabel_format(useOffset=False)
 
 
@@ -214,10 +196,22 @@ def place_legend(ax: Axes) -> None:
     handles, labels = ax.get_legend_handles_labels()
     unique = dict(zip(labels, handles, strict=True))
     if unique:
-        figure = ax.figure
-        figure.legend(
-            list(unique.values()), list(unique), loc="outside lower center", ncols=min(len(unique), 3), frameon=False
-        )
+        where: dict[str, Any] = {"loc": "outside lower center", "ncols": min(len(unique), 3), "frameon": False}
+        ax.figure.legend(list(unique.values()), list(unique), **where)
+
+
+def finish(ax: Axes, x: str, y: str) -> None:
+    """Name the axes of a picture of curves, and draw a faint grid behind them."""
+    ax.set_xlabel(x)
+    ax.set_ylabel(y)
+    ax.grid(color="#dddddd", linewidth=0.5)
+    ax.set_axisbelow(True)
+
+
+def _halo(width: float) -> list[Any]:
+    from matplotlib.patheffects import Normal, Stroke
+
+    return [Stroke(linewidth=width, foreground="white"), Normal()]
 
 
 def _columns(points: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:

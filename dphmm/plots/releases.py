@@ -81,9 +81,9 @@ class ReleaseMap:
             rings.setdefault(name, []).append(ring)
         maps.draw_outlines(ax, rings)
         if self.space is not None and self.policy is not None:
-            maps.draw_policy(ax, self.space, self.policy)
+            maps.draw_edges(ax, self.space.points, self.policy.edges(), maps.EDGE, 0.6, "policy edges", zorder=1)
         if self.hull is not None:
-            maps.draw_hull(ax, self.hull, label="sensitivity hull, at the centre")
+            maps.draw_hull(ax, self.hull)
         maps.draw_releases(ax, released)
         maps.draw_estimates(ax, self._estimates())
         truth = [self._plane(track.latitude, track.longitude) for track in self.tracks]
@@ -109,9 +109,7 @@ class ReleaseMap:
     def _ground(self) -> list[MapLayer]:
         layers = []
         if isinstance(self.space, Grid) and self.space.size <= maps.MOST_CELLS:
-            half = self.space.cell_km / 2
-            square = np.array([[-half, -half], [half, -half], [half, half], [-half, half]])
-            layers.append(MapLayer("states", "outlines", "#ddd", list(self.space.points[:, None, :] + square)))
+            layers.append(MapLayer("states", "outlines", "#ddd", maps.cells(self.space)))
         elif self.space is not None:
             layers.append(MapLayer("states", "dots", "#aaa", self.space.points))
         if self.outlines:
@@ -137,9 +135,9 @@ class ReleaseMap:
     def _frame(self, truth: Sequence[FloatArray]) -> FloatArray:
         parts = [maps.extent(self.space)] if self.space is not None else [self._estimates()]
         points = np.concatenate([*parts, *(truth if self.space is None else [])])
-        return (
-            np.array([points.min(axis=0), points.max(axis=0)]) if len(points) else np.array([[-1.0, -1.0], [1.0, 1.0]])
-        )
+        if not len(points):
+            return np.array([[-1.0, -1.0], [1.0, 1.0]])
+        return np.array([points.min(axis=0), points.max(axis=0)])
 
     def _rings(self, shape: shapely.Geometry) -> list[FloatArray]:
         rings = []
