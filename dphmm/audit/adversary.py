@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import BoolArray, FloatArray, as_constraint, as_distribution
+from dphmm.arrays import BoolArray, FloatArray, as_constraint
 from dphmm.audit.facts import Facts, finite, named
 from dphmm.geometry.body import Body
 from dphmm.geometry.disc import Disc
@@ -32,8 +32,6 @@ class AdversaryAudit:
         How ``C^A`` compares with ``C``: ``"narrower"`` is the paper's case I, ``"wider"`` its case II.
     shared
         The size of ``C^A ∩ C``.
-    known
-        Whether ``C^A`` holds one state only: this adversary knew it before the release.
     factor
         ``max ‖f_j - f_k‖`` over ``C^A ∩ C``: those states stay indistinguishable to within this times epsilon; 0 where
         fewer than two are left. For an adversary who holds the true state to be in that set, no state's posterior
@@ -49,10 +47,14 @@ class AdversaryAudit:
     support: BoolArray = field(repr=False)
     relation: Relation
     shared: int
-    known: bool
     factor: float
     exposed: tuple[int, ...]
     exposed_with_stand_ins: tuple[int, ...]
+
+    @property
+    def known(self) -> bool:
+        """Whether ``C^A`` holds one state only: this adversary knew it before the release."""
+        return int(self.support.sum()) == 1
 
     def facts(self, names: Sequence[str]) -> Facts:
         """As plain values for JSON, the log ratio at a budget of one."""
@@ -68,8 +70,8 @@ class AdversaryAudit:
         }
 
 
-def audit_adversary(protection: Protection, f: npt.ArrayLike | Measurements, prior: npt.ArrayLike) -> AdversaryAudit:
-    """What a step's release means for an adversary with a prior of their own.
+def audit_support(protection: Protection, f: npt.ArrayLike | Measurements, support: npt.ArrayLike) -> AdversaryAudit:
+    """What a step's release means for an adversary with a support of their own.
 
     Parameters
     ----------
@@ -77,21 +79,8 @@ def audit_adversary(protection: Protection, f: npt.ArrayLike | Measurements, pri
         The step's repaired graph and noise body, as `dphmm.policy.protection.protect` gives them.
     f
         ``(N, d)`` measurements.
-    prior
-        ``(N,)``: the adversary's distribution of the state just before the release.
-
-    Raises
-    ------
-    StochasticError
-        When the prior has another length, a negative entry, or does not sum to one.
-    """
-    measurements = protection.graph.check_measurements(f)
-    support = as_distribution(prior, measurements.size, "the adversary's prior") > 0
-    return audit_support(protection, measurements, support)
-
-
-def audit_support(protection: Protection, f: npt.ArrayLike | Measurements, support: npt.ArrayLike) -> AdversaryAudit:
-    """`audit_adversary` for an adversary of whom only the possible states ``(N,)`` are given.
+    support
+        ``(N,)``: the states that the adversary thinks possible just before the release.
 
     Raises
     ------
@@ -108,7 +97,6 @@ def audit_support(protection: Protection, f: npt.ArrayLike | Measurements, suppo
         support=believed,
         relation=_relation(believed, constraint),
         shared=int(shared.sum()),
-        known=int(believed.sum()) == 1,
         factor=looked.diameter(shared) if int(shared.sum()) > 1 else 0.0,
         exposed=tuple(np.flatnonzero(count_within(looked, believed) == 1).tolist()),
         exposed_with_stand_ins=_exposed_as_released(looked, believed, constraint, measurements.points),
@@ -123,13 +111,12 @@ def body_kind(protection: Protection) -> Body:
 
 
 def _relation(believed: BoolArray, constraint: BoolArray) -> Relation:
-    if np.array_equal(believed, constraint):
-        return "equal"
     if not (believed & constraint).any():
         return "disjoint"
-    if not (believed & ~constraint).any():
-        return "narrower"
-    return "wider" if not (constraint & ~believed).any() else "overlapping"
+    inside, around = not (believed & ~constraint).any(), not (constraint & ~believed).any()
+    if inside:
+        return "equal" if around else "narrower"
+    return "wider" if around else "overlapping"
 
 
 def _exposed_as_released(

@@ -15,13 +15,9 @@ from dphmm.cli.summary import say_table, shown
 from dphmm.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from dphmm.audit.blowfish import BlowfishAudit
-    from dphmm.jobs.audits import MechanismAudit, PolicyAudit
-    from dphmm.jobs.replays import SessionAudit
     from dphmm.jobs.subjects import Constraint, Subject
+    from dphmm.plots.audit_report import Audit
     from dphmm.release.settings import ReleaseSettings
-
-    Audit = PolicyAudit | BlowfishAudit | SessionAudit | MechanismAudit
 
 EXPOSED = 1
 """The exit code when something is exposed; 0 is nothing, 2 bad input."""

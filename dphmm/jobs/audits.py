@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array, eye_array
 
-from dphmm.arrays import BoolArray, FloatArray, Rng, check_epsilon
-from dphmm.audit.adversary import AdversaryAudit, audit_adversary
+from dphmm.arrays import BoolArray, Rng, check_epsilon
+from dphmm.audit.adversary import AdversaryAudit, audit_support
 from dphmm.audit.blowfish import BlowfishAudit, BlowfishPolicy, audit_blowfish
 from dphmm.audit.empirical import PairAudit, audit_pairs, hardest_edges
 from dphmm.audit.policy_audit import AuditedMechanism, ConstraintAudit, audit_constraints
@@ -131,17 +131,13 @@ def audit_policy(
     sets = [constraint.states for constraint in chosen]
     found = audit_constraints(subject.policy, subject.measurements, sets, mechanisms, objective=objective)
     audits = tuple(watch(found, "Auditing", len(chosen)))
-    others = tuple(_other(subject, audit, believed, objective) for audit in audits)
-    return PolicyAudit(subject, float(epsilon), chosen, audits, others)
-
-
-def _other(
-    subject: Subject, audit: ConstraintAudit, prior: FloatArray | None, objective: Objective
-) -> AdversaryAudit | None:
-    if prior is None or audit.possible < 2:
-        return None
-    repaired = protect(subject.policy, subject.measurements, audit.constraint, objective=objective)
-    return audit_adversary(repaired, subject.measurements, prior)
+    others: list[AdversaryAudit | None] = []
+    for audit in audits:
+        others.append(None)
+        if believed is not None and audit.possible > 1:
+            repaired = protect(subject.policy, subject.measurements, audit.constraint, objective=objective)
+            others[-1] = audit_support(repaired, subject.measurements, believed > 0)
+    return PolicyAudit(subject, float(epsilon), chosen, audits, tuple(others))
 
 
 def audit_secrets(

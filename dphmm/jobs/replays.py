@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -179,12 +179,9 @@ def _told(path: Path, user: str, rows: ReleaseTable, policy: str) -> ReleaseSett
 def _check_made_with(path: Path, user: str, rows: ReleaseTable, engine: Releaser) -> None:
     """Refuse a model or settings whose hashes are not those that the rows tell."""
     graph = GIVEN + content_hash(engine.policy.content_hash, engine.model.space.points)
-    settings = (engine.settings, replace(engine.settings, policy=graph))
-    own: Mapping[str, list[str]] = {
-        "model": [engine.model.content_hash[:16]],
-        "settings": [one.content_hash[:16] for one in settings],
-    }
-    for name, hashes in own.items():
+    by_graph = replace(engine.settings, policy=graph)
+    for name, own in (("model", (engine.model,)), ("settings", (engine.settings, by_graph))):
+        hashes = [one.content_hash[:16] for one in own]
         other = next((told for told in rows[name].tolist() if told not in hashes), None)
         if other is not None:
             raise ConfigurationError(

@@ -23,12 +23,15 @@ from dphmm.reports.page import Picture, Section
 if TYPE_CHECKING:
     pass
 
+Audit = PolicyAudit | BlowfishAudit | SessionAudit | MechanismAudit
+"""What has a report."""
+
 _SHOWN = 12
 """At most this many constraints, exposed ones first, have a section of their own; the table lists all."""
 _WITNESSES = 20
 
 
-def audit_sections(found: PolicyAudit | BlowfishAudit | SessionAudit | MechanismAudit) -> list[Section]:
+def audit_sections(found: Audit) -> list[Section]:
     """What an audit's page holds under its verdict.
 
     Raises

@@ -121,11 +121,9 @@ def _draw_sweep(ax: Axes, table: StepTable, sweep: list[Setting], free: str, met
     factor = AXES[metric][1]
     found = [total(table, setting, metric) for setting in sweep]
     x = [float(getattr(setting, free)) for setting in sweep]
-    mean = [factor * one.mean for one in found]
-    ends = [factor * np.array([one.mean - one.low, one.high - one.mean]) for one in found]
-    ax.errorbar(
-        x, mean, np.array(ends).T, color=COLOURS[policy], marker=MARKERS[policy], lw=1.4, capsize=3, label=NAMES[policy]
-    )
+    mean, low, high = factor * np.array([(one.mean, one.low, one.high) for one in found]).T
+    style: dict[str, Any] = {"color": COLOURS[policy], "marker": MARKERS[policy], "label": NAMES[policy]}
+    ax.errorbar(x, mean, (mean - low, high - mean), lw=1.4, capsize=3, **style)
     ax.set_xticks(x, [f"{value:g}" for value in x])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,6 +31,7 @@ Polygons = Sequence[tuple[str, shapely.Geometry]]
 _TOLD = ("user", "time", "latitude", "longitude", "epsilon", "mechanism", "expected_error_m", "possible_states")
 
 
+@dataclass(eq=False)
 class ReleaseMap:
     """What is to be seen on a map of releases, in one plane.
 
@@ -49,20 +51,17 @@ class ReleaseMap:
         A sensitivity hull in kilometres, drawn around the middle of the space.
     """
 
-    def __init__(
-        self,
-        table: ReleaseTable,
-        space: StateSpace | None = None,
-        tracks: Sequence[Trajectory] = (),
-        outlines: Polygons = (),
-        policy: PolicyGraph | None = None,
-        hull: SensitivityHull | None = None,
-    ) -> None:
-        self.table = table.select(table.placed)
-        self.space, self.policy, self.hull = space, policy, hull
-        self.tracks = tracks
-        self.projection = space.projection if space is not None else _around(self.table)
-        self.outlines = [(name, ring) for name, shape in outlines for ring in self._rings(shape)]
+    table: ReleaseTable
+    space: StateSpace | None = None
+    tracks: Sequence[Trajectory] = ()
+    outlines: Polygons = ()
+    policy: PolicyGraph | None = None
+    hull: SensitivityHull | None = None
+
+    def __post_init__(self) -> None:
+        self.table = self.table.select(self.table.placed)
+        self.projection = self.space.projection if self.space is not None else _around(self.table)
+        self.rings = [(name, ring) for name, shape in self.outlines for ring in self._rings(shape)]
 
     @property
     def note(self) -> str:
@@ -77,7 +76,7 @@ class ReleaseMap:
         if self.space is not None:
             maps.draw_space(ax, self.space)
         rings: dict[str, list[FloatArray]] = {}
-        for name, ring in self.outlines:
+        for name, ring in self.rings:
             rings.setdefault(name, []).append(ring)
         maps.draw_outlines(ax, rings)
         if self.space is not None and self.policy is not None:
@@ -112,9 +111,9 @@ class ReleaseMap:
             layers.append(MapLayer("states", "outlines", "#ddd", maps.cells(self.space)))
         elif self.space is not None:
             layers.append(MapLayer("states", "dots", "#aaa", self.space.points))
-        if self.outlines:
-            names = [{"name": name} for name, _ in self.outlines]
-            layers.append(MapLayer("areas", "outlines", "#888", [ring for _, ring in self.outlines], names))
+        if self.rings:
+            names = [{"name": name} for name, _ in self.rings]
+            layers.append(MapLayer("areas", "outlines", "#888", [ring for _, ring in self.rings], names))
         return layers
 
     def _true_layers(self) -> list[MapLayer]:
@@ -133,8 +132,9 @@ class ReleaseMap:
         return self._plane(self.table["estimate_latitude"], self.table["estimate_longitude"])
 
     def _frame(self, truth: Sequence[FloatArray]) -> FloatArray:
-        parts = [maps.extent(self.space)] if self.space is not None else [self._estimates()]
-        points = np.concatenate([*parts, *(truth if self.space is None else [])])
+        if self.space is not None:
+            return maps.extent(self.space)
+        points = np.concatenate([self._estimates(), *truth])
         if not len(points):
             return np.array([[-1.0, -1.0], [1.0, 1.0]])
         return np.array([points.min(axis=0), points.max(axis=0)])

@@ -59,24 +59,18 @@ class MapLayer:
         InvalidInputError
             When facts, users or times are there but not one per point, or a point is not finite.
         """
-        if self.kind == "outlines":
-            points: list[Any] = [_rounded(ring) for ring in self.points]
-        else:
-            points = _rounded(self.points)
+        points: list[Any] = list(map(_rounded, self.points)) if self.kind == "outlines" else _rounded(self.points)
         for what in ("facts", "users", "times"):
             given = len(getattr(self, what))
             if given not in (0, len(points)):
                 raise InvalidInputError(f"layer {self.name!r} has {len(points)} points and {given} {what}; give each")
-        return {
-            "name": self.name,
-            "kind": self.kind,
-            "colour": self.colour,
+        told = {
             "points": points,
             "facts": [{key: str(value) for key, value in table.items()} for table in self.facts],
             "users": list(self.users),
             "times": list(self.times),
-            "visible": self.visible,
         }
+        return {**vars(self), **told}
 
 
 def web_map(layers: Sequence[MapLayer], title: str, note: str = "") -> str:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from dphmm import PolicyGraph, protect
-from dphmm.audit.adversary import audit_adversary, audit_support
-from dphmm.errors import AlreadyKnownError, ConstraintError, StochasticError
+from dphmm.audit.adversary import audit_support
+from dphmm.errors import AlreadyKnownError, ConstraintError
 from tests.running_example import F, graph, states
 
 
@@ -61,15 +61,11 @@ def test_brute_force(seed, body):
         assert list(audit.exposed_with_stand_ins) == alone
 
 
-def test_relations_and_priors():
+def test_relations_and_supports():
     repaired = protect(graph(), F, states(4, 5, 6))
     assert audit_support(repaired, F, states(4, 5, 6)).relation == "equal"
     assert audit_support(repaired, F, states(1, 4)).relation == "overlapping"
-    apart = audit_adversary(repaired, F, [1.0, 0, 0, 0, 0, 0])
+    apart = audit_support(repaired, F, states(1))
     assert (apart.relation, apart.known, apart.factor) == ("disjoint", True, 0.0)
-    with pytest.raises(StochasticError, match="sums to"):
-        audit_adversary(repaired, F, [0.5] * 6)
-    with pytest.raises(StochasticError, match="6 states"):
-        audit_adversary(repaired, F, [1.0])
     with pytest.raises(ConstraintError, match="empty"):
         audit_support(repaired, F, states())

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from dphmm import Releaser, ReleaseSettings
 from dphmm.cli import main
-from dphmm.errors import ConfigurationError, DataFileError, SessionMismatchError, StateError
+from dphmm.errors import ConfigurationError, DataFileError, SessionMismatchError, StateError, StochasticError
 from dphmm.jobs import (
     Constraint,
     Data,
@@ -209,6 +209,9 @@ def test_the_other_adversary_is_a_table_or_an_array(town, tmp_path):
     (tmp_path / "half.csv").write_text(f"state,probability\n{names[3]},0.5\n")
     with pytest.raises(DataFileError, match="sums to 0\\.5"):
         audit_session(town / "s.session", model, prior=tmp_path / "half.csv")
+    for wrong, words in (([0.5] * model.size, "sums to"), ([1.0], f"{model.size} states")):
+        with pytest.raises(StochasticError, match=words):
+            audit_policy(Subject.of_model(model, POLICY), prior=wrong)
 
 
 def test_a_constraint_is_never_empty_and_names_states_once(town):
