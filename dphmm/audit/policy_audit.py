@@ -133,7 +133,7 @@ class RepairAudit:
         return {
             "mechanism": self.mechanism,
             "method": self.method,
-            "added": [[names[a], names[b]] for a, b in found.added],
+            "added": [named(edge, names) for edge in found.added],
             **_noise_facts(found.body, found.diameter, epsilon),
             "least_protection": int(found.degrees[found.graph.nodes].min()),
             "certified": found.certified,

@@ -110,11 +110,11 @@ class StepAudit:
         The least degree of protection over it, after the repair.
     added
         The edges that the repair added.
-    exposed_before
+    exposed_before_repair
         How many states the policy left exposed before the repair.
     area
         The volume of the noise body.
-    factor
+    constrained_factor
         The constrained-DP factor (Theorem 6.3).
     adversary
         What the release means for the other adversary, where there is one and more than one state was possible.
@@ -123,9 +123,9 @@ class StepAudit:
     possible: int
     least_protection: int
     added: tuple[tuple[int, int], ...]
-    exposed_before: int
+    exposed_before_repair: int
     area: float
-    factor: float
+    constrained_factor: float
     adversary: AdversaryAudit | None
 
     @property
@@ -136,16 +136,13 @@ class StepAudit:
 
     def facts(self, names: Sequence[str]) -> Facts:
         """As plain values for JSON: states by name."""
-        return {
-            "possible": self.possible,
-            "least_protection": self.least_protection,
-            "exposed_before_repair": self.exposed_before,
-            "added": [[names[a], names[b]] for a, b in self.added],
-            "area": self.area,
-            "constrained_factor": finite(self.factor),
+        told = {
+            "added": [named(edge, names) for edge in self.added],
+            "constrained_factor": finite(self.constrained_factor),
             "already_known": self.possible == 1,
             "adversary": None if self.adversary is None else self.adversary.facts(names),
         }
+        return {**vars(self), **told}
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,7 +197,7 @@ class SequenceAudit:
             "constrained_epsilon": finite(self.constrained_epsilon),
             "log_evidence": self.filtering.log_evidence,
             "exposed_releases": [t + 1 for t in self.exposed_steps],
-            "states_exposed_before_repair_most": max(step.exposed_before for step in self.steps),
+            "states_exposed_before_repair_most": max(step.exposed_before_repair for step in self.steps),
             "edges_added": sum(len(step.added) for step in self.steps),
             "knowledge": {name: one.facts() for name, one in known.items()},
             "most_probable_path": named(self.path.states.tolist(), names),
@@ -305,7 +302,7 @@ def audit_sequence(
         told = no_noise(points, truth, uninformed)
         known = (uninformed, filtering.filtered, smoothed, told)
         accuracies = tuple(accuracy(beliefs, points, truth, k) for beliefs in known)
-    factors = np.array([step.factor for step in steps])
+    factors = np.array([step.constrained_factor for step in steps])
     charged = np.where(factors > 0, factors, 0.0) * np.asarray(sequence.epsilons)
     return SequenceAudit(
         user=sequence.user,
@@ -334,8 +331,8 @@ def _step(releaser: Releaser, plan: StepPlan, belief: Belief | None) -> StepAudi
         possible=int(plan.constraint.sum()),
         least_protection=plan.least_protection,
         added=protection.added,
-        exposed_before=to_protect,
+        exposed_before_repair=to_protect,
         area=protection.body.volume,
-        factor=protection.diameter,
+        constrained_factor=protection.diameter,
         adversary=None if belief is None else audit_support(protection, measurements, belief.support),
     )

@@ -19,12 +19,13 @@ from dphmm.jobs.people import Data, DataLike
 from dphmm.jobs.subjects import Prior, checked_prior, state_names
 from dphmm.jobs.watch import Watch, unwatched
 from dphmm.markov.model import MarkovModel
+from dphmm.markov.sequence import state_sequence
 from dphmm.release.engine import Releaser
 from dphmm.release.session import MAIN_QUERY
 from dphmm.release.settings import GIVEN, ReleaseSettings
 from dphmm.release.store import SessionStore
 from dphmm.release.terms import Terms
-from dphmm.space.states import StateSpace
+from dphmm.space.states import OUTSIDE, StateSpace
 from dphmm.space.trajectory import microseconds
 from dphmm.writers.formats import read_releases
 from dphmm.writers.table import ReleaseTable
@@ -227,11 +228,9 @@ def _true_states(data: DataLike, everyone: Sequence[Replayed]) -> list[IntArray]
     tracks = {one.user: one for one in replace(Data.of(data), users=users).read().trajectories}
     found = []
     for one, user in zip(everyone, users, strict=True):
-        model = one.engine.model
-        track = tracks[user].resample(model.step)
-        states = model.space.locate(track.latitude, track.longitude)
-        at = dict(zip(track.slots.tolist(), states.tolist(), strict=True))
-        truth = np.array([at.get(slot, -1) for slot in one.slots])
+        slots, states = state_sequence(tracks[user], one.engine.model.space, one.engine.model.step)
+        at = dict(zip(slots.tolist(), states.tolist(), strict=True))
+        truth = np.array([at.get(slot, OUTSIDE) for slot in one.slots])
         if (truth < 0).any():
             raise ConfigurationError(
                 f"user {user}: the true trajectory has no place within the region at release "

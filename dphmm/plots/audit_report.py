@@ -162,7 +162,7 @@ def _sequence(audit: SequenceAudit, sequence: ReleasedSequence, points: FloatArr
         if known:
             rows.append((label, *(f"{known[key]:.3g}" if key in known else "" for key in columns.values())))
     exposed = told["exposed_releases"]
-    repaired = sum(step.exposed_before > 0 for step in audit.steps)
+    repaired = sum(step.exposed_before_repair > 0 for step in audit.steps)
     if repaired:
         said = f"The policy left states exposed at {repaired:,} releases, and the repair protected them. "
     else:

@@ -72,7 +72,7 @@ def test_audit_tells_what_records_and_ledger_tell():
     assert [step.added for step in audit.steps] == [record.added for record in records]
     assert [step.possible for step in audit.steps] == [record.possible for record in records]
     assert any(step.added for step in audit.steps)
-    assert all((step.exposed_before > 0) == bool(step.added) for step in audit.steps)
+    assert all((step.exposed_before_repair > 0) == bool(step.added) for step in audit.steps)
     assert audit.exposed_steps == ()
     for belief, own in zip(audit.filtering.filtered, beliefs, strict=True):
         assert np.allclose(belief.probabilities, own.probabilities, rtol=1e-9)
