@@ -115,7 +115,7 @@ class SecretLevels:
 
 
 @dataclass(frozen=True)
-class BlowfishAudit:
+class SecretsAudit:
     """A database policy at a budget.
 
     Parameters
@@ -180,7 +180,7 @@ class BlowfishAudit:
 
 def audit_blowfish(
     policy: BlowfishPolicy, epsilon: float = 1.0, mechanisms: Sequence[AuditedMechanism] = ("k-norm", "laplace")
-) -> BlowfishAudit:
+) -> SecretsAudit:
     """Which secrets a database policy leaves exposed, under which mechanism, and by how much (Theorem 5.3).
 
     Parameters
@@ -213,7 +213,7 @@ def audit_blowfish(
     differences = policy.differences()
     hull = SensitivityHull(differences)
     joined = set(chain.from_iterable(policy.edges))
-    return BlowfishAudit(
+    return SecretsAudit(
         policy=policy,
         epsilon=float(epsilon),
         hull=hull,

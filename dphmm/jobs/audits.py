@@ -12,7 +12,7 @@ from scipy.sparse import csr_array, eye_array
 
 from dphmm.arrays import BoolArray, Rng, check_epsilon
 from dphmm.audit.adversary import AdversaryAudit, audit_support
-from dphmm.audit.blowfish import BlowfishAudit, BlowfishPolicy, audit_blowfish
+from dphmm.audit.blowfish import BlowfishPolicy, SecretsAudit, audit_blowfish
 from dphmm.audit.empirical import PairAudit, audit_pairs, hardest_edges
 from dphmm.audit.policy_audit import AuditedMechanism, ConstraintAudit, audit_constraints
 from dphmm.audit.tables import read_edges, read_secrets
@@ -26,6 +26,8 @@ from dphmm.policy.protection import protect
 from dphmm.policy.repair import Objective
 from dphmm.release.engine import Releaser
 from dphmm.release.settings import GIVEN, ReleaseSettings
+
+__all__ = ["MechanismAudit", "PolicyAudit", "SecretsAudit", "audit_mechanism", "audit_policy", "audit_secrets"]
 
 _BODIES: tuple[AuditedMechanism, ...] = ("k-norm", "laplace")
 
@@ -147,7 +149,7 @@ def audit_secrets(
     mechanisms: Sequence[AuditedMechanism] = _BODIES,
     *,
     epsilon: float = 1.0,
-) -> BlowfishAudit:
+) -> SecretsAudit:
     """Which secrets of a database a policy leaves exposed, as ``dphmm audit policy --secrets`` does.
 
     Parameters

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dphmm.arrays import FloatArray
-from dphmm.audit.blowfish import BlowfishAudit
+from dphmm.audit.blowfish import SecretsAudit
 from dphmm.audit.empirical import PairAudit
 from dphmm.audit.policy_audit import BodyAudit, ConstraintAudit
 from dphmm.audit.sequence import SequenceAudit
@@ -81,7 +81,7 @@ def draw_hulls(ax: Axes, audit: ConstraintAudit) -> None:
     ax.set_title("Noise bodies before the repair", fontsize=10)
 
 
-def draw_secrets(ax: Axes, audit: BlowfishAudit) -> None:
+def draw_secrets(ax: Axes, audit: SecretsAudit) -> None:
     """What each secret contributes, with the noise bodies: a secret outside a body is exposed under that mechanism.
 
     For one or two answers.
@@ -101,7 +101,7 @@ def draw_secrets(ax: Axes, audit: BlowfishAudit) -> None:
     ax.set_title("Contributions of the secrets, and the noise bodies", fontsize=10)
 
 
-def draw_levels(ax: Axes, audit: BlowfishAudit, limit: int = 60) -> None:
+def draw_levels(ax: Axes, audit: SecretsAudit, limit: int = 60) -> None:
     """The unbounded-DP level of each secret, in multiples of epsilon; at most `limit` secrets, the worst first."""
     worst = np.argsort(-np.max([level.factors for level in audit.levels], axis=0), kind="stable")[:limit]
     shown = np.sort(worst)

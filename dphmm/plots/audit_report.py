@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dphmm.arrays import FloatArray
-from dphmm.audit.blowfish import BlowfishAudit
+from dphmm.audit.blowfish import SecretsAudit
 from dphmm.audit.facts import Facts
 from dphmm.audit.policy_audit import ConstraintAudit
 from dphmm.audit.sequence import ReleasedSequence, SequenceAudit
@@ -23,7 +23,7 @@ from dphmm.reports.page import Picture, Section
 if TYPE_CHECKING:
     pass
 
-Audit = PolicyAudit | BlowfishAudit | SessionAudit | MechanismAudit
+Audit = PolicyAudit | SecretsAudit | SessionAudit | MechanismAudit
 """What has a report."""
 
 _SHOWN = 12
@@ -42,7 +42,7 @@ def audit_sections(found: Audit) -> list[Section]:
     told = found.facts()
     if isinstance(found, PolicyAudit):
         return _policy(found, told["constraints"])
-    if isinstance(found, BlowfishAudit):
+    if isinstance(found, SecretsAudit):
         return [_secrets(found, told)]
     if isinstance(found, MechanismAudit):
         return [_mechanism(found, told["pairs"])]
@@ -119,7 +119,7 @@ def _told(witness: Facts) -> str:
     )
 
 
-def _secrets(audit: BlowfishAudit, told: Facts) -> Section:
+def _secrets(audit: SecretsAudit, told: Facts) -> Section:
     levels = told["mechanisms"]
     rows = [
         (name, *(_number(one["epsilons"][name]) + " (exposed)" * (name in one["exposed"]) for one in levels))

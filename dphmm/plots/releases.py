@@ -11,6 +11,7 @@ import numpy.typing as npt
 import shapely
 
 from dphmm.arrays import FloatArray
+from dphmm.geometry.hull import SensitivityHull
 from dphmm.plots import maps
 from dphmm.plots.webmap import MapLayer, web_map
 from dphmm.space.grid import Grid
@@ -22,7 +23,6 @@ from dphmm.writers.table import ReleaseTable
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from dphmm.geometry.hull import SensitivityHull
     from dphmm.policy.graph import PolicyGraph
 
 Polygons = Sequence[tuple[str, shapely.Geometry]]
@@ -46,9 +46,7 @@ class ReleaseMap:
     outlines
         Named polygons to draw below.
     policy
-        A policy over the states, to draw its edges where they are few.
-    hull
-        A sensitivity hull in kilometres, drawn around the middle of the space.
+        A policy over the states, to draw its edges where they are few, and its hull around the middle of the space.
     """
 
     table: ReleaseTable
@@ -56,7 +54,6 @@ class ReleaseMap:
     tracks: Sequence[Trajectory] = ()
     outlines: Polygons = ()
     policy: PolicyGraph | None = None
-    hull: SensitivityHull | None = None
 
     def __post_init__(self) -> None:
         self.table = self.table.select(self.table.placed)
@@ -81,8 +78,7 @@ class ReleaseMap:
         maps.draw_outlines(ax, rings)
         if self.space is not None and self.policy is not None:
             maps.draw_edges(ax, self.space.points, self.policy.edges(), maps.EDGE, 0.6, "policy edges", zorder=1)
-        if self.hull is not None:
-            maps.draw_hull(ax, self.hull)
+            maps.draw_hull(ax, SensitivityHull(self.policy.differences(self.space.points)))
         maps.draw_releases(ax, released)
         maps.draw_estimates(ax, self._estimates())
         truth = [self._plane(track.latitude, track.longitude) for track in self.tracks]

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 
 from dphmm.errors import ConfigurationError
-from dphmm.geometry.hull import SensitivityHull
 from dphmm.jobs.models import Model
 from dphmm.jobs.people import Data, DataLike
 from dphmm.markov.model import MarkovModel
@@ -142,11 +141,10 @@ def _map(
     tracks: tuple[Trajectory, ...],
 ) -> ReleaseMap:
     learned = model if isinstance(model, MarkovModel) or model is None else MarkovModel.load(model)
-    graph = hull = None
+    graph = None
     if policy is not None:
         if learned is None:
             raise ConfigurationError("--policy needs the states that it is about; give --model too")
         graph = parse_policy(policy, learned.space, learned.transition)
-        hull = SensitivityHull(graph.differences(learned.space.points))
     space = None if learned is None else learned.states
-    return ReleaseMap(table, space, tracks, read_polygons(layer) if layer is not None else (), graph, hull)
+    return ReleaseMap(table, space, tracks, read_polygons(layer) if layer is not None else (), graph)
