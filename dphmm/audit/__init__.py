@@ -1,1 +1,29 @@
-"""What a policy exposes, and what the noise really gives."""
+"""What is exposed, what releases tell, and what the noise really gives."""
+
+from dphmm.audit.adversary import AdversaryAudit, audit_support
+from dphmm.audit.blowfish import BlowfishPolicy, SecretsAudit, audit_blowfish
+from dphmm.audit.empirical import PairAudit, audit_pair, audit_pairs, hardest_edges
+from dphmm.audit.policy_audit import ConstraintAudit, Witness, audit_constraint, audit_constraints, support_sequence
+from dphmm.audit.sequence import ReleasedSequence, Replay, SequenceAudit, audit_sequence, replay_sequence
+
+__all__ = [
+    "AdversaryAudit",
+    "BlowfishPolicy",
+    "ConstraintAudit",
+    "PairAudit",
+    "ReleasedSequence",
+    "Replay",
+    "SecretsAudit",
+    "SequenceAudit",
+    "Witness",
+    "audit_blowfish",
+    "audit_constraint",
+    "audit_constraints",
+    "audit_pair",
+    "audit_pairs",
+    "audit_sequence",
+    "audit_support",
+    "hardest_edges",
+    "replay_sequence",
+    "support_sequence",
+]

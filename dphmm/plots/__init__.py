@@ -1,1 +1,8 @@
-"""Maps and curves; every function takes an `ax`."""
+"""Maps and curves: every function but `show`, `web_map` and the reports' takes an `ax`.
+
+The public names are imported on first use, for most of them need matplotlib.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
