@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from functools import cached_property
 from typing import Any
 
@@ -86,34 +87,29 @@ class Grid(StateSpace):
         mask: BoolArray | None = None,
     ) -> None:
         self.projection = projection
-        self.cell_km = _check_cell(cell_km)
+        self.cell_km = _positive(cell_km)
         self.columns, self.rows = _check_shape(columns, rows)
-        self.origin_m = (int(origin_m[0]), int(origin_m[1]))
+        east, north = origin_m
+        self.origin_m = (int(east), int(north))
         self.origin = np.array(self.origin_m) / 1000.0
-        self._full = mask is None or bool(np.all(mask))
-        self._cells = self._check_mask(mask)
+        shape = (self.rows, self.columns)
+        mask = np.ones(shape, dtype=np.bool_) if mask is None else mask
+        if mask.shape != shape or mask.dtype != np.bool_:
+            raise StateError(f"mask is {mask.dtype} of shape {mask.shape}; give booleans of shape {shape}")
+        self._cells = np.flatnonzero(mask)
+        if not self._cells.size:
+            raise StateError("no cell of the grid has its centre in the region; take smaller cells or a larger region")
+        self._full = self._cells.size == mask.size
         self.lattice: IntArray = np.column_stack([self._cells % self.columns, self._cells // self.columns])
         self.points = self.origin + self.cell_km * self.lattice
-        furthest = np.abs(self.points[[0, -1]]).max() if self._full else np.abs(self.points).max()
+        furthest = np.abs(self.points).max()
         if furthest > REACH_KM:
             raise CoordinateError(
                 f"the grid reaches {furthest:.0f} km from its centre; keep it within {REACH_KM:.0f} km"
             )
         for array in (self.origin, self._cells, self.lattice, self.points):
             array.setflags(write=False)
-        self._seal()
-
-    def _check_mask(self, mask: BoolArray | None) -> IntArray:
-        if mask is None:
-            return np.arange(self.columns * self.rows)
-        if mask.shape != (self.rows, self.columns) or mask.dtype != np.bool_:
-            raise StateError(
-                f"mask is {mask.dtype} of shape {mask.shape}; give booleans of shape ({self.rows}, {self.columns})"
-            )
-        cells = np.flatnonzero(mask)
-        if not cells.size:
-            raise StateError("no cell of the grid has its centre in the region; take smaller cells or a larger region")
-        return cells
+        self._sealed = True
 
     @classmethod
     def over(cls, region: Box | shapely.Polygon | shapely.MultiPolygon, cell_km: float) -> Grid:
@@ -136,29 +132,28 @@ class Grid(StateSpace):
         ConfigurationError, StateError
             As for the class.
         """
-        _check_cell(cell_km)
-        polygon = None if isinstance(region, tuple | list) else _check_polygon(region)
+        outline = None if isinstance(region, tuple | list) else _outline(region)
         south, west, north, east = _check_box(
-            tuple(region) if polygon is None else tuple(np.asarray(polygon.bounds)[[1, 0, 3, 2]].tolist())
+            tuple(region) if outline is None else tuple(np.asarray(outline.bounds)[[1, 0, 3, 2]].tolist())
         )
         width = (east - west) % 360.0 or 360.0
-        middle_east = (west + width / 2 + 180.0) % 360.0 - 180.0
-        projection = LocalProjection((south + north) / 2, middle_east)
-        edge = _box_edge(south, west, north, width) if polygon is None else _densified(polygon)
-        plane = projection.to_plane(edge[:, 1], edge[:, 0])
+        projection = LocalProjection((south + north) / 2, _wrapped(west + width / 2))
+        if outline is None:  # points in the box too, but its border is what counts: the plane makes its sides bulge
+            along = np.meshgrid(np.linspace(west, west + width, 65), np.linspace(south, north, 65))
+            longitude, latitude = _wrapped(along[0].ravel()), along[1].ravel()
+        else:
+            longitude, latitude = shapely.get_coordinates(outline).T
+        plane = projection.to_plane(latitude, longitude)
         if not np.isfinite(plane).all() or np.abs(plane).max() > REACH_KM:
             raise CoordinateError(f"the region reaches more than {REACH_KM:.0f} km from its middle; take a smaller one")
-        grid = cls(projection, *_rectangle(plane, cell_km))
-        return grid if polygon is None else grid._within(polygon)
-
-    def _within(self, polygon: shapely.Polygon | shapely.MultiPolygon) -> Grid:
-        region = shapely.transform(
-            shapely.segmentize(polygon, 0.01), lambda xy: self.projection.to_plane(xy[:, 1], xy[:, 0])
-        )
-        shapely.prepare(region)
-        inside = shapely.contains_xy(region, self.points[:, 0], self.points[:, 1])
-        mask = np.asarray(inside, dtype=np.bool_).reshape(self.rows, self.columns)
-        return Grid(self.projection, self.origin_m, self.cell_km, self.columns, self.rows, mask)
+        rectangle = _rectangle(plane, _positive(cell_km))
+        grid = cls(projection, *rectangle)
+        if outline is None:
+            return grid
+        area = shapely.transform(outline, lambda xy: projection.to_plane(xy[:, 1], xy[:, 0]))
+        shapely.prepare(area)
+        inside = np.asarray(shapely.contains_xy(area, grid.points), dtype=np.bool_)
+        return cls(projection, *rectangle, inside.reshape(grid.rows, grid.columns))
 
     @classmethod
     def preset(cls, name: str) -> Grid:
@@ -191,13 +186,11 @@ class Grid(StateSpace):
         cells = np.atleast_2d(np.asarray(lattice))
         if cells.ndim != 2 or cells.shape[1] != 2 or not np.issubdtype(cells.dtype, np.integer):
             raise StateError(f"lattice is {cells.dtype} of shape {cells.shape}; give integer columns and rows")
-        return self._state_of(cells[:, 0].astype(np.int64), cells[:, 1].astype(np.int64))
-
-    def _state_of(self, column: IntArray, row: IntArray) -> IntArray:
-        inside = (column >= 0) & (column < self.columns) & (row >= 0) & (row < self.rows)
-        states = np.full(column.shape[0], OUTSIDE, dtype=np.int64)
-        cells = row[inside] * self.columns + column[inside]
-        states[inside] = cells if self._full else self._state_of_cell[cells]
+        cells = cells.astype(np.int64)
+        inside = ((cells >= 0) & (cells < [self.columns, self.rows])).all(axis=1)
+        states = np.full(cells.shape[0], OUTSIDE, dtype=np.int64)
+        numbers = cells[inside] @ [1, self.columns]
+        states[inside] = numbers if self._full else self._state_of_cell[numbers]
         return states
 
     @cached_property
@@ -211,14 +204,12 @@ class Grid(StateSpace):
         return np.floor((plane - self.origin) / self.cell_km + 0.5).astype(np.int64)
 
     def _locate_plane(self, plane: FloatArray) -> IntArray:
-        position = self._position(plane)
-        return self._state_of(position[:, 0], position[:, 1])
+        return self.state_at(self._position(plane))
 
     def _nearest_plane(self, plane: FloatArray) -> IntArray:
         if not self._full:
             return super()._nearest_plane(plane)
-        column, row = np.clip(self._position(plane), 0, [self.columns - 1, self.rows - 1]).T
-        return self._state_of(column, row)
+        return self.state_at(np.clip(self._position(plane), 0, [self.columns - 1, self.rows - 1]))
 
     def to_json(self) -> dict[str, Any]:
         """A dictionary of plain JSON values; see `StateSpace.to_json`.
@@ -229,7 +220,7 @@ class Grid(StateSpace):
         lengths = np.diff(starts, append=self.size)
         return {
             "kind": self.kind,
-            "projection": {"latitude": self.projection.latitude, "longitude": self.projection.longitude},
+            "projection": asdict(self.projection),
             "origin_m": list(self.origin_m),
             "cell_km": self.cell_km,
             "columns": self.columns,
@@ -246,11 +237,10 @@ class Grid(StateSpace):
                 raise StateError(f"run [{first}, {length}] lies outside {rows * columns} cells; write the grid anew")
             mask[first : first + length] = True
         projection = LocalProjection(**data["projection"])
-        east, north = data["origin_m"]
-        return cls(projection, (east, north), data["cell_km"], columns, rows, mask.reshape(rows, columns))
+        return cls(projection, data["origin_m"], data["cell_km"], columns, rows, mask.reshape(rows, columns))
 
 
-def _check_cell(cell_km: float) -> float:
+def _positive(cell_km: float) -> float:
     value = float(cell_km)
     if not (np.isfinite(value) and value > 0):
         raise ConfigurationError(f"cell_km is {cell_km}; give a positive number of kilometres")
@@ -278,32 +268,17 @@ def _check_box(box: tuple[float, ...]) -> Box:
     return south, west, north, east
 
 
-def _check_polygon(region: object) -> shapely.Polygon | shapely.MultiPolygon:
+def _outline(region: object) -> shapely.Polygon | shapely.MultiPolygon:
+    """The polygon with points along its border closely enough for its bulge in the plane."""
     if not isinstance(region, shapely.Polygon | shapely.MultiPolygon):
         raise CoordinateError(f"region is a {type(region).__name__}; give (south, west, north, east) or a polygon")
     if region.is_empty or not region.is_valid:
         raise CoordinateError("the region's polygon is empty or crosses itself; draw it anew or use shapely.make_valid")
-    return region
+    return shapely.segmentize(region, 0.01)
 
 
-def _box_edge(south: float, west: float, north: float, width: float) -> FloatArray:
-    """Points along the box's border, closely enough for its bulge in the plane; shape (n, 2), longitude first."""
-    along = np.linspace(0.0, 1.0, 65)
-    east_west = west + width * along
-    south_north = south + (north - south) * along
-    sides = [
-        np.column_stack([east_west, np.full(65, south)]),
-        np.column_stack([east_west, np.full(65, north)]),
-        np.column_stack([np.full(65, west), south_north]),
-        np.column_stack([np.full(65, west + width), south_north]),
-    ]
-    edge = np.concatenate(sides)
-    edge[:, 0] = (edge[:, 0] + 180.0) % 360.0 - 180.0
-    return edge
-
-
-def _densified(polygon: shapely.Polygon | shapely.MultiPolygon) -> FloatArray:
-    return np.asarray(shapely.get_coordinates(shapely.segmentize(polygon, 0.01)))
+def _wrapped(longitude: Any) -> Any:
+    return (longitude + 180.0) % 360.0 - 180.0
 
 
 def _rectangle(plane: FloatArray, cell_km: float) -> tuple[tuple[int, int], float, int, int]:

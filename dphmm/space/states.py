@@ -6,6 +6,7 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -40,19 +41,17 @@ class StateSpace(ABC):
 
     projection: LocalProjection
     points: FloatArray
+    _sealed = False
+    """Set at the end of every constructor: no attribute can be set from then on."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         StateSpace._kinds[cls.kind] = cls
 
     def __setattr__(self, name: str, value: object) -> None:
-        if self.__dict__.get("_sealed"):
+        if self._sealed:
             raise AttributeError(f"a state space does not change; make a new one instead of setting {name}")
         super().__setattr__(name, value)
-
-    def _seal(self) -> None:
-        """Called at the end of every constructor: no attribute can be set from then on."""
-        self._sealed = True
 
     @property
     def size(self) -> int:
@@ -239,7 +238,14 @@ class Places(StateSpace):
         self.latitude = np.array(latitude, dtype=np.float64)
         self.longitude = np.array(longitude, dtype=np.float64)
         self.within_km = float(within_km)
-        self._check_table()
+        _check_names(self.names)
+        check_places(self.latitude, self.longitude, "table of places")
+        if self.latitude.shape[0] != len(self.names):
+            raise CoordinateError(
+                f"{len(self.names)} names but {self.latitude.shape[0]} places; give one name per place"
+            )
+        if not self.within_km > 0:
+            raise ConfigurationError(f"within_km is {self.within_km}; give a positive number of kilometres")
         self.projection = projection or _centre(self.latitude, self.longitude)
         self.points = self.projection.to_plane(self.latitude, self.longitude)
         far = np.hypot(self.points[:, 0], self.points[:, 1])
@@ -250,23 +256,7 @@ class Places(StateSpace):
             )
         for array in (self.latitude, self.longitude, self.points):
             array.setflags(write=False)
-        self._seal()
-
-    def _check_table(self) -> None:
-        if not self.names:
-            raise StateError("the table of places is empty; give one place or more")
-        if not all(isinstance(name, str) and name for name in self.names):
-            raise StateError("a place has no name; give every place a non-empty text")
-        if len(set(self.names)) < len(self.names):
-            twice = next(name for name in self.names if self.names.count(name) > 1)
-            raise StateError(f"place {twice!r} occurs twice; give every place its own name")
-        check_places(self.latitude, self.longitude, "table of places")
-        if self.latitude.shape[0] != len(self.names):
-            raise CoordinateError(
-                f"{len(self.names)} names but {self.latitude.shape[0]} places; give one name per place"
-            )
-        if not self.within_km > 0:
-            raise ConfigurationError(f"within_km is {self.within_km}; give a positive number of kilometres")
+        self._sealed = True
 
     def __repr__(self) -> str:
         return f"Places({self.size} places, within {self.within_km} km)"
@@ -290,7 +280,7 @@ class Places(StateSpace):
         """A dictionary of plain JSON values; see `StateSpace.to_json`."""
         return {
             "kind": self.kind,
-            "projection": {"latitude": self.projection.latitude, "longitude": self.projection.longitude},
+            "projection": asdict(self.projection),
             "within_km": self.within_km if np.isfinite(self.within_km) else None,
             "names": list(self.names),
             "latitude": self.latitude.tolist(),
@@ -299,11 +289,16 @@ class Places(StateSpace):
 
     @classmethod
     def _from_json(cls, data: Mapping[str, Any]) -> Places:
-        within = data["within_km"]
-        return cls(
-            data["names"],
-            data["latitude"],
-            data["longitude"],
-            within_km=float("inf") if within is None else within,
-            projection=LocalProjection(**data["projection"]),
-        )
+        within = float("inf") if data["within_km"] is None else data["within_km"]
+        projection = LocalProjection(**data["projection"])
+        return cls(data["names"], data["latitude"], data["longitude"], within, projection)
+
+
+def _check_names(names: Sequence[str]) -> None:
+    if not names:
+        raise StateError("the table of places is empty; give one place or more")
+    if not all(isinstance(name, str) and name for name in names):
+        raise StateError("a place has no name; give every place a non-empty text")
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise StateError(f"place {twice!r} occurs twice; give every place its own name")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import FloatArray, IntArray
+from dphmm.arrays import BoolArray, FloatArray, IntArray, frozen
 from dphmm.errors import ConfigurationError, CoordinateError, InvalidInputError, TimeOrderError
 
 TimeArray = npt.NDArray[np.datetime64]
@@ -20,12 +20,6 @@ LATEST = np.datetime64("9999-12-31T23:59:59.999999", "us")
 """The range of Python's own `datetime`, so that every instant can be written by every library."""
 
 _MICROSECONDS = 1_000_000
-
-
-def _locked(values: npt.ArrayLike, dtype: npt.DTypeLike) -> npt.NDArray[np.generic]:
-    array = np.array(values, dtype=dtype)
-    array.setflags(write=False)
-    return array
 
 
 def check_places(latitude: FloatArray, longitude: FloatArray, what: str) -> None:
@@ -48,31 +42,13 @@ def check_places(latitude: FloatArray, longitude: FloatArray, what: str) -> None
         raise CoordinateError(
             f"{what}: latitudes have shape {latitude.shape}, longitudes {longitude.shape}; give one of each per time"
         )
-    possible = (np.abs(latitude) <= 90.0) & (np.abs(longitude) <= 180.0)  # NaN compares false
-    if not possible.all():
-        row = int(np.flatnonzero(~possible)[0])
+    wrong = np.flatnonzero(~((np.abs(latitude) <= 90.0) & (np.abs(longitude) <= 180.0)))  # NaN compares false
+    if wrong.size:
+        row = int(wrong[0])
         raise CoordinateError(
             f"{what}: place {row} is latitude {float(latitude[row])!r}, longitude {float(longitude[row])!r}; "
             "latitudes lie in -90 to 90 and longitudes in -180 to 180"
         )
-
-
-def _check_user(user: str) -> None:
-    if not isinstance(user, str) or not user:
-        raise InvalidInputError(f"user is {user!r}; give a name as a non-empty text")
-
-
-def _check_places_per_time(count: int, latitude: FloatArray, longitude: FloatArray, what: str) -> None:
-    if count == 0:
-        raise InvalidInputError(f"{what} has no places; a trajectory holds one or more")
-    check_places(latitude, longitude, what)
-    if latitude.shape[0] != count:
-        raise CoordinateError(f"{what}: {count} times but {latitude.shape[0]} places; give one place per time")
-
-
-def _pieces(cuts: IntArray, count: int) -> Iterator[slice]:
-    edges = [0, *cuts.tolist(), count]
-    return (slice(first, last) for first, last in pairwise(edges))
 
 
 def microseconds(seconds: float, name: str) -> int:
@@ -126,13 +102,10 @@ class Trajectory:
     longitude: FloatArray
 
     def __post_init__(self) -> None:
-        _check_user(self.user)
-        object.__setattr__(self, "times", _locked(self.times, "datetime64[us]"))
-        object.__setattr__(self, "latitude", _locked(self.latitude, np.float64))
-        object.__setattr__(self, "longitude", _locked(self.longitude, np.float64))
         what = f"trajectory of user {self.user}"
+        object.__setattr__(self, "times", frozen(np.asarray(self.times, dtype="datetime64[us]")))
         _check_times(self.times, what)
-        _check_places_per_time(self.times.shape[0], self.latitude, self.longitude, what)
+        _settle(self, self.times.shape[0], what)
 
     def __len__(self) -> int:
         return int(self.times.shape[0])
@@ -140,15 +113,8 @@ class Trajectory:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Trajectory):
             return NotImplemented
-        return (
-            self.user == other.user
-            and np.array_equal(self.times, other.times)
-            and np.array_equal(self.latitude, other.latitude)
-            and np.array_equal(self.longitude, other.longitude)
-        )
-
-    def _part(self, part: slice) -> Trajectory:
-        return Trajectory(self.user, self.times[part], self.latitude[part], self.longitude[part])
+        arrays = ("times", "latitude", "longitude")
+        return self.user == other.user and all(np.array_equal(getattr(self, a), getattr(other, a)) for a in arrays)
 
     def split(self, gap_seconds: float) -> tuple[Trajectory, ...]:
         """Cut wherever more than ``gap_seconds`` pass from one point to the next.
@@ -161,13 +127,12 @@ class Trajectory:
             When the gap is not a positive, finite number of seconds.
         """
         gap = np.timedelta64(microseconds(gap_seconds, "gap"), "us")
-        cuts = np.flatnonzero(np.diff(self.times) > gap) + 1
-        return tuple(self._part(piece) for piece in _pieces(cuts, len(self)))
+        return _cut(self, np.diff(self.times) > gap)
 
     def between(self, start: np.datetime64 | str, end: np.datetime64 | str) -> Trajectory | None:
         """The part with ``start <= time < end``, or None where there is none."""
         first, last = np.searchsorted(self.times, np.array([start, end], dtype="datetime64[us]"))
-        return self._part(slice(int(first), int(last))) if first < last else None
+        return _part(self, slice(first, last)) if first < last else None
 
     def resample(self, step_seconds: float) -> SlottedTrajectory:
         """The trajectory on a fixed clock.
@@ -196,13 +161,13 @@ class Trajectory:
 def _check_times(times: TimeArray, what: str) -> None:
     if times.ndim != 1:
         raise TimeOrderError(f"{what}: times have shape {times.shape}; give one dimension")
-    known = (times >= EARLIEST) & (times <= LATEST)  # NaT compares false
-    if not known.all():
-        row = int(np.flatnonzero(~known)[0])
+    unknown = np.flatnonzero(~((times >= EARLIEST) & (times <= LATEST)))  # NaT compares false
+    if unknown.size:
+        row = int(unknown[0])
         raise TimeOrderError(f"{what}: time {row} is {times[row]}; give a time in the years 1 to 9999")
-    back = times[1:] <= times[:-1]
-    if back.any():
-        row = int(np.flatnonzero(back)[0]) + 1
+    back = np.flatnonzero(times[1:] <= times[:-1])
+    if back.size:
+        row = int(back[0]) + 1
         raise TimeOrderError(
             f"{what}: time {row} is {times[row]}, not later than {times[row - 1]} before it; "
             "sort the points and keep one per time"
@@ -240,7 +205,6 @@ class SlottedTrajectory:
     longitude: FloatArray
 
     def __post_init__(self) -> None:
-        _check_user(self.user)
         what = f"resampled trajectory of user {self.user}"
         given = np.asarray(self.slots)
         if given.ndim != 1 or (given.size and not np.issubdtype(given.dtype, np.integer)):
@@ -248,16 +212,15 @@ class SlottedTrajectory:
                 f"{what}: slots are {given.dtype} of shape {given.shape}; give integers, one per place"
             )
         step = microseconds(self.step_seconds, "step")
-        object.__setattr__(self, "slots", _locked(given, np.int64))
-        object.__setattr__(self, "latitude", _locked(self.latitude, np.float64))
-        object.__setattr__(self, "longitude", _locked(self.longitude, np.float64))
-        furthest = (int(LATEST.astype(np.int64)) // step) + 1
-        if given.size and int(np.abs(given).max()) > furthest:
-            raise TimeOrderError(f"{what}: slot {int(np.abs(given).max())} lies beyond the year 9999; check the step")
-        if (np.diff(self.slots) <= 0).any():
-            row = int(np.flatnonzero(np.diff(self.slots) <= 0)[0]) + 1
+        object.__setattr__(self, "slots", frozen(given.astype(np.int64)))
+        furthest = int(np.abs(given).max(initial=0))
+        if furthest > int(LATEST.astype(np.int64)) // step + 1:
+            raise TimeOrderError(f"{what}: slot {furthest} lies beyond the year 9999; check the step")
+        back = np.flatnonzero(self.steps <= 0)
+        if back.size:
+            row = int(back[0]) + 1
             raise TimeOrderError(f"{what}: slot {row} is {self.slots[row]} after {self.slots[row - 1]}; slots increase")
-        _check_places_per_time(given.shape[0], self.latitude, self.longitude, what)
+        _settle(self, given.shape[0], what)
 
     def __len__(self) -> int:
         return int(self.slots.shape[0])
@@ -281,10 +244,31 @@ class SlottedTrajectory:
             When the gap is not a positive, finite number of seconds.
         """
         gap = microseconds(gap_seconds, "gap")
-        cuts = np.flatnonzero(self.steps > gap // microseconds(self.step_seconds, "step")) + 1
-        return tuple(
-            SlottedTrajectory(
-                self.user, self.step_seconds, self.slots[piece], self.latitude[piece], self.longitude[piece]
-            )
-            for piece in _pieces(cuts, len(self))
-        )
+        return _cut(self, self.steps > gap // microseconds(self.step_seconds, "step"))
+
+
+PathT = TypeVar("PathT", Trajectory, SlottedTrajectory)
+
+
+def _settle(path: PathT, count: int, what: str) -> None:
+    """Refuse a user or places that cannot be, and make the coordinates copies that cannot be written to."""
+    if not isinstance(path.user, str) or not path.user:
+        raise InvalidInputError(f"user is {path.user!r}; give a name as a non-empty text")
+    if count == 0:
+        raise InvalidInputError(f"{what} has no places; a trajectory holds one or more")
+    for name in ("latitude", "longitude"):
+        object.__setattr__(path, name, frozen(np.asarray(getattr(path, name), dtype=np.float64)))
+    check_places(path.latitude, path.longitude, what)
+    if path.latitude.shape[0] != count:
+        raise CoordinateError(f"{what}: {count} times but {path.latitude.shape[0]} places; give one place per time")
+
+
+def _cut(path: PathT, after: BoolArray) -> tuple[PathT, ...]:
+    """The pieces between the points after which it is cut."""
+    edges = [0, *(np.flatnonzero(after) + 1).tolist(), len(path)]
+    return tuple(_part(path, slice(first, last)) for first, last in pairwise(edges))
+
+
+def _part(path: PathT, part: slice) -> PathT:
+    arrays: Any = {name: values[part] for name, values in vars(path).items() if isinstance(values, np.ndarray)}
+    return replace(path, **arrays)
