@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from functools import partial
+from collections.abc import Iterable
 from pathlib import Path
 
 from dphmm.tables import Table, iso_time, write_csv
-from dphmm.writers.formats import CRS, parsed
-from dphmm.writers.table import COLUMNS, Column, ReleaseTable
+from dphmm.writers.table import COLUMNS, CRS, Column, ReleaseTable
 
 
 def write(path: Path, table: ReleaseTable) -> None:
@@ -18,18 +17,16 @@ def write(path: Path, table: ReleaseTable) -> None:
     write_csv(path, [column.name for column in COLUMNS] + ["crs"], rows)
 
 
-def _texts(column: Column, table: ReleaseTable) -> list[str]:
+def _texts(column: Column, table: ReleaseTable) -> Iterable[str]:
     values = table[column.name]
     if column.kind == "time":
-        return [iso_time(value) for value in values]
+        return map(iso_time, values)
     if column.kind == "number":
-        return ["" if math.isnan(value) else repr(value) for value in values.tolist()]
-    if column.kind == "flag":
-        return [str(value).lower() for value in values.tolist()]
-    return [str(value) for value in values.tolist()]
+        return ("" if math.isnan(value) else repr(value) for value in values.tolist())
+    return (str(value).lower() if column.kind == "flag" else str(value) for value in values.tolist())
 
 
 def read(path: Path) -> ReleaseTable:
     """Read what `write` wrote; columns may stand in any order, and further ones are left unread."""
     table = Table.read(path, empty=True)
-    return ReleaseTable({column.name: table.values(column.name, partial(parsed, column)) for column in COLUMNS})
+    return ReleaseTable({column.name: table.values(column.name, column.parse) for column in COLUMNS})

@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
-import importlib
-import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import NamedTuple
 
 from dphmm.errors import ConfigurationError, DataFileError
 from dphmm.tables import new_file
-from dphmm.writers.table import Column, ReleaseTable
+from dphmm.tables.source import readable
+from dphmm.writers import delimited, frame, geojson, gpx
+from dphmm.writers.table import ReleaseTable
 
-FORMATS: Mapping[str, str] = {
-    ".gpkg": "geopackage",
-    ".geojson": "geojson",
-    ".json": "geojson",
-    ".csv": "delimited",
-    ".gpx": "gpx",
-    ".parquet": "geoparquet",
-    ".geoparquet": "geoparquet",
+
+class Format(NamedTuple):
+    """What writes releases to a path, and what reads them from it."""
+
+    write: Callable[[Path, ReleaseTable], None]
+    read: Callable[[Path], ReleaseTable]
+
+
+_GEOJSON = Format(geojson.write, geojson.read)
+_GEOPARQUET = Format(frame.write_geoparquet, frame.read_geoparquet)
+
+FORMATS: Mapping[str, Format] = {
+    ".gpkg": Format(frame.write_geopackage, frame.read_geopackage),
+    ".geojson": _GEOJSON,
+    ".json": _GEOJSON,
+    ".csv": Format(delimited.write, delimited.read),
+    ".gpx": Format(gpx.write, gpx.read),
+    ".parquet": _GEOPARQUET,
+    ".geoparquet": _GEOPARQUET,
 }
-"""Extension → the module of this stage that writes and reads it; each has `write` and `read`."""
-
-CRS = "EPSG:4326"
-"""The reference system of every latitude and longitude written: WGS 84."""
+"""Extension → the format."""
 
 
 def check_format(path: str | Path) -> Path:
@@ -45,10 +51,6 @@ def check_format(path: str | Path) -> Path:
     return path
 
 
-def _module(path: Path) -> Any:
-    return importlib.import_module(f"dphmm.writers.{FORMATS[path.suffix.lower()]}")
-
-
 def write_releases(path: str | Path, table: ReleaseTable, overwrite: bool = False) -> None:
     """Write releases in the format of the file's extension, whole or not at all.
 
@@ -63,7 +65,7 @@ def write_releases(path: str | Path, table: ReleaseTable, overwrite: bool = Fals
     """
     path = check_format(path)
     with new_file(path, overwrite) as part:
-        _module(path).write(part, table)
+        FORMATS[path.suffix.lower()].write(part, table)
 
 
 def read_releases(path: str | Path) -> ReleaseTable:
@@ -79,35 +81,14 @@ def read_releases(path: str | Path) -> ReleaseTable:
         When the format needs a library that is not installed.
     """
     path = check_format(path)
-    try:
-        with path.open("rb") as stream:
-            empty = not stream.read(1)
-    except OSError as problem:
-        raise DataFileError(path, f"cannot be read ({problem.strerror}); check the path") from None
+    with readable(path), path.open("rb") as stream:
+        empty = not stream.read(1)
     if empty:
         raise DataFileError(path, "is empty; write the releases anew")
     try:
-        table: ReleaseTable = _module(path).read(path)
+        return FORMATS[path.suffix.lower()].read(path)
     except (ValueError, KeyError, TypeError, AttributeError, OSError, RuntimeError, EOFError) as problem:
         reason = " ".join(str(problem).split()) or type(problem).__name__
         if isinstance(problem, DataFileError):
             reason = problem.problem if problem.line is None else f"line {problem.line}: {problem.problem}"
         raise DataFileError(path, f"does not hold releases ({reason}); write it with 'dphmm release'") from None
-    return table
-
-
-def parsed(column: Column, found: Any) -> Any:
-    """What a cell of a column says: a text, or a value as JSON has it.
-
-    Raises
-    ------
-    ValueError, KeyError, TypeError, AttributeError
-        When it says nothing of the column's kind.
-    """
-    if column.kind == "time":
-        return np.datetime64(found.removesuffix("Z"), "us")
-    if column.kind == "number":
-        return math.nan if found in (None, "") else float(found)
-    if column.kind == "count":
-        return int(found)
-    return {"true": True, "false": False}[str(found).lower()] if column.kind == "flag" else found

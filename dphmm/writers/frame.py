@@ -1,24 +1,49 @@
-"""Releases as a geopandas frame, for the formats that GDAL and Arrow write."""
+"""Releases as GeoPackage, which QGIS opens, and as GeoParquet: what geopandas, GDAL and Arrow write and read."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dphmm.errors import need
-from dphmm.writers.formats import CRS
-from dphmm.writers.table import COLUMNS, ReleaseTable
+from dphmm.errors import OutputError, need
+from dphmm.writers.table import COLUMNS, CRS, ReleaseTable
+
+LAYER = "releases"
 
 
-def to_frame(table: ReleaseTable) -> Any:
-    """The table as a `geopandas.GeoDataFrame` of points with its reference system.
+def write_geopackage(path: Path, table: ReleaseTable) -> None:
+    """Write the table as one layer of points. Times are kept to the millisecond, as the format has it."""
+    frame = _frame(table)
+    pyogrio = need("pyogrio", "files")
+    try:
+        pyogrio.write_dataframe(frame, path, layer=LAYER, driver="GPKG", geometry_type="Point")
+    except pyogrio.errors.DataSourceError as problem:
+        raise OutputError(
+            f"{path}: GDAL cannot write it ({' '.join(str(problem).split())}); check the folder"
+        ) from None
 
-    Raises
-    ------
-    MissingDependencyError
-        Without geopandas.
-    """
+
+def read_geopackage(path: Path) -> ReleaseTable:
+    """Read what `write_geopackage` wrote."""
+    return _table(need("pyogrio", "files").read_dataframe(path, layer=LAYER))
+
+
+def write_geoparquet(path: Path, table: ReleaseTable) -> None:
+    """Write the table, times to the microsecond in UTC, the reference system in the file's metadata."""
+    need("pyarrow", "files")
+    _frame(table).to_parquet(path, index=False)
+
+
+def read_geoparquet(path: Path) -> ReleaseTable:
+    """Read what `write_geoparquet` wrote."""
+    need("pyarrow", "files")
+    return _table(need("geopandas", "files").read_parquet(path))
+
+
+def _frame(table: ReleaseTable) -> Any:
+    """A `geopandas.GeoDataFrame` of points with its reference system."""
     geopandas = need("geopandas", "files")
     frame = geopandas.GeoDataFrame({column.name: table[column.name] for column in COLUMNS})
     frame["time"] = frame["time"].dt.tz_localize("UTC")
@@ -26,12 +51,9 @@ def to_frame(table: ReleaseTable) -> Any:
     return frame.set_geometry(geopandas.GeoSeries(points, crs=CRS).where(table.placed, None))
 
 
-def from_frame(frame: Any) -> ReleaseTable:
-    """The table that a frame of `to_frame` holds, after a file in between."""
-    columns = {column.name: frame[column.name].to_numpy() for column in COLUMNS if column.kind != "time"}
-    times = frame["time"]
-    if times.dt.tz is not None:  # GDAL forgets the zone of a layer without rows
-        times = times.dt.tz_convert("UTC").dt.tz_localize(None)
-    columns["time"] = times.to_numpy().astype("datetime64[us]")
+def _table(frame: Any) -> ReleaseTable:
+    if frame["time"].dt.tz is not None:  # GDAL forgets the zone of a layer without rows
+        frame["time"] = frame["time"].dt.tz_convert("UTC").dt.tz_localize(None)
+    columns = {column.name: frame[column.name].to_numpy() for column in COLUMNS}
     counts = [column.name for column in COLUMNS if column.kind == "count"]
     return ReleaseTable(columns | {name: np.asarray(columns[name], dtype=np.int64) for name in counts})

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dphmm.tables import Feature, read_document, read_features, write_features
-from dphmm.writers.formats import parsed
-from dphmm.writers.table import COLUMNS, Column, ReleaseTable
+from dphmm.writers.table import ReleaseTable
 
 
 def write(path: Path, table: ReleaseTable) -> None:
@@ -24,8 +23,7 @@ def _point(row: dict[str, Any]) -> dict[str, Any] | None:
 def read(path: Path) -> ReleaseTable:
     """Read what `write` wrote."""
     rows = [properties for properties, _ in read_features(read_document(path))]
-    return ReleaseTable({column.name: [_value(column, row[column.name]) for row in rows] for column in COLUMNS})
-
-
-def _value(column: Column, value: Any) -> Any:
-    return math.inf if value is None and column.name == "constrained_factor" else parsed(column, value)
+    for row in rows:
+        if row["constrained_factor"] is None:  # JSON has no infinity
+            row["constrained_factor"] = math.inf
+    return ReleaseTable.parse(rows)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,47 +27,90 @@ _DTYPES: Mapping[Kind, npt.DTypeLike] = {
 }
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(NamedTuple):
     """A column of a table of releases.
 
-    Parameters
+    Attributes
     ----------
     name
         As files call it; where it has a unit, the unit ends it.
     kind
         A text, a time in UTC, a number, a count, or true or false.
-    meaning
-        What it says, for people who read the file.
+    of
+        What it says of a release.
     """
 
     name: str
     kind: Kind
-    meaning: str
+    of: Callable[[TimedRelease], Any]
+
+    def parse(self, found: Any) -> Any:
+        """What a cell says: a text, or a value as JSON has it.
+
+        Raises
+        ------
+        ValueError, KeyError, TypeError, AttributeError
+            When it says nothing of the column's kind.
+        """
+        if self.kind == "time":
+            return np.datetime64(found.removesuffix("Z"), "us")
+        if self.kind == "number":
+            return math.nan if found in (None, "") else float(found)
+        if self.kind == "count":
+            return int(found)
+        return {"true": True, "false": False}[str(found).lower()] if self.kind == "flag" else found
 
 
 COLUMNS = (
-    Column("user", "text", "whose release it is"),
-    Column("time", "time", "when, in UTC"),
-    Column("latitude", "number", "released place, WGS 84 degrees; empty when the draw lies beyond the Earth's plane"),
-    Column("longitude", "number", "released place, WGS 84 degrees; empty when the draw lies beyond the Earth's plane"),
-    Column("x_km", "number", "released place in the local plane, km east of its centre"),
-    Column("y_km", "number", "released place in the local plane, km north of its centre"),
-    Column("estimate_latitude", "number", "posterior mean of the place given all releases so far, degrees"),
-    Column("estimate_longitude", "number", "posterior mean of the place given all releases so far, degrees"),
-    Column("epsilon", "number", "privacy budget of this release"),
-    Column("mechanism", "text", "how the noise was drawn"),
-    Column("expected_error_m", "number", "root mean square distance of the release from the truth, metres"),
-    Column("possible_states", "count", "how many states were possible, |C_t|"),
-    Column("least_protection", "count", "the least degree of protection of a possible state"),
-    Column("edges_added", "count", "edges that were added to the policy so that no possible state was exposed"),
-    Column("hull_area_km2", "number", "area of the sensitivity hull"),
-    Column("constrained_factor", "number", "any two possible states are told apart by at most this many times epsilon"),
-    Column("already_known", "flag", "true when one state only was possible, which nothing can hide"),
-    Column("settings", "text", "how it was released: the first 16 digits of the settings' SHA-256"),
-    Column("model", "text", "the model it was released with: the first 16 digits of its SHA-256"),
+    Column("user", "text", lambda one: one.user),
+    Column("time", "time", lambda one: one.time),
+    Column("latitude", "number", lambda one: one.latitude),
+    Column("longitude", "number", lambda one: one.longitude),
+    Column("x_km", "number", lambda one: one.record.released[0]),
+    Column("y_km", "number", lambda one: one.record.released[1]),
+    Column("estimate_latitude", "number", lambda one: one.estimate_latitude),
+    Column("estimate_longitude", "number", lambda one: one.estimate_longitude),
+    Column("epsilon", "number", lambda one: one.record.epsilon),
+    Column("mechanism", "text", lambda one: one.record.mechanism),
+    Column("expected_error_m", "number", lambda one: one.record.expected_error * 1000.0),
+    Column("possible_states", "count", lambda one: one.record.possible),
+    Column("least_protection", "count", lambda one: one.record.least_protection),
+    Column("edges_added", "count", lambda one: len(one.record.added)),
+    Column("hull_area_km2", "number", lambda one: one.record.area),
+    Column("constrained_factor", "number", lambda one: one.record.constrained_factor),
+    Column("already_known", "flag", lambda one: one.record.already_known),
+    Column("settings", "text", lambda one: one.record.settings[:16]),
+    Column("model", "text", lambda one: one.record.model[:16]),
 )
-"""Everything that a file of releases holds. Whatever else depends on the true place has no column."""
+"""Everything that a file of releases holds. Whatever else depends on the true place has no column.
+
+======================  =================================================================================
+column                  what it says
+======================  =================================================================================
+``user``                whose release it is
+``time``                when, in UTC
+``latitude``            released place, WGS 84 degrees; empty when the draw lies beyond the Earth's plane
+``longitude``           released place, WGS 84 degrees; empty when the draw lies beyond the Earth's plane
+``x_km``                released place in the local plane, km east of its centre
+``y_km``                released place in the local plane, km north of its centre
+``estimate_latitude``   posterior mean of the place given all releases so far, degrees
+``estimate_longitude``  posterior mean of the place given all releases so far, degrees
+``epsilon``             privacy budget of this release
+``mechanism``           how the noise was drawn
+``expected_error_m``    root mean square distance of the release from the truth, metres
+``possible_states``     how many states were possible, |C_t|
+``least_protection``    the least degree of protection of a possible state
+``edges_added``         edges that were added to the policy so that no possible state was exposed
+``hull_area_km2``       area of the sensitivity hull
+``constrained_factor``  any two possible states are told apart by at most this many times epsilon
+``already_known``       true when one state only was possible, which nothing can hide
+``settings``            how it was released: the first 16 digits of the settings' SHA-256
+``model``               the model it was released with: the first 16 digits of its SHA-256
+======================  =================================================================================
+"""
+
+CRS = "EPSG:4326"
+"""The reference system of every latitude and longitude written: WGS 84."""
 
 _BY_NAME: Mapping[str, Column] = {column.name: column for column in COLUMNS}
 
@@ -148,31 +191,12 @@ class ReleaseTable:
     def of(cls, releases: Iterable[TimedRelease]) -> ReleaseTable:
         """The table of timed releases, in their order."""
         made = list(releases)
-        records = [one.record for one in made]
-        released = np.array([record.released for record in records], dtype=np.float64).reshape(-1, 2)
-        return cls(
-            {
-                "user": [one.user for one in made],
-                "time": [one.time for one in made],
-                "latitude": [one.latitude for one in made],
-                "longitude": [one.longitude for one in made],
-                "x_km": released[:, 0],
-                "y_km": released[:, 1],
-                "estimate_latitude": [one.estimate_latitude for one in made],
-                "estimate_longitude": [one.estimate_longitude for one in made],
-                "epsilon": [record.epsilon for record in records],
-                "mechanism": [record.mechanism for record in records],
-                "expected_error_m": [record.expected_error * 1000.0 for record in records],
-                "possible_states": [record.possible for record in records],
-                "least_protection": [record.least_protection for record in records],
-                "edges_added": [len(record.added) for record in records],
-                "hull_area_km2": [record.area for record in records],
-                "constrained_factor": [record.constrained_factor for record in records],
-                "already_known": [record.already_known for record in records],
-                "settings": [record.settings[:16] for record in records],
-                "model": [record.model[:16] for record in records],
-            }
-        )
+        return cls({column.name: [column.of(one) for one in made] for column in COLUMNS})
+
+    @classmethod
+    def parse(cls, rows: Sequence[Mapping[str, Any]]) -> ReleaseTable:
+        """The table of rows as a file has them: what each column is called → its cell; see `Column.parse`."""
+        return cls({column.name: [column.parse(row[column.name]) for row in rows] for column in COLUMNS})
 
 
 def _plain(value: Any, kind: Kind) -> Any:

@@ -129,7 +129,7 @@ def test_an_existing_file_is_not_touched(tmp_path, table, suffix):
 @pytest.mark.parametrize("suffix", sorted(FORMATS))
 def test_a_missing_an_empty_and_a_cut_file_are_named(tmp_path, table, suffix):
     path = tmp_path / f"out{suffix}"
-    with pytest.raises(DataFileError, match=f"out{suffix}: cannot be read"):
+    with pytest.raises(DataFileError, match=f"out{suffix}: there is no such file"):
         read_releases(path)
     path.write_bytes(b"")
     with pytest.raises(DataFileError, match=f"out{suffix}: is empty"):
