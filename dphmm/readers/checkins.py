@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from dphmm.readers.fixes import FixCollector, Fixes
-from dphmm.readers.lines import Fields, on_earth, parse_lines
+from dphmm.readers.lines import Fields, parse_lines
 from dphmm.tables.source import Document
 from dphmm.tables.values import parse_number, parse_time
 
@@ -43,14 +43,12 @@ def _oldest_first(block: Fixes, user: str | None) -> Fixes:
 
 def _parse_block(block: bytes, source: str) -> Fixes:
     fields = Fields(block, b"\t", _FIELDS)
-    fields.shortened(1, _UTC_ENDINGS)
-    latitude, longitude = fields.numbers(2), fields.numbers(3)
-    on_earth(latitude, longitude)
+    fields.shorten(1, _UTC_ENDINGS)
     names, owner = np.unique(fields.texts(0), return_inverse=True)
     texts = tuple(str(name, "ascii") for name in names.tolist())
     if "" in texts:
         raise ValueError("a user is empty")
-    return Fixes(source, texts, owner.astype(np.int64), fields.times(1, extra=0), latitude, longitude)
+    return Fixes(source, texts, owner.astype(np.int64), fields.times(1, extra=0), *fields.places(2, 3))
 
 
 def _parse_line(text: bytes, collector: FixCollector) -> None:

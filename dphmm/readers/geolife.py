@@ -32,7 +32,7 @@ import numpy as np
 
 from dphmm.errors import DataFileError
 from dphmm.readers.fixes import FixCollector, Fixes
-from dphmm.readers.lines import Fields, on_earth, parse_lines
+from dphmm.readers.lines import Fields, parse_lines
 from dphmm.tables.source import Document
 from dphmm.tables.values import parse_number, parse_time, shorten
 
@@ -74,10 +74,8 @@ def _after_header(document: Document) -> bytes:
 
 def _parse_block(block: bytes, source: str, user: str) -> Fixes:
     fields = Fields(block, b",", _FIELDS)
-    latitude, longitude = fields.numbers(0), fields.numbers(1)
-    on_earth(latitude, longitude)
     owner = np.zeros(len(fields), dtype=np.int64)
-    return Fixes(source, (user,), owner, fields.times(5, extra=1), latitude, longitude)
+    return Fixes(source, (user,), owner, fields.times(5, extra=1), *fields.places(0, 1))
 
 
 def _parse_line(text: bytes, collector: FixCollector, user: str) -> None:

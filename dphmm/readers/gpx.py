@@ -37,30 +37,19 @@ def fixes(document: Document, skip_bad: bool, user: str | None) -> Iterator[Fixe
     gpx = _parsed(document)
     collector = FixCollector(document.source, skip_bad)
     owner = user or user_of_file(document.source)
-    points = 0
-    for track_number, track in enumerate(gpx.tracks, start=1):
-        for segment_number, segment in enumerate(track.segments, start=1):
-            points += len(segment.points)
-            for number, point in enumerate(segment.points, start=1):
-                where = f"track {track_number}, segment {segment_number}, point {number}"
-                _add(point, where, owner, collector)
-    if points == 0:
-        raise DataFileError(document.source, _nothing(gpx))
+    if not gpx.get_track_points_no():
+        beside = f"{len(gpx.waypoints)} waypoints and {len(gpx.routes)} routes"
+        raise DataFileError(
+            document.source, f"holds no track point, only {beside}; a trajectory needs a track with times"
+        )
+    for point, track, segment, number in gpx.walk():
+        try:
+            if point.time is None:
+                raise ValueError("has no time; record the track with times, or remove the point")
+            collector.add(owner, since_epoch(point.time), float(point.latitude), float(point.longitude))
+        except ValueError as problem:
+            collector.refuse(f"track {track + 1}, segment {segment + 1}, point {number + 1}: {problem}")
     yield collector.fixes()
-
-
-def _nothing(gpx: Any) -> str:
-    beside = f"{len(gpx.waypoints)} waypoints and {len(gpx.routes)} routes"
-    return f"holds no track point, only {beside}; a trajectory needs a track with times"
-
-
-def _add(point: Any, where: str, owner: str, collector: FixCollector) -> None:
-    try:
-        if point.time is None:
-            raise ValueError("has no time; record the track with times, or remove the point")
-        collector.add(owner, since_epoch(point.time), float(point.latitude), float(point.longitude))
-    except ValueError as problem:
-        collector.refuse(f"{where}: {problem}")
 
 
 def _parsed(document: Document) -> Any:

@@ -123,28 +123,27 @@ class Fields:
             raise ValueError("a time lies before the year 1")
         return times
 
-    def shortened(self, column: int, endings: tuple[bytes, ...]) -> bool:
-        """Take one ending, the same for all lines, off a column; false where none fits."""
+    def places(self, latitude: int, longitude: int) -> tuple[FloatArray, FloatArray]:
+        """Two columns as degrees on the Earth; shape ``(n,)`` each.
+
+        Raises
+        ------
+        ValueError
+            When one is no plain number or off the Earth, without saying where: the line-by-line form says it.
+        """
+        north, east = self.numbers(latitude), self.numbers(longitude)
+        if not ((np.abs(north) <= 90.0) & (np.abs(east) <= 180.0)).all():
+            raise ValueError("a place is not on the Earth")
+        return north, east
+
+    def shorten(self, column: int, endings: tuple[bytes, ...]) -> None:
+        """Take one ending, the same for all lines, off a column where one fits."""
         starts, ends = self._starts[:, column], self._ends[:, column]
         for ending in endings:
-            if ((ends - starts) >= len(ending)).all() and (
-                self._windows(ends - len(ending), len(ending)) == np.frombuffer(ending, dtype=np.uint8)
-            ).all():
+            tails = self._windows(np.maximum(ends - len(ending), starts), len(ending))
+            if (tails == np.frombuffer(ending, dtype=np.uint8)).all():
                 self._ends[:, column] -= len(ending)
-                return True
-        return False
-
-
-def on_earth(latitude: FloatArray, longitude: FloatArray) -> None:
-    """Refuse a block that holds an impossible place.
-
-    Raises
-    ------
-    ValueError
-        Without saying where: the line-by-line form says it.
-    """
-    if not ((np.abs(latitude) <= 90.0) & (np.abs(longitude) <= 180.0)).all():
-        raise ValueError("a place is not on the Earth")
+                return
 
 
 def parse_lines(

@@ -41,8 +41,9 @@ def fixes(document: Document, skip_bad: bool, user: str | None) -> Iterator[Fixe
 def _add(line: bytes, collector: FixCollector) -> None:
     record = _record(line)
     if record.get("_type") == "location":
+        topic = str(record.get("topic", "")).split("/")
         collector.add(
-            _user(record) or user_of_file(collector.source),
+            (len(topic) >= 3 and topic[1]) or user_of_file(collector.source),
             _second(record.get("tst")) * 1_000_000,
             as_number(record.get("lat"), "lat"),
             as_number(record.get("lon"), "lon"),
@@ -61,11 +62,6 @@ def _record(line: bytes) -> dict[str, Any]:
     if not isinstance(record, dict):
         raise ValueError("the JSON value is no object")
     return record
-
-
-def _user(record: dict[str, Any]) -> str:
-    parts = str(record.get("topic", "")).split("/")
-    return parts[1] if len(parts) >= 3 else ""
 
 
 def _second(value: object) -> int:

@@ -39,6 +39,7 @@ FORMATS: Mapping[str, Format] = {
 }
 """The formats by name."""
 
+_KNOWN = ", ".join(sorted(FORMATS))
 _SNIFFED_BYTES = 4096
 
 
@@ -123,7 +124,7 @@ def recognise(path: str | Path) -> str:
         kinds = sorted(str(kind) for kind in found)
         raise ConfigurationError(f"{path} holds several formats, {', '.join(kinds)}; name one with format=")
     if not found:
-        raise DataFileError(path, "holds no file of a known format; name it with format= if it is one of " + _known())
+        raise DataFileError(path, "holds no file of a known format; name it with format= if it is one of " + _KNOWN)
     return str(found.pop())
 
 
@@ -145,8 +146,4 @@ def _by_first_line(path: str | Path) -> str:
         return "geolife"
     if any(delimiter in line for delimiter in (b",", b";", b"\t")):
         return "table"
-    raise DataFileError(path, "is of no known format; name it with format= if it is one of " + _known())
-
-
-def _known() -> str:
-    return ", ".join(sorted(FORMATS))
+    raise DataFileError(path, "is of no known format; name it with format= if it is one of " + _KNOWN)
