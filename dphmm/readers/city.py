@@ -58,7 +58,8 @@ class City:
 
     def point(self, corner: Corner) -> FloatArray:
         """A corner's place in the plane, kilometres, shape ``(2,)``."""
-        return np.asarray(self.streets.nodes[corner]["point"], dtype=np.float64)
+        point: FloatArray = self.streets.nodes[corner]["point"]
+        return point
 
     def route(self, start: Corner, end: Corner) -> FloatArray:
         """The corners of the fastest way, kilometres, shape ``(n, 2)``."""
@@ -75,21 +76,13 @@ class City:
 
     def districts_geojson(self) -> dict[str, Any]:
         """The districts as a GeoJSON feature collection with the property ``name``; degrees to six decimals."""
-        return {
-            "type": "FeatureCollection",
-            "features": [
-                {
-                    "type": "Feature",
-                    "properties": {"name": name},
-                    "geometry": {"type": "Polygon", "coordinates": [self._ring(outline)]},
-                }
-                for name, outline in self.districts.items()
-            ],
-        }
-
-    def _ring(self, outline: shapely.Polygon) -> list[list[float]]:
-        places = self.projection.to_latlon(shapely.get_coordinates(shapely.orient_polygons(outline).exterior))
-        return [[round(longitude, 6), round(latitude, 6)] for latitude, longitude in places.tolist()]
+        features = []
+        for name, outline in self.districts.items():
+            corners = shapely.get_coordinates(shapely.orient_polygons(outline).exterior)
+            ring = np.round(self.projection.to_latlon(corners)[:, ::-1], 6).tolist()
+            geometry = {"type": "Polygon", "coordinates": [ring]}
+            features.append({"type": "Feature", "properties": {"name": name}, "geometry": geometry})
+        return {"type": "FeatureCollection", "features": features}
 
 
 def build_city(rng: Rng = 1) -> City:
@@ -109,24 +102,17 @@ def _streets(source: RandomSource) -> Any:
     count = _BLOCKS + 1
     regular = np.linspace(-HALF_WIDTH_KM, HALF_WIDTH_KM, count)
     bends = (2 * source.uniform((count, count, 2)) - 1) * _JITTER_KM
-    streets: Any = nx.Graph()
-    for column in range(count):
-        for row in range(count):
-            point = np.array([regular[column], regular[row]]) + bends[column, row]
-            streets.add_node((column, row), point=(float(point[0]), float(point[1])))
-    for column in range(count):
-        for row in range(count):
-            _join(streets, (column, row), (column + 1, row), row in _AVENUES)
-            if row != _RIVER_ROW or column in _BRIDGES:
-                _join(streets, (column, row), (column, row + 1), column in _AVENUES)
+    streets: Any = nx.grid_2d_graph(count, count)
+    for (column, row), corner in streets.nodes.items():
+        corner["point"] = np.array([regular[column], regular[row]]) + bends[column, row]
+    ways = [(column, _RIVER_ROW) for column in range(count) if column not in _BRIDGES]
+    streets.remove_edges_from([((column, row), (column, row + 1)) for column, row in ways])
+    for one, other, street in streets.edges(data=True):
+        street["avenue"] = (one[0] if one[0] == other[0] else one[1]) in _AVENUES
+        length = float(np.hypot(*(streets.nodes[one]["point"] - streets.nodes[other]["point"])))
+        street["effort"] = length / (1.6 if street["avenue"] else 1.0)
     _close_some(streets, source)
     return streets
-
-
-def _join(streets: Any, one: Corner, other: Corner, avenue: bool) -> None:
-    if other in streets:
-        length = float(np.hypot(*np.subtract(streets.nodes[one]["point"], streets.nodes[other]["point"])))
-        streets.add_edge(one, other, effort=length / (1.6 if avenue else 1.0), avenue=avenue)
 
 
 def _close_some(streets: Any, source: RandomSource) -> None:

@@ -13,14 +13,15 @@ import gzip
 import hashlib
 import logging
 import re
+import textwrap
 import zipfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from dphmm.errors import ConfigurationError, DataFileError, DownloadError, OutputError, need
 from dphmm.tables.delimited import content_lines
+from dphmm.tables.output import write_text
 from dphmm.tables.source import readable
 
 CHECKSUMS = "SHA256SUMS"
@@ -120,108 +121,73 @@ def fetch_data(
         raise ConfigurationError(f"no data set is called {name!r}; there are {sorted(DATA_SETS)}")
     data_set = DATA_SETS[name]
     target = Path(folder) / data_set.file_name
-    known = _checked(sha256.lower()) if sha256 else _recorded(target)
-    with _writable(target):
+    known = sha256.lower() if sha256 else _digests(target).get(target.name)
+    if known and not _DIGEST.fullmatch(known):
+        raise ConfigurationError(f"sha256 is {known!r}; give the 64 hexadecimal digits of a SHA-256")
+    try:
         target.parent.mkdir(parents=True, exist_ok=True)
-    fresh = known is not None or not target.exists()
-    if fresh:
-        url = (base_url or data_set.base_url).rstrip("/") + "/" + data_set.remote_name
-        _download(url, target, known, timeout_seconds)
-    digest = known or _first_digest(target, fresh)
-    with _writable(target):
+        fresh = known is not None or not target.exists()
+        if fresh:
+            url = (base_url or data_set.base_url).rstrip("/") + "/" + data_set.remote_name
+            _download(url, target, known, timeout_seconds)
+        digest = known or _first_digest(target, fresh)
         _record(target, digest)
+    except OSError as problem:
+        raise OutputError(f"{target.parent} cannot be written to ({problem.strerror}); choose another folder") from None
     return Fetched(target, digest, known is not None, data_set.terms)
 
 
-def _checked(digest: str) -> str:
-    if not _DIGEST.fullmatch(digest):
-        raise ConfigurationError(f"sha256 is {digest!r}; give the 64 hexadecimal digits of a SHA-256")
-    return digest
-
-
 def _first_digest(target: Path, fresh: bool) -> str:
-    """The digest of a file that none is known of, once it has been read to its end."""
+    """The digest of a file that none is known of, once it has been read to its end, where its own checksums are."""
     try:
-        _read_through(target)
+        with readable(target):
+            if target.suffix == ".zip":
+                with zipfile.ZipFile(target) as archive:
+                    damaged = archive.testzip()
+                if damaged:
+                    raise zipfile.BadZipFile(f"bad checksum of {damaged}")
+            else:
+                with gzip.open(target) as content:
+                    while content.read(_CHUNK):
+                        pass
+            with target.open("rb") as packed:
+                return hashlib.file_digest(packed, "sha256").hexdigest()
     except DataFileError:
         if fresh:
             target.unlink()
         raise
-    with readable(target), target.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def _download(url: str, target: Path, known: str | None, timeout_seconds: float) -> None:
     pooch, requests = need("pooch", "fetch"), need("requests", "fetch")
-    with _quiet(pooch.get_logger()), _writable(target):
-        try:
-            downloader = pooch.HTTPDownloader(timeout=timeout_seconds)
-            pooch.retrieve(url, known, fname=target.name, path=target.parent, downloader=downloader)
-        except requests.RequestException as problem:
-            raise DownloadError(
-                f"{url} could not be fetched ({_short(problem)}); check the network and try again"
-            ) from None
-        except ValueError:  # pooch's own for a digest that differs
-            raise DownloadError(
-                f"{url} sent a file whose SHA-256 is not {known}; it was damaged or has changed, and was thrown away"
-            ) from None
-
-
-def _short(problem: Exception) -> str:
-    text = " ".join(str(problem).split())
-    return text if len(text) <= 160 else text[:157] + "..."
-
-
-@contextmanager
-def _quiet(logger: logging.Logger) -> Iterator[None]:
-    """Without pooch's own chatter: what there is to say is in the result."""
+    logger = pooch.get_logger()
     level = logger.level
-    logger.setLevel(logging.ERROR)
+    logger.setLevel(logging.ERROR)  # what there is to say is in the result
     try:
-        yield
+        downloader = pooch.HTTPDownloader(timeout=timeout_seconds)
+        pooch.retrieve(url, known, fname=target.name, path=target.parent, downloader=downloader)
+    except requests.RequestException as problem:
+        reason = textwrap.shorten(str(problem), 160, placeholder="...")
+        raise DownloadError(f"{url} could not be fetched ({reason}); check the network and try again") from None
+    except ValueError:  # pooch's own for a digest that differs
+        raise DownloadError(
+            f"{url} sent a file whose SHA-256 is not {known}; it was damaged or has changed, and was thrown away"
+        ) from None
     finally:
         logger.setLevel(level)
 
 
-@contextmanager
-def _writable(target: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as problem:
-        raise OutputError(f"{target.parent} cannot be written to ({problem.strerror}); choose another folder") from None
-
-
-def _read_through(path: Path) -> None:
-    """Read a zip or gzip file to its end, which checks its own checksums."""
-    with readable(path):
-        if path.suffix == ".zip":
-            with zipfile.ZipFile(path) as archive:
-                damaged = archive.testzip()
-            if damaged:
-                raise zipfile.BadZipFile(f"bad checksum of {damaged}")
-        else:
-            with gzip.open(path) as content:
-                while content.read(_CHUNK):
-                    pass
-
-
-def _recorded(target: Path) -> str | None:
-    return _lines(target.parent / CHECKSUMS).get(target.name)
-
-
 def _record(target: Path, digest: str) -> None:
-    sums = target.parent / CHECKSUMS
-    lines = _lines(sums)
-    if lines.get(target.name) == digest:
-        return
-    lines[target.name] = digest
-    beside = sums.with_name(sums.name + ".new")
-    beside.write_text("".join(f"{value}  {name}\n" for name, value in sorted(lines.items())), encoding="utf-8")
-    beside.replace(sums)
+    recorded = _digests(target)
+    if recorded.get(target.name) != digest:
+        lines = sorted((recorded | {target.name: digest}).items())
+        text = "".join(f"{value}  {name}\n" for name, value in lines)
+        write_text(target.parent / CHECKSUMS, text, overwrite=True)
 
 
-def _lines(sums: Path) -> dict[str, str]:
-    found = {}
+def _digests(target: Path) -> dict[str, str]:
+    """What the file of checksums beside the target says: name → digest."""
+    sums, found = target.parent / CHECKSUMS, {}
     for number, line in content_lines(sums) if sums.exists() else ():
         digest, name = (*line.split(maxsplit=1), "")[:2]
         if not (_DIGEST.fullmatch(digest.lower()) and name):

@@ -140,6 +140,7 @@ class Fields:
         """Take one ending, the same for all lines, off a column where one fits."""
         starts, ends = self._starts[:, column], self._ends[:, column]
         for ending in endings:
+            # of a field shorter than the ending this holds the delimiter, which is in no ending
             tails = self._windows(np.maximum(ends - len(ending), starts), len(ending))
             if (tails == np.frombuffer(ending, dtype=np.uint8)).all():
                 self._ends[:, column] -= len(ending)

@@ -43,7 +43,7 @@ def _add(line: bytes, collector: FixCollector) -> None:
     if record.get("_type") == "location":
         topic = str(record.get("topic", "")).split("/")
         collector.add(
-            (len(topic) >= 3 and topic[1]) or user_of_file(collector.source),
+            (topic[1] if len(topic) >= 3 else "") or user_of_file(collector.source),
             _second(record.get("tst")) * 1_000_000,
             as_number(record.get("lat"), "lat"),
             as_number(record.get("lon"), "lon"),

@@ -14,7 +14,7 @@ import numpy as np
 from dphmm.arrays import BoolArray, FloatArray, RandomSource, Rng, random_source
 from dphmm.errors import ConfigurationError
 from dphmm.readers.city import City, Corner, build_city
-from dphmm.space.trajectory import TimeArray, Trajectory
+from dphmm.space.trajectory import Trajectory
 
 FIRST_DAY = np.datetime64("2024-03-07", "us")
 """A Thursday: five days hold three working days and a weekend."""
@@ -194,11 +194,6 @@ def _recorded(user: str, diary: _Diary, days: int, step_minutes: float, dice: _D
             start = (day * 24 + dice.between(8.0, 20.0)) * _HOUR
             kept &= (seconds < start) | (seconds > start + dice.between(1.0, 2.0) * _HOUR)
     kept[0] = True
-    places = np.round(diary.city.projection.to_latlon(points[kept]), 6)
-    return Trajectory(user, _utc(seconds[kept]), places[:, 0], places[:, 1])
-
-
-def _utc(seconds: FloatArray) -> TimeArray:
-    since = np.round((seconds + UTC_OFFSET_HOURS * _HOUR) * 1e6).astype(np.int64)
-    times: TimeArray = FIRST_DAY + since.astype("timedelta64[us]")
-    return times
+    latitude, longitude = np.round(diary.city.projection.to_latlon(points[kept]), 6).T
+    since = np.round((seconds[kept] + UTC_OFFSET_HOURS * _HOUR) * 1e6).astype("timedelta64[us]")
+    return Trajectory(user, FIRST_DAY + since, latitude, longitude)
