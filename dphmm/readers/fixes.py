@@ -66,6 +66,9 @@ class ReadResult:
         return sum(len(trajectory) for trajectory in self.trajectories)
 
 
+_FIX = np.dtype([("owner", np.int64), ("time", "datetime64[us]"), ("latitude", np.float64), ("longitude", np.float64)])
+
+
 class FixCollector:
     """Takes a file's records one by one and settles what happens to a malformed one.
 
@@ -98,7 +101,10 @@ class FixCollector:
         user = self.user or user
         if not user:
             raise ValueError("the user is empty; every fix needs one")
-        check_place(latitude, longitude)
+        if not -90.0 <= latitude <= 90.0:
+            raise ValueError(f"latitude is {latitude}; it must lie in -90 to 90")
+        if not -180.0 <= longitude <= 180.0:
+            raise ValueError(f"longitude is {longitude}; it must lie in -180 to 180")
         self._rows.append((self._index.setdefault(user, len(self._index)), microseconds, latitude, longitude))
 
     def refuse(self, problem: str, line: int | None = None) -> None:
@@ -115,30 +121,9 @@ class FixCollector:
 
     def fixes(self) -> Fixes:
         """What was collected."""
-        owner, times, latitude, longitude = zip(*self._rows, strict=True) if self._rows else ((), (), (), ())
-        return Fixes(
-            self.source,
-            tuple(self._index),
-            np.array(owner, dtype=np.int64),
-            np.array(times, dtype=np.int64).astype("datetime64[us]"),
-            np.array(latitude, dtype=np.float64),
-            np.array(longitude, dtype=np.float64),
-            self.skipped,
-        )
-
-
-def check_place(latitude: float, longitude: float) -> None:
-    """Refuse a place that is not on the Earth.
-
-    Raises
-    ------
-    ValueError
-        Naming what was found.
-    """
-    if not -90.0 <= latitude <= 90.0:
-        raise ValueError(f"latitude is {latitude}; it must lie in -90 to 90")
-    if not -180.0 <= longitude <= 180.0:
-        raise ValueError(f"longitude is {longitude}; it must lie in -180 to 180")
+        rows = np.array(self._rows, dtype=_FIX)
+        owner, times, latitude, longitude = (rows[part] for part in ("owner", "time", "latitude", "longitude"))
+        return Fixes(self.source, tuple(self._index), owner, times, latitude, longitude, self.skipped)
 
 
 def user_of_file(source: str) -> str:
@@ -163,9 +148,9 @@ def trajectories(blocks: Iterable[Fixes]) -> ReadResult:
     for name in sorted(pieces):
         times, latitude, longitude = (np.concatenate(columns) for columns in zip(*pieces.pop(name), strict=True))
         if (times[1:] <= times[:-1]).any():
-            rows = _last_per_time(times)
-            merged += times.shape[0] - rows.shape[0]
-            times, latitude, longitude = times[rows], latitude[rows], longitude[rows]
+            times, from_the_end = np.unique(times[::-1], return_index=True)
+            merged += latitude.size - times.size
+            latitude, longitude = latitude[::-1][from_the_end], longitude[::-1][from_the_end]
         made.append(Trajectory(name, times, latitude, longitude))
     return ReadResult(tuple(made), skipped, merged)
 
@@ -176,11 +161,3 @@ def _by_owner(block: Fixes) -> list[tuple[str, IntArray | slice]]:
     order = np.argsort(block.owner, kind="stable")
     edges = np.searchsorted(block.owner[order], np.arange(len(block.names) + 1))
     return [(name, order[edges[k] : edges[k + 1]]) for k, name in enumerate(block.names) if edges[k] < edges[k + 1]]
-
-
-def _last_per_time(times: TimeArray) -> IntArray:
-    """The rows of the fixes in order of time, of equal times the one that stands last."""
-    order: IntArray = np.argsort(times, kind="stable")
-    ordered = times[order]
-    last: IntArray = order[np.append(ordered[1:] != ordered[:-1], True)]
-    return last

@@ -62,14 +62,12 @@ def _user(name: PurePosixPath) -> str:
 
 
 def _after_header(document: Document) -> bytes:
-    start = 0
-    for passed in range(HEADER_LINES):
-        start = document.data.find(b"\n", start) + 1
-        if start == 0:
-            raise DataFileError(
-                document.source, f"has {passed} whole lines; a .plt has {HEADER_LINES} before its points"
-            )
-    return document.data[start:]
+    *header, points = document.data.split(b"\n", HEADER_LINES)
+    if len(header) < HEADER_LINES:
+        raise DataFileError(
+            document.source, f"has {len(header)} whole lines; a .plt has {HEADER_LINES} before its points"
+        )
+    return points
 
 
 def _parse_block(block: bytes, source: str, user: str) -> Fixes:

@@ -6,7 +6,6 @@ run, an example, a test. What it is not: evidence of how well anything works on 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -29,14 +28,11 @@ _OFF_SHARE = 0.2
 _MISSED_SHARE = 0.01
 
 
-class _Dice:
+class _Dice(RandomSource):
     """Draws of the shapes that a diary needs."""
 
-    def __init__(self, source: RandomSource) -> None:
-        self._source = source
-
     def between(self, low: float, high: float) -> float:
-        return low + (high - low) * float(self._source.uniform(1)[0])
+        return low + (high - low) * float(self.uniform(1)[0])
 
     def happens(self, share: float) -> bool:
         return self.between(0.0, 1.0) < share
@@ -44,32 +40,24 @@ class _Dice:
     def pick(self, corners: list[Corner]) -> Corner:
         return corners[int(self.between(0.0, len(corners)))]
 
-    def uniform(self, count: int) -> FloatArray:
-        return self._source.uniform(count)
-
     def normal(self, count: int) -> FloatArray:
         """Independent planar normal errors, shape ``(count, 2)`` (Box and Muller, 1958)."""
-        radius = np.sqrt(-2 * np.log(self._source.uniform(count)))
-        angle = 2 * np.pi * self._source.uniform(count)
+        radius = np.sqrt(-2 * np.log(self.uniform(count)))
+        angle = 2 * np.pi * self.uniform(count)
         return np.column_stack([radius * np.cos(angle), radius * np.sin(angle)])
 
 
-@dataclass(frozen=True)
-class _Person:
-    home: Corner
-    work: Corner
-    haunts: tuple[Corner, ...]
-    speed_kmh: float
-
-
 class _Diary:
-    """A polyline in time: seconds since the first midnight of the city's clock, and places in kilometres."""
+    """Someone's days as a polyline in time: seconds since the first midnight of the city's clock, places in km."""
 
-    def __init__(self, city: City, person: _Person) -> None:
-        self.city, self.person = city, person
-        self.corner = person.home
+    def __init__(self, city: City, haunts: list[Corner], dice: _Dice) -> None:
+        self.city = city
+        self.home = self.corner = dice.pick(city.corners("Gardens", "University", "Harbour"))
+        self.work = dice.pick(city.corners("Works", "Old Town", "University"))
+        self.speed_kmh = _SPEEDS_KMH[int(dice.between(0, len(_SPEEDS_KMH)))]
+        self.haunts = (dice.pick(haunts), dice.pick(haunts))
         self.seconds = [0.0]
-        self.points = [city.point(person.home)]
+        self.points = [city.point(self.home)]
 
     def stay_until(self, second: float) -> None:
         if second > self.seconds[-1]:
@@ -79,14 +67,13 @@ class _Diary:
     def go(self, corner: Corner) -> None:
         way = self.city.route(self.corner, corner)
         for before, after in pairwise(way):
-            hours = float(np.hypot(*(after - before))) / self.person.speed_kmh
+            hours = float(np.hypot(*(after - before))) / self.speed_kmh
             self.seconds.append(self.seconds[-1] + hours * _HOUR)
             self.points.append(after)
         self.corner = corner
 
-    @property
-    def now(self) -> float:
-        return self.seconds[-1]
+    def stay(self, hours: float) -> None:
+        self.stay_until(self.seconds[-1] + hours * _HOUR)
 
     def at(self, seconds: FloatArray) -> tuple[FloatArray, BoolArray]:
         """Places at the given times, shape ``(n, 2)``, and whether the person rests there."""
@@ -134,54 +121,45 @@ def synthetic_trajectories(
             f"{users} users, {days} days, steps of {step_minutes} min; give 1 to 99 users, some days, a positive step"
         )
     city = city or build_city()
-    dice = _Dice(random_source(rng))
+    dice = _Dice(random_source(rng).bytes)
     haunts = [dice.pick(city.corners("Old Town", "Harbour")) for _ in range(6)]
-    people = [_person(city, dice, haunts) for _ in range(users)]
-    return tuple(
-        _recorded(f"p{number:02d}", _diary(city, person, days, dice), days, step_minutes, dice)
-        for number, person in enumerate(people, start=1)
-    )
+    diaries = [_Diary(city, haunts, dice) for _ in range(users)]
+    made = []
+    for number, diary in enumerate(diaries, start=1):
+        _live(diary, days, dice)
+        made.append(_recorded(f"p{number:02d}", diary, days, step_minutes, dice))
+    return tuple(made)
 
 
-def _person(city: City, dice: _Dice, haunts: list[Corner]) -> _Person:
-    home = dice.pick(city.corners("Gardens", "University", "Harbour"))
-    work = dice.pick(city.corners("Works", "Old Town", "University"))
-    speed = _SPEEDS_KMH[int(dice.between(0, len(_SPEEDS_KMH)))]
-    return _Person(home, work, (dice.pick(haunts), dice.pick(haunts)), speed)
-
-
-def _diary(city: City, person: _Person, days: int, dice: _Dice) -> _Diary:
-    diary = _Diary(city, person)
+def _live(diary: _Diary, days: int, dice: _Dice) -> None:
     for day in range(days):
         midnight = day * 24 * _HOUR
         weekday = (day + 3) % 7 < 5  # the first day is a Thursday, day 3 of a week from Monday
         (_working_day if weekday else _free_day)(diary, midnight, dice)
-        diary.go(person.home)
+        diary.go(diary.home)
         diary.stay_until(midnight + 24 * _HOUR)
-    return diary
 
 
 def _working_day(diary: _Diary, midnight: float, dice: _Dice) -> None:
-    person = diary.person
     diary.stay_until(midnight + dice.between(7.0, 9.0) * _HOUR)
-    diary.go(person.work)
+    diary.go(diary.work)
     if dice.happens(0.5):
         diary.stay_until(midnight + dice.between(11.8, 12.6) * _HOUR)
-        diary.go(person.haunts[0])
-        diary.stay_until(diary.now + dice.between(0.5, 0.8) * _HOUR)
-        diary.go(person.work)
+        diary.go(diary.haunts[0])
+        diary.stay(dice.between(0.5, 0.8))
+        diary.go(diary.work)
     diary.stay_until(midnight + dice.between(16.5, 18.0) * _HOUR)
     if dice.happens(0.4):
-        diary.go(person.haunts[1])
-        diary.stay_until(diary.now + dice.between(1.0, 2.0) * _HOUR)
+        diary.go(diary.haunts[1])
+        diary.stay(dice.between(1.0, 2.0))
 
 
 def _free_day(diary: _Diary, midnight: float, dice: _Dice) -> None:
     for haunt, share, earliest in ((0, 0.8, 9.5), (1, 0.6, 14.0)):
         if dice.happens(share):
             diary.stay_until(midnight + dice.between(earliest, earliest + 1.5) * _HOUR)
-            diary.go(diary.person.haunts[haunt])
-            diary.stay_until(diary.now + dice.between(1.0, 2.5) * _HOUR)
+            diary.go(diary.haunts[haunt])
+            diary.stay(dice.between(1.0, 2.5))
 
 
 def _recorded(user: str, diary: _Diary, days: int, step_minutes: float, dice: _Dice) -> Trajectory:

@@ -33,9 +33,9 @@ from dphmm.readers.fixes import FixCollector, Fixes, user_of_file
 from dphmm.tables.columns import find_column, listed
 from dphmm.tables.delimited import csv_rows
 from dphmm.tables.geojson import geometry_of, read_features
-from dphmm.tables.parquet import read_parquet
 from dphmm.tables.source import Document, suffix_of
-from dphmm.tables.values import as_number, parse_number, parse_time, plain_text
+from dphmm.tables.table import read_parquet
+from dphmm.tables.values import parse_number, parse_time, plain_text
 
 HELD = ("user", "time", "latitude", "longitude", "geometry")
 """What a column of a table of fixes may hold; `dphmm.tables.ALIASES` has the names that each is recognised by."""
@@ -98,12 +98,8 @@ def _add(row: Mapping[str, Any] | str, fallback: str, collector: FixCollector) -
     if "geometry" in row:
         latitude, longitude = _point(row["geometry"])
     else:
-        latitude, longitude = _degrees(row["latitude"], "latitude"), _degrees(row["longitude"], "longitude")
+        latitude, longitude = parse_number(row["latitude"], "latitude"), parse_number(row["longitude"], "longitude")
     collector.add(plain_text(row["user"]).strip() if "user" in row else fallback, moment, latitude, longitude)
-
-
-def _degrees(value: object, name: str) -> float:
-    return parse_number(value, name) if isinstance(value, str) else as_number(value, name)
 
 
 def _point(value: object) -> tuple[float, float]:

@@ -37,16 +37,10 @@ class StateSpace(ABC):
     """
 
     kind: ClassVar[str]
-    _kinds: ClassVar[dict[str, type[StateSpace]]] = {}
-
     projection: LocalProjection
     points: FloatArray
     _sealed = False
     """Set at the end of every constructor: no attribute can be set from then on."""
-
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        StateSpace._kinds[cls.kind] = cls
 
     def __setattr__(self, name: str, value: object) -> None:
         if self._sealed:
@@ -83,7 +77,7 @@ class StateSpace(ABC):
         StateError
             When one is not an integer from 0 to ``size - 1``.
         """
-        array = np.atleast_1d(np.asarray(states))
+        array = np.atleast_1d(states)
         if array.size and not np.issubdtype(array.dtype, np.integer):
             raise StateError(f"states are {array.dtype} values; give integers from 0 to {self.size - 1}")
         wrong = (array < 0) | (array >= self.size)
@@ -156,11 +150,11 @@ class StateSpace(ABC):
         ConfigurationError
             When the dictionary is none of this package's, or one of its values is missing or of the wrong type.
         """
-        kind = data.get("kind")
-        if not isinstance(kind, str) or kind not in cls._kinds:
-            raise ConfigurationError(f"state space is of kind {kind!r}; it must be one of {sorted(cls._kinds)}")
+        kind, kinds = data.get("kind"), {space.kind: space for space in StateSpace.__subclasses__()}
+        if not isinstance(kind, str) or kind not in kinds:
+            raise ConfigurationError(f"state space is of kind {kind!r}; it must be one of {sorted(kinds)}")
         try:
-            return cls._kinds[kind]._from_json(data)
+            return kinds[kind]._from_json(data)
         except (KeyError, TypeError, IndexError, OverflowError) as problem:
             raise ConfigurationError(
                 f"state space of kind {kind!r} does not read: {problem!r}; write it anew"

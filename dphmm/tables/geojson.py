@@ -38,10 +38,6 @@ class Feature(NamedTuple):
     properties: dict[str, Any]
     geometry: Any
 
-    def to_json(self) -> dict[str, Any]:
-        """The feature as GeoJSON has it."""
-        return {"type": "Feature", "geometry": self.geometry, "properties": self.properties}
-
 
 def read_features(document: Document) -> list[Feature]:
     """The features of a collection, in their order.
@@ -63,12 +59,11 @@ def read_features(document: Document) -> list[Feature]:
     system = collection.get("crs")
     if system is not None and not _WGS84.search(json.dumps(system)):
         raise DataFileError(document.source, "is in another reference system than WGS 84; export it in EPSG:4326")
-    return [Feature(_properties(feature), feature.get("geometry")) for feature in features]
-
-
-def _properties(feature: dict[str, Any]) -> dict[str, Any]:
-    found = feature.get("properties")
-    return found if isinstance(found, dict) else {}
+    kept = []
+    for feature in features:
+        properties = feature.get("properties")
+        kept.append(Feature(properties if isinstance(properties, dict) else {}, feature.get("geometry")))
+    return kept
 
 
 def write_features(path: Path, name: str, features: Iterable[Feature]) -> None:
@@ -84,7 +79,8 @@ def write_features(path: Path, name: str, features: Iterable[Feature]) -> None:
         stream.write(f'"crs": {json.dumps(_CRS)},\n"features": [\n')
         for number, feature in enumerate(features):
             stream.write(",\n" if number else "")
-            stream.write(json.dumps(feature.to_json(), ensure_ascii=False, allow_nan=False))
+            written = {"type": "Feature", "geometry": feature.geometry, "properties": feature.properties}
+            stream.write(json.dumps(written, ensure_ascii=False, allow_nan=False))
         stream.write("\n]}\n")
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import io
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,10 +11,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dphmm.arrays import FloatArray
-from dphmm.errors import DataFileError
+from dphmm.errors import DataFileError, need
 from dphmm.tables.columns import ALIASES, find_column, listed
 from dphmm.tables.delimited import csv_rows
-from dphmm.tables.parquet import read_parquet
 from dphmm.tables.source import Document, read_document, suffix_of
 from dphmm.tables.values import Times, parse_number, parse_time, parse_times, plain_text
 
@@ -109,8 +109,11 @@ class Table:
 
     def texts(self, name: str) -> list[str]:
         """A column as texts without the space around them."""
+        return [text.strip() for text in self._plain(name)]
+
+    def _plain(self, name: str) -> Iterable[str]:
         cells = self.cells(name)
-        return [plain_text(cell).strip() for cell in (cells.tolist() if isinstance(cells, np.ndarray) else cells)]
+        return map(plain_text, cells.tolist()) if isinstance(cells, np.ndarray) else cells
 
     def values(self, name: str, parse: Callable[[str], T]) -> list[T]:
         """A column with each text parsed.
@@ -120,11 +123,8 @@ class Table:
         DataFileError
             Where ``parse`` raises `ValueError`; with its line.
         """
-        cells = self.cells(name)
-        if isinstance(cells, np.ndarray):
-            cells = [plain_text(cell) for cell in cells.tolist()]
         made = []
-        for row, cell in enumerate(cells):
+        for row, cell in enumerate(self._plain(name)):
             try:
                 made.append(parse(cell))
             except ValueError as problem:
@@ -154,6 +154,32 @@ class Table:
         if self.lines:
             return DataFileError(self.source, problem, self.lines[0 if row is None else row + 1])
         return DataFileError(self.source, problem if row is None else f"row {row + 1}: {problem}")
+
+
+def read_parquet(document: Document, choose: Callable[[list[str]], Iterable[str]] = list) -> Any:
+    """A Parquet file as a `pyarrow.Table`, with the file's metadata in its schema.
+
+    Parameters
+    ----------
+    document
+        The file.
+    choose
+        From the names of all columns to those that are to be read; left out, all of them.
+
+    Raises
+    ------
+    DataFileError
+        When the file is no Parquet or is cut off, and as `choose` does.
+    MissingDependencyError
+        When pyarrow is not installed.
+    """
+    arrow, parquet = need("pyarrow", "files"), need("pyarrow.parquet", "files")
+    try:
+        file = parquet.ParquetFile(io.BytesIO(document.data))
+        return file.read(columns=list(choose(file.schema_arrow.names)))
+    except (arrow.ArrowException, OSError) as problem:
+        reason = " ".join(str(problem).split())
+        raise DataFileError(document.source, f"is no whole Parquet file ({reason}); copy it again") from None
 
 
 def _read_csv(document: Document) -> tuple[list[str], list[Any], list[int]]:

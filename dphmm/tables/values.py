@@ -28,20 +28,20 @@ def plain_text(value: object) -> str:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
-def parse_number(text: str, name: str) -> float:
-    """A decimal number.
+def parse_number(value: object, name: str) -> float:
+    """A decimal number, as a text or as the number of a typed file.
 
     Raises
     ------
     ValueError
-        When the text is none; Python's underscores in numbers are refused.
+        When it is something else; Python's underscores in numbers are refused.
     """
     try:
-        if "_" in text:
-            raise ValueError
-        return float(text)
+        if isinstance(value, str) and "_" not in value:
+            return float(value)
+        return as_number(value, name)
     except ValueError:
-        raise ValueError(f"{name} is {shorten(text)}; give a decimal number") from None
+        raise ValueError(f"{name} is {shorten(str(value))}; give a decimal number") from None
 
 
 def as_number(value: object, name: str) -> float:
