@@ -52,9 +52,8 @@ class City:
     def corners(self, *districts: str) -> list[Corner]:
         """The street corners in the named districts, in the order of the plan."""
         area = shapely.union_all([self.districts[name] for name in districts])
-        return sorted(
-            corner for corner, point in self.streets.nodes(data="point") if area.contains(shapely.Point(point))
-        )
+        points = self.streets.nodes(data="point")
+        return sorted(corner for corner, point in points if area.contains(shapely.Point(point)))
 
     def point(self, corner: Corner) -> FloatArray:
         """A corner's place in the plane, kilometres, shape ``(2,)``."""
@@ -111,18 +110,14 @@ def _streets(source: RandomSource) -> Any:
         street["avenue"] = (one[0] if one[0] == other[0] else one[1]) in _AVENUES
         length = float(np.hypot(*(streets.nodes[one]["point"] - streets.nodes[other]["point"])))
         street["effort"] = length / (1.6 if street["avenue"] else 1.0)
-    _close_some(streets, source)
-    return streets
-
-
-def _close_some(streets: Any, source: RandomSource) -> None:
     lanes = sorted((one, other) for one, other, avenue in streets.edges(data="avenue") if not avenue)
     for (one, other), draw in zip(lanes, source.uniform(len(lanes)), strict=True):
         if draw < _CLOSED:
-            kept = dict(streets.edges[one, other])
+            street = dict(streets.edges[one, other])
             streets.remove_edge(one, other)
             if not nx.has_path(streets, one, other):
-                streets.add_edge(one, other, **kept)
+                streets.add_edge(one, other, **street)
+    return streets
 
 
 def _districts() -> dict[str, shapely.Polygon]:

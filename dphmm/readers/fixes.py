@@ -155,9 +155,7 @@ def trajectories(blocks: Iterable[Fixes]) -> ReadResult:
     return ReadResult(tuple(made), skipped, merged)
 
 
-def _by_owner(block: Fixes) -> list[tuple[str, IntArray | slice]]:
-    if len(block.names) == 1:
-        return [(block.names[0], slice(None))] if block.owner.size else []
+def _by_owner(block: Fixes) -> list[tuple[str, IntArray]]:
     order = np.argsort(block.owner, kind="stable")
     edges = np.searchsorted(block.owner[order], np.arange(len(block.names) + 1))
     return [(name, order[edges[k] : edges[k + 1]]) for k, name in enumerate(block.names) if edges[k] < edges[k + 1]]

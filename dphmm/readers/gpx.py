@@ -16,7 +16,7 @@ from typing import Any
 from dphmm.errors import DataFileError, need
 from dphmm.readers.fixes import FixCollector, Fixes, user_of_file
 from dphmm.tables.source import Document
-from dphmm.tables.values import since_epoch
+from dphmm.tables.values import one_line, since_epoch
 
 SUFFIXES = frozenset({".gpx"})
 _ENCODING = re.compile(rb"""^\s*<\?xml[^>]*?encoding\s*=\s*["']([A-Za-z][\w.-]*)["']""")
@@ -57,7 +57,7 @@ def _parsed(document: Document) -> Any:
     try:
         return gpxpy.parse(_text(document.data))
     except (gpx.GPXException, ValueError, TypeError, LookupError, AttributeError) as problem:
-        reason = " ".join(str(problem).split())
+        reason = one_line(problem)
         place = _LINE.search(reason)
         line = int(place.group(1)) if place else None
         raise DataFileError(document.source, f"is no well-formed GPX ({reason}); export it again", line) from None

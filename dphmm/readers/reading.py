@@ -90,9 +90,8 @@ def read(
         raise ConfigurationError(f"columns are named for a file of format {name!r}; only tables have named columns")
     options = {"columns": columns} if name == "table" else {}
     found = FORMATS[name]
-    result = trajectories(
-        block for part in documents(path, found.suffixes) for block in found.fixes(part, skip_bad, user, **options)
-    )
+    parts = documents(path, found.suffixes)
+    result = trajectories(block for part in parts for block in found.fixes(part, skip_bad, user, **options))
     if not result.trajectories:
         skipped = sum(result.skipped.values())
         raise DataFileError(

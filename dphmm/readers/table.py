@@ -186,19 +186,15 @@ def _rows_of_parquet(document: Document, columns: Mapping[str, str]) -> Rows:
     if "geometry" in cells:
         geometries = shapely.from_wkb(np.array(cells.pop("geometry"), dtype=object), on_invalid="ignore")
         points = np.column_stack([shapely.get_x(geometries), shapely.get_y(geometries)])  # NaN for what is no point
-        degrees = _in_degrees(points, _crs(table.schema.metadata or {}, found["geometry"]))
+        degrees = _in_degrees(points, table.schema.metadata or {}, found["geometry"])
         cells["longitude"], cells["latitude"] = degrees.T.tolist()
     for number, values in enumerate(zip(*cells.values(), strict=True), start=1):
         yield number, dict(zip(cells, values, strict=True))
 
 
-def _crs(metadata: Mapping[bytes, bytes], column: str) -> Any:
-    """The reference system in the GeoParquet metadata; None, the format's default, is WGS 84 degrees."""
-    described = json.loads(metadata.get(b"geo", b"{}")).get("columns", {}).get(column, {})
-    return described.get("crs")
-
-
-def _in_degrees(points: FloatArray, crs: Any) -> FloatArray:
+def _in_degrees(points: FloatArray, metadata: Mapping[bytes, bytes], column: str) -> FloatArray:
+    """Points in WGS 84, out of the system that the GeoParquet metadata names; none, the default, is WGS 84 degrees."""
+    crs = json.loads(metadata.get(b"geo", b"{}")).get("columns", {}).get(column, {}).get("crs")
     if crs is None:
         return points
     from pyproj import CRS, Transformer
@@ -206,8 +202,7 @@ def _in_degrees(points: FloatArray, crs: Any) -> FloatArray:
     system = CRS.from_user_input(crs)
     if system.equals(CRS("OGC:CRS84"), ignore_axis_order=True) or system.to_epsg() == 4326:
         return points
-    east, north = Transformer.from_crs(system, "OGC:CRS84", always_xy=True).transform(points[:, 0], points[:, 1])
-    return np.column_stack([east, north])
+    return np.column_stack(Transformer.from_crs(system, "OGC:CRS84", always_xy=True).transform(*points.T))
 
 
 _FORMATS: Mapping[str, tuple[Callable[[Document, Mapping[str, str]], Rows], str]] = {

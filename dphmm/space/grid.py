@@ -102,11 +102,9 @@ class Grid(StateSpace):
         self._full = self._cells.size == mask.size
         self.lattice: IntArray = np.column_stack([self._cells % self.columns, self._cells // self.columns])
         self.points = self.origin + self.cell_km * self.lattice
-        furthest = np.abs(self.points).max()
-        if furthest > REACH_KM:
-            raise CoordinateError(
-                f"the grid reaches {furthest:.0f} km from its centre; keep it within {REACH_KM:.0f} km"
-            )
+        far = np.abs(self.points).max()
+        if far > REACH_KM:
+            raise CoordinateError(f"the grid reaches {far:.0f} km from its centre; keep it within {REACH_KM:.0f} km")
         for array in (self.origin, self._cells, self.lattice, self.points):
             array.setflags(write=False)
         self._sealed = True
@@ -133,9 +131,8 @@ class Grid(StateSpace):
             As for the class.
         """
         outline = None if isinstance(region, tuple | list) else _outline(region)
-        south, west, north, east = _check_box(
-            tuple(region) if outline is None else tuple(np.asarray(outline.bounds)[[1, 0, 3, 2]].tolist())
-        )
+        box = region if outline is None else np.asarray(outline.bounds)[[1, 0, 3, 2]].tolist()
+        south, west, north, east = _check_box(tuple(box))
         width = (east - west) % 360.0 or 360.0
         projection = LocalProjection((south + north) / 2, _wrapped(west + width / 2))
         if outline is None:  # points in the box too, but its border is what counts: the plane makes its sides bulge

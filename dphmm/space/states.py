@@ -234,10 +234,9 @@ class Places(StateSpace):
         self.within_km = float(within_km)
         _check_names(self.names)
         check_places(self.latitude, self.longitude, "table of places")
-        if self.latitude.shape[0] != len(self.names):
-            raise CoordinateError(
-                f"{len(self.names)} names but {self.latitude.shape[0]} places; give one name per place"
-            )
+        count, places = len(self.names), len(self.latitude)
+        if count != places:
+            raise CoordinateError(f"{count} names but {places} places; give one name per place")
         if not self.within_km > 0:
             raise ConfigurationError(f"within_km is {self.within_km}; give a positive number of kilometres")
         self.projection = projection or _centre(self.latitude, self.longitude)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dphmm.errors import DphmmError, OutputError
+from dphmm.tables.values import one_line
 
 _OWNER_ONLY = 0o600
 _SQLITE_LEFTOVERS = ("-journal", "-wal", "-shm")
@@ -81,5 +82,5 @@ def write_text(path: str | Path, text: str, overwrite: bool = False, private: bo
 
 
 def _refusal(path: Path, problem: OSError) -> OutputError:
-    reason = problem.strerror or " ".join(str(problem).split()) or type(problem).__name__
+    reason = problem.strerror or one_line(problem)
     return OutputError(f"{path} cannot be written ({reason}); check the folder and its free space")

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 
 from dphmm.errors import DataFileError
+from dphmm.tables.values import one_line
 
 _TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -60,13 +61,9 @@ def readable(path: str | Path) -> Iterator[None]:
     except FileNotFoundError:
         raise DataFileError(path, "there is no such file or folder; check the path") from None
     except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, tarfile.TarError, zipfile.BadZipFile) as problem:
-        raise DataFileError(path, f"is truncated or damaged ({_one_line(problem)}); fetch or copy it again") from None
+        raise DataFileError(path, f"is truncated or damaged ({one_line(problem)}); fetch or copy it again") from None
     except (OSError, RuntimeError, NotImplementedError) as problem:  # the last two: encrypted or exotic zip members
-        raise DataFileError(path, f"cannot be read ({_one_line(problem)})") from None
-
-
-def _one_line(problem: BaseException) -> str:
-    return " ".join(str(problem).split()) or type(problem).__name__
+        raise DataFileError(path, f"cannot be read ({one_line(problem)})") from None
 
 
 def suffix_of(name: str | Path | PurePosixPath) -> str:

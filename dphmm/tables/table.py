@@ -15,7 +15,7 @@ from dphmm.errors import DataFileError, need
 from dphmm.tables.columns import ALIASES, find_column, listed
 from dphmm.tables.delimited import csv_rows
 from dphmm.tables.source import Document, read_document, suffix_of
-from dphmm.tables.values import Times, parse_number, parse_time, parse_times, plain_text
+from dphmm.tables.values import Times, one_line, parse_number, parse_time, parse_times, plain_text
 
 PARQUET = frozenset({".parquet", ".geoparquet"})
 """The extensions of Parquet files; every other is read as CSV."""
@@ -178,7 +178,7 @@ def read_parquet(document: Document, choose: Callable[[list[str]], Iterable[str]
         file = parquet.ParquetFile(io.BytesIO(document.data))
         return file.read(columns=list(choose(file.schema_arrow.names)))
     except (arrow.ArrowException, OSError) as problem:
-        reason = " ".join(str(problem).split())
+        reason = one_line(problem)
         raise DataFileError(document.source, f"is no whole Parquet file ({reason}); copy it again") from None
 
 

@@ -21,6 +21,11 @@ def shorten(text: str) -> str:
     return repr(text if len(text) <= 40 else text[:37] + "...")
 
 
+def one_line(problem: BaseException) -> str:
+    """What an error says, on one line; its kind where it says nothing."""
+    return " ".join(str(problem).split()) or type(problem).__name__
+
+
 def plain_text(value: object) -> str:
     """A value of a typed file as a CSV would say it: nothing is empty, and a whole float has no point."""
     if value is None:

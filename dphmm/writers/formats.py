@@ -9,6 +9,7 @@ from typing import NamedTuple
 from dphmm.errors import ConfigurationError, DataFileError
 from dphmm.tables import new_file
 from dphmm.tables.source import readable
+from dphmm.tables.values import one_line
 from dphmm.writers import delimited, frame, geojson, gpx
 from dphmm.writers.table import ReleaseTable
 
@@ -88,7 +89,7 @@ def read_releases(path: str | Path) -> ReleaseTable:
     try:
         return FORMATS[path.suffix.lower()].read(path)
     except (ValueError, KeyError, TypeError, AttributeError, OSError, RuntimeError, EOFError) as problem:
-        reason = " ".join(str(problem).split()) or type(problem).__name__
+        reason = one_line(problem)
         if isinstance(problem, DataFileError):
             reason = problem.problem if problem.line is None else f"line {problem.line}: {problem.problem}"
         raise DataFileError(path, f"does not hold releases ({reason}); write it with 'dphmm release'") from None

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from dphmm.errors import OutputError, need
+from dphmm.tables.values import one_line
 from dphmm.writers.table import COLUMNS, CRS, ReleaseTable
 
 LAYER = "releases"
@@ -20,9 +21,7 @@ def write_geopackage(path: Path, table: ReleaseTable) -> None:
     try:
         pyogrio.write_dataframe(frame, path, layer=LAYER, driver="GPKG", geometry_type="Point")
     except pyogrio.errors.DataSourceError as problem:
-        raise OutputError(
-            f"{path}: GDAL cannot write it ({' '.join(str(problem).split())}); check the folder"
-        ) from None
+        raise OutputError(f"{path}: GDAL cannot write it ({one_line(problem)}); check the folder") from None
 
 
 def read_geopackage(path: Path) -> ReleaseTable:
