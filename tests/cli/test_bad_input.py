@@ -135,7 +135,7 @@ CASES = {
         "no sequence visits any state",
     ),
     "learn a table": (_nothing, ("learn", "walk.csv", "-o", "out.csv", "--preset", "geolife"), "is a .npz file"),
-    "show nothing": (_nothing, ("show", "absent.gpkg", "-o", "out.png"), "absent.gpkg: cannot be read"),
+    "show nothing": (_nothing, ("show", "absent.gpkg", "-o", "out.png"), "absent.gpkg: there is no such file"),
     "show a model": (_nothing, ("show", "m.npz", "-o", "out.png"), "no format goes by '.npz'"),
     "show in words": (_nothing, ("show", "absent.csv", "-o", "out.doc"), "no map goes by '.doc'"),
     "fetch something else": (_nothing, ("data", "fetch", "porto"), "no data set is called 'porto'"),
