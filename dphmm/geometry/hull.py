@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from functools import cached_property
-from math import factorial, gcd, lcm
+from math import factorial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -13,6 +12,7 @@ import numpy.typing as npt
 from dphmm.arrays import BoolArray, FloatArray, as_points, frozen
 from dphmm.errors import CoordinateError, InvalidInputError
 from dphmm.geometry import planar
+from dphmm.geometry.integers import common_denominator, largest
 from dphmm.geometry.norm import ExactInequalities, MinkowskiNorm
 from dphmm.geometry.span import Span, exact_span, float_span
 
@@ -68,8 +68,9 @@ class SensitivityHull:
         """The dimension ``d`` of the space the body lies in."""
         flat = integers_or_floats[:, list(span.axes)]
         corners, self._facets = _facets(np.concatenate([flat, -flat]))
-        unit = 1.0 / (self._denominator or 1)
-        self.vertices: FloatArray = frozen(corners.astype(np.float64) @ span.lift(self.ambient_dimension) * unit + 0.0)
+        self._unit = 1.0 / (self._denominator or 1)
+        lifted = corners.astype(np.float64) @ span.lift(self.ambient_dimension)
+        self.vertices: FloatArray = frozen(lifted * self._unit + 0.0)
         """The vertices ``(h, d)``; counter-clockwise in the plane, ``(1, d)`` zeros for the point ``{0}``."""
         self.norm_form = self._norm_form(span, corners, self._facets)
         """The body as equations and half-spaces."""
@@ -78,8 +79,7 @@ class SensitivityHull:
         normals, offsets, whole = _half_spaces(corners, facets, self._denominator is not None)
         wide = np.zeros((len(normals), self.ambient_dimension), dtype=normals.dtype)
         wide[:, list(span.axes)] = normals
-        unit = 1.0 / (self._denominator or 1)
-        scaled = wide.astype(np.float64) / (offsets.astype(np.float64)[:, None] * unit)
+        scaled = wide.astype(np.float64) / (offsets.astype(np.float64)[:, None] * self._unit)
         exact = None
         if whole and self._denominator is not None:
             exact = ExactInequalities(span.equations, wide, offsets, self._denominator)
@@ -115,8 +115,7 @@ class SensitivityHull:
         elif method == "qp":
             from dphmm.geometry.quadratic import in_convex_hull
 
-            unit = 1.0 / (self._denominator or 1)
-            points = self.differences.astype(np.float64) * unit
+            points = self.differences.astype(np.float64) * self._unit
             inside = in_convex_hull(np.concatenate([points, -points]), rows.astype(np.float64))
         else:
             raise InvalidInputError(f"membership method is {method!r}; choose 'halfspace' or 'qp'")
@@ -195,7 +194,7 @@ class SensitivityHull:
         stretch = np.asarray(factors, dtype=np.float64)
         form = self.norm_form
         body = object.__new__(SensitivityHull)
-        body._denominator = None
+        body._denominator, body._unit = None, 1.0
         body._facets = self._facets
         body.differences = frozen(self.differences / (self._denominator or 1) * stretch)
         body.dimension, body.ambient_dimension = self.dimension, self.ambient_dimension
@@ -226,26 +225,19 @@ class SensitivityHull:
 
 def _integers_if_exact(values: npt.ArrayLike) -> tuple[npt.NDArray[Any], int | None]:
     """The differences as integers over a common denominator, or as floats with ``None``."""
-    array = np.asarray(values)
+    array, denominator = _integers_if_whole(np.asarray(values)), 1
     if array.dtype == object:
-        entries = [[Fraction(x) for x in row] for row in array]
-        denominator = lcm(*(x.denominator for row in entries for x in row))
-        whole = [[int(x * denominator) for x in row] for row in entries]
-        if max((abs(x) for row in whole for x in row), default=0) <= planar.COORDINATE_LIMIT:
-            return np.array(whole, dtype=np.int64).reshape(array.shape), denominator
-    array = _integers_if_whole(array)
-    if array.dtype.kind == "i":
-        as_points(array, "differences")
-        return array, 1
-    return as_points(array, "differences"), None
+        whole, denominator = common_denominator(array)
+        array = whole.astype(np.int64) if largest(whole) <= planar.COORDINATE_LIMIT else array
+    points = as_points(array, "differences")
+    return (array, denominator) if array.dtype.kind == "i" else (points, None)
 
 
 def _integers_if_whole(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Whole numbers within the exact range as 64-bit integers; anything else as it is."""
-    if array.dtype == object:
-        return array
-    small = array.size == 0 or bool((np.abs(array) <= planar.COORDINATE_LIMIT).all())
-    if small and (array.dtype.kind in "iu" or bool((array == np.rint(array)).all())):
+    """Integers, and floats that are whole numbers within the exact range, as 64-bit integers; others as they are."""
+    if array.dtype.kind in "iu":
+        return array.astype(np.int64)
+    if array.dtype != object and ((np.abs(array) <= planar.COORDINATE_LIMIT) & (array == np.rint(array))).all():
         return array.astype(np.int64)
     return array
 
@@ -281,7 +273,8 @@ def _half_spaces(
     if rank == 1:
         return np.ones((1, 1), dtype=corners.dtype), corners[1], exact
     if rank == 2:
-        return *planar.half_planes(corners), exact
+        wide = exact and largest(corners) > planar.COORDINATE_LIMIT
+        return *planar.half_planes(corners.astype(object) if wide else corners), exact
     if exact:
         normals, offsets = _integer_normals(corners, facets)
         heights = np.abs(corners.astype(object) @ normals.T)
@@ -315,8 +308,5 @@ def _integer_normals(
         plane = exact_span(simplex[1:] - simplex[0]).equations
         if len(plane) != 1:
             continue
-        normal = [int(x) for x in plane[0]]
-        offset = sum(a * int(x) for a, x in zip(normal, simplex[0], strict=True))
-        divisor = gcd(*normal) * (1 if next(a for a in normal if a) > 0 else -1)
-        seen[tuple(a // divisor for a in normal)] = abs(offset) // abs(divisor)
+        seen[max(tuple(plane[0]), tuple(-plane[0]))] = abs(plane[0] @ simplex[0].astype(object))
     return np.array(list(seen), dtype=object), np.array(list(seen.values()), dtype=object)

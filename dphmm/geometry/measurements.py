@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from functools import cached_property
-from math import lcm
 from typing import Any
 
 import numpy as np
@@ -14,6 +12,7 @@ from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray, as
 from dphmm.errors import CoordinateError
 from dphmm.geometry import planar
 from dphmm.geometry.hull import SensitivityHull
+from dphmm.geometry.integers import common_denominator, largest
 
 _LATTICE_LIMIT = planar.COORDINATE_LIMIT // 4
 """Lattices wider than this many steps are not looked for: steps that small are rounding, not a lattice."""
@@ -125,6 +124,10 @@ class Measurements:
         """The number of measured dimensions ``d``."""
         return int(self.points.shape[1])
 
+    def differences(self, edges: IntArray) -> npt.NDArray[Any]:
+        """The differences in coordinates ``(m, d)`` between the two states of each edge ``(m, 2)``."""
+        return np.asarray(self.coordinates[edges[:, 0]] - self.coordinates[edges[:, 1]])
+
     def lengths(self, vectors: npt.NDArray[Any]) -> FloatArray:
         """Euclidean lengths, in the unit of the measurements, of vectors in coordinates ``(k, d)``."""
         return np.asarray(np.linalg.norm(vectors * self.spacing, axis=1))
@@ -149,7 +152,7 @@ class Measurements:
     def extremes(self, constraint: BoolArray) -> npt.NDArray[Any]:
         """Coordinates ``(h, d)`` of possible states whose convex hull is that of all of them; few, in the plane."""
         if self.dimension > 2:
-            return _extremes_in_space(self.coordinates[constraint])
+            return planar.hull_candidates(np.unique(self.coordinates[constraint], axis=0))
         if self.raster is not None:
             points = self.coordinates[self.raster.row_ends(constraint)]
         else:
@@ -223,7 +226,8 @@ def _on_common_steps(axes: list[tuple[IntArray, float]]) -> tuple[IntArray, Floa
 def _lattice_axis(column: npt.NDArray[Any]) -> tuple[IntArray, float] | None:
     """The whole steps from the lowest value and their length (0.0 where all values are equal), or ``None``."""
     if column.dtype == object:
-        return _rational_axis([Fraction(x) for x in column])
+        whole, denominator = common_denominator(column)
+        return _whole_axis(whole.astype(np.int64), denominator) if largest(whole) <= _LATTICE_LIMIT else None
     values = column.astype(np.float64)
     if bool((values == np.rint(values)).all()) and float(np.abs(values).max()) <= _LATTICE_LIMIT:
         return _whole_axis(values.astype(np.int64))
@@ -236,14 +240,6 @@ def _whole_axis(values: IntArray, denominator: int = 1) -> tuple[IntArray, float
     if int(steps.max()) > _LATTICE_LIMIT * common:
         return None
     return (steps // common, common / denominator) if common else (steps, 0.0)
-
-
-def _rational_axis(values: list[Fraction]) -> tuple[IntArray, float] | None:
-    denominator = lcm(*(x.denominator for x in values))
-    steps = [int(x * denominator) for x in values]
-    if max(abs(x) for x in steps) > _LATTICE_LIMIT:
-        return None
-    return _whole_axis(np.array(steps, dtype=np.int64), denominator)
 
 
 def _float_axis(values: FloatArray) -> tuple[IntArray, float] | None:
@@ -274,14 +270,3 @@ def _common_step(gaps: FloatArray, noise: float) -> float | None:
         if step <= 16 * noise:
             return None
     return step
-
-
-def _extremes_in_space(points: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Qhull's vertices of points in three and more dimensions, or all of them where it finds them degenerate."""
-    from scipy.spatial import ConvexHull, QhullError
-
-    unique = np.unique(points, axis=0)
-    try:
-        return unique[ConvexHull(unique.astype(np.float64)).vertices]
-    except QhullError:
-        return unique

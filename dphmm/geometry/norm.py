@@ -8,13 +8,13 @@ vectors is decided without rounding.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray
+from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray
+from dphmm.geometry.integers import common_denominator, exact_product
 
 _BLOCK = 1 << 16
 """Rows that are worked on at a time, so that a million vectors need no large temporary."""
@@ -22,33 +22,19 @@ _BLOCK = 1 << 16
 
 @dataclass(frozen=True)
 class ExactInequalities:
-    """Integer ``E``, ``A`` and ``b`` for vectors that are multiplied by ``denominator`` first."""
+    """Integer ``E``, ``A`` and ``b`` for vectors that are multiplied by ``denominator`` before they are compared."""
 
     equations: npt.NDArray[Any]
     normals: npt.NDArray[Any]
     offsets: npt.NDArray[Any]
     denominator: int
 
-    def contains_integers(self, vectors: IntArray) -> BoolArray:
-        """Exact membership of integer vectors ``(n, d)``."""
-        scaled = vectors * self.denominator
-        inside = np.ones(len(vectors), dtype=np.bool_)
-        for equation in self.equations:
-            inside &= scaled @ equation == 0
-        heights = np.abs(scaled @ self.normals.T)
-        inside &= np.less_equal(heights, self.offsets).all(axis=1)
-        return inside
-
-    def contains_fractions(self, vector: list[Fraction]) -> bool:
-        """Exact membership of one rational vector."""
-        scaled = [self.denominator * entry for entry in vector]
-        if any(sum(int(e) * x for e, x in zip(row, scaled, strict=True)) != 0 for row in self.equations):
-            return False
-        for row, offset in zip(self.normals, self.offsets, strict=True):
-            height = sum((int(a) * x for a, x in zip(row, scaled, strict=True)), Fraction(0))
-            if abs(height) > int(offset):
-                return False
-        return True
+    def contains(self, vectors: npt.NDArray[Any], denominator: int = 1) -> BoolArray:
+        """Exact membership of vectors ``(n, d)``: integers over a common denominator."""
+        limits = self.offsets if denominator == 1 else self.offsets.astype(object) * denominator
+        on_span = (exact_product(vectors, self.equations.T) == 0).all(axis=1)
+        heights = np.abs(exact_product(vectors, self.normals.T))
+        return np.asarray(on_span & (heights <= limits // self.denominator).all(axis=1), dtype=np.bool_)
 
 
 @dataclass(frozen=True)
@@ -74,17 +60,13 @@ class MinkowskiNorm:
 
     def __call__(self, vectors: FloatArray) -> FloatArray:
         """The norms ``(n,)`` of vectors ``(n, d)``."""
-        norms = np.empty(len(vectors))
-        for start in range(0, len(vectors), _BLOCK):
-            norms[start : start + _BLOCK] = self._norms(vectors[start : start + _BLOCK])
-        return norms
-
-    def _norms(self, vectors: FloatArray) -> FloatArray:
         norms = np.zeros(len(vectors))
-        for normal in self.normals:
-            np.maximum(norms, np.abs(vectors @ normal), out=norms)
-        if len(self.equations):
-            norms[~self.in_span(vectors)] = np.inf
+        for start in range(0, len(vectors), _BLOCK):
+            block, found = vectors[start : start + _BLOCK], norms[start : start + _BLOCK]
+            for normal in self.normals:
+                np.maximum(found, np.abs(block @ normal), out=found)
+            if len(self.equations):
+                found[~self.in_span(block)] = np.inf
         return norms
 
     def in_span(self, vectors: FloatArray) -> BoolArray:
@@ -99,8 +81,7 @@ class MinkowskiNorm:
         """Closed membership ``(n,)``: exact for integer and rational input where the body is exact."""
         if self.exact is not None:
             if vectors.dtype.kind in "iu":
-                return self.exact.contains_integers(vectors.astype(np.int64))
+                return self.exact.contains(vectors)
             if vectors.dtype == object:
-                rows = [[Fraction(x) for x in row] for row in vectors]
-                return np.array([self.exact.contains_fractions(row) for row in rows], dtype=np.bool_)
+                return self.exact.contains(*common_denominator(vectors))
         return np.asarray(self(vectors.astype(np.float64)) <= 1.0 + RELATIVE_TOLERANCE)

@@ -33,7 +33,7 @@ def convex_polygon(points: Points) -> Points:
     is rounded. (Andrew's monotone chain, 1979.)
     """
     if len(points) > _MANY:
-        points = _extremes_by_column(points) if points.dtype.kind == "i" else _hull_candidates(points)
+        points = _extremes_by_column(points) if points.dtype.kind == "i" else hull_candidates(points)
     ordered = sorted(set(map(tuple, points.tolist())))
     if len(ordered) <= 2:
         return np.array(ordered, dtype=points.dtype).reshape(-1, 2)
@@ -64,8 +64,8 @@ def _extremes_by_column(points: Points) -> Points:
     return np.asarray(ordered[np.concatenate([starts, ends])])
 
 
-def _hull_candidates(points: Points) -> Points:
-    """Qhull's vertices, or everything where Qhull finds the points degenerate."""
+def hull_candidates(points: Points) -> Points:
+    """Qhull's vertices of points of any dimension, or all points where it finds them degenerate."""
     from scipy.spatial import ConvexHull, QhullError
 
     try:

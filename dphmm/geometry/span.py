@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from math import gcd, lcm
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dphmm.arrays import RELATIVE_TOLERANCE, FloatArray
+from dphmm.geometry.integers import common_denominator, exact_product
 
 
 @dataclass(frozen=True)
@@ -45,25 +45,20 @@ def exact_span(vectors: npt.NDArray[np.int64]) -> Span:
     dimension = vectors.shape[1]
     if dimension == 2 and _fills_the_plane(vectors):
         return Span((0, 1), np.zeros((0, 2), dtype=object))
-    basis: list[list[Fraction]] = []
     axes: list[int] = []
+    basis: npt.NDArray[Any] = np.zeros((0, dimension), dtype=object)
     equations: npt.NDArray[Any] = np.eye(dimension, dtype=np.int64)
-    largest = int(np.abs(vectors).max(initial=0))
     while len(equations):
-        fits = dimension * largest * int(np.abs(equations).max()) < 2**62
-        outside = (vectors @ equations.astype(np.int64 if fits else object).T != 0).any(axis=1)
+        outside = exact_product(vectors, equations.T).any(axis=1)
         if not outside.any():
             break
-        row = [Fraction(int(x)) for x in vectors[int(np.argmax(outside))]]
-        for pivot, known in zip(axes, basis, strict=True):
-            factor = row[pivot]
-            row = [x - factor * k for x, k in zip(row, known, strict=True)]
-        pivot = next(axis for axis, x in enumerate(row) if x != 0)
-        row = [x / row[pivot] for x in row]
-        basis = [[x - known[pivot] * r for x, r in zip(known, row, strict=True)] for known in basis]
-        basis.append(row)
+        row = vectors[int(np.argmax(outside))].astype(object) * Fraction(1)
+        row = row - row[axes] @ basis
+        pivot = int(np.flatnonzero(row)[0])
+        row = row / row[pivot]
+        basis = np.vstack([basis - np.outer(basis[:, pivot], row), row])
         axes.append(pivot)
-        equations = _null_rows(basis, axes, dimension)
+        equations = _null_rows(basis, axes)
     order = np.argsort(axes)
     return Span(tuple(axes[i] for i in order), equations)
 
@@ -76,19 +71,15 @@ def _fills_the_plane(vectors: npt.NDArray[np.int64]) -> bool:
     return bool((x * vectors[:, 1] != y * vectors[:, 0]).any())
 
 
-def _null_rows(basis: list[list[Fraction]], axes: list[int], dimension: int) -> npt.NDArray[Any]:
-    """Coprime integer equations of the span of a reduced basis."""
-    rows = []
-    for free in (axis for axis in range(dimension) if axis not in axes):
-        row = [Fraction(0)] * dimension
-        row[free] = Fraction(1)
-        for pivot, known in zip(axes, basis, strict=True):
-            row[pivot] = -known[free]
-        scale = lcm(*(x.denominator for x in row))
-        integers = [int(x * scale) for x in row]
-        divisor = gcd(*integers)
-        rows.append([x // divisor for x in integers])
-    return np.array(rows, dtype=object).reshape(-1, dimension)
+def _null_rows(basis: npt.NDArray[Any], axes: list[int]) -> npt.NDArray[Any]:
+    """Coprime integer equations of the span of a basis that is reduced on ``axes``."""
+    free = [axis for axis in range(basis.shape[1]) if axis not in axes]
+    rows = np.zeros((len(free), basis.shape[1]), dtype=object)
+    rows[range(len(free)), free] = 1
+    rows[:, axes] = -basis[:, free].T
+    for row in rows:
+        row[:] = common_denominator(row)[0]
+    return rows
 
 
 def float_span(vectors: FloatArray) -> Span:

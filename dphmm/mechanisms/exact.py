@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from dphmm.arrays import RandomSource, check_epsilon
+from dphmm.arrays import RandomSource
 from dphmm.errors import BudgetError
 
 _WORD_BITS = 62
@@ -104,12 +104,10 @@ def rational(value: Rational, name: str = "epsilon") -> Fraction:
     >>> rational(0.1)
     Fraction(1, 10)
     """
-    if isinstance(value, float):
-        return Fraction(str(check_epsilon(value, name)))
     try:
-        fraction = Fraction(str(value) if isinstance(value, np.floating) else value)
-    except (TypeError, ValueError, OverflowError, ZeroDivisionError) as error:
-        raise BudgetError(f"{name} is {value}; give a positive, finite number") from error
+        fraction = Fraction(str(value) if isinstance(value, float | np.floating) else value)
+    except (TypeError, ValueError, OverflowError, ZeroDivisionError):
+        fraction = Fraction(0)
     if fraction <= 0:
         raise BudgetError(f"{name} is {value}; give a positive, finite number")
     return fraction

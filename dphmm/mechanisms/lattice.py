@@ -14,11 +14,12 @@ from dphmm.arrays import FloatArray, IntArray, Rng, random_source
 from dphmm.errors import BudgetError, CoordinateError, InvalidInputError
 from dphmm.geometry import planar
 from dphmm.geometry.hull import SensitivityHull
+from dphmm.geometry.integers import exact_product
 from dphmm.mechanisms.cones import Fan, cross
 from dphmm.mechanisms.exact import RandomBits, Rational, discrete_laplace, rational
 from dphmm.mechanisms.lattice_sum import LatticeSum, decimal_context, decimal_exp
 from dphmm.mechanisms.spacing import Spacing
-from dphmm.mechanisms.sublattice import Sublattice, exact_product
+from dphmm.mechanisms.sublattice import Sublattice
 
 _BLOCK = 1 << 16
 """Rows that are worked on at a time, so that a million states need no large temporary."""
@@ -77,12 +78,7 @@ class LatticeKNormMechanism:
     Fraction(2, 1)
     """
 
-    def __init__(
-        self,
-        hull: SensitivityHull,
-        epsilon: Rational,
-        spacing: Rational = 1,
-    ) -> None:
+    def __init__(self, hull: SensitivityHull, epsilon: Rational, spacing: Rational = 1) -> None:
         self.hull = hull
         """The body, in lattice steps."""
         self.epsilon: Fraction = rational(epsilon)
@@ -101,12 +97,7 @@ class LatticeKNormMechanism:
         self._sum = LatticeSum(hull.dimension, self._fan)
 
     @classmethod
-    def in_units_of_points(
-        cls,
-        hull: SensitivityHull,
-        epsilon: Rational,
-        spacing: Rational,
-    ) -> LatticeKNormMechanism:
+    def in_units_of_points(cls, hull: SensitivityHull, epsilon: Rational, spacing: Rational) -> LatticeKNormMechanism:
         """The mechanism for a hull given in the unit of the measurements, kilometres say, not in lattice steps.
 
         The differences that the hull was made of are divided by the spacing and must be whole numbers of steps, by
@@ -125,8 +116,7 @@ class LatticeKNormMechanism:
         """
         differences = hull.differences
         if hull.norm_form.exact is not None and hull.norm_form.exact.denominator != 1:
-            denominator = hull.norm_form.exact.denominator
-            differences = np.array([[Fraction(int(x), denominator) for x in row] for row in differences], dtype=object)
+            differences = differences.astype(object) * Fraction(1, hull.norm_form.exact.denominator)
         steps = Spacing(spacing).steps(differences, "the hull's differences")
         return cls(SensitivityHull(steps.reshape(-1, hull.ambient_dimension)), epsilon, spacing)
 

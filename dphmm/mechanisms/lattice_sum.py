@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, localcontext
 from fractions import Fraction
 from functools import cached_property
 from math import exp, log, log1p
@@ -45,15 +45,11 @@ class LatticeSum:
 
     def total(self, decay: Fraction, digits: int) -> Decimal:
         """The sum with a relative error below ``10**-digits``."""
-        context = self._context(decay, digits)
-        one = Decimal(1)
-        if self.rank == 1:
-            q = decimal_power(-decay, context)
-            return context.divide(context.add(one, q), context.subtract(one, q))
-        total = one
-        for edge in self._edges:
-            total = context.add(total, context.multiply(Decimal(2), edge.mass(decay, context)))
-        return total
+        with localcontext(self._context(decay, digits)):
+            if self.rank == 1:
+                q = decimal_power(-decay)
+                return (1 + q) / (1 - q)
+            return 1 + 2 * sum((edge.mass(decay) for edge in self._edges), Decimal(0))
 
     def _context(self, decay: Fraction, digits: int) -> Context:
         """Enough working digits for ``1 - exp(-x)`` at the least ``x``, ``exp(x)`` at the largest, and the sum."""
@@ -90,7 +86,8 @@ def decimal_context(digits: int) -> Context:
 
 def decimal_exp(exponent: Fraction, digits: int) -> Decimal:
     """``exp(-exponent)`` for ``exponent >= 0``, with a relative error below ``10**-digits``."""
-    return decimal_power(-exponent, decimal_context(digits + 5 + _digits(exponent)))
+    with localcontext(decimal_context(digits + 5 + _digits(exponent))):
+        return decimal_power(-exponent)
 
 
 def _digits(x: Fraction) -> int:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from decimal import Context, Decimal
+from decimal import Decimal
 from fractions import Fraction
 from math import copysign, exp, expm1, gcd, log, log1p
 from typing import Any
@@ -62,17 +62,11 @@ class SailEdge:
         t, u, b = decay * float(self.first), decay * float(self.last), decay * float(self.slope)
         return -t + _log_geometric_sum(b, self.count) - log1mexp(t) - log1mexp(u)
 
-    def mass(self, decay: Fraction, context: Context) -> Decimal:
-        """The sum of ``exp(-decay ‖z‖)`` over the edge's half-open cone, in a decimal context."""
-        t, u, b = (decimal_power(-decay * x, context) for x in (self.first, self.last, self.slope))
-        one = Decimal(1)
-        if self.slope:
-            powers = context.subtract(one, decimal_power(-decay * self.slope * self.count, context))
-            powers = context.divide(powers, context.subtract(one, b))
-        else:
-            powers = Decimal(self.count)
-        outer = context.multiply(context.subtract(one, t), context.subtract(one, u))
-        return context.divide(context.multiply(t, powers), outer)
+    def mass(self, decay: Fraction) -> Decimal:
+        """The sum of ``exp(-decay ‖z‖)`` over the edge's half-open cone, in the current decimal context."""
+        t, u, b = (decimal_power(-decay * x) for x in (self.first, self.last, self.slope))
+        powers = (1 - decimal_power(-decay * self.slope * self.count)) / (1 - b) if self.slope else self.count
+        return t * powers / ((1 - t) * (1 - u))
 
     def second_moments(self, decay: float, basis: npt.NDArray[Any]) -> FloatArray:
         """``E[y yᵀ]``, ``(d, d)``, of ``y = z basis`` for ``z`` with weights ``exp(-decay ‖z‖)`` on the half-open cone.
@@ -125,9 +119,9 @@ def _complement(p: Point) -> Point:
     return -a * row[1], a * row[0]
 
 
-def decimal_power(x: Fraction, context: Context) -> Decimal:
-    """``exp(x)`` in a decimal context."""
-    return context.exp(context.divide(Decimal(x.numerator), Decimal(x.denominator)))
+def decimal_power(x: Fraction) -> Decimal:
+    """``exp(x)`` in the current decimal context."""
+    return (Decimal(x.numerator) / Decimal(x.denominator)).exp()
 
 
 def log1mexp(t: float) -> float:

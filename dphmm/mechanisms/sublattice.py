@@ -9,9 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arrays import BoolArray
-
-_INT64_LIMIT = 2**62
-"""Products that stay below this are computed in 64 bits, larger ones with Python's integers."""
+from dphmm.geometry.integers import exact_product
 
 
 class Sublattice:
@@ -62,18 +60,6 @@ class Sublattice:
         if self.rank == len(self._columns):
             return np.ones(len(points), dtype=np.bool_)
         return np.asarray((exact_product(points, self._columns[:, self.rank :]) == 0).all(axis=1), dtype=np.bool_)
-
-
-def exact_product(left: npt.NDArray[Any], right: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The matrix product of integer arrays, in 64 bits where nothing can overflow, otherwise with Python's integers."""
-    bound = left.shape[-1] * _largest(left) * _largest(right)
-    if bound < _INT64_LIMIT:
-        return np.asarray(left.astype(np.int64, copy=False) @ right.astype(np.int64, copy=False))
-    return np.asarray(left.astype(object) @ right.astype(object))
-
-
-def _largest(values: npt.NDArray[Any]) -> int:
-    return max(abs(int(values.min())), abs(int(values.max()))) if values.size else 0
 
 
 def _identity(size: int) -> list[list[int]]:

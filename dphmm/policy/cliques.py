@@ -47,10 +47,9 @@ class CliqueEdges(EdgeSet):
 
     def __init__(self, size: int, starts: IntArray, members: IntArray) -> None:
         self.size = size
-        lengths = np.diff(starts)
-        keep = lengths >= 2
-        self.members: IntArray = frozen(members[np.repeat(keep, lengths)])
-        self.starts: IntArray = frozen(np.concatenate([[0], np.cumsum(lengths[keep])]).astype(np.int64))
+        starts, members = _groups_where(np.diff(starts) >= 2, starts, members)
+        self.starts: IntArray = frozen(starts.astype(np.int64))
+        self.members: IntArray = frozen(members)
         self._extents_of: tuple[Measurements, _Extents] | None = None
         self._label: IntArray | None = None
         if len(self.members) == len(np.unique(self.members)):
@@ -67,15 +66,7 @@ class CliqueEdges(EdgeSet):
 
     def chunks(self, nodes: BoolArray) -> Iterator[IntArray]:
         """All pairs of each group, a bounded number at a time."""
-        starts, members = self._within(nodes, np.arange(len(self.starts) - 1))
-        lengths = np.diff(starts)
-        for first, last in _blocks(lengths**2, _PAIRS_AT_A_TIME):
-            if last - first == 1 and lengths[first] ** 2 > _PAIRS_AT_A_TIME:
-                yield from _pairs_of_one(members[starts[first] : starts[last]])
-            else:
-                left, right = _all_pairs(starts[first : last + 1], members)
-                edges = np.stack([left, right], axis=1)
-                yield edges[left < right]
+        return _pairs(*self._within(nodes, np.arange(len(self.starts) - 1)))
 
     def connects(self, first: IntArray, second: IntArray) -> BoolArray:
         """Whether the states share a group."""
@@ -125,16 +116,11 @@ class CliqueEdges(EdgeSet):
     ) -> GrowingBody:
         starts, members = self._within(nodes, groups)
         lengths = np.diff(starts)
-        coordinates = measurements.coordinates
         for group in np.flatnonzero(lengths > _SMALL_GROUP):
-            hull = hull.grow(_group_differences(coordinates[members[starts[group] : starts[group + 1]]]))
-        small = lengths <= _SMALL_GROUP
-        members = members[np.repeat(small, lengths)]
-        starts = np.concatenate([[0], np.cumsum(lengths[small])])
-        for first, last in _blocks(np.diff(starts) ** 2, _PAIRS_AT_A_TIME):
-            left, right = _all_pairs(starts[first : last + 1], members)
-            forward = left < right
-            hull = hull.grow(coordinates[left[forward]] - coordinates[right[forward]])
+            hull = hull.grow(_group_differences(measurements.coordinates[members[starts[group] : starts[group + 1]]]))
+        starts, members = _groups_where(lengths <= _SMALL_GROUP, starts, members)
+        for edges in _pairs(starts, members):
+            hull = hull.grow(measurements.differences(edges))
         return hull
 
     def _within(self, nodes: BoolArray, groups: IntArray) -> tuple[IntArray, IntArray]:
@@ -193,30 +179,24 @@ def _group_differences(points: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return hull.vertices
 
 
-def _all_pairs(starts: IntArray, members: IntArray) -> tuple[IntArray, IntArray]:
-    """Every ordered pair within each group, the pairs of a state with itself included."""
+def _groups_where(keep: BoolArray, starts: IntArray, members: IntArray) -> tuple[IntArray, IntArray]:
+    """The starts and members of the groups to keep."""
     lengths = np.diff(starts)
-    repeats = np.repeat(lengths, lengths)
-    left = np.repeat(members[starts[0] : starts[-1]], repeats)
-    first = np.repeat(np.repeat(starts[:-1], lengths), repeats)
-    within = np.arange(repeats.sum()) - np.repeat(np.cumsum(repeats) - repeats, repeats)
-    return left, members[first + within]
+    return np.concatenate([[0], np.cumsum(lengths[keep])]), members[np.repeat(keep, lengths)]
 
 
-def _pairs_of_one(members: IntArray) -> Iterator[IntArray]:
-    rows = max(1, _PAIRS_AT_A_TIME // len(members))
-    for start in range(0, len(members), rows):
-        left = np.repeat(members[start : start + rows], len(members))
-        right = np.tile(members, len(left) // len(members))
+def _pairs(starts: IntArray, members: IntArray) -> Iterator[IntArray]:
+    """The pairs ``(m, 2)`` of each group, smaller state first, a bounded number at a time."""
+    lengths = np.diff(starts)
+    partners, partners_from = np.repeat(lengths, lengths), np.repeat(starts[:-1], lengths)
+    total = np.concatenate([[0], np.cumsum(partners)])
+    first = 0
+    while first < len(members):
+        last = max(first + 1, int(np.searchsorted(total, total[first] + _PAIRS_AT_A_TIME, side="right")) - 1)
+        repeats = partners[first:last]
+        left = np.repeat(members[first:last], repeats)
+        shifts = partners_from[first:last] - (total[first:last] - total[first])
+        right = members[np.arange(len(left)) + np.repeat(shifts, repeats)]
         forward = left < right
         yield np.stack([left[forward], right[forward]], axis=1)
-
-
-def _blocks(costs: IntArray, limit: int) -> Iterator[tuple[int, int]]:
-    """Consecutive ranges of groups whose costs sum to at most the limit, or of one group that exceeds it."""
-    total = np.concatenate([[0], np.cumsum(costs)])
-    first = 0
-    while first < len(costs):
-        last = max(first + 1, int(np.searchsorted(total, total[first] + limit, side="right")) - 1)
-        yield first, last
         first = last

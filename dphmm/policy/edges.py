@@ -49,7 +49,7 @@ class EdgeSet(ABC):
         """Differences in coordinates, ``(k, d)``, whose symmetric hull is that of all edges within ``nodes``."""
         hull = origin(measurements.coordinates)
         for edges in self.chunks(nodes):
-            hull = hull.grow(measurements.coordinates[edges[:, 0]] - measurements.coordinates[edges[:, 1]])
+            hull = hull.grow(measurements.differences(edges))
         return hull.vertices
 
     def connected(self, nodes: BoolArray) -> BoolArray:
@@ -109,7 +109,7 @@ class ListedEdges(EdgeSet):
             part = part[nodes[part].all(axis=1)]
             if not len(part):
                 continue
-            differences = measurements.coordinates[part[:, 0]] - measurements.coordinates[part[:, 1]]
+            differences = measurements.differences(part)
             hull = hull.grow(differences)
             if measurements.lengths(differences[-1:])[0] <= hull.inradius(measurements.spacing):
                 break
@@ -117,8 +117,7 @@ class ListedEdges(EdgeSet):
 
     def _sorted(self, measurements: Measurements) -> IntArray:
         if self._longest_first is None or self._longest_first[0] is not measurements:
-            differences = measurements.coordinates[self.edges[:, 0]] - measurements.coordinates[self.edges[:, 1]]
-            order = np.argsort(-measurements.lengths(differences), kind="stable")
+            order = np.argsort(-measurements.lengths(measurements.differences(self.edges)), kind="stable")
             self._longest_first = (measurements, self.edges[order])
         return self._longest_first[1]
 

@@ -55,11 +55,7 @@ def parse_policy(text: str, space: StateSpace, transition: csr_array | None = No
     >>> parse_policy("utility:1km", stops).edges().tolist()
     [[0, 1]]
     """
-    unions = [
-        reduce(and_, (_policy(part.strip(), space, transition) for part in union.split("&")))
-        for union in text.split("|")
-    ]
-    return reduce(or_, unions)
+    return reduce(or_, (reduce(and_, (_policy(term, space, transition) for term in terms)) for terms in _terms(text)))
 
 
 def canonical_policy(text: str) -> str:
@@ -79,19 +75,28 @@ def canonical_policy(text: str) -> str:
     >>> canonical_policy("complete & utility:500m|transition")
     'complete&utility:0.5km|transition'
     """
-    unions = (union.split("&") for union in text.split("|"))
-    return "|".join("&".join(_canonical_term(part.strip()) for part in parts) for parts in unions)
+    return "|".join("&".join(_canonical_term(term) for term in terms) for terms in _terms(text))
+
+
+def _terms(text: str) -> list[list[str]]:
+    """The terms of a policy: the unions of lists of policies to intersect."""
+    return [[term.strip() for term in union.split("&")] for union in text.split("|")]
+
+
+def _layer(argument: str) -> tuple[str, str | None]:
+    """The file and the property that ``categorical`` names."""
+    labelled = _LABELLED_FILE.fullmatch(argument.strip())
+    return (labelled[1], labelled[2]) if labelled else (argument.strip(), None)
 
 
 def _canonical_term(text: str) -> str:
     kind, _, argument = (part.strip() for part in text.partition(":"))
     if kind == "utility":
         return f"utility:{_kilometres(argument)!r}km"
-    if kind in ("categorical", "graph"):
-        labelled = _LABELLED_FILE.fullmatch(argument) if kind == "categorical" else None
-        path, label = (labelled[1], f"@{labelled[2]}") if labelled else (argument, "")
-        return f"{kind}:{_file_hash(path)}{label}"
-    return text
+    if kind == "categorical":
+        path, label = _layer(argument)
+        return f"{kind}:{_file_hash(path)}{'' if label is None else f'@{label}'}"
+    return f"{kind}:{_file_hash(argument)}" if kind == "graph" else text
 
 
 def _file_hash(path: str) -> str:
@@ -133,10 +138,8 @@ def _kilometres(text: str) -> float:
 def _categorical(argument: str, space: StateSpace) -> PolicyGraph:
     from dphmm.policy.layer import categorical_layer
 
-    labelled = _LABELLED_FILE.fullmatch(argument.strip())
-    return (
-        categorical_layer(labelled[1], space, labelled[2]) if labelled else categorical_layer(argument.strip(), space)
-    )
+    path, label = _layer(argument)
+    return categorical_layer(path, space, label)
 
 
 def _graph(argument: str, space: StateSpace) -> PolicyGraph:

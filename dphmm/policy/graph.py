@@ -108,9 +108,7 @@ class PolicyGraph:
             matrix.sum_duplicates()
         positive = matrix.data > 0
         starts = np.concatenate([[0], np.cumsum(positive)])[matrix.indptr]
-        return cls(
-            CliqueEdges(int(matrix.shape[0]), starts.astype(np.int64), matrix.indices[positive].astype(np.int64))
-        )
+        return cls(CliqueEdges(int(matrix.shape[0]), starts, matrix.indices[positive].astype(np.int64)))
 
     @classmethod
     def from_groups(cls, size: int, groups: Sequence[npt.ArrayLike]) -> PolicyGraph:
@@ -118,7 +116,7 @@ class PolicyGraph:
         members = [np.unique(np.asarray(group, dtype=np.int64)) for group in groups]
         everyone = np.concatenate([np.zeros(0, dtype=np.int64), *members])
         _check_states(everyone, size)
-        starts = np.concatenate([[0], np.cumsum([len(group) for group in members])]).astype(np.int64)
+        starts = np.cumsum([0, *(len(group) for group in members)])
         return cls(CliqueEdges(size, starts, everyone))
 
     @classmethod
@@ -159,18 +157,13 @@ class PolicyGraph:
         """
         if graph.is_directed():
             raise PolicyError("the policy graph is directed; indistinguishability is mutual: use graph.to_undirected()")
-        if names is not None:
-            index: dict[Hashable, int] = {name: i for i, name in enumerate(names)}
-            size = len(names)
-        else:
-            size = graph.number_of_nodes() if size is None else size
-            index = {i: i for i in range(size)}
-        unknown = [node for node in graph.nodes if node not in index]
-        if unknown:
-            known = "the given names" if names is not None else f"0 to {size - 1}"
-            raise PolicyError(f"the policy graph names state {unknown[0]!r}, which does not exist; states are {known}")
-        pairs = [(index[a], index[b]) for a, b in graph.edges() if a != b]
-        return cls(ListedEdges(size, np.array(pairs, dtype=np.int64).reshape(-1, 2)))
+        states = range(graph.number_of_nodes() if size is None else size) if names is None else names
+        index: dict[Hashable, int] = {name: i for i, name in enumerate(states)}
+        unknown = next((node for node in graph.nodes if node not in index), None)
+        if unknown is not None:
+            known = "the given names" if names is not None else f"0 to {len(states) - 1}"
+            raise PolicyError(f"the policy graph names state {unknown!r}, which does not exist; states are {known}")
+        return cls(ListedEdges(len(states), [(index[a], index[b]) for a, b in graph.edges() if a != b]))
 
     @classmethod
     def from_json(

@@ -17,7 +17,7 @@ from dphmm.geometry.hull import Membership, SensitivityHull
 from dphmm.geometry.measurements import Measurements
 from dphmm.geometry.neighbours import CoordinateBody, count_within
 from dphmm.policy.graph import PolicyGraph
-from dphmm.policy.repair import Objective, Repair, RepairProblem, candidates_of, nearest_partners
+from dphmm.policy.repair import Objective, Repair, RepairProblem, candidates_of
 
 Method = Literal["greedy", "sequential", "exact"]
 """How exposed states get partners: Algorithm 1, Algorithm 3, or jointly and exactly."""
@@ -248,17 +248,13 @@ def _repair(
     whole = measurements.is_lattice
     base = growing_body(np.rint(hull.vertices).astype(np.int64) if whole else hull.vertices)
     candidates, complete = candidates_of(measurements, exposed, possible)
+    problem = RepairProblem(base, candidates, measurements.spacing, objective, complete)
     if body == "hull":
-        problem = RepairProblem(base, candidates, measurements.spacing, objective, complete)
         if not len(exposed) or method == "greedy":
             return problem.greedy()
         return problem.sequential() if method == "sequential" else problem.exact(search_limit)
     # Nearest partners in the ball's norm: each state needs that radius at least, and the largest serves all.
-    order = 1 if body == "cross-polytope" else 2
-    lengths = [np.linalg.norm(c.vectors * measurements.spacing, ord=order, axis=1) for c in candidates]
-    added = nearest_partners(candidates, lengths)
-    ends = np.array(added, dtype=np.int64).reshape(-1, 2)
-    grown = base.grow(measurements.coordinates[ends[:, 0]] - measurements.coordinates[ends[:, 1]])
+    grown, added = problem.nearest(order=1 if body == "cross-polytope" else 2)
     ball = _in_units(measurements, noise_body(measurements, SensitivityHull(grown.vertices), body))
     value: float = ball.volume if objective == "volume" else ball.squared_error
-    return Repair(added, grown, value, value)
+    return Repair(tuple(dict.fromkeys(added)), grown, value, value)

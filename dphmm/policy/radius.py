@@ -34,8 +34,7 @@ class RadiusEdges(EdgeSet):
         self.size = places.size
         self.places = places
         self.radius = radius
-        self._compared: tuple[Measurements, bool] = (places, True)
-        self._found_offsets: tuple[Raster, IntArray] | None = None
+        self._found: tuple[Measurements, IntArray | None] | None = None
 
     def chunks(self, nodes: BoolArray) -> Iterator[IntArray]:
         """Near pairs, block by block."""
@@ -57,10 +56,10 @@ class RadiusEdges(EdgeSet):
     def count_bound(self) -> int:
         """All pairs, or what a raster of this density allows."""
         everything = self.size * (self.size - 1) // 2
-        raster = self.places.raster
-        if raster is None or not raster.is_simple:
+        raster, offsets = self.places.raster, self._offsets(self.places)
+        if raster is None or offsets is None or not raster.is_simple:
             return everything
-        return min(everything, self.size * len(self._offsets(raster)))
+        return min(everything, self.size * len(offsets))
 
     @property
     def content_hash(self) -> str:
@@ -75,12 +74,9 @@ class RadiusEdges(EdgeSet):
 
     def spanning(self, measurements: Measurements, nodes: BoolArray) -> npt.NDArray[Any]:
         """On a raster there are few distinct differences: the longest first, each looked for once."""
-        raster = measurements.raster
-        if raster is None or not self._measures_places(measurements):
-            return super().spanning(measurements, nodes)
+        raster, offsets = measurements.raster, self._offsets(measurements)
         possible = int(nodes.sum())
-        offsets = self._offsets(raster)
-        if possible * min(possible, len(offsets)) <= _FEW_PAIRS or not len(offsets):
+        if raster is None or offsets is None or possible * min(possible, len(offsets)) <= _FEW_PAIRS:
             return super().spanning(measurements, nodes)
         cells = _cropped(raster.occupied(nodes))
         hull = origin(measurements.coordinates)
@@ -91,25 +87,24 @@ class RadiusEdges(EdgeSet):
                 offsets = offsets[hull.outside(offsets[:, : measurements.dimension])]
         return hull.vertices
 
-    def _measures_places(self, measurements: Measurements) -> bool:
-        """Whether what is measured is where the states are (up to a shift, which no difference sees)."""
-        if self._compared[0] is not measurements:
-            same = measurements.points.shape == self.places.points.shape and bool(
-                np.abs(measurements.points - self.places.points).max()
-                <= RELATIVE_TOLERANCE * np.abs(self.places.points).max()
+    def _offsets(self, measurements: Measurements) -> IntArray | None:
+        """Lattice offsets ``(k, 2)`` within the radius, one of each pair of opposite ones, longest first.
+
+        ``None`` where the measurements fill no raster, or are not where the states are.
+        """
+        if self._found is None or self._found[0] is not measurements:
+            points, places, raster = measurements.points, self.places.points, measurements.raster
+            same = measurements is self.places or (
+                points.shape == places.shape
+                and bool(np.abs(points - places).max() <= RELATIVE_TOLERANCE * np.abs(places).max())
             )
-            self._compared = (measurements, same)
-        return self._compared[1]
+            found = None if raster is None or not same else self._find_offsets(raster, measurements.spacing)
+            self._found = (measurements, found)
+        return self._found[1]
 
-    def _offsets(self, raster: Raster) -> IntArray:
-        """Lattice offsets ``(k, 2)`` within the radius, one of each pair of opposite ones, longest first."""
-        if self._found_offsets is None or self._found_offsets[0] is not raster:
-            self._found_offsets = (raster, self._find_offsets(raster))
-        return self._found_offsets[1]
-
-    def _find_offsets(self, raster: Raster) -> IntArray:
+    def _find_offsets(self, raster: Raster, step: FloatArray) -> IntArray:
         spacing: FloatArray = np.ones(2)
-        spacing[: self.places.dimension] = self.places.spacing
+        spacing[: len(step)] = step
         reach = np.minimum(self.radius * (1 + RELATIVE_TOLERANCE) / spacing, [raster.width - 1, raster.height - 1])
         a, b = (int(x) for x in reach)
         x, y = np.meshgrid(np.arange(-a, a + 1), np.arange(b + 1))

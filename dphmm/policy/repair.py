@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from math import inf
 from typing import Any, Literal
@@ -36,6 +36,15 @@ class Candidates:
     state: int
     vectors: npt.NDArray[Any]
     partners: IntArray
+
+    def edge(self, k: int) -> tuple[int, int]:
+        """The edge to partner ``k``, the smaller state first."""
+        a, b = sorted((self.state, int(self.partners[k])))
+        return a, b
+
+    def only(self, kept: IntArray) -> Candidates:
+        """Some of the partners."""
+        return Candidates(self.state, self.vectors[kept], self.partners[kept])
 
 
 @dataclass(frozen=True)
@@ -102,12 +111,17 @@ class RepairProblem:
 
     def greedy(self) -> Repair:
         """Algorithm 1: every exposed state is joined to the nearest other one; no proof of anything."""
-        shape, added = self.base, []
-        for choice in self.candidates:
-            nearest = int(np.argmin(np.linalg.norm(choice.vectors * self.spacing, axis=1)))
-            shape = shape.grow(choice.vectors[nearest : nearest + 1])
-            added.append(_edge(choice.state, int(choice.partners[nearest])))
-        return self._unproven(shape, added)
+        return self._unproven(*self.nearest())
+
+    def nearest(self, order: int = 2) -> tuple[GrowingBody, list[tuple[int, int]]]:
+        """Every exposed state joined to the nearest other one by the norm of an order: the hull and the edges."""
+        picks = [int(np.argmin(self._lengths(choice.vectors, order))) for choice in self.candidates]
+        pairs = list(zip(self.candidates, picks, strict=True))
+        grown = self.base.grow(np.array([choice.vectors[k] for choice, k in pairs])) if pairs else self.base
+        return grown, [choice.edge(k) for choice, k in pairs]
+
+    def _lengths(self, vectors: npt.NDArray[Any], order: int = 2) -> FloatArray:
+        return np.asarray(np.linalg.norm(vectors * self.spacing, ord=order, axis=1))
 
     def sequential(self, order: list[int] | None = None) -> Repair:
         """Algorithm 3: exposed states in turn take the partner of least objective; protected ones need none."""
@@ -118,7 +132,7 @@ class RepairProblem:
                 continue
             best = self._cheapest(shape, choice)
             shape = shape.grow(choice.vectors[best : best + 1])
-            added.append(_edge(choice.state, int(choice.partners[best])))
+            added.append(choice.edge(best))
         return self._unproven(shape, added)
 
     def _cheapest(self, shape: GrowingBody, choice: Candidates) -> int:
@@ -127,8 +141,7 @@ class RepairProblem:
             costs = shape.growth(choice.vectors)
         else:
             costs = np.array([self.value(shape.grow(v[None])) for v in choice.vectors])
-        lengths = np.linalg.norm(choice.vectors * self.spacing, axis=1)
-        return int(np.lexsort((lengths, costs))[0])
+        return int(np.lexsort((self._lengths(choice.vectors), costs))[0])
 
     def _unproven(self, shape: GrowingBody, added: list[tuple[int, int]]) -> Repair:
         value = self.value(shape)
@@ -158,32 +171,29 @@ class RepairProblem:
             return None
         tip = self.base.vertices[-1]
         along = tip[None] if tip.any() else self.candidates[0].vectors
-        lengths = np.linalg.norm(along * self.spacing, axis=1)
-        best: tuple[float, list[tuple[int, int]], GrowingBody] | None = None
+        lengths = self._lengths(along)
+        best, reach = None, inf
         for index in np.argsort(lengths, kind="stable"):
-            if best is not None and lengths[index] >= best[0]:
+            if lengths[index] >= reach:
                 break
             found = self._along(along[index])
-            if found is not None and (best is None or found[0] < best[0]):
-                best = found
-        if best is None:
-            return None
-        return Repair(tuple(dict.fromkeys(best[1])), best[2], 0.0, 0.0)
+            if found is not None and (length := float(self._lengths(found.shape.vertices[-1:])[0])) < reach:
+                best, reach = found, length
+        return best
 
-    def _along(self, direction: npt.NDArray[Any]) -> tuple[float, list[tuple[int, int]], GrowingBody] | None:
+    def _along(self, direction: npt.NDArray[Any]) -> Repair | None:
         shape, added = self.base, []
-        exact = shape.vertices.dtype.kind == "i"
+        slack = 0 if shape.vertices.dtype.kind == "i" else RELATIVE_TOLERANCE
         for choice in self.candidates:
             cross = np.abs(planar.cross(direction, choice.vectors))
-            on_line = np.flatnonzero(cross <= (0 if exact else RELATIVE_TOLERANCE * cross.max(initial=0.0)))
-            if not len(on_line):
+            on_line = choice.only(np.flatnonzero(cross <= slack * cross.max(initial=0.0)))
+            if not len(on_line.partners):
                 return None
-            vectors = choice.vectors[on_line]
-            nearest = np.argmin(np.linalg.norm(vectors * self.spacing, axis=1))
-            if not shape.contains(vectors[nearest : nearest + 1])[0]:
-                shape = shape.grow(vectors[nearest : nearest + 1])
-                added.append(_edge(choice.state, int(choice.partners[on_line[nearest]])))
-        return float(np.linalg.norm(shape.vertices[-1] * self.spacing)), added, shape
+            nearest = int(np.argmin(self._lengths(on_line.vectors)))
+            if not shape.contains(on_line.vectors[nearest : nearest + 1])[0]:
+                shape = shape.grow(on_line.vectors[nearest : nearest + 1])
+                added.append(on_line.edge(nearest))
+        return Repair(tuple(dict.fromkeys(added)), shape, 0.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -218,9 +228,8 @@ class _Search:
     def _first_guess(self) -> Repair:
         """The best of a few runs of the paper's methods: the value to beat."""
         everyone = list(range(len(self.problem.candidates)))
-        cheapest = [
-            float(self.problem.lower_bound(self.problem.base, c.vectors).min()) for c in self.problem.candidates
-        ]
+        bounds = (self.problem.lower_bound(self.problem.base, c.vectors) for c in self.problem.candidates)
+        cheapest = [float(found.min()) for found in bounds]
         dearest_first = sorted(everyone, key=lambda i: -cheapest[i])
         tries = [self.problem.greedy()]
         tries += [self.problem.sequential(order) for order in (everyone, dearest_first, dearest_first[::-1])]
@@ -228,27 +237,22 @@ class _Search:
 
     def _worth_trying(self, choice: Candidates) -> Candidates:
         bounds = self.problem.lower_bound(self.problem.base, choice.vectors)
-        keep = np.flatnonzero(bounds <= self.best.value)
-        vectors, partners = choice.vectors[keep], choice.partners[keep]
+        choice = choice.only(np.flatnonzero(bounds <= self.best.value))
         if self.monotone:
-            keep = np.flatnonzero(self.problem.base.minimal(vectors))
-        else:
-            keep = np.sort(np.unique(vectors, axis=0, return_index=True)[1])
-        return Candidates(choice.state, vectors[keep], partners[keep])
+            return choice.only(np.flatnonzero(self.problem.base.minimal(choice.vectors)))
+        return choice.only(np.sort(np.unique(choice.vectors, axis=0, return_index=True)[1]))
 
     def run(self) -> Repair:
-        start = _Node(self.problem.base, tuple(range(len(self.choices))), ())
-        self._push(0.0, start)
-        expanded = 0
+        self._push(0.0, _Node(self.problem.base, tuple(range(len(self.choices))), ()))
+        expanded = count()
         while self.heap:
             bound, _, node = heapq.heappop(self.heap)
             if self._beaten(bound):
                 break
-            expanded += 1
-            if expanded > self.limit:
-                return Repair(self.best.added, self.best.shape, self.best.value, min(bound, self.best.value))
+            if next(expanded) >= self.limit:
+                return replace(self.best, bound=min(bound, self.best.value))
             self._expand(bound, node)
-        return Repair(self.best.added, self.best.shape, self.best.value, self.best.value)
+        return replace(self.best, bound=self.best.value)
 
     def _beaten(self, bound: float) -> bool:
         return bound >= self.best.value * (1 - _CLOSED)
@@ -288,8 +292,7 @@ class _Search:
             child_bound = max(bound, reach)
             if not self._beaten(child_bound):
                 grown = node.shape.grow(choice.vectors[k : k + 1])
-                edge = _edge(choice.state, int(choice.partners[k]))
-                self._push(child_bound, _Node(grown, rest, (*node.added, edge)))
+                self._push(child_bound, _Node(grown, rest, (*node.added, choice.edge(k))))
 
     def _bounds(self, shape: GrowingBody, states: list[int] | tuple[int, ...]) -> dict[int, FloatArray]:
         """Lower bounds of all choices of some states, computed at once."""
@@ -308,13 +311,6 @@ class _Search:
         value = self.problem.value(node.shape)
         if value < self.best.value:
             self.best = Repair(tuple(dict.fromkeys(node.added)), node.shape, value, 0.0)
-
-
-def nearest_partners(candidates: list[Candidates], lengths: list[FloatArray]) -> tuple[tuple[int, int], ...]:
-    """Every exposed state joined to the partner of least length: jointly optimal where the body is a ball of a norm."""
-    best = [int(np.argmin(found)) for found in lengths]
-    edges = [_edge(c.state, int(c.partners[k])) for c, k in zip(candidates, best, strict=True)]
-    return tuple(dict.fromkeys(edges))
 
 
 def candidates_of(
@@ -337,7 +333,3 @@ def candidates_of(
         for state, partners in zip(exposed, choices, strict=True)
     ]
     return candidates, len(exposed) * len(possible) <= _CANDIDATES
-
-
-def _edge(a: int, b: int) -> tuple[int, int]:
-    return (a, b) if a < b else (b, a)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from itertools import product
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dphmm.mechanisms.sublattice import Sublattice, exact_product
+from dphmm.mechanisms.sublattice import Sublattice
 
 small = st.integers(-6, 6)
 
@@ -35,10 +34,3 @@ def test_a_segment_spans_every_lattice_point_of_its_line():
 
 def test_full_rank_keeps_the_axes():
     assert Sublattice([(6, 4), (1, 9)], 2).basis.tolist() == [[1, 0], [0, 1]]
-
-
-@pytest.mark.parametrize("size", [1, 2**31, 2**62])
-def test_products_do_not_overflow(size):
-    left = np.array([[size - 1, 3 - size]])
-    right = np.array([size - 1, size - 3])
-    assert exact_product(left, right).tolist() == [(size - 1) ** 2 - (size - 3) ** 2]
