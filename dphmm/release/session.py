@@ -185,7 +185,7 @@ class Session:
 
     def _prepare(self, engine: Releaser, progress: Progress, slot: int, epsilon: float | None) -> PreparedStep:
         """The step as far as it is public, within the limits; done before the file is locked."""
-        _check_order(slot, progress)
+        check_order(slot, progress.slot)
         engine.resume(progress.belief, progress.count)
         step = engine.prepare(epsilon, 0 if progress.slot is None else slot - progress.slot)
         self._catch_up(progress)
@@ -262,7 +262,7 @@ class Session:
         progress = self._store.progress(self._stored.number)
         known = self._store.find(self._stored.number, moment, query)
         if known is None:
-            _check_order(moment, progress)
+            check_order(moment, progress.slot)
         return known
 
     def slot_of(self, slot: Slot) -> int:
@@ -285,7 +285,7 @@ class Session:
         if isinstance(slot, datetime | np.datetime64):
             if self._model.step_seconds is None:
                 raise ConfigurationError("the model has no step_seconds, so instants mean no step; give slot numbers")
-            return -(-_microseconds_since_1970(slot) // microseconds(self._model.step_seconds, "step"))
+            return step_number(slot, self._model.step_seconds)
         if isinstance(slot, bool) or not isinstance(slot, int | np.integer) or abs(int(slot)) > _FARTHEST_SLOT:
             raise InvalidInputError(f"slot is {slot!r}; give a whole number or an instant")
         return int(slot)
@@ -296,21 +296,29 @@ def record_width(dimension: int, edges: int) -> int:
     return _RECORD_WIDTH + 2 * _NUMBER_WIDTH * dimension + _EDGE_WIDTH * edges
 
 
-def _microseconds_since_1970(instant: datetime | np.datetime64) -> int:
-    if isinstance(instant, np.datetime64):
-        if np.isnat(instant):
-            raise InvalidInputError("slot is NaT; give a whole number or an instant")
-        return int(instant.astype("datetime64[us]").astype(np.int64))
-    if instant.tzinfo is None:
-        raise InvalidInputError(f"slot is {instant.isoformat()} without a time zone; add one, such as timezone.utc")
-    return (instant - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+def step_number(instant: datetime | np.datetime64, step_seconds: float) -> int:
+    """The number of the time step that an instant belongs to: see `Session.slot_of`."""
+    if isinstance(instant, datetime):
+        if instant.tzinfo is None:
+            raise InvalidInputError(f"slot is {instant.isoformat()} without a time zone; add one, such as timezone.utc")
+        since_1970 = (instant - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    elif np.isnat(instant):
+        raise InvalidInputError("slot is NaT; give a whole number or an instant")
+    else:
+        since_1970 = int(instant.astype("datetime64[us]").astype(np.int64))
+    return -(-since_1970 // microseconds(step_seconds, "step"))
 
 
-def _check_order(slot: int, progress: Progress) -> None:
-    if progress.slot is not None and slot < progress.slot:
-        raise TimeOrderError(
-            f"slot {slot} lies before slot {progress.slot}, the last one released; time does not go back"
-        )
+def check_order(slot: int, last: int | None) -> None:
+    """Refuse a time step before the last one released (None where there is none yet).
+
+    Raises
+    ------
+    TimeOrderError
+        Naming both.
+    """
+    if last is not None and slot < last:
+        raise TimeOrderError(f"slot {slot} lies before slot {last}, the last one released; time does not go back")
 
 
 def _check_queries(name: str, queries: Mapping[str, Releaser]) -> None:
