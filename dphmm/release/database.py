@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import secrets
 import sqlite3
-import threading
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -16,13 +14,8 @@ from urllib.parse import quote
 from dphmm.errors import DataFileError, OutputError, SessionBusyError
 
 _OWNER_ONLY = 0o600
-_MAGIC = b"SQLite format 3\0"
 _PAGE = 4096
 _SIDE_FILES = ("-wal", "-shm", "-journal")
-
-_open_files: Counter[tuple[int, int]] = Counter()
-"""Files that this process has open, by device and inode."""
-_opening = threading.RLock()
 
 
 class Database:
@@ -61,16 +54,14 @@ class Database:
         readonly: bool = False,
     ) -> None:
         self.path = Path(os.path.abspath(path))
-        self._schema = {statement.strip() for statement in schema.split(";")}
         self._wait = wait_seconds
         self._process = os.getpid()
-        with _opening, self._plain_errors():
-            self._key = self._check_header(application, version)
+        with self._plain_errors():
+            self._check_header(application, version)
             if not readonly and not os.access(self.path, os.W_OK):
                 raise OutputError(f"{path} may not be written; change its permissions, or use another file")
-            self._check_content()
+            self._check_content(schema)
             self._connection = self._connect("ro" if readonly else "rw")
-            _open_files[self._key] += 1
             if not readonly:
                 self._connection.execute("PRAGMA journal_mode=WAL")
                 self._connection.execute("PRAGMA synchronous=FULL")
@@ -107,9 +98,7 @@ class Database:
 
     def close(self) -> None:
         """Let go of the file."""
-        with _opening:
-            self._connection.close()
-            _open_files[self._key] -= 1
+        self._connection.close()
 
     def execute(self, statement: str, values: tuple[Any, ...] = ()) -> list[Any]:
         """Run one statement and return its rows.
@@ -125,10 +114,8 @@ class Database:
         """
         if os.getpid() != self._process:
             raise SessionBusyError(f"{self.path} was opened before this process was forked; open it anew here")
-        try:
+        with self._plain_errors():
             return self._connection.execute(statement, values).fetchall()
-        except sqlite3.DatabaseError as problem:
-            raise self._plain(problem) from None
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -145,45 +132,41 @@ class Database:
 
     # ---- opening -------------------------------------------------------------------------------------------------
 
-    def _check_header(self, application: int, version: int) -> tuple[int, int]:
-        """The file's device and inode.
+    def _check_header(self, application: int, version: int) -> None:
+        """Refuse a file that is not ours, before SQLite might touch it or its log.
 
-        A plain read, before SQLite might touch a foreign file or its log. Closing a file drops all locks that the
-        process has on it, so this is not done to one that the process has open: that one was looked at before.
+        SQLite itself looks, without locks and at the file alone: a plain read, when closed, would drop all locks that
+        the process has on the file.
         """
         try:
-            status = os.stat(self.path)
-            key = (status.st_dev, status.st_ino)
-            if _open_files[key]:
-                return key
-            with open(self.path, "rb") as file:
-                header = file.read(100)
-        except OSError as problem:
-            raise DataFileError(self.path, f"cannot be read ({problem.strerror}); check the path") from None
-        found = int.from_bytes(header[68:72], "big"), int.from_bytes(header[60:64], "big")
-        if len(header) < 100 or not header.startswith(_MAGIC) or found[0] != application:
+            with closing(self._connect("ro&immutable=1")) as looking:
+                found = [looking.execute(f"PRAGMA {key}").fetchone()[0] for key in ("application_id", "user_version")]
+        except sqlite3.DatabaseError as problem:
+            if _code(problem) in _UNWRITABLE:
+                raise DataFileError(self.path, f"cannot be read ({problem}); check the path") from None
+            found = [0, 0]
+        if found[0] != application:
             raise DataFileError(self.path, "is no file of sessions; name another, or one that does not exist")
         if found[1] != version:
             raise DataFileError(
                 self.path, f"has format {found[1]}, this version of dphmm reads {version}; use the version that made it"
             )
-        return key
 
-    def _check_content(self) -> None:
+    def _check_content(self, schema: str) -> None:
         """Look at every page through a connection that cannot write, so that a damaged file stays as it is."""
         log = Path(f"{self.path}-wal")
         try:
-            self._quick_check("ro" if log.exists() else "ro&immutable=1")
+            self._quick_check("ro" if log.exists() else "ro&immutable=1", schema)
         except DataFileError:
             if not log.exists():
                 raise
-            self._quick_check("ro")
+            self._quick_check("ro", schema)
 
-    def _quick_check(self, mode: str) -> None:
+    def _quick_check(self, mode: str, schema: str) -> None:
         with self._plain_errors(), closing(self._connect(mode)) as looking:
             verdict = looking.execute("PRAGMA quick_check(1)").fetchone()[0]
             tables = {sql for (sql,) in looking.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")}
-            if verdict != "ok" or tables != self._schema:
+            if verdict != "ok" or tables != {statement.strip() for statement in schema.split(";")}:
                 problem = "its tables are others" if verdict == "ok" else " ".join(verdict.split())
                 raise DataFileError(self.path, f"is damaged ({problem}); restore a copy")
 
@@ -193,23 +176,26 @@ class Database:
 
     @contextmanager
     def _plain_errors(self) -> Iterator[None]:
+        """Say what an error of SQLite means here."""
         try:
             yield
+        except sqlite3.ProgrammingError:
+            raise
         except sqlite3.DatabaseError as problem:
-            raise self._plain(problem) from None
+            code = _code(problem)
+            if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                raise SessionBusyError(f"{self.path} is in use by another process; ask again") from None
+            if code in _DAMAGED:
+                raise DataFileError(self.path, f"is damaged ({problem}); restore a copy") from None
+            if code in _UNWRITABLE:
+                raise OutputError(
+                    f"{self.path} cannot be written ({problem}); check its space and permissions"
+                ) from None
+            raise
 
-    def _plain(self, problem: sqlite3.DatabaseError) -> Exception:
-        """What an error of SQLite means here."""
-        if isinstance(problem, sqlite3.ProgrammingError):
-            return problem
-        code = getattr(problem, "sqlite_errorcode", 0) & 0xFF
-        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            return SessionBusyError(f"{self.path} is in use by another process; ask again")
-        if code in _DAMAGED:
-            return DataFileError(self.path, f"is damaged ({problem}); restore a copy")
-        if code in _UNWRITABLE:
-            return OutputError(f"{self.path} cannot be written ({problem}); check its space and permissions")
-        return problem
+
+def _code(problem: sqlite3.DatabaseError) -> int:
+    return getattr(problem, "sqlite_errorcode", 0) & 0xFF
 
 
 _DAMAGED = (0, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT)

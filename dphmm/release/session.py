@@ -195,15 +195,16 @@ class Session:
     def _append(
         self, engine: Releaser, step: PreparedStep, progress: Progress, moment: int, query: str, state: int
     ) -> ReleaseRecord | None:
-        """Draw and write; None where another process was faster. Leaving the block commits, before anything returns."""
+        """Draw and write; None where another process was faster."""
         added = () if step.plan.protection is None else step.plan.protection.added
         width = record_width(engine.measurements.dimension, len(added))
-        with self._store.appending(self._stored.number, progress) as append:
-            if append is None:
-                return None
+
+        def draw() -> tuple[ReleaseRecord, Belief]:
             record = engine.draw(step, state)
             assert engine.belief is not None, "a draw leaves a belief"
-            return append(moment, query, record, width, engine.belief)
+            return record, engine.belief
+
+        return self._store.append(self._stored.number, progress, moment, query, width, draw)
 
     def _catch_up(self, progress: Progress) -> None:
         """Enter what was released since, here or by other processes, into the account."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -20,8 +19,6 @@ from dphmm.release.terms import Terms
 APPLICATION = 0x6470686D
 """The application id in the file's header: ``dphm``."""
 FORMAT = 2
-
-Append = Callable[[int, str, ReleaseRecord, int, Belief], ReleaseRecord]
 
 _SCHEMA = """
 CREATE TABLE session (
@@ -240,47 +237,55 @@ class SessionStore:
             raise SessionBusyError(f"{self.path}: session {name!r} vanished while it was made; ask again")
         return known
 
-    @contextmanager
-    def appending(self, session: int, progress: Progress) -> Iterator[Append | None]:
-        """A transaction for one release, committed when the block ends well.
+    def append(
+        self,
+        session: int,
+        progress: Progress,
+        slot: int,
+        query: str,
+        width: int,
+        draw: Callable[[], tuple[ReleaseRecord, Belief]],
+    ) -> ReleaseRecord | None:
+        """Draw and write one release in one transaction.
 
         Parameters
         ----------
         session, progress
             The session, and how far it had come when the release was prepared.
+        slot, query
+            What is released.
+        width
+            The length to which the record's text is filled up, the same whatever is drawn.
+        draw
+            Gives the record and the belief after it. It is called with the file locked.
 
-        Yields
-        ------
-        callable or None
-            Takes slot, query, record, the length to which the record's text is filled up (the same whatever was drawn)
-            and the belief after it; writes them, and returns the record as it reads from the file from then on. None
-            where another process went on with the session meanwhile: nothing may be drawn then.
+        Returns
+        -------
+        ReleaseRecord or None
+            The record as it reads from the file from now on, once it is on the disk. None where another process went
+            on with the session meanwhile: nothing is drawn then.
 
         Raises
         ------
         OutputError
-            When there is no room or no permission: at the beginning, or when it is committed.
+            When there is no room or no permission: before the draw, or when it is committed.
         """
         with self._database.transaction():
             count = self._database.execute("SELECT count FROM progress WHERE session = ?", (session,))
             if count != [(progress.count,)]:
-                yield None
-                return
-
-            def append(slot: int, query: str, record: ReleaseRecord, width: int, belief: Belief) -> ReleaseRecord:
-                body = record.to_json().ljust(width)
-                head = _digest(progress.head, session, progress.count, slot, query, body)
-                self._database.execute(
-                    "INSERT INTO record VALUES (?, ?, ?, ?, ?, ?)", (session, progress.count, slot, query, body, head)
-                )
-                values = progress.count + 1, slot, head, belief.to_bytes()
-                self._database.execute(
-                    "UPDATE progress SET count = ?, slot = ?, head = ?, belief = ?, digest = ? WHERE session = ?",
-                    (*values, _digest(session, *values), session),
-                )
-                return ReleaseRecord.from_json(body)
-
-            yield append
+                return None
+            record, belief = draw()
+            body = record.to_json().ljust(width)
+            head = _digest(progress.head, session, progress.count, slot, query, body)
+            self._database.execute(
+                "INSERT INTO record VALUES (?, ?, ?, ?, ?, ?)", (session, progress.count, slot, query, body, head)
+            )
+            values = progress.count + 1, slot, head, belief.to_bytes()
+            self._database.execute(
+                "UPDATE progress SET count = ?, slot = ?, head = ?, belief = ?, digest = ? WHERE session = ?",
+                (*values, _digest(session, *values), session),
+            )
+        return ReleaseRecord.from_json(body)
 
 
 _PREVIOUS = (
