@@ -90,9 +90,9 @@ class LossFunction:
         self.size: int | None = None
         vertices, starts = [NO_LOSS], [0.0]
         if matrix is not None:
-            transition = as_transition(matrix, name)
-            self.size = transition.size
-            vertices, starts = pieces(Excess(transition), self.limit)
+            excess = Excess(as_transition(matrix, name))
+            self.size = excess.size
+            vertices, starts = pieces(excess, self.limit)
         self.starts: FloatArray = frozen(starts)
         self.rows: IntArray = frozen([v.rows for v in vertices])
         points: FloatArray = frozen(np.array([(v.q, v.d, v.rest, v.gap) for v in vertices]).T)

@@ -259,11 +259,10 @@ class Session:
         TimeOrderError
             When the moment lies before the last one released, and has no release itself.
         """
-        moment = self.slot_of(slot)
         progress = self._store.progress(self._stored.number)
-        known = self._store.find(self._stored.number, moment, query)
+        known = self.find(slot, query)
         if known is None:
-            check_order(moment, progress.slot)
+            check_order(self.slot_of(slot), progress.slot)
         return known
 
     def slot_of(self, slot: Slot) -> int:

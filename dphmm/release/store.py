@@ -4,32 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from dphmm.errors import DataFileError, InvalidInputError, SessionBusyError, StochasticError
+from dphmm.errors import DataFileError, SessionBusyError
 from dphmm.markov.belief import Belief
 from dphmm.release.database import Database
 from dphmm.release.ledger import Limits
 from dphmm.release.record import ReleaseRecord
 from dphmm.release.terms import Terms
-
-APPLICATION = 0x6470686D
-"""The application id in the file's header: ``dphm``."""
-FORMAT = 2
-
-_SCHEMA = """
-CREATE TABLE session (
-    number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, terms TEXT NOT NULL, limits TEXT NOT NULL,
-    digest BLOB NOT NULL);
-CREATE TABLE progress (
-    session INTEGER PRIMARY KEY REFERENCES session, count INTEGER NOT NULL, slot INTEGER, head BLOB NOT NULL,
-    belief BLOB, digest BLOB NOT NULL);
-CREATE TABLE record (
-    session INTEGER NOT NULL REFERENCES session, number INTEGER NOT NULL, slot INTEGER NOT NULL, query TEXT NOT NULL,
-    body TEXT NOT NULL, digest BLOB NOT NULL, PRIMARY KEY (session, number), UNIQUE (session, slot, query))"""
 
 
 @dataclass(frozen=True)
@@ -116,8 +102,8 @@ class SessionStore:
     def __init__(self, path: str | Path, wait_seconds: float = 30.0, readonly: bool = False) -> None:
         self.path = Path(path)
         if not readonly and not self.path.exists():
-            Database.create(self.path, APPLICATION, FORMAT, _SCHEMA)
-        self._database = Database(path, APPLICATION, FORMAT, _SCHEMA, wait_seconds, readonly)
+            Database.create(self.path)
+        self._database = Database(path, wait_seconds, readonly)
 
     def __enter__(self) -> SessionStore:
         return self
@@ -148,13 +134,9 @@ class SessionStore:
         if not rows:
             return None
         number, terms, limits, digest = rows[0]
-        if digest != _digest(number, name, terms, limits):
-            raise self._damaged(f"session {name!r}")
-        try:
+        with self._intact(f"session {name!r}", digest, number, name, terms, limits):
             agreed = {query: Terms.from_json(text) for query, text in json.loads(terms).items()}
             return StoredSession(number, name, agreed, Limits(**json.loads(limits)))
-        except (InvalidInputError, TypeError, AttributeError, ValueError):
-            raise self._damaged(f"session {name!r}") from None
 
     def progress(self, session: int) -> Progress:
         """How far a session has come, as of now.
@@ -166,13 +148,13 @@ class SessionStore:
         """
         query = "SELECT count, slot, head, belief, digest FROM progress WHERE session = ?"
         rows = self._database.execute(query, (session,))
-        if not rows or rows[0][4] != _digest(session, *rows[0][:4]):
-            raise self._damaged(f"the progress of session number {session}")
-        count, slot, head, belief, _ = rows[0]
-        try:
+        what = f"the progress of session number {session}"
+        if not rows:
+            raise self._damaged(what)
+        *values, digest = rows[0]
+        with self._intact(what, digest, session, *values):
+            count, slot, head, belief = values
             return Progress(count, slot, None if belief is None else Belief.from_bytes(belief), head)
-        except StochasticError:
-            raise self._damaged(f"the belief of session number {session}") from None
 
     def find(self, session: int, slot: int, query: str) -> ReleaseRecord | None:
         """What was released at a time for a query, or None."""
@@ -205,12 +187,19 @@ class SessionStore:
 
     def _checked(self, session: int, row: tuple[Any, ...]) -> StoredRelease:
         number, slot, query, body, digest, previous = row
-        if digest != _digest(previous or b"", session, number, slot, query, body):
-            raise self._damaged(f"release {number} of session number {session}")
-        try:
+        what = f"release {number} of session number {session}"
+        with self._intact(what, digest, previous or b"", session, number, slot, query, body):
             return StoredRelease(slot, query, ReleaseRecord.from_json(body))
-        except InvalidInputError:
-            raise self._damaged(f"release {number} of session number {session}") from None
+
+    @contextmanager
+    def _intact(self, what: str, digest: bytes, *parts: Any) -> Iterator[None]:
+        """Refuse parts that have another digest, or that the block cannot read."""
+        try:
+            if digest != _digest(*parts):
+                raise ValueError
+            yield
+        except (TypeError, AttributeError, ValueError):
+            raise self._damaged(what) from None
 
     def _damaged(self, what: str) -> DataFileError:
         return DataFileError(self.path, f"is damaged at {what}; restore a copy")
