@@ -108,8 +108,8 @@ class Session:
             When the name is empty, or there is no query.
         """
         queries = {MAIN_QUERY: releaser} if isinstance(releaser, Releaser) else dict(releaser)
-        _check_queries(name, queries)
         terms = {query: Terms.of(engine) for query, engine in queries.items()}
+        _check_queries(name, terms)
         owner = not isinstance(path, SessionStore)
         store = path if isinstance(path, SessionStore) else SessionStore(path, wait_seconds)
         try:
@@ -169,7 +169,11 @@ class Session:
         StateError, BudgetError, AlreadyKnownError
             As `Releaser.release`; nothing is drawn.
         """
-        engine = self._engine(query)
+        engine = self._queries.get(query)
+        if engine is None:
+            raise InvalidInputError(
+                f"query {query!r} is not in the session; its queries are {', '.join(self._queries)}"
+            )
         engine.check_state(state)
         moment = self.slot_of(slot)
         while True:
@@ -210,17 +214,8 @@ class Session:
         """Enter what was released since, here or by other processes, into the account."""
         if progress.count < self._account.count:
             raise DataFileError(self._store.path, "was replaced by an older copy; open the session anew")
-        if progress.count > self._account.count:
-            news = self._store.releases(self._stored.number, self._account.count, progress.count)
-            for release in news:
-                self._account.add(release.slot, release.record.epsilon, release.record.constrained_factor)
-
-    def _engine(self, query: str) -> Releaser:
-        if query not in self._queries:
-            raise InvalidInputError(
-                f"query {query!r} is not in the session; its queries are {', '.join(self._queries)}"
-            )
-        return self._queries[query]
+        for release in self._store.releases(self._stored.number, self._account.count, progress.count):
+            self._account.add(release.slot, release.record.epsilon, release.record.constrained_factor)
 
     # ---- asking --------------------------------------------------------------------------------------------------
 
@@ -321,15 +316,13 @@ def check_order(slot: int, last: int | None) -> None:
         raise TimeOrderError(f"slot {slot} lies before slot {last}, the last one released; time does not go back")
 
 
-def _check_queries(name: str, queries: Mapping[str, Releaser]) -> None:
+def _check_queries(name: str, terms: Mapping[str, Terms]) -> None:
     if not name or not name.isprintable():
         raise InvalidInputError(f"the session's name is {name!r}; give a text of printable characters")
-    if not queries or not all(query and query.isprintable() for query in queries):
-        raise InvalidInputError(
-            f"the session's queries are {list(queries)}; name at least one, in printable characters"
-        )
+    if not terms or not all(query and query.isprintable() for query in terms):
+        raise InvalidInputError(f"the session's queries are {list(terms)}; name at least one, in printable characters")
     for part in ("model", "policy", "randomness"):
-        if len({getattr(Terms.of(engine), part) for engine in queries.values()}) > 1:
+        if len({getattr(one, part) for one in terms.values()}) > 1:
             raise SessionMismatchError(f"the queries of session {name!r} differ in their {part}; they must share it")
 
 
