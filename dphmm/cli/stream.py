@@ -14,13 +14,12 @@ from dphmm.tables.values import as_number, parse_time, shorten
 from dphmm.writers.table import ReleaseTable
 
 if TYPE_CHECKING:
-    from dphmm.release.recorded import RecordedPeople
-    from dphmm.release.stream import ReleaseStream
+    from dphmm.release.people import ReleaseStream
 
 _SOURCE = "standard input"
 
 
-def answer_lines(stream: ReleaseStream | RecordedPeople, skip_bad: bool) -> None:
+def answer_lines(stream: ReleaseStream, skip_bad: bool) -> None:
     """Answer every line of standard input by one line of standard output, flushed before the next is read.
 
     The answer is the release as an object with the columns of a table of releases; for a fix outside the region it is
@@ -55,7 +54,7 @@ def answer_lines(stream: ReleaseStream | RecordedPeople, skip_bad: bool) -> None
 _BAD_LINE = (BudgetError, BudgetExceededError, CoordinateError, TimeOrderError)
 
 
-def _answer(stream: ReleaseStream | RecordedPeople, line: bytes) -> dict[str, Any]:
+def _answer(stream: ReleaseStream, line: bytes) -> dict[str, Any]:
     fix = _parsed(line)
     user = str(_value(fix, "user"))
     time = _value(fix, "time")

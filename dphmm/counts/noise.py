@@ -59,7 +59,10 @@ def release(
     budgets = as_budgets(epsilons, len(counts))
     source = random_source(rng)
     if integer:
-        return counts + _exact_noise(budgets, counts.shape[1], RandomBits(source))
+        bits, decays = RandomBits(source), [budget / SENSITIVITY for budget in budgets]
+        draws = [[discrete_laplace(d.numerator, d.denominator, bits) for _ in counts[0]] for d in decays]
+        noise: FloatArray = np.array(draws, dtype=np.float64)
+        return counts + noise
     scales = SENSITIVITY / np.array([float(budget) for budget in budgets])
     return counts + scales[:, None] * laplace_noise(counts.shape, source)
 
@@ -78,9 +81,3 @@ def as_budgets(epsilons: Budget | Sequence[Budget] | FloatArray, steps: int) -> 
     if len(listed) != steps:
         raise BudgetError(f"there are {len(listed)} budgets; give one, or one for each of {steps} times")
     return [rational(budget, f"epsilon at time {time}") for time, budget in enumerate(listed)]
-
-
-def _exact_noise(budgets: list[Fraction], places: int, bits: RandomBits) -> FloatArray:
-    decays = [budget / SENSITIVITY for budget in budgets]
-    draws = [[discrete_laplace(d.numerator, d.denominator, bits) for _ in range(places)] for d in decays]
-    return np.array(draws, dtype=np.float64)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 from dphmm.arrays import BoolArray, FloatArray, as_distribution
-from dphmm.errors import ConfigurationError, CountError, StochasticError
+from dphmm.errors import ConfigurationError, StochasticError
 from dphmm.stochastic import MatrixLike, as_stochastic
 
 _DOUBLING = 256
@@ -93,15 +93,7 @@ def first_distribution(noisy: FloatArray, prior: Prior | npt.ArrayLike) -> Float
 
 
 def occupancy(first: npt.ArrayLike, transition: sparse.csr_array, steps: int) -> Occupancy:
-    """The marginals of ``steps`` times from the distribution at the first one.
-
-    Raises
-    ------
-    CountError
-        When ``steps`` is below one.
-    """
-    if steps < 1:
-        raise CountError(f"there are {steps} times; give at least one")
+    """The marginals of ``steps`` times, at least one, from the distribution at the first one."""
     start = np.asarray(first, dtype=np.float64)
     if (start > 0).all() and (np.bincount(transition.indices, minlength=len(start)) > 0).all():
         return Occupancy(_orbit(start, transition, steps), np.ones((steps, len(start)), dtype=np.bool_))

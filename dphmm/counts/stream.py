@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import FloatArray, IntArray
+from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.errors import BudgetError, CountError, StateError
 
 
@@ -62,11 +62,8 @@ def as_counts(values: npt.ArrayLike, name: str = "true counts") -> IntArray:
         When they are not.
     """
     counts = as_noisy(values, name)
-    if not (counts == np.floor(counts)).all():
-        raise CountError(f"{name}: found {counts[counts != np.floor(counts)][0]}; counts are integers")
-    if (counts < 0).any():
-        time, place = (int(i) for i in np.argwhere(counts < 0)[0])
-        raise CountError(f"{name}: time {time}, place {place} is {counts[time, place]:g}; counts are not negative")
+    _refuse(counts, counts != np.floor(counts), name, "integers")
+    _refuse(counts, counts < 0, name, "not negative")
     totals = counts.sum(axis=1)
     if (totals != totals[0]).any():
         time = int(np.flatnonzero(totals != totals[0])[0])
@@ -87,10 +84,13 @@ def as_noisy(values: npt.ArrayLike, name: str = "noisy counts") -> FloatArray:
     stream = np.array(values, dtype=np.float64)
     if stream.ndim != 2 or stream.size == 0:
         raise CountError(f"{name} have shape {stream.shape}; give one row per time and one column per place")
-    if not np.isfinite(stream).all():
-        time, place = (int(i) for i in np.argwhere(~np.isfinite(stream))[0])
-        raise CountError(f"{name}: time {time}, place {place} is {stream[time, place]}; counts are finite")
+    _refuse(stream, ~np.isfinite(stream), name, "finite")
     return stream
+
+
+def _refuse(counts: FloatArray, wrong: BoolArray, name: str, what: str) -> None:
+    for time, place in np.argwhere(wrong)[:1]:
+        raise CountError(f"{name}: time {time}, place {place} is {counts[time, place]}; counts are {what}")
 
 
 def as_users(users: int) -> int:

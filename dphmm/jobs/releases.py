@@ -17,9 +17,8 @@ from dphmm.jobs.people import Data, DataLike, People
 from dphmm.jobs.watch import Watch, unwatched
 from dphmm.release.engine import Releaser
 from dphmm.release.ledger import Limits
-from dphmm.release.recorded import RecordedPeople
+from dphmm.release.people import RecordedPeople, ReleaseStream
 from dphmm.release.settings import ReleaseSettings
-from dphmm.release.stream import ReleaseStream
 from dphmm.release.trajectory import TimedDiagnostics, TimedRelease, release_trajectory
 from dphmm.tables import check_output
 from dphmm.writers.diagnostics import check_private_name, write_diagnostics
@@ -170,7 +169,7 @@ def live(
     session: str | Path | None = None,
     limits: Limits | None = None,
     rng: Rng = None,
-) -> Iterator[ReleaseStream | RecordedPeople]:
+) -> Iterator[ReleaseStream]:
     """Releases for fixes as they come, as ``dphmm release`` without files: call ``take`` on what this hands out.
 
     Parameters are those of `release`.

@@ -151,7 +151,15 @@ class Adaptive:
             raise LandmarkError(f"all {len(self._line)} timestamps are past; make a new object for a new series")
         at = self._at
         publish = self._last is None or bool(self._source.uniform(1)[0] < self._rate)
-        share = self._take(publish)
+        share = self.share if publish else 0.0
+        if self._line.landmark[at]:
+            self._landmarks_ahead -= 1
+            self._pool -= Fraction(share)
+        else:
+            self._regular_ahead -= 1
+            self._greatest_regular = max(self._greatest_regular, Fraction(share))
+        self._epsilons[at] = share
+        self._at += 1
         if publish:
             value = np.atleast_1d(np.array(draw(share), dtype=np.float64))
             if self._last is not None:
@@ -160,16 +168,3 @@ class Adaptive:
             self._last = value
         assert self._last is not None
         return Release(self._line.timestamps[at], self._last.copy(), publish, share, self._rate)
-
-    def _take(self, publish: bool) -> float:
-        """Move on, and spend the share where this timestamp publishes."""
-        share = self.share if publish else 0.0
-        if self._line.landmark[self._at]:
-            self._landmarks_ahead -= 1
-            self._pool -= Fraction(share)
-        else:
-            self._regular_ahead -= 1
-            self._greatest_regular = max(self._greatest_regular, Fraction(share))
-        self._epsilons[self._at] = share
-        self._at += 1
-        return share

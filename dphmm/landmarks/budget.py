@@ -15,9 +15,10 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import FloatArray, check_epsilon, frozen
+from dphmm.arrays import FloatArray, check_epsilon, locked
 from dphmm.errors import BudgetError, BudgetExceededError
 from dphmm.landmarks.timestamps import Timeline, timeline
+from dphmm.leakage.accumulate import as_budgets
 
 
 @dataclass(frozen=True)
@@ -50,18 +51,13 @@ class LandmarkBudget:
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
-        object.__setattr__(self, "epsilons", frozen(np.asarray(self.epsilons, dtype=np.float64)))
+        object.__setattr__(self, "epsilons", locked(as_budgets(self.epsilons)))
         if self.epsilons.shape != (len(self.timeline),):
             raise BudgetError(f"budgets have shape {self.epsilons.shape}; there are {len(self.timeline)} timestamps")
-        wrong = np.flatnonzero(~(np.isfinite(self.epsilons) & (self.epsilons >= 0)))
-        if wrong.size:
-            raise BudgetError(
-                f"the budget of timestamp {wrong[0]} is {self.epsilons[wrong[0]]}; it must be finite, ≥ 0"
-            )
-        spent = self.spent
-        if spent > Fraction(self.epsilon):
+        if self.spent > Fraction(self.epsilon):
             raise BudgetExceededError(
-                f"landmarks and one regular timestamp spend {float(spent)!r} of {self.epsilon!r}; lower the budgets"
+                f"landmarks and one regular timestamp spend {float(self.spent)!r} of {self.epsilon!r}; "
+                "lower the budgets"
             )
 
     @property

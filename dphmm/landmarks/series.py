@@ -50,11 +50,7 @@ def laplace(sensitivity: float, rng: Rng = None) -> Mechanism:
         Where randomness comes from.
     """
     width, source = check_epsilon(sensitivity, "sensitivity"), random_source(rng)
-
-    def draw(value: FloatArray, epsilon: float) -> FloatArray:
-        return np.asarray(value + width / epsilon * laplace_noise(value.shape, source))
-
-    return draw
+    return lambda value, epsilon: value + width / epsilon * laplace_noise(value.shape, source)
 
 
 def planar_laplace(unit: float = 1.0, rng: Rng = None) -> Mechanism:
@@ -70,11 +66,7 @@ def planar_laplace(unit: float = 1.0, rng: Rng = None) -> Mechanism:
         Where randomness comes from.
     """
     length, source = check_epsilon(unit, "unit"), random_source(rng)
-
-    def draw(value: FloatArray, epsilon: float) -> FloatArray:
-        return PlanarLaplaceMechanism(epsilon, length).sample(value, source)
-
-    return draw
+    return lambda value, epsilon: PlanarLaplaceMechanism(epsilon, length).sample(value, source)
 
 
 def release_series(values: npt.ArrayLike, scheme: LandmarkBudget | Adaptive, mechanism: Mechanism) -> ReleasedSeries:

@@ -79,7 +79,13 @@ def stay_points(times: npt.ArrayLike, points: npt.ArrayLike, radius: float, minu
         For times that go back, coordinates that are not finite or not as many as the times, a radius or duration that
         is not positive.
     """
-    stamps, where = _fixes(times, points)
+    raw, where = as_times(times, "times"), as_points(points)
+    if raw.dtype.kind != "M":
+        raise ConfigurationError(f"times are {raw.dtype}; give datetime64 or ISO strings, UTC")
+    stamps = raw.astype("datetime64[us]")
+    if len(stamps) != len(where):
+        raise CoordinateError(f"there are {len(where)} points and {len(stamps)} times; give one point per time")
+    check_increasing(stamps, "times")
     reach = check_epsilon(radius, "radius")
     needed = np.timedelta64(round(check_epsilon(minutes, "minutes") * 60e6), "us")
     spans = []
@@ -94,17 +100,6 @@ def stay_points(times: npt.ArrayLike, points: npt.ArrayLike, radius: float, minu
     first, last = np.array(spans, dtype=np.int64).reshape(-1, 2).T
     centre = np.array([where[a : b + 1].mean(axis=0) for a, b in spans]).reshape(-1, where.shape[1])
     return Stays(first, last, stamps[first], stamps[last], centre, len(stamps))
-
-
-def _fixes(times: npt.ArrayLike, points: npt.ArrayLike) -> tuple[Times, FloatArray]:
-    raw = as_times(times, "times")
-    if raw.dtype.kind != "M":
-        raise ConfigurationError(f"times are {raw.dtype}; give datetime64 or ISO strings, UTC")
-    stamps, where = raw.astype("datetime64[us]"), as_points(points)
-    if len(stamps) != len(where):
-        raise CoordinateError(f"there are {len(where)} points and {len(stamps)} times; give one point per time")
-    check_increasing(stamps, "times")
-    return stamps, where
 
 
 def _leaves(where: FloatArray, start: int, radius: float) -> int:

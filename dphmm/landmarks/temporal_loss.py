@@ -7,7 +7,8 @@ import numpy.typing as npt
 
 from dphmm.arrays import FloatArray, IntArray
 from dphmm.errors import BudgetError
-from dphmm.landmarks.timestamps import Timeline, timeline
+from dphmm.landmarks.timestamps import timeline
+from dphmm.leakage.accumulate import as_budgets
 from dphmm.leakage.loss_function import Knowledge, LossFunction, as_loss_function
 
 
@@ -52,10 +53,13 @@ def leakage(
     [1.0, 0.5, 1.0]
     """
     line = timeline(timestamps, landmarks)
-    budgets = np.asarray(epsilons, dtype=np.float64)
-    if budgets.shape != (len(line),) or not (np.isfinite(budgets) & (budgets >= 0)).all():
+    budgets = as_budgets(epsilons)
+    if budgets.shape != (len(line),):
         raise BudgetError(f"budgets have shape {budgets.shape}; give {len(line)} finite numbers that are not negative")
-    before, after = _gaps(line)
+    # For each timestamp the last landmark before it and the first one after it; -1 and T where there is none.
+    at, marks = np.arange(len(line)), np.concatenate([[-1], line.indices, [len(line)]])
+    before = marks[np.searchsorted(marks, at, side="left") - 1]
+    after = marks[np.searchsorted(marks, at, side="right")]
     back, back_cut = _runs(budgets, before, after, as_loss_function(backward, "backward"))
     mirrored = len(line) - 1 - after[::-1], len(line) - 1 - before[::-1]
     forth, forth_cut = _runs(budgets[::-1], *mirrored, as_loss_function(forward, "forward"))
@@ -68,15 +72,6 @@ def leakage(
     change = np.where(has_next, back_cut - back[np.minimum(after, len(line) - 1)], 0.0)
     change += np.where(has_previous, forth_cut - forth[np.maximum(before, 0)], 0.0)
     return np.asarray(np.where(line.landmark, together, together + alone + change))
-
-
-def _gaps(line: Timeline) -> tuple[IntArray, IntArray]:
-    """For each timestamp the last landmark before it and the first one after it; -1 and T where there is none."""
-    at = np.arange(len(line))
-    marks = np.concatenate([[-1], line.indices, [len(line)]])
-    before = marks[np.searchsorted(marks, at, side="left") - 1]
-    after = marks[np.searchsorted(marks, at, side="right")]
-    return before, after
 
 
 def _runs(

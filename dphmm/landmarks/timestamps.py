@@ -72,12 +72,12 @@ def timeline(timestamps: npt.ArrayLike, landmarks: npt.ArrayLike) -> Timeline:
     """
     times, marks = as_times(timestamps, "timestamps"), as_times(landmarks, "landmarks")
     marks = marks if marks.size else times[:0]  # an empty list has no type of its own
-    check_increasing(times, "timestamps")
     check_increasing(marks, "landmarks")
-    outside = ~np.isin(marks, times)
-    if outside.any():
-        raise LandmarkError(f"landmark {marks[outside][0]} is not among the {times.size} timestamps; give one that is")
-    return Timeline(times, np.isin(times, marks))
+    line = Timeline(times, np.isin(times, marks))
+    outside = marks[~np.isin(marks, times)]
+    if outside.size:
+        raise LandmarkError(f"landmark {outside[0]} is not among the {times.size} timestamps; give one that is")
+    return line
 
 
 def as_times(values: npt.ArrayLike, name: str) -> npt.NDArray[Any]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import repeat
 from typing import Any, cast
 
@@ -128,8 +129,7 @@ def backward(matrix: KnowledgeByTime, epsilons: npt.ArrayLike) -> FloatArray:
     >>> backward([[.8, .2], [0, 1]], [.1] * 5).round(4)
     array([0.1   , 0.1808, 0.2471, 0.3024, 0.3488])
     """
-    budgets = as_budgets(epsilons)
-    return _accumulate(_steps(matrix, budgets, "backward matrix", {}), budgets)
+    return _accumulate(matrix, as_budgets(epsilons), "backward matrix", {})
 
 
 def forward(matrix: KnowledgeByTime, epsilons: npt.ArrayLike) -> FloatArray:
@@ -163,8 +163,7 @@ def forward(matrix: KnowledgeByTime, epsilons: npt.ArrayLike) -> FloatArray:
     >>> forward([[.8, .2], [0, 1]], [.1] * 5).round(4)
     array([0.3488, 0.3024, 0.2471, 0.1808, 0.1   ])
     """
-    budgets = as_budgets(epsilons)
-    return _forward(matrix, budgets, {})
+    return _forward(matrix, as_budgets(epsilons), {})
 
 
 def temporal(backward: KnowledgeByTime, forward: KnowledgeByTime, epsilons: npt.ArrayLike) -> FloatArray:
@@ -199,7 +198,7 @@ def account(backward: KnowledgeByTime, forward: KnowledgeByTime, epsilons: npt.A
     sizes: dict[str, int] = {}
     if backward is forward and _is_single(backward):
         forward = backward = as_loss_function(cast(Knowledge, backward), "matrix", _highest(budgets))
-    past = _accumulate(_steps(backward, budgets, "backward matrix", sizes), budgets)
+    past = _accumulate(backward, budgets, "backward matrix", sizes)
     return Leakage(budgets, past, _forward(forward, budgets, sizes))
 
 
@@ -305,12 +304,11 @@ def as_loss_functions(backward: Knowledge, forward: Knowledge) -> tuple[LossFunc
 
 def _check_size(sizes: dict[str, int], name: str, size: int | None) -> None:
     """Matrices of one adversary have one size; None is no matrix."""
-    if size is None:
-        return
     for other, known in sizes.items():
-        if known != size:
+        if size not in (None, known):
             raise StochasticError(f"{name} has {size} states, {other} has {known}; both describe the same states")
-    sizes[name] = size
+    if size is not None:
+        sizes[name] = size
 
 
 def _is_single(knowledge: KnowledgeByTime) -> bool:
@@ -322,9 +320,10 @@ def _highest(budgets: FloatArray) -> float:
     return max(math.fsum(budgets) * (1 + 1e-9), float(np.finfo(np.float64).tiny))
 
 
-def _accumulate(steps: Iterator[Callable[[float], float]], budgets: FloatArray) -> FloatArray:
+def _accumulate(knowledge: KnowledgeByTime, budgets: FloatArray, name: str, sizes: dict[str, int]) -> FloatArray:
+    """Each time's budget, and the loss of what the time before leaks."""
     leakage = budgets.copy()
-    for t, step in enumerate(steps, start=1):
+    for t, step in enumerate(_steps(knowledge, budgets, name, sizes), start=1):
         leakage[t] += step(float(leakage[t - 1]))
     return leakage
 
@@ -332,8 +331,7 @@ def _accumulate(steps: Iterator[Callable[[float], float]], budgets: FloatArray) 
 def _forward(knowledge: KnowledgeByTime, budgets: FloatArray, sizes: dict[str, int]) -> FloatArray:
     if not _is_single(knowledge):
         knowledge = list(cast(Iterable[Knowledge], knowledge))[::-1]
-    turned = budgets[::-1]
-    return _accumulate(_steps(knowledge, turned, "forward matrix", sizes), turned)[::-1].copy()
+    return _accumulate(knowledge, budgets[::-1], "forward matrix", sizes)[::-1].copy()
 
 
 def _steps(
@@ -353,7 +351,11 @@ def _steps(
         if matrix is not None:
             size = matrix.size if isinstance(matrix, LossFunction) else int(np.shape(cast(Any, matrix))[0])
             _check_size(sizes, name, size)
-        yield lambda alpha, matrix=matrix: loss(matrix, alpha) if alpha > 0 else 0.0  # type: ignore[misc]
+        yield partial(_step, matrix)
     if given != count:
         found = f"more than {count}" if given > count else given
         raise InvalidInputError(f"{name}: {found} matrices for {budgets.size} times; give {count}, one for each step")
+
+
+def _step(matrix: Knowledge, alpha: float) -> float:
+    return loss(matrix, alpha) if alpha > 0 else 0.0

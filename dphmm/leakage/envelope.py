@@ -81,8 +81,8 @@ def _solve(excess: Excess, pair: tuple[int, int], alpha: float, slope: float) ->
 def _sample(excess: Excess) -> IntArray:
     """Rows that are likely to exceed others: those with the largest single entries."""
     count = max(8, excess.size // 32)
-    matrix = excess.transition.matrix
-    peak = matrix.max(axis=1).toarray().ravel() if excess.transition.is_sparse else matrix.max(axis=1)
+    highest = excess.matrix.max(axis=1)
+    peak = highest.toarray().ravel() if excess.is_sparse else highest
     return np.sort(np.argsort(-peak, kind="stable")[:count])
 
 

@@ -16,11 +16,11 @@ from functools import cache, partial
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from dphmm.arrays import FloatArray, IntArray
 from dphmm.leakage import kernels
 from dphmm.leakage.kernels import Compressed, Out
-from dphmm.leakage.transition import Transition
 
 COMPILE_FROM = 64
 """Matrices smaller than this are done by numpy: loading the compiler would take longer than the work."""
@@ -88,21 +88,26 @@ class Excess:
 
     Parameters
     ----------
-    transition
-        The matrix. Memory is that of the matrix and O(n) for each query.
+    matrix
+        As `dphmm.leakage.transition.as_transition` gives it. Memory is that of the matrix and O(n) for each query.
     """
 
-    def __init__(self, transition: Transition) -> None:
-        self.transition = transition
-        self.size = transition.size
+    def __init__(self, matrix: Any) -> None:
+        self.matrix = matrix
+        self.is_sparse = bool(sp.issparse(matrix))
+        self.size, self.width = int(matrix.shape[0]), int(matrix.shape[1])
         self.everything = np.arange(self.size, dtype=np.int64)
-        self._columns: Any = transition.matrix.tocsc() if transition.is_sparse else None
+        self._columns: Any = matrix.tocsc() if self.is_sparse else None
+
+    def row(self, index: int) -> FloatArray:
+        """One row as a dense array ``(width,)``."""
+        return np.asarray(self.matrix[[index]].toarray()[0] if self.is_sparse else self.matrix[index])
 
     def rounding(self, value: float, q: float = 0.0) -> float:
         """How much of a computed excess can be rounding: of the sum, and of terms of the size of ``q``."""
         eps = float(np.finfo(np.float64).eps)
-        terms = 8 * eps * (1.0 if self.transition.is_sparse else q)
-        return terms + (4 + self.transition.width / 8) * eps * abs(value)
+        terms = 8 * eps * (1.0 if self.is_sparse else q)
+        return terms + (4 + self.width / 8) * eps * abs(value)
 
     def peaks(self, slope: float, rows: IntArray | None = None, others: IntArray | None = None) -> Peaks:
         """The largest ``Σ_j (q_j − slope·d_j)₊`` by q row and by d row.
@@ -117,7 +122,7 @@ class Excess:
         """
         rows = self.everything if rows is None else rows
         wanted = self.everything if others is None else others
-        others = self.everything if self.transition.is_sparse else wanted
+        others = self.everything if self.is_sparse else wanted
         row_peak = np.full(rows.size, -1.0)
         partner = np.zeros(rows.size, dtype=np.int64)
         loop = self._loop(slope, others)
@@ -128,7 +133,7 @@ class Excess:
             loop(rows[part], (row_peak[part], partner[part], other_peak))
             return other_peak
 
-        work = rows.size * others.size * self.transition.width
+        work = rows.size * others.size * self.width
         step = _RUN if work > 1_000_000 else rows.size
         starts = range(0, rows.size, step)
         if len(starts) < 2:
@@ -137,13 +142,13 @@ class Excess:
             with ThreadPoolExecutor(_processors()) as pool:
                 found = list(pool.map(run, starts))
         other_peak = np.max(found, axis=0)
-        if self.transition.is_sparse:
+        if self.is_sparse:
             other_peak = other_peak[wanted]
         return Peaks(rows, wanted, row_peak, partner, other_peak)
 
     def vertex(self, pair: tuple[int, int], slope: float) -> Vertex:
         """The point of a pair where ``q_S − slope·d_S`` is largest, each sum rounded once."""
-        q, d = self.transition.row(pair[0]), self.transition.row(pair[1])
+        q, d = self.row(pair[0]), self.row(pair[1])
         chosen = (d == 0) & (q > 0) if math.isinf(slope) else q > slope * d
         inside = math.fsum(q[chosen])
         rest = math.fsum(q[~chosen])
@@ -155,14 +160,14 @@ class Excess:
         Rows that share no column with row i are those that its columns do not reach. The rows that reach least are
         tried, which settles any mobility matrix; None says nothing about the others.
         """
-        if not self.transition.is_sparse:
+        if not self.is_sparse:
             return None
-        matrix, columns = self.transition.matrix, self._columns
+        matrix, columns = self.matrix, self._columns
         reach = np.add.reduceat(np.diff(columns.indptr)[matrix.indices], matrix.indptr[:-1])
         for i in np.argsort(reach, kind="stable")[:8]:
             met = np.zeros(self.size, dtype=np.bool_)
             for j in matrix.indices[matrix.indptr[i] : matrix.indptr[i + 1]]:
-                met[columns.indices[columns.indptr[j] : columns.indptr[j + 1]]] = True
+                met[self._holders(j)] = True
             if not met.all():
                 return int(i), int(np.flatnonzero(~met)[0])
         return None
@@ -172,15 +177,14 @@ class Excess:
 
         It decides how the loss grows in the end, and whether leakage stays bounded.
         """
-        if self.transition.is_sparse:
+        if self.is_sparse:
             return self._unbounded_sparse()
-        matrix = self.transition.matrix
-        support = (matrix > 0).astype(np.float64)
+        support = (self.matrix > 0).astype(np.float64)
         if support.all():
             return None
-        best = self.vertex(_least(matrix, support, lambda product: product), math.inf)
+        best = self.vertex(_least(self.matrix, support), math.inf)
         if best.rest > 0.5:
-            best = self.vertex(_least(matrix, 1.0 - support, lambda product: -product), math.inf)
+            best = self.vertex(_least(self.matrix, support - 1.0), math.inf)
         return best if best.q > 0 else None
 
     def _unbounded_sparse(self) -> Vertex | None:
@@ -188,17 +192,19 @@ class Excess:
         if (counts == self.size).all():
             return None
         best = self.vertex(self.peaks(math.inf).best, math.inf)
-        entries = np.where(counts[self.transition.matrix.indices] < self.size, self.transition.matrix.data, 0.0)
-        at = int(np.argmax(entries))
-        row = int(np.searchsorted(self.transition.matrix.indptr, at, side="right")) - 1
-        column = int(self.transition.matrix.indices[at])
-        holders = self._columns.indices[self._columns.indptr[column] : self._columns.indptr[column + 1]]
-        missing = int(np.setdiff1d(self.everything, holders)[0])
+        at = int(np.argmax(np.where(counts[self.matrix.indices] < self.size, self.matrix.data, 0.0)))
+        row = int(np.searchsorted(self.matrix.indptr, at, side="right")) - 1
+        missing = int(np.setdiff1d(self.everything, self._holders(self.matrix.indices[at]))[0])
         return max(best, self.vertex((row, missing), math.inf), key=lambda vertex: vertex.q)
+
+    def _holders(self, column: int) -> IntArray:
+        """The rows of a sparse matrix that are positive in a column."""
+        start, stop = self._columns.indptr[column : column + 2]
+        return np.asarray(self._columns.indices[start:stop])
 
     def steepest(self) -> tuple[Vertex, float]:
         """The point with the largest ratio q/d, and that ratio; for a matrix without zeros."""
-        matrix = self.transition.matrix
+        matrix = self.matrix
         high, low = matrix.max(axis=0), matrix.min(axis=0)
         ratio = np.divide(high, low)
         column = int(np.argmax(ratio))
@@ -211,10 +217,10 @@ class Excess:
         """The loop over a run of rows: compiled where numba is there and the matrix is large, else numpy's."""
         fast = _compiled() if self.size >= COMPILE_FROM else None
         dense, sparse = fast or (_dense_peaks, _sparse_peaks)
-        if self.transition.is_sparse:
-            by_row, by_column = ((m.data, m.indices, m.indptr) for m in (self.transition.matrix, self._columns))
+        if self.is_sparse:
+            by_row, by_column = ((m.data, m.indices, m.indptr) for m in (self.matrix, self._columns))
             return partial(sparse, by_row, by_column, slope)
-        return partial(dense, self.transition.matrix, slope, others)
+        return partial(dense, self.matrix, slope, others)
 
 
 @cache
@@ -258,12 +264,12 @@ def _sparse_peaks(by_row: Compressed, by_column: Compressed, slope: float, rows:
         row_peak[b], partner[b] = excess[at], at
 
 
-def _least(left: FloatArray, right: FloatArray, order: Callable[[FloatArray], FloatArray]) -> tuple[int, int]:
-    """Where ``order(left @ right.T)`` is least, a block of rows at a time so that memory stays O(n²)."""
+def _least(left: FloatArray, right: FloatArray) -> tuple[int, int]:
+    """Where ``left @ right.T`` is least, a block of rows at a time so that memory stays O(n²)."""
     best, pair = math.inf, (0, 0)
     block = max(1, 4_000_000 // left.shape[0])
     for start in range(0, left.shape[0], block):
-        product = order(left[start : start + block] @ right.T)
+        product = left[start : start + block] @ right.T
         row, column = np.unravel_index(int(np.argmin(product)), product.shape)
         if product[row, column] < best:
             best, pair = float(product[row, column]), (start + int(row), int(column))

@@ -10,7 +10,6 @@ import scipy.sparse as sp
 
 from dphmm.arrays import FloatArray
 from dphmm.errors import DataFileError
-from dphmm.leakage.transition import is_sparse
 from dphmm.tables.delimited import content_lines
 from dphmm.tables.source import readable
 from dphmm.tables.values import parse_number
@@ -54,8 +53,8 @@ def read_numbers(path: str | Path) -> FloatArray:
     DataFileError
         As `read_matrix`.
     """
-    values = read_matrix(path)
-    return np.asarray(values.toarray() if is_sparse(values) else values, dtype=np.float64).ravel()
+    values: Any = read_matrix(path)
+    return np.asarray(values.toarray() if hasattr(values, "toarray") else values).ravel()
 
 
 def _read_binary(path: Path) -> Any:

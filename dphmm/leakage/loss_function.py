@@ -14,7 +14,7 @@ from typing import overload
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import FloatArray, IntArray, frozen
+from dphmm.arrays import FloatArray, IntArray, check_epsilon, frozen
 from dphmm.errors import InvalidInputError
 from dphmm.leakage import curve
 from dphmm.leakage.envelope import pieces, strongest
@@ -86,13 +86,13 @@ class LossFunction:
     """
 
     def __init__(self, matrix: MatrixLike | None, limit: float = math.inf, name: str = "transition matrix") -> None:
-        self.limit = _positive(limit, "limit", infinite=True)
+        self.limit = math.inf if limit == math.inf else check_epsilon(limit, "limit")
         self.size: int | None = None
         vertices, starts = [NO_LOSS], [0.0]
         if matrix is not None:
-            transition = as_transition(matrix, name)
-            self.size = transition.size
-            vertices, starts = pieces(Excess(transition), self.limit)
+            excess = Excess(as_transition(matrix, name))
+            self.size = excess.size
+            vertices, starts = pieces(excess, self.limit)
         self.starts: FloatArray = frozen(starts)
         self.rows: IntArray = frozen([v.rows for v in vertices])
         points: FloatArray = frozen(np.array([(v.q, v.d, v.rest, v.gap) for v in vertices]).T)
@@ -156,7 +156,7 @@ class LossFunction:
         InvalidInputError
             When ε is not positive and finite, or the supremum lies beyond a finite `limit`.
         """
-        epsilon = _positive(epsilon, "epsilon")
+        epsilon = check_epsilon(epsilon, "epsilon")
         at = int(np.searchsorted(self._slack_starts, epsilon, side="right")) - 1
         q, d = float(self.q[at]), float(self.d[at])
         value = curve.supremum_at(epsilon, q, d, float(self._rest[at]))
@@ -210,7 +210,7 @@ def loss(matrix: Knowledge, alpha: float) -> float:
     >>> loss([[1, 0], [0, 1]], 800.0)
     800.0
     """
-    alpha = _positive(alpha, "alpha")
+    alpha = check_epsilon(alpha, "alpha")
     if matrix is None:
         return 0.0
     if isinstance(matrix, LossFunction):
@@ -239,17 +239,10 @@ def supremum(matrix: Knowledge, epsilon: float) -> float:
     >>> supremum([[.8, .2], [0, 1]], 0.23)
     inf
     """
-    epsilon = _positive(epsilon, "epsilon")
+    epsilon = check_epsilon(epsilon, "epsilon")
     return as_loss_function(matrix).supremum(epsilon).value
 
 
 def as_loss_function(matrix: Knowledge, name: str = "transition matrix", limit: float = math.inf) -> LossFunction:
     """The loss function of what an adversary knows, up to ``limit``; one that was built before is taken as it is."""
     return matrix if isinstance(matrix, LossFunction) else LossFunction(matrix, limit, name)
-
-
-def _positive(value: float, name: str, infinite: bool = False) -> float:
-    number = float(value)
-    if not number > 0 or (math.isinf(number) and not infinite):
-        raise InvalidInputError(f"{name} is {value}; give a positive, finite number")
-    return number

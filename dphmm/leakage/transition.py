@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,42 +16,7 @@ SPARSE_BELOW = 0.05
 """Share of positive entries under which the sparse form is the faster one."""
 
 
-@dataclass(frozen=True)
-class Transition:
-    """A validated row-stochastic matrix of ``size`` rows.
-
-    Attributes
-    ----------
-    matrix
-        ``(size, width)``; a C-contiguous array, or CSR without stored zeros where few entries are positive. Columns
-        that are zero throughout are left out (they never matter), so ``width`` may be less than ``size``.
-    """
-
-    matrix: Any
-
-    @property
-    def size(self) -> int:
-        """Number of rows, the number of states."""
-        return int(self.matrix.shape[0])
-
-    @property
-    def width(self) -> int:
-        """Number of columns that are not zero throughout."""
-        return int(self.matrix.shape[1])
-
-    @property
-    def is_sparse(self) -> bool:
-        """Whether the matrix is held as compressed sparse rows."""
-        return is_sparse(self.matrix)
-
-    def row(self, index: int) -> FloatArray:
-        """One row as a dense array ``(width,)``."""
-        if self.is_sparse:
-            return np.asarray(self.matrix[[index]].toarray()[0], dtype=np.float64)
-        return np.asarray(self.matrix[index], dtype=np.float64)
-
-
-def as_transition(matrix: MatrixLike, name: str = "transition matrix") -> Transition:
+def as_transition(matrix: MatrixLike, name: str = "transition matrix") -> Any:
     """A transition matrix, checked and put into the form that is fastest to work on.
 
     Rows are renormalised within `dphmm.arrays.PROBABILITY_TOLERANCE`. A sparse matrix of mobility size is never made
@@ -65,6 +29,12 @@ def as_transition(matrix: MatrixLike, name: str = "transition matrix") -> Transi
     name
         What an error message calls it.
 
+    Returns
+    -------
+    array or scipy CSR array
+        ``(n, width)``; C-contiguous, or CSR without stored zeros where few entries are positive. Columns that are zero
+        throughout are left out (they never matter), so ``width`` may be less than ``n``.
+
     Raises
     ------
     StochasticError
@@ -72,19 +42,16 @@ def as_transition(matrix: MatrixLike, name: str = "transition matrix") -> Transi
         `dphmm.stochastic.SMALLEST_PROBABILITY`, or a row does not sum to 1. The message names the row and the value.
     """
     checked = as_stochastic(matrix, name, smallest=SMALLEST_PROBABILITY)
-    used = np.asarray(checked.max(axis=0).toarray() if is_sparse(checked) else checked.max(axis=0)).ravel() > 0
+    is_sparse = sp.issparse(checked)
+    highest = checked.max(axis=0)
+    used = np.asarray(highest.toarray() if is_sparse else highest).ravel() > 0
     kept = checked if used.all() else checked[:, used]
-    positive = kept.nnz if is_sparse(kept) else np.count_nonzero(kept)
+    positive = kept.nnz if is_sparse else np.count_nonzero(kept)
     if positive >= SPARSE_BELOW * kept.shape[0] * kept.shape[1]:
-        return Transition(np.ascontiguousarray(kept.toarray() if is_sparse(kept) else kept))
+        return np.ascontiguousarray(kept.toarray() if is_sparse else kept)
     csr = sp.csr_array(kept)
     csr.sort_indices()
-    return Transition(csr)
-
-
-def is_sparse(value: object) -> bool:
-    """Whether a value is one of scipy's sparse matrices."""
-    return bool(sp.issparse(value))
+    return csr
 
 
 def smooth(matrix: MatrixLike, amount: float) -> FloatArray:
@@ -111,18 +78,18 @@ def smooth(matrix: MatrixLike, amount: float) -> FloatArray:
     """
     if not (np.isfinite(amount) and amount >= 0):
         raise StochasticError(f"amount of smoothing is {amount}; give a finite number that is not negative")
-    checked = as_stochastic(matrix, "matrix", smallest=SMALLEST_PROBABILITY)
-    raised = (checked.toarray() if is_sparse(checked) else checked) + amount
+    dense = matrix.toarray() if sp.issparse(matrix) else matrix
+    raised = as_stochastic(dense, "matrix", smallest=SMALLEST_PROBABILITY) + amount
     return np.asarray(raised / raised.sum(axis=1, keepdims=True), dtype=np.float64)
 
 
 def is_matrix(value: object) -> bool:
     """Whether a value is one matrix, rather than an iterable of matrices (one for each step)."""
-    if is_sparse(value):
+    if sp.issparse(value):
         return True
     if isinstance(value, np.ndarray):
         return value.ndim != 3
     if isinstance(value, Sequence) and value:
         first = value[0]
-        return not (first is None or callable(first) or is_sparse(first) or np.ndim(first) == 2)
+        return not (first is None or callable(first) or sp.issparse(first) or np.ndim(first) == 2)
     return not isinstance(value, Iterator)

@@ -70,11 +70,6 @@ class Belief:
         size = len(self.support).to_bytes(8, "little")
         return size + np.packbits(self.support).tobytes() + self.log_mass.astype("<f8").tobytes()
 
-    @staticmethod
-    def byte_size(states: int) -> int:
-        """How many bytes `to_bytes` gives for that many states."""
-        return 8 + (states + 7) // 8 + 8 * states
-
     @classmethod
     def from_bytes(cls, data: bytes) -> Belief:
         """The belief that `to_bytes` wrote, to the last bit.
@@ -85,7 +80,7 @@ class Belief:
             When the bytes are no belief.
         """
         size = int.from_bytes(data[:8], "little")
-        if size == 0 or len(data) != cls.byte_size(size):
+        if size == 0 or len(data) != 8 + (size + 7) // 8 + 8 * size:
             raise StochasticError(f"{len(data)} bytes are no belief over {size} states")
         start = len(data) - 8 * size
         support = np.unpackbits(np.frombuffer(data[8:start], dtype=np.uint8), count=size).astype(np.bool_)

@@ -177,7 +177,10 @@ def filter_releases(model: MarkovModel, observations: Observations, initial: npt
             belief = belief.predict(model, int(observations.steps[t]))
         predicted.append(belief)
         before = belief
-        belief = _update(before, row, t)
+        try:
+            belief = before.update(row)
+        except StochasticError as problem:
+            raise StochasticError(f"release {t}: {problem}") from None
         top = int(belief.log_mass.argmax())
         evidence += float(before.log_mass[top] + row[top] - belief.log_mass[top])
         filtered.append(belief)
@@ -219,13 +222,6 @@ def first_belief(model: MarkovModel, observations: Observations, initial: npt.Ar
     if observations.size != model.size:
         raise InvalidInputError(f"the releases speak of {observations.size} states and the model of {model.size}")
     return Belief.of(model.initial if initial is None else as_distribution(initial, model.size))
-
-
-def _update(belief: Belief, row: FloatArray, t: int) -> Belief:
-    try:
-        return belief.update(row)
-    except StochasticError as problem:
-        raise StochasticError(f"release {t}: {problem}") from None
 
 
 def filter(transition: MatrixLike, initial: npt.ArrayLike, log_likelihoods: npt.ArrayLike) -> FloatArray:

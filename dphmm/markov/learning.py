@@ -122,13 +122,9 @@ def _expected_counts(model: MarkovModel, sequences: Sequence[Observations]) -> t
 def _maximised(model: MarkovModel, counts: FloatArray, first: FloatArray | None) -> MarkovModel:
     """The model of the expected counts; a state that is never left in expectation keeps its probabilities."""
     matrix = model.transition
-    starts = matrix.indptr[:-1]
-    lengths = np.diff(matrix.indptr)
-    totals = np.add.reduceat(counts, starts)
-    data = np.where(
-        np.repeat(totals > 0, lengths), counts / np.repeat(np.where(totals > 0, totals, 1.0), lengths), matrix.data
-    )
-    data = np.maximum(data, _LEAST)
+    starts, lengths = matrix.indptr[:-1], np.diff(matrix.indptr)
+    totals = np.repeat(np.add.reduceat(counts, starts), lengths)
+    data = np.maximum(np.divide(counts, totals, out=matrix.data.copy(), where=totals > 0), _LEAST)
     data /= np.repeat(np.add.reduceat(data, starts), lengths)
     initial = model.initial
     if first is not None:

@@ -223,26 +223,19 @@ class MarkovModel:
             raise InvalidInputError(
                 "no sequence visits any state; check the region, the step and the times of the data"
             )
-        weights = np.ones(len(sources))
+        counts = _pairs(sources, targets, size)
         if smoothing > 0:
-            pairs = (
-                np.stack([sources, targets], axis=1) if neighbours is None else np.asarray(neighbours, dtype=np.int64)
-            )
-            _check_states(pairs.ravel(), size)
-            reached = np.unique(np.concatenate([pairs.ravel(), np.flatnonzero(occupancy)]))
-            both = np.concatenate([pairs, pairs[:, ::-1], np.stack([reached, reached], axis=1)])
-            both = np.unique(both, axis=0)
-            sources, targets = np.concatenate([sources, both[:, 0]]), np.concatenate([targets, both[:, 1]])
-            weights = np.concatenate([weights, np.full(len(both), smoothing)])
+            one, other = (sources, targets) if neighbours is None else np.asarray(neighbours, dtype=np.int64).T
+            _check_states(np.concatenate([one, other]), size)
+            reached = np.unique(np.concatenate([one, other, np.flatnonzero(occupancy)]))
+            conceivable = _pairs(one, other, size) + _pairs(other, one, size) + _pairs(reached, reached, size)
+            conceivable.data[:] = smoothing
+            counts = counts + conceivable
             occupancy = occupancy.astype(np.float64)
             occupancy[reached] += smoothing
-        never_left = np.setdiff1d(np.arange(size), sources)
-        sources, targets = np.concatenate([sources, never_left]), np.concatenate([targets, never_left])
-        weights = np.concatenate([weights, np.ones(len(never_left))])
-        counts = coo_array((weights, (sources, targets)), shape=(size, size)).tocsr()
-        counts.sum_duplicates()
-        totals = np.add.reduceat(counts.data, counts.indptr[:-1])
-        counts.data /= np.repeat(totals, np.diff(counts.indptr))
+        never_left = np.flatnonzero(np.diff(counts.indptr) == 0)
+        counts = counts + _pairs(never_left, never_left, size)
+        counts.data /= np.repeat(counts.sum(axis=1), np.diff(counts.indptr))
         return cls(counts, occupancy / occupancy.sum(), states, step_seconds)
 
     def save(self, path: str | Path) -> None:
@@ -307,6 +300,11 @@ def _count(sequences: Iterable[Sequence], size: int) -> tuple[npt.NDArray[Any], 
         sources.append(states[:-1][moved])
         targets.append(states[1:][moved])
     return occupancy, np.concatenate(sources), np.concatenate(targets)
+
+
+def _pairs(sources: IntArray, targets: IntArray, size: int) -> csr_array:
+    """How often each pair of states is among some, as a matrix."""
+    return coo_array((np.ones(len(sources)), (sources, targets)), shape=(size, size)).tocsr()
 
 
 def _check_states(states: IntArray, size: int) -> None:

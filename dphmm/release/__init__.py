@@ -2,13 +2,12 @@
 
 from dphmm.release.engine import Releaser
 from dphmm.release.ledger import Ledger, Limits
+from dphmm.release.people import RecordedPeople, ReleaseStream
 from dphmm.release.record import PrivateDiagnostics, ReleaseRecord
-from dphmm.release.recorded import RecordedPeople
 from dphmm.release.session import Session
 from dphmm.release.settings import ReleaseSettings
 from dphmm.release.step import PreparedStep, StepPlan
 from dphmm.release.store import SessionStore, StoredRelease, StoredSession
-from dphmm.release.stream import ReleaseStream
 from dphmm.release.terms import Terms
 from dphmm.release.trajectory import TimedDiagnostics, TimedRelease, release_trajectory
 

@@ -37,7 +37,7 @@ from dphmm.mechanisms.lattice import LatticeKNormMechanism
 from dphmm.mechanisms.planar_laplace import PlanarLaplaceMechanism
 from dphmm.mechanisms.spacing import Spacing
 from dphmm.policy.graph import PolicyGraph
-from dphmm.policy.protection import Method, Protection, protect
+from dphmm.policy.protection import Method, protect
 from dphmm.policy.repair import Objective
 from dphmm.release.record import PrivateDiagnostics, ReleaseRecord
 from dphmm.release.settings import GIVEN, ReleaseSettings
@@ -186,16 +186,15 @@ class Releaser:
 
     def restart(self) -> None:
         """Forget all releases: the next one is the first of a new person or session."""
-        self.belief: Belief | None = None
-        """The public belief after the last release; ``None`` before the first."""
-        self._count = 0
-        self._moment = object()
-        self._last: tuple[ReleaseRecord, StepPlan, int] | None = None
+        self.resume(None, 0)
 
     def resume(self, belief: Belief | None, count: int) -> None:
         """Go on from the public belief after ``count`` releases (None where there were none)."""
-        self.restart()
-        self.belief, self._count = belief, count
+        self.belief = belief
+        """The public belief after the last release; ``None`` before the first."""
+        self._count = count
+        self._moment = object()
+        self._last: tuple[ReleaseRecord, StepPlan, int] | None = None
 
     @property
     def is_private(self) -> bool:
@@ -216,23 +215,22 @@ class Releaser:
         AlreadyKnownError
             When one state only is possible, unless that is allowed.
         """
-        constraint = prior.support if self.settings.delta is None else prior.location_set(self.settings.delta)
+        settings = self.settings
+        constraint = prior.support if settings.delta is None else prior.location_set(settings.delta)
         if self._plan is None or not np.array_equal(self._plan.constraint, constraint):
-            self._plan = StepPlan(constraint, self._protection(constraint))
+            protection = None
+            if not (settings.allow_known and int(constraint.sum()) == 1):
+                protection = protect(
+                    self.policy,
+                    self.measurements,
+                    constraint,
+                    method=settings.repair,
+                    objective=settings.objective,
+                    body=BODY_OF[settings.mechanism],
+                    membership=settings.membership,
+                )
+            self._plan = StepPlan(constraint, protection)
         return self._plan
-
-    def _protection(self, constraint: BoolArray) -> Protection | None:
-        if self.settings.allow_known and int(constraint.sum()) == 1:
-            return None
-        return protect(
-            self.policy,
-            self.measurements,
-            constraint,
-            method=self.settings.repair,
-            objective=self.settings.objective,
-            body=BODY_OF[self.settings.mechanism],
-            membership=self.settings.membership,
-        )
 
     def mechanism(self, plan: StepPlan, epsilon: float) -> Mechanism:
         """The mechanism of a step: in lattice steps for ``"lattice"``, otherwise in the unit of the measurements."""
@@ -311,10 +309,11 @@ class Releaser:
         """
         if step.moment is not self._moment:
             raise InvalidInputError("the prepared step was drawn, or the engine has gone on since; prepare another")
-        used = self._stand_in(self.check_state(state), step.plan.constraint)
+        used, constraint = self.check_state(state), step.plan.constraint
+        if not constraint[used]:
+            used = int(self._nearest(np.array([used]), constraint)[0])
         released = step.mechanism.sample(self.values[used], self._source)
-        likelihood = self._log_likelihood(released, step.mechanism, step.prior, step.plan.constraint)
-        posterior = step.prior.update(likelihood)
+        posterior = step.prior.update(self._log_likelihood(released, step.mechanism, step.prior.support, constraint))
         record = self._record(step, released, posterior)
         self.belief = posterior
         self._count += 1
@@ -335,7 +334,7 @@ class Releaser:
         point: npt.NDArray[Any] = np.asarray(released, dtype=np.float64)
         if self._lattice is not None:
             point = self._lattice.steps(point, "released")
-        everyone = Belief.of(np.full(self.model.size, 1.0 / self.model.size))
+        everyone = np.ones(self.model.size, dtype=np.bool_)
         return self._log_likelihood(point, step.mechanism, everyone, step.plan.constraint)
 
     def private_diagnostics(self, state: int) -> PrivateDiagnostics:
@@ -368,9 +367,6 @@ class Releaser:
             raise StateError(f"state {state} does not exist; states are 0 to {self.model.size - 1}")
         return index
 
-    def _stand_in(self, state: int, constraint: BoolArray) -> int:
-        return state if constraint[state] else int(self._nearest(np.array([state]), constraint)[0])
-
     def _nearest(self, states: IntArray, constraint: BoolArray) -> IntArray:
         """The nearest possible state to each of some states, by measurement."""
         from scipy.spatial import cKDTree
@@ -380,14 +376,14 @@ class Releaser:
         return possible[cKDTree(points[possible]).query(points[states])[1]]
 
     def _log_likelihood(
-        self, released: npt.NDArray[Any], mechanism: Mechanism, prior: Belief, constraint: BoolArray
+        self, released: npt.NDArray[Any], mechanism: Mechanism, wanted: BoolArray, constraint: BoolArray
     ) -> FloatArray:
-        """``log p(z | s)`` for every state, with the stand-in's density for states outside the constraint set."""
+        """``log p(z | s)`` for every wanted state, with the stand-in's density for those outside the constraint set."""
         if constraint.all():
             return mechanism.log_density(released, self.values)
         likelihood = np.full(self.model.size, -inf)
         likelihood[constraint] = mechanism.log_density(released, self.values[constraint])
-        outside = np.flatnonzero(prior.support & ~constraint)
+        outside = np.flatnonzero(wanted & ~constraint)
         if len(outside):
             likelihood[outside] = likelihood[self._nearest(outside, constraint)]
         return likelihood

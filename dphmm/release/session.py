@@ -108,8 +108,8 @@ class Session:
             When the name is empty, or there is no query.
         """
         queries = {MAIN_QUERY: releaser} if isinstance(releaser, Releaser) else dict(releaser)
-        _check_queries(name, queries)
         terms = {query: Terms.of(engine) for query, engine in queries.items()}
+        _check_queries(name, terms)
         owner = not isinstance(path, SessionStore)
         store = path if isinstance(path, SessionStore) else SessionStore(path, wait_seconds)
         try:
@@ -169,7 +169,11 @@ class Session:
         StateError, BudgetError, AlreadyKnownError
             As `Releaser.release`; nothing is drawn.
         """
-        engine = self._engine(query)
+        engine = self._queries.get(query)
+        if engine is None:
+            raise InvalidInputError(
+                f"query {query!r} is not in the session; its queries are {', '.join(self._queries)}"
+            )
         engine.check_state(state)
         moment = self.slot_of(slot)
         while True:
@@ -185,7 +189,7 @@ class Session:
 
     def _prepare(self, engine: Releaser, progress: Progress, slot: int, epsilon: float | None) -> PreparedStep:
         """The step as far as it is public, within the limits; done before the file is locked."""
-        _check_order(slot, progress)
+        check_order(slot, progress.slot)
         engine.resume(progress.belief, progress.count)
         step = engine.prepare(epsilon, 0 if progress.slot is None else slot - progress.slot)
         self._catch_up(progress)
@@ -195,31 +199,23 @@ class Session:
     def _append(
         self, engine: Releaser, step: PreparedStep, progress: Progress, moment: int, query: str, state: int
     ) -> ReleaseRecord | None:
-        """Draw and write; None where another process was faster. Leaving the block commits, before anything returns."""
+        """Draw and write; None where another process was faster."""
         added = () if step.plan.protection is None else step.plan.protection.added
         width = record_width(engine.measurements.dimension, len(added))
-        with self._store.appending(self._stored.number, progress) as append:
-            if append is None:
-                return None
+
+        def draw() -> tuple[ReleaseRecord, Belief]:
             record = engine.draw(step, state)
             assert engine.belief is not None, "a draw leaves a belief"
-            return append(moment, query, record, width, engine.belief)
+            return record, engine.belief
+
+        return self._store.append(self._stored.number, progress, moment, query, width, draw)
 
     def _catch_up(self, progress: Progress) -> None:
         """Enter what was released since, here or by other processes, into the account."""
         if progress.count < self._account.count:
             raise DataFileError(self._store.path, "was replaced by an older copy; open the session anew")
-        if progress.count > self._account.count:
-            news = self._store.releases(self._stored.number, self._account.count, progress.count)
-            for release in news:
-                self._account.add(release.slot, release.record.epsilon, release.record.constrained_factor)
-
-    def _engine(self, query: str) -> Releaser:
-        if query not in self._queries:
-            raise InvalidInputError(
-                f"query {query!r} is not in the session; its queries are {', '.join(self._queries)}"
-            )
-        return self._queries[query]
+        for release in self._store.releases(self._stored.number, self._account.count, progress.count):
+            self._account.add(release.slot, release.record.epsilon, release.record.constrained_factor)
 
     # ---- asking --------------------------------------------------------------------------------------------------
 
@@ -258,11 +254,10 @@ class Session:
         TimeOrderError
             When the moment lies before the last one released, and has no release itself.
         """
-        moment = self.slot_of(slot)
         progress = self._store.progress(self._stored.number)
-        known = self._store.find(self._stored.number, moment, query)
+        known = self.find(slot, query)
         if known is None:
-            _check_order(moment, progress)
+            check_order(self.slot_of(slot), progress.slot)
         return known
 
     def slot_of(self, slot: Slot) -> int:
@@ -285,7 +280,7 @@ class Session:
         if isinstance(slot, datetime | np.datetime64):
             if self._model.step_seconds is None:
                 raise ConfigurationError("the model has no step_seconds, so instants mean no step; give slot numbers")
-            return -(-_microseconds_since_1970(slot) // microseconds(self._model.step_seconds, "step"))
+            return step_number(slot, self._model.step_seconds)
         if isinstance(slot, bool) or not isinstance(slot, int | np.integer) or abs(int(slot)) > _FARTHEST_SLOT:
             raise InvalidInputError(f"slot is {slot!r}; give a whole number or an instant")
         return int(slot)
@@ -296,32 +291,38 @@ def record_width(dimension: int, edges: int) -> int:
     return _RECORD_WIDTH + 2 * _NUMBER_WIDTH * dimension + _EDGE_WIDTH * edges
 
 
-def _microseconds_since_1970(instant: datetime | np.datetime64) -> int:
-    if isinstance(instant, np.datetime64):
-        if np.isnat(instant):
-            raise InvalidInputError("slot is NaT; give a whole number or an instant")
-        return int(instant.astype("datetime64[us]").astype(np.int64))
-    if instant.tzinfo is None:
-        raise InvalidInputError(f"slot is {instant.isoformat()} without a time zone; add one, such as timezone.utc")
-    return (instant - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+def step_number(instant: datetime | np.datetime64, step_seconds: float) -> int:
+    """The number of the time step that an instant belongs to: see `Session.slot_of`."""
+    if isinstance(instant, datetime):
+        if instant.tzinfo is None:
+            raise InvalidInputError(f"slot is {instant.isoformat()} without a time zone; add one, such as timezone.utc")
+        since_1970 = (instant - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    elif np.isnat(instant):
+        raise InvalidInputError("slot is NaT; give a whole number or an instant")
+    else:
+        since_1970 = int(instant.astype("datetime64[us]").astype(np.int64))
+    return -(-since_1970 // microseconds(step_seconds, "step"))
 
 
-def _check_order(slot: int, progress: Progress) -> None:
-    if progress.slot is not None and slot < progress.slot:
-        raise TimeOrderError(
-            f"slot {slot} lies before slot {progress.slot}, the last one released; time does not go back"
-        )
+def check_order(slot: int, last: int | None) -> None:
+    """Refuse a time step before the last one released (None where there is none yet).
+
+    Raises
+    ------
+    TimeOrderError
+        Naming both.
+    """
+    if last is not None and slot < last:
+        raise TimeOrderError(f"slot {slot} lies before slot {last}, the last one released; time does not go back")
 
 
-def _check_queries(name: str, queries: Mapping[str, Releaser]) -> None:
+def _check_queries(name: str, terms: Mapping[str, Terms]) -> None:
     if not name or not name.isprintable():
         raise InvalidInputError(f"the session's name is {name!r}; give a text of printable characters")
-    if not queries or not all(query and query.isprintable() for query in queries):
-        raise InvalidInputError(
-            f"the session's queries are {list(queries)}; name at least one, in printable characters"
-        )
+    if not terms or not all(query and query.isprintable() for query in terms):
+        raise InvalidInputError(f"the session's queries are {list(terms)}; name at least one, in printable characters")
     for part in ("model", "policy", "randomness"):
-        if len({getattr(Terms.of(engine), part) for engine in queries.values()}) > 1:
+        if len({getattr(one, part) for one in terms.values()}) > 1:
             raise SessionMismatchError(f"the queries of session {name!r} differ in their {part}; they must share it")
 
 

@@ -10,29 +10,12 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from dphmm.errors import DataFileError, InvalidInputError, SessionBusyError, StochasticError
+from dphmm.errors import DataFileError, SessionBusyError
 from dphmm.markov.belief import Belief
 from dphmm.release.database import Database
 from dphmm.release.ledger import Limits
 from dphmm.release.record import ReleaseRecord
 from dphmm.release.terms import Terms
-
-APPLICATION = 0x6470686D
-"""The application id in the file's header: ``dphm``."""
-FORMAT = 2
-
-Append = Callable[[int, str, ReleaseRecord, int, Belief], ReleaseRecord]
-
-_SCHEMA = """
-CREATE TABLE session (
-    number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, terms TEXT NOT NULL, limits TEXT NOT NULL,
-    digest BLOB NOT NULL);
-CREATE TABLE progress (
-    session INTEGER PRIMARY KEY REFERENCES session, count INTEGER NOT NULL, slot INTEGER, head BLOB NOT NULL,
-    belief BLOB, digest BLOB NOT NULL);
-CREATE TABLE record (
-    session INTEGER NOT NULL REFERENCES session, number INTEGER NOT NULL, slot INTEGER NOT NULL, query TEXT NOT NULL,
-    body TEXT NOT NULL, digest BLOB NOT NULL, PRIMARY KEY (session, number), UNIQUE (session, slot, query))"""
 
 
 @dataclass(frozen=True)
@@ -119,8 +102,8 @@ class SessionStore:
     def __init__(self, path: str | Path, wait_seconds: float = 30.0, readonly: bool = False) -> None:
         self.path = Path(path)
         if not readonly and not self.path.exists():
-            Database.create(self.path, APPLICATION, FORMAT, _SCHEMA)
-        self._database = Database(path, APPLICATION, FORMAT, _SCHEMA, wait_seconds, readonly)
+            Database.create(self.path)
+        self._database = Database(path, wait_seconds, readonly)
 
     def __enter__(self) -> SessionStore:
         return self
@@ -151,13 +134,9 @@ class SessionStore:
         if not rows:
             return None
         number, terms, limits, digest = rows[0]
-        if digest != _digest(number, name, terms, limits):
-            raise self._damaged(f"session {name!r}")
-        try:
+        with self._intact(f"session {name!r}", digest, number, name, terms, limits):
             agreed = {query: Terms.from_json(text) for query, text in json.loads(terms).items()}
             return StoredSession(number, name, agreed, Limits(**json.loads(limits)))
-        except (InvalidInputError, TypeError, AttributeError, ValueError):
-            raise self._damaged(f"session {name!r}") from None
 
     def progress(self, session: int) -> Progress:
         """How far a session has come, as of now.
@@ -169,13 +148,13 @@ class SessionStore:
         """
         query = "SELECT count, slot, head, belief, digest FROM progress WHERE session = ?"
         rows = self._database.execute(query, (session,))
-        if not rows or rows[0][4] != _digest(session, *rows[0][:4]):
-            raise self._damaged(f"the progress of session number {session}")
-        count, slot, head, belief, _ = rows[0]
-        try:
+        what = f"the progress of session number {session}"
+        if not rows:
+            raise self._damaged(what)
+        *values, digest = rows[0]
+        with self._intact(what, digest, session, *values):
+            count, slot, head, belief = values
             return Progress(count, slot, None if belief is None else Belief.from_bytes(belief), head)
-        except StochasticError:
-            raise self._damaged(f"the belief of session number {session}") from None
 
     def find(self, session: int, slot: int, query: str) -> ReleaseRecord | None:
         """What was released at a time for a query, or None."""
@@ -208,12 +187,19 @@ class SessionStore:
 
     def _checked(self, session: int, row: tuple[Any, ...]) -> StoredRelease:
         number, slot, query, body, digest, previous = row
-        if digest != _digest(previous or b"", session, number, slot, query, body):
-            raise self._damaged(f"release {number} of session number {session}")
-        try:
+        what = f"release {number} of session number {session}"
+        with self._intact(what, digest, previous or b"", session, number, slot, query, body):
             return StoredRelease(slot, query, ReleaseRecord.from_json(body))
-        except InvalidInputError:
-            raise self._damaged(f"release {number} of session number {session}") from None
+
+    @contextmanager
+    def _intact(self, what: str, digest: bytes, *parts: Any) -> Iterator[None]:
+        """Refuse parts that have another digest, or that the block cannot read."""
+        try:
+            if digest != _digest(*parts):
+                raise ValueError
+            yield
+        except (TypeError, AttributeError, ValueError):
+            raise self._damaged(what) from None
 
     def _damaged(self, what: str) -> DataFileError:
         return DataFileError(self.path, f"is damaged at {what}; restore a copy")
@@ -240,47 +226,55 @@ class SessionStore:
             raise SessionBusyError(f"{self.path}: session {name!r} vanished while it was made; ask again")
         return known
 
-    @contextmanager
-    def appending(self, session: int, progress: Progress) -> Iterator[Append | None]:
-        """A transaction for one release, committed when the block ends well.
+    def append(
+        self,
+        session: int,
+        progress: Progress,
+        slot: int,
+        query: str,
+        width: int,
+        draw: Callable[[], tuple[ReleaseRecord, Belief]],
+    ) -> ReleaseRecord | None:
+        """Draw and write one release in one transaction.
 
         Parameters
         ----------
         session, progress
             The session, and how far it had come when the release was prepared.
+        slot, query
+            What is released.
+        width
+            The length to which the record's text is filled up, the same whatever is drawn.
+        draw
+            Gives the record and the belief after it. It is called with the file locked.
 
-        Yields
-        ------
-        callable or None
-            Takes slot, query, record, the length to which the record's text is filled up (the same whatever was drawn)
-            and the belief after it; writes them, and returns the record as it reads from the file from then on. None
-            where another process went on with the session meanwhile: nothing may be drawn then.
+        Returns
+        -------
+        ReleaseRecord or None
+            The record as it reads from the file from now on, once it is on the disk. None where another process went
+            on with the session meanwhile: nothing is drawn then.
 
         Raises
         ------
         OutputError
-            When there is no room or no permission: at the beginning, or when it is committed.
+            When there is no room or no permission: before the draw, or when it is committed.
         """
         with self._database.transaction():
             count = self._database.execute("SELECT count FROM progress WHERE session = ?", (session,))
             if count != [(progress.count,)]:
-                yield None
-                return
-
-            def append(slot: int, query: str, record: ReleaseRecord, width: int, belief: Belief) -> ReleaseRecord:
-                body = record.to_json().ljust(width)
-                head = _digest(progress.head, session, progress.count, slot, query, body)
-                self._database.execute(
-                    "INSERT INTO record VALUES (?, ?, ?, ?, ?, ?)", (session, progress.count, slot, query, body, head)
-                )
-                values = progress.count + 1, slot, head, belief.to_bytes()
-                self._database.execute(
-                    "UPDATE progress SET count = ?, slot = ?, head = ?, belief = ?, digest = ? WHERE session = ?",
-                    (*values, _digest(session, *values), session),
-                )
-                return ReleaseRecord.from_json(body)
-
-            yield append
+                return None
+            record, belief = draw()
+            body = record.to_json().ljust(width)
+            head = _digest(progress.head, session, progress.count, slot, query, body)
+            self._database.execute(
+                "INSERT INTO record VALUES (?, ?, ?, ?, ?, ?)", (session, progress.count, slot, query, body, head)
+            )
+            values = progress.count + 1, slot, head, belief.to_bytes()
+            self._database.execute(
+                "UPDATE progress SET count = ?, slot = ?, head = ?, belief = ?, digest = ? WHERE session = ?",
+                (*values, _digest(session, *values), session),
+            )
+        return ReleaseRecord.from_json(body)
 
 
 _PREVIOUS = (

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from dphmm.counts.occupancy import as_transition, first_distribution, occupancy
-from dphmm.errors import CountError
 
 
 @pytest.mark.parametrize("size", [3, 300])
@@ -36,8 +35,3 @@ def test_the_support_follows_the_structure_and_not_the_numbers(size):
 def test_the_frequency_prior_is_the_positive_part_of_the_first_row():
     assert first_distribution(np.array([[3.0, -1.0, 1.0]]), "frequency").tolist() == [0.75, 0.0, 0.25]
     assert first_distribution(np.array([[-3.0, -1.0]]), "frequency").tolist() == [0.5, 0.5]
-
-
-def test_no_times_are_refused():
-    with pytest.raises(CountError, match="0 times"):
-        occupancy([1.0], as_transition([[1.0]], 1), 0)

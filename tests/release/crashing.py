@@ -16,7 +16,6 @@ import signal
 import sys
 import time
 import traceback
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -70,35 +69,31 @@ def die_at_statement(session: Session, number: int) -> None:
 def die_after_commit(number: int) -> None:
     """Dies when that many transactions are on the disk and before the last of them is told to anyone."""
     left = [number]
-    whole = SessionStore.appending
+    whole = SessionStore.append
 
-    @contextmanager
-    def appending(*arguments):
-        with whole(*arguments) as write:
-            yield write
+    def append(*arguments):
+        written = whole(*arguments)
         left[0] -= 1
         if left[0] <= 0:
             die()
+        return written
 
-    SessionStore.appending = appending
+    SessionStore.append = append
 
 
 def answer_early(log: Log) -> None:
     """The broken twin: what is drawn is told before it is committed."""
-    whole = SessionStore.appending
+    whole = SessionStore.append
 
-    @contextmanager
-    def appending(store, session, progress):
-        with whole(store, session, progress) as write:
+    def append(store, session, progress, slot, query, width, draw):
+        def early():
+            record, belief = draw()
+            log("got", slot, record.to_json())
+            return record, belief
 
-            def early(slot, *rest):
-                written = write(slot, *rest)
-                log("got", slot, written.to_json())
-                return written
+        return whole(store, session, progress, slot, query, width, early)
 
-            yield early if write is not None else None
-
-    SessionStore.appending = appending
+    SessionStore.append = append
 
 
 def live(store: str, log: Log, asked: list[int], rng: random.Random, at_statement: int | None) -> None:

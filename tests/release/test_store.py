@@ -9,8 +9,9 @@ import sqlite3
 import pytest
 
 from dphmm.errors import DataFileError, OutputError
+from dphmm.release.database import APPLICATION, FORMAT
 from dphmm.release.session import Session
-from dphmm.release.store import APPLICATION, FORMAT, SessionStore
+from dphmm.release.store import SessionStore
 from tests.release.people import engine
 
 
