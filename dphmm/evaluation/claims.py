@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from dphmm.arrays import FloatArray
 from dphmm.evaluation.config import EvaluationConfig, Setting
 from dphmm.evaluation.metrics import Interval, difference, over_time, total
 from dphmm.evaluation.steps import StepTable
@@ -23,6 +24,12 @@ WITHIN_NOISE = "(within noise)"
 
 LITTLE = 1.25
 """An error counts as little higher when it is at most this many times the other."""
+
+
+_FASTER = "A step of DPLS takes less time than one under {}."
+
+_SHOWN = {"runtime_s": (1e3, " ms", 2), "protection": (1.0, " states", 1), "error_km": (1.0, " km", 2)}
+"""Metric → its factor, unit and digits in a text."""
 
 
 @dataclass(frozen=True)
@@ -53,21 +60,14 @@ def check_claims(table: StepTable, config: EvaluationConfig) -> tuple[Claim, ...
     found: list[Claim] = []
     if {"utility", "transition", "complete"} <= set(config.policies):
         util, trans, dpls = (config.base(policy) for policy in ("utility", "transition", "complete"))
-        for graph, setting in (("utility", util), ("transition", trans)):
-            found.append(
-                _less(
-                    table, dpls, setting, "runtime_s", "10", f"A step of DPLS takes less time than one under {graph}."
-                )
-            )
+        found += [_less(table, dpls, one, "runtime_s", _FASTER.format(one.policy)) for one in (util, trans)]
         found += [_settles(table, setting) for setting in (util, trans)]
         found += [
-            _less(
-                table, dpls, trans, "protection", "11", "Transition hides the true state among more states than DPLS."
-            ),
-            _less(table, util, trans, "protection", "11", "Transition hides it among more states than utility."),
-            _less(table, util, dpls, "error_km", "11", "The error under utility is below that of DPLS."),
-            _less(table, util, trans, "error_km", "11", "The error under utility is below that under transition."),
-            _less(table, dpls, util, "protection", "11", "Utility hides the true state among more states than DPLS."),
+            _less(table, dpls, trans, "protection", "Transition hides the true state among more states than DPLS."),
+            _less(table, util, trans, "protection", "Transition hides it among more states than utility."),
+            _less(table, util, dpls, "error_km", "The error under utility is below that of DPLS."),
+            _less(table, util, trans, "error_km", "The error under utility is below that under transition."),
+            _less(table, dpls, util, "protection", "Utility hides the true state among more states than DPLS."),
             _little(table, trans, dpls),
         ]
     if len(config.epsilons) > 1:
@@ -77,16 +77,15 @@ def check_claims(table: StepTable, config: EvaluationConfig) -> tuple[Claim, ...
     return tuple(found)
 
 
-def _less(table: StepTable, low: Setting, high: Setting, metric: str, where: str, words: str) -> Claim:
-    first, second = total(table, low, metric), total(table, high, metric)
+def _less(table: StepTable, low: Setting, high: Setting, metric: str, words: str) -> Claim:
     apart = difference(table, high, low, metric)
-    measured = f"{_name(low)} {_shown(first, metric)}; {_name(high)} {_shown(second, metric)}"
-    return Claim(where, words, measured, _verdict(apart))
+    measured = "; ".join(f"{_name(one)} {_shown(total(table, one, metric), metric)}" for one in (low, high))
+    verdict = _verdict(apart.mean > 0) + (f" {WITHIN_NOISE}" if apart.low <= 0 <= apart.high else "")
+    return Claim("10" if metric == "runtime_s" else "11", words, measured, verdict)
 
 
-def _verdict(apart: Interval) -> str:
-    verdict = "holds" if apart.mean > 0 else "does not"
-    return f"{verdict} {WITHIN_NOISE}" if apart.low <= 0 <= apart.high else verdict
+def _verdict(holds: bool | np.bool_) -> str:
+    return "holds" if holds else "does not"
 
 
 def _settles(table: StepTable, setting: Setting) -> Claim:
@@ -95,77 +94,61 @@ def _settles(table: StepTable, setting: Setting) -> Claim:
     first, before, last = times[:quarter].mean(), times[-2 * quarter : -quarter].mean(), times[-quarter:].mean()
     measured = f"first quarter of the steps {first:.2f} ms, third {before:.2f} ms, last {last:.2f} ms"
     words = f"The runtime under {setting.policy} settles at a stable level."
-    return Claim("10", words, measured, "holds" if abs(last - before) < SETTLED * max(last, before) else "does not")
+    return Claim("10", words, measured, _verdict(abs(last - before) < SETTLED * max(last, before)))
 
 
 def _little(table: StepTable, trans: Setting, dpls: Setting) -> Claim:
-    first, second = total(table, trans, "error_km"), total(table, dpls, "error_km")
-    ratio = first.mean / second.mean
+    ratio = total(table, trans, "error_km").mean / total(table, dpls, "error_km").mean
     words = f"Transition costs little in error against DPLS (at most {LITTLE} times)."
-    return Claim("12", words, f"{ratio:.2f} times", "holds" if ratio <= LITTLE else "does not")
+    return Claim("12", words, f"{ratio:.2f} times", _verdict(ratio <= LITTLE))
 
 
 def _epsilon_claims(table: StepTable, config: EvaluationConfig) -> list[Claim]:
     claims = []
     for policy in config.policies:
         sweep = sweep_of(config, policy, "epsilon")
-        name = _name(sweep[0])
-        claims.append(_same(table, sweep, "protection", f"Under {name}, DoP does not depend on epsilon."))
-        words = f"Under {name}, the error falls as epsilon grows."
-        claims.append(_monotone(table, sweep, "error_km", -1, "12", "epsilon", words))
+        under = f"Under {_name(sweep[0])}"
+        means, measured = _means(table, sweep, "protection", "epsilon")
+        same = _verdict(np.ptp(means) <= SAME * means.max())
+        claims.append(Claim("12", f"{under}, DoP does not depend on epsilon.", measured, same))
+        means, measured = _means(table, sweep, "error_km", "epsilon")
+        falls = _verdict((np.diff(means) < 0).all())
+        claims.append(Claim("12", f"{under}, the error falls as epsilon grows.", measured, falls))
     return claims
 
 
 def _radius_claims(table: StepTable, config: EvaluationConfig) -> list[Claim]:
     sweep = sweep_of(config, "utility", "radius_km")
-    claims = [
-        _monotone(table, sweep, "protection", 1, "13", "r", "Under utility, DoP grows with r."),
-        _monotone(table, sweep, "error_km", 1, "13", "r", "Under utility, error grows with r."),
-    ]
+    claims = []
+    for metric, name in (("protection", "DoP"), ("error_km", "error")):
+        means, measured = _means(table, sweep, metric, "radius_km")
+        claims.append(
+            Claim("13", f"Under utility, {name} grows with r.", measured, _verdict((np.diff(means) > 0).all()))
+        )
     if "complete" in config.policies:
         dpls = total(table, config.base("complete"), "error_km")
-        below = [total(table, s, "error_km").mean < dpls.mean for s in sweep]
-        measured = f"below at {sum(below)} of {len(below)} values of r; DPLS {_shown(dpls, 'error_km')}"
+        below = means < dpls.mean  # of the errors, which came last
+        measured = f"below at {below.sum()} of {len(below)} values of r; DPLS {_shown(dpls, 'error_km')}"
         words = "The error under utility is below that of DPLS for most values of r."
-        claims.append(Claim("13", words, measured, "holds" if 2 * sum(below) > len(below) else "does not"))
+        claims.append(Claim("13", words, measured, _verdict(2 * below.sum() > len(below))))
     return claims
 
 
-def _along(config: EvaluationConfig, setting: Setting, policy: str, free: str) -> bool:
-    """Whether a setting differs from the policy's base in one thing at most."""
-    base = config.base(setting.policy)
-    names = ("radius_km", "epsilon", "mechanism", "repair", "delta")
-    same = all(name == free or getattr(setting, name) == getattr(base, name) for name in names)
-    return setting.policy == policy and same
+def _means(table: StepTable, sweep: list[Setting], metric: str, free: str) -> tuple[FloatArray, str]:
+    """The means of a metric along a sweep, and what a report says of them."""
+    found = [total(table, setting, metric) for setting in sweep]
+    symbol = "r" if free == "radius_km" else free
+    told = [
+        f"{symbol} = {getattr(one, free):g}: {_shown(mean, metric)}" for one, mean in zip(sweep, found, strict=True)
+    ]
+    return np.array([mean.mean for mean in found]), "; ".join(told)
 
 
 def sweep_of(config: EvaluationConfig, policy: str, free: str) -> list[Setting]:
-    """The settings of a policy along one parameter, in its order."""
-    found = [setting for setting in config.settings() if _along(config, setting, policy, free)]
+    """The settings of a policy that differ from its base in one parameter at most, in its order where it has one."""
+    own = [setting for setting in config.settings() if setting.policy == policy]
+    found = [one for one in own if replace(one, **{free: getattr(own[0], free)}) == own[0]]
     return sorted(found, key=lambda one: float(getattr(one, free))) if free in ("epsilon", "radius_km") else found
-
-
-def _monotone(
-    table: StepTable, sweep: list[Setting], metric: str, sign: int, where: str, symbol: str, words: str
-) -> Claim:
-    means = [total(table, setting, metric) for setting in sweep]
-    free = "epsilon" if symbol == "epsilon" else "radius_km"
-    measured = "; ".join(
-        f"{symbol} = {getattr(setting, free):g}: {_shown(mean, metric)}"
-        for setting, mean in zip(sweep, means, strict=True)
-    )
-    holds = bool((sign * np.diff([mean.mean for mean in means]) > 0).all())
-    return Claim(where, words, measured, "holds" if holds else "does not")
-
-
-def _same(table: StepTable, sweep: list[Setting], metric: str, words: str) -> Claim:
-    means = [total(table, setting, metric) for setting in sweep]
-    measured = "; ".join(
-        f"epsilon = {setting.epsilon:g}: {_shown(mean, metric)}" for setting, mean in zip(sweep, means, strict=True)
-    )
-    highest, lowest = max(mean.mean for mean in means), min(mean.mean for mean in means)
-    holds = highest - lowest <= SAME * highest
-    return Claim("12", words, measured, "holds" if holds else "does not")
 
 
 def _name(setting: Setting) -> str:
@@ -173,8 +156,6 @@ def _name(setting: Setting) -> str:
 
 
 def _shown(value: Interval, metric: str) -> str:
-    factor, unit, digits = {"runtime_s": (1e3, " ms", 2), "protection": (1.0, " states", 1)}.get(
-        metric, (1.0, " km", 2)
-    )
-    mean, low, high = (factor * part for part in (value.mean, value.low, value.high))
-    return f"{mean:.{digits}f}{unit} [{low:.{digits}f}, {high:.{digits}f}]"
+    factor, unit, digits = _SHOWN[metric]
+    mean, low, high = (f"{factor * part:.{digits}f}" for part in (value.mean, value.low, value.high))
+    return f"{mean}{unit} [{low}, {high}]"

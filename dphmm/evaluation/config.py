@@ -6,7 +6,7 @@ import hashlib
 import json
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -133,36 +133,46 @@ class EvaluationConfig(BaseModel):
 
     def base(self, policy: PolicyName) -> Setting:
         """The setting of a policy in the middle of all sweeps."""
-        return self._setting(policy, self.radius_km, self.epsilon, self.mechanism, self.repair)
+        utility, complete = policy == "utility", policy == "complete"
+        return Setting(
+            policy,
+            float(self.radius_km) if utility else 0.0,
+            float(self.epsilon),
+            self.mechanism,
+            self.repair,
+            self.delta if complete else 0.0,
+        )
 
     def settings(self) -> tuple[Setting, ...]:
         """Every setting once: the default comparison first, then the sweeps."""
         found = [self.base(policy) for policy in self.policies]
-        for policy in self.policies:
-            found += [self._setting(policy, self.radius_km, e, self.mechanism, self.repair) for e in self.epsilons]
-            found += [self._setting(policy, self.radius_km, self.epsilon, m, self.repair) for m in self.mechanisms]
+        for base in tuple(found):
+            found += [replace(base, epsilon=float(epsilon)) for epsilon in self.epsilons]
+            found += [replace(base, mechanism=mechanism) for mechanism in self.mechanisms]
         if "utility" in self.policies:
-            found += [self._setting("utility", r, self.epsilon, self.mechanism, self.repair) for r in self.radii_km]
-            found += [self._setting("utility", self.radius_km, self.epsilon, self.mechanism, r) for r in self.repairs]
+            base = self.base("utility")
+            found += [replace(base, radius_km=float(radius)) for radius in self.radii_km]
+            found += [replace(base, repair=repair) for repair in self.repairs]
         return tuple(dict.fromkeys(found))
-
-    def _setting(
-        self, policy: PolicyName, radius: float, epsilon: float, mechanism: MechanismName, repair: Method
-    ) -> Setting:
-        return Setting(
-            policy,
-            float(radius) if policy == "utility" else 0.0,
-            float(epsilon),
-            mechanism,
-            repair,
-            self.delta if policy == "complete" else 0.0,
-        )
 
     @property
     def digest(self) -> str:
         """The SHA-256 of everything that this says, in hexadecimal: equal configurations have equal digests."""
-        return hashlib.sha256(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(self.keys, sort_keys=True).encode()).hexdigest()
 
+    @property
+    def keys(self) -> dict[str, Any]:
+        """All keys as plain JSON values, which `parse_config` takes."""
+        return self.model_dump(mode="json")
+
+
+_BOTH = {
+    "mechanism": "planar-isotropic",
+    "epsilons": [0.5, 1.0, 2.0],
+    "repairs": ["greedy", "sequential", "exact"],
+    "mechanisms": ["planar-isotropic", "k-norm", "laplace", "lattice"],
+}
+"""What both of the paper's settings share."""
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     "geolife": {
@@ -170,24 +180,18 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "format": "geolife",
         "grid": "geolife",
         "step_seconds": 30.0,
-        "mechanism": "planar-isotropic",
         "radius_km": 1.0,
-        "epsilons": [0.5, 1.0, 2.0],
         "radii_km": [0.5, 1.0, 2.0],
-        "repairs": ["greedy", "sequential", "exact"],
-        "mechanisms": ["planar-isotropic", "k-norm", "laplace", "lattice"],
+        **_BOTH,
     },
     "gowalla": {
         "name": "Gowalla, Los Angeles",
         "format": "checkins",
         "grid": "gowalla",
-        "mechanism": "planar-isotropic",
         "radius_km": 2.0,
         "smoothing": 0.0,
-        "epsilons": [0.5, 1.0, 2.0],
         "radii_km": [1.0, 2.0, 4.0],
-        "repairs": ["greedy", "sequential", "exact"],
-        "mechanisms": ["planar-isotropic", "k-norm", "laplace", "lattice"],
+        **_BOTH,
     },
 }
 """Name → the keys of the DPHMM paper's settings (Section 8).

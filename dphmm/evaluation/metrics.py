@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,20 +11,6 @@ from dphmm.arrays import FloatArray
 from dphmm.errors import InvalidInputError
 from dphmm.evaluation.config import Setting
 from dphmm.evaluation.steps import StepTable
-
-METRICS = (
-    "runtime_s",
-    "protection",
-    "error_km",
-    "estimate_error_km",
-    "adversary_error_km",
-    "possible",
-    "stood_in",
-    "edges_added",
-    "area_km2",
-    "constrained_factor",
-)
-"""The columns that are summed up."""
 
 RESAMPLES = 2000
 _SEED = 20170710  # fixed, so that a report of the same table says the same
@@ -79,29 +64,20 @@ def bootstrap(values: npt.ArrayLike, level: float = 0.95) -> tuple[FloatArray, F
 
 
 def total(table: StepTable, setting: Setting, metric: str) -> Interval:
-    """The mean of a metric over everything under a setting."""
-    values = _finite(table.where(setting).matrix(metric)).mean(axis=1)
-    mean, low, high = bootstrap(values)
-    return Interval(float(mean), float(low), float(high))
+    """The mean of a metric over everything under a setting; an infinite value stays infinite in it."""
+    return _interval(table.where(setting).matrix(metric).mean(axis=1))
 
 
 def over_time(table: StepTable, setting: Setting, metric: str) -> tuple[FloatArray, FloatArray, FloatArray]:
     """The mean of a metric over sequences at each time step under a setting, with its interval; ``(length,)`` each."""
-    return bootstrap(_finite(table.where(setting).matrix(metric)))
+    return bootstrap(table.where(setting).matrix(metric))
 
 
 def difference(table: StepTable, first: Setting, second: Setting, metric: str) -> Interval:
     """Mean of a metric under one setting minus that under another, sequence by sequence."""
-    values = [_finite(table.where(one).matrix(metric)).mean(axis=1) for one in (first, second)]
-    mean, low, high = bootstrap(values[0] - values[1])
-    return Interval(float(mean), float(low), float(high))
+    means = [table.where(one).matrix(metric).mean(axis=1) for one in (first, second)]
+    return _interval(means[0] - means[1])
 
 
-def totals(table: StepTable, settings: Sequence[Setting]) -> dict[Setting, dict[str, Interval]]:
-    """Every metric under every setting."""
-    return {setting: {metric: total(table, setting, metric) for metric in METRICS} for setting in settings}
-
-
-def _finite(values: npt.NDArray[np.generic]) -> FloatArray:
-    """As floats; an infinite constrained factor stays infinite in the mean, and its interval is not a number."""
-    return np.asarray(values, dtype=np.float64)
+def _interval(values: FloatArray) -> Interval:
+    return Interval(*(float(part) for part in bootstrap(values)))

@@ -14,7 +14,7 @@ from dphmm.evaluation.run import Evaluation
 from dphmm.evaluation.steps import StepTable
 from dphmm.reports.page import Cell, Picture, Section, html_page
 
-_LIBRARIES = ("dphmm", "numpy", "scipy", "shapely", "pyarrow", "matplotlib")
+_LIBRARIES = ("numpy", "scipy", "shapely", "pyarrow", "matplotlib")
 
 _SHOWN: tuple[tuple[str, str, float], ...] = (
     ("runtime_s", "time of a step, ms", 1e3),
@@ -94,15 +94,11 @@ def _split_words(evaluation: Evaluation) -> str:
 
 
 def _claims(table: StepTable, evaluation: Evaluation) -> list[tuple[str | Cell, ...]]:
-    return [
-        (
-            claim.where,
-            claim.words,
-            claim.measured,
-            Cell(claim.verdict, mark="good" if claim.verdict.startswith("holds") else "bad"),
-        )
-        for claim in check_claims(table, evaluation.config)
-    ]
+    rows: list[tuple[str | Cell, ...]] = []
+    for claim in check_claims(table, evaluation.config):
+        verdict = Cell(claim.verdict, mark="good" if claim.verdict.startswith("holds") else "bad")
+        rows.append((claim.where, claim.words, claim.measured, verdict))
+    return rows
 
 
 def _settings(table: StepTable, evaluation: Evaluation) -> list[tuple[str | Cell, ...]]:
@@ -122,7 +118,7 @@ def _number(value: Interval, factor: float) -> Cell:
 
 def _origin(evaluation: Evaluation, command: str) -> str:
     facts = evaluation.checkpoint.facts
-    versions = [f"Python {platform.python_version()}", *(_version(name) for name in _LIBRARIES)]
+    versions = [f"Python {platform.python_version()}", f"dphmm {dphmm.__version__}", *map(_version, _LIBRARIES)]
     lines = [f"$ {command}", "", ", ".join(versions), f"version of the run: {facts['version']}", ""]
     lines += [f"sha256 {digest}  {Path(path).name}" for path, digest in facts["data_sha256"].items()]
     lines += [f"sha256 {facts['configuration_sha256']}  (configuration)", ""]
@@ -131,8 +127,6 @@ def _origin(evaluation: Evaluation, command: str) -> str:
 
 
 def _version(name: str) -> str:
-    if name == "dphmm":
-        return f"dphmm {dphmm.__version__}"
     try:
         return f"{name} {version(name)}"
     except PackageNotFoundError:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dphmm.errors import DataFileError, OutputError, need
-from dphmm.evaluation.config import EvaluationConfig, load_config
+from dphmm.evaluation.config import EvaluationConfig, load_config, parse_config
 from dphmm.evaluation.split import Split, split_people
 from dphmm.evaluation.steps import StepTable
 from dphmm.evaluation.tasks import Task, run_task, tasks_of
@@ -72,20 +72,12 @@ class Evaluation:
         """
         need("pyarrow", "files")  # refuses at once what would fail for want of it at the first part
         digests = {str(path): file_hash(path) for path in config.data}
-        facts = {
-            "configuration_sha256": config.digest,
-            "configuration": config.model_dump(mode="json"),
-            "data_sha256": digests,
-        }
-        if not (folder / "run.json").exists():
-            split, model = split_people(people(), config)
-            checkpoint = Checkpoint.open(folder, facts, resume)
-            model.save(folder / "model.npz")
-            split.save(folder)
-            return cls(config, checkpoint, split)
+        facts = {"configuration_sha256": config.digest, "configuration": config.keys, "data_sha256": digests}
+        begun = (folder / "run.json").exists()
+        made = None if begun else split_people(people(), config)  # refuses before there is a folder
         checkpoint = Checkpoint.open(folder, facts, resume)
         if not (folder / _PREPARED).exists():
-            split, model = split_people(people(), config)
+            split, model = made or split_people(people(), config)
             model.save(folder / "model.npz")
             split.save(folder)
         return cls(config, checkpoint, Split.load(folder))
@@ -98,8 +90,7 @@ class Evaluation:
     @property
     def unfinished(self) -> tuple[Task, ...]:
         """The tasks that are still to be run."""
-        tasks = self.tasks
-        return tuple(tasks[index] for index in self.checkpoint.unfinished(range(len(tasks))))
+        return tuple(task for task in self.tasks if not self.checkpoint.part(task.index).exists())
 
     def run(self, engine: Engine) -> Iterator[int]:
         """Run what is unfinished; yields the number of each task as it is finished."""
@@ -111,7 +102,6 @@ class Evaluation:
 
     def write_table(self) -> Path:
         """Write the table beside the parts; its path."""
-
         path = self.checkpoint.folder / TABLE
         with new_file(path, overwrite=True, private=True) as part:
             self.table().write(part)
@@ -190,8 +180,6 @@ def finished_evaluation(folder: Path) -> Evaluation:
     OutputError
         When parts of it are missing.
     """
-    from dphmm.evaluation.config import parse_config
-
     checkpoint = Checkpoint(folder)
     facts = checkpoint.facts
     try:

@@ -93,7 +93,8 @@ def split_people(people: Sequence[Trajectory], config: EvaluationConfig) -> tupl
             f"others ({why}); take more data, a larger region or a smaller length"
         )
     chosen = sorted(rng.permutation(np.array(usable, dtype=object))[:count].tolist())
-    states = np.stack([_window(tracks[user], starts[user], config.length + 1, rng) for user in chosen])
+    firsts = [int(rng.choice(starts[user])) for user in chosen]
+    states = np.stack([tracks[user][1][at : at + config.length + 1] for user, at in zip(chosen, firsts, strict=True)])
     others = sorted(user for user in tracks if user not in set(chosen) and (tracks[user][1] >= 0).any())
     if not others:
         raise ConfigurationError("nobody is left to learn the model from; evaluate fewer sequences")
@@ -121,11 +122,6 @@ def _starts(track: Slotted, length: int) -> IntArray:
     first = last - length
     unbroken = slots[last - 1] - slots[first] == length - 1
     return np.flatnonzero(unbroken & (outside[last] == outside[first]))
-
-
-def _window(track: Slotted, starts: IntArray, length: int, rng: np.random.Generator) -> IntArray:
-    first = int(rng.choice(starts))
-    return track[1][first : first + length]
 
 
 def _dropped(tracks: Mapping[str, Slotted], usable: set[str]) -> dict[str, int]:

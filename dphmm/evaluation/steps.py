@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import BoolArray
+from dphmm.arrays import BoolArray, FloatArray
 from dphmm.errors import DataFileError, need
 from dphmm.evaluation.config import Setting
 
 COLUMNS: Mapping[str, str] = {
-    "policy": "str",
+    "policy": "object",
     "radius_km": "float64",
     "epsilon": "float64",
-    "mechanism": "str",
-    "repair": "str",
+    "mechanism": "object",
+    "repair": "object",
     "delta": "float64",
     "sequence": "int64",
     "step": "int64",
@@ -78,15 +78,15 @@ class StepTable:
             chosen &= self.columns[name] == getattr(setting, name)
         return StepTable({name: array[chosen] for name, array in self.columns.items()})
 
-    def matrix(self, name: str) -> npt.NDArray[Any]:
-        """A column as ``(sequences, steps)``; for the rows of one setting."""
-        return np.asarray(self.columns[name].reshape(len(np.unique(self.columns["sequence"])), -1))
+    def matrix(self, name: str) -> FloatArray:
+        """A column of numbers as ``(sequences, steps)``; for the rows of one setting."""
+        values = self.columns[name].astype(np.float64)
+        return np.asarray(values.reshape(len(np.unique(self.columns["sequence"])), -1))
 
     @classmethod
-    def of(cls, rows: Mapping[str, Iterable[Any]]) -> StepTable:
-        """A table of lists of values."""
-        made = {name: np.array(list(rows[name]), dtype=_dtype(kind)) for name, kind in COLUMNS.items()}
-        return cls(made)
+    def of(cls, rows: Sequence[Mapping[str, Any]]) -> StepTable:
+        """A table of rows: name → value."""
+        return cls({name: np.array([row[name] for row in rows], kind) for name, kind in COLUMNS.items()})
 
     def write(self, path: Path) -> None:
         """Write as Parquet.
@@ -97,11 +97,7 @@ class StepTable:
             Without pyarrow.
         """
         pa, parquet = need("pyarrow", "files"), need("pyarrow.parquet", "files")
-        arrays = {
-            name: pa.array(self.columns[name].tolist() if kind == "str" else self.columns[name])
-            for name, kind in COLUMNS.items()
-        }
-        parquet.write_table(pa.table(arrays), path)
+        parquet.write_table(pa.table({name: self.columns[name] for name in COLUMNS}), path)
 
     @classmethod
     def read(cls, paths: Iterable[Path]) -> StepTable:
@@ -123,15 +119,4 @@ class StepTable:
                 reason = " ".join(str(problem).split())
                 raise DataFileError(path, f"holds no steps of an evaluation ({reason}); delete it and resume") from None
         whole = pa.concat_tables(parts)
-        return cls(
-            {
-                name: np.array(whole[name].to_pylist(), dtype=np.object_)
-                if kind == "str"
-                else whole[name].to_numpy().astype(kind)
-                for name, kind in COLUMNS.items()
-            }
-        )
-
-
-def _dtype(kind: str) -> Any:
-    return np.object_ if kind == "str" else np.dtype(kind)
+        return cls({name: whole[name].to_numpy().astype(kind) for name, kind in COLUMNS.items()})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import numpy as np
 from dphmm.arrays import IntArray
 from dphmm.evaluation.config import EvaluationConfig, Setting
 from dphmm.evaluation.split import Split
-from dphmm.evaluation.steps import COLUMNS, StepTable
+from dphmm.evaluation.steps import StepTable
 from dphmm.geometry.measurements import Measurements
 from dphmm.jobs.checkpoint import Checkpoint
 from dphmm.markov.belief import Belief
@@ -75,11 +75,7 @@ def run_task(task: Task) -> int:
     """Release the sequences of a task and write its part of the table; the number of the task."""
     checkpoint = Checkpoint(Path(task.folder))
     if not checkpoint.part(task.index).exists():
-        rows: dict[str, list[Any]] = {name: [] for name in COLUMNS}
-        for row in _rows(task):
-            for name, value in row.items():
-                rows[name].append(value)
-        checkpoint.write_part(task.index, StepTable.of(rows).write)
+        checkpoint.write_part(task.index, StepTable.of(list(_rows(task))).write)
     return task.index
 
 
@@ -93,7 +89,7 @@ def _rows(task: Task) -> Iterator[dict[str, Any]]:
         if task.known_start:
             releaser.belief = _known(model, releaser.measurements, int(states[sequence, 0]))
         for step, state in enumerate(states[sequence, 1:].tolist()):
-            yield _row(setting, sequence, step, *_released(releaser, state))
+            yield {**asdict(setting), "sequence": sequence, "step": step + 1, **_released(releaser, state)}
 
 
 def _known(model: MarkovModel, measurements: Measurements, state: int) -> Belief:
@@ -105,34 +101,15 @@ def _known(model: MarkovModel, measurements: Measurements, state: int) -> Belief
     return Belief.of(np.eye(1, model.size, int(leaves[int(np.argmin(away))]))[0])
 
 
-def _released(releaser: Releaser, state: int) -> tuple[Releaser, int, Any, float]:
+def _released(releaser: Releaser, state: int) -> dict[str, Any]:
     started = time.thread_time()
     record = releaser.release(state)
-    return releaser, state, record, time.thread_time() - started
-
-
-def _row(
-    setting: Setting,
-    sequence: int,
-    step: int,
-    releaser: Releaser,
-    state: int,
-    record: Any,
-    seconds: float,
-) -> dict[str, Any]:
+    seconds = time.thread_time() - started
     private, measurements = releaser.private_diagnostics(state), releaser.measurements
     place = measurements.points[state]
     belief = releaser.belief
     assert belief is not None
     return {
-        "policy": setting.policy,
-        "radius_km": setting.radius_km,
-        "epsilon": setting.epsilon,
-        "mechanism": setting.mechanism,
-        "repair": setting.repair,
-        "delta": setting.delta,
-        "sequence": sequence,
-        "step": step + 1,
         "runtime_s": seconds,
         "protection": private.degree_of_protection,
         "error_km": private.error,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,10 +78,6 @@ class Checkpoint:
         """Have the part of a task written beside its place, and move it there."""
         with new_file(self.part(index), overwrite=True, private=True) as part:
             write(part)
-
-    def unfinished(self, indices: Iterable[int]) -> list[int]:
-        """Those tasks whose part is not there."""
-        return [index for index in indices if not self.part(index).exists()]
 
 
 def file_hash(path: str | Path) -> str:

@@ -23,7 +23,7 @@ CONFIG = parse_config(
 def invented(protection, error, runtime=lambda setting, step: 1e-3) -> StepTable:
     """A table in which two columns are functions of the setting, with a little spread among sequences."""
     rng = np.random.default_rng(0)
-    rows = {name: [] for name in COLUMNS}
+    rows = []
     for setting in CONFIG.settings():
         for sequence in range(6):
             factor = rng.uniform(0.95, 1.05)
@@ -31,8 +31,7 @@ def invented(protection, error, runtime=lambda setting, step: 1e-3) -> StepTable
                 values = {name: getattr(setting, name) for name in Setting.__dataclass_fields__}
                 values |= {"sequence": sequence, "step": step, "runtime_s": runtime(setting, step)}
                 values |= {"protection": protection(setting), "error_km": factor * error(setting)}
-                for name in COLUMNS:
-                    rows[name].append(values.get(name, 0))
+                rows.append(dict.fromkeys(COLUMNS, 0) | values)
     return StepTable.of(rows)
 
 

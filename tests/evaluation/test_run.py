@@ -32,7 +32,7 @@ def same(first, second) -> bool:
     """Whether two tables agree byte for byte, runtimes apart."""
     return all(
         first[name].astype(str).tobytes() == second[name].astype(str).tobytes()
-        if kind == "str"
+        if kind == "object"
         else first[name].tobytes() == second[name].tobytes()
         for name, kind in COLUMNS.items()
         if name != "runtime_s"
