@@ -90,8 +90,24 @@ def space_of(given: Mapping[str, Any]) -> StateSpace:
     return region(**{name: given[name] for name in REGION})
 
 
-def settings_of(given: Mapping[str, Any]) -> ReleaseSettings:
+def option_of(key: str) -> str:
+    """The long option of a key."""
+    return f"--{key.replace('_', '-')}"
+
+
+def settings_of(
+    given: Mapping[str, Any], named: Callable[[str], str] = option_of, elsewhere: str = ""
+) -> ReleaseSettings:
     """How to release, out of the `settings_options`.
+
+    Parameters
+    ----------
+    given
+        Name → value; None where the option was not given.
+    named
+        What messages call a setting by.
+    elsewhere
+        Where a setting that is missing may be said but in its option, with braces for its name.
 
     Raises
     ------
@@ -103,11 +119,12 @@ def settings_of(given: Mapping[str, Any]) -> ReleaseSettings:
     values = {name: given[name] for name in NAMES if given.get(name) is not None}
     for name in ("policy", "epsilon"):
         if name not in values:
-            raise ConfigurationError(f"{name} is missing; give --{name}")
+            raise ConfigurationError(f"{name} is missing; give --{name}{elsewhere.format(name)}")
     try:
         return ReleaseSettings.from_dict(values)
     except InvalidInputError as problem:
-        raise type(problem)(f"--{problem}") from None
+        name, _, said = str(problem).partition(" ")
+        raise type(problem)(f"{named(name)} {said}") from None
 
 
 def names_of(text: str | None) -> tuple[str, ...]:

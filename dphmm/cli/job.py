@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError
+from dphmm.cli.inputs import option_of, settings_of
+from dphmm.errors import ConfigurationError
+from dphmm.jobs.keys import first_flaw, read_keys
 from dphmm.release.settings import NAMES, ReleaseSettings
 
 if TYPE_CHECKING:
@@ -80,50 +81,27 @@ def load_job(path: Path | None, options: Mapping[str, Any]) -> ReleaseJob:
         Naming the first key that is unknown, missing, or of a wrong value.
     """
     given = {key: value for key, value in options.items() if value is not None and value != () and value != {}}
-    keys = {} if path is None else _toml(path)
+    keys = {} if path is None else read_keys(path, "docs/command.md for a job")
     unknown = [key for key in keys if key not in _KEYS]
     if unknown:
         raise ConfigurationError(f"{path}: key '{unknown[0]}' is unknown; the keys are {', '.join(_KEYS)}")
     both = keys | given
+
+    def named(key: str) -> str:
+        return option_of(key) if path is None or key in given else f"{path}: key '{key}'"
+
+    settings = settings_of(both, named, _OR_KEY)
     rest = {key: value for key, value in both.items() if key not in NAMES}
     try:
-        job = ReleaseJob.model_validate({**rest, "settings": ReleaseSettings()})
+        return ReleaseJob.model_validate({**rest, "settings": settings})
     except ValidationError as problem:
-        raise ConfigurationError(_explained(problem, path, given)) from None
-    return job.model_copy(update={"settings": _settings(both, path, given)})
+        key, flaw, said = first_flaw(problem)
+        if flaw == "missing":
+            raise ConfigurationError(f"{key} is missing; give {option_of(key)}{_OR_KEY.format(key)}") from None
+        raise ConfigurationError(f"{named(key)} {said}") from None
 
 
 _KEYS = (*NAMES, *(name for name in ReleaseJob.model_fields if name != "settings"))
 """What a job file may say: how places are released, then everything else."""
 
-
-def _settings(values: Mapping[str, Any], path: Path | None, given: Mapping[str, Any]) -> ReleaseSettings:
-    for key in ("policy", "epsilon"):
-        if key not in values:
-            raise ConfigurationError(f"{key} is missing; give --{key}, or the key '{key}' in a job file")
-    try:
-        return ReleaseSettings.from_dict({key: value for key, value in values.items() if key in NAMES})
-    except InvalidInputError as problem:
-        key = str(problem).split(" ", 1)[0]
-        if path is None or key in given:
-            raise type(problem)(f"--{problem}" if key in given else str(problem)) from None
-        raise type(problem)(f"{path}: key {problem}") from None
-
-
-def _toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as problem:
-        raise DataFileError(path, f"cannot be read ({problem.strerror}); check the path") from None
-    except (ValueError, RecursionError) as problem:
-        raise DataFileError(path, f"is no TOML ({problem}); see docs/command.md for a job") from None
-
-
-def _explained(problem: ValidationError, path: Path | None, given: Mapping[str, Any]) -> str:
-    error = problem.errors()[0]
-    key = ".".join(str(part) for part in error["loc"])
-    option = f"--{key.replace('_', '-')}"
-    where = option if path is None or key in given else f"{path}: key '{key}'"
-    if error["type"] == "missing":
-        return f"{key} is missing; give {option}, or the key '{key}' in a job file"
-    return f"{where} is {error['input']!r}; {error['msg'].removeprefix('Input ').lower()}"
+_OR_KEY = ", or the key '{}' in a job file"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -12,7 +11,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from dphmm.errors import ConfigurationError, DataFileError
+from dphmm.errors import ConfigurationError
+from dphmm.jobs.keys import first_flaw, read_keys
 from dphmm.mechanisms.catalogue import MechanismName
 from dphmm.policy.protection import Method
 from dphmm.release.settings import ReleaseSettings
@@ -247,21 +247,13 @@ def load_config(path: str | Path) -> EvaluationConfig:
     ConfigurationError
         As `parse_config` says.
     """
-    path = Path(path)
-    try:
-        keys = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as problem:
-        raise DataFileError(path, f"cannot be read ({problem.strerror}); check the path") from None
-    except ValueError as problem:
-        raise DataFileError(path, f"is no TOML ({problem}); see docs/scaling.md for an example") from None
-    return parse_config(keys, str(path))
+    return parse_config(read_keys(Path(path), "docs/scaling.md for an example"), str(path))
 
 
 def _explained(problem: ValidationError, source: str) -> str:
-    error = problem.errors()[0]
-    key = ".".join(str(part) for part in error["loc"])
-    if error["type"] == "extra_forbidden":
-        return f"{source}: key '{key}' is unknown; the keys are preset, {', '.join(EvaluationConfig.model_fields)}"
-    if error["type"] == "missing":
-        return f"{source}: key '{key}' is missing; give it"
-    return f"{source}: key '{key}' is {error['input']!r}; {error['msg'].removeprefix('Input ').lower()}"
+    key, flaw, said = first_flaw(problem)
+    said = {
+        "extra_forbidden": f"is unknown; the keys are preset, {', '.join(EvaluationConfig.model_fields)}",
+        "missing": "is missing; give it",
+    }.get(flaw, said)
+    return f"{source}: key '{key}' {said}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,7 +16,7 @@ from dphmm.jobs.checkpoint import Checkpoint
 from dphmm.jobs.models import load_model
 from dphmm.jobs.people import Data, DataLike
 from dphmm.jobs.watch import Watch, unwatched
-from dphmm.jobs.workers import in_flight, worker_pool
+from dphmm.jobs.workers import Processes
 from dphmm.release.engine import Releaser
 from dphmm.release.settings import ReleaseSettings
 from dphmm.release.trajectory import release_trajectory
@@ -26,8 +25,6 @@ from dphmm.writers.formats import write_releases
 from dphmm.writers.table import ReleaseTable
 
 FILE_KINDS = ("parquet", "csv", "geojson", "gpkg")
-
-_IN_FLIGHT_PER_WORKER = 4
 
 
 @dataclass(frozen=True)
@@ -170,9 +167,7 @@ def batch(
     >>> sorted(one.user for one in done.done)
     ['000', '001', '002']
     """
-    count = workers if workers is not None else os.cpu_count() or 1
-    if count < 1:
-        raise ConfigurationError(f"workers is {count}; give at least 1")
+    processes = Processes(workers)
     folder, path = Path(folder).absolute(), Path(model).absolute()
     job = BatchJob(str(folder), str(path), load_model(model).content_hash, settings, seed, kind, session_gap)
     _engine(job)  # refuses now what would fail at the first user
@@ -180,22 +175,22 @@ def batch(
     Checkpoint.open(folder, {**terms, "seed": seed, "kind": kind, "session_gap": session_gap}, resume)
     before = sum(1 for _ in folder.glob("user=*/releases.*"))
     people = Data.of(data).one_after_another()
-    done = tuple(watch(release_everyone(job, people, count), "Releasing users"))
+    done = tuple(watch(release_everyone(job, people, processes), "Releasing users"))
     if not before and not any(one.releases for one in done):
         raise ConfigurationError(f"none of {len(done)} users was within the model's region; learn a model of theirs")
     return Batch(done, before)
 
 
-def release_everyone(job: BatchJob, people: Iterable[Trajectory], workers: int = 1) -> Iterator[UserDone]:
+def release_everyone(job: BatchJob, people: Iterable[Trajectory], processes: Processes) -> Iterator[UserDone]:
     """Release one user after another, each from a belief of their own, and write their file.
 
     Whoever's file is there already is passed over, for a second release of the same places would cost its budget again.
-    With one worker everything happens in this process. No more than a few users' releases are in memory at a time; of
+    No more than a few users' releases are in memory at a time; of
     the places, what `people` holds.
 
-    Yields
-    ------
-    UserDone
+    Returns
+    -------
+    Iterator of UserDone
         As users are finished, in any order.
 
     Raises
@@ -206,14 +201,7 @@ def release_everyone(job: BatchJob, people: Iterable[Trajectory], workers: int =
         When a file cannot be written, or a worker dies.
     """
     waiting = ((job, person) for person in people if not job.file(person.user).exists())
-    if workers == 1:
-        yield from map(_release_user, waiting)
-        return
-    pool = worker_pool(workers)
-    try:
-        yield from in_flight(pool, _release_user, waiting, workers * _IN_FLIGHT_PER_WORKER)
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+    return processes.stream(_release_user, waiting)
 
 
 def _release_user(work: tuple[BatchJob, Trajectory]) -> UserDone:

@@ -50,12 +50,12 @@ class Checkpoint:
             When what is there was made by something else. Nothing is overwritten.
         """
         facts = {"version": dphmm.__version__, **facts}
-        record = folder / _FACTS
+        record, checkpoint = folder / _FACTS, cls(folder)
         if record.exists():
             if not resume:
                 raise OutputError(f"{folder} holds a run already; go on with --resume or name another folder")
-            _check_same(folder, _read(record), facts)
-            return cls(folder)
+            checkpoint._check_same(facts)
+            return checkpoint
         try:
             if folder.exists() and any(folder.iterdir()):
                 raise OutputError(f"{folder} holds other files; name a new or empty folder")
@@ -63,12 +63,26 @@ class Checkpoint:
         except OSError as problem:
             raise OutputError(f"{folder} cannot be made ({problem.strerror}); choose another folder") from None
         write_text(record, json.dumps(facts, indent=1, sort_keys=True) + "\n")
-        return cls(folder)
+        return checkpoint
 
     @property
     def facts(self) -> dict[str, Any]:
         """What the run is made by."""
-        return _read(self.folder / _FACTS)
+        record = self.folder / _FACTS
+        try:
+            facts: dict[str, Any] = json.loads(record.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            raise DataFileError(record, "is no record of a run; name another folder") from None
+        return facts
+
+    def _check_same(self, asked: Mapping[str, Any]) -> None:
+        found = self.facts
+        for name in sorted(set(found) | set(asked)):
+            if found.get(name) != asked.get(name):
+                what = name.replace("_", " ")
+                raise ConfigurationError(
+                    f"{self.folder} was made by another {what}; resume with that one, or name a new folder"
+                )
 
     def part(self, index: int) -> Path:
         """Where the part of a task is, or will be."""
@@ -102,18 +116,3 @@ def file_hash(path: str | Path) -> str:
 def _hash_of_file(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _read(record: Path) -> dict[str, Any]:
-    try:
-        facts: dict[str, Any] = json.loads(record.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        raise DataFileError(record, "is no record of a run; name another folder") from None
-    return facts
-
-
-def _check_same(folder: Path, found: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
-    for name in sorted(set(found) | set(asked)):
-        if found.get(name) != asked.get(name):
-            what = name.replace("_", " ")
-            raise ConfigurationError(f"{folder} was made by another {what}; resume with that one, or name a new folder")

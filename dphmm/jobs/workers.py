@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
@@ -13,9 +13,12 @@ from typing import Any, Protocol, TypeVar
 from dphmm.errors import ConfigurationError, EngineError, need
 
 Work = TypeVar("Work")
+Done = TypeVar("Done")
 
 MOST_LOSSES = 3
 """How many times workers may die before the run gives up."""
+
+_IN_FLIGHT_PER_WORKER = 4
 
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -76,6 +79,33 @@ class Processes:
             finally:
                 pool.shutdown(wait=True, cancel_futures=True)
 
+    def stream(self, function: Callable[[Work], Done], work: Iterable[Work]) -> Iterator[Done]:
+        """Results of work as they come, with a few pieces handed out at a time: memory stays flat.
+
+        Raises
+        ------
+        EngineError
+            When a worker dies.
+        """
+        if self.workers == 1:
+            yield from map(function, work)
+            return
+        pool = worker_pool(self.workers)
+        waiting: set[Future[Done]] = set()
+        try:
+            for piece in work:
+                waiting.add(pool.submit(function, piece))
+                while len(waiting) >= self.workers * _IN_FLIGHT_PER_WORKER:
+                    done = next(as_completed(waiting))
+                    waiting.remove(done)
+                    yield done.result()
+            for done in as_completed(waiting):
+                yield done.result()
+        except BrokenProcessPool:
+            raise EngineError("a worker process died; see that it has enough memory, then resume") from None
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
 
 class DaskCluster:
     """The workers of a Dask scheduler, which must see the run's folder under the same path.
@@ -125,30 +155,6 @@ class DaskCluster:
         except (OSError, ValueError) as problem:  # TimeoutError is an OSError
             reason = " ".join(str(problem).split()) or type(problem).__name__
             raise EngineError(f"scheduler {self.address} cannot be reached ({reason}); check its address") from None
-
-
-def in_flight(
-    pool: ProcessPoolExecutor, function: Callable[[Work], Any], work: Iterator[Work], most: int
-) -> Iterator[Any]:
-    """Results of work as they come, with at most so many pieces handed out at a time: memory stays flat.
-
-    Raises
-    ------
-    EngineError
-        When a worker dies.
-    """
-    waiting: set[Future[Any]] = set()
-    try:
-        for piece in work:
-            waiting.add(pool.submit(function, piece))
-            while len(waiting) >= most:
-                done = next(as_completed(waiting))
-                waiting.remove(done)
-                yield done.result()
-        for done in as_completed(waiting):
-            yield done.result()
-    except BrokenProcessPool:
-        raise EngineError("a worker process died; see that it has enough memory, then resume") from None
 
 
 def worker_pool(workers: int) -> ProcessPoolExecutor:

@@ -115,8 +115,8 @@ def test_a_job_file_says_the_same_as_options_and_options_win(world, run):
     ("text", "message"),
     [
         ("epsilom = 1", "job.toml: key 'epsilom' is unknown; the keys are policy, epsilon, mechanism"),
-        ('epsilon = "1"', "job.toml: key epsilon is '1'; give a number"),
-        ("epsilon = true", "job.toml: key epsilon is True; give a number"),
+        ('epsilon = "1"', "job.toml: key 'epsilon' is '1'; give a number"),
+        ("epsilon = true", "job.toml: key 'epsilon' is True; give a number"),
         ("seed = -1", "job.toml: key 'seed' is -1; should be greater than or equal to 0"),
         ("epsilon = ", "job.toml: is no TOML"),
         ('model = "m.npz"\nepsilon = 1', "policy is missing; give --policy, or the key 'policy' in a job file"),

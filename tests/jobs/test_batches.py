@@ -10,6 +10,7 @@ from dphmm.cli import main
 from dphmm.errors import ConfigurationError
 from dphmm.evaluation.split import split_people
 from dphmm.jobs.batches import BatchJob, _engine, release_everyone
+from dphmm.jobs.workers import Processes
 from dphmm.markov.model import MarkovModel
 from dphmm.release.engine import Releaser
 from dphmm.release.settings import ReleaseSettings
@@ -36,7 +37,7 @@ def bytes_by_user(folder) -> dict[str, bytes]:
 
 
 def test_everyone_has_a_file_without_the_truth(model_path, people, tmp_path):
-    done = list(release_everyone(job_in(tmp_path, model_path), people))
+    done = list(release_everyone(job_in(tmp_path, model_path), people, Processes(1)))
     assert sorted(one.user for one in done) == [f"w{i}" for i in range(9)]
     for person in people:
         table = read_releases(tmp_path / f"user={person.user}" / "releases.csv")
@@ -48,7 +49,7 @@ def test_everyone_has_a_file_without_the_truth(model_path, people, tmp_path):
 def test_workers_order_and_company_change_no_byte(model_path, people, tmp_path):
     for name, crowd, workers in (("one", people, 1), ("two", people[::-1], 2), ("few", people[3:5], 1)):
         (tmp_path / name).mkdir()
-        list(release_everyone(job_in(tmp_path / name, model_path), crowd, workers))
+        list(release_everyone(job_in(tmp_path / name, model_path), crowd, Processes(workers)))
     whole = bytes_by_user(tmp_path / "one")
     assert bytes_by_user(tmp_path / "two") == whole
     assert bytes_by_user(tmp_path / "few").items() <= whole.items()
@@ -58,14 +59,14 @@ def test_workers_order_and_company_change_no_byte(model_path, people, tmp_path):
 def test_without_a_seed_no_two_releases_agree(model_path, people, tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
-        list(release_everyone(job_in(tmp_path / name, model_path, seed=None), people[:1]))
+        list(release_everyone(job_in(tmp_path / name, model_path, seed=None), people[:1], Processes(1)))
     assert bytes_by_user(tmp_path / "a") != bytes_by_user(tmp_path / "b")
 
 
 def test_nobody_is_released_twice(model_path, people, tmp_path):
-    list(release_everyone(job_in(tmp_path, model_path, seed=None), people[:4]))
+    list(release_everyone(job_in(tmp_path, model_path, seed=None), people[:4], Processes(1)))
     before = bytes_by_user(tmp_path)
-    done = list(release_everyone(job_in(tmp_path, model_path, seed=None), people))
+    done = list(release_everyone(job_in(tmp_path, model_path, seed=None), people, Processes(1)))
     assert sorted(one.user for one in done) == [f"w{i}" for i in range(4, 9)]
     assert bytes_by_user(tmp_path).items() >= before.items()
 
@@ -80,7 +81,7 @@ def test_a_long_gap_begins_a_new_session(model_path, people, tmp_path, monkeypat
     job = job_in(tmp_path, model_path, session_gap=10)
     _engine(job)
     monkeypatch.setattr(Releaser, "restart", lambda self: (begun.append(1), restart(self))[1])
-    list(release_everyone(job, [gapped]))
+    list(release_everyone(job, [gapped], Processes(1)))
     assert len(begun) == 3, "one for the person's engine, and one for each session"
 
 
