@@ -9,8 +9,7 @@ import click
 
 from dphmm.cli.inputs import data_of, input_options, settings_of, settings_options
 from dphmm.cli.progress import progress
-from dphmm.cli.release import SEEDED
-from dphmm.cli.summary import say
+from dphmm.cli.summary import say, warn_of_seed
 
 
 @click.command()
@@ -36,8 +35,7 @@ def command(data: tuple[Path, ...], folder: Path, model: Path, seed: int | None,
     from dphmm.jobs.batches import batch
 
     settings = settings_of(given)
-    if seed is not None:
-        click.echo(SEEDED, err=True)
+    warn_of_seed(seed)
     more = {name: given[name] for name in ("kind", "session_gap", "workers", "resume")}
     found = batch(data_of(data, given), folder, model, settings, seed=seed, watch=progress, **more)
     told = {

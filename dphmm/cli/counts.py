@@ -9,8 +9,7 @@ import click
 
 from dphmm.cli.inputs import REGION, data_of, input_options, options, region_options, space_of
 from dphmm.cli.progress import progress
-from dphmm.cli.release import SEEDED
-from dphmm.cli.summary import say
+from dphmm.cli.summary import say, warn_of_seed
 from dphmm.errors import ConfigurationError
 
 _estimators = click.Choice(["coupled", "online", "single", "least-squares", "maximum-likelihood"])
@@ -74,8 +73,7 @@ def release(data: tuple[str, ...], table: Path | None, seed: int | None, as_json
         raise ConfigurationError("DATA and --counts are both given; use one of them")
     if not data and table is None:
         raise ConfigurationError("no data are given; give files of trajectories, or a table with --counts")
-    if seed is not None:
-        click.echo(SEEDED, err=True)
+    warn_of_seed(seed)
     done = count_people(
         data_of(data, given) if table is None else Counts.read(table),
         Budgets(given["epsilon"], given["epsilons"], given["alpha"]),

@@ -85,22 +85,19 @@ def write_report(evaluation: Evaluation, pictures: bool = True) -> Path:
         For pictures without matplotlib.
     """
     from dphmm.evaluation.report import report_html
+    from dphmm.evaluation.split import space_of
     from dphmm.tables import new_file, write_text
 
-    folder = evaluation.checkpoint.folder
-    images = _pictures(evaluation) if pictures else {}
+    folder, images = evaluation.checkpoint.folder, {}
+    if pictures:
+        from dphmm.plots.evaluation import evaluation_figures
+        from dphmm.plots.maps import png as drawn
+
+        figures = evaluation_figures(evaluation.table(), evaluation.config, space_of(evaluation.config))
+        images = {name: drawn(figure, 130) for name, figure in figures.items()}
     for name, png in images.items():
         with new_file(folder / f"{name}.png", overwrite=True) as part:
             part.write_bytes(png)
     said = shlex.join(["dphmm", *sys.argv[1:]])
     write_text(folder / "report.html", report_html(evaluation, images, said), overwrite=True)
     return folder / "report.html"
-
-
-def _pictures(evaluation: Evaluation) -> dict[str, bytes]:
-    from dphmm.evaluation.split import space_of
-    from dphmm.plots.evaluation import evaluation_figures
-    from dphmm.plots.maps import png
-
-    figures = evaluation_figures(evaluation.table(), evaluation.config, space_of(evaluation.config))
-    return {name: png(figure, 130) for name, figure in figures.items()}

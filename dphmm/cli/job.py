@@ -90,15 +90,15 @@ def load_job(path: Path | None, options: Mapping[str, Any]) -> ReleaseJob:
     def named(key: str) -> str:
         return option_of(key) if path is None or key in given else f"{path}: key '{key}'"
 
-    settings = settings_of(both, named, _OR_KEY)
     rest = {key: value for key, value in both.items() if key not in NAMES}
     try:
-        return ReleaseJob.model_validate({**rest, "settings": settings})
+        job = ReleaseJob.model_validate({**rest, "settings": ReleaseSettings()})
     except ValidationError as problem:
         key, flaw, said = first_flaw(problem)
         if flaw == "missing":
             raise ConfigurationError(f"{key} is missing; give {option_of(key)}{_OR_KEY.format(key)}") from None
         raise ConfigurationError(f"{named(key)} {said}") from None
+    return job.model_copy(update={"settings": settings_of(both, named, _OR_KEY)})
 
 
 _KEYS = (*NAMES, *(name for name in ReleaseJob.model_fields if name != "settings"))

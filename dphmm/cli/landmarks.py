@@ -11,8 +11,7 @@ import click
 from dphmm.cli.adversary import check_picture, draw
 from dphmm.cli.inputs import data_of, input_options, options, settings_of
 from dphmm.cli.progress import progress
-from dphmm.cli.release import SEEDED
-from dphmm.cli.summary import say
+from dphmm.cli.summary import say, warn_of_seed
 from dphmm.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -69,8 +68,7 @@ def command(source: tuple[str, ...], output: Path, plot: Path | None, as_json: b
     kinds = [name for name in ("sensitivity", "unit", "policy") if given[name] is not None]
     if len(kinds) != 1:
         raise ConfigurationError("no single noise is given; give one of --sensitivity, --unit and --policy")
-    if given["seed"] is not None:
-        click.echo(SEEDED, err=True)
+    warn_of_seed(given["seed"])
     for kind in progress(kinds, "Releasing"):
         done = _released(kind, source, given)
     if plot is not None:
@@ -89,11 +87,12 @@ def _released(kind: str, source: tuple[str, ...], given: dict[str, Any]) -> Land
     more = {"landmarks": _moments(given), "scheme": scheme, "seed": given["seed"]}
     epsilon, matrices = given["epsilon"], ("backward", "forward")
     if kind == "sensitivity":
-        trajectories = "--{} is for trajectories; leave it out with --sensitivity"
-        _without(given, ("centre", "step", "model", "mechanism"), trajectories)
+        wrong = "--{} is for trajectories; leave it out with --sensitivity"
+        _without(given, ("centre", "step", "model", "mechanism"), wrong)
         if len(source) != 1 or given["find"] is not None:
-            what = "one table, with landmarks that are named; --find needs places"
-            raise ConfigurationError(f"--sensitivity takes {what}")
+            raise ConfigurationError(
+                "--sensitivity takes one table, with landmarks that are named; --find needs places"
+            )
         known = {name: given[name] for name in matrices}
         return landmark_series(source[0], given["sensitivity"], epsilon, **more, **known)
     data = data_of(source, given)

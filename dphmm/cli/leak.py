@@ -16,7 +16,7 @@ from dphmm.errors import ConfigurationError
 if TYPE_CHECKING:
     from dphmm.arrays import FloatArray
     from dphmm.jobs.leaks import Leaked
-    from dphmm.leakage import Leakage
+    from dphmm.leakage import Supremum
 
 
 @click.command(name="leak")
@@ -75,26 +75,17 @@ def _budgets(epsilon: float | None, steps: int | None, epsilons: Path | None) ->
 
 
 def _record(found: Leaked) -> dict[str, Any]:
-    every = found.leakage
-    return {
-        "temporal": every.temporal.tolist(),
-        "who": list(every.who),
-        "worst": every.worst,
-        "users": {name: _one(one) | {"bounds": _bounds(found, name)} for name, one in every.by_user.items()},
-    }
+    every, users = found.leakage, {}
+    for name, one in every.by_user.items():
+        curves = {what: getattr(one, what).tolist() for what in ("epsilons", "backward", "forward", "temporal")}
+        bounds = {side: _bound(found.epsilon, bound) for side, bound in found.suprema.get(str(name), {}).items()}
+        users[name] = {**curves, "user_level": one.user_level, "bounds": bounds}
+    return {"temporal": every.temporal.tolist(), "who": list(every.who), "worst": every.worst, "users": users}
 
 
-def _one(leakage: Leakage) -> dict[str, Any]:
-    names = ("epsilons", "backward", "forward", "temporal")
-    return {name: getattr(leakage, name).tolist() for name in names} | {"user_level": leakage.user_level}
-
-
-def _bounds(found: Leaked, name: Any) -> dict[str, Any]:
-    values = {side: (bound.value, list(bound.rows)) for side, bound in found.suprema.get(name, {}).items()}
-    return {
-        side: {"epsilon": found.epsilon, "supremum": value if math.isfinite(value) else None, "rows": rows}
-        for side, (value, rows) in values.items()
-    }
+def _bound(epsilon: float, bound: Supremum) -> dict[str, Any]:
+    supremum = bound.value if math.isfinite(bound.value) else None
+    return {"epsilon": epsilon, "supremum": supremum, "rows": list(bound.rows)}
 
 
 def _print(found: Leaked) -> None:

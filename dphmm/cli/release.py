@@ -9,13 +9,11 @@ import click
 
 from dphmm.cli.inputs import columns_of, input_options, names_of, options, settings_options
 from dphmm.cli.progress import progress
-from dphmm.cli.summary import say
+from dphmm.cli.summary import say, warn_of_seed
 from dphmm.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from dphmm.cli.job import ReleaseJob
-
-SEEDED = "dphmm: the noise follows from --seed, so this output is not private."
 
 _session_options = options(
     click.option("--session", type=click.Path(), metavar="FILE", help="Keep a durable session for every user here."),
@@ -55,8 +53,7 @@ def command(job: Path | None, as_json: bool, **given: Any) -> None:
     for key in ("users", "exclude_users"):
         given[key] = names_of(given[key])
     what = load_job(job, given)
-    if what.seed is not None:
-        click.echo(SEEDED, err=True)
+    warn_of_seed(what.seed)
     if what.data:
         _release_files(what, as_json)
     else:

@@ -54,6 +54,12 @@ def say_table(header: Sequence[str], rows: Sequence[Sequence[str]], title: str =
         click.echo(f"… and {len(rows) - most:,} more; --json and --report have them all.")
 
 
+def warn_of_seed(seed: int | None) -> None:
+    """Say on standard error that noise which follows from a seed hides nothing."""
+    if seed is not None:
+        click.echo("dphmm: the noise follows from --seed, so this output is not private.", err=True)
+
+
 def shown(value: Any) -> str:
     """A value as people read it.
 

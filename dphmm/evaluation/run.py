@@ -23,8 +23,6 @@ from dphmm.tables import new_file
 TABLE = "PRIVATE-steps.parquet"
 """The name of the table in a run's folder; it holds true places."""
 
-_PREPARED = "split.json"
-
 
 @dataclass(frozen=True)
 class Evaluation:
@@ -76,7 +74,7 @@ class Evaluation:
         begun = (folder / "run.json").exists()
         made = None if begun else split_people(people(), config)  # refuses before there is a folder
         checkpoint = Checkpoint.open(folder, facts, resume)
-        if not (folder / _PREPARED).exists():
+        if not (folder / "split.json").exists():
             split, model = made or split_people(people(), config)
             model.save(folder / "model.npz")
             split.save(folder)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +50,6 @@ from the truth of a place drawn from the posterior; ``runtime_s`` the processor 
 machine does not lengthen it). The other columns follow from the seeds.
 """
 
-SETTING = ("policy", "radius_km", "epsilon", "mechanism", "repair", "delta")
-
 
 @dataclass(frozen=True, eq=False)
 class StepTable:
@@ -74,8 +72,8 @@ class StepTable:
     def where(self, setting: Setting) -> StepTable:
         """The rows of a setting, in the order of sequences and steps."""
         chosen: BoolArray = np.ones(len(self), dtype=np.bool_)
-        for name in SETTING:
-            chosen &= self.columns[name] == getattr(setting, name)
+        for name, value in asdict(setting).items():
+            chosen &= self.columns[name] == value
         return StepTable({name: array[chosen] for name, array in self.columns.items()})
 
     def matrix(self, name: str) -> FloatArray:

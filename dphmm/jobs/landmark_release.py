@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import sqrt
 from typing import Any
 
@@ -14,39 +13,11 @@ from dphmm.errors import InvalidInputError, TimeOrderError
 from dphmm.landmarks import Adaptive, LandmarkBudget, ReleasedSeries, Timeline, leakage, release_series
 from dphmm.leakage.loss_function import Knowledge
 from dphmm.release.engine import Releaser
-from dphmm.release.record import ReleaseRecord
-
-
-@dataclass(frozen=True)
-class LandmarkPlaces:
-    """Places released under a landmark scheme, all of it public.
-
-    Attributes
-    ----------
-    series
-        The released measurements ``(T, d)``, which of them are fresh, and the budget, proved sound.
-    records
-        The engine's records of the fresh ones, in order.
-    """
-
-    series: ReleasedSeries
-    records: tuple[ReleaseRecord, ...]
-
-    @property
-    def costs(self) -> FloatArray:
-        """``(T,)``: what each release may tell about *any* two possible states; zero where nothing was drawn.
-
-        A record's ``constrained_factor * epsilon`` (Theorem 6.3 of the DPHMM paper), infinite where a release can rule
-        a possible state out. The scheme's own budgets are about the policy's edges.
-        """
-        costs = np.zeros(len(self.series.published))
-        costs[self.series.published] = [record.constrained_epsilon for record in self.records]
-        return costs
 
 
 def release_places(
     releaser: Releaser, states: npt.ArrayLike, slots: npt.ArrayLike, scheme: LandmarkBudget | Adaptive
-) -> LandmarkPlaces:
+) -> tuple[ReleasedSeries, FloatArray]:
     """Release a person's states under a landmark scheme, with each step's budget from the scheme.
 
     Where the scheme gives the last release again the engine is not called: nothing is drawn, nothing is spent, and
@@ -66,6 +37,15 @@ def release_places(
     scheme
         Over the same ``T`` timestamps: fixed budgets, or an `Adaptive` that has not begun.
 
+    Returns
+    -------
+    series
+        The released measurements ``(T, d)``, which of them are fresh, and the budget, proved sound. Public.
+    costs
+        ``(T,)``: what each release may tell about *any* two possible states; zero where nothing was drawn. A record's
+        ``constrained_factor * epsilon`` (Theorem 6.3 of the DPHMM paper), infinite where a release can rule a possible
+        state out. The scheme's own budgets are about the policy's edges.
+
     Raises
     ------
     TimeOrderError
@@ -80,7 +60,7 @@ def release_places(
         raise TimeOrderError(
             f"slots have shape {clock.shape} and type {clock.dtype} for {true.size} states; give increasing integers"
         )
-    records: list[ReleaseRecord] = []
+    costs = np.zeros(true.size)
     last: list[int] = []
 
     def draw(row: FloatArray, epsilon: float) -> FloatArray:
@@ -88,12 +68,11 @@ def release_places(
         steps = int(clock[at]) - last[-1] if last else 1
         record = releaser.release(int(true[at]), epsilon, steps)
         last.append(int(clock[at]))
-        records.append(record)
+        costs[at] = record.constrained_epsilon
         return np.array(record.released)
 
     releaser.restart()
-    series = release_series(np.arange(true.size), scheme, draw)
-    return LandmarkPlaces(series, tuple(records))
+    return release_series(np.arange(true.size), scheme, draw), costs
 
 
 def noise_scale(releaser: Releaser) -> float:

@@ -283,10 +283,10 @@ def landmark_engine(
     marks = moments_of(landmarks, times, points)
     scale = noise_scale(releaser) if scheme.name == "adaptive" else 1.0
     budget = scheme.over(times, marks, settings.epsilon, scale, seed)
-    out = release_places(releaser, states[inside], slots, budget)
-    line, known = out.series.budget.timeline, Mobility.of(learned)
-    losses = losses_on_clock(line, slots, out.costs, known.backward, known.transition)
-    return Landmarked(scheme, out.series, _degrees(out.series.values, space.projection), losses)
+    out, costs = release_places(releaser, states[inside], slots, budget)
+    known = Mobility.of(learned)
+    losses = losses_on_clock(out.budget.timeline, slots, costs, known.backward, known.transition)
+    return Landmarked(scheme, out, _degrees(out.values, space.projection), losses)
 
 
 def _one_person(data: DataLike) -> Trajectory:

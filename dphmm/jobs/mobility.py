@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -75,11 +75,13 @@ class Mobility:
                 raise ConfigurationError("--smooth is given and no matrix; give --model or --transition too")
             return UNKNOWN
         if model is None:
-            return cls(_smoothed(as_matrix(transition), smoothing))
-        learned, name = model, "the model"
-        if not isinstance(learned, MarkovModel):
-            learned, name = MarkovModel.load(learned), f"{learned}: the model"
-        return cls(_smoothed(learned.transition, smoothing), learned.initial, learned, name)
+            found = cls(as_matrix(transition))
+        elif isinstance(model, MarkovModel):
+            found = cls(model.transition, model.initial, model)
+        else:
+            learned = MarkovModel.load(model)
+            found = cls(learned.transition, learned.initial, learned, f"{model}: the model")
+        return replace(found, transition=smooth(found.transition, smoothing)) if smoothing else found
 
     @property
     def start(self) -> FloatArray:
@@ -109,10 +111,6 @@ def as_matrix(matrix: Matrix | None) -> Any:
         As `dphmm.leakage.files.read_matrix`.
     """
     return read_matrix(matrix) if isinstance(matrix, str | Path) else matrix
-
-
-def _smoothed(matrix: Any, amount: float) -> Any:
-    return smooth(matrix, amount) if amount else matrix
 
 
 @dataclass(frozen=True)

@@ -137,12 +137,9 @@ def release(
     True
     """
     diagnostics_file = None if isinstance(private_diagnostics, bool) else Path(private_diagnostics)
-    if output is not None:
-        check_output(check_format(output), overwrite)
-    if summary is not None:
-        check_output(summary, overwrite)
-    if diagnostics_file is not None:
-        check_output(check_private_name(diagnostics_file), overwrite)
+    for path, checked in ((output, check_format), (summary, Path), (diagnostics_file, check_private_name)):
+        if path is not None:
+            check_output(checked(path), overwrite)
     if session is not None and private_diagnostics:
         raise ConfigurationError("--private-diagnostics need the truth, which a session does not keep; leave one out")
     learned = load_model(model)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from dphmm.errors import ConfigurationError, EngineError, need
 
@@ -137,7 +137,11 @@ class DaskCluster:
             When the scheduler cannot be reached, or workers keep dying.
         """
         distributed = need("distributed", "dask")
-        client = self._client()
+        try:
+            client = distributed.Client(self.address, timeout=self.timeout_seconds, set_as_default=False)
+        except (OSError, ValueError) as problem:  # TimeoutError is an OSError
+            reason = " ".join(str(problem).split()) or type(problem).__name__
+            raise EngineError(f"scheduler {self.address} cannot be reached ({reason}); check its address") from None
         try:
             futures = client.map(function, list(work), pure=False, batch_size=64)
             for future in distributed.as_completed(futures, loop=client.loop):
@@ -148,13 +152,6 @@ class DaskCluster:
             ) from None
         finally:
             client.close()
-
-    def _client(self) -> Any:
-        try:
-            return need("distributed", "dask").Client(self.address, timeout=self.timeout_seconds, set_as_default=False)
-        except (OSError, ValueError) as problem:  # TimeoutError is an OSError
-            reason = " ".join(str(problem).split()) or type(problem).__name__
-            raise EngineError(f"scheduler {self.address} cannot be reached ({reason}); check its address") from None
 
 
 def worker_pool(workers: int) -> ProcessPoolExecutor:
