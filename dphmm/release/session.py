@@ -214,8 +214,9 @@ class Session:
         """Enter what was released since, here or by other processes, into the account."""
         if progress.count < self._account.count:
             raise DataFileError(self._store.path, "was replaced by an older copy; open the session anew")
-        for release in self._store.releases(self._stored.number, self._account.count, progress.count):
-            self._account.add(release.slot, release.record.epsilon, release.record.constrained_factor)
+        if progress.count > self._account.count:
+            for release in self._store.releases(self._stored.number, self._account.count, progress.count):
+                self._account.add(release.slot, release.record.epsilon, release.record.constrained_factor)
 
     # ---- asking --------------------------------------------------------------------------------------------------
 
