@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray, as_constraint, as_distribution
-from dphmm.geometry.body import Body
 from dphmm.geometry.disc import Disc
+from dphmm.geometry.hull import Body
 from dphmm.geometry.measurements import Measurements
 from dphmm.geometry.neighbours import CoordinateBody, count_within
 from dphmm.policy.protection import Protection, noise_body
