@@ -9,10 +9,10 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import BoolArray, FloatArray, as_constraint
+from dphmm.arrays import BoolArray, as_constraint
 from dphmm.audit.facts import Facts, finite, named
-from dphmm.geometry.body import Body
 from dphmm.geometry.disc import Disc
+from dphmm.geometry.hull import Body
 from dphmm.geometry.measurements import Measurements
 from dphmm.geometry.neighbours import CoordinateBody, count_within
 from dphmm.policy.protection import Protection, noise_body
@@ -90,16 +90,15 @@ def audit_support(protection: Protection, f: npt.ArrayLike | Measurements, suppo
     measurements = protection.graph.check_measurements(f)
     believed = as_constraint(support, measurements.size)
     constraint = protection.graph.nodes
-    body = noise_body(measurements, protection.coordinate_hull, body_kind(protection))
-    looked = CoordinateBody(measurements, body)
+    body = CoordinateBody(measurements, noise_body(measurements, protection.coordinate_hull, body_kind(protection)))
     shared = believed & constraint
     return AdversaryAudit(
         support=believed,
         relation=_relation(believed, constraint),
         shared=int(shared.sum()),
-        factor=looked.diameter(shared) if int(shared.sum()) > 1 else 0.0,
-        exposed=tuple(np.flatnonzero(count_within(looked, believed) == 1).tolist()),
-        exposed_with_stand_ins=_exposed_as_released(looked, believed, constraint, measurements.points),
+        factor=body.diameter(shared) if int(shared.sum()) > 1 else 0.0,
+        exposed=tuple(np.flatnonzero(count_within(body, believed) == 1).tolist()),
+        exposed_with_stand_ins=_exposed_as_released(body, believed, constraint, measurements),
     )
 
 
@@ -120,15 +119,13 @@ def _relation(believed: BoolArray, constraint: BoolArray) -> Relation:
 
 
 def _exposed_as_released(
-    looked: CoordinateBody, believed: BoolArray, constraint: BoolArray, points: FloatArray
+    body: CoordinateBody, believed: BoolArray, constraint: BoolArray, measurements: Measurements
 ) -> tuple[int, ...]:
     """States released as nobody else in ``believed`` is, nor as anybody within the body about them."""
-    from scipy.spatial import cKDTree
-
-    released_as = np.arange(len(points))
-    outside, possible = np.flatnonzero(believed & ~constraint), np.flatnonzero(constraint)
+    released_as = np.arange(len(believed))
+    outside = np.flatnonzero(believed & ~constraint)
     if len(outside):
-        released_as[outside] = possible[cKDTree(points[possible]).query(points[outside])[1]]
-    counts = np.bincount(released_as[believed], minlength=len(points))
-    alone = (count_within(looked, counts > 0) == 1) & (counts == 1)
+        released_as[outside] = measurements.surrogates(outside, constraint)
+    counts = np.bincount(released_as[believed], minlength=len(believed))
+    alone = (count_within(body, counts > 0) == 1) & (counts == 1)
     return tuple(np.flatnonzero(believed & alone[released_as]).tolist())

@@ -13,9 +13,8 @@ import numpy.typing as npt
 from dphmm.arrays import BoolArray, FloatArray, IntArray, as_constraint
 from dphmm.audit.facts import LISTED, Facts, finite, hull_facts, named
 from dphmm.errors import InvalidInputError
-from dphmm.geometry.body import Body
 from dphmm.geometry.disc import Disc
-from dphmm.geometry.hull import SensitivityHull
+from dphmm.geometry.hull import Body, SensitivityHull
 from dphmm.geometry.measurements import Measurements
 from dphmm.geometry.neighbours import CoordinateBody, count_within
 from dphmm.markov.model import MarkovModel

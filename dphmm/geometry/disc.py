@@ -46,16 +46,9 @@ class Disc:
         return float(pi ** (d / 2) / gamma(d / 2 + 1) * self.radius**d)
 
     @property
-    def mean_squared_radius(self) -> float:
-        """``E|u|²`` of ``u`` uniform in the ball."""
-        d = self.dimension
-        return d / (d + 2) * self.radius**2
-
-    @property
     def squared_error(self) -> float:
-        """The expected squared error of a K-norm release at epsilon one, ``(d + 1)(d + 2) E|u|²``."""
-        d = self.dimension
-        return (d + 1) * (d + 2) * self.mean_squared_radius
+        """The expected squared error of a K-norm release at epsilon one, ``d (d + 1) radius²``."""
+        return self.dimension * (self.dimension + 1) * self.radius**2
 
     @property
     def circumradius(self) -> float:

@@ -1,6 +1,6 @@
 """Symmetric bodies that grow by one difference after another, as values: each growth gives a new one.
 
-A body is known by its vertices in the coordinates of the differences; `PlanarBody` is exact for integers, `SpatialBody`
+A body is known by its vertices in the coordinates of the differences; `PlanarBody` is exact for integers, `GrowingBody`
 works in any dimension by building the hull anew.
 """
 
@@ -12,25 +12,72 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, frozen
+from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray, frozen
 from dphmm.geometry import planar
 from dphmm.geometry.hull import SensitivityHull
 
 _BLOCK = 256
 
 
-class PlanarBody:
-    """A symmetric polygon, a segment, or the origin.
+class GrowingBody:
+    """A symmetric polytope in any number of dimensions.
+
+    Parameters
+    ----------
+    vertices
+        ``(h, d)``, both signs; integers or floats.
+    """
+
+    def __init__(self, vertices: npt.NDArray[Any]) -> None:
+        self.vertices: npt.NDArray[Any] = frozen(vertices)
+
+    @cached_property
+    def _hull(self) -> SensitivityHull:
+        return SensitivityHull(self.vertices)
+
+    def grow(self, vectors: npt.NDArray[Any]) -> GrowingBody:
+        """The hull of the body and vectors ``(k, d)`` of both signs."""
+        new = vectors[self.outside(vectors)]
+        if not len(new):
+            return self
+        grown = SensitivityHull(np.concatenate([self.vertices, new])).vertices
+        return GrowingBody(np.rint(grown).astype(np.int64) if new.dtype.kind == "i" else grown)
+
+    def outside(self, vectors: npt.NDArray[Any]) -> BoolArray:
+        """Which vectors could make the body grow: all but those that certainly lie in it."""
+        return np.asarray((vectors != 0).any(axis=1))
+
+    def contains(self, vectors: npt.NDArray[Any]) -> BoolArray:
+        """Closed membership of the rows of ``vectors``: exact for integers, within the one tolerance otherwise."""
+        return self._hull.contains(vectors)
+
+    @property
+    def volume(self) -> float:
+        """The volume, in the coordinates' unit; zero below full dimension."""
+        return self._hull.volume
+
+    def growth(self, vectors: npt.NDArray[Any]) -> FloatArray:
+        """The volume gained when ``v`` and ``-v`` join, for each row ``v`` of ``vectors``."""
+        return np.array([self.grow(v[None]).volume - self.volume for v in vectors])
+
+    def minimal(self, vectors: npt.NDArray[Any]) -> IntArray:
+        """Vectors whose growth no other vector's makes needless, by index: here the first of equal ones."""
+        return np.sort(np.unique(vectors, axis=0, return_index=True)[1])
+
+    def inradius(self, spacing: FloatArray) -> float:  # noqa: ARG002
+        """A radius, in the unit of ``spacing`` ``(d,)``, below which all vectors lie in it: 0 if unknown."""
+        return 0.0
+
+
+class PlanarBody(GrowingBody):
+    """A symmetric polygon, a segment, or the origin, without Qhull.
 
     Parameters
     ----------
     vertices
         ``(h, 2)``: strictly convex, counter-clockwise, both signs; two for a segment, one for the origin. Integers make
-        every decision exact, and their volume is counted in the coordinates' unit.
+        every decision exact.
     """
-
-    def __init__(self, vertices: npt.NDArray[Any]) -> None:
-        self.vertices: npt.NDArray[Any] = frozen(vertices)
 
     @property
     def is_flat(self) -> bool:
@@ -88,8 +135,8 @@ class PlanarBody:
         normals, offsets = self.half_planes
         return np.asarray(np.maximum(np.abs(vectors @ normals.T) - offsets, 0).sum(axis=1), dtype=np.float64)
 
-    def minimal(self, vectors: npt.NDArray[Any]) -> BoolArray:
-        """Vectors whose grown hull holds no other vector (of equal ones, the first).
+    def minimal(self, vectors: npt.NDArray[Any]) -> IntArray:
+        """Vectors whose grown hull holds no other vector (of equal ones, the first), by index.
 
         Vectors are taken from the least growth up, a block at a time: what a vector's grown hull holds grows it less,
         and what is beaten by a beaten vector is beaten by that vector's victor too.
@@ -106,7 +153,7 @@ class PlanarBody:
             kept[block] = True
             if len(waiting) and len(block):
                 waiting = waiting[~self._holds(vectors[waiting], vectors[block]).any(axis=1)]
-        return kept
+        return np.flatnonzero(kept)
 
     def _holds(self, vectors: npt.NDArray[Any], others: npt.NDArray[Any]) -> BoolArray:
         """Entry ``(i, j)``: the hull grown by vector ``i`` (outside the shape) contains other vector ``j``."""
@@ -190,64 +237,9 @@ class PlanarBody:
         return 12.0 * float(level) * (1 - RELATIVE_TOLERANCE)
 
 
-class SpatialBody:
-    """The same for any number of dimensions, without what only the plane needs.
-
-    Parameters
-    ----------
-    vertices
-        ``(h, d)``, both signs; integers or floats.
-    """
-
-    def __init__(self, vertices: npt.NDArray[Any]) -> None:
-        self.vertices: npt.NDArray[Any] = frozen(vertices)
-
-    @cached_property
-    def _hull(self) -> SensitivityHull:
-        return SensitivityHull(self.vertices)
-
-    def grow(self, vectors: npt.NDArray[Any]) -> SpatialBody:
-        """The hull of the body and vectors ``(k, d)`` of both signs."""
-        new = vectors[self.outside(vectors)]
-        if not len(new):
-            return self
-        grown = SensitivityHull(np.concatenate([self.vertices, new])).vertices
-        return SpatialBody(np.rint(grown).astype(np.int64) if new.dtype.kind == "i" else grown)
-
-    def outside(self, vectors: npt.NDArray[Any]) -> BoolArray:
-        """Which vectors could make the body grow: all but zeros, and nothing is computed."""
-        return np.asarray((vectors != 0).any(axis=1))
-
-    def contains(self, vectors: npt.NDArray[Any]) -> BoolArray:
-        """Closed membership of the rows of ``vectors``."""
-        return self._hull.contains(vectors)
-
-    @property
-    def volume(self) -> float:
-        """The volume; zero below full dimension."""
-        return self._hull.volume
-
-    def growth(self, vectors: npt.NDArray[Any]) -> FloatArray:
-        """The volume gained, for each row."""
-        return np.array([self.grow(v[None]).volume - self.volume for v in vectors])
-
-    def minimal(self, vectors: npt.NDArray[Any]) -> BoolArray:
-        """The first of equal vectors."""
-        keep = np.zeros(len(vectors), dtype=np.bool_)
-        keep[np.unique(vectors, axis=0, return_index=True)[1]] = True
-        return keep
-
-    def inradius(self, spacing: FloatArray) -> float:  # noqa: ARG002
-        """A radius below which all vectors lie in it: zero, as none is computed."""
-        return 0.0
-
-
-GrowingBody = PlanarBody | SpatialBody
-
-
 def growing_body(vertices: npt.NDArray[Any]) -> GrowingBody:
     """The body with vertices ``(h, d)``, planar or not."""
-    return PlanarBody(vertices) if vertices.shape[1] == 2 else SpatialBody(vertices)
+    return PlanarBody(vertices) if vertices.shape[1] == 2 else GrowingBody(vertices)
 
 
 def origin(like: npt.NDArray[Any]) -> GrowingBody:

@@ -19,6 +19,9 @@ from dphmm.geometry.span import Span, exact_span, float_span
 if TYPE_CHECKING:
     from shapely.geometry.base import BaseGeometry
 
+Body = Literal["hull", "cross-polytope", "disc"]
+"""What noise is drawn from: the sensitivity hull itself, or the least cross-polytope or disc that holds it."""
+
 Membership = Literal["halfspace", "qp"]
 """How membership in a hull is decided: by its half-spaces, or by the quadratic program of Equation (6)."""
 

@@ -149,6 +149,13 @@ class Measurements:
             return None
         return Raster(planar_coordinates - low, width, height)
 
+    def surrogates(self, states: IntArray, constraint: BoolArray) -> IntArray:
+        """The possible state that stands in for each of some states ``(k,)``: the nearest one by measurement."""
+        from scipy.spatial import cKDTree
+
+        possible = np.flatnonzero(constraint)
+        return np.asarray(possible[cKDTree(self.points[possible]).query(self.points[states])[1]])
+
     def extremes(self, constraint: BoolArray) -> npt.NDArray[Any]:
         """Coordinates ``(h, d)`` of possible states whose convex hull is that of all of them; few, in the plane."""
         if self.dimension > 2:

@@ -108,16 +108,13 @@ class NormMechanism(ABC):
         One release against many states is ``z`` of shape ``(d,)`` and ``x`` of shape ``(n, d)``. Where the body has
         fewer dimensions than its space the density is with respect to its span, and minus infinity off it.
         """
-        return -self.epsilon * self._norm_of(z, x) - self.log_normaliser
+        return -self.privacy_loss(z, x) - self.log_normaliser
 
     def privacy_loss(self, x: npt.ArrayLike, y: npt.ArrayLike) -> FloatArray:
         """The greatest log ratio of the densities for true values ``x`` and ``y``: ``epsilon ‖x - y‖``."""
-        return self.epsilon * self._norm_of(x, y)
-
-    def _norm_of(self, a: npt.ArrayLike, b: npt.ArrayLike) -> FloatArray:
-        difference = self._coordinates(a) - self._coordinates(b)
+        difference = self._coordinates(x) - self._coordinates(y)
         flat = difference.reshape(-1, self.dimension)
-        return self.norm(flat).reshape(difference.shape[:-1])
+        return self.epsilon * self.norm(flat).reshape(difference.shape[:-1])
 
     def _coordinates(self, values: npt.ArrayLike) -> FloatArray:
         array = np.asarray(values, dtype=np.float64)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal, get_args
 
-from dphmm.geometry.body import Body
+from dphmm.geometry.hull import Body
 
 MechanismName = Literal["lattice", "k-norm", "laplace", "planar-isotropic", "planar-laplace"]
 """What a mechanism is called in settings, on the command line and in records."""

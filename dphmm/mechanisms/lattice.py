@@ -88,7 +88,7 @@ class LatticeKNormMechanism:
         vertices = _integer_vertices(hull)
         if Fraction(int(np.abs(vertices).max())) / self.epsilon > _REACH_LIMIT:
             raise BudgetError(f"epsilon is {epsilon}; with this hull noise may pass 64 bits, so give a larger one")
-        self._sublattice = Sublattice(vertices.tolist(), hull.ambient_dimension)
+        self._sublattice = Sublattice(vertices)
         corners = self._sublattice.coordinates(vertices)
         divisor = int(np.gcd.reduce(corners, axis=None)) or 1
         self.decay: Fraction = self.epsilon / divisor
@@ -251,8 +251,8 @@ class LatticeKNormMechanism:
         vector = (self._steps(z, "z") - self._steps(x, "x")).reshape(1, -1)
         if not self._sublattice.contains(vector)[0]:
             return None
-        place = [int(c) for c in self._sublattice.coordinates(vector)[0]]
-        heights = [Fraction(abs(sum(int(a) * c for a, c in zip(f, place, strict=True))), b) for f, b in self._forms]
+        place = self._sublattice.coordinates(vector)[0]
+        heights = [Fraction(abs(int(exact_product(place, form))), int(offset)) for form, offset in self._forms]
         return self.decay * max(heights, default=Fraction(0))
 
     def probability(self, z: npt.ArrayLike, x: npt.ArrayLike, digits: int = 30) -> Decimal:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,9 +19,7 @@ class Sublattice:
     Parameters
     ----------
     vectors
-        Rows of ``d`` integers.
-    dimension
-        The dimension ``d``, which no row at all would not tell.
+        ``(k, d)`` integers.
 
     Notes
     -----
@@ -32,22 +29,22 @@ class Sublattice:
 
     Examples
     --------
-    >>> line = Sublattice([[6, 4]], 2)
+    >>> line = Sublattice(np.array([[6, 4]]))
     >>> line.basis.tolist(), line.contains(np.array([[3, 2], [3, 1]])).tolist()
     ([[3, 2]], [True, False])
     >>> line.coordinates(np.array([[-9, -6]])).tolist()
     [[-3]]
     """
 
-    def __init__(self, vectors: Iterable[Sequence[int]], dimension: int) -> None:
-        columns, inverse, rank = _column_reduction(vectors, dimension)
+    def __init__(self, vectors: npt.NDArray[Any]) -> None:
+        columns, inverse, rank = _column_reduction(vectors.astype(object))
         self.rank = rank
         """The dimension ``r`` of the span."""
-        if rank == dimension:
-            columns = inverse = _identity(dimension)
-        self.basis: npt.NDArray[Any] = np.array(inverse[:rank], dtype=object).reshape(rank, dimension)
+        if rank == vectors.shape[1]:
+            columns = inverse = np.eye(rank, dtype=object)
+        self.basis: npt.NDArray[Any] = inverse[:rank]
         """``(r, d)`` Python integers: every integer point of the span is one integer combination of these rows."""
-        self._columns = np.array(columns, dtype=object).T
+        self._columns = columns.T
 
     def coordinates(self, points: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The coordinates ``(n, r)`` in the basis of integer points ``(n, d)`` of the span."""
@@ -62,27 +59,24 @@ class Sublattice:
         return np.asarray((exact_product(points, self._columns[:, self.rank :]) == 0).all(axis=1), dtype=np.bool_)
 
 
-def _identity(size: int) -> list[list[int]]:
-    return [[int(i == j) for j in range(size)] for i in range(size)]
-
-
-def _column_reduction(vectors: Iterable[Sequence[int]], dimension: int) -> tuple[list[list[int]], list[list[int]], int]:
+def _column_reduction(vectors: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any], int]:
     """The columns of ``U``, the rows of its inverse, and the rank: Euclid's algorithm on one vector after another."""
-    columns, inverse, rank = _identity(dimension), _identity(dimension), 0
+    dimension = vectors.shape[1]
+    columns, inverse, rank = np.eye(dimension, dtype=object), np.eye(dimension, dtype=object), 0
     for vector in vectors:
         if rank == dimension:
             break
-        image = [sum(int(x) * c for x, c in zip(vector, column, strict=True)) for column in columns]
+        image = columns @ vector
         while len(live := [j for j in range(rank, dimension) if image[j]]) > 1:
             pivot = min(live, key=lambda j: abs(image[j]))
             for j in live:
                 if j != pivot:
                     factor = image[j] // image[pivot]
                     image[j] -= factor * image[pivot]
-                    columns[j] = [a - factor * b for a, b in zip(columns[j], columns[pivot], strict=True)]
-                    inverse[pivot] = [a + factor * b for a, b in zip(inverse[pivot], inverse[j], strict=True)]
+                    columns[j] -= factor * columns[pivot]
+                    inverse[pivot] += factor * inverse[j]
         if live:
             for rows in (columns, inverse):
-                rows[rank], rows[live[0]] = rows[live[0]], rows[rank]
+                rows[[rank, live[0]]] = rows[[live[0], rank]]
             rank += 1
     return columns, inverse, rank

@@ -100,13 +100,9 @@ class ListedEdges(EdgeSet):
         """Longest edges first: one shorter than the inradius of the hull so far cannot matter."""
         hull = origin(measurements.coordinates)
         edges = self._sorted(measurements)
-        block = _BLOCK
-        start = 0
-        while start < len(edges):
-            part = edges[start : start + block]
-            start += block
-            block *= 2
-            part = part[nodes[part].all(axis=1)]
+        cuts = _BLOCK * (2 ** np.arange(1, 40) - 1)  # each block twice as long as the one before
+        for block in np.split(edges, cuts[cuts < len(edges)]):
+            part = block[nodes[block].all(axis=1)]
             if not len(part):
                 continue
             differences = measurements.differences(part)

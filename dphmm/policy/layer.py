@@ -83,14 +83,13 @@ def categorical_layer(path: str | Path, space: StateSpace, label: str | None = N
 
 
 def _names(tables: list[dict[str, Any]], label: str | None, path: str | Path) -> list[str]:
-    if label is not None:
-        for number, table in enumerate(tables, start=1):
-            if table.get(label) is None:
-                raise DataFileError(path, f"feature {number} has no property {label!r}; it has {sorted(table)}")
-    else:
+    if label is None:
         label = next((known for known in LABELS if all(table.get(known) is not None for table in tables)), None)
     if label is None:
         return [f"feature {number}" for number in range(1, len(tables) + 1)]
+    for number, table in enumerate(tables, start=1):
+        if table.get(label) is None:
+            raise DataFileError(path, f"feature {number} has no property {label!r}; it has {sorted(table)}")
     return [str(table[label]) for table in tables]
 
 

@@ -8,12 +8,11 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import BoolArray, IntArray, as_constraint, frozen
+from dphmm.arrays import IntArray, as_constraint, frozen
 from dphmm.errors import AlreadyKnownError, InvalidInputError, PolicyError
-from dphmm.geometry.body import Body
 from dphmm.geometry.disc import Disc
 from dphmm.geometry.growing import growing_body
-from dphmm.geometry.hull import Membership, SensitivityHull
+from dphmm.geometry.hull import Body, Membership, SensitivityHull
 from dphmm.geometry.measurements import Measurements
 from dphmm.geometry.neighbours import CoordinateBody, count_within
 from dphmm.policy.graph import PolicyGraph
@@ -175,7 +174,15 @@ def protect(
     noise = CoordinateBody(measurements, noise_body(measurements, hull, body), membership)
     degrees = count_within(noise, possible)
     exposed = np.flatnonzero(degrees == 1)
-    repair = _repair(measurements, hull, possible, exposed, method, objective, body, search_limit)
+    base = growing_body(np.rint(hull.vertices).astype(np.int64) if measurements.is_lattice else hull.vertices)
+    candidates, complete = candidates_of(measurements, exposed, possible)
+    problem = RepairProblem(base, candidates, measurements.spacing, objective, complete)
+    if body != "hull":
+        repair = _ball_repair(problem, measurements, objective, body)
+    elif method == "exact" and len(exposed):
+        repair = problem.exact(search_limit)
+    else:
+        repair = problem.sequential() if method == "sequential" else problem.greedy()
     if len(exposed):
         restricted = restricted.with_edges(repair.added)
         hull = SensitivityHull(repair.shape.vertices)
@@ -235,25 +242,8 @@ def _in_units(measurements: Measurements, body: SensitivityHull | Disc) -> Sensi
     return body if isinstance(body, Disc) else measurements.to_units(body)
 
 
-def _repair(
-    measurements: Measurements,
-    hull: SensitivityHull,
-    possible: BoolArray,
-    exposed: IntArray,
-    method: Method,
-    objective: Objective,
-    body: Body,
-    search_limit: int,
-) -> Repair:
-    whole = measurements.is_lattice
-    base = growing_body(np.rint(hull.vertices).astype(np.int64) if whole else hull.vertices)
-    candidates, complete = candidates_of(measurements, exposed, possible)
-    problem = RepairProblem(base, candidates, measurements.spacing, objective, complete)
-    if body == "hull":
-        if not len(exposed) or method == "greedy":
-            return problem.greedy()
-        return problem.sequential() if method == "sequential" else problem.exact(search_limit)
-    # Nearest partners in the ball's norm: each state needs that radius at least, and the largest serves all.
+def _ball_repair(problem: RepairProblem, measurements: Measurements, objective: Objective, body: Body) -> Repair:
+    """Nearest partners in the ball's norm: each state needs that radius at least, and the largest serves all."""
     grown, added = problem.nearest(order=1 if body == "cross-polytope" else 2)
     ball = _in_units(measurements, noise_body(measurements, SensitivityHull(grown.vertices), body))
     value: float = ball.volume if objective == "volume" else ball.squared_error

@@ -238,9 +238,8 @@ class _Search:
     def _worth_trying(self, choice: Candidates) -> Candidates:
         bounds = self.problem.lower_bound(self.problem.base, choice.vectors)
         choice = choice.only(np.flatnonzero(bounds <= self.best.value))
-        if self.monotone:
-            return choice.only(np.flatnonzero(self.problem.base.minimal(choice.vectors)))
-        return choice.only(np.sort(np.unique(choice.vectors, axis=0, return_index=True)[1]))
+        body = self.problem.base if self.monotone else GrowingBody(self.problem.base.vertices)
+        return choice.only(body.minimal(choice.vectors))
 
     def run(self) -> Repair:
         self._push(0.0, _Node(self.problem.base, tuple(range(len(self.choices))), ()))

@@ -311,7 +311,7 @@ class Releaser:
             raise InvalidInputError("the prepared step was drawn, or the engine has gone on since; prepare another")
         used, constraint = self.check_state(state), step.plan.constraint
         if not constraint[used]:
-            used = int(self._nearest(np.array([used]), constraint)[0])
+            used = int(self.measurements.surrogates(np.array([used]), constraint)[0])
         released = step.mechanism.sample(self.values[used], self._source)
         posterior = step.prior.update(self._log_likelihood(released, step.mechanism, step.prior.support, constraint))
         record = self._record(step, released, posterior)
@@ -367,14 +367,6 @@ class Releaser:
             raise StateError(f"state {state} does not exist; states are 0 to {self.model.size - 1}")
         return index
 
-    def _nearest(self, states: IntArray, constraint: BoolArray) -> IntArray:
-        """The nearest possible state to each of some states, by measurement."""
-        from scipy.spatial import cKDTree
-
-        possible = np.flatnonzero(constraint)
-        points = self.measurements.points
-        return possible[cKDTree(points[possible]).query(points[states])[1]]
-
     def _log_likelihood(
         self, released: npt.NDArray[Any], mechanism: Mechanism, wanted: BoolArray, constraint: BoolArray
     ) -> FloatArray:
@@ -385,7 +377,7 @@ class Releaser:
         likelihood[constraint] = mechanism.log_density(released, self.values[constraint])
         outside = np.flatnonzero(wanted & ~constraint)
         if len(outside):
-            likelihood[outside] = likelihood[self._nearest(outside, constraint)]
+            likelihood[outside] = likelihood[self.measurements.surrogates(outside, constraint)]
         return likelihood
 
     def _record(self, step: PreparedStep, released: npt.NDArray[Any], posterior: Belief) -> ReleaseRecord:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from dphmm.geometry import planar
-from dphmm.geometry.growing import PlanarBody, SpatialBody, origin
+from dphmm.geometry.growing import GrowingBody, PlanarBody, origin
 
 points = hnp.arrays(np.int64, st.tuples(st.integers(1, 14), st.just(2)), elements=st.integers(-9, 9))
 
@@ -28,7 +28,7 @@ def test_growth_is_the_difference_of_areas(differences, vectors):
 
 @given(points, points)
 def test_planar_and_spatial_bodies_agree(differences, vectors):
-    planar_body, spatial = (kind(symmetric(np.vstack([differences, [[0, 0]]]))) for kind in (PlanarBody, SpatialBody))
+    planar_body, spatial = (kind(symmetric(np.vstack([differences, [[0, 0]]]))) for kind in (PlanarBody, GrowingBody))
     np.testing.assert_allclose(planar_body.volume, spatial.volume)
     np.testing.assert_allclose(planar_body.growth(vectors), spatial.growth(vectors))
     np.testing.assert_array_equal(planar_body.contains(vectors), spatial.contains(vectors))
