@@ -177,14 +177,14 @@ def no_noise(points: npt.ArrayLike, truth: npt.ArrayLike, beliefs: Sequence[Beli
         When a true state does not exist, or there is not one per belief.
     """
     places = as_points(points, "points")
-    told = []
+    stated = []
     for state, belief in zip(_true_states(truth, len(beliefs), len(places)).tolist(), beliefs, strict=True):
         same = (places == places[state]).all(axis=1)
         if (belief.support & same).any():
-            told.append(belief.update(np.where(same, 0.0, -np.inf)))
+            stated.append(belief.update(np.where(same, 0.0, -np.inf)))
         else:
-            told.append(Belief.of(same / same.sum()))
-    return told
+            stated.append(Belief.of(same / same.sum()))
+    return stated
 
 
 def _root_mean_square(values: FloatArray) -> float:

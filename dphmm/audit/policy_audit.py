@@ -346,12 +346,12 @@ def _audit_body(
     measurements: Measurements, coordinate_hull: SensitivityHull, possible: BoolArray, mechanism: AuditedMechanism
 ) -> BodyAudit:
     body = noise_body(measurements, coordinate_hull, BODY_OF[mechanism])
-    looked = CoordinateBody(measurements, body)
-    degrees = count_within(looked, possible)
+    noise = CoordinateBody(measurements, body)
+    degrees = count_within(noise, possible)
     exposed = np.flatnonzero(degrees == 1).tolist()
     units = body if isinstance(body, Disc) else measurements.to_units(body)
     witnesses = tuple(_witness(measurements.points, units, possible, state) for state in exposed[:WITNESSES])
-    return BodyAudit(mechanism, units, degrees, tuple(exposed), witnesses, looked.diameter(possible))
+    return BodyAudit(mechanism, units, degrees, tuple(exposed), witnesses, noise.diameter(possible))
 
 
 def _witness(points: FloatArray, body: SensitivityHull | Disc, possible: BoolArray, state: int) -> Witness:

@@ -136,13 +136,13 @@ class StepAudit:
 
     def facts(self, names: Sequence[str]) -> Facts:
         """As plain values for JSON: states by name."""
-        told = {
+        stated = {
             "added": [named(edge, names) for edge in self.added],
             "constrained_factor": finite(self.constrained_factor),
             "already_known": self.possible == 1,
             "adversary": None if self.adversary is None else self.adversary.facts(names),
         }
-        return {**vars(self), **told}
+        return {**vars(self), **stated}
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,10 +245,10 @@ def _check_record(sequence: ReleasedSequence, t: int, step: PreparedStep, where:
         raise InvalidInputError(
             f"{where} {int(sequence.possible[t])} states were possible, and there are {possible}; {made_with}"
         )
-    told = float(sequence.factors[t]) if len(sequence.factors) else float("nan")
-    if not np.isnan(told) and not np.isclose(told, step.constrained_factor, rtol=1e-6, atol=0.0):
+    stated = float(sequence.factors[t]) if len(sequence.factors) else float("nan")
+    if not np.isnan(stated) and not np.isclose(stated, step.constrained_factor, rtol=1e-6, atol=0.0):
         raise InvalidInputError(
-            f"{where} the constrained-DP factor was {told:.6g}, and it is {step.constrained_factor:.6g}; {made_with}"
+            f"{where} the constrained-DP factor was {stated:.6g}, and it is {step.constrained_factor:.6g}; {made_with}"
         )
 
 
@@ -299,8 +299,8 @@ def audit_sequence(
     )
     accuracies = None
     if truth is not None:
-        told = no_noise(points, truth, uninformed)
-        known = (uninformed, filtering.filtered, smoothed, told)
+        stated = no_noise(points, truth, uninformed)
+        known = (uninformed, filtering.filtered, smoothed, stated)
         accuracies = tuple(accuracy(beliefs, points, truth, k) for beliefs in known)
     factors = np.array([step.constrained_factor for step in steps])
     charged = np.where(factors > 0, factors, 0.0) * np.asarray(sequence.epsilons)

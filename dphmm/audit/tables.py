@@ -132,12 +132,12 @@ def read_prior(path: str | Path, names: Sequence[str]) -> FloatArray:
         When the file cannot be read, a state is named twice or does not exist, or a probability is no number.
     """
     table = Table.read(path)
-    told = dict(zip(_names(table, "state"), table.values("probability", _fraction), strict=True))
+    stated = dict(zip(_names(table, "state"), table.values("probability", _fraction), strict=True))
     known = set(names)
-    for row, name in enumerate(told):
+    for row, name in enumerate(stated):
         if name not in known:
             raise table.refusal(row, _unknown(name, names))
-    return np.array([float(told.get(name, 0)) for name in names])
+    return np.array([float(stated.get(name, 0)) for name in names])
 
 
 def _names(table: Table, column: str) -> tuple[str, ...]:

@@ -122,14 +122,14 @@ def _policy(given: dict[str, Any]) -> None:
     _end(found, given, "Policy audit", verdict, head, [_row(one) for one in found.facts()["constraints"]])
 
 
-def _row(told: dict[str, Any]) -> tuple[str, ...]:
+def _row(stated: dict[str, Any]) -> tuple[str, ...]:
     exposed = [
         ", ".join(body["exposed"][:5]) + (", …" if len(body["exposed"]) > 5 else "") or "none"
-        for body in told["mechanisms"]
+        for body in stated["mechanisms"]
     ]
-    best: list[list[str]] = next((repair["added"] for repair in told["repairs"] if repair["method"] == "exact"), [])
+    best: list[list[str]] = next((repair["added"] for repair in stated["repairs"] if repair["method"] == "exact"), [])
     added = ", ".join("–".join(edge) for edge in best[:3])
-    return (told["label"], f"{told['possible']:,}", f"{len(told['disconnected']):,}", *exposed, added)
+    return (stated["label"], f"{stated['possible']:,}", f"{len(stated['disconnected']):,}", *exposed, added)
 
 
 @command.command()

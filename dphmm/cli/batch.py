@@ -38,7 +38,7 @@ def command(data: tuple[Path, ...], folder: Path, model: Path, seed: int | None,
     warn_of_seed(seed)
     more = {name: given[name] for name in ("kind", "session_gap", "workers", "resume")}
     found = batch(data_of(data, given), folder, model, settings, seed=seed, watch=progress, **more)
-    told = {
+    stated = {
         "users_released": sum(1 for one in found.done if one.releases),
         "releases": sum(one.releases for one in found.done),
         "users_never_in_the_region": sum(1 for one in found.done if not one.releases),
@@ -50,4 +50,4 @@ def command(data: tuple[Path, ...], folder: Path, model: Path, seed: int | None,
         "private": seed is None,
         "folder": str(folder),
     }
-    say("Released", told, as_json)
+    say("Released", stated, as_json)

@@ -90,7 +90,7 @@ def release(data: tuple[str, ...], table: Path | None, seed: int | None, as_json
         done.true.table.write(private, overwrite, private=True)
     spent = done.noisy.table.columns["epsilon"]
     totals = {"least": spent.min(), "greatest": spent.max(), "of_all_times": spent.sum()}
-    told = {
+    stated = {
         **done.true.size,
         **({"daily": given["daily"], "fixes_skipped": done.skipped} if table is None else {}),
         **{f"epsilon_{name}": float(total) for name, total in totals.items()},
@@ -100,7 +100,7 @@ def release(data: tuple[str, ...], table: Path | None, seed: int | None, as_json
         "output": str(output),
         "private_counts": private,
     }
-    say("Released", told, as_json)
+    say("Released", stated, as_json)
 
 
 @command.command()
@@ -131,7 +131,7 @@ def postprocess(noisy: Path, output: Path, users: int, overwrite: bool, as_json:
         repaired = repair_counts(counts, users, mobility, **more)
     repaired.table.write(output, overwrite)
     before = counts.values
-    told = {
+    stated = {
         "estimator": given["estimator"],
         **{name: counts.size[name] for name in ("times", "places")},
         "users": users,
@@ -139,7 +139,7 @@ def postprocess(noisy: Path, output: Path, users: int, overwrite: bool, as_json:
         "mean_absolute_change": float(abs(repaired.values - before).mean()),
         "output": str(output),
     }
-    say("Post-processed", told, as_json)
+    say("Post-processed", stated, as_json)
 
 
 @command.command()
@@ -166,5 +166,5 @@ def evaluate(true: Path, noisy: Path | None, runs: int, seed: int | None, as_jso
     released = Budgets(given["epsilon"], given["epsilons"], given["alpha"]) if noisy is None else Counts.read(noisy)
     more = {name: given[name] for name in ("estimators", "prior", "integer")}
     errors = compare_counts(counts, released, mobility, runs=runs, rng=seed, watch=progress, **more)
-    told = {name.replace("-", "_"): float(values.mean()) for name, values in errors.items()}
-    say("Mean squared error", {**counts.size, "runs": runs if noisy is None else 1, **told}, as_json)
+    stated = {name.replace("-", "_"): float(values.mean()) for name, values in errors.items()}
+    say("Mean squared error", {**counts.size, "runs": runs if noisy is None else 1, **stated}, as_json)

@@ -24,10 +24,10 @@ def say(title: str, facts: Mapping[str, Any], as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(facts, ensure_ascii=False, allow_nan=False))
         return
-    told = {name.replace("_", " "): shown(value) for name, value in facts.items() if value is not None}
-    width = max(map(len, told), default=0)
+    stated = {name.replace("_", " "): shown(value) for name, value in facts.items() if value is not None}
+    width = max(map(len, stated), default=0)
     click.secho(title, bold=True)
-    for name, value in told.items():
+    for name, value in stated.items():
         click.echo(f"  {name:<{width}}  {value}")
 
 

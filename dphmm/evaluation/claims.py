@@ -138,10 +138,10 @@ def _means(table: StepTable, sweep: list[Setting], metric: str, free: str) -> tu
     """The means of a metric along a sweep, and what a report says of them."""
     found = [total(table, setting, metric) for setting in sweep]
     symbol = "r" if free == "radius_km" else free
-    told = [
+    stated = [
         f"{symbol} = {getattr(one, free):g}: {_shown(mean, metric)}" for one, mean in zip(sweep, found, strict=True)
     ]
-    return np.array([mean.mean for mean in found]), "; ".join(told)
+    return np.array([mean.mean for mean in found]), "; ".join(stated)
 
 
 def sweep_of(config: EvaluationConfig, policy: str, free: str) -> list[Setting]:

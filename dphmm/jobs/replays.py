@@ -152,7 +152,7 @@ def _from_table(
     engine_of = cache(lambda settings: settings.engine(model))
     for user in _chosen(users, list(dict.fromkeys(table["user"].tolist())), path):
         rows = table.select(table["user"] == user)
-        settings = given if isinstance(given, ReleaseSettings) else _told(path, user, rows, given)
+        settings = given if isinstance(given, ReleaseSettings) else _stated(path, user, rows, given)
         engine: Releaser = engine_of(settings).another()
         _check_made_with(path, user, rows, engine)
         slots = _slots(path, user, rows, model)
@@ -167,7 +167,7 @@ def _from_table(
         yield Replayed(sequence, engine, tuple(slots.tolist()), None)
 
 
-def _told(path: Path, user: str, rows: ReleaseTable, policy: str) -> ReleaseSettings:
+def _stated(path: Path, user: str, rows: ReleaseTable, policy: str) -> ReleaseSettings:
     """The settings of somebody's releases of which only the policy was given."""
     for name in ("mechanism", "epsilon"):
         values = sorted(set(rows[name].tolist()))
@@ -183,7 +183,7 @@ def _check_made_with(path: Path, user: str, rows: ReleaseTable, engine: Releaser
     by_graph = replace(engine.settings, policy=graph)
     for name, own in (("model", (engine.model,)), ("settings", (engine.settings, by_graph))):
         hashes = [one.content_hash[:16] for one in own]
-        other = next((told for told in rows[name].tolist() if told not in hashes), None)
+        other = next((stated for stated in rows[name].tolist() if stated not in hashes), None)
         if other is not None:
             raise ConfigurationError(
                 f"{path}: user {user} was released with {name} {other}, not {hashes[0]}; give what it was made with"

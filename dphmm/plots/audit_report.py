@@ -39,19 +39,19 @@ def audit_sections(found: Audit) -> list[Section]:
     MissingDependencyError
         Without matplotlib.
     """
-    told = found.facts()
+    stated = found.facts()
     if isinstance(found, PolicyAudit):
-        return _policy(found, told["constraints"])
+        return _policy(found, stated["constraints"])
     if isinstance(found, SecretsAudit):
-        return [_secrets(found, told)]
+        return [_secrets(found, stated)]
     if isinstance(found, MechanismAudit):
-        return [_mechanism(found, told["pairs"])]
+        return [_mechanism(found, stated["pairs"])]
     points = found.space.points
-    everyone = zip(found.audits, found.people, told["users"], strict=True)
+    everyone = zip(found.audits, found.people, stated["users"], strict=True)
     return [_sequence(audit, one.sequence, points, user) for audit, one, user in everyone]
 
 
-def _policy(found: PolicyAudit, told: list[Facts]) -> list[Section]:
+def _policy(found: PolicyAudit, stated: list[Facts]) -> list[Section]:
     rows = [
         (
             one["label"],
@@ -60,9 +60,9 @@ def _policy(found: PolicyAudit, told: list[Facts]) -> list[Section]:
             f"{one['components']:,}",
             *(f"{len(body['exposed']):,}" for body in one["mechanisms"]),
         )
-        for one in told
+        for one in stated
     ]
-    exposed = (f"exposed under {body['mechanism']}" for body in told[0]["mechanisms"])
+    exposed = (f"exposed under {body['mechanism']}" for body in stated[0]["mechanisms"])
     overview = Section(
         "All constraints",
         [
@@ -72,23 +72,23 @@ def _policy(found: PolicyAudit, told: list[Facts]) -> list[Section]:
         ("constraint", "possible", "disconnected", "components", *exposed),
         rows,
     )
-    shown = sorted(zip(told, found.audits, strict=True), key=lambda one: not one[1].is_exposed)[:_SHOWN]
+    shown = sorted(zip(stated, found.audits, strict=True), key=lambda one: not one[1].is_exposed)[:_SHOWN]
     return [overview, *(_constraint(one, audit, found.subject, found.epsilon) for one, audit in shown)]
 
 
-def _constraint(told: Facts, audit: ConstraintAudit, subject: Subject, epsilon: float) -> Section:
+def _constraint(stated: Facts, audit: ConstraintAudit, subject: Subject, epsilon: float) -> Section:
     rows: list[tuple[str, ...]] = []
-    for body in told["mechanisms"]:
+    for body in stated["mechanisms"]:
         rows.append(_noise_row(body, "as it is", len(body["exposed"]), ""))
-        for repair in told["repairs"]:
+        for repair in stated["repairs"]:
             if repair["mechanism"] == body["mechanism"]:
                 proof = " (proven least)" if repair["certified"] and repair["method"] == "exact" else ""
                 ends = ["–".join(edge) for edge in repair["added"]]
                 more = f" and {len(ends) - 8} more" if len(ends) > 8 else ""
                 rows.append(_noise_row(repair, f"{repair['method']} repair{proof}", 0, ", ".join(ends[:8]) + more))
     sentences = [
-        f"{body['mechanism']}: {_told(witness)}"
-        for body in told["mechanisms"]
+        f"{body['mechanism']}: {_stated(witness)}"
+        for body in stated["mechanisms"]
         for witness in body["witnesses"][:_WITNESSES]
     ]
     drawn: list[Picture] = []
@@ -100,15 +100,15 @@ def _constraint(told: Facts, audit: ConstraintAudit, subject: Subject, epsilon: 
         if audit.hull.dimension:
             drawn.append(_picture("Noise bodies", pictures.draw_hulls, audit=audit))
     header = ("mechanism", "graph", "exposed", "edges added", "area", f"error at ε = {epsilon:g}", "factor")
-    return Section(told["label"], sentences, header, rows, drawn)
+    return Section(stated["label"], sentences, header, rows, drawn)
 
 
-def _noise_row(told: Facts, graph: str, exposed: int, added: str) -> tuple[str, ...]:
-    noise = (f"{told['area']:.4g}", f"{told['expected_error']:.4g}", _number(told["constrained_factor"]))
-    return (told["mechanism"], graph, f"{exposed}", added, *noise)
+def _noise_row(stated: Facts, graph: str, exposed: int, added: str) -> tuple[str, ...]:
+    noise = (f"{stated['area']:.4g}", f"{stated['expected_error']:.4g}", _number(stated["constrained_factor"]))
+    return (stated["mechanism"], graph, f"{exposed}", added, *noise)
 
 
-def _told(witness: Facts) -> str:
+def _stated(witness: Facts) -> str:
     place = ", ".join(f"{x:.4g}" for x in witness["output"])
     if witness["gives_away_for_certain"]:
         return f"every release of {witness['state']} tells it apart for certain, such as ({place})."
@@ -119,8 +119,8 @@ def _told(witness: Facts) -> str:
     )
 
 
-def _secrets(audit: SecretsAudit, told: Facts) -> Section:
-    levels = told["mechanisms"]
+def _secrets(audit: SecretsAudit, stated: Facts) -> Section:
+    levels = stated["mechanisms"]
     rows = [
         (name, *(_number(one["epsilons"][name]) + " (exposed)" * (name in one["exposed"]) for one in levels))
         for name in audit.policy.names
@@ -137,7 +137,7 @@ def _secrets(audit: SecretsAudit, told: Facts) -> Section:
     return Section("Secrets", totals, heads, rows, drawn)
 
 
-def _sequence(audit: SequenceAudit, sequence: ReleasedSequence, points: FloatArray, told: Facts) -> Section:
+def _sequence(audit: SequenceAudit, sequence: ReleasedSequence, points: FloatArray, stated: Facts) -> Section:
     top = f"top_{audit.online.k}"
     columns = {
         "entropy (bits)": "entropy_bits_mean",
@@ -145,7 +145,7 @@ def _sequence(audit: SequenceAudit, sequence: ReleasedSequence, points: FloatArr
         "best guess's probability": "best_guess_probability_mean",
         f"that of the top {audit.online.k}": f"{top}_probability_mean",
     }
-    worth = told.get("accuracy", {})
+    worth = stated.get("accuracy", {})
     if worth:
         columns["true error (km)"] = "expected_error_mean"
         columns["best guess right"] = "best_guess_right"
@@ -158,10 +158,10 @@ def _sequence(audit: SequenceAudit, sequence: ReleasedSequence, points: FloatArr
     }
     rows = []
     for name, label in labels.items():
-        known = {**told["knowledge"].get(name, {}), **worth.get(name, {})}
+        known = {**stated["knowledge"].get(name, {}), **worth.get(name, {})}
         if known:
             rows.append((label, *(f"{known[key]:.3g}" if key in known else "" for key in columns.values())))
-    exposed = told["exposed_releases"]
+    exposed = stated["exposed_releases"]
     repaired = sum(step.exposed_before_repair > 0 for step in audit.steps)
     if repaired:
         said = f"The policy left states exposed at {repaired:,} releases, and the repair protected them. "
@@ -185,7 +185,7 @@ def _sequence(audit: SequenceAudit, sequence: ReleasedSequence, points: FloatArr
     return Section(f"User {audit.user}", [cost, said], ("belief", *columns), rows, drawn)
 
 
-def _mechanism(found: MechanismAudit, told: list[Facts]) -> Section:
+def _mechanism(found: MechanismAudit, stated: list[Facts]) -> Section:
     rows = [
         (
             " – ".join(pair["states"]),
@@ -195,7 +195,7 @@ def _mechanism(found: MechanismAudit, told: list[Facts]) -> Section:
             f"{pair['hits'][0]:,} : {pair['hits'][1]:,} of {pair['samples_counted_of_each']:,}",
             pair["event"],
         )
-        for pair in told
+        for pair in stated
     ]
     header = ("states", "claimed", "shown at least", "claim", "event seen under the one and the other", "found by")
     drawn = _picture("Bounds and claims", pictures.draw_bounds, pairs=found.pairs, names=found.subject.names)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Polygons = Sequence[tuple[str, shapely.Geometry]]
 """Named polygons in degrees, longitude first, as `dphmm.policy.layer.read_polygons` gives them."""
 
-_TOLD = ("user", "time", "latitude", "longitude", "epsilon", "mechanism", "expected_error_m", "possible_states")
+_STATED = ("user", "time", "latitude", "longitude", "epsilon", "mechanism", "expected_error_m", "possible_states")
 
 
 @dataclass(eq=False)
@@ -92,7 +92,7 @@ class ReleaseMap:
     def to_html(self, title: str) -> str:
         """The map as one HTML page; see `dphmm.plots.webmap.web_map`."""
         rows = list(self.table.rows())
-        facts = [{name: _short(row[name]) for name in _TOLD} for row in rows]
+        facts = [{name: _short(row[name]) for name in _STATED} for row in rows]
         users, times = [row["user"] for row in rows], [row["time"] for row in rows]
         estimates = MapLayer(
             "estimate (posterior mean)", "line", maps.ESTIMATE, self._estimates(), facts, users, times, visible=False

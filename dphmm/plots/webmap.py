@@ -64,13 +64,13 @@ class MapLayer:
             given = len(getattr(self, what))
             if given not in (0, len(points)):
                 raise InvalidInputError(f"layer {self.name!r} has {len(points)} points and {given} {what}; give each")
-        told = {
+        stated = {
             "points": points,
             "facts": [{key: str(value) for key, value in table.items()} for table in self.facts],
             "users": list(self.users),
             "times": list(self.times),
         }
-        return {**vars(self), **told}
+        return {**vars(self), **stated}
 
 
 def web_map(layers: Sequence[MapLayer], title: str, note: str = "") -> str:
