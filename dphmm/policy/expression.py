@@ -111,7 +111,7 @@ def _policy(text: str, space: StateSpace, transition: csr_array | None) -> Polic
     makers: dict[tuple[str, bool], Callable[[], PolicyGraph]] = {
         ("complete", False): lambda: PolicyGraph.complete(space.size),
         ("transition", False): lambda: _transition(transition),
-        ("utility", True): lambda: PolicyGraph.utility(space.points, _kilometres(argument)),
+        ("utility", True): lambda: PolicyGraph.utility(space.measurements(), _kilometres(argument)),
         ("categorical", True): lambda: _categorical(argument, space),
         ("graph", True): lambda: _graph(argument, space),
     }

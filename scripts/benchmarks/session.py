@@ -1,8 +1,7 @@
 """What durability costs: a session's step beside the engine's own and an empty commit to the same disk.
 
 The three are measured in turn, one of each after the other, so that they meet the same disk; medians of 400 rounds.
-"Added" is the durable step less the commit and the engine. It may fall below zero: an empty commit lengthens its log
-each time until the log comes round, which some file systems make dear, and a session's log is lengthened ahead.
+"Added" is the durable step less the commit and the engine.
 """
 
 from __future__ import annotations

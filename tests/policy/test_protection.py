@@ -136,7 +136,7 @@ def test_ball_repair_needs_the_least_radius(seed):
         assert repaired.certified
 
 
-@settings(max_examples=30)
+@settings(max_examples=12)
 @given(seed=st.integers(0, 10**6), d=st.sampled_from([1, 3]))
 def test_repairs_outside_the_plane_equal_exhaustive_search(seed, d):
     rng = np.random.default_rng(seed)
