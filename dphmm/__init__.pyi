@@ -4,6 +4,7 @@ from . import (
     cli,
     counts,
     evaluation,
+    events,
     geometry,
     jobs,
     landmarks,

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.errors import BudgetError, ConstraintError, CoordinateError, StochasticError
+from dphmm.errors import BudgetError, ConstraintError, CoordinateError, InvalidInputError, StochasticError
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -26,6 +26,9 @@ RELATIVE_TOLERANCE = 1e-9
 It is used only where the input is not integer (or on a lattice): there, decisions are exact. What it can cost is
 a factor ``1 + 1e-9`` on epsilon for a state that is called protected while it lies that little outside.
 """
+
+SMALLEST, LARGEST = 1e-30, 1e30
+"""Lengths and budgets of noise lie between these, so that no square, volume or ratio of them leaves a double."""
 
 PROBABILITY_TOLERANCE = 1e-9
 """How far a sum of probabilities may be from one before it is refused."""
@@ -93,7 +96,12 @@ def random_source(rng: Rng = None) -> RandomSource:
         return RandomSource(os.urandom)
     if isinstance(rng, RandomSource):
         return rng
-    return RandomSource(np.random.default_rng(rng).bytes)
+    try:
+        return RandomSource(np.random.default_rng(rng).bytes)
+    except (TypeError, ValueError):
+        raise InvalidInputError(
+            f"rng is {type(rng).__name__} {rng!s:.40}; give a seed, a generator or nothing"
+        ) from None
 
 
 def frozen(values: npt.ArrayLike) -> npt.NDArray[Any]:
@@ -115,12 +123,74 @@ def check_epsilon(epsilon: float, name: str = "epsilon") -> float:
     Raises
     ------
     BudgetError
-        For zero, negative, infinite or NaN budgets.
+        For zero, negative, infinite or NaN budgets, and for what is no number.
     """
-    value = float(epsilon)
+    try:
+        value = float(epsilon)
+    except (TypeError, ValueError, OverflowError):
+        value = np.nan
     if not (np.isfinite(value) and value > 0):
         raise BudgetError(f"{name} is {epsilon}; give a positive, finite number")
     return value
+
+
+def check_budget(epsilon: float, name: str = "epsilon") -> float:
+    """The budget of noise as a float, refused unless `check_epsilon` takes it and doubles can hold the noise.
+
+    Raises
+    ------
+    BudgetError
+        As `check_epsilon`, and below `SMALLEST` or above `LARGEST`.
+    """
+    value = check_epsilon(epsilon, name)
+    if not SMALLEST <= value <= LARGEST:
+        raise BudgetError(f"{name} is {epsilon}; give a number from {SMALLEST:g} to {LARGEST:g}")
+    return value
+
+
+def as_floats(values: object, name: str, error: type[InvalidInputError] = InvalidInputError) -> FloatArray:
+    """Numbers as a float array of whatever shape they have; the array itself where it is one.
+
+    Raises
+    ------
+    InvalidInputError
+        Or the kind of it that is given, when they are not real numbers or make no array.
+    """
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind not in "biufO":
+            raise TypeError(f"they are {array.dtype}")
+        return np.asarray(array, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError) as problem:
+        raise error(f"{name} are not an array of numbers ({problem!s:.120}); give numbers") from None
+
+
+def as_numbers(values: npt.ArrayLike, name: str, error: type[InvalidInputError]) -> FloatArray:
+    """The same as an array of one's own."""
+    return np.array(as_floats(values, name, error))
+
+
+def as_integers(values: object, name: str, error: type[InvalidInputError] = InvalidInputError) -> IntArray:
+    """Whole numbers as an integer array of whatever shape they have; floats count where they are whole.
+
+    Raises
+    ------
+    InvalidInputError
+        Or the kind of it that is given, when they are none, or beyond 64 bits.
+    """
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind == "f":
+            if not ((np.abs(array) < 2**63) & (array == np.floor(array))).all():
+                raise ValueError("one is not whole, or beyond 64 bits")
+        elif array.dtype.kind == "O" and array.size:
+            if not all(abs(one) < 2**63 and int(one) == one for one in array.ravel().tolist()):
+                raise ValueError("one is not whole, or beyond 64 bits")
+        elif array.dtype.kind not in "biuO" or (array.dtype.kind == "u" and array.size and int(array.max()) >= 2**63):
+            raise TypeError(f"they are {array.dtype}")
+        return np.asarray(array, dtype=np.int64)
+    except (TypeError, ValueError, OverflowError) as problem:
+        raise error(f"{name} are not whole numbers ({problem!s:.120}); give integers") from None
 
 
 def as_points(values: npt.ArrayLike | Sequence[Any], name: str = "points") -> FloatArray:
@@ -129,14 +199,21 @@ def as_points(values: npt.ArrayLike | Sequence[Any], name: str = "points") -> Fl
     Raises
     ------
     CoordinateError
-        When the array is not two-dimensional, has no columns, or holds NaN or infinity.
+        When the array is not two-dimensional or not of numbers, has no columns, holds NaN or infinity, or has its
+        largest number beyond `LARGEST` or, where that is not zero, below `SMALLEST`.
     """
-    points = np.ascontiguousarray(values, dtype=np.float64)
+    points = np.ascontiguousarray(as_floats(values, name, CoordinateError))
     if points.ndim != 2 or points.shape[1] == 0:
         raise CoordinateError(f"{name} has shape {points.shape}; give one row per point and at least one column")
     if not np.isfinite(points).all():
         row = int(np.flatnonzero(~np.isfinite(points).all(axis=1))[0])
         raise CoordinateError(f"{name}: row {row} is {points[row].tolist()}; coordinates must be finite")
+    largest = float(np.abs(points).max(initial=0.0))
+    if largest and not SMALLEST <= largest <= LARGEST:
+        raise CoordinateError(
+            f"{name} reach {largest:g}; choose a unit in which their largest number lies between {SMALLEST:g} and "
+            f"{LARGEST:g}"
+        )
     return points
 
 
@@ -150,7 +227,10 @@ def as_constraint(constraint: npt.ArrayLike | None, size: int) -> BoolArray:
     """
     if constraint is None:
         return np.ones(size, dtype=np.bool_)
-    mask = np.asarray(constraint)
+    try:
+        mask = np.asarray(constraint)
+    except ValueError:
+        raise ConstraintError("constraint has rows of different lengths; give one boolean per state") from None
     if mask.shape != (size,):
         raise ConstraintError(f"constraint has shape {mask.shape}; there are {size} states, so give shape ({size},)")
     if mask.dtype != np.bool_:
@@ -166,9 +246,9 @@ def as_distribution(values: npt.ArrayLike, size: int, name: str = "initial distr
     Raises
     ------
     StochasticError
-        When the length differs, a value is negative or not finite, or the sum is not one.
+        When the length differs, a value is negative, not finite or no number, or the sum is not one.
     """
-    probabilities = np.asarray(values, dtype=np.float64)
+    probabilities = as_floats(values, name, StochasticError)
     if probabilities.shape != (size,):
         raise StochasticError(f"{name} has shape {probabilities.shape}; there are {size} states")
     if not np.isfinite(probabilities).all() or (probabilities < 0).any():

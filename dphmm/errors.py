@@ -12,9 +12,12 @@
     │   │   └── AlreadyKnownError             one possible state only: nothing can hide it
     │   ├── PolicyError                       a policy graph that does not fit
     │   ├── CoordinateError                   NaN, infinite or impossible coordinates
-    │   ├── TimeOrderError                    times that go back
+    │   ├── TimeOrderError                    times that go back, or lie in the future
+    │   │   └── OmittedError                  a moment of which was said that it has no release
+    │   │       └── WithheldError             caps on events leave nothing to release it with
     │   ├── CountError                        counts, or numbers of users, that cannot be
     │   ├── LandmarkError                     significant timestamps that are not among the timestamps
+    │   ├── EventError                        an event that cannot be read, or asked about
     │   ├── DataFileError                     an input file: unreadable, truncated, malformed
     │   └── ConfigurationError                a job or an option that makes no sense
     │       └── SessionMismatchError          a session that was agreed on other terms
@@ -23,6 +26,7 @@
     ├── EngineError                           workers that cannot be reached or keep dying
     ├── MissingDependencyError (also ImportError)  an extra that is not installed
     ├── BudgetExceededError                   a step that would pass the limit agreed on
+    ├── PromiseError                          a step whose noise would not keep what its record says
     └── SessionBusyError                      a session that another process holds
 
 A message is one line: what was looked at, what was found, what to do.
@@ -31,12 +35,40 @@ A message is one line: what was looked at, what was found, what to do.
 from __future__ import annotations
 
 import importlib
+import re
 from pathlib import Path
 from typing import Any
 
 
 class DphmmError(Exception):
-    """Base of every error raised on purpose by this package."""
+    """Base of every error raised on purpose by this package.
+
+    Its message is one line that a terminal can be shown, whatever a file put into it: what is no printable character
+    stands there as its escape, and what is very long is cut in its middle.
+    """
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(_on_one_line(message))
+
+    def __reduce__(self) -> tuple[Any, ...]:  # arguments of subclasses differ, and workers send errors home
+        return _again, (type(self), str(self), dict(vars(self)))
+
+
+def _again(kind: type[DphmmError], message: str, attributes: dict[str, Any]) -> DphmmError:
+    made = kind.__new__(kind, message)
+    made.args = (message,)
+    vars(made).update(attributes)
+    return made
+
+
+def _on_one_line(message: str) -> str:
+    said = _ORDERS.sub(lambda found: f"\\u{ord(found[0]):04x}", _LINE_ENDS.sub(" ", str(message)))
+    return said if len(said) <= _LONGEST else f"{said[: _LONGEST // 2]} ... {said[-_LONGEST // 4 :]}"
+
+
+_LONGEST = 2000
+_LINE_ENDS = re.compile(r"\s*[\n\r\v\f]\s*")
+_ORDERS = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 class InvalidInputError(DphmmError, ValueError):
@@ -76,7 +108,15 @@ class CoordinateError(InvalidInputError):
 
 
 class TimeOrderError(InvalidInputError):
-    """Times that go back."""
+    """Times that go back, or lie in the future."""
+
+
+class OmittedError(TimeOrderError):
+    """A moment of which was said that it has no release; it never gets one."""
+
+
+class WithheldError(OmittedError):
+    """A moment for which caps on events leave no budget, whatever would be drawn; nothing was drawn or spent."""
 
 
 class CountError(InvalidInputError):
@@ -85,6 +125,10 @@ class CountError(InvalidInputError):
 
 class LandmarkError(InvalidInputError):
     """Significant timestamps that are not among the timestamps."""
+
+
+class EventError(InvalidInputError):
+    """An event over time that cannot be read, cannot be asked about, or is known before anything is released."""
 
 
 class DataFileError(InvalidInputError):
@@ -171,6 +215,10 @@ def need(library: str, extra: str) -> Any:
 
 class BudgetExceededError(DphmmError):
     """A step that would pass the limit agreed on; nothing was drawn and nothing was spent."""
+
+
+class PromiseError(DphmmError):
+    """A step whose noise would not keep what its record says; nothing was drawn and nothing was spent."""
 
 
 class SessionBusyError(DphmmError):

@@ -16,28 +16,32 @@ from dphmm import errors
 
 PACKAGE = Path(dphmm.__file__).parent
 
-BASE = {"errors", "arrays", "stochastic", "tables"}
-ENGINE = BASE | {"geometry", "space", "readers", "markov", "policy", "mechanisms", "release"}
+BASE = {"errors", "arguments", "arrays", "stochastic", "tables", "threads", "compilation"}
+ENGINE = BASE | {"geometry", "space", "readers", "markov", "policy", "mechanisms", "events", "release"}
 JOINED = ENGINE | {"audit", "leakage", "landmarks", "counts", "writers"}
 MAY_IMPORT = {
     "errors": set(),
+    "arguments": {"errors"},
     "arrays": {"errors"},
     "stochastic": {"errors", "arrays"},
-    "tables": {"errors", "arrays"},
+    "threads": set(),
+    "compilation": set(),
+    "tables": {"errors", "arguments", "arrays"},
     "geometry": BASE,
     "space": BASE | {"geometry"},
     "readers": BASE | {"space"},
     "markov": BASE | {"space"},
     "policy": BASE | {"geometry", "space"},
     "mechanisms": BASE | {"geometry"},
+    "events": BASE | {"geometry", "space", "policy", "mechanisms"},
     "release": ENGINE - {"readers", "release"},
     "leakage": BASE,
-    "landmarks": BASE | {"leakage", "mechanisms"},
+    "landmarks": BASE | {"geometry", "leakage", "mechanisms"},
     "counts": BASE | {"markov", "mechanisms"},
     "audit": ENGINE,
     "writers": BASE | {"space", "release"},
     "jobs": JOINED,
-    "reports": set(),
+    "reports": {"arguments"},
     "evaluation": JOINED | {"jobs", "reports"},
     "plots": JOINED | {"jobs", "reports", "evaluation"},
     "cli": JOINED | {"jobs", "reports", "evaluation", "plots"},

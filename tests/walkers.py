@@ -55,6 +55,7 @@ def config(walkers_file) -> EvaluationConfig:
             "bbox": list(BOX),
             "cell_km": CELL_KM,
             "step_seconds": float(STEP_SECONDS),
+            "folds": 2,
             "sequences": 4,
             "length": 12,
             "epsilons": [1.0, 4.0],

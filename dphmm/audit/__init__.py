@@ -3,6 +3,7 @@
 from dphmm.audit.adversary import AdversaryAudit, audit_support
 from dphmm.audit.blowfish import BlowfishPolicy, SecretsAudit, audit_blowfish
 from dphmm.audit.empirical import PairAudit, audit_pair, audit_pairs, hardest_edges
+from dphmm.audit.event import EventAudit, audit_events
 from dphmm.audit.policy_audit import ConstraintAudit, Witness, audit_constraint, audit_constraints, support_sequence
 from dphmm.audit.sequence import ReleasedSequence, Replay, SequenceAudit, audit_sequence, replay_sequence
 
@@ -10,6 +11,7 @@ __all__ = [
     "AdversaryAudit",
     "BlowfishPolicy",
     "ConstraintAudit",
+    "EventAudit",
     "PairAudit",
     "ReleasedSequence",
     "Replay",
@@ -19,6 +21,7 @@ __all__ = [
     "audit_blowfish",
     "audit_constraint",
     "audit_constraints",
+    "audit_events",
     "audit_pair",
     "audit_pairs",
     "audit_sequence",

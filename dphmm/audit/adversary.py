@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, as_constraint
 from dphmm.audit.facts import Facts, finite, named
 from dphmm.geometry.disc import Disc
@@ -70,6 +71,7 @@ class AdversaryAudit:
         }
 
 
+@checked
 def audit_support(protection: Protection, f: npt.ArrayLike | Measurements, support: npt.ArrayLike) -> AdversaryAudit:
     """What a step's release means for an adversary with a support of their own.
 

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from math import inf
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray, as_points, check_epsilon
 from dphmm.audit.facts import Facts, finite, hull_facts
 from dphmm.audit.policy_audit import AuditedMechanism
@@ -20,6 +22,7 @@ NULL = "null"
 """The node that stands for a secret's absence. An edge to it asks that nobody can tell whether the secret is there."""
 
 
+@checked
 @dataclass(frozen=True)
 class BlowfishPolicy:
     """Secrets, what each contributes to the answers, and which must be indistinguishable.
@@ -53,7 +56,7 @@ class BlowfishPolicy:
 
     def __post_init__(self) -> None:
         points = as_points(self.contributions, "contributions")
-        if not self.names or len(points) != len(self.names):
+        if not len(self.names) or len(points) != len(self.names):
             raise InvalidInputError(
                 f"there are {len(points)} contributions for {len(self.names)} secrets; give one each"
             )
@@ -64,7 +67,13 @@ class BlowfishPolicy:
             if name == NULL:
                 raise PolicyError(f"a secret is called {NULL!r}, which is the node of absence; call it otherwise")
             seen.add(name)
-        for first, second in self.edges:
+        try:
+            ends = [(first, second) for first, second in self.edges]
+            if not all(isinstance(name, str) for edge in ends for name in edge):
+                raise TypeError
+        except (TypeError, ValueError):
+            raise PolicyError("the edges are no pairs of names; give each as (name, name)") from None
+        for first, second in ends:
             for name in (first, second):
                 if name not in seen and name != NULL:
                     raise PolicyError(f"an edge names secret {name!r}, which is not in the table; correct the name")
@@ -178,6 +187,7 @@ class SecretsAudit:
         }
 
 
+@checked
 def audit_blowfish(
     policy: BlowfishPolicy, epsilon: float = 1.0, mechanisms: Sequence[AuditedMechanism] = ("k-norm", "laplace")
 ) -> SecretsAudit:
@@ -237,11 +247,11 @@ def _levels(
         sensitivity=sensitivity,
         factors=body.norm(points),
         protected=body.contains(rows),
-        pairwise_factor=_diameter(body, points),
+        pairwise_factor=_diameter(body, rows if rows.dtype.kind == "i" else points),
     )
 
 
-def _diameter(body: SensitivityHull, points: FloatArray) -> float:
+def _diameter(body: SensitivityHull, points: npt.NDArray[Any]) -> float:
     """The largest norm of a difference of two points: of each pair of opposite facets, the widest extent across it."""
     form, relative = body.norm_form, points - points[:1]
     if not form.in_span(relative).all():

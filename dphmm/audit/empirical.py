@@ -10,9 +10,20 @@ from typing import Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import RELATIVE_TOLERANCE, FloatArray, IntArray, RandomSource, Rng, as_points, random_source
+from dphmm.arguments import checked
+from dphmm.arrays import (
+    RELATIVE_TOLERANCE,
+    FloatArray,
+    IntArray,
+    RandomSource,
+    Rng,
+    as_floats,
+    as_integers,
+    as_points,
+    random_source,
+)
 from dphmm.audit.facts import Facts, finite
-from dphmm.errors import BudgetError, InvalidInputError, StateError
+from dphmm.errors import BudgetError, CoordinateError, InvalidInputError, StateError
 from dphmm.geometry.measurements import Measurements
 from dphmm.policy.graph import PolicyGraph
 
@@ -91,6 +102,7 @@ class PairAudit:
         }
 
 
+@checked
 def audit_pair(
     sampler: Sampler,
     first: npt.ArrayLike,
@@ -140,7 +152,10 @@ def audit_pair(
     BudgetError
         For a negative or NaN claim.
     """
-    pair = as_points(np.stack([np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)]), "values")
+    one, other = (as_floats(value, "values", CoordinateError) for value in (first, second))
+    if one.ndim != 1 or one.shape != other.shape:
+        raise InvalidInputError(f"values have shapes {one.shape} and {other.shape}; give two points of one length")
+    pair = as_points(np.stack([one, other]), "values")
     if samples < 100:
         raise InvalidInputError(f"samples is {samples}; give at least 100")
     if not 0 < confidence < 1:
@@ -163,6 +178,7 @@ def audit_pair(
     )
 
 
+@checked
 def audit_pairs(
     sampler: Sampler,
     f: npt.ArrayLike | Measurements,
@@ -196,16 +212,25 @@ def audit_pairs(
         As in `audit_pair`.
     """
     points = Measurements.of(f).points
-    ends = np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
+    ends = as_integers(pairs, "pairs", StateError)
+    if ends.size and (ends.ndim != 2 or ends.shape[1] != 2):
+        raise StateError(f"pairs have shape {ends.shape}; give pairs of states")
+    ends = ends.reshape(-1, 2)
     if ((ends < 0) | (ends >= len(points))).any():
         raise StateError(f"a pair names a state that does not exist; states are 0 to {len(points) - 1}")
-    claims = np.broadcast_to(np.asarray(claimed, dtype=np.float64), (len(ends),))
+    claims = as_floats(claimed, "claimed log ratios", BudgetError)
+    if claims.shape not in ((), (len(ends),)):
+        raise BudgetError(
+            f"claimed log ratios have shape {claims.shape}; give one, or one for each of {len(ends)} pairs"
+        )
+    claims = np.broadcast_to(claims, (len(ends),))
     source = random_source(rng)
     for (a, b), claim in zip(ends.tolist(), claims.tolist(), strict=True):
         own = 1.0 - (1.0 - confidence) / len(ends)
         yield audit_pair(sampler, points[a], points[b], claim, samples, own, source, (a, b), low_bits)
 
 
+@checked
 def hardest_edges(graph: PolicyGraph, f: npt.ArrayLike | Measurements, limit: int | None = None) -> IntArray:
     """The edges of a graph with the most to hide, ``(m, 2)``: those of the largest norm in its own hull first.
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import BoolArray, FloatArray, IntArray, as_distribution, as_points
+from dphmm.arrays import BoolArray, FloatArray, IntArray, as_distribution, as_integers, as_points
 from dphmm.audit.facts import Facts
 from dphmm.errors import InvalidInputError, StateError
 from dphmm.markov.belief import Belief
@@ -48,8 +48,10 @@ class Knowledge:
         """As plain values for JSON."""
         return {
             "entropy_bits_mean": float(self.entropy.mean()),
+            "entropy_bits_least": float(self.entropy.min()),
             "spread_rms": _root_mean_square(self.spread),
             "best_guess_probability_mean": float(self.best.mean()),
+            "best_guess_probability_most": float(self.best.max()),
             f"top_{self.k}_probability_mean": float(self.top.mean()),
             "entropy_bits": self.entropy.tolist(),
             "spread": self.spread.tolist(),
@@ -201,7 +203,7 @@ def _places(beliefs: Sequence[Belief], points: npt.ArrayLike, k: int) -> FloatAr
 
 
 def _true_states(truth: npt.ArrayLike, count: int, size: int) -> IntArray:
-    true = np.asarray(truth, dtype=np.int64)
+    true = as_integers(truth, "true states", StateError)
     if true.shape != (count,):
         raise StateError(f"true states have shape {true.shape}; there are {count} beliefs, so give one each")
     if ((true < 0) | (true >= size)).any():

@@ -10,6 +10,7 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray, IntArray, as_constraint
 from dphmm.audit.facts import LISTED, Facts, finite, hull_facts, named
 from dphmm.errors import InvalidInputError
@@ -213,12 +214,13 @@ def _noise_facts(body: SensitivityHull | Disc, factor: float, epsilon: float) ->
     }
 
 
+@checked
 def audit_constraint(
     graph: PolicyGraph,
     f: npt.ArrayLike | Measurements,
     constraint: npt.ArrayLike | None = None,
     mechanisms: Sequence[AuditedMechanism] = ("k-norm", "laplace"),
-    objective: Objective = "volume",
+    objective: Objective = "error",
 ) -> ConstraintAudit:
     """What a policy leaves exposed when only some states are possible (§5.1, §5.2), and each method's repair (§6.1).
 
@@ -250,7 +252,7 @@ def audit_constraint(
     measurements = graph.check_measurements(f)
     if not mechanisms or any(name not in BODY_OF for name in mechanisms):
         raise InvalidInputError(f"mechanisms to audit are {list(mechanisms)}; choose among {', '.join(BODY_OF)}")
-    possible = as_constraint(constraint, graph.size) & graph.nodes
+    possible = as_constraint(constraint, graph.size)
     restricted = graph.restrict(possible)
     coordinate_hull = SensitivityHull(restricted.spanning(measurements))
     connected = restricted.connected()
@@ -271,12 +273,13 @@ def audit_constraint(
     )
 
 
+@checked
 def audit_constraints(
     graph: PolicyGraph,
     f: npt.ArrayLike | Measurements,
     constraints: Iterable[npt.ArrayLike],
     mechanisms: Sequence[AuditedMechanism] = ("k-norm", "laplace"),
-    objective: Objective = "volume",
+    objective: Objective = "error",
 ) -> Iterator[ConstraintAudit]:
     """`audit_constraint` of each constraint in turn; one that was met before is not worked out again."""
     measurements = graph.check_measurements(f)
@@ -289,6 +292,7 @@ def audit_constraints(
         yield known[key]
 
 
+@checked
 def support_sequence(model: MarkovModel, steps: int, start: npt.ArrayLike | None = None) -> Iterator[BoolArray]:
     """The constraint sets at times ``1 .. steps`` as they follow from the model alone (Definition 4.1).
 

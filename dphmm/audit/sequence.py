@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import FloatArray, IntArray, as_distribution, as_points, check_epsilon
+from dphmm.arguments import checked
+from dphmm.arrays import BoolArray, FloatArray, IntArray, as_distribution, as_points, check_epsilon
 from dphmm.audit.adversary import AdversaryAudit, audit_support, body_kind
 from dphmm.audit.facts import Facts, finite, named
 from dphmm.audit.metrics import TOP, Accuracy, Knowledge, accuracy, knowledge, no_information, no_noise
@@ -27,6 +28,7 @@ from dphmm.release.engine import Releaser
 from dphmm.release.step import PreparedStep, StepPlan
 
 
+@checked
 @dataclass(frozen=True, eq=False)
 class ReleasedSequence:
     """What was published about one person, in the order of time.
@@ -46,6 +48,9 @@ class ReleasedSequence:
         ``(T,)``: how many states were possible according to the record, where it says so; otherwise empty.
     factors
         ``(T,)``: the constrained-DP factors according to the record, NaN for one it does not tell; or empty.
+    begins
+        ``(T,)``: whether the releaser had forgotten all releases before this one, as a batch does after a long gap; or
+        empty, where it never had. The adversary forgets nothing.
 
     Raises
     ------
@@ -61,13 +66,16 @@ class ReleasedSequence:
     steps: IntArray
     possible: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     factors: FloatArray = field(default_factory=lambda: np.zeros(0))
+    begins: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
 
     def __post_init__(self) -> None:
         points = as_points(self.released, f"the releases of {self.user}")
         if not len(points):
             raise InvalidInputError(f"user {self.user} has no release; there is nothing to audit")
-        for name in ("epsilons", "steps", "possible", "factors"):
-            values = getattr(self, name)
+        for name in ("epsilons", "steps", "possible", "factors", "begins"):
+            values = np.asarray(getattr(self, name))
+            if values.ndim != 1 or values.dtype.kind not in "biuf":
+                raise InvalidInputError(f"user {self.user}: {name} are no list of numbers; give one for each release")
             if len(values) != len(points) and (len(values) or name in ("epsilons", "steps")):
                 raise InvalidInputError(f"user {self.user}: there are {len(values)} {name} for {len(points)} releases")
         for epsilon in self.epsilons:
@@ -187,6 +195,15 @@ class SequenceAudit:
         """The releases at which some state was exposed: to everyone, or to the other adversary."""
         return tuple(t for t, step in enumerate(self.steps) if step.is_exposed)
 
+    def in_words(self) -> str:
+        """What all releases together told, which the promise of each one does not limit."""
+        before, after = self.uninformed, self.hindsight
+        return (
+            f"All releases of {self.user} leave {after.entropy.mean():.2f} of {before.entropy.mean():.2f} bits "
+            f"of uncertainty about a place; the likeliest is the true one with probability {after.best.mean():.2f} "
+            f"on average, {after.best.max():.2f} at the surest release ({before.best.mean():.2f} without releases)."
+        )
+
     def facts(self, names: Sequence[str]) -> Facts:
         """As plain values for JSON: states by name."""
         known = {"no_releases": self.uninformed, "at_each_release": self.online, "in_hindsight": self.hindsight}
@@ -226,8 +243,11 @@ def replay_sequence(releaser: Releaser, sequence: ReleasedSequence) -> Iterator[
     for t in range(len(sequence)):
         where = f"user {sequence.user}, release {t + 1}"
         steps = 1 if t == 0 else int(sequence.steps[t])
+        if len(sequence.begins) and sequence.begins[t]:
+            releaser.restart()
         try:
-            step = releaser.prepare(float(sequence.epsilons[t]), steps)
+            prior = releaser.prior(steps)
+            step = releaser.prepare_on(prior, releaser.plan(prior), float(sequence.epsilons[t]), steps)
             likelihood = releaser.log_likelihood(step, sequence.released[t])
             replay = Replay(step, likelihood, step.prior.update(likelihood))
         except StochasticError:
@@ -252,6 +272,7 @@ def _check_record(sequence: ReleasedSequence, t: int, step: PreparedStep, where:
         )
 
 
+@checked
 def audit_sequence(
     releaser: Releaser,
     sequence: ReleasedSequence,

@@ -15,6 +15,7 @@ from dphmm.arrays import BoolArray, FloatArray
 from dphmm.errors import DataFileError, PolicyError, StateError
 from dphmm.policy.graph import PolicyGraph
 from dphmm.tables import Table
+from dphmm.tables.values import parse_fraction, shorten
 
 
 def read_states(
@@ -163,9 +164,9 @@ def _numbers(table: Table, others: set[str | None]) -> npt.NDArray[Any]:
 
 def _fraction(text: str) -> Fraction:
     try:
-        return Fraction(text)
-    except (ValueError, ZeroDivisionError):
-        raise ValueError(f"{text.strip()!r} is no number; give a decimal or a fraction") from None
+        return parse_fraction(text, "it")
+    except ValueError:
+        raise ValueError(f"{shorten(text.strip())} is no number; give a decimal or a fraction") from None
 
 
 def _is_number(text: str) -> bool:

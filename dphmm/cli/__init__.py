@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 import dphmm
+from dphmm.cli.terminal import echo
 from dphmm.errors import DphmmError
 
 COMMANDS: Mapping[str, str] = {
@@ -38,27 +39,30 @@ EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
 
 
-def one_line(problem: BaseException) -> str:
-    """The message of an error on a single line."""
-    return " ".join(str(problem).split()) or type(problem).__name__
-
-
 @contextmanager
 def plain_ends() -> Iterator[None]:
     """Turn every expected failure into one line on standard error and an exit code, without a traceback.
 
-    A `DphmmError` and a wrong option end with exit code 2, an interrupt from the keyboard silently with 130.
+    A `DphmmError`, a wrong option, too little memory and a system that refuses end with exit code 2, an interrupt from
+    the keyboard silently with 130.
     """
     try:
         yield
     except DphmmError as problem:
-        click.echo(f"dphmm: {one_line(problem)}", err=True)
+        echo(f"dphmm: {problem}", err=True)
     except click.exceptions.NoArgsIsHelpError:
         raise
     except click.ClickException as problem:
         context = getattr(problem, "ctx", None)
         path = context.command_path if context is not None else "dphmm"
-        click.echo(f"{path}: {' '.join(problem.format_message().split())} See '{path} --help'.", err=True)
+        said = " ".join(problem.format_message().split())
+        echo(f"{DphmmError(f'{path}: {said}')} See '{path} --help'.", err=True)
+    except MemoryError:
+        echo("dphmm: this needs more memory than there is; take less data, fewer states or fewer steps", err=True)
+    except BrokenPipeError:  # click's to end: nobody reads on
+        raise
+    except OSError as problem:
+        echo(f"dphmm: {DphmmError(f'the system refuses ({problem}); check space and permissions')}", err=True)
     except KeyboardInterrupt:
         raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
     else:
@@ -101,10 +105,20 @@ class Program(click.Group):
 
 
 @click.command(cls=Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.option(
+    "--max-unpacked",
+    metavar="SIZE",
+    envvar="DPHMM_MAX_UNPACKED",
+    help="What a packed file may unpack to, such as 8GB. [default: 50 times its size, 64 MiB to 4 GiB]",
+)
 @click.version_option(dphmm.__version__, prog_name="dphmm", message="%(prog)s %(version)s")
-def main() -> None:
+@click.pass_context
+def main(ctx: click.Context, max_unpacked: str | None) -> None:
     """Private locations for people who move.
 
     Learn how people move, choose what must stay indistinguishable, and release a coordinate for every timestamp.
     Start with 'dphmm demo'.
     """
+    from dphmm.tables.unpacking import max_unpacked as limit
+
+    ctx.with_resource(limit(max_unpacked))

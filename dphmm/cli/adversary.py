@@ -95,9 +95,13 @@ def draw(path: Path, paint: Callable[[Axes], None]) -> None:
     """
     from matplotlib.figure import Figure
 
+    from dphmm.plots.maps import save
+    from dphmm.tables import new_file
+
     figure: Any = Figure(figsize=(7.0, 4.2), dpi=150, layout="constrained")
     paint(figure.add_subplot())
     try:
-        figure.savefig(path)
-    except (OSError, ValueError) as problem:
+        with new_file(path) as part:
+            save(figure, part)
+    except ValueError as problem:
         raise OutputError(f"{path} cannot be written ({problem}); name a .png, .pdf or .svg file") from None

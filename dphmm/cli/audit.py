@@ -9,9 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dphmm.cli.inputs import POLICY_HELP, data_of, names_of, options, settings_of, settings_options
+from dphmm.cli.inputs import (
+    POLICY_HELP,
+    cap_options,
+    caps_of,
+    event_option,
+    names_of,
+    options,
+    settings_of,
+    settings_options,
+    true_data,
+    true_options,
+)
 from dphmm.cli.progress import progress
 from dphmm.cli.summary import say_table, shown
+from dphmm.cli.terminal import echo
 from dphmm.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -46,7 +58,8 @@ _output_options = options(
 def command() -> None:
     """What a policy exposes, what releases tell an adversary, and what the noise really gives.
 
-    The exit code is 0 when nothing is exposed, 1 when something is, 2 for bad input.
+    The exit code is 0 when no state is exposed, 1 when one is, 2 for bad input. A state is exposed when one release can
+    tell it from every other; 0 does not say that little was learned from many releases: 'dphmm audit session' does.
     """
 
 
@@ -58,7 +71,7 @@ def command() -> None:
 @click.option("--count", "counts", multiple=True, metavar="COLUMN=VALUE", help="With --secrets: a count query.")
 @click.option("--mechanism", "mechanisms", multiple=True, type=click.Choice(_BODIES), help="[default: k-norm, laplace]")
 @click.option("--epsilon", type=float, default=1.0, show_default=True, help="The budget that levels are told at.")
-@click.option("--objective", type=click.Choice(["volume", "error"]), default="volume", show_default=True)
+@click.option("--objective", type=click.Choice(["error", "volume"]), default="error", show_default=True)
 @click.option("--adversary", type=click.Path(), metavar="FILE.csv", help="Another prior: columns state, probability.")
 @_output_options
 def policy(**given: Any) -> None:
@@ -118,7 +131,11 @@ def _policy(given: dict[str, Any]) -> None:
     )
     exposed = (f"exposed, {name}" for name in given["mechanisms"])
     head = ("constraint", "possible", "disconnected", *exposed, "best repair adds")
-    verdict = "Some state is exposed." if found.is_exposed else "No state is exposed."
+    verdict = (
+        "Some state is exposed."
+        if found.is_exposed
+        else "No state is exposed by one release. What many tell together: dphmm audit session."
+    )
     _end(found, given, "Policy audit", verdict, head, [_row(one) for one in found.facts()["constraints"]])
 
 
@@ -136,11 +153,11 @@ def _row(stated: dict[str, Any]) -> tuple[str, ...]:
 @click.argument("releases", type=click.Path(path_type=Path))
 @click.option("--model", type=click.Path(), help="The model that the releases were made with.")
 @settings_options
+@event_option
+@cap_options
 @click.option("--users", metavar="A,B,…", help="These users alone.")
 @click.option("--adversary", type=click.Path(), metavar="FILE.csv", help="Another prior: columns state, probability.")
-@click.option("--true", "true", multiple=True, type=click.Path(), help="True trajectories: the result is private.")
-@click.option("--format", "format_", help="The format of --true. Left out, recognised.")
-@click.option("--column", "columns", multiple=True, metavar="WHAT=NAME", help="Columns of --true, in tables.")
+@true_options
 @click.option("--top", type=int, default=5, show_default=True, help="How many places count as the top.")
 @_output_options
 def session(releases: Path, **given: Any) -> None:
@@ -155,14 +172,13 @@ def session(releases: Path, **given: Any) -> None:
     _check_report(given)
     if given["model"] is None:
         raise ConfigurationError("the model is missing; give --model with the one that the releases were made with")
-    true = data_of(given["true"], {**given, "users": None}) if given["true"] else None
     found = audit_session(
         releases,
         given["model"],
         _settings(given),
         users=names_of(given["users"]),
         prior=given["adversary"],
-        true=true,
+        true=true_data(given),
         top=given["top"],
         watch=progress,
     )
@@ -172,22 +188,82 @@ def session(releases: Path, **given: Any) -> None:
             f"{len(audit.steps):,}",
             f"{audit.epsilon:.4g}",
             *(f"{known.entropy.mean():.2f}" for known in (audit.uninformed, audit.online, audit.hindsight)),
+            *(f"{known.best.mean():.2f}" for known in (audit.uninformed, audit.hindsight)),
+            f"{audit.hindsight.best.max():.2f}",
             f"{audit.hindsight.spread.mean():.3g}",
             f"{len(audit.exposed_steps):,}",
         )
         for audit in found.audits
     ]
-    head = ("user", "releases", "epsilon", "bits without", "at the time", "in hindsight", "error (km)", "exposed")
-    verdict = "At some release a state is exposed." if found.is_exposed else "At no release is a state exposed."
+    bits, guess = ("bits without", "at the time", "in hindsight"), ("best guess without", "in hindsight", "at most")
+    head = ("user", "releases", "epsilon", *bits, *guess, "error (km)", "exposed")
     if found.private:
-        click.echo("dphmm: the true places went into this audit; keep it to yourself.", err=True)
-    _end(found, given, "Session audit", verdict, head, rows)
+        echo("dphmm: the true places went into this audit; keep it to yourself.", err=True)
+    _end(found, given, "Session audit", found.in_words(), head, rows)
+
+
+@command.command()
+@click.argument("releases", type=click.Path(path_type=Path))
+@click.option("--model", type=click.Path(), help="The model that the releases were made with.")
+@event_option
+@click.option(
+    "--most-certainty", type=float, help="A probability above it counts as learned. [default: --never-surer, or 0.9]"
+)
+@click.option("--least-certainty", type=float, default=0.0, show_default=True, help="And one below this.")
+@settings_options
+@cap_options
+@click.option("--users", metavar="A,B,…", help="These users alone.")
+@click.option("--adversary", type=click.Path(), metavar="FILE.csv", help="Another prior: columns state, probability.")
+@_output_options
+def event(releases: Path, **given: Any) -> None:
+    """What the releases in RELEASES tell of an event over time, such as 'was at the clinic this week'.
+
+    RELEASES and the settings are as for 'dphmm audit session'. An event is at:PLACE WINDOW. A place is a name, the
+    number of a cell, or a .geojson file of polygons. A window is 'between 2024-03-04 and 2024-03-10', 'on 2024-03-04
+    any weekday 9-12 in Europe/Berlin', or 'between 0 and 20', steps from the first release. Events are joined by |, &
+    and !. The exit code is 1 where one was learned at some release. --never-surer, --never-less and --priors say that
+    the releases were made with such caps on these events.
+    """
+    from dphmm.jobs.event_audits import CERTAINTY, audit_event
+
+    _check_report(given)
+    most = given["most_certainty"] if given["most_certainty"] is not None else max(given["never_surer"], default=None)
+    if given["model"] is None:
+        raise ConfigurationError("the model is missing; give --model with the one that the releases were made with")
+    found = audit_event(
+        releases,
+        given["model"],
+        given["events"],
+        _settings(given),
+        users=names_of(given["users"]),
+        prior=given["adversary"],
+        watch=progress,
+        most_certainty=CERTAINTY if most is None else most,
+        least_certainty=given["least_certainty"],
+    )
+    rows = []
+    for person, audits in zip(found.people, found.audits, strict=True):
+        for audit in audits:
+            probability, moved = audit.probability, int(audit.movers(1)[0])
+            rows.append(
+                (
+                    audit.user,
+                    audit.wording if len(audit.wording) <= 40 else f"{audit.wording[:39]}…",
+                    *(f"{one:.3g}" for one in (audit.prior_probability, probability.min(), probability.max())),
+                    f"{probability[-1]:.3g}",
+                    f"{found.when(person, audit, moved)} ({audit.moved[moved]:+.2f})",
+                )
+            )
+    head = ("user", "event", "before", "least", "most", "at the end", "moved most by the release of")
+    verdict = "An event was learned." if found.is_exposed else "No event was learned."
+    _end(found, given, "Event audit", verdict, head, rows)
 
 
 def _settings(given: dict[str, Any]) -> ReleaseSettings | str | None:
     """What is said of the settings: nothing, the policy's text, or everything."""
     from dphmm.release.settings import NAMES
 
+    given["caps"] = caps_of(given) if given["never_surer"] or given["never_less"] else None
     said = [name for name in NAMES if given[name] is not None]
     return None if not said else str(given["policy"]) if said == ["policy"] else settings_of(given)
 
@@ -256,13 +332,13 @@ def _constraints(subject: Subject, given: dict[str, Any]) -> list[Constraint]:
 
 
 def _check_report(given: dict[str, Any]) -> None:
-    from dphmm.tables import check_output
+    from dphmm.tables import check_output, private_name
 
     report = given["report"]
     if report is not None:
         if report.suffix.lower() not in (".html", ".htm"):
             raise ConfigurationError(f"{report}: a report is an .html file; name it so")
-        check_output(report, given["overwrite"])
+        check_output(private_name(report) if given.get("true") else report, given["overwrite"])
 
 
 def _end(
@@ -270,17 +346,17 @@ def _end(
 ) -> None:
     """Say what was found, write the report where one is asked for, and leave with the exit code that goes with it."""
     if given["as_json"]:
-        click.echo(json.dumps(found.facts(), ensure_ascii=False, allow_nan=False))
+        echo(json.dumps(found.facts(), ensure_ascii=False, allow_nan=False))
     else:
         say_table(header, rows, most=_LINES)
-        click.secho(verdict, fg="red" if found.is_exposed else "green")
+        echo(verdict, fg="red" if found.is_exposed else None)
     if given["report"] is not None:
         from dphmm.plots.audit_report import audit_sections
         from dphmm.reports.page import html_page
         from dphmm.tables import write_text
 
         page = html_page(title, verdict, found.is_exposed, audit_sections(found))
-        write_text(given["report"], page, given["overwrite"])
-        click.echo(f"Report: {given['report']}", err=True)
+        write_text(given["report"], page, given["overwrite"], private=bool(given.get("true")))
+        echo(f"Report: {given['report']}", err=True)
     if found.is_exposed:
         raise click.exceptions.Exit(EXPOSED)

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from dphmm.cli.inputs import data_of, input_options, settings_of, settings_options
+from dphmm.cli.inputs import data_of, input_options, own_model_option, settings_of, settings_options
 from dphmm.cli.progress import progress
 from dphmm.cli.summary import say, warn_of_seed
 
@@ -17,6 +17,7 @@ from dphmm.cli.summary import say, warn_of_seed
 @click.option("-o", "--output", "folder", required=True, type=click.Path(path_type=Path), help="A new folder.")
 @click.option("--model", required=True, type=click.Path(path_type=Path), help="A model that 'dphmm learn' wrote.")
 @settings_options
+@own_model_option
 @click.option(
     "--session-gap", default=500, show_default=True, metavar="STEPS", help="A longer gap begins a new session."
 )
@@ -31,23 +32,15 @@ def command(data: tuple[Path, ...], folder: Path, model: Path, seed: int | None,
 
     DATA are read one after another, and the places of only one of them are in memory at a time: for a data set beyond
     memory, give a file or folder per user or per group of users. A user must not occur in two of them.
+
+    Until the batch is finished, the folder holds its key in PRIVATE-key: whoever has it can take the noise away. With
+    it --resume makes a lost or damaged file again as it was, instead of drawing twice about the same places.
     """
     from dphmm.jobs.batches import batch
 
     settings = settings_of(given)
     warn_of_seed(seed)
     more = {name: given[name] for name in ("kind", "session_gap", "workers", "resume")}
+    more["allow_own_model"] = bool(given["allow_own_model"])
     found = batch(data_of(data, given), folder, model, settings, seed=seed, watch=progress, **more)
-    stated = {
-        "users_released": sum(1 for one in found.done if one.releases),
-        "releases": sum(one.releases for one in found.done),
-        "users_never_in_the_region": sum(1 for one in found.done if not one.releases),
-        "users_released_before": found.before,
-        "policy": settings.policy,
-        "mechanism": settings.mechanism,
-        "epsilon_of_each": settings.epsilon,
-        "settings": settings.content_hash,
-        "private": seed is None,
-        "folder": str(folder),
-    }
-    say("Released", stated, as_json)
+    say("Released", {**found.facts(), **found.private_facts(), "folder": str(folder)}, as_json)

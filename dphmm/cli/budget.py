@@ -10,6 +10,7 @@ import click
 
 from dphmm.cli.adversary import check_picture, draw, knowledge_options, read_adversaries
 from dphmm.cli.summary import say_table
+from dphmm.cli.terminal import cell, echo
 
 
 @click.command(name="budget")
@@ -23,8 +24,9 @@ def command(alpha: float, steps: int | None, as_json: bool, plot: Path | None, *
     """Budgets under which temporal privacy leakage stays at or below ALPHA at every time.
 
     Without --steps: the largest constant budget, for a stream of any length. With it: budgets under which one user's
-    leakage is ALPHA at every time. With several users: at each time the least of theirs. With --model the backward
-    matrix is the model's reverse under its initial distribution, as if that were stationary.
+    leakage is ALPHA at every time, or, where states follow each other so closely that there are none, ALPHA / T at each
+    of T times, which no correlation carries past ALPHA. With several users: at each time the least of theirs. With
+    --model the backward matrix is the model's reverse under its initial distribution, as if that were stationary.
     """
     from dphmm.jobs.leaks import budget, knowledge
 
@@ -39,15 +41,19 @@ def command(alpha: float, steps: int | None, as_json: bool, plot: Path | None, *
             "budgets": budgets,
             "tightest": found.tightest,
             "users": {str(name): values.tolist() for name, values in found.by_user.items()},
+            "composed": {str(name): why for name, why in found.composed.items()},
         }
-        click.echo(json.dumps(record, indent=2))
+        echo(json.dumps(record, indent=2))
     elif steps is None:
-        click.echo(f"spend {budgets[0]:.6g} at every time: leakage never passes {alpha:g}")
+        echo(f"spend {budgets[0]:.6g} at every time: leakage never passes {alpha:g}")
     else:
         rows = [[str(t), f"{value:.6g}"] for t, value in enumerate(budgets, start=1)]
         say_table(["time", "ε"], rows, f"Budgets for leakage {alpha:g} at every time")
+        for name, why in found.composed.items():
+            owner = "" if len(known) == 1 else f"{cell(str(name))}: "
+            echo(f"{owner}{alpha:g} / {steps} at each time, the sum of which no correlation passes; {why}")
     if len(known) > 1 and not as_json:
-        click.echo(f"the tightest user is {found.tightest}")
+        echo(f"the tightest user is {cell(str(found.tightest))}")
     if plot is not None:
         import numpy as np
 

@@ -24,6 +24,13 @@ _budget_options = options(
     click.option("--alpha", type=float, help="Budgets that keep temporal leakage at this level; with --model."),
 )
 _priors = click.Choice(["frequency", "uniform", "model"])
+_mechanism_option = click.option(
+    "--mechanism",
+    default="lattice",
+    show_default=True,
+    type=click.Choice(["lattice", "laplace"]),
+    help="Exact integer noise, or the paper's in floating point.",
+)
 
 
 @click.group()
@@ -48,7 +55,7 @@ def command() -> None:
 @click.option("--utc-offset", default=0.0, metavar="HOURS", help="With --daily: local time minus UTC.")
 @click.option("--least-seen", default=0.0, metavar="SHARE", help="With --daily: of the times, to count a day.")
 @_budget_options
-@click.option("--integer", is_flag=True, help="Exact integer noise; safe against attacks on low bits.")
+@_mechanism_option
 @click.option("--private-counts", type=click.Path(), metavar="FILE", help="The true counts, a .csv for yourself alone.")
 @click.option("--seed", type=int, help="Repeatable noise, for experiments: the output is not private.")
 @input_options
@@ -83,7 +90,7 @@ def release(data: tuple[str, ...], table: Path | None, seed: int | None, as_json
         days=Days(given["hours"] or (0, 24), given["utc_offset"], given["least_seen"]) if given["daily"] else None,
         rng=seed,
         watch=progress,
-        **{name: given[name] for name in ("start", "end", "integer")},
+        **{name: given[name] for name in ("start", "end", "mechanism")},
     )
     done.noisy.table.write(output, overwrite)
     if private is not None:
@@ -95,7 +102,7 @@ def release(data: tuple[str, ...], table: Path | None, seed: int | None, as_json
         **({"daily": given["daily"], "fixes_skipped": done.skipped} if table is None else {}),
         **{f"epsilon_{name}": float(total) for name, total in totals.items()},
         "temporal_leakage": done.temporal_leakage,
-        "integer": given["integer"],
+        "exact": done.noisy.exact,
         "private": seed is None,
         "output": str(output),
         "private_counts": private,
@@ -135,6 +142,7 @@ def postprocess(noisy: Path, output: Path, users: int, overwrite: bool, as_json:
         "estimator": given["estimator"],
         **{name: counts.size[name] for name in ("times", "places")},
         "users": users,
+        "exact": counts.exact,
         "negative_counts_before": int((before < 0).sum()),
         "mean_absolute_change": float(abs(repaired.values - before).mean()),
         "output": str(output),
@@ -148,7 +156,7 @@ def postprocess(noisy: Path, output: Path, users: int, overwrite: bool, as_json:
 @click.option("--noisy", type=click.Path(path_type=Path), help="Judge this release, in place of fresh ones.")
 @_budget_options
 @click.option("--runs", default=5, show_default=True, help="How many fresh releases.")
-@click.option("--integer", is_flag=True, help="Exact integer noise in the fresh releases.")
+@_mechanism_option
 @click.option("--prior", default="frequency", show_default=True, type=_priors, help="Where people are at first.")
 @click.option("--estimator", "estimators", multiple=True, type=_estimators, help="[default: all]")
 @click.option("--seed", type=int, help="Repeatable noise.")
@@ -164,7 +172,9 @@ def evaluate(true: Path, noisy: Path | None, runs: int, seed: int | None, as_jso
         raise ConfigurationError("--noisy and budgets are both given; the release says its own budgets")
     mobility, counts = Mobility.of(given["model"], given["transition"], given["smooth"]), Counts.read(true)
     released = Budgets(given["epsilon"], given["epsilons"], given["alpha"]) if noisy is None else Counts.read(noisy)
-    more = {name: given[name] for name in ("estimators", "prior", "integer")}
+    more = {name: given[name] for name in ("estimators", "prior", "mechanism")}
     errors = compare_counts(counts, released, mobility, runs=runs, rng=seed, watch=progress, **more)
     stated = {name.replace("-", "_"): float(values.mean()) for name, values in errors.items()}
-    say("Mean squared error", {**counts.size, "runs": runs if noisy is None else 1, **stated}, as_json)
+    exact = released.exact if isinstance(released, Counts) else given["mechanism"] == "lattice"
+    of = {**counts.size, "runs": runs if noisy is None else 1, "exact": exact}
+    say("Mean squared error", {**of, **stated}, as_json)

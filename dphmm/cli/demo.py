@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dphmm.cli.summary import say
+from dphmm.cli.terminal import echo
 from dphmm.errors import OutputError
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 PEOPLE, RELEASED, DAYS = 24, ("p01", "p02"), 5
 DAY = ("2024-03-08", "2024-03-09")
-STEP_SECONDS, CELL_KM, SMOOTHING = 300, 0.25, 0.5
+STEP_SECONDS, CELL_KM = 300, 0.25
 
 
 @click.command()
@@ -55,16 +56,17 @@ def _files(folder: Path) -> dict[str, Path]:
     """What → the file; without the libraries of an extra, the nearest thing that needs none."""
     releases = "releases.gpkg" if _installed("geopandas", "pyogrio") else "releases.geojson"
     files = {
-        "true places of everyone (invented)": folder / "people.csv",
+        "true places of everyone (invented)": folder / "PRIVATE-people.csv",
         "districts": folder / "districts.geojson",
         "model": folder / "model.npz",
+        "people the model has seen (private)": folder / "model.PRIVATE-people.json",
         "releases": folder / releases,
         "summary": folder / "summary.csv",
         "diagnostics (private)": folder / "PRIVATE-diagnostics.csv",
-        "map with true and released places": folder / "map.html",
+        "map with true and released places": folder / "PRIVATE-map.html",
     }
     if _installed("matplotlib"):
-        files["picture with true and released places"] = folder / "map.png"
+        files["picture with true and released places"] = folder / "PRIVATE-map.png"
     return files
 
 
@@ -89,7 +91,7 @@ def _write_city(files: dict[str, Path], overwrite: bool) -> tuple[float, float, 
     from dphmm.tables import write_text
 
     city = build_city()
-    write_text(files["true places of everyone (invented)"], _recorded(city), overwrite)
+    write_text(files["true places of everyone (invented)"], _recorded(city), overwrite, private=True)
     write_text(files["districts"], json.dumps(city.districts_geojson(), indent=1) + "\n", overwrite)
     return city.box
 
@@ -115,7 +117,7 @@ def _commands(files: dict[str, Path], box: tuple[float, ...], policy: str, epsil
     region = [f"{side:.4f}" for side in box]
     yield [
         *("learn", people, "--exclude-users", released, "--bbox", *region, "--cell", str(CELL_KM)),
-        *("--step", str(STEP_SECONDS), "--smoothing", str(SMOOTHING), "-o", model),
+        *("--step", str(STEP_SECONDS), "-o", model),
     ]
     yield [
         *("release", people, "--users", released, "--model", model, "--policy", policy, "--epsilon", str(epsilon)),
@@ -131,10 +133,10 @@ def _commands(files: dict[str, Path], box: tuple[float, ...], policy: str, epsil
 def _run(words: list[str]) -> None:
     from importlib import import_module
 
-    click.secho(f"$ dphmm {shlex.join(words)}", bold=True)
+    echo(f"$ dphmm {shlex.join(words)}", bold=True)
     subcommand: click.Command = import_module(f"dphmm.cli.{words[0]}").command
     subcommand.main(words[1:], prog_name=f"dphmm {words[0]}", standalone_mode=False)
-    click.echo()
+    echo()
 
 
 def _finish(files: dict[str, Path], seconds: float, as_json: bool) -> None:
@@ -144,10 +146,10 @@ def _finish(files: dict[str, Path], seconds: float, as_json: bool) -> None:
         say("", {"files": keys, "errors_m": _errors(files), "seconds": round(seconds, 2)}, as_json)
         return
     say("Error in metres, known here because the people are invented", _errors(files), as_json)
-    click.echo()
+    echo()
     say(f"Written in {seconds:.1f} s", facts, as_json)
     if "picture with true and released places" not in files:
-        click.echo("\nFor a picture as well, and for GeoPackage: pip install 'dphmm[files,plots]'")
+        echo("\nFor a picture as well, and for GeoPackage: pip install 'dphmm[files,plots]'")
 
 
 def _errors(files: dict[str, Path]) -> dict[str, float]:

@@ -39,9 +39,10 @@ def command(
 ) -> None:
     """Compare policies, mechanisms and budgets on a data set, as CONFIG, a TOML file, says.
 
-    People are split at random: the model is learned from those who are not evaluated. The folder gets the table of
-    every step (private: it holds true places), report.html with the figures, and what is needed to go on with --resume
-    after an interruption.
+    People are dealt into folds at random: the model that somebody is evaluated under is learned from everybody outside
+    their fold, unless CONFIG names a model. The folder gets the table of
+    every step, PRIVATE-report.html with the figures, and what is needed to go on with --resume after an interruption.
+    Everything in it that comes from true places is for its owner alone, and says so in its name.
     """
     from dphmm.evaluation.run import TABLE, evaluate
 
@@ -49,10 +50,13 @@ def command(
     evaluation = done.evaluation
     report = write_report(evaluation, pictures=not no_pictures)
     facts: dict[str, Any] = {
-        "report": str(report),
+        "report_private": str(report),
         "table_private": str(folder / TABLE),
-        "sequences": len(evaluation.split.users),
-        "learned_from_users": len(evaluation.split.learned_from),
+        "users_evaluated": len(evaluation.split.users),
+        "models": max(len(evaluation.split.learned_from), 1),
+        "learned_from_users_least": min(map(len, evaluation.split.learned_from), default=None),
+        "learned_from_users_most": max(map(len, evaluation.split.learned_from), default=None),
+        "time_step": evaluation.clock,
         "settings": len(evaluation.config.settings()),
         "tasks_run": done.tasks_run,
         "tasks_found_finished": done.tasks_found_finished,
@@ -77,7 +81,7 @@ def _engine(name: str, workers: int | None, scheduler: str | None) -> Engine:
 
 
 def write_report(evaluation: Evaluation, pictures: bool = True) -> Path:
-    """Write ``report.html``, and the figures as PNG files beside it; the report's path.
+    """Write the report, and the figures as PNG files beside it, all for their owner alone; the report's path.
 
     Raises
     ------
@@ -96,8 +100,8 @@ def write_report(evaluation: Evaluation, pictures: bool = True) -> Path:
         figures = evaluation_figures(evaluation.table(), evaluation.config, space_of(evaluation.config))
         images = {name: drawn(figure, 130) for name, figure in figures.items()}
     for name, png in images.items():
-        with new_file(folder / f"{name}.png", overwrite=True) as part:
+        with new_file(folder / f"PRIVATE-{name}.png", overwrite=True, private=True) as part:
             part.write_bytes(png)
-    said = shlex.join(["dphmm", *sys.argv[1:]])
-    write_text(folder / "report.html", report_html(evaluation, images, said), overwrite=True)
-    return folder / "report.html"
+    said, report = shlex.join(["dphmm", *sys.argv[1:]]), folder / "PRIVATE-report.html"
+    write_text(report, report_html(evaluation, images, said), overwrite=True, private=True)
+    return report

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,7 +18,12 @@ if TYPE_CHECKING:
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])", re.ASCII)
+
 POLICY_HELP = "What must stay indistinguishable: utility:1km, complete, transition, categorical:LAYER.geojson, …"
+
+EVENT_HELP = "An event over time, such as 'at:clinic.geojson between 2024-03-04 and 2024-03-10'."
 
 
 def options(*several: Callable[[Any], Any]) -> Callable[[Decorated], Decorated]:
@@ -34,11 +40,22 @@ def options(*several: Callable[[Any], Any]) -> Callable[[Decorated], Decorated]:
 input_options = options(
     click.option("--format", "format_", help="geolife, checkins, table, gpx or owntracks. Left out, recognised."),
     click.option("--column", "columns", multiple=True, metavar="WHAT=NAME", help="In tables: user, time, latitude, …"),
+    click.option("--user", help="Whose places all of DATA are, where it does not say or says otherwise."),
+    click.option("--user-per-file", is_flag=True, default=None, help="Files that do not say whose they are: one each."),
     click.option("--users", metavar="A,B,…", help="These users alone."),
     click.option("--exclude-users", metavar="A,B,…", help="Everyone but these users."),
     click.option("--skip-bad", is_flag=True, default=None, help="Pass over malformed records and count them."),
 )
 """The options of `data_of`."""
+
+true_options = options(
+    click.option("--true", "true", multiple=True, type=click.Path(), help="True trajectories: the result is private."),
+    click.option("--format", "format_", help="The format of --true. Left out, recognised."),
+    click.option("--column", "columns", multiple=True, metavar="WHAT=NAME", help="Columns of --true, in tables."),
+    click.option("--user", help="Whose places all of --true are, where it does not say or says otherwise."),
+    click.option("--user-per-file", is_flag=True, help="Files of --true that do not say whose they are: one each."),
+)
+"""The options of `true_data`."""
 
 settings_options = options(
     click.option("--policy", help=POLICY_HELP),
@@ -48,13 +65,28 @@ settings_options = options(
         help="lattice (exact on a computer), k-norm, laplace, planar-isotropic, planar-laplace. [default: lattice]",
     ),
     click.option("--repair", help="How exposed states get partners: greedy, sequential or exact. [default: exact]"),
-    click.option("--objective", help="What the repair minimises: volume or error. [default: volume]"),
+    click.option("--objective", help="What the exact repair minimises: error or volume. [default: error]"),
     click.option("--membership", help="How membership in a hull is decided: halfspace or qp. [default: halfspace]"),
     click.option("--delta", type=float, help="Hide among the most probable states of mass 1 - delta alone."),
     click.option("--allow-known", is_flag=True, default=None, help="Go on where one state only is possible."),
     click.option("--spacing", metavar="KM", help="For lattice: the step of the published lattice. [default: 1/1000]"),
+    click.option("--outside", help="A place outside the region: border (the nearest state) or omit. [default: border]"),
+    click.option(
+        "--repair-limit", type=int, help="Work of an exact repair, about a second per thousand. [default: 5000]"
+    ),
 )
-"""The options of a `ReleaseSettings`, one for each of its fields."""
+"""The options of a `ReleaseSettings`, one for each of its fields but caps on events."""
+
+event_option = click.option("--event", "events", multiple=True, metavar="TEXT", help=f"{EVENT_HELP} May be repeated.")
+
+cap_options = options(
+    click.option(
+        "--never-surer", type=float, multiple=True, metavar="P", help="No output makes --event more probable than P."
+    ),
+    click.option("--never-less", type=float, multiple=True, metavar="P", help="Nor less probable than P."),
+    click.option("--priors", type=click.Path(), metavar="FILE.csv", help="For these priors too: a column for each."),
+)
+"""With `event_option` those of caps on events: see `caps_of`."""
 
 region_options = options(
     click.option("--preset", help="A region and cell size of the papers: geolife or gowalla."),
@@ -65,6 +97,10 @@ region_options = options(
     click.option("--cell", type=float, metavar="KM", help="The side of a cell of the region's grid, kilometres."),
 )
 """The options of `space_of`."""
+
+own_model_option = click.option(
+    "--allow-own-model", is_flag=True, default=None, help="Release people whose own data the model was learned from."
+)
 
 REGION = ("preset", "bbox", "polygon", "places", "within", "cell")
 
@@ -80,7 +116,14 @@ def data_of(paths: Sequence[str | Path], given: Mapping[str, Any]) -> Data:
         names_of(given.get("users")),
         names_of(given.get("exclude_users")),
         bool(given.get("skip_bad")),
+        given.get("user"),
+        bool(given.get("user_per_file")),
     )
+
+
+def true_data(given: Mapping[str, Any]) -> Data | None:
+    """What the `true_options` say, of everyone; None where they are not given."""
+    return data_of(given["true"], {**given, "users": None}) if given["true"] else None
 
 
 def space_of(given: Mapping[str, Any]) -> StateSpace:
@@ -125,6 +168,55 @@ def settings_of(
     except InvalidInputError as problem:
         name, _, said = str(problem).partition(" ")
         raise type(problem)(f"{named(name)} {said}") from None
+
+
+def caps_of(given: Mapping[str, Any]) -> tuple[Any, ...] | None:
+    """The caps that the `event_option` and the `cap_options` say; None for none.
+
+    One probability goes for all events, otherwise there is one for each, in their order.
+
+    Raises
+    ------
+    ConfigurationError
+        When there are events and no cap, or caps and no event, or another number of them.
+    EventError
+        When an event cannot be read, or a probability is none.
+    """
+    events, most, least = given["events"], given["never_surer"], given["never_less"]
+    if not (events or most or least):
+        return None
+    if not events or not most:
+        missing = "--event" if not events else "--never-surer"
+        raise ConfigurationError(f"{missing} is missing; a cap is --never-surer 0.7 --event 'at:home on 2024-03-04'")
+    from dphmm.events.caps import Cap
+
+    for name, numbers in (("--never-surer", most), ("--never-less", least)):
+        if len(numbers) not in (0, 1, len(events)):
+            raise ConfigurationError(f"{name} is given {len(numbers)} times for {len(events)} events; give it once")
+    caps = []
+    for number, event in enumerate(events):
+        cap, floor = (numbers[number if len(numbers) > 1 else 0] if numbers else 0.0 for numbers in (most, least))
+        caps.append(Cap(event, cap, floor))
+    return tuple(caps)
+
+
+def seconds_of(text: str, what: str) -> float:
+    """A duration such as ``30s``, ``5m``, ``1.5h`` or ``1d``, in seconds.
+
+    Raises
+    ------
+    ConfigurationError
+        Naming ``what`` was no such text.
+
+    Examples
+    --------
+    >>> seconds_of("5m", "--clock-skew")
+    300.0
+    """
+    found = _DURATION.fullmatch(text.strip())
+    if found is None:
+        raise ConfigurationError(f"{what} is {text!r}; give a time such as 30s, 5m, 1h or 1d")
+    return float(found[1]) * _SECONDS[found[2]]
 
 
 def names_of(text: str | None) -> tuple[str, ...]:

@@ -38,12 +38,17 @@ class ReleaseJob(BaseModel):
     limit_constrained: float | None = None
     limit_window_epsilon: float | None = None
     limit_window_steps: int | None = None
+    accept_epsilon: float | None = None
+    clock_skew: str | None = None
+    allow_own_model: bool = False
     seed: int | None = Field(default=None, ge=0)
     format: str | None = None
     columns: dict[str, str] = Field(default_factory=dict)
     users: tuple[str, ...] = Field(default=(), strict=False)
     exclude_users: tuple[str, ...] = Field(default=(), strict=False)
     skip_bad: bool = False
+    user: str | None = None
+    user_per_file: bool = False
     overwrite: bool = False
 
     @property
@@ -51,7 +56,16 @@ class ReleaseJob(BaseModel):
         """Whose places."""
         from dphmm.jobs.people import Data
 
-        return Data(self.data, self.format, self.columns, self.users, self.exclude_users, self.skip_bad)
+        return Data(
+            self.data,
+            self.format,
+            self.columns,
+            self.users,
+            self.exclude_users,
+            self.skip_bad,
+            self.user,
+            self.user_per_file,
+        )
 
     @property
     def limits(self) -> Limits | None:

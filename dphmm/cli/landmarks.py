@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dphmm.cli.adversary import check_picture, draw
-from dphmm.cli.inputs import data_of, input_options, options, settings_of
+from dphmm.cli.inputs import data_of, input_options, options, own_model_option, settings_of
 from dphmm.cli.progress import progress
 from dphmm.cli.summary import say, warn_of_seed
 from dphmm.errors import ConfigurationError
@@ -35,16 +35,27 @@ _moment_options = options(
 @click.option("--epsilon", required=True, type=float, help="Spent by all landmarks and any one regular time together.")
 @click.option("--scheme", default="adaptive", show_default=True, type=click.Choice(["skip", "uniform", "adaptive"]))
 @_moment_options
-@click.option("--sensitivity", type=float, help="SOURCE is a table of values: Laplace noise for this sensitivity.")
-@click.option("--unit", type=float, metavar="KM", help="SOURCE is a trajectory: planar Laplace, ε for this distance.")
+@click.option("--sensitivity", type=float, help="SOURCE is a table of values: noise for this sensitivity.")
+@click.option("--unit", type=float, metavar="KM", help="SOURCE is a trajectory: noise with ε for this distance.")
 @click.option("--centre", nargs=2, type=float, metavar="LAT LON", help="With --unit: a public centre of the region.")
 @click.option("--step", type=float, metavar="SECONDS", help="With --unit: put the trajectory on this clock first.")
 @click.option("--model", type=click.Path(path_type=Path), help="With --policy: a model that 'dphmm learn' wrote.")
 @click.option("--policy", help="SOURCE is a trajectory: the engine's noise for this policy, such as utility:1km.")
-@click.option("--mechanism", help="With --policy: as of 'dphmm release'. [default: lattice]")
+@click.option(
+    "--mechanism",
+    help="lattice (exact on a computer); also laplace with --sensitivity, planar-laplace with --unit, and what "
+    "'dphmm release' has with --policy. [default: lattice]",
+)
+@click.option(
+    "--spacing",
+    help="For lattice: its step, kilometres or the values' unit. [default: 1/1000; as much of --sensitivity]",
+)
+@click.option("--outside", help="With --policy: of places outside the region, border or omit. [default: border]")
+@own_model_option
 @click.option("--allow-known", is_flag=True, default=None, help="Go on where one state only is possible.")
 @click.option("--backward", type=click.Path(path_type=Path), help="For losses: matrix of Pr(time before | time).")
 @click.option("--forward", type=click.Path(path_type=Path), help="For losses: matrix of Pr(time after | time).")
+@click.option("--initial", type=click.Path(path_type=Path), help="For losses: first distribution; with --forward.")
 @click.option("--rate", default=1.0, show_default=True, help="Adaptive: probability of publishing at the start.")
 @click.option("--change", default=0.2, show_default=True, help="Adaptive: how fast the probability changes.")
 @click.option("--least-rate", default=0.1, show_default=True, help="Adaptive: it never falls below this.")
@@ -54,12 +65,15 @@ _moment_options = options(
 @click.option("--overwrite", is_flag=True, help="Replace an output that exists.")
 @click.option("--json", "as_json", is_flag=True, help="Say what was released as JSON.")
 def command(source: tuple[str, ...], output: Path, plot: Path | None, as_json: bool, **given: Any) -> None:
-    """Release SOURCE so that all landmarks together with any one regular moment are epsilon-private.
+    """Release SOURCE so that budgets of all landmarks and any one regular moment stay within epsilon.
 
     SOURCE is a table (a column of times, others of numbers) with --sensitivity, or trajectories of one person with
     --unit or --policy. The list of landmarks counts as public, and the output names them; finding them with --find
-    reads true places and is your own act. The column 'loss' says what the releases tell of all landmarks together with
-    each time: under --backward and --forward, or the model of --policy; without them, the sum of the budgets.
+    reads true places and is your own act.
+
+    Moments that do not follow from each other are so epsilon-private together. The column 'loss' bounds what is told of
+    all landmarks together with each time where moments do: under --backward and --forward, under --forward from
+    --initial, or under the model of --policy. Without them it is the sum of the budgets.
     """
     from dphmm.tables import check_output, check_table_name
 
@@ -85,35 +99,39 @@ def _released(kind: str, source: tuple[str, ...], given: dict[str, Any]) -> Land
 
     scheme = Scheme(given["scheme"], given["rate"], given["change"], given["least_rate"])
     more = {"landmarks": _moments(given), "scheme": scheme, "seed": given["seed"]}
-    epsilon, matrices = given["epsilon"], ("backward", "forward")
+    epsilon, matrices = given["epsilon"], ("backward", "forward", "initial")
+    noise = {name: given[name] for name in ("mechanism", "spacing") if given[name] is not None}
     if kind == "sensitivity":
         wrong = "--{} is for trajectories; leave it out with --sensitivity"
-        _without(given, ("centre", "step", "model", "mechanism"), wrong)
+        _without(given, ("centre", "step", "model", "outside", "allow_own_model"), wrong)
         if len(source) != 1 or given["find"] is not None:
             raise ConfigurationError(
                 "--sensitivity takes one table, with landmarks that are named; --find needs places"
             )
         known = {name: given[name] for name in matrices}
-        return landmark_series(source[0], given["sensitivity"], epsilon, **more, **known)
+        return landmark_series(source[0], given["sensitivity"], epsilon, **more, **noise, **known)
     data = data_of(source, given)
     if kind == "unit":
         why = "its budgets are about places one unit apart, not about any two"
         _without(given, matrices, f"--{{}} does not go with --unit: {why}; leave it out")
         if given["centre"] is None:
             raise ConfigurationError("--unit needs --centre LAT LON: a place near, the same whoever the person is")
-        _without(given, ("model", "mechanism"), "--model and --mechanism go with --policy; leave them out with --unit")
-        return landmark_planar(data, given["unit"], given["centre"], epsilon, step_seconds=given["step"], **more)
+        wrong = "--{} goes with --policy; leave it out with --unit"
+        _without(given, ("model", "outside", "allow_own_model"), wrong)
+        step = given["step"]
+        return landmark_planar(data, given["unit"], given["centre"], epsilon, step_seconds=step, **more, **noise)
     _without(given, matrices, "--{} does not go with --policy: the model says how people move; leave it out")
     if given["model"] is None:
         raise ConfigurationError("--policy needs --model; make one with 'dphmm learn'")
     _without(given, ("centre", "step"), "--{} goes with --unit; the model has its own with --policy")
-    return landmark_engine(data, given["model"], settings_of(given), **more)
+    own = bool(given["allow_own_model"])
+    return landmark_engine(data, given["model"], settings_of(given), allow_own_model=own, **more)
 
 
 def _without(given: Mapping[str, Any], names: tuple[str, ...], message: str) -> None:
     for name in names:
         if given[name] is not None:
-            raise ConfigurationError(message.format(name))
+            raise ConfigurationError(message.format(name.replace("_", "-")))
 
 
 def _moments(given: Mapping[str, Any]) -> Moments:

@@ -11,6 +11,7 @@ import click
 
 from dphmm.cli.adversary import check_picture, draw, knowledge_options, read_adversaries
 from dphmm.cli.summary import say_table
+from dphmm.cli.terminal import cell, echo
 from dphmm.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -26,11 +27,14 @@ if TYPE_CHECKING:
 @click.option("--of", "person", help="Whose releases; needed where the file has several users.")
 @click.option("--initial", type=click.Path(path_type=Path), help="Distribution of the first state; with --forward.")
 @click.option("--epsilon", type=float, help="Budget of every time; with --steps.")
-@click.option("--steps", type=click.IntRange(min=1), help="Number of times.")
+@click.option("--steps", type=click.IntRange(1, 10_000_000), help="Number of times.")
 @click.option("--epsilons", type=click.Path(path_type=Path), help="File of budgets, one for each time.")
+@click.option("--window", type=int, metavar="W", help="Say also what leaks of any W times together, at most.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw the leakage over time into this new file.")
-def command(releases: Path | None, person: str | None, as_json: bool, plot: Path | None, **given: Any) -> None:
+def command(
+    releases: Path | None, person: str | None, window: int | None, as_json: bool, plot: Path | None, **given: Any
+) -> None:
     """Temporal privacy leakage of a stream of releases.
 
     Matrices are CSV (one row a line), NPY or NPZ files. With --initial the backward matrix of every step follows from
@@ -49,10 +53,11 @@ def command(releases: Path | None, person: str | None, as_json: bool, plot: Path
         raise ConfigurationError("--releases goes with --model and nothing else: the file says the budgets")
     else:
         found = leak_of_releases(given["model"], releases, person)
+    widest = None if window is None else _widest(found, window)
     if as_json:
-        click.echo(json.dumps(_record(found), indent=2))
+        echo(json.dumps(_record(found) | ({} if widest is None else {"window": widest}), indent=2))
     else:
-        _print(found)
+        _print(found, widest)
     if plot is not None:
         from dphmm.plots.leakage import leakage_over_time
 
@@ -80,7 +85,10 @@ def _record(found: Leaked) -> dict[str, Any]:
         curves = {what: getattr(one, what).tolist() for what in ("epsilons", "backward", "forward", "temporal")}
         bounds = {side: _bound(found.epsilon, bound) for side, bound in found.suprema.get(str(name), {}).items()}
         users[name] = {**curves, "user_level": one.user_level, "bounds": bounds}
-    return {"temporal": every.temporal.tolist(), "who": list(every.who), "worst": every.worst, "users": users}
+    from dphmm.jobs.leaks import LEFT_OUT
+
+    stated = {"temporal": every.temporal.tolist(), "who": list(every.who), "worst": every.worst, "users": users}
+    return {**stated, "left_out": LEFT_OUT}
 
 
 def _bound(epsilon: float, bound: Supremum) -> dict[str, Any]:
@@ -88,7 +96,17 @@ def _bound(epsilon: float, bound: Supremum) -> dict[str, Any]:
     return {"epsilon": epsilon, "supremum": supremum, "rows": list(bound.rows)}
 
 
-def _print(found: Leaked) -> None:
+def _widest(found: Leaked, times: int) -> dict[str, Any]:
+    """The largest leakage of any user about so many consecutive times together, and which they are, from 1."""
+    largest = {name: one.largest_window(times) for name, one in found.leakage.by_user.items()}
+    who = max(largest, key=lambda name: largest[name][0])
+    leakage, start = largest[who]
+    return {"times": times, "largest": leakage, "first": start + 1, "last": start + times, "user": str(who)}
+
+
+def _print(found: Leaked, widest: dict[str, Any] | None) -> None:
+    from dphmm.jobs.leaks import LEFT_OUT
+
     every = found.leakage
     several = len(every.by_user) > 1
     first = next(iter(every.by_user.values()))
@@ -99,9 +117,14 @@ def _print(found: Leaked) -> None:
         rows.append([str(t + 1), *(f"{value:.6g}" for value in numbers), *([str(who)] if several else [])])
     columns = ["time", "ε", "BPL", "FPL", "TPL", *(["of user"] if several else [])]
     say_table(columns, rows, "Temporal privacy leakage")
-    click.echo(f"largest TPL {every.worst:.6g}; all times together (user level) {first.user_level:.6g}")
+    echo(f"largest TPL {every.worst:.6g}; all times together (user level) {first.user_level:.6g}")
+    if widest is not None:
+        which = "{first} to {last}".format(**widest) + (f" of user {cell(widest['user'])}" if several else "")
+        echo(f"largest over {widest['times']} times together {widest['largest']:.6g}, at times {which}")
     for name, sides in found.suprema.items():
         for side, bound in sides.items():
-            owner, pair = f"{name}: " if several else "", " and ".join(map(str, bound.rows))
+            owner, pair = f"{cell(name)}: " if several else "", " and ".join(map(str, bound.rows))
             limit = f"stays below {bound.value:.6g}" if math.isfinite(bound.value) else "grows without bound"
-            click.echo(f"{owner}{side} leakage {limit} at {found.epsilon:g} a release (rows {pair})")
+            echo(f"{owner}{side} leakage {limit} at {found.epsilon:g} a release (rows {pair})")
+    for what in LEFT_OUT:
+        echo(f"not counted: {what}")

@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     metavar="SECONDS",
     help="Who is seen again within this time has stayed until then; a longer gap cuts. [default: one step]",
 )
-@click.option(
-    "--smoothing", default=0.0, show_default=True, metavar="COUNT", help="Added to each move seen, both ways."
-)
+@click.option("--smoothing", type=float, metavar="COUNT", help="Added to each move seen, both ways. [default: 0.5]")
 @input_options
 @click.option("--overwrite", is_flag=True, help="Replace an output that exists.")
 @click.option("--json", "as_json", is_flag=True, help="Say what was learned as JSON.")
@@ -35,13 +33,17 @@ def command(data: tuple[str, ...], output: Path, as_json: bool, overwrite: bool,
     """Learn a Markov model of movement from DATA and write it to a .npz file.
 
     DATA are files, folders or archives: GeoLife, check-ins, tables, GPX, OwnTracks. The model is public: learn it from
-    people other than those whose places are to be released.
+    people other than those whose places are to be released. Who they are is written beside it, in a list for yourself
+    alone, by which 'dphmm release' and 'dphmm batch' refuse them.
     """
-    from dphmm.jobs.models import learn
+    from dphmm.jobs.learned_from import private_list
+    from dphmm.jobs.models import SMOOTHING, learn
 
     space, source = space_of(given), data_of(data, given)
-    learned = learn(source, space, given["step"], given["gap"], given["smoothing"], output, overwrite)
-    say("Learned", {"model": str(output), **_facts(learned)}, as_json)
+    smoothing = SMOOTHING if given["smoothing"] is None else given["smoothing"]
+    learned = learn(source, space, given["step"], given["gap"], smoothing, output, overwrite)
+    files = {"model": str(output), "private_list_of_people": str(private_list(output))}
+    say("Learned", {**files, **_facts(learned), "smoothing": smoothing}, as_json)
 
 
 def _facts(learned: Learned) -> dict[str, Any]:

@@ -7,7 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dphmm.cli.inputs import columns_of, input_options, names_of, options, settings_options
+from dphmm.cli.inputs import (
+    cap_options,
+    caps_of,
+    columns_of,
+    event_option,
+    input_options,
+    names_of,
+    option_of,
+    options,
+    own_model_option,
+    seconds_of,
+    settings_options,
+)
 from dphmm.cli.progress import progress
 from dphmm.cli.summary import say, warn_of_seed
 from dphmm.errors import ConfigurationError
@@ -23,17 +35,32 @@ _session_options = options(
     click.option("--limit-window-steps", type=int, help="… so many consecutive time steps."),
 )
 
+_stream_options = options(
+    click.option(
+        "--accept-epsilon", type=float, metavar="MAX", help="Without DATA: a fix may ask for an epsilon up to this."
+    ),
+    click.option(
+        "--clock-skew",
+        metavar="TIME",
+        help="Without DATA: how far ahead of the clock here a fix may be: 30s, 5m, 1h. [default: 5m]",
+    ),
+)
+
 
 @click.command()
 @click.argument("data", nargs=-1, type=click.Path())
 @click.option("-o", "--output", type=click.Path(), help="The releases: .gpkg, .geojson, .csv, .gpx or .parquet.")
 @click.option("--model", type=click.Path(), help="A model that 'dphmm learn' wrote.")
 @settings_options
+@event_option
+@cap_options
+@own_model_option
 @click.option("--summary", type=click.Path(), metavar="FILE", help="A .csv with one row per user.")
 @click.option(
     "--private-diagnostics", type=click.Path(), metavar="FILE", help="Errors and true states, for yourself alone."
 )
 @_session_options
+@_stream_options
 @click.option("--seed", type=int, help="Repeatable noise, for experiments: the output is not private.")
 @click.option("--job", type=click.Path(path_type=Path), metavar="FILE", help="A TOML file with these options as keys.")
 @input_options
@@ -44,12 +71,15 @@ def command(job: Path | None, as_json: bool, **given: Any) -> None:
 
     Without DATA, fixes are read from standard input as JSON lines such as {"user": "a", "time":
     "2024-03-07T09:00:00Z", "latitude": 45.01, "longitude": -30.01}, and each is answered by one line on standard
-    output at once.
+    output at once. A line that is wrong is answered by {"released": false, "reason": ...}, and the next is read.
     """
     from dphmm.cli.job import load_job
 
     given["format"] = given.pop("format_")
     given["columns"] = columns_of(given["columns"])
+    given["caps"] = caps_of(given)
+    for key in ("events", "never_surer", "never_less"):
+        del given[key]
     for key in ("users", "exclude_users"):
         given[key] = names_of(given[key])
     what = load_job(job, given)
@@ -63,6 +93,9 @@ def command(job: Path | None, as_json: bool, **given: Any) -> None:
 def _release_files(job: ReleaseJob, as_json: bool) -> None:
     from dphmm.jobs.releases import release
 
+    for key in ("accept_epsilon", "clock_skew"):
+        if getattr(job, key) is not None:
+            raise ConfigurationError(f"{option_of(key)} is for fixes from standard input; leave it out with DATA")
     if job.output is None:
         raise ConfigurationError("no output is given; name one with -o, such as -o releases.gpkg")
     done = release(
@@ -74,6 +107,7 @@ def _release_files(job: ReleaseJob, as_json: bool) -> None:
         private_diagnostics=job.private_diagnostics or False,
         session=job.session,
         limits=job.limits,
+        allow_own_model=job.allow_own_model,
         rng=job.seed,
         overwrite=job.overwrite,
         watch=progress,
@@ -81,15 +115,26 @@ def _release_files(job: ReleaseJob, as_json: bool) -> None:
     asked = {"policy": job.settings.policy, "epsilon_of_each": job.settings.epsilon}
     files = {"output": job.output, "private_diagnostics": job.private_diagnostics}
     written = {name: None if path is None else str(path) for name, path in files.items()}
-    say("Released", {**asked, **done.facts(), "settings": job.settings.content_hash, **written}, as_json)
+    told = {**asked, "outside_the_region": job.settings.outside, **done.facts(), **done.private_facts()}
+    say("Released", {**told, "settings": job.settings.content_hash, **written}, as_json)
 
 
 def _release_stream(job: ReleaseJob) -> None:
     from dphmm.cli.stream import answer_lines
-    from dphmm.jobs.releases import live
+    from dphmm.jobs.releases import CLOCK_SKEW_SECONDS, live
 
     for key in ("output", "summary", "private_diagnostics"):
         if getattr(job, key) is not None:
-            raise ConfigurationError(f"--{key.replace('_', '-')} needs DATA; without it, lines go to standard output")
-    with live(job.model, job.settings, session=job.session, limits=job.limits, rng=job.seed) as people:
-        answer_lines(people, job.skip_bad)
+            raise ConfigurationError(f"{option_of(key)} needs DATA; without it, lines go to standard output")
+    skew = CLOCK_SKEW_SECONDS if job.clock_skew is None else seconds_of(job.clock_skew, "--clock-skew")
+    with live(
+        job.model,
+        job.settings,
+        session=job.session,
+        limits=job.limits,
+        allow_own_model=job.allow_own_model,
+        rng=job.seed,
+        accept_epsilon=job.accept_epsilon,
+        clock_skew_seconds=skew,
+    ) as people:
+        answer_lines(people)

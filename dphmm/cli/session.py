@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from dphmm.cli.summary import say
+from dphmm.cli.terminal import cell, echo
 
 
 @click.group()
@@ -25,9 +26,9 @@ def list_(file: Path, as_json: bool) -> None:
     for content in read_sessions(file):
         name, cost = content.session.name, content.cost()
         if as_json:
-            click.echo(json.dumps({"name": name, **cost}, ensure_ascii=False))
+            echo(json.dumps({"name": name, **cost}, ensure_ascii=False))
         else:
-            click.echo(f"{name}\t{cost['releases']} releases\tepsilon {cost['epsilon']:g}")
+            echo(f"{cell(name)}\t{cost['releases']} releases\tepsilon {cost['epsilon']:g}")
 
 
 @command.command()

@@ -7,20 +7,22 @@ from typing import Any
 
 import click
 
-from dphmm.cli.inputs import data_of, names_of
+from dphmm.cli.inputs import names_of, true_data, true_options
+from dphmm.cli.terminal import cell, echo
 
 
 @click.command()
 @click.argument("releases", type=click.Path(path_type=Path))
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), help="A .png, .svg, .pdf or .html file. [default: RELEASES.html]"
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="A .png, .svg, .pdf or .html file; with --true, PRIVATE in its name. [default: RELEASES.html]",
 )
 @click.option("--model", type=click.Path(path_type=Path), help="The model, to draw its states.")
 @click.option("--policy", help="A policy over the model's states, to draw its edges (where few) and its hull.")
 @click.option("--layer", type=click.Path(path_type=Path), help="Polygons to draw below, a GeoJSON file.")
-@click.option("--true", "true", multiple=True, type=click.Path(), help="True trajectories to draw: the map is private.")
-@click.option("--format", "format_", help="The format of --true. Left out, recognised.")
-@click.option("--column", "columns", multiple=True, metavar="WHAT=NAME", help="Columns of --true, in tables.")
+@true_options
 @click.option("--users", metavar="A,B,…", help="These users alone.")
 @click.option("--from", "start", metavar="TIME", help="No release before this time, ISO 8601, UTC.")
 @click.option("--to", "end", metavar="TIME", help="No release at or after this time.")
@@ -33,10 +35,9 @@ def command(releases: Path, output: Path | None, **given: Any) -> None:
     """
     from dphmm.plots.showing import show
 
-    users, true = names_of(given.pop("users")), given.pop("true")
-    tracks = data_of(true, given) if true else None
-    options = {name: value for name, value in given.items() if name not in ("format_", "columns")}
-    written = show(releases, output, users=users, true=tracks, **options)
-    if true:
-        click.echo(f"dphmm: {written} shows true places; keep it to yourself.", err=True)
-    click.echo(str(written))
+    true = true_data(given)
+    options = {name: given[name] for name in ("model", "policy", "layer", "start", "end", "title", "overwrite")}
+    written = show(releases, output, users=names_of(given["users"]), true=true, **options)
+    if true is not None:
+        echo(f"dphmm: {cell(str(written))} shows true places; keep it to yourself.", err=True)
+    echo(cell(str(written)))

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import click
+from dphmm.cli.terminal import cell, echo
 
 
 def say(title: str, facts: Mapping[str, Any], as_json: bool) -> None:
@@ -22,13 +22,13 @@ def say(title: str, facts: Mapping[str, Any], as_json: bool) -> None:
         True to print one JSON object instead.
     """
     if as_json:
-        click.echo(json.dumps(facts, ensure_ascii=False, allow_nan=False))
+        echo(json.dumps(facts, ensure_ascii=False, allow_nan=False))
         return
     stated = {name.replace("_", " "): shown(value) for name, value in facts.items() if value is not None}
     width = max(map(len, stated), default=0)
-    click.secho(title, bold=True)
+    echo(cell(title), bold=True)
     for name, value in stated.items():
-        click.echo(f"  {name:<{width}}  {value}")
+        echo(f"  {name:<{width}}  {value}")
 
 
 def say_table(header: Sequence[str], rows: Sequence[Sequence[str]], title: str = "", most: int | None = None) -> None:
@@ -43,21 +43,22 @@ def say_table(header: Sequence[str], rows: Sequence[Sequence[str]], title: str =
     most
         Print at most so many rows, and say how many there are more.
     """
-    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-    lines = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in (header, *rows[:most])]
+    cells = [[cell(text) for text in row] for row in (header, *rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in cells[: None if most is None else most + 1]]
     if title:
-        click.echo(title)
-    click.secho(lines[0], bold=True)
+        echo(title)
+    echo(lines[0], bold=True)
     for line in lines[1:]:
-        click.echo(line)
+        echo(line)
     if most is not None and len(rows) > most:
-        click.echo(f"… and {len(rows) - most:,} more; --json and --report have them all.")
+        echo(f"… and {len(rows) - most:,} more; --json and --report have them all.")
 
 
 def warn_of_seed(seed: int | None) -> None:
     """Say on standard error that noise which follows from a seed hides nothing."""
     if seed is not None:
-        click.echo("dphmm: the noise follows from --seed, so this output is not private.", err=True)
+        echo("dphmm: the noise follows from --seed, so this output is not private.", err=True)
 
 
 def shown(value: Any) -> str:
@@ -74,4 +75,4 @@ def shown(value: Any) -> str:
         return f"{value:,}"
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-    return str(value)
+    return cell(str(value))

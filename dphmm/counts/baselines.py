@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import BoolArray, FloatArray, IntArray
-from dphmm.counts.stream import as_noisy, as_users
+from dphmm.arrays import BoolArray, FloatArray, IntArray, as_numbers
+from dphmm.counts.stream import as_noisy, as_whole
+from dphmm.errors import CountError
 
 
 def least_squares(noisy: npt.ArrayLike, users: int, possible: BoolArray | None = None) -> FloatArray:
@@ -28,11 +29,19 @@ def least_squares(noisy: npt.ArrayLike, users: int, possible: BoolArray | None =
     -------
     FloatArray
         ``(T, m)``.
+
+    Raises
+    ------
+    CountError
+        For counts or a number of users that make no sense, or a time at which no place is possible.
     """
-    total = as_users(users)
+    total = as_whole(users)
     stream = as_noisy(noisy)
     if possible is not None:
-        stream = np.where(possible, stream, -np.inf)
+        chosen = as_numbers(possible, "possible", CountError) != 0
+        if chosen.shape != stream.shape or not chosen.any(axis=1).all():
+            raise CountError(f"possible has shape {chosen.shape}; give {stream.shape} booleans, one true for each time")
+        stream = np.where(chosen, stream, -np.inf)
     ordered = -np.sort(-stream, axis=1)
     ranks = np.arange(1, stream.shape[1] + 1)
     finite = np.isfinite(ordered)
@@ -62,7 +71,7 @@ def maximum_likelihood(noisy: npt.ArrayLike, users: int) -> FloatArray:
     FloatArray
         ``(T, m)``.
     """
-    total = as_users(users)
+    total = as_whole(users)
     positive = np.maximum(as_noisy(noisy), 0.0)
     sums = positive.sum(axis=1, keepdims=True)
     positive = np.where(sums > 0, positive, 1.0)

@@ -3,31 +3,40 @@
 Each of ``n`` users moves by ``M`` independently of the others, so the counts are a Markov chain themselves: given
 ``R^t``, the next counts have mean ``R^t M`` and covariance ``sum_i R^t_i (diag(M_i) - M_i' M_i)``. Both are linear in
 ``R^t``, so the Gaussian chain with these two moments, the covariance at the mean counts, is the collective Gaussian
-approximation of the model (Sheldon and Dietterich, *Collective graphical models*, 2011). The Laplace likelihood and
+approximation of the model (Sheldon and Dietterich, *Collective graphical models*, 2011). The noise's likelihood and
 the bound at zero enter by expectation propagation (Minka 2001): each noisy count becomes a Gaussian factor whose
 moments agree with the exact one-count product, first as the filter passes, then, over the whole chain, as the smoother
-revisits it. With ``sweeps=0`` only first and second moments are used, those of the Laplace noise among them; for users
-who start and move as the model says, the smoother is then the linear estimator of least mean squared error (Kalman).
+revisits it. With ``sweeps=0`` only first and second moments are used, those of the noise among them; for users who
+start and move as the model says, the smoother is then the linear estimator of least mean squared error (Kalman).
+
+A row of whole numbers has discrete Laplace noise, any other Laplace noise in real numbers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from scipy import sparse
 from scipy.linalg.blas import dtrsm
 from scipy.linalg.lapack import dpotrf
 
-from dphmm.arrays import FloatArray
-from dphmm.counts.tilted import tilted_moments
+from dphmm.arguments import checked
+from dphmm.arrays import BoolArray, FloatArray, as_distribution, as_numbers, check_budget
+from dphmm.counts.occupancy import as_transition
+from dphmm.counts.stream import as_noisy, as_row, as_scales, as_whole
+from dphmm.counts.tilted import lattice_moments, tilted_moments
+from dphmm.errors import ConfigurationError, CountError, StochasticError
+from dphmm.stochastic import MatrixLike
+from dphmm.threads import one_thread
 
 _DENSE_SHARE = 0.05
 """Share of entries from which a matrix is multiplied as a dense one."""
+
+_MOST_SWEEPS = 10_000
 
 _ROUNDS = 2
 """How often the filter revisits the factors of the time it stands at."""
@@ -41,6 +50,9 @@ has no limit, and would swamp everything else."""
 
 _JITTER = 1e-14
 """What is added to a singular covariance before it is factorised, relative to its greatest entry."""
+
+_LATTICE_PRECISION = 4.0
+"""Of a factor on the integers at most, where noise is not less than that; see `_most_precise`."""
 
 _CERTAIN = 1e-9
 """Variance below which a count is known and its noisy value tells nothing."""
@@ -63,15 +75,31 @@ class Start:
 
     @classmethod
     def multinomial(cls, first: FloatArray, users: int) -> Start:
-        """Every user starts in a place drawn from ``first``, independently."""
-        return cls(users * first, np.sqrt(users) * _multinomial_root(first))
+        """Every user starts in a place drawn from ``first``, independently.
+
+        Raises
+        ------
+        StochasticError, CountError
+            When it is no distribution, or the number of users is not positive.
+        """
+        given = as_numbers(first, "first distribution", StochasticError)
+        chances = as_distribution(given, given.size)
+        total = as_whole(users)
+        return cls(total * chances, np.sqrt(total) * _multinomial_root(chances))
 
     @classmethod
     def flat(cls, size: int, users: int) -> Start:
-        """All count vectors of this total alike: nothing is assumed about the start, the noisy counts tell it."""
-        share = np.full(size, 1.0 / size)
-        spread = users * (users + size) / (size + 1.0)
-        return cls(users * share, np.sqrt(spread) * _multinomial_root(share))
+        """All count vectors of this total alike: nothing is assumed about the start, the noisy counts tell it.
+
+        Raises
+        ------
+        CountError
+            When a number is not positive.
+        """
+        places, total = as_whole(size, "the number of places"), as_whole(users)
+        share = np.full(places, 1.0 / places)
+        spread = total * (total + places) / (places + 1.0)
+        return cls(total * share, np.sqrt(spread) * _multinomial_root(share))
 
 
 def _multinomial_root(p: FloatArray) -> FloatArray:
@@ -87,9 +115,15 @@ class _Factors:
     weighted: FloatArray
 
     @classmethod
-    def gaussian(cls, noisy: FloatArray, scales: FloatArray | float) -> _Factors:
-        """Of Gaussian noise with the Laplace noise's variance ``2 scale^2``."""
-        precision = np.broadcast_to(0.5 / np.square(scales), noisy.shape).copy()
+    def gaussian(cls, noisy: FloatArray, scales: FloatArray | float, kept: bool = False) -> _Factors:
+        """Of Gaussian noise with the variance of the Laplace noise, or of the discrete one.
+
+        Factors that are to be matched begin at `_most_precise` where noise is less; those that are `kept` do not.
+        """
+        real = 0.5 / np.square(scales)
+        discrete = 2.0 * np.sinh(np.minimum(0.5 / np.asarray(scales), 20.0)) ** 2
+        discrete = discrete if kept else np.minimum(discrete, _most_precise(scales))
+        precision = np.where(_whole(noisy), discrete, real) * np.ones(noisy.shape)
         return cls(precision, precision * noisy)
 
     def match(self, mean: FloatArray, variance: FloatArray, noisy: FloatArray, scales: FloatArray | float) -> None:
@@ -107,11 +141,34 @@ class _Factors:
         useful = (variance > _CERTAIN) & (others > _INDEPENDENT / safe)
         precision = np.where(useful, others, 1.0 / safe)
         cavity = np.where(useful, (mean / safe - self.weighted) / precision, mean)
-        centre, spread = tilted_moments(cavity, 1.0 / precision, noisy, np.broadcast_to(scales, noisy.shape))
+        centre, spread = _moments(cavity, 1.0 / precision, noisy, np.broadcast_to(scales, noisy.shape))
         spread = np.maximum(spread, 1.0 / (_SHARPEST * (precision + 1.0 / np.square(scales))))
+        spread = np.where(_whole(noisy), np.maximum(spread, 1.0 / (precision + _most_precise(scales))), spread)
         new = np.maximum(1.0 / spread - precision, 0.0)
         self.precision = np.where(useful, new, self.precision)
         self.weighted = np.where(useful, centre / spread - cavity * precision, self.weighted)
+
+
+def _most_precise(scales: FloatArray | float) -> FloatArray:
+    """Of a factor on the integers: what is certain of its integer would not bend where others are of another."""
+    return np.asarray(np.maximum(_LATTICE_PRECISION, np.square(0.5 / np.asarray(scales))))
+
+
+def _whole(noisy: FloatArray) -> BoolArray:
+    """Which rows hold whole numbers, ``(..., 1)``."""
+    return np.asarray((noisy == np.rint(noisy)).all(axis=-1, keepdims=True))
+
+
+def _moments(
+    mean: FloatArray, variance: FloatArray, noisy: FloatArray, scale: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Those of `dphmm.counts.tilted`, by the noise of each row."""
+    lattice = np.broadcast_to(_whole(noisy), noisy.shape)
+    found = np.empty((2, *noisy.shape))
+    for chosen, moments in ((lattice, lattice_moments), (~lattice, tilted_moments)):
+        if chosen.any():
+            found[:, chosen] = moments(mean[chosen], variance[chosen], noisy[chosen], scale[chosen])
+    return found[0], found[1]
 
 
 class ChainFilter:
@@ -120,13 +177,18 @@ class ChainFilter:
     Parameters
     ----------
     transition
-        ``(m, m)``, CSR, row-stochastic.
+        ``(m, m)``, dense or sparse, row-stochastic.
     start
         The counts before the first row is seen.
+
+    Raises
+    ------
+    StochasticError
+        When the matrix is none of the start's size.
     """
 
-    def __init__(self, transition: sparse.csr_array, start: Start) -> None:
-        self._move: Any = _as_move(transition)
+    def __init__(self, transition: MatrixLike, start: Start) -> None:
+        self._move: Any = _as_move(as_transition(transition, len(start.mean)))
         self._mean, self._root = start.mean, start.root
         self._begun = False
 
@@ -144,7 +206,13 @@ class ChainFilter:
         -------
         mean, variance : FloatArray
             ``(m,)`` each, given all rows so far. The means sum to the number of users; they are not clipped.
+
+        Raises
+        ------
+        CountError, BudgetError
+            For a row of another length or that is not finite, or a scale that is not positive.
         """
+        noisy, scale = as_row(noisy, len(self._mean)), check_budget(scale, "scale")
         if self._begun:
             self._mean, self._root = _predict(self._move, self._mean, self._root, self._mean)
         self._begun = True
@@ -154,18 +222,19 @@ class ChainFilter:
         return self._mean, np.asarray(np.square(self._root).sum(axis=1))
 
 
-def filter_counts(noisy: FloatArray, transition: sparse.csr_array, start: Start, scales: FloatArray) -> FloatArray:
+def filter_counts(noisy: FloatArray, transition: MatrixLike, start: Start, scales: FloatArray) -> FloatArray:
     """Estimates ``(T, m)`` of which each uses the rows up to its own time only.
 
     Memory does not grow with ``T`` beyond the output; time is of order ``T m^3``.
     """
     chain = ChainFilter(transition, start)
-    with _one_thread():
+    with one_thread():
         return np.array([chain.update(row, float(scale))[0] for row, scale in zip(noisy, scales, strict=True)])
 
 
+@checked
 def smooth_counts(
-    noisy: FloatArray, transition: sparse.csr_array, start: Start, scales: FloatArray, sweeps: int = 2
+    noisy: npt.ArrayLike, transition: MatrixLike, start: Start, scales: npt.ArrayLike, sweeps: int = 2
 ) -> tuple[FloatArray, FloatArray]:
     """Estimates of which each uses the rows of all times.
 
@@ -174,11 +243,11 @@ def smooth_counts(
     noisy
         ``(T, m)``.
     transition
-        ``(m, m)``, CSR, row-stochastic.
+        ``(m, m)``, dense or sparse, row-stochastic.
     start
         The counts before the first row is seen.
     scales
-        ``(T,)``.
+        One, or ``(T,)``.
     sweeps
         0 uses second moments alone (the best linear estimator); 1 keeps the factors that the filter found; each more
         refines them, and the moves' covariances, over the whole chain.
@@ -188,13 +257,24 @@ def smooth_counts(
     mean, variance : FloatArray
         ``(T, m)`` each, given all rows. The means sum to the number of users; they are not clipped.
 
+    Raises
+    ------
+    CountError, StochasticError, BudgetError, ConfigurationError
+        For counts, a matrix, scales or a number of sweeps that make no sense.
+
     Notes
     -----
     Time is of order ``T m^3`` per sweep; memory holds two ``(T, m, m)`` arrays.
     """
-    move = _as_move(transition)
-    factors = _Factors.gaussian(noisy, scales[:, None])
-    with _one_thread():
+    noisy, places = as_noisy(noisy), len(start.mean)
+    if noisy.shape[1] != places:
+        raise CountError(f"noisy counts have {noisy.shape[1]} places and the start {places}; they must agree")
+    scales = as_scales(scales, len(noisy))
+    if not isinstance(sweeps, int) or not 0 <= sweeps <= _MOST_SWEEPS:
+        raise ConfigurationError(f"sweeps is {sweeps}; give a whole number from 0 to {_MOST_SWEEPS}")
+    move = _as_move(as_transition(transition, places))
+    factors = _Factors.gaussian(noisy, scales[:, None], kept=sweeps == 0)
+    with one_thread():
         if sweeps == 0:
             expected = [start.mean]
             for _ in range(len(noisy) - 1):
@@ -205,25 +285,6 @@ def smooth_counts(
             factors.match(mean, variance, noisy, scales[:, None])
             mean, variance = _sweep(noisy, scales, move, start, factors, mean)
     return mean, variance
-
-
-def _one_thread() -> AbstractContextManager[Any]:
-    """Linear algebra on one thread: thousands of small products in a row lose more to waking threads than they gain.
-
-    On two busy cores the loss was measured to be fortyfold. Without threadpoolctl the threads stay as they are.
-    """
-    controller = _thread_controller()
-    return nullcontext() if controller is None else controller.limit(limits=1, user_api="blas")
-
-
-@cache
-def _thread_controller() -> Any:
-    """Finding the loaded libraries takes longer than a short stream does, so they are looked for once."""
-    try:
-        from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
-    except ImportError:
-        return None
-    return ThreadpoolController()
 
 
 def _as_move(transition: sparse.csr_array) -> Any:

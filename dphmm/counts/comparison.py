@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, IntArray, Rng, random_source
 from dphmm.counts.baselines import least_squares, maximum_likelihood, nearest_integers
-from dphmm.counts.noise import SENSITIVITY, Budget, as_budgets, release
+from dphmm.counts.noise import SENSITIVITY, Budget, CountMechanism, as_budgets, release
 from dphmm.counts.occupancy import Prior
 from dphmm.counts.repair import post_process
 from dphmm.counts.stream import as_counts
@@ -29,6 +30,7 @@ RAW = "noisy"
 """How `compare` calls the counts as they were released."""
 
 
+@checked
 def estimate(
     name: str,
     noisy: npt.ArrayLike,
@@ -49,7 +51,7 @@ def estimate(
     CountError, StochasticError, BudgetError
         As `post_process`.
     """
-    if name not in ESTIMATORS:
+    if not isinstance(name, str) or name not in ESTIMATORS:
         raise ConfigurationError(f"estimator is {name!r}; give one of {', '.join(ESTIMATORS)}")
     if name in ("least-squares", "maximum-likelihood"):
         plain = (least_squares if name == "least-squares" else maximum_likelihood)(noisy, users)
@@ -60,16 +62,20 @@ def estimate(
     return post_process(noisy, transition, users, scale, prior, integer, coupled)
 
 
+_MOST_RUNS = 10_000_000
+
+
+@checked
 def compare(
     true: npt.ArrayLike,
     epsilons: Budget | Sequence[Budget] | FloatArray,
     transition: Any,
     prior: Prior | npt.ArrayLike = "frequency",
     runs: int = 1,
-    integer: bool = False,
     rng: Rng = None,
     names: Iterable[str] = tuple(ESTIMATORS),
     watch: Callable[[Iterable[int]], Iterable[int]] = iter,
+    mechanism: CountMechanism = "lattice",
 ) -> dict[str, FloatArray]:
     """Mean squared errors of the estimators over independent releases of the same counts.
 
@@ -79,7 +85,7 @@ def compare(
     ----------
     true
         Counts ``(T, m)``.
-    epsilons, integer
+    epsilons, mechanism
         As in `release`.
     transition, prior
         As in `post_process`.
@@ -105,14 +111,14 @@ def compare(
         As `release` and `estimate`.
     """
     counts = as_counts(true)
-    if runs < 1:
-        raise ConfigurationError(f"runs is {runs}; give at least one")
+    if not isinstance(runs, int) or not 1 <= runs <= _MOST_RUNS:
+        raise ConfigurationError(f"runs is {runs}; give 1 to {_MOST_RUNS:,}")
     source, users = random_source(rng), int(counts[0].sum())
     budgets = as_budgets(epsilons, len(counts))
     scale = SENSITIVITY / np.array([float(budget) for budget in budgets])
     wanted, found = tuple(names), dict[str, FloatArray]()
     for run in watch(range(runs)):
-        noisy = release(counts, budgets, source, integer)
+        noisy = release(counts, budgets, source, mechanism)
         made = {RAW: noisy} | {name: estimate(name, noisy, transition, users, scale, prior) for name in wanted}
         for name, values in made.items():
             found.setdefault(name, np.empty(runs))[run] = float(np.mean((values - counts) ** 2))

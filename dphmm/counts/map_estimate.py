@@ -3,7 +3,8 @@
 The objective of one time is ``sum_l |y_l - r_l| / scale - log Multinomial(r; n, p)`` (Cao et al., DBSec 2023, Eq. 6
 and 8, before Stirling's formula, which would make it non-convex near zero). No term couples two times, so each time is
 a separable convex problem under one sum: its real-valued optimum is one equation in a multiplier, its integer optimum
-takes the cheapest ``n`` units (marginal allocation). Neither needs a general solver.
+takes the cheapest ``n`` units (marginal allocation). Neither needs a general solver. The likelihood of discrete Laplace
+noise has the same form, so the integer optimum is that of integer noise as well.
 """
 
 from __future__ import annotations

@@ -7,15 +7,17 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, IntArray
 from dphmm.counts.baselines import least_squares, nearest_integers
 from dphmm.counts.chain_estimate import Start, filter_counts, smooth_counts
 from dphmm.counts.map_estimate import integer_map, real_map
 from dphmm.counts.occupancy import Prior, as_transition, first_distribution, occupancy
-from dphmm.counts.stream import as_noisy, as_scales, as_users
+from dphmm.counts.stream import as_noisy, as_scales, as_whole
 from dphmm.errors import ConfigurationError
 
 
+@checked
 def post_process(
     noisy: npt.ArrayLike,
     transition: Any,
@@ -32,13 +34,14 @@ def post_process(
     Parameters
     ----------
     noisy
-        Noisy counts ``(T, m)``, in order of time.
+        Noisy counts ``(T, m)``, in order of time. A row of whole numbers counts as one with discrete Laplace noise, as
+        `dphmm.counts.release` draws it; any other as one with Laplace noise in real numbers.
     transition
         How each user moves from one time to the next: ``(m, m)``, dense or sparse, row-stochastic.
     users
         The number of users ``n``, which is public.
     scale
-        The scale of the Laplace noise: one number, or one per time.
+        The scale of the noise: one number, or one per time; ``2 / epsilon`` for either kind.
     prior
         What stands for the users' distribution at the first time. A distribution ``(m,)``, or
 
@@ -71,11 +74,11 @@ def post_process(
     array([[6, 0],
            [0, 6]])
     """
-    stream, total = as_noisy(noisy), as_users(users)
+    stream, total = as_noisy(noisy), as_whole(users)
     steps, size = stream.shape
     scales, matrix = as_scales(scale, steps), as_transition(transition, size)
     first = first_distribution(stream, prior)
-    if coupled not in (False, True, "online"):
+    if not isinstance(coupled, (bool, str)) or coupled not in (False, True, "online"):
         raise ConfigurationError(f"coupled is {coupled!r}; give False, True or 'online'")
     if not coupled:
         log_p = occupancy(first, matrix, steps).log_probabilities

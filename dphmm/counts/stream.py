@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import BoolArray, FloatArray, IntArray
+from dphmm.arrays import LARGEST, SMALLEST, BoolArray, FloatArray, IntArray, as_numbers
 from dphmm.errors import BudgetError, CountError, StateError
+from dphmm.tables.values import shown
 
 
 def count_states(sequences: npt.ArrayLike, size: int) -> IntArray:
@@ -45,12 +46,17 @@ def count_states(sequences: npt.ArrayLike, size: int) -> IntArray:
         raise CountError(
             f"sequences have shape {states.shape} and type {states.dtype}; give integers, one row per user"
         )
+    size = as_whole(size, "the number of places")
     if states.min() < 0 or states.max() >= size:
         user, time = (int(i) for i in np.argwhere((states < 0) | (states >= size))[0])
         raise StateError(f"user {user} at time {time} is in state {states[user, time]}; states are 0 to {size - 1}")
     steps = states.shape[1]
     flat = states.astype(np.int64) + size * np.arange(steps)
     return np.bincount(flat.ravel(), minlength=steps * size).reshape(steps, size)
+
+
+_MOST = 1 << 53
+"""The most that a count can be and still be told from its neighbours."""
 
 
 def as_counts(values: npt.ArrayLike, name: str = "true counts") -> IntArray:
@@ -64,6 +70,7 @@ def as_counts(values: npt.ArrayLike, name: str = "true counts") -> IntArray:
     counts = as_noisy(values, name)
     _refuse(counts, counts != np.floor(counts), name, "integers")
     _refuse(counts, counts < 0, name, "not negative")
+    _refuse(counts, counts > _MOST, name, f"at most {_MOST}")
     totals = counts.sum(axis=1)
     if (totals != totals[0]).any():
         time = int(np.flatnonzero(totals != totals[0])[0])
@@ -81,11 +88,26 @@ def as_noisy(values: npt.ArrayLike, name: str = "noisy counts") -> FloatArray:
     CountError
         When the shape is another one or a value is not finite.
     """
-    stream = np.array(values, dtype=np.float64)
+    stream = as_numbers(values, name, CountError)
     if stream.ndim != 2 or stream.size == 0:
         raise CountError(f"{name} have shape {stream.shape}; give one row per time and one column per place")
     _refuse(stream, ~np.isfinite(stream), name, "finite")
+    _refuse(stream, np.abs(stream) > LARGEST, name, f"at most {LARGEST:g}")
     return stream
+
+
+def as_row(values: npt.ArrayLike, places: int) -> FloatArray:
+    """One time's noisy counts ``(m,)``.
+
+    Raises
+    ------
+    CountError
+        When they are not so many finite numbers.
+    """
+    row = as_numbers(values, "noisy counts", CountError)
+    if row.shape != (places,) or not np.isfinite(row).all():
+        raise CountError(f"noisy counts of one time have shape {row.shape}; give {places} finite numbers")
+    return row
 
 
 def _refuse(counts: FloatArray, wrong: BoolArray, name: str, what: str) -> None:
@@ -93,17 +115,20 @@ def _refuse(counts: FloatArray, wrong: BoolArray, name: str, what: str) -> None:
         raise CountError(f"{name}: time {time}, place {place} is {counts[time, place]}; counts are {what}")
 
 
-def as_users(users: int) -> int:
-    """The number of users, at least one.
+def as_whole(value: int, name: str = "the number of users") -> int:
+    """A number of users or places, at least one.
 
     Raises
     ------
     CountError
-        When it is not a positive integer.
+        When it is not a positive integer, or above ``2**53``.
     """
-    if isinstance(users, bool) or int(users) != users or users < 1:
-        raise CountError(f"the number of users is {users}; give a positive integer")
-    return int(users)
+    try:
+        if not isinstance(value, bool) and int(value) == value and 1 <= value <= _MOST:
+            return int(value)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise CountError(f"{name} is {shown(value)}; give a positive integer")
 
 
 def as_scales(scale: npt.ArrayLike, steps: int) -> FloatArray:
@@ -112,14 +137,14 @@ def as_scales(scale: npt.ArrayLike, steps: int) -> FloatArray:
     Raises
     ------
     BudgetError
-        When it is neither one number nor one per time, or not positive and finite.
+        When it is neither one number nor one per time, not positive or not finite, or so small or large that its square
+        leaves a double.
     """
-    scales = np.asarray(scale, dtype=np.float64)
+    scales = as_numbers(scale, "scales of noise", BudgetError)
     if scales.ndim > 1 or (scales.ndim == 1 and scales.size != steps):
         raise BudgetError(
             f"the noise scale has shape {scales.shape}; give one number, or one for each of {steps} times"
         )
-    wrong = ~(np.isfinite(scales) & (scales > 0))
-    if wrong.any():
-        raise BudgetError(f"the noise scale is {float(scales[wrong].flat[0])}; give a positive, finite number")
+    for wrong in scales[~((scales >= SMALLEST) & (scales <= LARGEST))].flat:
+        raise BudgetError(f"the noise scale is {wrong}; give a number from {SMALLEST:g} to {LARGEST:g}")
     return np.broadcast_to(scales, (steps,)).copy()

@@ -11,13 +11,14 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from dphmm.errors import ConfigurationError
+from dphmm.arguments import checked
+from dphmm.errors import ConfigurationError, PolicyError
 from dphmm.jobs.keys import first_flaw, read_keys
 from dphmm.mechanisms.catalogue import MechanismName
+from dphmm.policy.expression import canonical_policy
 from dphmm.policy.protection import Method
+from dphmm.policy.repair import Objective
 from dphmm.release.settings import ReleaseSettings
-
-PolicyName = Literal["utility", "transition", "complete"]
 
 
 @dataclass(frozen=True)
@@ -27,23 +28,24 @@ class Setting:
     Parameters
     ----------
     policy
-        ``"utility"``, ``"transition"``, or ``"complete"`` on the δ-location set, which is the earlier method that the
-        DPHMM paper compares itself with (there called DPLS).
+        ``"utility"``, ``"transition"``, ``"complete"`` on the δ-location set, which is the earlier method that the
+        DPHMM paper compares itself with (there called DPLS), or any policy as text, see `dphmm.policy.parse_policy`.
     radius_km
-        The radius of ``"utility"``; 0.0 for the others, which have none.
+        The radius of ``"utility"``; 0.0 for the others.
     epsilon
         The budget of a release.
-    mechanism, repair
-        As in `dphmm.release.engine.Releaser`.
+    mechanism, repair, objective
+        As in `dphmm.ReleaseSettings`.
     delta
         What the δ-location set may leave out; 0.0 for the policies whose constraint set is the whole support.
     """
 
-    policy: PolicyName
+    policy: str
     radius_km: float
     epsilon: float
     mechanism: MechanismName
     repair: Method
+    objective: Objective
     delta: float
 
     @property
@@ -51,7 +53,13 @@ class Setting:
         """The settings of the engine; a state that is known is released as it is."""
         policy = f"utility:{self.radius_km!r}km" if self.policy == "utility" else self.policy
         return ReleaseSettings(
-            policy, self.epsilon, self.mechanism, self.repair, delta=self.delta or None, allow_known=True
+            policy,
+            self.epsilon,
+            self.mechanism,
+            self.repair,
+            self.objective,
+            delta=self.delta or None,
+            allow_known=True,
         )
 
     @property
@@ -63,15 +71,18 @@ class Setting:
 class EvaluationConfig(BaseModel):
     """An evaluation: a data set, how people are split, what is compared.
 
-    A TOML file has the same keys; ``preset`` fills in those of a published setting. Paths are relative to the folder in
-    which the command is run.
+    A TOML file has the same keys, each of which ``docs/scaling.md`` explains; ``preset`` fills in those of a published
+    setting. Paths are relative to the folder in which the command is run.
 
     Parameters
     ----------
     name
         The title of the report.
-    data, format, columns, skip_bad
-        What to read; see `dphmm.readers.read`.
+    data, format, columns, skip_bad, user_per_file
+        What to read; see `dphmm.jobs.people.Data`.
+    model
+        The file of a model that knows its states and its step, learned from others; then nothing is learned, and the
+        next nine keys are left out.
     grid
         The preset of `dphmm.space.grid` that the states come from; or else one of the next three.
     bbox
@@ -83,21 +94,23 @@ class EvaluationConfig(BaseModel):
     step_seconds
         One time step on the clock. Left out, each place of a person within the region is a time step, whenever it was,
         which is what check-ins are good for.
+    smoothing
+        Added to each move seen, both ways, when a model is learned.
+    folds
+        Into how many groups people are dealt: who is evaluated is so under a model of everybody outside their group.
     sequences, length
         How many sequences are evaluated, one per user, and their number of time steps.
-    smoothing
-        Added to each move seen, both ways, when the model is learned.
     start
         ``"known"``: the adversary knows the place one time step before the first release (the nearest state that the
         model can leave), so that the constraint set grows from there. ``"anywhere"``: the model's initial distribution.
-    policies, radius_km, epsilon, delta, mechanism, repair
-        The comparison at the middle of everything.
+    policies, radius_km, epsilon, delta, mechanism, repair, objective
+        The comparison at the middle of everything: see `Setting`.
     epsilons, radii_km, repairs, mechanisms
         Sweeps around it, each with the rest left as it is; empty for none.
     seed
         Of the split and of the noise.
     task_sequences
-        How many sequences one task works through.
+        How many sequences one task works through, at most.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -107,6 +120,8 @@ class EvaluationConfig(BaseModel):
     format: str | None = None
     columns: dict[str, str] = Field(default_factory=dict)
     skip_bad: bool = False
+    user_per_file: bool = False
+    model: str | None = None
     grid: Literal["geolife", "gowalla"] | None = None
     bbox: tuple[float, float, float, float] | None = Field(default=None, strict=False)
     polygon: str | None = None
@@ -114,16 +129,18 @@ class EvaluationConfig(BaseModel):
     within_km: float | None = Field(default=None, gt=0)
     cell_km: float | None = Field(default=None, gt=0)
     step_seconds: float | None = Field(default=None, gt=0)
+    smoothing: float = Field(default=0.5, ge=0)
+    folds: int = Field(default=5, ge=2)
     sequences: int = Field(default=20, ge=2)
     length: int = Field(default=100, ge=2)
-    smoothing: float = Field(default=0.5, ge=0)
     start: Literal["known", "anywhere"] = "known"
-    policies: tuple[PolicyName, ...] = Field(default=("utility", "transition", "complete"), strict=False, min_length=1)
+    policies: tuple[str, ...] = Field(default=("utility", "transition", "complete"), strict=False, min_length=1)
     radius_km: float = Field(default=1.0, gt=0)
     epsilon: float = Field(default=1.0, gt=0)
     delta: float = Field(default=0.01, gt=0, lt=1)
     mechanism: MechanismName = "lattice"
     repair: Method = "exact"
+    objective: Objective = "error"
     epsilons: tuple[float, ...] = Field(default=(), strict=False)
     radii_km: tuple[float, ...] = Field(default=(), strict=False)
     repairs: tuple[Method, ...] = Field(default=(), strict=False)
@@ -131,7 +148,7 @@ class EvaluationConfig(BaseModel):
     seed: int = Field(default=0, ge=0)
     task_sequences: int = Field(default=5, ge=1)
 
-    def base(self, policy: PolicyName) -> Setting:
+    def base(self, policy: str) -> Setting:
         """The setting of a policy in the middle of all sweeps."""
         utility, complete = policy == "utility", policy == "complete"
         return Setting(
@@ -140,6 +157,7 @@ class EvaluationConfig(BaseModel):
             float(self.epsilon),
             self.mechanism,
             self.repair,
+            self.objective,
             self.delta if complete else 0.0,
         )
 
@@ -168,6 +186,7 @@ class EvaluationConfig(BaseModel):
 
 _BOTH = {
     "mechanism": "planar-isotropic",
+    "repair": "greedy",
     "epsilons": [0.5, 1.0, 2.0],
     "repairs": ["greedy", "sequential", "exact"],
     "mechanisms": ["planar-isotropic", "k-norm", "laplace", "lattice"],
@@ -196,12 +215,14 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 }
 """Name → the keys of the DPHMM paper's settings (Section 8).
 
-Cell sizes, radii, epsilon, delta, the numbers of sequences and of time steps, and planar isotropic noise are the
-paper's. It leaves open the time step, the model's smoothing and what is known at the start; those, and the values of
-the sweeps, are this package's choice.
+Cell sizes, radii, epsilon, delta, the numbers of sequences and of time steps, planar isotropic noise and the repair by
+nearest partners (Algorithm 1, which Algorithm 2 calls) are the paper's. It leaves open the time step, who the model is
+learned from, its smoothing, and what is known at the start; those, and the values of the sweeps, are this package's
+choice.
 """
 
 
+@checked
 def parse_config(keys: Mapping[str, Any], source: str = "configuration") -> EvaluationConfig:
     """The evaluation that keys describe, on top of those of the ``preset`` that they may name.
 
@@ -215,21 +236,40 @@ def parse_config(keys: Mapping[str, Any], source: str = "configuration") -> Eval
     if preset is not None and (not isinstance(preset, str) or preset not in PRESETS):
         raise ConfigurationError(f"{source}: preset is {preset!r}; it must be one of {', '.join(PRESETS)}")
     try:
-        config = EvaluationConfig.model_validate(dict(PRESETS.get(preset or "", {})) | given)
+        config = EvaluationConfig.model_validate(_preset(preset, given) | given)
     except ValidationError as problem:
         raise ConfigurationError(_explained(problem, source)) from None
     _check_region(config, source)
+    _check_policies(config, source)
     for key in ("epsilons", "radii_km"):
         if any(not 0 < value < float("inf") for value in getattr(config, key)):
             raise ConfigurationError(f"{source}: key '{key}' holds {list(getattr(config, key))}; give positive numbers")
     return config
 
 
+def _preset(name: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of a preset, but for those that a model has settled."""
+    settled = _OF_A_MODEL if given.get("model") is not None else ()
+    return {key: value for key, value in PRESETS.get(name or "", {}).items() if key not in settled}
+
+
+_OF_A_MODEL = (
+    "grid", "bbox", "polygon", "places", "within_km", "cell_km", "step_seconds", "smoothing", "folds",
+)  # fmt: skip
+"""What a model that was given has settled."""
+
+
 def _check_region(config: EvaluationConfig, source: str) -> None:
+    if config.model is not None:
+        settled = [key for key in _OF_A_MODEL if key in config.model_fields_set]
+        if settled:
+            raise ConfigurationError(f"{source}: '{settled[0]}' is settled by the 'model'; leave one of them out")
+        return
     gridded = config.bbox is not None or config.polygon is not None
     if sum(one is not None for one in (config.grid, config.bbox, config.polygon, config.places)) != 1:
         raise ConfigurationError(
-            f"{source}: give one region: 'grid' (a preset's name), 'places', or 'bbox' or 'polygon' with 'cell_km'"
+            f"{source}: give one region: 'grid' (a preset's name), 'places', 'bbox' or 'polygon' with 'cell_km', or a "
+            "'model' that has one"
         )
     if gridded != (config.cell_km is not None):
         raise ConfigurationError(f"{source}: 'cell_km' goes with 'bbox' and 'polygon', and they with it")
@@ -237,6 +277,16 @@ def _check_region(config: EvaluationConfig, source: str) -> None:
         raise ConfigurationError(f"{source}: 'within_km' goes with 'places'; leave it out")
 
 
+def _check_policies(config: EvaluationConfig, source: str) -> None:
+    for policy in config.policies:
+        try:
+            if policy != "utility":
+                canonical_policy(policy)
+        except PolicyError as problem:
+            raise ConfigurationError(f"{source}: key 'policies': {problem}, or utility with its 'radius_km'") from None
+
+
+@checked
 def load_config(path: str | Path) -> EvaluationConfig:
     """The evaluation in a TOML file.
 

@@ -19,7 +19,8 @@ _LIBRARIES = ("numpy", "scipy", "shapely", "pyarrow", "matplotlib")
 _SHOWN: tuple[tuple[str, str, float], ...] = (
     ("runtime_s", "time of a step, ms", 1e3),
     ("protection", "DoP", 1.0),
-    ("error_km", "error, km", 1.0),
+    ("rms_error_km", "error (Equation 3), km", 1.0),
+    ("error_km", "distance of the draws, km", 1.0),
     ("estimate_error_km", "error of the posterior mean, km", 1.0),
     ("adversary_error_km", "adversary's expected error, km", 1.0),
     ("possible", "possible states", 1.0),
@@ -31,7 +32,7 @@ _SHOWN: tuple[tuple[str, str, float], ...] = (
 
 _CAPTIONS = {
     "figure-10-runtime": "Processor time of a step (the paper's Figure 10).",
-    "figure-11-over-time": "Degree of protection of the true state, and error of the release (Figure 11).",
+    "figure-11-over-time": "Degree of protection of the true state, and error of the release (Figure 11, Equation 3).",
     "possible-and-estimate": "Size of the constraint set, and error of the posterior mean, which costs nothing.",
     "figure-12-epsilon": "Epsilon (Figure 12): means over sequences and time.",
     "figure-13-radius": "The radius of the utility policy (Figure 13); dashed: the policies that have none.",
@@ -71,31 +72,41 @@ def report_html(evaluation: Evaluation, pictures: Mapping[str, bytes], command: 
         Section(
             "Every setting",
             (),
-            ("policy", "r, km", "δ", "ε", "mechanism", "repair", *(label for _, label, _ in _SHOWN)),
+            ("policy", "r, km", "δ", "ε", "mechanism", "repair", "objective", *(label for _, label, _ in _SHOWN)),
             _settings(table, evaluation),
         ),
         Section("Figures", pictures=[Picture(png, _CAPTIONS[name], True) for name, png in pictures.items()]),
         Section("How this was made", verbatim=_origin(evaluation, command)),
     ]
-    warning = "The map, and the table of steps beside this report, show true places: keep them to yourself."
+    warning = (
+        "The map and the table of steps beside this report show true places, and the other figures are computed from "
+        "them without any noise: keep them to yourself."
+    )
     return html_page(evaluation.config.name, warning, True, sections)
 
 
 def _split_words(evaluation: Evaluation) -> str:
     config, split = evaluation.config, evaluation.split
     dropped = "; ".join(f"{number} {reason}" for reason, number in split.dropped.items())
-    clock = "each place is a step" if config.step_seconds is None else f"a step is {config.step_seconds:g} s"
     start = "is known" if config.start == "known" else "is as probable as in the model"
+    learned = f"under the model {config.model}, whoever that was learned from"
+    if split.learned_from:
+        fewest, most = (pick(map(len, split.learned_from)) for pick in (min, max))
+        number = f"{fewest}" if fewest == most else f"{fewest} to {most}"
+        learned = (
+            f"each under one of {len(split.learned_from)} models, learned from the {number} users outside of the "
+            "evaluated one's fold"
+        )
     return (
-        f"{len(split.users)} sequences of {config.length} time steps, one per user ({clock}); the model was learned "
-        f"from {len(split.learned_from)} other users; the place before the first release {start}. Users that could not "
-        f"be evaluated: {dropped or 'none'}. Who is what stands in split.json."
+        f"{len(split.users)} sequences of {config.length} time steps, one per user ({evaluation.clock}), {learned}; "
+        f"the place before the first release {start}. Users that could not be evaluated: {dropped or 'none'}. Who is "
+        "what stands in PRIVATE-split.json."
     )
 
 
 def _claims(table: StepTable, evaluation: Evaluation) -> list[tuple[str | Cell, ...]]:
     rows: list[tuple[str | Cell, ...]] = []
-    for claim in check_claims(table, evaluation.config):
+    for claim in check_claims(table, evaluation.config, evaluation.clock):
         verdict = Cell(claim.verdict, mark="good" if claim.verdict.startswith("holds") else "bad")
         rows.append((claim.where, claim.words, claim.measured, verdict))
     return rows
@@ -106,7 +117,8 @@ def _settings(table: StepTable, evaluation: Evaluation) -> list[tuple[str | Cell
     for setting in evaluation.config.settings():
         radius = f"{setting.radius_km:g}" if setting.radius_km else ""
         delta = f"{setting.delta:g}" if setting.delta else ""
-        said = (setting.policy, radius, delta, f"{setting.epsilon:g}", setting.mechanism, setting.repair)
+        aim = setting.objective if setting.repair == "exact" else ""
+        said = (setting.policy, radius, delta, f"{setting.epsilon:g}", setting.mechanism, setting.repair, aim)
         rows.append((*said, *(_number(total(table, setting, metric), factor) for metric, _, factor in _SHOWN)))
     return rows
 

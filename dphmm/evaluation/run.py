@@ -5,18 +5,22 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from dphmm.arguments import checked
 from dphmm.errors import DataFileError, OutputError, need
 from dphmm.evaluation.config import EvaluationConfig, load_config, parse_config
 from dphmm.evaluation.split import Split, split_people
 from dphmm.evaluation.steps import StepTable
-from dphmm.evaluation.tasks import Task, run_task, tasks_of
+from dphmm.evaluation.tasks import Task, is_finished, run_task, tasks_of
 from dphmm.jobs.checkpoint import Checkpoint, file_hash
+from dphmm.jobs.models import load_model
 from dphmm.jobs.people import Data
 from dphmm.jobs.watch import Watch, unwatched
 from dphmm.jobs.workers import Engine, Processes
+from dphmm.policy.expression import canonical_policy
 from dphmm.space.trajectory import Trajectory
 from dphmm.tables import new_file
 
@@ -46,7 +50,7 @@ class Evaluation:
     def open(
         cls, config: EvaluationConfig, folder: Path, people: Callable[[], Sequence[Trajectory]], resume: bool = False
     ) -> Evaluation:
-        """Begin an evaluation, or take up the one that the folder holds.
+        """Begin an evaluation, or take up the one that the folder holds; the folder is this one's until `close`.
 
         Parameters
         ----------
@@ -71,24 +75,40 @@ class Evaluation:
         need("pyarrow", "files")  # refuses at once what would fail for want of it at the first part
         digests = {str(path): file_hash(path) for path in config.data}
         facts = {"configuration_sha256": config.digest, "configuration": config.keys, "data_sha256": digests}
+        facts["policy"] = [one if one == "utility" else canonical_policy(one) for one in config.policies]
+        if config.model is not None:
+            facts["model_sha256"] = file_hash(config.model)
         begun = (folder / "run.json").exists()
         made = None if begun else split_people(people(), config)  # refuses before there is a folder
         checkpoint = Checkpoint.open(folder, facts, resume)
-        if not (folder / "split.json").exists():
-            split, model = made or split_people(people(), config)
-            model.save(folder / "model.npz")
-            split.save(folder)
-        return cls(config, checkpoint, Split.load(folder))
+        try:
+            if not Split.is_saved(folder):
+                split, models = made or split_people(people(), config)
+                split.save(folder, models)
+            return cls(config, checkpoint, Split.load(folder))
+        except BaseException:
+            checkpoint.close()
+            raise
+
+    def close(self) -> None:
+        """Let other runs take the folder up."""
+        self.checkpoint.close()
+
+    @property
+    def clock(self) -> str:
+        """What a time step is, in words: every figure depends on it."""
+        step = self.config.step_seconds if self.config.model is None else load_model(self.config.model).step
+        return "each place a step" if step is None else f"steps of {step:g} s"
 
     @property
     def tasks(self) -> tuple[Task, ...]:
         """All tasks, finished or not."""
-        return tasks_of(self.config, self.checkpoint.folder, len(self.split.users))
+        return tasks_of(self.config, self.checkpoint.folder, self.split.folds)
 
     @property
     def unfinished(self) -> tuple[Task, ...]:
-        """The tasks that are still to be run."""
-        return tuple(task for task in self.tasks if not self.checkpoint.part(task.index).exists())
+        """The tasks that are still to be run: those without a part, or with one that is damaged."""
+        return tuple(task for task in self.tasks if not is_finished(task))
 
     def run(self, engine: Engine) -> Iterator[int]:
         """Run what is unfinished; yields the number of each task as it is finished."""
@@ -156,19 +176,21 @@ def evaluate(
     """
     what = config if isinstance(config, EvaluationConfig) else load_config(config)
     runner = engine or Processes()
-    data = Data(what.data, what.format, what.columns, skip_bad=what.skip_bad)
+    data = Data(what.data, what.format, what.columns, skip_bad=what.skip_bad, user_per_file=what.user_per_file)
     started = time.perf_counter()
-    evaluation = Evaluation.open(what, Path(folder), lambda: data.read().trajectories, resume)
-    prepared = time.perf_counter()
-    left = len(evaluation.unfinished)
-    for _ in watch(evaluation.run(runner), "Evaluating", left):
-        pass
-    finished = time.perf_counter()
-    evaluation.write_table()
-    return Evaluated(evaluation, left, len(evaluation.tasks) - left, prepared - started, finished - prepared)
+    with closing(Evaluation.open(what, Path(folder), lambda: data.read().trajectories, resume)) as evaluation:
+        prepared = time.perf_counter()
+        left = evaluation.unfinished
+        for _ in watch(runner.run(run_task, left), "Evaluating", len(left)):
+            pass
+        finished = time.perf_counter()
+        evaluation.write_table()
+    count = len(left)
+    return Evaluated(evaluation, count, len(evaluation.tasks) - count, prepared - started, finished - prepared)
 
 
-def finished_evaluation(folder: Path) -> Evaluation:
+@checked
+def finished_evaluation(folder: str | Path) -> Evaluation:
     """The evaluation that a folder holds, without its data being read again.
 
     Raises
@@ -178,6 +200,7 @@ def finished_evaluation(folder: Path) -> Evaluation:
     OutputError
         When parts of it are missing.
     """
+    folder = Path(folder)
     checkpoint = Checkpoint(folder)
     facts = checkpoint.facts
     try:

@@ -1,4 +1,4 @@
-"""Who the model is learned from and who is evaluated."""
+"""Who is evaluated, and whom the model of each is learned from."""
 
 from __future__ import annotations
 
@@ -8,15 +8,26 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from dphmm.arrays import IntArray
-from dphmm.errors import ConfigurationError
+from dphmm.errors import ConfigurationError, DataFileError
 from dphmm.evaluation.config import EvaluationConfig
-from dphmm.jobs.models import region
+from dphmm.jobs.keys import first_flaw
+from dphmm.jobs.learned_from import people_seen
+from dphmm.jobs.models import load_model, region
 from dphmm.markov.model import MarkovModel
 from dphmm.markov.sequence import state_sequence
 from dphmm.space.states import StateSpace
 from dphmm.space.trajectory import Trajectory
+from dphmm.tables import new_file, read_document, write_text
+from dphmm.tables.json_text import read_json
+from dphmm.tables.numpy_files import read_npz
+
+_STATES, _NAMES = "PRIVATE-sequences.npz", "PRIVATE-split.json"
+
+FEWEST = 2
+"""A model of fewer people than this is none: it is the record of one person's moves."""
 
 Slotted = tuple[IntArray, IntArray]
 """Slot numbers and the states there, -1 outside the region."""
@@ -24,7 +35,7 @@ Slotted = tuple[IntArray, IntArray]
 
 @dataclass(frozen=True)
 class Split:
-    """The evaluated sequences and the model of everyone else.
+    """The evaluated sequences, and whom the model of each was learned from.
 
     Parameters
     ----------
@@ -32,76 +43,157 @@ class Split:
         The user of each evaluated sequence; every one is different.
     states
         ``(n, length + 1)``: the true states, the first of which is the place one step before the first release.
+    folds
+        ``(n,)``: the number of the model that each is evaluated under, in ascending order.
     learned_from
-        The users that the model was learned from; none of them is evaluated.
+        For each model the users that it was learned from; none of them is evaluated under it. Empty where a model was
+        given.
     dropped
         Why users were of no use for an evaluated sequence → how many.
     """
 
     users: tuple[str, ...]
     states: IntArray
-    learned_from: tuple[str, ...]
+    folds: IntArray
+    learned_from: tuple[tuple[str, ...], ...]
     dropped: Mapping[str, int]
 
-    def save(self, folder: Path) -> None:
-        """Write ``split.json`` (who is what, and who was dropped why) and ``sequences.npz`` (the true states)."""
+    def save(self, folder: Path, models: Sequence[MarkovModel]) -> None:
+        """Write who is what, the true states, and the models that workers read, all for their owner alone.
+
+        Two models that were learned without one fold or another tell, by their difference, what each fold did. The
+        names come last: who finds them finds the rest.
+        """
+        for fold, model in enumerate(models):
+            model.save(model_file(folder, fold), private=True)
+        with new_file(folder / _STATES, overwrite=True, private=True) as part, part.open("wb") as file:
+            np.savez_compressed(file, states=self.states, folds=self.folds)
         facts = {
             "evaluated": list(self.users),
-            "learned_from": list(self.learned_from),
+            "learned_from": [list(users) for users in self.learned_from],
             "dropped_from_evaluation": dict(self.dropped),
         }
-        (folder / "split.json").write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        with (folder / "sequences.npz").open("wb") as file:
-            np.savez_compressed(file, states=self.states)
+        write_text(folder / _NAMES, json.dumps(facts, indent=1, ensure_ascii=False) + "\n", private=True)
+
+    @staticmethod
+    def is_saved(folder: Path) -> bool:
+        """Whether `save` came to its end."""
+        return (folder / _NAMES).exists()
 
     @classmethod
     def load(cls, folder: Path) -> Split:
-        """Read what `save` wrote."""
-        facts = json.loads((folder / "split.json").read_text(encoding="utf-8"))
-        with np.load(folder / "sequences.npz", allow_pickle=False) as archive:
-            states = archive["states"]
-        return cls(tuple(facts["evaluated"]), states, tuple(facts["learned_from"]), facts["dropped_from_evaluation"])
+        """Read what `save` wrote.
+
+        Raises
+        ------
+        DataFileError
+            When the folder holds something else.
+        """
+        facts, arrays = read_json(read_document(folder / _NAMES)), read_npz(folder / _STATES)
+        try:
+            named = _SavedNames.model_validate(facts)
+        except ValidationError as problem:
+            key, _, said = first_flaw(problem)
+            raise DataFileError(folder / _NAMES, f"is no list of who is evaluated: key '{key}' {said}") from None
+        states, folds = (arrays.get(name, np.zeros(())) for name in ("states", "folds"))
+        fits = states.ndim == 2 and folds.shape == states.shape[:1] == (len(named.evaluated),)
+        if not fits or {states.dtype.kind, folds.dtype.kind} != {"i"} or not len(states):
+            raise DataFileError(folder / _STATES, f"holds no states of {len(named.evaluated)} people; begin anew")
+        if states.min() < -1 or folds.min() < 0 or folds.max() >= len(named.learned_from):
+            raise DataFileError(folder / _STATES, "holds states or folds that cannot be; begin anew")
+        return cls(named.evaluated, states, folds, named.learned_from, named.dropped_from_evaluation)
+
+
+class _SavedNames(BaseModel):
+    """What the file of names says."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    evaluated: tuple[str, ...]
+    learned_from: tuple[tuple[str, ...], ...]
+    dropped_from_evaluation: dict[str, int]
+
+
+def model_file(folder: Path, fold: int) -> Path:
+    """Where the model of a fold is."""
+    return folder / f"PRIVATE-model-{fold}.npz"
 
 
 def space_of(config: EvaluationConfig) -> StateSpace:
     """The states of an evaluation."""
+    if config.model is not None:
+        return load_model(config.model).space
     return region(config.grid, config.bbox, config.polygon, config.places, config.within_km, config.cell_km)
 
 
-def split_people(people: Sequence[Trajectory], config: EvaluationConfig) -> tuple[Split, MarkovModel]:
-    """Choose the evaluated sequences at random and learn the model from all other users.
+def split_people(people: Sequence[Trajectory], config: EvaluationConfig) -> tuple[Split, tuple[MarkovModel, ...]]:
+    """Choose the evaluated sequences at random, and learn a model for each from users of other folds.
 
     A sequence is ``length`` time steps without a gap, within the region, after one more whose place may be known. Each
-    evaluated user gives one. Where fewer users than asked for have one, all but the last of them are taken.
+    evaluated user gives one. Where fewer users than asked for have one, all of them are taken.
+
+    Everybody who was within the region is dealt into ``folds`` groups (as many as there are people, if they are
+    fewer), those who are evaluated first, so that they are spread evenly; the model of a group is learned from all
+    others. A model that was given is that of everybody but those whom it was learned from, as far as the list beside
+    its file tells: they are not evaluated.
 
     Raises
     ------
     ConfigurationError
-        When nobody is left to evaluate or to learn from, with how many users were dropped and why.
+        When fewer than two users have a sequence, with how many were dropped and why, or a model would be learned from
+        fewer than `FEWEST`.
     """
+    given = None if config.model is None else load_model(config.model)
+    step = config.step_seconds if given is None else given.step
     space = space_of(config)
-    tracks = {person.user: _slotted(person, space, config.step_seconds) for person in people}
+    tracks = {person.user: _slotted(person, space, step) for person in people}
     starts = {user: _starts(track, config.length + 1) for user, track in tracks.items()}
     usable = sorted(user for user, found in starts.items() if len(found))
     dropped = _dropped(tracks, set(usable))
-    rng = np.random.default_rng(np.random.SeedSequence(config.seed, spawn_key=(0,)))
-    count = min(config.sequences, len(usable) if len(usable) < len(tracks) else len(usable) - 1)
-    if count < 2:
+    seen = frozenset() if given is None else people_seen(str(config.model), given) or frozenset()
+    if not seen.isdisjoint(usable):
+        dropped["are among those that the model was learned from"] = len(seen.intersection(usable))
+        usable = sorted(set(usable) - seen)
+    if len(usable) < 2:
         why = "; ".join(f"{number} {reason}" for reason, number in dropped.items()) or "nobody was dropped"
         raise ConfigurationError(
-            f"{len(usable)} of {len(tracks)} users have a usable sequence, too few to evaluate two and learn from "
-            f"others ({why}); take more data, a larger region or a smaller length"
+            f"{len(usable)} of {len(tracks)} users have a usable sequence, and an evaluation needs two ({why}); take "
+            "more data, a larger region or a smaller length"
         )
-    chosen = sorted(rng.permutation(np.array(usable, dtype=object))[:count].tolist())
-    firsts = [int(rng.choice(starts[user])) for user in chosen]
-    states = np.stack([tracks[user][1][at : at + config.length + 1] for user, at in zip(chosen, firsts, strict=True)])
-    others = sorted(user for user in tracks if user not in set(chosen) and (tracks[user][1] >= 0).any())
-    if not others:
-        raise ConfigurationError("nobody is left to learn the model from; evaluate fewer sequences")
-    model = MarkovModel.fit(
-        [tracks[user] for user in others], space.size, config.smoothing, states=space, step_seconds=config.step_seconds
-    )
-    return Split(tuple(chosen), states, tuple(others), dropped), model
+    rng = np.random.default_rng(np.random.SeedSequence(config.seed, spawn_key=(0,)))
+    chosen = rng.permutation(np.array(usable, dtype=object))[: config.sequences].tolist()
+    groups = _dealt(chosen, tracks, config.folds, rng) if given is None else [chosen]
+    evaluated = [sorted(set(chosen).intersection(group)) for group in groups]
+    folds = np.repeat(np.arange(len(groups)), [len(found) for found in evaluated])
+    users = tuple(user for found in evaluated for user in found)
+    firsts = [int(rng.choice(starts[user])) for user in users]
+    states = np.stack([tracks[user][1][at : at + config.length + 1] for user, at in zip(users, firsts, strict=True)])
+    if given is not None:
+        return Split(users, states, folds, (), dropped), (given,)
+    everyone = {user for group in groups for user in group}
+    others = tuple(tuple(sorted(everyone.difference(group))) for group in groups)
+    models = tuple(_learned([tracks[user] for user in some], space, config) for some in others)
+    return Split(users, states, folds, others, dropped), models
+
+
+def _dealt(
+    chosen: Sequence[str], tracks: Mapping[str, Slotted], folds: int, rng: np.random.Generator
+) -> list[list[str]]:
+    """Everybody who was within the region, in groups of nearly the same size with nearly as many of the chosen."""
+    rest = sorted(user for user, (_, states) in tracks.items() if user not in set(chosen) and (states >= 0).any())
+    everyone = [*chosen, *rng.permutation(np.array(rest, dtype=object)).tolist()]
+    groups = [everyone[first :: min(folds, len(everyone))] for first in range(min(folds, len(everyone)))]
+    fewest = len(everyone) - max(map(len, groups))
+    if fewest < FEWEST:
+        raise ConfigurationError(
+            f"{len(everyone)} users were within the region, so that a model would be learned from {fewest}; take more "
+            "data, or give a 'model'"
+        )
+    return groups
+
+
+def _learned(tracks: Sequence[Slotted], space: StateSpace, config: EvaluationConfig) -> MarkovModel:
+    return MarkovModel.fit(tracks, space.size, config.smoothing, states=space, step_seconds=config.step_seconds)
 
 
 def _slotted(person: Trajectory, space: StateSpace, step_seconds: float | None) -> Slotted:

@@ -13,6 +13,8 @@ import numpy.typing as npt
 from dphmm.arrays import BoolArray, FloatArray
 from dphmm.errors import DataFileError, need
 from dphmm.evaluation.config import Setting
+from dphmm.tables import read_document
+from dphmm.tables.parquet import read_parquet
 
 COLUMNS: Mapping[str, str] = {
     "policy": "object",
@@ -20,12 +22,14 @@ COLUMNS: Mapping[str, str] = {
     "epsilon": "float64",
     "mechanism": "object",
     "repair": "object",
+    "objective": "object",
     "delta": "float64",
     "sequence": "int64",
     "step": "int64",
     "runtime_s": "float64",
     "protection": "int64",
     "error_km": "float64",
+    "squared_error_km2": "float64",
     "estimate_error_km": "float64",
     "adversary_error_km": "float64",
     "expected_error_km": "float64",
@@ -45,8 +49,10 @@ COLUMNS: Mapping[str, str] = {
 }
 """Column → its type. It holds true places: the table is for whoever owns the data.
 
-``protection`` is the degree of protection of the state that was released; ``adversary_error_km`` the expected distance
-from the truth of a place drawn from the posterior; ``runtime_s`` the processor time of a step (thread time: a busy
+``protection`` is the degree of protection of the state that was released; ``error_km`` the distance of the one release
+that was drawn; ``squared_error_km2`` the mean of its square over all that could have been, in closed form (the square
+of the paper's Error, Equation 3, given the releases before); ``adversary_error_km`` the expected distance from the
+truth of a place drawn from the posterior; ``runtime_s`` the processor time of a step (thread time: a busy
 machine does not lengthen it). The other columns follow from the seeds.
 """
 
@@ -95,7 +101,9 @@ class StepTable:
             Without pyarrow.
         """
         pa, parquet = need("pyarrow", "files"), need("pyarrow.parquet", "files")
-        parquet.write_table(pa.table({name: self.columns[name] for name in COLUMNS}), path)
+        columns = {name: self.columns[name] for name in COLUMNS}
+        with path.open("wb") as stream:  # of a path Arrow might think that it is a URI
+            parquet.write_table(pa.table(columns), stream, write_page_checksum=True)
 
     @classmethod
     def read(cls, paths: Iterable[Path]) -> StepTable:
@@ -108,13 +116,25 @@ class StepTable:
         MissingDependencyError
             Without pyarrow.
         """
-        pa, parquet = need("pyarrow", "files"), need("pyarrow.parquet", "files")
-        parts = []
-        for path in paths:
-            try:
-                parts.append(parquet.ParquetFile(path).read().select(list(COLUMNS)))
-            except (OSError, KeyError, pa.ArrowInvalid) as problem:
-                reason = " ".join(str(problem).split())
-                raise DataFileError(path, f"holds no steps of an evaluation ({reason}); delete it and resume") from None
-        whole = pa.concat_tables(parts)
-        return cls({name: whole[name].to_numpy().astype(kind) for name, kind in COLUMNS.items()})
+        parts = [_columns(path) for path in paths]
+        return cls({name: np.concatenate([part[name] for part in parts]) for name in COLUMNS})
+
+
+def _columns(path: Path) -> dict[str, npt.NDArray[Any]]:
+    """The columns of a part, each of its type."""
+    wrong = "holds no steps of an evaluation ({}); delete it and resume"
+    try:
+        table = read_parquet(read_document(path), lambda names: [name for name in COLUMNS if name in names])
+    except DataFileError as problem:
+        raise DataFileError(path, wrong.format(problem.problem)) from None
+    found = {}
+    for name, kind in COLUMNS.items():
+        column = table[name] if name in table.column_names else None
+        if column is None or str(column.type) != _STORED[kind] or column.null_count:
+            raise DataFileError(path, wrong.format(f"column {name!r} is {None if column is None else column.type}"))
+        found[name] = column.to_numpy().astype(kind)
+    return found
+
+
+_STORED = {"object": "string", "float64": "double", "int64": "int64", "bool": "bool"}
+"""The type of a column → what Arrow calls it."""

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from dphmm.arrays import IntArray
+from dphmm.errors import DataFileError
 from dphmm.evaluation.config import EvaluationConfig, Setting
-from dphmm.evaluation.split import Split
+from dphmm.evaluation.split import Split, model_file
 from dphmm.evaluation.steps import StepTable
 from dphmm.geometry.measurements import Measurements
 from dphmm.jobs.checkpoint import Checkpoint
@@ -37,8 +38,10 @@ class Task:
         The configuration's digest.
     setting
         How to release.
-    sequences
-        The numbers of the sequences.
+    fold
+        The number of the model.
+    sequences, length
+        The numbers of the sequences, and how many releases each has.
     seed
         The evaluation's seed; see `randomness_of`.
     known_start
@@ -49,19 +52,24 @@ class Task:
     folder: str
     digest: str
     setting: Setting
+    fold: int
     sequences: tuple[int, ...]
+    length: int
     seed: int
     known_start: bool
 
 
-def tasks_of(config: EvaluationConfig, folder: Path, count: int) -> tuple[Task, ...]:
-    """All tasks of an evaluation of so many sequences, in the order of the table."""
-    blocks = [tuple(range(a, min(a + config.task_sequences, count))) for a in range(0, count, config.task_sequences)]
-    pairs = [(setting, block) for setting in config.settings() for block in blocks]
+def tasks_of(config: EvaluationConfig, folder: Path, folds: IntArray) -> tuple[Task, ...]:
+    """All tasks of an evaluation of sequences of these folds, in the order of the table."""
+    blocks, most = [], config.task_sequences
+    for fold in np.unique(folds).tolist():
+        rows = np.flatnonzero(folds == fold).tolist()
+        blocks += [(fold, tuple(rows[first : first + most])) for first in range(0, len(rows), most)]
+    pairs = [(setting, *block) for setting in config.settings() for block in blocks]
     known = config.start == "known"
     return tuple(
-        Task(index, str(folder.absolute()), config.digest, setting, block, config.seed, known)
-        for index, (setting, block) in enumerate(pairs)
+        Task(index, str(folder.absolute()), config.digest, setting, fold, block, config.length, config.seed, known)
+        for index, (setting, fold, block) in enumerate(pairs)
     )
 
 
@@ -73,21 +81,28 @@ def randomness_of(seed: int, setting: Setting, sequence: int) -> np.random.Gener
 
 def run_task(task: Task) -> int:
     """Release the sequences of a task and write its part of the table; the number of the task."""
-    checkpoint = Checkpoint(Path(task.folder))
-    if not checkpoint.part(task.index).exists():
-        checkpoint.write_part(task.index, StepTable.of(list(_rows(task))).write)
+    Checkpoint(Path(task.folder)).write_part(task.index, StepTable.of(list(_rows(task))).write)
     return task.index
 
 
+def is_finished(task: Task) -> bool:
+    """Whether the part of a task is there and whole."""
+    part = Checkpoint(Path(task.folder)).part(task.index)
+    try:
+        return part.exists() and len(StepTable.read([part])) == len(task.sequences) * task.length
+    except DataFileError:
+        return False
+
+
 def _rows(task: Task) -> Iterator[dict[str, Any]]:
-    model, states = _common(task.folder, task.digest)
+    model, states = _common(task.folder, task.digest, task.fold)
     setting = task.setting
     first = setting.release_settings.engine(model)
     for sequence in task.sequences:
         # Another engine has no plan yet, so that the runtime of a sequence does not depend on the ones before.
         releaser = first.another(randomness_of(task.seed, setting, sequence))
         if task.known_start:
-            releaser.belief = _known(model, releaser.measurements, int(states[sequence, 0]))
+            releaser.resume(_known(model, releaser.measurements, int(states[sequence, 0])), 0)
         for step, state in enumerate(states[sequence, 1:].tolist()):
             yield {**asdict(setting), "sequence": sequence, "step": step + 1, **_released(releaser, state)}
 
@@ -107,12 +122,14 @@ def _released(releaser: Releaser, state: int) -> dict[str, Any]:
     seconds = time.thread_time() - started
     private, measurements = releaser.private_diagnostics(state), releaser.measurements
     place = measurements.points[state]
+    moved = measurements.points[private.used_state] - place  # where a stand-in was released
     belief = releaser.belief
     assert belief is not None
     return {
         "runtime_s": seconds,
         "protection": private.degree_of_protection,
         "error_km": private.error,
+        "squared_error_km2": record.expected_error**2 + float(moved @ moved),  # the noise is symmetric
         "estimate_error_km": private.estimate_error,
         "adversary_error_km": float(belief.probabilities @ np.linalg.norm(measurements.points - place, axis=1)),
         "expected_error_km": record.expected_error,
@@ -132,7 +149,7 @@ def _released(releaser: Releaser, state: int) -> dict[str, Any]:
     }
 
 
-@lru_cache(maxsize=2)
-def _common(folder: str, digest: str) -> tuple[MarkovModel, IntArray]:  # noqa: ARG001 - part of the key
-    """What a worker reads once per evaluation."""
-    return MarkovModel.load(Path(folder) / "model.npz"), Split.load(Path(folder)).states
+@lru_cache(maxsize=8)
+def _common(folder: str, digest: str, fold: int) -> tuple[MarkovModel, IntArray]:  # noqa: ARG001 - part of the key
+    """What a worker reads once per fold of an evaluation."""
+    return MarkovModel.load(model_file(Path(folder), fold)), Split.load(Path(folder)).states

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import gamma, pi
+from math import gamma, isfinite, pi
 
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray
-from dphmm.errors import InvalidInputError
+from dphmm.arguments import checked
+from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, as_floats
+from dphmm.errors import CoordinateError, InvalidInputError
 
 
+@checked
 @dataclass(frozen=True)
 class Disc:
     """The Euclidean ball of a radius about the origin: a disc in the plane.
@@ -28,12 +30,18 @@ class Disc:
     dimension: int = 2
 
     def __post_init__(self) -> None:
-        if not (np.isfinite(self.radius) and self.radius > 0):
+        if not (isfinite(self.radius) and self.radius > 0):
             raise InvalidInputError(f"radius is {self.radius}; give a positive, finite number")
 
     def norm(self, vectors: npt.ArrayLike) -> FloatArray:
         """``|v| / radius`` for one vector ``(d,)`` or each row ``(n, d)``."""
-        return np.asarray(np.linalg.norm(np.asarray(vectors, dtype=np.float64), axis=-1) / self.radius)
+        return np.asarray(np.linalg.norm(self._vectors(vectors), axis=-1) / self.radius)
+
+    def _vectors(self, vectors: npt.ArrayLike) -> FloatArray:
+        array = as_floats(vectors, "vectors", CoordinateError)
+        if array.ndim == 0:
+            raise CoordinateError(f"vectors have shape {array.shape}; the last axis must be {self.dimension}")
+        return array
 
     def contains(self, vectors: npt.ArrayLike) -> BoolArray:
         """Closed membership, within the one tolerance."""

@@ -7,6 +7,7 @@ works in any dimension by building the hull anew.
 from __future__ import annotations
 
 from functools import cached_property
+from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,11 @@ import numpy.typing as npt
 from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray, frozen
 from dphmm.geometry import planar
 from dphmm.geometry.hull import SensitivityHull
+from dphmm.geometry.least_error import ball, error_floor, open_bounds, polygon_error, reach_bounds
 
 _BLOCK = 256
+_ROUNDED = 1e-12
+"""A facet that is less than this part of its own distance away is on it, up to rounding."""
 
 
 class GrowingBody:
@@ -40,8 +44,10 @@ class GrowingBody:
         new = vectors[self.outside(vectors)]
         if not len(new):
             return self
-        grown = SensitivityHull(np.concatenate([self.vertices, new])).vertices
-        return GrowingBody(np.rint(grown).astype(np.int64) if new.dtype.kind == "i" else grown)
+        hull = SensitivityHull(np.concatenate([self.vertices, new]))
+        grown = GrowingBody(np.rint(hull.vertices).astype(np.int64) if new.dtype.kind == "i" else hull.vertices)
+        grown.__dict__["_hull"] = hull  # the same body, made already
+        return grown
 
     def outside(self, vectors: npt.NDArray[Any]) -> BoolArray:
         """Which vectors could make the body grow: all but those that certainly lie in it."""
@@ -56,9 +62,95 @@ class GrowingBody:
         """The volume, in the coordinates' unit; zero below full dimension."""
         return self._hull.volume
 
+    @cached_property
+    def _facets(self) -> tuple[FloatArray, FloatArray, FloatArray] | None:
+        """Cones ``(c, d, d)`` over simplicial facets, normals ``(c, d)``, volumes ``(c,)``; None where it is flat.
+
+        The rows of a cone are a facet's corners, on which the normal is one.
+        """
+        if self._hull.dimension < self.vertices.shape[1]:
+            return None
+        cones = self._hull.cones
+        normals = np.asarray(np.linalg.solve(cones, np.ones((*cones.shape[:2], 1)))[..., 0], dtype=np.float64)
+        return cones, normals, self._hull.cone_volumes
+
     def growth(self, vectors: npt.NDArray[Any]) -> FloatArray:
-        """The volume gained when ``v`` and ``-v`` join, for each row ``v`` of ``vectors``."""
-        return np.array([self.grow(v[None]).volume - self.volume for v in vectors])
+        """The volume gained when ``v`` and ``-v`` join, for each row ``v`` of ``vectors``.
+
+        The cap that ``v`` adds is one simplex for each facet that ``v`` sees. A plane that touches a body of full
+        dimension has ``-v`` on the body's side if it passes through ``v``, so that the two caps add up.
+        """
+        if self._facets is not None:
+            return np.asarray(2.0 * self._caps(vectors).sum(axis=1))
+        if self._hull.dimension < self.vertices.shape[1] - 1:
+            return np.zeros(len(vectors))
+        form = self._hull.norm_form
+        away = np.where(form.in_span(vectors), 0.0, np.abs(vectors @ form.equations[0]))
+        return np.asarray(2.0 * away * self._hull.span_volume / self.vertices.shape[1])
+
+    def _caps(self, vectors: npt.NDArray[Any]) -> FloatArray:
+        """The volumes ``(n, c)`` of the simplices between each vector and each facet that it sees."""
+        assert self._facets is not None
+        _, normals, volumes = self._facets
+        above = vectors @ normals.T - 1.0
+        return np.asarray(np.where(above > _ROUNDED, above, 0.0) * volumes)
+
+    def squared_error(self, spacing: FloatArray) -> float:
+        """``(r + 1)(r + 2) E|u|²``, in the unit of ``spacing``: the squared error of a release at epsilon one."""
+        return self._hull.scaled(spacing).squared_error
+
+    def errors_with(self, vectors: npt.NDArray[Any], spacing: FloatArray) -> FloatArray:
+        """The squared error of the body that each row ``v`` of ``vectors`` grows together with ``-v``."""
+        if self._facets is None:
+            return np.array([self.grow(v[None]).squared_error(spacing) for v in vectors])
+        volumes, moments = self._grown(vectors, spacing)
+        return moments / volumes
+
+    def _grown(self, vectors: npt.NDArray[Any], spacing: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Of the body that each vector grows: its volume, and ``(d + 1)(d + 2)`` times its second moment.
+
+        They are those of the body and of the simplices of `growth`; in the unit of ``spacing``.
+        """
+        assert self._facets is not None
+        cones, _, volumes = self._facets
+        unit = float(np.prod(spacing))
+        caps, volumes = self._caps(vectors) * unit, volumes * unit
+        corners, tips = cones * spacing, vectors * spacing
+        total = corners.sum(axis=1)
+        squares = (corners**2).sum(axis=(1, 2)) + (total**2).sum(axis=1)
+        more = squares + 2.0 * (tips @ total.T) + 2.0 * (tips**2).sum(axis=1)[:, None]
+        return volumes.sum() + 2.0 * caps.sum(axis=1), volumes @ squares + 2.0 * (caps * more).sum(axis=1)
+
+    def open_bounds(self, vectors: npt.NDArray[Any], spacing: FloatArray, level: float) -> FloatArray:
+        """`least_error.open_bounds`, outside the plane by the grown body and the level's ball beyond its inner one."""
+        bounds = open_bounds(self.vertices * spacing, vectors * spacing, level)
+        if self._facets is not None:
+            open_ = np.flatnonzero(np.isfinite(bounds))
+            (volumes, moments), (more, further) = self._grown(vectors[open_], spacing), self._beyond(spacing, level)
+            bounds[open_[moments + further >= level * (volumes + more)]] = np.inf
+        return bounds
+
+    def _beyond(self, spacing: FloatArray, level: float) -> tuple[float, float]:
+        """The volume and moment of the level's ball beyond the largest that the body holds."""
+        assert self._facets is not None
+        d = len(spacing)
+        inner = 1.0 / float(np.linalg.norm(self._facets[1] / spacing, axis=1).max())
+        outer = max(inner, sqrt(level / ((d + 1) * (d + 2))))
+        (less, nearer), (volume, moment) = ball(inner, d), ball(outer, d)
+        return volume - less, moment - nearer
+
+    def error_floor(self, spacing: FloatArray) -> float:
+        """What the squared error of no symmetric convex body around this one can fall below."""
+        corners = self.vertices * spacing
+        reach = float(reach_bounds(corners, corners).max(initial=0.0))
+        if self._facets is None:
+            return reach
+        volume, moment = (float(part[0]) for part in self._grown(np.zeros((1, len(spacing)), dtype=np.int64), spacing))
+        level = moment / volume
+        for _ in range(8):
+            more, further = self._beyond(spacing, level)
+            level = (moment + further) / (volume + more)
+        return max(reach, level * (1 - RELATIVE_TOLERANCE))
 
     def minimal(self, vectors: npt.NDArray[Any]) -> IntArray:
         """Vectors whose growth no other vector's makes needless, by index: here the first of equal ones."""
@@ -155,6 +247,20 @@ class PlanarBody(GrowingBody):
                 waiting = waiting[~self._holds(vectors[waiting], vectors[block]).any(axis=1)]
         return np.flatnonzero(kept)
 
+    @cached_property
+    def _facets(self) -> tuple[FloatArray, FloatArray, FloatArray] | None:
+        """An edge is a facet."""
+        if self.is_flat:
+            return None
+        start, end = self.vertices, np.roll(self.vertices, -1, axis=0)
+        doubled = planar.cross(start, end).astype(np.float64)
+        edges = end - start
+        return (
+            np.stack([start, end], axis=1).astype(np.float64),
+            np.stack([edges[:, 1], -edges[:, 0]], axis=1) / doubled[:, None],
+            doubled / 2,
+        )
+
     def _holds(self, vectors: npt.NDArray[Any], others: npt.NDArray[Any]) -> BoolArray:
         """Entry ``(i, j)``: the hull grown by vector ``i`` (outside the shape) contains other vector ``j``."""
         own, other = vectors[:, None], others[None]
@@ -192,49 +298,30 @@ class PlanarBody(GrowingBody):
         normals, offsets = self.half_planes
         return float((offsets / np.linalg.norm(normals / spacing, axis=1)).min())
 
-    def _half(self, spacing: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-        """One triangle of the origin and an edge per opposite pair: its edge's ends, twice its area, 12 E|u|² in it."""
-        corners = self.vertices * spacing
-        half = len(corners) // 2
-        start, end = corners[:half], corners[1 : half + 1]
-        squares = (start**2).sum(axis=1) + (end**2).sum(axis=1) + ((start + end) ** 2).sum(axis=1)
-        return start, end, planar.cross(start, end), squares
-
     def squared_error(self, spacing: FloatArray) -> float:
         """``(r + 1)(r + 2) E|u|²``, in the unit of ``spacing``: the squared error of a release at epsilon one."""
         if self.is_flat:
             return 2.0 * float(((self.vertices[-1] * spacing) ** 2).sum())
-        _, _, doubled, squares = self._half(spacing)
-        return float((doubled * squares).sum() / doubled.sum())
+        return polygon_error(self.vertices * spacing)
+
+    def errors_with(self, vectors: npt.NDArray[Any], spacing: FloatArray) -> FloatArray:
+        """The squared error of the body that each row ``v`` of ``vectors`` grows together with ``-v``.
+
+        A segment grows to a parallelogram, or to a longer segment.
+        """
+        if not self.is_flat:
+            return super().errors_with(vectors, spacing)
+        tip = self.vertices[-1]
+        own, others = float(((tip * spacing) ** 2).sum()), ((vectors * spacing) ** 2).sum(axis=1)
+        return np.asarray(2.0 * np.where(planar.cross(tip, vectors) == 0, np.maximum(own, others), own + others))
+
+    def open_bounds(self, vectors: npt.NDArray[Any], spacing: FloatArray, level: float) -> FloatArray:
+        """`least_error.open_bounds`."""
+        return open_bounds(self.vertices * spacing, vectors * spacing, level)
 
     def error_floor(self, spacing: FloatArray) -> float:
-        """What the squared error at epsilon one of no symmetric convex body around this one can fall below.
-
-        For any body ``K'`` around ``K`` and any ``λ``, the integral of ``|x|² - λ`` over ``K'`` is at least that over
-        ``K`` plus that over the part of the disc of radius ``√λ`` outside ``K``, where alone the integrand is negative.
-        With the ``λ`` at which this lower bound is zero, ``E|u|² >= λ`` in ``K'``. The integrals over the disc outside
-        an edge are closed forms; the root comes from Dinkelbach's iteration, which falls towards it.
-        """
-        if self.is_flat:
-            return 0.0
-        start, end, doubled, squares = self._half(spacing)
-        edge = end - start
-        length = np.linalg.norm(edge, axis=1)
-        distance = doubled / length
-        left, right = (start * edge).sum(axis=1) / (length * distance), (end * edge).sum(axis=1) / (length * distance)
-        volume, moment = doubled.sum() / 2, (doubled * squares).sum() / 24
-        level = moment / volume
-        for _ in range(8):
-            reach = np.sqrt(np.maximum(level / distance**2 - 1.0, 0.0))
-            low, high = np.maximum(left, -reach), np.minimum(right, reach)
-            open_ = high > low
-            low, high = low[open_], high[open_]
-            near = distance[open_]
-            angle = np.arctan(high) - np.arctan(low)
-            area = (level * angle - near**2 * (high - low)).sum() / 2
-            outer = (level**2 * angle - near**4 * (high - low + (high**3 - low**3) / 3)).sum() / 4
-            level = (moment + outer) / (volume + area)
-        return 12.0 * float(level) * (1 - RELATIVE_TOLERANCE)
+        """What the squared error of no symmetric convex body around this one can fall below."""
+        return error_floor(self.vertices * spacing)
 
 
 def growing_body(vertices: npt.NDArray[Any]) -> GrowingBody:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from functools import cached_property
 from math import factorial
-from typing import TYPE_CHECKING, Any, Literal
+from numbers import Real
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import BoolArray, FloatArray, as_points, frozen
+from dphmm.arguments import checked
+from dphmm.arrays import LARGEST, SMALLEST, BoolArray, FloatArray, as_floats, as_points, frozen
 from dphmm.errors import CoordinateError, InvalidInputError
 from dphmm.geometry import planar
-from dphmm.geometry.integers import common_denominator, largest
+from dphmm.geometry.integers import common_denominator, exact_determinants, exact_product, largest
 from dphmm.geometry.norm import ExactInequalities, MinkowskiNorm
 from dphmm.geometry.span import Span, exact_span, float_span
+from dphmm.tables.values import shorten
 
 if TYPE_CHECKING:
     from shapely.geometry.base import BaseGeometry
@@ -91,7 +94,7 @@ class SensitivityHull:
 
     def norm(self, vectors: npt.ArrayLike) -> FloatArray:
         """The norm ``‖v‖_K`` of one vector ``(d,)`` or of each row ``(n, d)``; infinite off the span."""
-        array = np.asarray(vectors, dtype=np.float64)
+        array = as_floats(vectors, "vectors", CoordinateError)
         return self.norm_form(self._rows(array)).reshape(array.shape[:-1])
 
     def contains(self, vectors: npt.ArrayLike, method: Membership = "halfspace") -> BoolArray:
@@ -111,8 +114,10 @@ class SensitivityHull:
         InvalidInputError
             For any other method.
         """
-        array = _integers_if_whole(np.asarray(vectors))
+        array = _integers_if_whole(_numbers(vectors, "vectors"))
         rows = self._rows(array)
+        if not isinstance(method, str):
+            raise InvalidInputError("membership method is no text; choose 'halfspace' or 'qp'")
         if method == "halfspace":
             inside = self.norm_form.contains(rows)
         elif method == "qp":
@@ -141,8 +146,11 @@ class SensitivityHull:
         """The ``r``-dimensional volume of each simplex of `cones`; they sum to `span_volume`."""
         if self.dimension == 0:
             return frozen(np.ones(1))
-        triangles = np.linalg.qr(self.cones.transpose(0, 2, 1), mode="r")
-        sides = np.abs(np.diagonal(triangles, axis1=1, axis2=2))
+        if self.dimension == self.ambient_dimension:  # without roots: axes of very different units cost no digits
+            sides = np.abs(np.linalg.det(self.cones) if self.dimension > 2 else _determinants(self.cones))[:, None]
+        else:
+            triangles = np.linalg.qr(self.cones.transpose(0, 2, 1), mode="r")
+            sides = np.abs(np.diagonal(triangles, axis1=1, axis2=2))
         return frozen(sides.prod(axis=1) / factorial(self.dimension))
 
     @property
@@ -189,12 +197,19 @@ class SensitivityHull:
         """The largest Euclidean length in the body."""
         return self.norm_form.scale
 
+    @checked
     def scaled(self, factors: npt.ArrayLike) -> SensitivityHull:
         """The same body with each axis multiplied by its positive factor: from lattice steps to kilometres, say.
 
         Vertices and facets keep their order; what was exact in the old unit is decided by the tolerance in the new one.
         """
         stretch = np.asarray(factors, dtype=np.float64)
+        if stretch.shape not in ((), (self.ambient_dimension,)) or not (
+            (stretch >= SMALLEST).all() and (stretch <= LARGEST).all()
+        ):
+            raise InvalidInputError(
+                f"factors are {shorten(factors)}; give one positive number for each of {self.ambient_dimension} axes"
+            )
         form = self.norm_form
         body = object.__new__(SensitivityHull)
         body._denominator, body._unit = None, 1.0
@@ -226,14 +241,34 @@ class SensitivityHull:
         return f"SensitivityHull(dimension={self.dimension}, vertices={len(self.vertices)}, volume={self.volume:.6g})"
 
 
+def _determinants(cones: FloatArray) -> FloatArray:
+    """The determinants of cones on a line or in a plane."""
+    return np.asarray(cones[:, 0, 0] if cones.shape[1] == 1 else planar.cross(cones[:, 0], cones[:, 1]))
+
+
 def _integers_if_exact(values: npt.ArrayLike) -> tuple[npt.NDArray[Any], int | None]:
     """The differences as integers over a common denominator, or as floats with ``None``."""
-    array, denominator = _integers_if_whole(np.asarray(values)), 1
+    array, denominator = _integers_if_whole(_numbers(values, "differences")), 1
     if array.dtype == object:
         whole, denominator = common_denominator(array)
         array = whole.astype(np.int64) if largest(whole) <= planar.COORDINATE_LIMIT else array
     points = as_points(array, "differences")
     return (array, denominator) if array.dtype.kind == "i" else (points, None)
+
+
+def _numbers(values: npt.ArrayLike, name: str) -> npt.NDArray[Any]:
+    """Values as they are, in an array: integers, floats, or rationals as objects."""
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        raise CoordinateError(f"{name} have rows of different lengths; give one number for each axis") from None
+    if array.dtype.kind == "u" and array.size and int(array.max()) >= 2**63:
+        return array.astype(np.float64)
+    if array.dtype == object:
+        if not all(isinstance(one, Real) and abs(cast(Any, one)) <= LARGEST for one in array.ravel().tolist()):
+            raise CoordinateError(f"{name} hold what is no finite number; give numbers")
+        return array
+    return array if array.dtype.kind in "iuf" else as_floats(array, name, CoordinateError)
 
 
 def _integers_if_whole(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -280,7 +315,7 @@ def _half_spaces(
         return *planar.half_planes(corners.astype(object) if wide else corners), exact
     if exact:
         normals, offsets = _integer_normals(corners, facets)
-        heights = np.abs(corners.astype(object) @ normals.T)
+        heights = np.abs(exact_product(corners, normals.T))
         if bool((heights <= offsets).all()):
             return normals, offsets, True
     spans = corners[facets].astype(np.float64)
@@ -293,23 +328,27 @@ def _orthonormal(rows: FloatArray) -> FloatArray:
 
 
 def _one_of_each_pair(normals: npt.NDArray[Any]) -> FloatArray:
-    """Normals without repetitions (up to the tolerance and sign)."""
-    size = np.abs(normals).max()
-    rounded = np.round(normals / size, 9)
-    leading = np.take_along_axis(rounded, np.argmax(rounded != 0, axis=1)[:, None], axis=1)
-    _, first = np.unique(rounded * np.sign(leading), axis=0, return_index=True)
-    return np.asarray(normals[np.sort(first)])
+    """Normals without exact repetitions up to sign; nearly equal ones bound different facets and all stay."""
+    leading = np.take_along_axis(normals, np.abs(normals).argmax(axis=1)[:, None], axis=1)
+    return np.asarray(np.unique(normals * np.sign(leading), axis=0))
 
 
 def _integer_normals(
     corners: npt.NDArray[Any], facets: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Coprime integer normals and offsets of simplicial facets, one of each opposite pair, by exact elimination."""
-    seen: dict[tuple[int, ...], int] = {}
-    for facet in facets:
-        simplex = corners[facet]
-        plane = exact_span(simplex[1:] - simplex[0]).equations
-        if len(plane) != 1:
-            continue
-        seen[max(tuple(plane[0]), tuple(-plane[0]))] = abs(plane[0] @ simplex[0].astype(object))
+    """Coprime integer normals and offsets of simplicial facets, one of each opposite pair.
+
+    The cofactors of a facet's edges are at right angles to them; all are zero where the simplex has no area.
+    """
+    rank = corners.shape[1]
+    edges = corners[facets[:, 1:]] - corners[facets[:, :1]]
+    minors = [exact_determinants(np.delete(edges, axis, axis=2)) * (-1) ** axis for axis in range(rank)]
+    normals = np.stack(minors, axis=1)
+    solid = (normals != 0).any(axis=1)
+    normals = normals[solid] // np.gcd.reduce(normals[solid], axis=1)[:, None]
+    offsets = (normals.astype(object) * corners[facets[solid, 0]]).sum(axis=1)
+    seen = {
+        max(tuple(normal), tuple(-x for x in normal)): abs(offset)
+        for normal, offset in zip(normals.tolist(), offsets.tolist(), strict=True)
+    }
     return np.array(list(seen), dtype=object), np.array(list(seen.values()), dtype=object)

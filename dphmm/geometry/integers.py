@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from math import lcm
+from math import factorial, lcm
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,25 @@ def exact_product(left: npt.NDArray[Any], right: npt.NDArray[Any]) -> npt.NDArra
     bound = left.shape[-1] * max(1, largest(left)) * max(1, largest(right))
     dtype = np.int64 if bound < _INT64_LIMIT else object
     return np.asarray(left.astype(dtype, copy=False) @ right.astype(dtype, copy=False))
+
+
+def exact_determinants(matrices: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The determinants ``(n,)`` of small integer matrices ``(n, k, k)``, by expansion along the first row."""
+    size = matrices.shape[-1]
+    bound = factorial(size) * max(1, largest(matrices)) ** size
+    whole = matrices.astype(np.int64 if bound < _INT64_LIMIT else object, copy=False)
+    return _expanded(whole)
+
+
+def _expanded(matrices: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    size = matrices.shape[-1]
+    if size == 0:
+        return np.ones(len(matrices), dtype=matrices.dtype)
+    parts = [
+        (-1) ** column * matrices[:, 0, column] * _expanded(np.delete(matrices[:, 1:], column, axis=2))
+        for column in range(size)
+    ]
+    return np.asarray(sum(parts))
 
 
 def largest(values: npt.NDArray[Any]) -> int:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from functools import cached_property
+from math import isfinite
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray, as_points, frozen
+from dphmm.arguments import checked
+from dphmm.arrays import LARGEST, RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray, as_points, frozen
 from dphmm.errors import CoordinateError
 from dphmm.geometry import planar
 from dphmm.geometry.hull import SensitivityHull
@@ -20,8 +22,14 @@ _LATTICE_LIMIT = planar.COORDINATE_LIMIT // 4
 _STEP_LIMIT = 2**52
 """Doubles tell neighbours on a lattice apart up to this many steps from its origin."""
 
+_ROUNDING = 64 * float(np.finfo(np.float64).eps)
+"""How far floats may lie off a lattice, relative to the largest: as far as a few roundings take them, no farther."""
+
 _COMMON = 4
 """An axis with steps up to this many times those of another is counted in the other's, so that units stay the same."""
+
+Axis = tuple[IntArray, float, float]
+"""Whole steps from the lowest value, their length (0.0 where all are equal), and how far values may lie off them."""
 
 
 class Measurements:
@@ -34,10 +42,10 @@ class Measurements:
 
     Notes
     -----
-    Where every axis is a lattice (integers; rationals; or floats that are whole multiples of one step from an origin,
-    within the tolerance, such as a grid's centres) ``points = origin + spacing * coordinates`` with integer
+    Where every axis is a lattice (integers; rationals; or floats that differ by rounding alone from whole multiples of
+    one step from an origin, such as a grid's centres) ``points = origin + spacing * coordinates`` with integer
     coordinates, and geometry done in them is exact: convexity and membership do not depend on the axes' units.
-    Elsewhere ``coordinates`` are the points themselves.
+    Elsewhere ``coordinates`` are the points themselves. Values that differ have different coordinates, however close.
 
     Examples
     --------
@@ -51,6 +59,7 @@ class Measurements:
         self._set(points, points, axes)
 
     @classmethod
+    @checked
     def on_lattice(cls, steps: npt.ArrayLike, unit: float, origin: npt.ArrayLike | None = None) -> Measurements:
         """Measurements at known points of a lattice, ``origin + unit * steps``: nothing is guessed.
 
@@ -77,7 +86,7 @@ class Measurements:
         whole = np.asarray(steps)
         if whole.dtype.kind not in "iu":
             raise CoordinateError(f"the steps are of type {whole.dtype}; give whole numbers of steps as integers")
-        if not (np.isfinite(unit) and unit > 0):
+        if not (isfinite(unit) and unit > 0):
             raise CoordinateError(f"the length of a step is {unit}; give a positive, finite number")
         floats = as_points(whole, "steps")
         if np.abs(floats).max() > _STEP_LIMIT:
@@ -89,12 +98,14 @@ class Measurements:
             )
         made = object.__new__(cls)
         axes = [_whole_axis(column) for column in whole.astype(np.int64).T]
+        if float(np.abs(floats).max(initial=0.0)) * float(unit) > LARGEST:
+            raise CoordinateError(f"the steps of {unit} reach beyond {LARGEST:g}; choose a larger unit")
         made._set(as_points(place + floats * unit, "measurements"), floats, axes)
         made.steps_per_coordinate = frozen(np.rint(made.spacing).astype(np.int64))
         made.spacing = frozen(made.spacing * unit)
         return made
 
-    def _set(self, points: FloatArray, otherwise: FloatArray, axes: list[tuple[IntArray, float] | None]) -> None:
+    def _set(self, points: FloatArray, otherwise: FloatArray, axes: list[Axis | None]) -> None:
         """The points, and the coordinates: those of the axes' lattices where all are, or ``otherwise``."""
         self.points: FloatArray = frozen(points)
         """``(N, d)``, read-only as every array here."""
@@ -216,22 +227,22 @@ class Raster:
         return states
 
 
-def _on_common_steps(axes: list[tuple[IntArray, float]]) -> tuple[IntArray, FloatArray]:
+def _on_common_steps(axes: list[Axis]) -> tuple[IntArray, FloatArray]:
     """Axes side by side; one whose steps are a few whole steps of the shortest is counted in the shortest."""
-    lengths = [step for _, step in axes if step > 0]
-    shortest = min(lengths, default=1.0)
+    shortest = min((step for _, step, _ in axes if step > 0), default=1.0)
     columns, spacing = [], []
-    for steps, step in axes:
+    for steps, step, rounding in axes:
         ratio = round(step / shortest)
-        if step == 0.0 or (ratio <= _COMMON and abs(step - ratio * shortest) <= RELATIVE_TOLERANCE * step):
+        drift = abs(step - ratio * shortest) * int(steps.max())
+        if step == 0.0 or (ratio <= _COMMON and drift <= min(rounding, RELATIVE_TOLERANCE * step)):
             steps, step = steps * max(ratio, 1), shortest
         columns.append(steps)
         spacing.append(step)
     return np.ascontiguousarray(np.stack(columns, axis=1)), np.array(spacing)
 
 
-def _lattice_axis(column: npt.NDArray[Any]) -> tuple[IntArray, float] | None:
-    """The whole steps from the lowest value and their length (0.0 where all values are equal), or ``None``."""
+def _lattice_axis(column: npt.NDArray[Any]) -> Axis | None:
+    """An axis whose values are whole steps, or ``None``. Values that differ never share a step."""
     if column.dtype == object:
         whole, denominator = common_denominator(column)
         return _whole_axis(whole.astype(np.int64), denominator) if largest(whole) <= _LATTICE_LIMIT else None
@@ -241,35 +252,36 @@ def _lattice_axis(column: npt.NDArray[Any]) -> tuple[IntArray, float] | None:
     return _float_axis(values)
 
 
-def _whole_axis(values: IntArray, denominator: int = 1) -> tuple[IntArray, float] | None:
+def _whole_axis(values: IntArray, denominator: int = 1) -> Axis | None:
     steps = values - values.min()
     common = int(np.gcd.reduce(steps))
     if int(steps.max()) > _LATTICE_LIMIT * common:
         return None
-    return (steps // common, common / denominator) if common else (steps, 0.0)
+    return (steps // common, common / denominator, 0.0) if common else (steps, 0.0, 0.0)
 
 
-def _float_axis(values: FloatArray) -> tuple[IntArray, float] | None:
-    low, high = float(values.min()), float(values.max())
-    noise = RELATIVE_TOLERANCE * max(abs(low), abs(high))
-    if high - low <= noise:
-        return np.zeros(len(values), dtype=np.int64), 0.0
-    gaps = np.diff(np.unique(values))
-    gaps = np.unique(gaps[gaps > noise])
-    step = _common_step(gaps, noise)
-    if step is None or (high - low) / step > _LATTICE_LIMIT:
+def _float_axis(values: FloatArray) -> Axis | None:
+    """The lattice of floats that differ from it by rounding alone; values that differ are different steps of it."""
+    found, where = np.unique(values, return_inverse=True)
+    low, high = float(found[0]), float(found[-1])
+    if low == high:
+        return np.zeros(len(values), dtype=np.int64), 0.0, 0.0
+    rounding = _ROUNDING * max(abs(low), abs(high))
+    step = _common_step(np.unique(np.diff(found)), RELATIVE_TOLERANCE * (high - low) + rounding)
+    if step is None or not high - low <= _LATTICE_LIMIT * step:
         return None
     step = (high - low) / round((high - low) / step)
-    steps = np.rint((values - low) / step)
-    if bool((np.abs(values - (low + steps * step)) > noise).any()):
+    steps = np.rint((found - low) / step)
+    off = np.abs((found - low) - steps * step).max()  # the differences are exact where the values are near each other
+    if off > min(rounding, RELATIVE_TOLERANCE * step) or (np.diff(steps) < 1).any():
         return None
-    return steps.astype(np.int64), step
+    return steps.astype(np.int64)[where.ravel()], step, rounding
 
 
 def _common_step(gaps: FloatArray, noise: float) -> float | None:
     """The largest length of which every gap is a whole multiple, by Euclid's algorithm with the noise as zero."""
     step = float(gaps[0])
-    for gap in gaps[1:].tolist():
+    for gap in gaps.tolist():
         a, b = gap, step
         while b > 4 * noise:
             a, b = b, abs(a - b * round(a / b))

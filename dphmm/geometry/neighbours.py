@@ -18,6 +18,7 @@ _FEW_ROWS = 48
 """A body of at most this many lattice rows is counted row by row; a taller one by a Fourier transform."""
 
 _PAIRS_AT_A_TIME = 1 << 20
+_ROUNDING = 8 * float(np.finfo(np.float64).eps)
 
 
 class CoordinateBody:
@@ -65,10 +66,10 @@ class CoordinateBody:
             pairs = (corners[:, None] - corners[None]).reshape(-1, corners.shape[1])
             return float(self.body.norm(pairs * self.measurements.spacing).max())
         form = self.body.norm_form
-        relative = (corners - corners[:1]).astype(np.float64)
+        relative = corners - corners[:1]
         if not form.in_span(relative).all():
             return float("inf")
-        heights = relative @ form.normals.T
+        heights = relative.astype(np.float64) @ form.normals.T
         return float((heights.max(axis=0) - heights.min(axis=0)).max(initial=0.0))
 
     def holds_every_difference(self, constraint: BoolArray) -> bool:
@@ -162,16 +163,19 @@ def _count_by_tree(body: CoordinateBody, constraint: BoolArray) -> IntArray:
 def near_pairs(points: FloatArray, reach: FloatArray) -> Iterator[tuple[IntArray, IntArray]]:
     """Every ordered pair of rows of ``points`` that differ by at most ``reach`` on each axis, block by block.
 
-    Pairs of a row with itself are included. Memory stays bounded whatever the number of pairs.
+    Pairs of a row with itself are included, and some that differ by a little more. Memory stays bounded whatever the
+    number of pairs.
     """
     from scipy.spatial import cKDTree
 
+    points = points - points[:1]  # far from the origin, the differences of scaled points would be rounded
     size = max(float(np.abs(points).max(initial=0.0)), float(reach.max(initial=0.0)), 1e-300)
-    scaled = points / (np.maximum(reach, RELATIVE_TOLERANCE * size) * (1 + RELATIVE_TOLERANCE))
+    scaled = points / np.maximum(reach, RELATIVE_TOLERANCE * size)
+    radius = 1 + RELATIVE_TOLERANCE + _ROUNDING * float(np.abs(scaled).max(initial=0.0))
     tree = cKDTree(scaled)
-    lengths = np.asarray(tree.query_ball_point(scaled, 1.0, p=np.inf, return_length=True), dtype=np.int64)
+    lengths = np.asarray(tree.query_ball_point(scaled, radius, p=np.inf, return_length=True), dtype=np.int64)
     cuts = np.searchsorted(np.cumsum(lengths), np.arange(0, lengths.sum(), _PAIRS_AT_A_TIME))
     for start, stop in pairwise(np.unique(np.r_[0, cuts, len(points)]).tolist()):
-        found = tree.query_ball_point(scaled[start:stop], 1.0, p=np.inf, return_sorted=False)
+        found = tree.query_ball_point(scaled[start:stop], radius, p=np.inf, return_sorted=False)
         rows = np.repeat(np.arange(start, stop), lengths[start:stop])
         yield rows, np.concatenate([np.asarray(near, dtype=np.int64) for near in found])

@@ -32,9 +32,12 @@ class ExactInequalities:
     def contains(self, vectors: npt.NDArray[Any], denominator: int = 1) -> BoolArray:
         """Exact membership of vectors ``(n, d)``: integers over a common denominator."""
         limits = self.offsets if denominator == 1 else self.offsets.astype(object) * denominator
-        on_span = (exact_product(vectors, self.equations.T) == 0).all(axis=1)
         heights = np.abs(exact_product(vectors, self.normals.T))
-        return np.asarray(on_span & (heights <= limits // self.denominator).all(axis=1), dtype=np.bool_)
+        return np.asarray(self.in_span(vectors) & (heights <= limits // self.denominator).all(axis=1), dtype=np.bool_)
+
+    def in_span(self, vectors: npt.NDArray[Any]) -> BoolArray:
+        """Whether each of the integer vectors ``(n, d)`` satisfies the equations."""
+        return np.asarray((exact_product(vectors, self.equations.T) == 0).all(axis=1), dtype=np.bool_)
 
 
 @dataclass(frozen=True)
@@ -58,24 +61,30 @@ class MinkowskiNorm:
     scale: float
     exact: ExactInequalities | None
 
-    def __call__(self, vectors: FloatArray) -> FloatArray:
-        """The norms ``(n,)`` of vectors ``(n, d)``."""
+    def __call__(self, vectors: FloatArray, rounding: float = 0.0) -> FloatArray:
+        """The norms ``(n,)`` of vectors ``(n, d)``; those off the span by ``rounding``, a length, count as on it."""
         norms = np.zeros(len(vectors))
         for start in range(0, len(vectors), _BLOCK):
             block, found = vectors[start : start + _BLOCK], norms[start : start + _BLOCK]
             for normal in self.normals:
                 np.maximum(found, np.abs(block @ normal), out=found)
             if len(self.equations):
-                found[~self.in_span(block)] = np.inf
+                found[~self.in_span(block, rounding)] = np.inf
         return norms
 
-    def in_span(self, vectors: FloatArray) -> BoolArray:
-        """Whether each vector lies in the span of ``K``, within the tolerance times the larger of body and vector."""
+    def in_span(self, vectors: npt.NDArray[Any], rounding: float = 0.0) -> BoolArray:
+        """Whether each vector lies in the span of ``K``.
+
+        Exact for integers where the body is exact; otherwise within the tolerance times the larger of body and vector,
+        or within ``rounding``.
+        """
         if not len(self.equations):
             return np.ones(len(vectors), dtype=np.bool_)
+        if self.exact is not None and vectors.dtype.kind in "iu":
+            return self.exact.in_span(vectors)
         off = np.abs(vectors @ self.equations.T).max(axis=1)
         size = np.maximum(self.scale, np.abs(vectors).max(axis=1, initial=0.0))
-        return np.asarray(off <= RELATIVE_TOLERANCE * size)
+        return np.asarray(off <= np.maximum(RELATIVE_TOLERANCE * size, rounding))
 
     def contains(self, vectors: npt.NDArray[Any]) -> BoolArray:
         """Closed membership ``(n,)``: exact for integer and rational input where the body is exact."""

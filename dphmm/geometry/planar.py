@@ -25,6 +25,11 @@ def cross(a: Points, b: Points) -> Any:
     return a[..., 0] * b[..., 1] - a[..., 1] * b[..., 0]
 
 
+def dot(a: Points, b: Points) -> Any:
+    """The inner product of planar vectors, over the leading axes."""
+    return a[..., 0] * b[..., 0] + a[..., 1] * b[..., 1]
+
+
 def convex_polygon(points: Points) -> Points:
     """The vertices of the convex hull of points ``(n, 2)``, counter-clockwise, without points inside an edge.
 
@@ -65,11 +70,14 @@ def _extremes_by_column(points: Points) -> Points:
 
 
 def hull_candidates(points: Points) -> Points:
-    """Qhull's vertices of points of any dimension, or all points where it finds them degenerate."""
+    """Qhull's vertices of points of any dimension, or all points where it finds them degenerate.
+
+    Qhull's own tolerance is relative to the largest coordinate, so it is given differences from the first point.
+    """
     from scipy.spatial import ConvexHull, QhullError
 
     try:
-        return points[ConvexHull(points).vertices]
+        return points[ConvexHull(points - points[0]).vertices]
     except QhullError:
         return points
 
@@ -82,6 +90,7 @@ def difference_polygon(polygon: Points) -> Points:
     """
     if len(polygon) <= 2:
         return convex_polygon(np.concatenate([polygon - polygon[:1], polygon - polygon[-1:]]))
+    polygon = polygon - polygon[:1]  # heights of points far from the origin would be rounded
     following = np.roll(polygon, -1, axis=0)
     edges = following - polygon
     heights = edges[:, :1] * polygon[:, 1] - edges[:, 1:] * polygon[:, 0]

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arrays import RELATIVE_TOLERANCE, FloatArray
-from dphmm.geometry.integers import common_denominator, exact_product
+from dphmm.geometry.integers import common_denominator, exact_determinants, exact_product
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class Span:
 def exact_span(vectors: npt.NDArray[np.int64]) -> Span:
     """The span of integer vectors ``(k, d)``, by elimination in rationals; nothing is rounded."""
     dimension = vectors.shape[1]
-    if dimension == 2 and _fills_the_plane(vectors):
-        return Span((0, 1), np.zeros((0, 2), dtype=object))
+    if _fills_the_space(vectors):
+        return Span(tuple(range(dimension)), np.zeros((0, dimension), dtype=object))
     axes: list[int] = []
     basis: npt.NDArray[Any] = np.zeros((0, dimension), dtype=object)
     equations: npt.NDArray[Any] = np.eye(dimension, dtype=np.int64)
@@ -63,12 +63,17 @@ def exact_span(vectors: npt.NDArray[np.int64]) -> Span:
     return Span(tuple(axes[i] for i in order), equations)
 
 
-def _fills_the_plane(vectors: npt.NDArray[np.int64]) -> bool:
-    """Whether two planar vectors, below ``2**30`` in each coordinate, are not collinear."""
-    if not len(vectors):
-        return False
-    x, y = vectors[np.abs(vectors).max(axis=1).argmax()]
-    return bool((x * vectors[:, 1] != y * vectors[:, 0]).any())
+def _fills_the_space(vectors: npt.NDArray[np.int64]) -> bool:
+    """Whether some of the vectors are found that are independent; where they nearly are not, False may be wrong."""
+    rest, chosen = vectors.astype(np.float64), []
+    for _ in range(vectors.shape[1]):
+        lengths = (rest**2).sum(axis=1)
+        chosen.append(int(lengths.argmax()) if len(lengths) else 0)
+        if not lengths.any():
+            return False
+        along = rest[chosen[-1]]
+        rest = rest - np.outer(rest @ along / lengths[chosen[-1]], along)
+    return bool(exact_determinants(vectors[None, chosen])[0] != 0)
 
 
 def _null_rows(basis: npt.NDArray[Any], axes: list[int]) -> npt.NDArray[Any]:

@@ -2,6 +2,7 @@
 from .audits import MechanismAudit, PolicyAudit, SecretsAudit, audit_mechanism, audit_policy, audit_secrets
 from .batches import Batch, batch
 from .counting import Counted, Counts, Days, compare_counts, count_people, repair_counts
+from .event_audits import EventAudits, audit_event
 from .landmarked import Landmarked, Scheme, landmark_engine, landmark_planar, landmark_series
 from .leaks import Leaked, budget, leak, leak_of_releases
 from .mobility import Budgets, Mobility
@@ -22,6 +23,7 @@ __all__ = [
     "Counts",
     "Data",
     "Days",
+    "EventAudits",
     "Find",
     "Landmarked",
     "Leaked",
@@ -37,6 +39,7 @@ __all__ = [
     "SessionAudit",
     "Subject",
     "Watch",
+    "audit_event",
     "audit_mechanism",
     "audit_policy",
     "audit_secrets",

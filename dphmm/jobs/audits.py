@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array, eye_array
 
+from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, Rng, check_epsilon
 from dphmm.audit.adversary import AdversaryAudit, audit_support
 from dphmm.audit.blowfish import BlowfishPolicy, SecretsAudit, audit_blowfish
@@ -81,13 +82,14 @@ class PolicyAudit:
         }
 
 
+@checked
 def audit_policy(
     subject: Subject,
     constraints: Sequence[Constraint] = (),
     mechanisms: Sequence[AuditedMechanism] = _BODIES,
     *,
     epsilon: float = 1.0,
-    objective: Objective = "volume",
+    objective: Objective = "error",
     prior: Prior | None = None,
     watch: Watch = unwatched,
 ) -> PolicyAudit:
@@ -142,6 +144,7 @@ def audit_policy(
     return PolicyAudit(subject, float(epsilon), chosen, audits, tuple(others))
 
 
+@checked
 def audit_secrets(
     secrets: str | Path,
     edges: str | Path,
@@ -231,6 +234,7 @@ class MechanismAudit:
         }
 
 
+@checked
 def audit_mechanism(
     subject: Subject,
     mechanism: MechanismName = "lattice",

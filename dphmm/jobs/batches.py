@@ -3,28 +3,42 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from urllib.parse import quote
+from typing import Any
 
 import numpy as np
 
+from dphmm.arguments import checked
+from dphmm.arrays import Rng
 from dphmm.errors import AlreadyKnownError, ConfigurationError
-from dphmm.jobs.checkpoint import Checkpoint
+from dphmm.jobs.checkpoint import Checkpoint, file_hash
+from dphmm.jobs.learned_from import people_seen, refuse_own
 from dphmm.jobs.models import load_model
 from dphmm.jobs.people import Data, DataLike
+from dphmm.jobs.published import Entry, Published
+from dphmm.jobs.secret import KEY, folder_key, keyed_source
 from dphmm.jobs.watch import Watch, unwatched
 from dphmm.jobs.workers import Processes
+from dphmm.policy.alone import said_of_alone
 from dphmm.release.engine import Releaser
+from dphmm.release.ledger import in_words
 from dphmm.release.settings import ReleaseSettings
-from dphmm.release.trajectory import release_trajectory
+from dphmm.release.trajectory import TimedRelease, release_trajectory
+from dphmm.space.states import OUTSIDE
 from dphmm.space.trajectory import Trajectory
 from dphmm.writers.formats import write_releases
 from dphmm.writers.table import ReleaseTable
 
 FILE_KINDS = ("parquet", "csv", "geojson", "gpkg")
+
+
+_LONGEST_GAP = 10**12
+_LONGEST_SECONDS = 3e11
+"""Beyond the years 1 to 9999: nothing is cut."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +56,9 @@ class BatchJob:
         How everybody is released.
     seed, kind, session_gap
         As in `batch`.
+    key
+        What the noise follows from where there is no seed, see `keyed_source`; left out, it is drawn anew at every
+        release, and what was lost cannot be made again.
 
     Raises
     ------
@@ -56,16 +73,25 @@ class BatchJob:
     seed: int | None = None
     kind: str = "parquet"
     session_gap: int = 500
+    key: bytes | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.kind not in FILE_KINDS:
             raise ConfigurationError(f"files of kind {self.kind!r} are not written; choose {', '.join(FILE_KINDS)}")
-        if self.session_gap < 1:
-            raise ConfigurationError(f"session_gap is {self.session_gap} steps; give at least 1")
+        if not 1 <= self.session_gap <= _LONGEST_GAP:
+            raise ConfigurationError(f"session_gap is {self.session_gap} steps; give 1 to {_LONGEST_GAP}")
 
-    def file(self, user: str) -> Path:
-        """Where a user's releases are, or will be."""
-        return Path(self.folder) / f"user={quote(user, safe='')}" / f"releases.{self.kind}"
+    def randomness(self, person: Trajectory) -> Rng:
+        """Where a person's noise comes from: a stream of their own, whoever draws it and whoever else is released."""
+        if self.seed is not None:
+            words = np.frombuffer(hashlib.sha256(person.user.encode()).digest()[:16], dtype="<u4").tolist()
+            return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(2, *words)))
+        if self.key is None:
+            return None
+        places = (person.times.astype("<M8[us]"), person.latitude.astype("<f8"), person.longitude.astype("<f8"))
+        terms = f"{self.model_hash} {self.settings.content_hash} {self.session_gap}"
+        label = (person.user.encode(), terms.encode(), *(values.tobytes() for values in places))
+        return keyed_source(self.key, *label)
 
 
 @dataclass(frozen=True)
@@ -74,14 +100,32 @@ class UserDone:
 
     Parameters
     ----------
-    user
-        Who.
-    releases
-        How many places were released; 0 for one who was never within the region, for whom no file is written.
+    entry
+        Who, how many places, and the file's digest. No places for one who was never within the region where places
+        outside are omitted; no file is written then.
+    epsilon, constrained_epsilon
+        What all releases spent, and the greatest constrained-DP level of one.
+    forgetting
+        How many releases belong to a later session than the first, whose belief forgets the releases before.
+    outside
+        How many places on the model's clock lie outside the region. Private.
     """
 
-    user: str
-    releases: int
+    entry: Entry
+    epsilon: float
+    constrained_epsilon: float
+    forgetting: int
+    outside: int
+
+    @property
+    def user(self) -> str:
+        """Who."""
+        return self.entry.user
+
+    @property
+    def releases(self) -> int:
+        """How many places were released."""
+        return self.entry.releases
 
 
 @dataclass(frozen=True)
@@ -94,12 +138,50 @@ class Batch:
         The users of this run, in the order in which they were finished.
     before
         How many users had been released in the folder before.
+    settings
+        How everybody was released.
+    is_private
+        Whether noise came from the operating system; where it follows from a seed nothing is private.
+    alone
+        How many states the policy joins to no other, and how far from one they are, in words; None if there are none.
     """
 
     done: tuple[UserDone, ...]
     before: int
+    settings: ReleaseSettings
+    is_private: bool
+    alone: str | None
+
+    def facts(self) -> dict[str, Any]:
+        """What this run amounts to and promises, from public things alone."""
+        some = [one for one in self.done if one.releases]
+        level = max((one.constrained_epsilon for one in some), default=0.0)
+        spent = max((one.epsilon for one in some), default=0.0)
+        promise = in_words(self.settings.epsilon, level, spent) if some else {}
+        return {
+            "users_released": len(some),
+            "releases": sum(one.releases for one in some),
+            "users_never_in_the_region": len(self.done) - len(some),
+            "users_released_before": self.before,
+            "policy": self.settings.policy,
+            "states_the_policy_joins_to_none": self.alone,
+            "mechanism": self.settings.mechanism,
+            "exact": self.settings.is_exact,
+            "randomness": "system" if self.is_private else "seeded",
+            "epsilon_of_each": self.settings.epsilon,
+            "epsilon_of_the_user_with_most": spent,
+            **(promise if self.is_private else dict.fromkeys(promise, "nothing: the noise follows from a seed")),
+            "releases_that_forget_earlier_ones": sum(one.forgetting for one in some),
+            "users_with_such_releases": sum(1 for one in some if one.forgetting),
+            "settings": self.settings.content_hash,
+        }
+
+    def private_facts(self) -> dict[str, Any]:
+        """What only the truth tells. Never publish it."""
+        return {"private_places_outside_the_region": sum(one.outside for one in self.done)}
 
 
+@checked
 def batch(
     data: DataLike,
     folder: str | Path,
@@ -111,6 +193,7 @@ def batch(
     workers: int | None = None,
     seed: int | None = None,
     resume: bool = False,
+    allow_own_model: bool = False,
     watch: Watch = unwatched,
 ) -> Batch:
     """Release every user in some data, each into a file of their own, as ``dphmm batch`` does.
@@ -135,22 +218,30 @@ def batch(
         prior. The records then speak of an adversary who forgot the sessions before. One who remembers them rules out
         what cannot be reached from there in the time of the gap, which is nothing more only where every state that the
         initial distribution holds can be; where the model falls into parts without a way between them, states of
-        another part then hide nobody from such a one. A gap as long as the data keeps one session per user.
+        another part then hide nobody from such a one. The column ``forgotten_releases`` says of each release how many
+        before it its session has forgotten. A gap as long as the data keeps one session per user.
     workers
         Processes on this machine; left out, one per processor. With one, everything happens in this process.
     seed
         Left out, the operating system's randomness. A seed makes every user's releases repeatable, hence not private.
     resume
-        Whether the folder may hold a batch of the same terms; users who are released stay.
+        Whether the folder may hold a batch of the same terms; users who are released stay. Files that are damaged or
+        absent are made again as they were, while the batch is unfinished; afterwards its key is gone, and they are
+        refused.
+    allow_own_model
+        Whether to release people whose own data the model has seen; see `dphmm.jobs.learned_from`.
     watch
         Who is shown the progress.
 
     Raises
     ------
     ConfigurationError
-        When terms are none, a user is in two paths, or nobody was within the model's region.
+        When terms are none, a user is in two paths, nobody was within the model's region, or the model was learned from
+        a user; of the users before that one, files may have been written.
     OutputError, EngineError
-        When the folder is in use or cannot be written, or a worker dies.
+        When the folder is in use, is held by another run or cannot be written, or a worker dies.
+    DataFileError
+        When a file in the folder is none of the batch's, or damaged and not to be made again.
     DphmmError
         As the data, the model's file and the policy say.
 
@@ -158,35 +249,72 @@ def batch(
     --------
     >>> import tempfile
     >>> from dphmm import ReleaseSettings
-    >>> from dphmm.jobs import batch, learn, region
+    >>> from dphmm.jobs import Data, batch, learn, region
     >>> space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=0.5)
+    >>> town, some = "data/sample/geolife", ("000", "001")
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = learn("data/sample/geolife", space, 300, smoothing=0.5, output=f"{folder}/m.npz")
-    ...     settings = ReleaseSettings(policy="utility:1km", epsilon=1)
-    ...     done = batch("data/sample/geolife", f"{folder}/out", f"{folder}/m.npz", settings, kind="csv", workers=1)
+    ...     _ = learn(Data((town,), exclude_users=some), space, 300, output=f"{folder}/m.npz")
+    ...     people, settings = Data((town,), users=some), ReleaseSettings(policy="utility:1km", epsilon=1)
+    ...     done = batch(people, f"{folder}/out", f"{folder}/m.npz", settings, kind="csv", workers=1)
     >>> sorted(one.user for one in done.done)
-    ['000', '001', '002']
+    ['000', '001']
     """
+    if settings.caps:
+        raise ConfigurationError(
+            "a batch forgets earlier releases after gaps, so it keeps no cap on events; use release"
+        )
     processes = Processes(workers)
     folder, path = Path(folder).absolute(), Path(model).absolute()
-    job = BatchJob(str(folder), str(path), load_model(model).content_hash, settings, seed, kind, session_gap)
-    _engine(job)  # refuses now what would fail at the first user
+    learned = load_model(model)
+    seen = None if allow_own_model else people_seen(path, learned)
+    job = BatchJob(str(folder), str(path), learned.content_hash, settings, seed, kind, session_gap)
+    first = _engine(job.model, job.model_hash, settings)  # refuses now what would fail at the first user
     terms = {"settings": settings.to_dict(), "settings_sha256": settings.content_hash, "model_sha256": job.model_hash}
-    Checkpoint.open(folder, {**terms, "seed": seed, "kind": kind, "session_gap": session_gap}, resume)
-    before = sum(1 for _ in folder.glob("user=*/releases.*"))
-    people = Data.of(data).one_after_another()
-    done = tuple(watch(release_everyone(job, people, processes), "Releasing users"))
-    if not before and not any(one.releases for one in done):
+    with closing(Checkpoint.open(folder, {**terms, "seed": seed, "kind": kind, "session_gap": session_gap}, resume)):
+        published = Published(folder, kind)
+        before = len(published)
+        if seed is None:
+            if published.lost and not (folder / KEY).exists():
+                raise published.refusal(min(published.lost))
+            job = replace(job, key=folder_key(folder))
+        people = _not_seen(Data.of(data).one_after_another(), seen)
+        done = tuple(watch(release_everyone(job, people, processes, published), "Releasing users"))
+        if published.lost:
+            raise ConfigurationError(
+                f"{published.file(min(published.lost))} is damaged or gone; give this user's data too, and resume"
+            )
+        published.finish()
+        (folder / KEY).unlink(missing_ok=True)
+    at_the_border = settings.outside == "border"
+    if not before and not any(one.releases - at_the_border * one.outside for one in done):
         raise ConfigurationError(f"none of {len(done)} users was within the model's region; learn a model of theirs")
-    return Batch(done, before)
+    return Batch(done, before, settings, seed is None, said_of_alone(first.policy, learned.space))
 
 
-def release_everyone(job: BatchJob, people: Iterable[Trajectory], processes: Processes) -> Iterator[UserDone]:
+def _not_seen(people: Iterable[Trajectory], seen: Collection[str] | None) -> Iterator[Trajectory]:
+    for person in people:
+        refuse_own(seen, [person.user])
+        yield person
+
+
+def release_everyone(
+    job: BatchJob, people: Iterable[Trajectory], processes: Processes, published: Published | None = None
+) -> Iterator[UserDone]:
     """Release one user after another, each from a belief of their own, and write their file.
 
-    Whoever's file is there already is passed over, for a second release of the same places would cost its budget again.
-    No more than a few users' releases are in memory at a time; of
-    the places, what `people` holds.
+    Whoever was released already is passed over, for a second release of the same places would cost its budget again.
+    No more than a few users' releases are in memory at a time; of the places, what `people` holds.
+
+    Parameters
+    ----------
+    job
+        How.
+    people
+        Whom.
+    processes
+        Who works.
+    published
+        What the folder holds; left out, it is looked at here.
 
     Returns
     -------
@@ -197,43 +325,47 @@ def release_everyone(job: BatchJob, people: Iterable[Trajectory], processes: Pro
     ------
     AlreadyKnownError
         When one state only is possible at some time and that is not allowed.
+    DataFileError
+        When a file in the folder is none of the batch's, or damaged and not to be made again.
     OutputError, EngineError
         When a file cannot be written, or a worker dies.
     """
-    waiting = ((job, person) for person in people if not job.file(person.user).exists())
-    return processes.stream(_release_user, waiting)
+    folder = Published(Path(job.folder), job.kind) if published is None else published
+    waiting = ((job, folder.part(person.user), person) for person in people if not folder.has(person.user))
+    for done in processes.stream(_release_user, waiting):
+        folder.add(done.entry)
+        yield done
 
 
-def _release_user(work: tuple[BatchJob, Trajectory]) -> UserDone:
-    job, person = work
-    first = _engine(job)
-    releaser, model = first.another(_randomness(job.seed, person.user)), first.model
-    sessions = person.resample(model.step).split(job.session_gap * model.step)
+def _release_user(work: tuple[BatchJob, Path, Trajectory]) -> UserDone:
+    job, part, person = work
+    first = _engine(job.model, job.model_hash, job.settings)
+    releaser, model = first.another(job.randomness(person)), first.model
+    whole = person.resample(model.step)
+    made: list[TimedRelease] = []
     try:
-        table = ReleaseTable.of(
-            release for track in sessions for release in release_trajectory(releaser, model.space, track)
-        )
+        for track in whole.split(min(job.session_gap * model.step, _LONGEST_SECONDS)):
+            made += release_trajectory(releaser, model.space, track, forgotten=len(made))
     except AlreadyKnownError as problem:
         raise AlreadyKnownError(f"user {person.user}: {problem}, with --allow-known") from None
-    if len(table):
-        path = job.file(person.user)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_releases(path, table)
-    return UserDone(person.user, len(table))
-
-
-def _randomness(seed: int | None, user: str) -> np.random.Generator | None:
-    """The operating system's randomness; under a seed, a stream for each user that depends on nothing else."""
-    if seed is None:
-        return None
-    words = np.frombuffer(hashlib.sha256(user.encode()).digest()[:16], dtype="<u4").tolist()
-    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(2, *words)))
+    outside = int((model.space.locate(whole.latitude, whole.longitude) == OUTSIDE).sum())
+    if not made:
+        return UserDone(Entry(person.user, 0, ""), 0.0, 0.0, 0, outside)
+    part.parent.mkdir(parents=True, exist_ok=True)
+    write_releases(part, ReleaseTable.of(made), overwrite=True)
+    return UserDone(
+        Entry(person.user, len(made), file_hash(part)),
+        sum(one.record.epsilon for one in made),
+        max(one.record.constrained_epsilon for one in made),
+        sum(1 for one in made if one.forgotten),
+        outside,
+    )
 
 
 @lru_cache(maxsize=1)
-def _engine(job: BatchJob) -> Releaser:
+def _engine(path: str, model_hash: str, settings: ReleaseSettings) -> Releaser:
     """What a worker keeps from one user to the next: all of it public."""
-    model = load_model(job.model)
-    if model.content_hash != job.model_hash:
-        raise ConfigurationError(f"{job.model} has changed since the batch began; begin another batch")
-    return job.settings.engine(model)
+    model = load_model(path)
+    if model.content_hash != model_hash:
+        raise ConfigurationError(f"{path} has changed since the batch began; begin another batch")
+    return settings.engine(model)

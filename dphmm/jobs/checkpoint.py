@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import dphmm
 from dphmm.errors import ConfigurationError, DataFileError, OutputError
-from dphmm.tables import new_file, write_text
+from dphmm.jobs.lock import LOCK, FolderLock
+from dphmm.tables import new_file, read_document, write_text
+from dphmm.tables.json_text import read_json
 
 _FACTS = "run.json"
 
@@ -23,15 +25,18 @@ class Checkpoint:
     Parameters
     ----------
     folder
-        Where it is. ``run.json`` says what the run is; ``parts/`` holds one Parquet file per finished task, which
-        appears whole or not at all.
+        Where it is. ``run.json`` says what the run is; ``parts/`` holds one file per finished task, which appears whole
+        or not at all.
+    lock
+        What keeps other runs out, for a checkpoint that was opened.
     """
 
     folder: Path
+    lock: FolderLock | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def open(cls, folder: Path, facts: Mapping[str, Any], resume: bool) -> Checkpoint:
-        """Begin a run in a new or empty folder, or take up the one that is there.
+        """Begin a run in a new or empty folder, or take up the one that is there; hold the folder until `close`.
 
         Parameters
         ----------
@@ -45,34 +50,54 @@ class Checkpoint:
         Raises
         ------
         OutputError
-            When the folder is in use and not to be resumed, or cannot be made.
+            When the folder is in use and not to be resumed, is held by another run, or cannot be made.
         ConfigurationError
             When what is there was made by something else. Nothing is overwritten.
         """
         facts = {"version": dphmm.__version__, **facts}
-        record, checkpoint = folder / _FACTS, cls(folder)
-        if record.exists():
-            if not resume:
-                raise OutputError(f"{folder} holds a run already; go on with --resume or name another folder")
-            checkpoint._check_same(facts)
-            return checkpoint
+        cls(folder)._check(facts, resume)
         try:
-            if folder.exists() and any(folder.iterdir()):
-                raise OutputError(f"{folder} holds other files; name a new or empty folder")
             (folder / "parts").mkdir(parents=True, exist_ok=True)
         except OSError as problem:
             raise OutputError(f"{folder} cannot be made ({problem.strerror}); choose another folder") from None
-        write_text(record, json.dumps(facts, indent=1, sort_keys=True) + "\n")
+        checkpoint = cls(folder, FolderLock(folder))
+        try:
+            checkpoint._check(facts, resume)  # again: another run may have been there in the meantime
+            if not checkpoint._record.exists():
+                write_text(checkpoint._record, json.dumps(facts, indent=1, sort_keys=True) + "\n")
+        except BaseException:
+            checkpoint.close()
+            raise
         return checkpoint
+
+    def close(self) -> None:
+        """Let other runs take the folder up."""
+        if self.lock is not None:
+            self.lock.release()
+
+    def _check(self, facts: Mapping[str, Any], resume: bool) -> None:
+        if self._record.exists():
+            if not resume:
+                raise OutputError(f"{self.folder} holds a run already; go on with --resume or name another folder")
+            self._check_same(facts)
+            return
+        try:
+            found = [path.name for path in self.folder.iterdir()] if self.folder.exists() else []
+            if not {LOCK, "parts"}.issuperset(found) or ("parts" in found and any((self.folder / "parts").iterdir())):
+                raise OutputError(f"{self.folder} holds other files; name a new or empty folder")
+        except OSError as problem:
+            raise OutputError(f"{self.folder} cannot be read ({problem.strerror}); choose another folder") from None
+
+    @property
+    def _record(self) -> Path:
+        return self.folder / _FACTS
 
     @property
     def facts(self) -> dict[str, Any]:
         """What the run is made by."""
-        record = self.folder / _FACTS
-        try:
-            facts: dict[str, Any] = json.loads(record.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            raise DataFileError(record, "is no record of a run; name another folder") from None
+        facts = read_json(read_document(self._record))
+        if not isinstance(facts, dict):
+            raise DataFileError(self._record, "is no record of a run; name another folder")
         return facts
 
     def _check_same(self, asked: Mapping[str, Any]) -> None:
@@ -85,8 +110,8 @@ class Checkpoint:
                 )
 
     def part(self, index: int) -> Path:
-        """Where the part of a task is, or will be."""
-        return self.folder / "parts" / f"{index:06d}.parquet"
+        """Where the part of a task is, or will be. It holds true places."""
+        return self.folder / "parts" / f"PRIVATE-{index:06d}.parquet"
 
     def write_part(self, index: int, write: Callable[[Path], None]) -> None:
         """Have the part of a task written beside its place, and move it there."""

@@ -11,11 +11,12 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import FloatArray, IntArray, Rng, check_epsilon, random_source
+from dphmm.arguments import checked
+from dphmm.arrays import FloatArray, IntArray, Rng, check_budget, random_source
 from dphmm.counts import ESTIMATORS, compare, estimate
 from dphmm.counts import release as add_noise
 from dphmm.counts.comparison import RAW
-from dphmm.counts.noise import SENSITIVITY
+from dphmm.counts.noise import SENSITIVITY, CountMechanism
 from dphmm.counts.stream import as_counts
 from dphmm.errors import ConfigurationError, CountError, DataFileError
 from dphmm.jobs.mobility import UNKNOWN, Budgets, Mobility
@@ -24,11 +25,13 @@ from dphmm.jobs.people import Data, DataLike
 from dphmm.jobs.population import daily_population, population
 from dphmm.jobs.watch import Watch, unwatched
 from dphmm.leakage import account
+from dphmm.mechanisms import EXACT as EXACT_MECHANISMS
 from dphmm.space.states import StateSpace
 from dphmm.tables import TimedTable
+from dphmm.tables.values import shorten
 
-EPSILON = "epsilon"
-"""The column of a table of counts that holds each time's budget; all others are places, in order."""
+EPSILON, EXACT = "epsilon", "exact"
+"""The columns of a table of counts that hold each time's budget, and whether its noise is exact; others are places."""
 
 Prior = Literal["frequency", "uniform", "model"]
 """The people's distribution at the first time: what the noisy counts tell, anywhere alike, or the model's."""
@@ -41,7 +44,7 @@ class Counts:
     Attributes
     ----------
     table
-        A row per time: a column per place, and `EPSILON` where there is noise.
+        A row per time: a column per place, and `EPSILON` and `EXACT` where there is noise.
     name
         What messages call it.
     """
@@ -61,13 +64,20 @@ class Counts:
 
     @property
     def places(self) -> TimedTable:
-        """The table without its budgets."""
-        return TimedTable(self.table.times, {k: v for k, v in self.table.columns.items() if k != EPSILON})
+        """The table without what it says of the noise."""
+        columns = {name: of for name, of in self.table.columns.items() if name not in (EPSILON, EXACT)}
+        return TimedTable(self.table.times, columns)
 
     @property
     def values(self) -> FloatArray:
         """``(T, m)`` counts, noisy or true."""
-        return self.table.matrix([name for name in self.table.columns if name != EPSILON])
+        places = self.places
+        return places.matrix(list(places.columns))
+
+    @property
+    def exact(self) -> bool:
+        """Whether the table says that all of its noise was drawn by integers alone."""
+        return EXACT in self.table.columns and bool(np.all(self.table.columns[EXACT]))
 
     @property
     def size(self) -> dict[str, int]:
@@ -97,7 +107,7 @@ class Counts:
         if EPSILON not in self.table.columns:
             raise DataFileError(self.name, "has no column 'epsilon'; say the scale of its noise with --scale")
         for at, value in enumerate(self.table.columns[EPSILON]):
-            check_epsilon(value, f"{self.name}: epsilon at time {at}")
+            check_budget(value, f"{self.name}: epsilon at time {at}")
         return SENSITIVITY / self.table.columns[EPSILON]
 
 
@@ -153,7 +163,7 @@ def count_people(
     start: str | np.datetime64 | None = None,
     end: str | np.datetime64 | None = None,
     days: Days | None = None,
-    integer: bool = False,
+    mechanism: CountMechanism = "lattice",
     rng: Rng = None,
     watch: Watch = unwatched,
 ) -> Counted:
@@ -177,8 +187,9 @@ def count_people(
         The first and last time, UTC; left out, those of the data.
     days
         Lay days over each other: a member is then one day of one person, and so the promise is about one day.
-    integer
-        Exact integer noise, safe against attacks on low bits; see `dphmm.counts.release`.
+    mechanism
+        ``"lattice"`` for exact integer noise, ``"laplace"`` for the paper's in double precision; see
+        `dphmm.counts.release`.
     rng
         Left out, the operating system's randomness. A seed or generator makes releases repeatable, hence not private.
     watch
@@ -198,8 +209,8 @@ def count_people(
     >>> from dphmm.jobs import Budgets, Days, count_people, region
     >>> space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=2)
     >>> done = count_people("data/sample/geolife", Budgets(epsilon=1), space, 600, days=Days(hours=(8, 20)))
-    >>> done.true.values.shape, done.noisy.scales[0].item()
-    ((72, 16), 2.0)
+    >>> done.true.values.shape, done.noisy.scales[0].item(), done.noisy.exact
+    ((72, 16), 2.0, True)
     """
     skipped = 0
     if isinstance(source, Counts):
@@ -219,8 +230,8 @@ def count_people(
     each = budgets.over(len(times), mobility)
     randomness, spent = random_source(rng), np.array([float(budget) for budget in each])
     rows = watch(zip(true.true, each, strict=True), "Releasing", len(each))
-    drawn = np.array([add_noise(row[None], budget, randomness, integer)[0] for row, budget in rows])
-    noisy = Counts.of(times, drawn.astype(np.int64) if integer else drawn, epsilon=spent)
+    drawn = np.array([add_noise(row[None], budget, randomness, mechanism)[0] for row, budget in rows])
+    noisy = Counts.of(times, drawn, epsilon=spent, exact=np.full(len(times), mechanism in EXACT_MECHANISMS))
     if budgets.alpha is None:
         return Counted(noisy, true, None, skipped)
     leakage = account(mobility.backwards(len(times)), mobility.transition, spent)
@@ -245,6 +256,7 @@ def _clock(mobility: Mobility, space: StateSpace | None, step: float | None) -> 
     return space, float(step)
 
 
+@checked
 def repair_counts(
     noisy: Counts,
     users: int,
@@ -257,7 +269,8 @@ def repair_counts(
 ) -> Counts:
     """Make noisy counts not negative and sum to the number of people, as ``dphmm counts postprocess`` does.
 
-    Nothing but public things enters, so the result is as private as the noisy counts are.
+    Nothing but public things enters, so the result is as private as the noisy counts are, and its table says `EXACT` of
+    their noise.
 
     Parameters
     ----------
@@ -295,9 +308,10 @@ def repair_counts(
     """
     scales, start = noisy.scales if scale is None else scale, _start(prior, mobility)
     found = estimate(estimator, noisy.values, mobility.transition, users, scales, start, integer)
-    return Counts.of(noisy.table.times, found)
+    return Counts.of(noisy.table.times, found, exact=np.full(len(found), noisy.exact))
 
 
+@checked
 def compare_counts(
     true: Counts,
     released: Budgets | Counts,
@@ -306,7 +320,7 @@ def compare_counts(
     estimators: Sequence[str] = (),
     prior: Prior = "frequency",
     runs: int = 5,
-    integer: bool = False,
+    mechanism: CountMechanism = "lattice",
     rng: Rng = None,
     watch: Watch = unwatched,
 ) -> dict[str, FloatArray]:
@@ -326,8 +340,8 @@ def compare_counts(
         Names in `dphmm.counts.ESTIMATORS`; left out, all that the mobility allows.
     prior
         The people's distribution at the first time.
-    runs, integer, rng
-        Of fresh releases: how many, whether their noise is integer, and where it comes from.
+    runs, mechanism, rng
+        Of fresh releases: how many, how their noise is drawn, and where it comes from.
     watch
         Who is shown the progress.
 
@@ -356,10 +370,12 @@ def compare_counts(
     True
     """
     counts, start, transition = true.true, _start(prior, mobility), mobility.transition
+    if isinstance(estimators, str) or not isinstance(estimators, Sequence):
+        raise ConfigurationError(f"estimators are {shorten(estimators)}; give a list of their names")
     wanted = tuple(estimators) or tuple(ESTIMATORS)[0 if transition is not None else -2 :]
     if isinstance(released, Budgets):
         budgets, bar = released.over(len(counts), mobility), partial(watch, what="Comparing", total=runs)
-        return compare(counts, budgets, transition, start, runs, integer, rng, wanted, bar)
+        return compare(counts, budgets, transition, start, runs, rng, wanted, bar, mechanism)
     values, users = released.values, int(counts[0].sum())
     if values.shape != counts.shape or (released.table.times != true.table.times).any():
         raise CountError(f"{released.name}: times or places are not those of the true counts; give a release of them")
@@ -370,7 +386,7 @@ def compare_counts(
 
 
 def _start(prior: Prior, mobility: Mobility) -> Any:
-    if prior != "model":
+    if not isinstance(prior, str) or prior != "model":
         return prior
     if mobility.initial is None:
         raise ConfigurationError("--prior model needs --model; the file of a matrix says nothing of the start")

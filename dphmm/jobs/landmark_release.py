@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain, repeat
 from math import sqrt
 from typing import Any
 
@@ -10,8 +11,9 @@ import numpy.typing as npt
 
 from dphmm.arrays import FloatArray, IntArray
 from dphmm.errors import InvalidInputError, TimeOrderError
-from dphmm.landmarks import Adaptive, LandmarkBudget, ReleasedSeries, Timeline, leakage, release_series
-from dphmm.leakage.loss_function import Knowledge
+from dphmm.jobs.mobility import UNKNOWN, Mobility
+from dphmm.landmarks import Adaptive, LandmarkBudget, Noise, ReleasedSeries, Timeline, leakage, release_series
+from dphmm.leakage.accumulate import highest
 from dphmm.release.engine import Releaser
 
 
@@ -22,9 +24,6 @@ def release_places(
 
     Where the scheme gives the last release again the engine is not called: nothing is drawn, nothing is spent, and
     the true state is not looked at. Its belief moves on by the steps of the clock when it is called next.
-
-    The exact lattice mechanism takes a budget as the decimal number that it prints as, which may differ from the double
-    that the scheme's proof sums by half a unit in its last place.
 
     Parameters
     ----------
@@ -72,7 +71,7 @@ def release_places(
         return np.array(record.released)
 
     releaser.restart()
-    return release_series(np.arange(true.size), scheme, draw), costs
+    return release_series(np.arange(true.size), scheme, Noise(releaser.settings.mechanism, draw)), costs
 
 
 def noise_scale(releaser: Releaser) -> float:
@@ -95,12 +94,12 @@ def noise_scale(releaser: Releaser) -> float:
     return sqrt(protection.hull.mean_squared_radius)
 
 
-def losses_on_clock(
-    line: Timeline, slots: IntArray, costs: FloatArray, backward: Knowledge = None, forward: Knowledge = None
-) -> FloatArray:
-    """Temporal loss of each timestamp where timestamps lie several steps of the clock apart.
+def losses_on_clock(line: Timeline, slots: IntArray, costs: FloatArray, known: Mobility = UNKNOWN) -> FloatArray:
+    """What is told of all landmarks and each timestamp, where timestamps lie several steps of the clock apart.
 
-    The steps in between are regular timestamps at which nothing is spent: leakage decays through them.
+    The steps in between are regular timestamps at which nothing is spent: leakage decays through them. The backward
+    matrix of each step follows from the distribution at that step; as for the engine, the first one with a release is
+    where the initial distribution holds.
 
     Parameters
     ----------
@@ -110,8 +109,8 @@ def losses_on_clock(
         ``(T,)`` strictly increasing steps of the clock of the matrices.
     costs
         ``(T,)`` what each timestamp's release tells about any two states; zero where nothing was drawn.
-    backward, forward
-        As in `dphmm.landmarks.leakage`.
+    known
+        How the person moves, as far as the adversary knows.
 
     Returns
     -------
@@ -124,4 +123,8 @@ def losses_on_clock(
     whole: npt.NDArray[Any] = np.arange(int(at[-1]) + 1)
     spent = np.zeros(whole.size)
     spent[at] = costs
-    return leakage(whole, at[line.landmark], spent, backward, forward)[at]
+    if known.transition is None:
+        return leakage(whole, at[line.landmark], spent)[at]
+    first = int(np.argmax(spent > 0))
+    backward = chain(repeat(None, first), known.pasts(whole.size - first, highest(spent)))
+    return leakage(whole, at[line.landmark], spent, backward, known.transition)[at]

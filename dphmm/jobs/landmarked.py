@@ -2,33 +2,55 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
+from dphmm.arguments import checked
 from dphmm.arrays import FloatArray
 from dphmm.errors import ConfigurationError, CoordinateError
 from dphmm.jobs.landmark_release import losses_on_clock, noise_scale, release_places
+from dphmm.jobs.learned_from import people_seen, refuse_own
 from dphmm.jobs.mobility import Matrix, Mobility, as_matrix
 from dphmm.jobs.models import Model, load_model
 from dphmm.jobs.moments import Moments, moments_of
 from dphmm.jobs.people import Data, DataLike
-from dphmm.landmarks import Adaptive, LandmarkBudget, leakage, skip, uniform
-from dphmm.landmarks.series import ReleasedSeries, laplace, planar_laplace, release_series
-from dphmm.leakage.accumulate import as_loss_functions
+from dphmm.landmarks import (
+    Adaptive,
+    LandmarkBudget,
+    Noise,
+    ReleasedSeries,
+    laplace,
+    lattice,
+    leakage,
+    planar_laplace,
+    planar_lattice,
+    release_series,
+    skip,
+    uniform,
+)
+from dphmm.landmarks.noise import METRE
+from dphmm.leakage.files import read_numbers
+from dphmm.markov import reverses
+from dphmm.mechanisms.exact import Rational
 from dphmm.release.settings import ReleaseSettings
+from dphmm.release.trajectory import located
 from dphmm.space.projection import LocalProjection
 from dphmm.space.states import OUTSIDE
 from dphmm.space.trajectory import Trajectory
 from dphmm.tables import TimedTable
+from dphmm.tables.values import shorten
 
 SchemeName = Literal["skip", "uniform", "adaptive"]
-_OWN_COLUMNS = ("landmark", "published", "epsilon", "loss")
+_OWN_COLUMNS = ("landmark", "published", "exact", "epsilon", "loss")
 
 
+@checked
 @dataclass(frozen=True)
 class Scheme:
     """How the budget is divided between landmarks and regular timestamps; see `dphmm.landmarks`.
@@ -80,7 +102,7 @@ class Landmarked:
     values
         Name → ``(T,)`` what was released; places in degrees.
     losses
-        ``(T,)`` what the releases tell of all landmarks together with each timestamp.
+        ``(T,)`` what the releases tell of all landmarks together with each timestamp, at most.
     """
 
     scheme: Scheme
@@ -92,7 +114,8 @@ class Landmarked:
     def table(self) -> TimedTable:
         """A row per timestamp, with all of this."""
         budget = self.series.budget
-        line, own = budget.timeline, (budget.timeline.landmark, self.series.published, budget.epsilons, self.losses)
+        line, exact = budget.timeline, np.full(len(budget.timeline), self.series.exact)
+        own = (line.landmark, self.series.published, exact, budget.epsilons, self.losses)
         return TimedTable(line.timestamps, {**dict(zip(_OWN_COLUMNS, own, strict=True)), **self.values})
 
     def facts(self) -> dict[str, Any]:
@@ -103,6 +126,7 @@ class Landmarked:
             "timestamps": len(budget.timeline),
             "landmarks": int(budget.timeline.landmark.sum()),
             "published": int(self.series.published.sum()),
+            "exact": self.series.exact,
             "epsilon": budget.epsilon,
             "spent_by_landmarks_and_one_more": float(budget.spent),
             "loss_greatest": worst if np.isfinite(worst) else None,
@@ -110,6 +134,7 @@ class Landmarked:
         }
 
 
+@checked
 def landmark_series(
     source: TimedTable | str | Path,
     sensitivity: float,
@@ -117,13 +142,17 @@ def landmark_series(
     landmarks: Moments = (),
     scheme: Scheme = Scheme(),
     *,
+    mechanism: Literal["lattice", "laplace"] = "lattice",
+    spacing: Rational | None = None,
     backward: Matrix | None = None,
     forward: Matrix | None = None,
+    initial: npt.ArrayLike | Path | None = None,
     seed: int | None = None,
 ) -> Landmarked:
-    """Release a series of values with Laplace noise, as ``dphmm landmarks --sensitivity`` does.
+    """Release a series of values with noise for a sensitivity, as ``dphmm landmarks --sensitivity`` does.
 
-    All landmarks together with any one regular time are epsilon-private.
+    All landmarks together with any one regular time are epsilon-private where data of different times are independent;
+    where they are not, `Landmarked.losses` bound what is told of them.
 
     Parameters
     ----------
@@ -137,15 +166,24 @@ def landmark_series(
         Named: some of the times.
     scheme
         How the budget is divided.
+    mechanism
+        ``"lattice"``, exact noise on a lattice to which values are rounded (`dphmm.landmarks.lattice`); or
+        ``"laplace"``, double-precision numbers, as in the paper.
+    spacing
+        The step of the lattice, in the unit of the values; left out, about a thousandth of the sensitivity.
     backward, forward
         For losses: matrices of Pr(time before | time) and Pr(time after | time).
+    initial
+        For losses, with `forward` and in place of `backward`: the distribution of the first time, or its file. The
+        backward matrix of each step follows by Bayes' rule.
     seed
         Left out, the operating system's randomness. A seed makes releases repeatable, hence not private.
 
     Raises
     ------
     ConfigurationError
-        When a column has a name of the output's own, or landmarks are to be found where there are no places.
+        When a column has a name of the output's own, arguments do not go together, or landmarks are to be found where
+        there are no places.
     LandmarkError, TimeOrderError, BudgetError, StochasticError
         When landmarks are not among the times, or not in order; when budgets or matrices are none.
     DataFileError
@@ -166,16 +204,25 @@ def landmark_series(
     if clash:
         name = "the table" if isinstance(source, TimedTable) else str(source)
         raise ConfigurationError(f"{name}: column {clash[0]!r} is one of the output's own; call it otherwise")
-    noise = laplace(sensitivity, seed)
+    if mechanism != "lattice" and spacing is not None:
+        raise ConfigurationError(f"spacing is {spacing}; it goes with mechanism 'lattice', not with {mechanism!r}")
+    exact, real = partial(lattice, sensitivity, spacing, seed), partial(laplace, sensitivity, seed)
+    noise = _chosen(mechanism, {"lattice": exact, "laplace": real})
     marks = moments_of(landmarks, table.times)
     budget = scheme.over(table.times, marks, epsilon, sensitivity, seed)
-    known = as_loss_functions(as_matrix(backward), as_matrix(forward))
+    past, future = as_matrix(backward), as_matrix(forward)
+    if initial is not None:
+        if past is not None or future is None:
+            raise ConfigurationError("initial makes the backward matrices from forward; give that, and no backward")
+        past = reverses(future, read_numbers(initial) if isinstance(initial, Path) else initial, len(table))
+    leakage(table.times, marks, np.zeros(len(table)), past if initial is None else None, future)  # refuses what is none
     out = release_series(table.matrix(list(table.columns)), budget, noise)
     values = dict(zip(table.columns, out.values.T, strict=True))
-    losses = leakage(table.times, marks, out.budget.epsilons, *known)
+    losses = leakage(table.times, marks, out.budget.epsilons, past, future)
     return Landmarked(scheme, out, values, losses)
 
 
+@checked
 def landmark_planar(
     data: DataLike,
     unit: float,
@@ -185,27 +232,34 @@ def landmark_planar(
     scheme: Scheme = Scheme(),
     *,
     step_seconds: float | None = None,
+    mechanism: Literal["lattice", "planar-laplace"] = "lattice",
+    spacing: Rational = METRE,
     seed: int | None = None,
 ) -> Landmarked:
-    """Release one person's trajectory with planar Laplace noise, as ``dphmm landmarks --unit`` does.
+    """Release one person's trajectory with noise for a distance, as ``dphmm landmarks --unit`` does.
 
     Parameters
     ----------
     data
         One person's places.
     unit
-        Budgets are about places so many kilometres apart, and in proportion about others.
+        Budgets are about places so many kilometres apart or nearer, and in proportion about those farther apart.
     centre
         Latitude and longitude of a place near, the same whoever the person is.
     epsilon, landmarks, scheme, seed
         As in `landmark_series`; landmarks may also be found.
     step_seconds
         Put the trajectory on this clock first.
+    mechanism
+        ``"lattice"``, exact noise on a lattice to which places are rounded (`dphmm.landmarks.planar_lattice`); or
+        ``"planar-laplace"``, double-precision numbers, as in the papers.
+    spacing
+        The step of the lattice, kilometres.
 
     Raises
     ------
     ConfigurationError
-        When there are several people.
+        When there are several people, or the mechanism is another.
     LandmarkError
         When landmarks are not among the times, or none is found.
     DphmmError
@@ -219,7 +273,8 @@ def landmark_planar(
     >>> done.facts()["landmarks"] > 0, done.facts()["loss_greatest"]
     (True, 5.0)
     """
-    noise, plane = planar_laplace(unit, seed), LocalProjection(*centre)
+    exact, real = partial(planar_lattice, unit, spacing, seed), partial(planar_laplace, unit, seed)
+    noise, plane = _chosen(mechanism, {"lattice": exact, "planar-laplace": real}), LocalProjection(*_pair(centre))
     person = _one_person(data)
     track = person if step_seconds is None else person.resample(step_seconds)
     points = plane.to_plane(track.latitude, track.longitude)
@@ -236,6 +291,7 @@ def landmark_engine(
     landmarks: Moments = (),
     scheme: Scheme = Scheme(),
     *,
+    allow_own_model: bool = False,
     seed: int | None = None,
 ) -> Landmarked:
     """Release one person's trajectory through the engine, as ``dphmm landmarks --policy`` does.
@@ -250,11 +306,13 @@ def landmark_engine(
         How places are released. Its epsilon is spent by all landmarks and any one regular time together.
     landmarks, scheme, seed
         As in `landmark_planar`.
+    allow_own_model
+        Whether to release somebody whose own data the model has seen; see `dphmm.jobs.learned_from`.
 
     Raises
     ------
     ConfigurationError
-        When there are several people, or no place lies in the model's region.
+        When there are several people, no place lies in the model's region, or the model was learned from the person.
     LandmarkError
         When landmarks are not among the times, or none is found.
     DphmmError
@@ -273,20 +331,33 @@ def landmark_engine(
     """
     learned = load_model(model)
     space, releaser = learned.space, settings.engine(learned, seed)
-    track = _one_person(data).resample(learned.step)
-    states = space.locate(track.latitude, track.longitude)
-    inside = states != OUTSIDE
-    if not inside.any():
+    person = _one_person(data)
+    refuse_own(None if allow_own_model else people_seen(model, learned), [person.user])
+    track = person.resample(learned.step)
+    states, away = located(space, track.latitude, track.longitude, settings.outside)
+    if away.all():
         raise ConfigurationError("no place of the data lies in the model's region; learn a model of that region")
+    inside = states != OUTSIDE
     times, slots = track.times[inside], track.slots[inside]
     points = space.projection.to_plane(track.latitude[inside], track.longitude[inside])
     marks = moments_of(landmarks, times, points)
     scale = noise_scale(releaser) if scheme.name == "adaptive" else 1.0
     budget = scheme.over(times, marks, settings.epsilon, scale, seed)
     out, costs = release_places(releaser, states[inside], slots, budget)
-    known = Mobility.of(learned)
-    losses = losses_on_clock(out.budget.timeline, slots, costs, known.backward, known.transition)
+    losses = losses_on_clock(out.budget.timeline, slots, costs, Mobility.of(learned))
     return Landmarked(scheme, out, _degrees(out.values, space.projection), losses)
+
+
+def _chosen(mechanism: str, makers: Mapping[str, Callable[[], Noise]]) -> Noise:
+    if not isinstance(mechanism, str) or mechanism not in makers:
+        raise ConfigurationError(f"mechanism is {mechanism!r}; choose one of {', '.join(makers)}")
+    return makers[mechanism]()
+
+
+def _pair(centre: tuple[float, float]) -> tuple[float, float]:
+    if not isinstance(centre, tuple | list) or len(centre) != 2:
+        raise ConfigurationError(f"centre is {shorten(centre)}; give a latitude and a longitude")
+    return centre[0], centre[1]
 
 
 def _one_person(data: DataLike) -> Trajectory:

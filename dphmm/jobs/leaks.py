@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dphmm.arguments import checked
 from dphmm.errors import ConfigurationError, InvalidInputError, TimeOrderError
 from dphmm.jobs.mobility import Matrix, Mobility, as_matrix
 from dphmm.jobs.models import Model
 from dphmm.leakage import PopulationLeakage, SharedBudget, Supremum, account_users, shared_budget
-from dphmm.leakage.accumulate import as_budgets, as_loss_functions
+from dphmm.leakage.accumulate import as_budgets, as_loss_functions, highest
 from dphmm.leakage.users import by_user
 from dphmm.markov.model import MarkovModel
 from dphmm.writers.formats import read_releases
@@ -23,11 +24,21 @@ from dphmm.writers.table import ReleaseTable
 EVERYONE = "everyone"
 """The name of the one user whom knowledge without a name describes."""
 
+LEFT_OUT = (
+    "which times have a release at all: a gap tells that the person was not recorded, or was outside the region where "
+    "such places are omitted, and then that the places before and after it are near the region's border",
+    "adversaries with other matrices or other knowledge, and releases that are not in this stream",
+)
+"""What may be learned from a stream of releases, and no figure of leakage counts."""
+
 Adversary = Mobility | tuple[Matrix | None, Matrix | None]
 """What somebody knows of a user: how people move, or matrices of the state before and after, None for one unknown."""
 
 Adversaries = Adversary | Mapping[str, Adversary]
 """Knowledge about one user, or name → knowledge about each of several."""
+
+MOST_STEPS = 10_000_000
+"""Over more steps of the clock than this no leakage is accounted for."""
 
 
 @dataclass(frozen=True)
@@ -77,12 +88,13 @@ def leak(known: Adversaries, epsilons: npt.ArrayLike) -> Leaked:
     users = _users(known)
     fixed = {name: _matrices(one) for name, one in users.items() if isinstance(one, tuple)}
     functions: dict[Any, Any] = by_user(fixed, as_loss_functions) if fixed else {}
-    moving = {name: (m.backwards(budgets.size), m.transition) for name, m in users.items() if isinstance(m, Mobility)}
+    most = highest(budgets)
+    moving = {n: (m.pasts(budgets.size, most), m.transition) for n, m in users.items() if isinstance(m, Mobility)}
     found = account_users({name: (functions | moving)[name] for name in users}, budgets)
-    most = float(budgets.max())
-    sides = {name: zip(("backward", "forward"), pair, strict=True) for name, pair in functions.items() if most}
-    suprema = {name: {side: known.supremum(most) for side, known in pair if known.size} for name, pair in sides.items()}
-    return Leaked(found, most, suprema)
+    dearest = float(budgets.max())
+    sides = {n: zip(("backward", "forward"), pair, strict=True) for n, pair in functions.items() if dearest}
+    suprema = {n: {side: known.supremum(dearest) for side, known in pair if known.size} for n, pair in sides.items()}
+    return Leaked(found, dearest, suprema)
 
 
 def budget(known: Adversaries, alpha: float, steps: int | None = None) -> SharedBudget:
@@ -117,6 +129,7 @@ def knowledge(known: Adversaries) -> dict[str, tuple[Any, Any]]:
     return {name: _matrices(one) if isinstance(one, tuple) else (one.backward, one.transition) for name, one in users}
 
 
+@checked
 def leak_of_releases(model: Model, releases: ReleaseTable | str | Path, user: str | None = None) -> Leaked:
     """Backward, forward and temporal privacy leakage of one person's releases, at every step of the clock.
 
@@ -180,6 +193,11 @@ def leak_of_releases(model: Model, releases: ReleaseTable | str | Path, user: st
         raise InvalidInputError(f"user {user!r} has no releases; the file has {present}")
     clock = own["time"].astype("datetime64[us]").astype(np.int64) / 1e6 / step
     slots = np.rint(clock - clock.min()).astype(np.int64)
+    if slots.max() > MOST_STEPS:
+        raise InvalidInputError(
+            f"the releases of user {user!r} reach over {slots.max():,} steps of {step:g} s, and {MOST_STEPS:,} are the "
+            "most; take those of a shorter time"
+        )
     if len(np.unique(slots)) < len(slots):
         raise TimeOrderError(f"user {user!r} has two releases within one step of {step:g} s; give one model step each")
     costs = own["constrained_factor"].astype(np.float64) * own["epsilon"].astype(np.float64)

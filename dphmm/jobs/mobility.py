@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
-from dphmm.arrays import FloatArray
+import numpy as np
+import scipy.sparse as sp
+
+from dphmm.arguments import checked
+from dphmm.arrays import BoolArray, FloatArray
 from dphmm.counts.noise import Budget, as_budgets
 from dphmm.errors import ConfigurationError
 from dphmm.jobs.models import Model
-from dphmm.leakage import exact_budgets, smooth
+from dphmm.leakage import LossFunction, exact_budgets, smooth
 from dphmm.leakage.files import read_matrix, read_numbers
 from dphmm.markov.chain import reverse, reverses, stationary
 from dphmm.markov.model import MarkovModel
@@ -43,6 +48,7 @@ class Mobility:
     name: str = "the model"
 
     @classmethod
+    @checked
     def of(cls, model: Model | None = None, transition: Matrix | None = None, smoothing: float = 0.0) -> Mobility:
         """What a model or a matrix says; without either, nothing.
 
@@ -96,6 +102,50 @@ class Mobility:
     def backwards(self, times: int) -> Iterator[Any]:
         """The same for each of the steps between so many times: see `dphmm.markov.reverses`."""
         return reverses(self.transition, self.start, times)
+
+    def pasts(self, times: int, limit: float) -> Iterator[Any]:
+        """The same as an account of leakage takes them: a loss function in place of all matrices that have one.
+
+        Where people can be ceases to change after a while, and with it which entries are positive. If two rows have
+        disjoint supports then, so they have ever after, and nothing is forgotten: L(α) = α. Otherwise the matrices
+        come to rest in the last bit some time.
+
+        Parameters
+        ----------
+        times
+            How many times there are; of the steps between them there is one less.
+        limit
+            An α that no leakage passes.
+        """
+        before: Any = None
+        settled = False
+        for step, matrix in enumerate(self.backwards(times), start=1):
+            yield matrix
+            function = None
+            if before is not None and not settled and np.array_equal(_columns(before), _columns(matrix)):
+                settled, function = True, LossFunction(matrix, min(limit, _AT_ONCE))
+                function = LossFunction(matrix, limit) if function.is_identity else None
+            elif settled and _equal(before, matrix):
+                function = LossFunction(matrix, limit)
+            if function is not None:
+                yield from repeat(function, times - 1 - step)
+                return
+            before = matrix
+
+
+_AT_ONCE = 1e-6
+"""An α up to which a loss function is made at once; whether two rows have disjoint supports, it tells."""
+
+
+def _columns(matrix: Any) -> BoolArray:
+    """Which columns of a matrix hold anything: where people can have been."""
+    return np.asarray(matrix.sum(axis=0) > 0).ravel()
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if sp.issparse(one):
+        return all(np.array_equal(getattr(one, part), getattr(other, part)) for part in ("data", "indices", "indptr"))
+    return np.array_equal(one, other)
 
 
 UNKNOWN = Mobility()

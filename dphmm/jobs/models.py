@@ -8,7 +8,9 @@ from pathlib import Path
 import numpy as np
 import shapely
 
+from dphmm.arguments import checked
 from dphmm.errors import ConfigurationError
+from dphmm.jobs.learned_from import private_list, write_list
 from dphmm.jobs.people import Data, DataLike, People
 from dphmm.markov.model import MarkovModel
 from dphmm.markov.sequence import state_sequences
@@ -17,6 +19,9 @@ from dphmm.readers.places import read_places
 from dphmm.space.grid import Grid
 from dphmm.space.states import StateSpace
 from dphmm.tables import check_output, new_file
+
+SMOOTHING = 0.5
+"""Added to each move seen, both ways, unless it is said."""
 
 Model = MarkovModel | str | Path
 """A model, or the file that holds one."""
@@ -50,6 +55,7 @@ class Learned:
     moves: int
 
 
+@checked
 def load_model(model: Model) -> MarkovModel:
     """A model that knows its states and its time step.
 
@@ -67,6 +73,7 @@ def load_model(model: Model) -> MarkovModel:
     return loaded
 
 
+@checked
 def region(
     preset: str | None = None,
     bbox: tuple[float, float, float, float] | None = None,
@@ -123,18 +130,20 @@ def region(
     return Grid.over(shapely.union_all([shape for _, shape in read_polygons(str(polygon))]), cell)
 
 
+@checked
 def learn(
     data: DataLike,
     space: StateSpace,
     step_seconds: float = 60.0,
     gap_seconds: float | None = None,
-    smoothing: float = 0.0,
+    smoothing: float = SMOOTHING,
     output: str | Path | None = None,
     overwrite: bool = False,
 ) -> Learned:
     """Learn how people move, as ``dphmm learn`` does.
 
-    The model is public: learn it from people other than those whose places are to be released.
+    The model is public: learn it from people other than those whose places are to be released. Who they are is written
+    beside it, in a private list (see `dphmm.jobs.learned_from`) that keeps releases from being made of their places.
 
     Parameters
     ----------
@@ -147,9 +156,11 @@ def learn(
     gap_seconds
         Who is seen again within this time has stayed until then; a longer gap cuts. Left out, one step.
     smoothing
-        Added to each move seen, both ways.
+        Added to each move seen, both ways, and to staying. At 0 a place that was once left in one direction only is
+        impossible to come back from; other people are then often where the model thinks that nobody can be.
     output, overwrite
-        A ``.npz`` file for the model, and whether one that exists may be replaced. It appears whole or not at all.
+        A ``.npz`` file for the model, and whether one that exists may be replaced. It appears whole or not at all, and
+        never without its list.
 
     Raises
     ------
@@ -163,13 +174,15 @@ def learn(
     if output is not None:
         if Path(output).suffix != ".npz":
             raise ConfigurationError(f"{output}: a model is a .npz file; name it so")
-        check_output(output, overwrite)
+        for path in (Path(output), private_list(output)):
+            check_output(path, overwrite)
     people = Data.of(data).read()
     sequences = state_sequences(people.trajectories, space, step_seconds, gap_seconds)
     model = MarkovModel.fit(sequences, space.size, smoothing, states=space, step_seconds=float(step_seconds))
     if output is not None:
         with new_file(output, overwrite) as part:
             model.save(part)
+            write_list(private_list(output), model, [one.user for one in people.trajectories], overwrite)
     states = np.concatenate([found for _, found in sequences])
     moves = sum(int(((np.diff(slots) == 1) & (found[1:] >= 0) & (found[:-1] >= 0)).sum()) for slots, found in sequences)
     visited = len(np.unique(states[states >= 0]))

@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray
 from dphmm.errors import ConfigurationError, LandmarkError
 from dphmm.landmarks import repeated_places, stay_points
@@ -19,6 +20,7 @@ from dphmm.tables.values import Times
 Rule = Literal["stays", "repeated", "home", "work", "home-and-work"]
 
 
+@checked
 @dataclass(frozen=True)
 class Find:
     """A rule by which landmarks are found in a trajectory. This reads true places: it is a person's own act.

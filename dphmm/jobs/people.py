@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
+from dphmm.arguments import checked
 from dphmm.errors import ConfigurationError
-from dphmm.readers import ReadResult, read
-from dphmm.readers.fixes import Fixes, trajectories
+from dphmm.readers import ReadResult, read, recognise
+from dphmm.readers.fixes import Fixes, nobody_named, trajectories, two_files_of_one_name
 from dphmm.space.trajectory import Trajectory
 
 
@@ -50,6 +51,11 @@ class Data:
         As in `dphmm.read`; left out, recognised.
     columns
         In tables: what a column holds (user, time, latitude, …) → its name.
+    user
+        Whose places all of them are, whatever they say; left out, what they say.
+    user_per_file
+        Whether files that do not say whose fixes they hold are each another person's, named after the file. Without
+        this and without `user` such a file is refused: one person could become several.
     users, exclude_users
         These users alone; everyone but these.
     skip_bad
@@ -62,8 +68,11 @@ class Data:
     users: tuple[str, ...] = ()
     exclude_users: tuple[str, ...] = ()
     skip_bad: bool = False
+    user: str | None = None
+    user_per_file: bool = False
 
     @classmethod
+    @checked
     def of(cls, data: DataLike) -> Data:
         """The argument itself, or everyone in some paths."""
         if isinstance(data, Data):
@@ -76,11 +85,16 @@ class Data:
         Raises
         ------
         DataFileError
-            As `dphmm.read` does.
+            As `dphmm.read` does, and when it cannot be told whose fixes a file holds.
         ConfigurationError
             When a user that was asked for is not there, or nobody is left.
         """
         results = [self._result(path) for path in self.paths]
+        files: dict[str, str] = {}
+        for user, file in (pair for result in results for pair in result.unnamed.items()):
+            if user in files:
+                raise two_files_of_one_name(file, files[user])
+            files[user] = file
         everyone = [trajectory for result in results for trajectory in result.trajectories]
         merged = sum(result.merged for result in results)
         if len(results) > 1:
@@ -102,7 +116,7 @@ class Data:
         Raises
         ------
         DataFileError
-            As `dphmm.read` does.
+            As `dphmm.read` does, and when it cannot be told whose fixes a file holds.
         ConfigurationError
             When a user is in two of the paths.
         """
@@ -118,7 +132,19 @@ class Data:
                     yield person
 
     def _result(self, path: str | Path) -> ReadResult:
-        return read(path, self.format, skip_bad=self.skip_bad, columns=dict(self.columns) or None)
+        if self.user is not None and (self.format or recognise(path)) == "checkins":
+            raise ConfigurationError(f"{path}: check-ins say whose they are; choose people with --users, not --user")
+        result = read(
+            path,
+            self.format,
+            skip_bad=self.skip_bad,
+            user=self.user,
+            user_per_file=self.user_per_file,
+            columns=dict(self.columns) or None,
+        )
+        if result.unnamed and not self.user_per_file:
+            raise nobody_named(next(iter(result.unnamed.values())))
+        return result
 
     def _meant(self, user: str) -> bool:
         return (not self.users or user in self.users) and user not in self.exclude_users

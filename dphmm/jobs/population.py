@@ -16,6 +16,8 @@ from dphmm.space.states import OUTSIDE, StateSpace
 from dphmm.space.trajectory import Trajectory, microseconds
 
 _DAY = 86_400_000_000
+MOST_TIMES = 10_000_000
+"""Over more times than this nobody is counted."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,11 @@ def population(
     last = int(known.max()) if end is None else _micro(end, "end") // step
     if last < first:
         raise ConfigurationError(f"no time of the clock lies from {start} to {end}; give an end after the start")
+    if last - first >= MOST_TIMES:
+        raise ConfigurationError(
+            f"the data reach over {last - first + 1:,} steps of {step_seconds:g} s, and {MOST_TIMES:,} are the most; "
+            "say a shorter span with start and end, or take a longer step"
+        )
     rows = []
     for user, slots, states in tracks:
         within = (slots >= first) & (slots <= last)

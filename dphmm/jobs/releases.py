@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,21 +11,29 @@ from typing import Any
 
 import numpy as np
 
+from dphmm.arguments import checked
 from dphmm.arrays import Rng
 from dphmm.errors import AlreadyKnownError, ConfigurationError
+from dphmm.jobs.learned_from import people_seen, refuse_own, said
 from dphmm.jobs.models import Model, load_model
 from dphmm.jobs.people import Data, DataLike, People
 from dphmm.jobs.watch import Watch, unwatched
+from dphmm.policy.alone import said_of_alone
 from dphmm.release.engine import Releaser
-from dphmm.release.ledger import Limits
-from dphmm.release.people import RecordedPeople, ReleaseStream
+from dphmm.release.ledger import Limits, in_words
+from dphmm.release.people import Accepted, RecordedPeople, ReleaseStream
 from dphmm.release.settings import ReleaseSettings
 from dphmm.release.trajectory import TimedDiagnostics, TimedRelease, release_trajectory
+from dphmm.space.states import OUTSIDE
+from dphmm.space.trajectory import SlottedTrajectory
 from dphmm.tables import check_output
 from dphmm.writers.diagnostics import check_private_name, write_diagnostics
 from dphmm.writers.formats import check_format, write_releases
 from dphmm.writers.summary import write_summary
 from dphmm.writers.table import ReleaseTable
+
+CLOCK_SKEW_SECONDS = 300.0
+"""By how much the time of a fix that comes now may lie ahead of this machine's clock, unless it is said."""
 
 
 @dataclass(frozen=True)
@@ -41,33 +50,64 @@ class Released:
         Private diagnostics of every release, where they were asked for.
     is_private
         Whether noise came from the operating system; where it follows from a seed nothing is private.
+    outside
+        How many of the places on the model's clock lie outside the region. Private.
+    withheld
+        For how many of the places caps on events left no budget; public.
+    gaps
+        How many ticks of the clock between somebody's first place and last have none. Private.
+    own_model
+        Whether the model was learned from these people's data, as far as that is known. Private.
+    alone
+        How many states the policy joins to no other, and how far from one they are, in words; None if there are none.
     """
 
     table: ReleaseTable
     people: People
     diagnostics: tuple[TimedDiagnostics, ...]
     is_private: bool
+    outside: int
+    gaps: int
+    own_model: str
+    alone: str | None
+    withheld: int = 0
 
     def facts(self) -> dict[str, Any]:
-        """What the releases amount to, from public things alone."""
+        """What the releases amount to and promise, from public things alone."""
         table = self.table
         users = set(table["user"].tolist())
         spent = [float(table["epsilon"][table["user"] == user].sum()) for user in users]
+        epsilons = table["epsilon"]
+        promise = in_words(epsilons.max(), (table["constrained_factor"] * epsilons).max(), max(spent))
         return {
             "releases": len(table),
             "users": len(users),
             "mechanism": str(table["mechanism"][0]),
+            "exact": bool(table["exact"].all()),
+            "randomness": "system" if self.is_private else "seeded",
             "epsilon_of_the_user_with_most": max(spent),
+            **(promise if self.is_private else dict.fromkeys(promise, "nothing: the noise follows from a seed")),
             "expected_error_m_median": float(np.median(table["expected_error_m"])),
             "possible_states_least": int(table["possible_states"].min()),
             "least_protection": int(table["least_protection"].min()),
+            "states_the_policy_joins_to_none": self.alone,
             "edges_added_most": int(table["edges_added"].max()),
+            "repair_gap_most": float(table["repair_gap"].max()),
             "releases_already_known": int(table["already_known"].sum()),
-            "fixes_skipped": self.people.skipped,
-            "private": self.is_private,
+            "releases_withheld_for_events": self.withheld,
+        }
+
+    def private_facts(self) -> dict[str, Any]:
+        """What only the truth tells, such as how long people were away or not recorded. Never publish it."""
+        return {
+            "private_places_outside_the_region": self.outside,
+            "private_ticks_without_a_place": self.gaps,
+            "private_fixes_skipped": self.people.skipped,
+            "private_model_learned_from_these_people": self.own_model,
         }
 
 
+@checked
 def release(
     data: DataLike,
     model: Model,
@@ -78,6 +118,7 @@ def release(
     private_diagnostics: bool | str | Path = False,
     session: str | Path | None = None,
     limits: Limits | None = None,
+    allow_own_model: bool = False,
     rng: Rng = None,
     overwrite: bool = False,
     watch: Watch = unwatched,
@@ -105,6 +146,8 @@ def release(
         A file of durable sessions, one per person; see `dphmm.Session`.
     limits
         With `session`: what each person may spend.
+    allow_own_model
+        Whether to release people whose own data the model has seen; see `dphmm.jobs.learned_from`.
     rng
         Left out, the operating system's randomness. A seed or generator makes releases repeatable, hence not private.
     overwrite
@@ -115,7 +158,8 @@ def release(
     Raises
     ------
     ConfigurationError
-        When options do not go together, or no place lies in the model's region.
+        When options do not go together, no place lies in the model's region, or the model was learned from a person
+        whose places these are.
     OutputError
         When an output exists; before anything is read.
     AlreadyKnownError
@@ -130,25 +174,36 @@ def release(
     >>> space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=0.5)
     >>> town = "data/sample/geolife"
     >>> others = Data((town,), exclude_users=("002",))
-    >>> model = learn(others, space, step_seconds=300, smoothing=0.5).model
+    >>> model = learn(others, space, step_seconds=300).model
     >>> settings = ReleaseSettings(policy="utility:1km", epsilon=1)
     >>> done = release(Data((town,), users=("002",)), model, settings)
     >>> done.facts()["least_protection"] >= 2
     True
     """
     diagnostics_file = None if isinstance(private_diagnostics, bool) else Path(private_diagnostics)
-    for path, checked in ((output, check_format), (summary, Path), (diagnostics_file, check_private_name)):
+    for path, check in ((output, check_format), (summary, Path), (diagnostics_file, check_private_name)):
         if path is not None:
-            check_output(checked(path), overwrite)
+            check_output(check(path), overwrite)
     if session is not None and private_diagnostics:
         raise ConfigurationError("--private-diagnostics need the truth, which a session does not keep; leave one out")
     learned = load_model(model)
     engine = settings.engine(learned, rng)
+    seen = None if allow_own_model else people_seen(model, learned)
     people = Data.of(data).read()
+    refuse_own(seen, [one.user for one in people.trajectories])
+    tracks = [one.resample(learned.step) for one in people.trajectories]
+    outside = sum(int((learned.space.locate(one.latitude, one.longitude) == OUTSIDE).sum()) for one in tracks)
+    if outside == sum(len(one) for one in tracks):
+        raise ConfigurationError("no place of the data lies in the model's region; learn a model of that region")
     kept: list[TimedDiagnostics] = []
     with sessions_of(engine, session, limits) as recorded:
-        made = _released(people, engine, recorded, kept if private_diagnostics else None, watch)
-    done = Released(ReleaseTable.of(made), people, tuple(kept), engine.is_private)
+        made = _released(tracks, engine, recorded, kept if private_diagnostics else None, watch)
+    gaps = sum(int((one.steps - 1).sum()) for one in tracks)
+    own = said(seen, allow_own_model)
+    said_none = outside if settings.outside == "omit" else 0
+    withheld = sum(len(one) for one in tracks) - len(made) - said_none if settings.caps else 0
+    alone, table = said_of_alone(engine.policy, learned.space), ReleaseTable.of(made)
+    done = Released(table, people, tuple(kept), engine.is_private, outside, gaps, own, alone, withheld)
     if output is not None:
         write_releases(output, done.table, overwrite)
     if summary is not None:
@@ -165,11 +220,23 @@ def live(
     *,
     session: str | Path | None = None,
     limits: Limits | None = None,
+    allow_own_model: bool = False,
     rng: Rng = None,
+    accept_epsilon: float | None = None,
+    clock_skew_seconds: float = CLOCK_SKEW_SECONDS,
 ) -> Iterator[ReleaseStream]:
     """Releases for fixes as they come, as ``dphmm release`` without files: call ``take`` on what this hands out.
 
-    Parameters are those of `release`.
+    Parameters
+    ----------
+    model, settings, session, limits, allow_own_model, rng
+        As for `release`; a fix of somebody whose data the model has seen is refused by itself.
+    accept_epsilon
+        The greatest budget that a fix may ask for itself; left out, none may.
+    clock_skew_seconds
+        By how much the time of a fix may lie ahead of this machine's clock.
+
+    That the policy joins some states to no other is logged as a warning, which the command shows.
 
     Raises
     ------
@@ -182,7 +249,7 @@ def live(
     >>> from dphmm import ReleaseSettings
     >>> from dphmm.jobs import learn, live, region
     >>> space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=0.5)
-    >>> model = learn("data/sample/geolife", space, step_seconds=300, smoothing=0.5).model
+    >>> model = learn("data/sample/geolife", space, step_seconds=300).model
     >>> with live(model, ReleaseSettings(policy="utility:1km", epsilon=1)) as people:
     ...     answer = people.take("ann", np.datetime64("2024-03-07T09:00"), 45.01, -30.01)
     >>> answer.record.least_protection >= 2
@@ -190,13 +257,18 @@ def live(
     """
     learned = load_model(model)
     engine = settings.engine(learned, rng)
-    with sessions_of(engine, session, limits) as recorded:
-        yield recorded or ReleaseStream(engine.another, learned.space, learned.step)
+    alone = said_of_alone(engine.policy, learned.space)
+    if alone is not None:
+        logging.getLogger(__name__).warning("dphmm: states that the policy joins to no other: %s", alone)
+    seen = None if allow_own_model else people_seen(model, learned)
+    accepted = Accepted(accept_epsilon, clock_skew_seconds, lambda user: refuse_own(seen, [user]))
+    with sessions_of(engine, session, limits, accepted) as recorded:
+        yield recorded or ReleaseStream(engine, accepted)
 
 
 @contextmanager
 def sessions_of(
-    engine: Releaser, session: str | Path | None, limits: Limits | None = None
+    engine: Releaser, session: str | Path | None, limits: Limits | None = None, accepted: Accepted | None = None
 ) -> Iterator[RecordedPeople | None]:
     """Everybody's durable sessions in a file, closed at the end; None where there is no file.
 
@@ -212,18 +284,17 @@ def sessions_of(
             raise ConfigurationError("limits need a session to be kept in; name a file with --session")
         yield None
         return
-    with RecordedPeople(session, engine.another, engine.model.space, limits) as recorded:
+    with RecordedPeople(session, engine, limits, accepted) as recorded:
         yield recorded
 
 
 def _released(
-    people: People,
+    tracks: Sequence[SlottedTrajectory],
     engine: Releaser,
     recorded: RecordedPeople | None,
     diagnostics: list[TimedDiagnostics] | None,
     watch: Watch,
 ) -> list[TimedRelease]:
-    tracks = [one.resample(engine.model.step) for one in people.trajectories]
     private = None if diagnostics is None else diagnostics.append
 
     def everything() -> Iterator[TimedRelease]:
@@ -236,7 +307,4 @@ def _released(
             except AlreadyKnownError as problem:
                 raise AlreadyKnownError(f"user {track.user}: {problem}, with --allow-known") from None
 
-    made = list(watch(everything(), "Releasing", sum(len(track) for track in tracks)))
-    if not made:
-        raise ConfigurationError("no place of the data lies in the model's region; learn a model of that region")
-    return made
+    return list(watch(everything(), "Releasing", sum(len(track) for track in tracks)))

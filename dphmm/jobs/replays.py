@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from dphmm.arguments import checked
 from dphmm.arrays import IntArray, content_hash
 from dphmm.audit.metrics import TOP
 from dphmm.audit.sequence import ReleasedSequence, SequenceAudit, audit_sequence
@@ -19,12 +20,12 @@ from dphmm.jobs.people import Data, DataLike
 from dphmm.jobs.subjects import Prior, checked_prior, state_names
 from dphmm.jobs.watch import Watch, unwatched
 from dphmm.markov.model import MarkovModel
-from dphmm.markov.sequence import state_sequence
 from dphmm.release.engine import Releaser
 from dphmm.release.session import MAIN_QUERY
 from dphmm.release.settings import GIVEN, ReleaseSettings
 from dphmm.release.store import SessionStore
 from dphmm.release.terms import Terms
+from dphmm.release.trajectory import located
 from dphmm.space.states import OUTSIDE, StateSpace
 from dphmm.space.trajectory import microseconds
 from dphmm.writers.formats import read_releases
@@ -55,6 +56,7 @@ class Replayed:
     private: bool | None
 
 
+@checked
 def replay(
     path: str | Path, model: Model, settings: ReleaseSettings | str | None = None, users: Sequence[str] = ()
 ) -> Iterator[Replayed]:
@@ -87,8 +89,8 @@ def replay(
     >>> import tempfile
     >>> from dphmm.jobs import learn, region, release
     >>> space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=0.5)
-    >>> town = Data(("data/sample/geolife",), users=("002",))
-    >>> model = learn("data/sample/geolife", space, step_seconds=300, smoothing=0.5).model
+    >>> others, town = (Data(("data/sample/geolife",), users=users) for users in (("000", "001"), ("002",)))
+    >>> model = learn(others, space, step_seconds=300).model
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     made = release(town, model, ReleaseSettings(), session=f"{folder}/s.session")
     ...     (one,) = replay(f"{folder}/s.session", model)
@@ -163,6 +165,7 @@ def _from_table(
             np.diff(slots, prepend=slots[0]),
             rows["possible_states"],
             rows["constrained_factor"],
+            np.diff(rows["forgotten_releases"], prepend=-1) != 0,
         )
         yield Replayed(sequence, engine, tuple(slots.tolist()), None)
 
@@ -228,8 +231,9 @@ def _true_states(data: DataLike, everyone: Sequence[Replayed]) -> list[IntArray]
     tracks = {one.user: one for one in replace(Data.of(data), users=users).read().trajectories}
     found = []
     for one, user in zip(everyone, users, strict=True):
-        slots, states = state_sequence(tracks[user], one.engine.model.space, one.engine.model.step)
-        at = dict(zip(slots.tolist(), states.tolist(), strict=True))
+        track, space = tracks[user].resample(one.engine.model.step), one.engine.model.space
+        states, _ = located(space, track.latitude, track.longitude, one.engine.settings.outside)
+        at = dict(zip(track.slots.tolist(), states.tolist(), strict=True))
         truth = np.array([at.get(slot, OUTSIDE) for slot in one.slots])
         if (truth < 0).any():
             raise ConfigurationError(
@@ -264,11 +268,23 @@ class SessionAudit:
         """Whether at some release some state was."""
         return any(audit.exposed_steps for audit in self.audits)
 
+    def in_words(self) -> str:
+        """What each release kept to itself, and what all of them told of the person who is known best."""
+        kept = (
+            "At some release a state is exposed."
+            if self.is_exposed
+            else "At no release is a state exposed: each possible one has another that this release tells it from by a "
+            "factor of at most e^epsilon."
+        )
+        known_best = max(self.audits, key=lambda audit: float(audit.hindsight.best.mean()))
+        return f"{kept} {known_best.in_words()}"
+
     def facts(self) -> dict[str, Any]:
         """What was found as plain JSON values."""
         names = state_names(self.space)
         return {
             "exposed": self.is_exposed,
+            "in_words": self.in_words(),
             "private": self.private,
             "users": [
                 {**audit.facts(names), "randomness_was_private": one.private}
@@ -277,6 +293,7 @@ class SessionAudit:
         }
 
 
+@checked
 def audit_session(
     path: str | Path,
     model: Model,
@@ -314,8 +331,8 @@ def audit_session(
     >>> from dphmm import ReleaseSettings
     >>> from dphmm.jobs import Data, audit_session, learn, region, release
     >>> space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=0.5)
-    >>> town = Data(("data/sample/geolife",), users=("002",))
-    >>> model = learn("data/sample/geolife", space, step_seconds=300, smoothing=0.5).model
+    >>> others, town = (Data(("data/sample/geolife",), users=users) for users in (("000", "001"), ("002",)))
+    >>> model = learn(others, space, step_seconds=300).model
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = f"{folder}/releases.csv"
     ...     made = release(town, model, ReleaseSettings(policy="utility:1km", epsilon=0.5), file, rng=1)
@@ -328,6 +345,8 @@ def audit_session(
     learned = load_model(model)
     believed = None if prior is None else checked_prior(prior, state_names(learned.space))
     people = tuple(replay(path, learned, settings, users))
+    if not people:
+        raise ConfigurationError(f"{path} holds no release; there is nothing to audit")
     truths = [None] * len(people) if true is None else _true_states(true, people)
     audits = tuple(
         audit_sequence(one.engine, one.sequence, believed, truth, top)

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from dphmm.arguments import checked
 from dphmm.errors import ConfigurationError
 from dphmm.jobs.models import Model, load_model
-from dphmm.release.ledger import Ledger
+from dphmm.release.ledger import Ledger, in_words
 from dphmm.release.store import SessionStore, StoredRelease, StoredSession
 from dphmm.release.trajectory import place_on_earth
 from dphmm.space.trajectory import microseconds
@@ -59,9 +60,15 @@ class SessionContent:
     def facts(self) -> dict[str, Any]:
         """What it promised, may spend and has spent, from public things alone."""
         facts = {"name": self.session.name, **self.cost(), "possible_states": self.possible_states}
+        records = [release.record for release in self.releases]
+        if any(terms.randomness != "system" for terms in self.session.terms.values()):
+            facts["promise"] = "nothing: the noise follows from a seed"
+        elif records:
+            dearest = max(record.constrained_epsilon for record in records)
+            facts |= in_words(max(record.epsilon for record in records), dearest, Ledger.of(records).epsilon)
         limits = self.session.limits
         facts |= {f"limit_{name}": value for name, value in vars(limits).items()}
-        ledger = Ledger.of([release.record for release in self.releases])
+        ledger = Ledger.of(records)
         window = limits.window_steps
         facts["epsilon_of_the_dearest_window"] = None if window is None else ledger.window(window)
         for query, terms in self.session.terms.items():
@@ -76,6 +83,7 @@ def _finite(value: float) -> float | str:
     return value if isfinite(value) else "unbounded"
 
 
+@checked
 def read_sessions(file: str | Path, names: Sequence[str] = ()) -> Iterator[SessionContent]:
     """The sessions of a file, of these names or all, by name.
 
@@ -97,6 +105,7 @@ def read_sessions(file: str | Path, names: Sequence[str] = ()) -> Iterator[Sessi
             yield SessionContent(session, tuple(store.releases(session.number)), possible)
 
 
+@checked
 def export_sessions(
     file: str | Path, output: str | Path, names: Sequence[str] = (), model: Model | None = None, overwrite: bool = False
 ) -> tuple[SessionContent, ...]:

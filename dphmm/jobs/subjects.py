@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray, as_distribution
 from dphmm.audit.policy_audit import support_sequence
 from dphmm.audit.tables import edges_graph, possible_states, read_edges, read_prior, read_states
@@ -71,6 +72,7 @@ class Subject:
     model: MarkovModel | None = None
 
     @classmethod
+    @checked
     def of_model(cls, model: Model, policy: str) -> Subject:
         """The states of a model, with a policy as text.
 
@@ -113,6 +115,7 @@ class Subject:
         """Everything is possible."""
         return Constraint("all states", np.ones(len(self.names), dtype=np.bool_))
 
+    @checked
     def possible(self, names: Sequence[str]) -> Constraint:
         """These states alone are possible.
 
@@ -125,6 +128,7 @@ class Subject:
         label = f"possible: {text if len(text) <= 60 else text[:57] + '…'}"
         return Constraint(label, possible_states(names, self.names))
 
+    @checked
     def along(self, steps: int, start: Sequence[str] = ()) -> list[Constraint]:
         """What is possible along the model's support, equal neighbours in time as one.
 
@@ -144,7 +148,7 @@ class Subject:
         """
         if self.model is None:
             raise ConfigurationError("--steps needs a model to say what can follow; give --model, or --possible")
-        first = possible_states(start, self.names) if start else None
+        first = possible_states(start, self.names) if len(start) else None
         supports = enumerate(support_sequence(self.model, steps, first), start=1)
         found = []
         for key, run in groupby(supports, key=lambda timed: timed[1].tobytes()):

@@ -4,27 +4,40 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
+from functools import partial
+from multiprocessing import get_context, parent_process
 from typing import Protocol, TypeVar
 
 from dphmm.errors import ConfigurationError, EngineError, need
+from dphmm.tables.unpacking import set_max_unpacked, unpacked_at_most
+from dphmm.threads import one_thread
 
 Work = TypeVar("Work")
 Done = TypeVar("Done")
+
+MOST_WORKERS = 1024
+"""More processes than this are likelier a slip than a machine."""
 
 MOST_LOSSES = 3
 """How many times workers may die before the run gives up."""
 
 _IN_FLIGHT_PER_WORKER = 4
 
-_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+_DIE_WITH_PARENT = 1
+"""Linux's PR_SET_PDEATHSIG: which signal a process gets when the thread that began it ends."""
 
 
 class Engine(Protocol):
-    """Whoever can run tasks and say which are finished, in any order."""
+    """Whoever can run tasks and say which are finished, in any order.
+
+    Each piece of work runs with linear algebra on one thread (`dphmm.threads.one_thread`), so that its numbers do not
+    depend on who runs it, nor beside how many others.
+    """
 
     def run(self, function: Callable[[Work], int], work: Sequence[Work]) -> Iterator[int]:
         """Run a function on each piece of work, and yield what it returns as pieces are finished."""
@@ -46,8 +59,8 @@ class Processes:
 
     def __init__(self, workers: int | None = None) -> None:
         self.workers = workers if workers is not None else os.cpu_count() or 1
-        if self.workers < 1:
-            raise ConfigurationError(f"workers is {self.workers}; give at least 1")
+        if not 1 <= self.workers <= MOST_WORKERS:
+            raise ConfigurationError(f"workers is {self.workers}; give 1 to {MOST_WORKERS}")
 
     def run(self, function: Callable[[Work], int], work: Sequence[Work]) -> Iterator[int]:
         """Run a function on each piece of work; a worker that dies takes only its own unfinished pieces with it.
@@ -57,6 +70,7 @@ class Processes:
         EngineError
             When workers keep dying.
         """
+        function = partial(_on_one_thread, function)
         if self.workers == 1:
             yield from map(function, work)
             return
@@ -64,8 +78,8 @@ class Processes:
         losses = 0
         while left:
             pool = worker_pool(min(self.workers, len(left)))
-            futures = {pool.submit(function, piece): key for key, piece in left.items()}
             try:
+                futures = {pool.submit(function, piece): key for key, piece in left.items()}
                 for future in as_completed(futures):
                     result = future.result()
                     del left[futures[future]]
@@ -87,6 +101,7 @@ class Processes:
         EngineError
             When a worker dies.
         """
+        function = partial(_on_one_thread, function)
         if self.workers == 1:
             yield from map(function, work)
             return
@@ -143,7 +158,7 @@ class DaskCluster:
             reason = " ".join(str(problem).split()) or type(problem).__name__
             raise EngineError(f"scheduler {self.address} cannot be reached ({reason}); check its address") from None
         try:
-            futures = client.map(function, list(work), pure=False, batch_size=64)
+            futures = client.map(partial(_on_one_thread, function), list(work), pure=False, batch_size=64)
             for future in distributed.as_completed(futures, loop=client.loop):
                 yield int(future.result())
         except distributed.KilledWorker:
@@ -154,12 +169,49 @@ class DaskCluster:
             client.close()
 
 
+def _on_one_thread(function: Callable[[Work], Done], piece: Work) -> Done:
+    """The function of a piece of work, on whichever machine, process or thread this is."""
+    import scipy.linalg  # noqa: F401 - with numpy's, all the linear algebra that a piece of work may call
+
+    with one_thread():
+        return function(piece)
+
+
 def worker_pool(workers: int) -> ProcessPoolExecutor:
-    """Processes that leave an interrupt from the keyboard to their parent, and use one thread each."""
-    return ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_prepare_worker)
+    """Processes that leave an interrupt from the keyboard to their parent, and end when it does, however that is."""
+    # Linux counts the end of the thread that began a process as its parent's; only the main one lasts for certain.
+    lasting = threading.current_thread() is threading.main_thread()
+    return ProcessPoolExecutor(
+        workers,
+        mp_context=get_context("spawn"),
+        initializer=_prepare_worker,
+        initargs=(os.getpid(), lasting, unpacked_at_most()),
+    )
 
 
-def _prepare_worker() -> None:
+def _prepare_worker(parent: int, lasting: bool, unpacked: int | None) -> None:
+    set_max_unpacked(unpacked)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for name in _THREADS:
-        os.environ.setdefault(name, "1")
+    if lasting and sys.platform == "linux":
+        _ask_to_die_with_parent()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    if os.getppid() != parent and sys.platform != "win32":  # it ended before anybody watched
+        os._exit(1)
+
+
+def _ask_to_die_with_parent() -> None:
+    """Have the system end this process at once; where it cannot, `_end_with_parent` does, a moment later."""
+    import ctypes
+
+    try:
+        ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+    except (OSError, AttributeError):
+        return
+
+
+def _end_with_parent() -> None:
+    """Wait for the parent's end, which closes its side of a pipe, and end with it: nobody is left to tell results."""
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import FloatArray, Rng, check_epsilon, random_source
-from dphmm.errors import ConfigurationError, LandmarkError
-from dphmm.landmarks.budget import LandmarkBudget, round_down
+from dphmm.arrays import FloatArray, Rng, as_numbers, check_epsilon, random_source
+from dphmm.errors import ConfigurationError, CoordinateError, LandmarkError
+from dphmm.landmarks.budget import LandmarkBudget, printed, round_down
 from dphmm.landmarks.timestamps import timeline
+from dphmm.mechanisms.exact import rational
 
 Draw = Callable[[float], npt.ArrayLike]
 """A release with a given budget: reads the data of the present timestamp, adds noise, returns what may be seen."""
@@ -35,6 +36,8 @@ class Release:
         What it spent; zero for an approximation.
     rate
         The probability of publishing that the next timestamp will have.
+    exact
+        Whether the value's noise was drawn by integers alone, as far as the scheme was told.
     """
 
     time: Any
@@ -42,6 +45,7 @@ class Release:
     published: bool
     epsilon: float
     rate: float
+    exact: bool
 
 
 class Adaptive:
@@ -101,19 +105,21 @@ class Adaptive:
         self._line = timeline(timestamps, landmarks)
         self._epsilon = check_epsilon(epsilon)
         self._sensitivity = check_epsilon(sensitivity, "sensitivity")
-        if not (0 < least_rate <= rate <= 1 and 0 <= change < 1):
+        rates = as_numbers([rate, least_rate, change], "rate, least_rate and change", ConfigurationError)
+        if not (rates.shape == (3,) and 0 < rates[1] <= rates[0] <= 1 and 0 <= rates[2] < 1):
             raise ConfigurationError(
                 f"rate, least_rate and change are {rate}, {least_rate}, {change}; "
                 "give 0 < least_rate <= rate <= 1 and 0 <= change < 1"
             )
-        self._rate, self._change, self._least_rate = rate, change, least_rate
+        self._rate, self._least_rate, self._change = rates.tolist()
         self._source = random_source(rng)
-        self._pool, self._greatest_regular = Fraction(self._epsilon), Fraction(0)
+        self._pool, self._greatest_regular = rational(self._epsilon), Fraction(0)
         self._landmarks_ahead = int(self._line.landmark.sum())
         self._regular_ahead = len(self._line) - self._landmarks_ahead
         self._epsilons = np.zeros(len(self._line))
         self._at = 0
         self._last: FloatArray | None = None
+        self._exact = False
 
     def __len__(self) -> int:
         """How many timestamps are ahead."""
@@ -133,7 +139,7 @@ class Adaptive:
         """What was spent so far, zero at timestamps to come; proved sound as it is made."""
         return LandmarkBudget(self._line, self._epsilons, self._epsilon)
 
-    def step(self, draw: Draw) -> Release:
+    def step(self, draw: Draw, exact: bool = False) -> Release:
         """Take the next timestamp.
 
         Parameters
@@ -141,11 +147,15 @@ class Adaptive:
         draw
             Called with the share if, and only if, this timestamp publishes. Its budget counts as spent before the
             call, also when the call fails.
+        exact
+            Whether `draw` makes exact noise, for the record.
 
         Raises
         ------
         LandmarkError
             After the last timestamp.
+        CoordinateError
+            When what `draw` returns is no array of numbers.
         """
         if self._at == len(self._line):
             raise LandmarkError(f"all {len(self._line)} timestamps are past; make a new object for a new series")
@@ -154,17 +164,17 @@ class Adaptive:
         share = self.share if publish else 0.0
         if self._line.landmark[at]:
             self._landmarks_ahead -= 1
-            self._pool -= Fraction(share)
+            self._pool -= printed(share)
         else:
             self._regular_ahead -= 1
-            self._greatest_regular = max(self._greatest_regular, Fraction(share))
+            self._greatest_regular = max(self._greatest_regular, printed(share))
         self._epsilons[at] = share
         self._at += 1
         if publish:
-            value = np.atleast_1d(np.array(draw(share), dtype=np.float64))
+            value = np.atleast_1d(as_numbers(draw(share), "the values that were drawn", CoordinateError))
             if self._last is not None:
                 close = float(np.linalg.norm(value - self._last)) < self._sensitivity / share
                 self._rate += self._change * ((self._least_rate if close else 1.0) - self._rate)
-            self._last = value
+            self._last, self._exact = value, exact
         assert self._last is not None
-        return Release(self._line.timestamps[at], self._last.copy(), publish, share, self._rate)
+        return Release(self._line.timestamps[at], self._last.copy(), publish, share, self._rate, self._exact)

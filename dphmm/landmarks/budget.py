@@ -15,18 +15,19 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import FloatArray, check_epsilon, locked
+from dphmm.arrays import FloatArray, as_numbers, check_epsilon, locked
 from dphmm.errors import BudgetError, BudgetExceededError
 from dphmm.landmarks.timestamps import Timeline, timeline
 from dphmm.leakage.accumulate import as_budgets
+from dphmm.mechanisms.exact import rational
 
 
 @dataclass(frozen=True)
 class LandmarkBudget:
     """A budget for every timestamp, proved sound when it is made.
 
-    The check is exact: the budgets are summed as the rationals that their doubles are, so no rounding can hide an
-    excess, however small.
+    The check is exact: budgets are summed as the decimal numbers that they print as, which is how mechanisms on a
+    lattice read them too, so no rounding can hide an excess, however small.
 
     Attributes
     ----------
@@ -51,10 +52,8 @@ class LandmarkBudget:
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
-        object.__setattr__(self, "epsilons", locked(as_budgets(self.epsilons)))
-        if self.epsilons.shape != (len(self.timeline),):
-            raise BudgetError(f"budgets have shape {self.epsilons.shape}; there are {len(self.timeline)} timestamps")
-        if self.spent > Fraction(self.epsilon):
+        object.__setattr__(self, "epsilons", locked(budgets_over(self.timeline, self.epsilons)))
+        if self.spent > rational(self.epsilon):
             raise BudgetExceededError(
                 f"landmarks and one regular timestamp spend {float(self.spent)!r} of {self.epsilon!r}; "
                 "lower the budgets"
@@ -64,14 +63,33 @@ class LandmarkBudget:
     def spent(self) -> Fraction:
         """The greatest budget that any ``L ∪ {t}`` spends, exact: ``sum over L + max over the regular timestamps``."""
         landmark = self.timeline.landmark
-        together = sum((Fraction(float(e)) for e in self.epsilons[landmark]), Fraction(0))
-        return together + Fraction(float(self.epsilons[~landmark].max(initial=0.0)))
+        together = sum((printed(budget) for budget in self.epsilons[landmark]), Fraction(0))
+        return together + printed(self.epsilons[~landmark].max(initial=0.0))
+
+
+def budgets_over(line: Timeline, epsilons: npt.ArrayLike) -> FloatArray:
+    """Budgets of all timestamps as an array ``(T,)``.
+
+    Raises
+    ------
+    BudgetError
+        When one is negative or not a finite number, or their number is not ``T``.
+    """
+    budgets = as_numbers(epsilons, "budgets", BudgetError)
+    if budgets.shape != (len(line),):
+        raise BudgetError(f"budgets have shape {budgets.shape}; give {len(line)} finite numbers that are not negative")
+    return as_budgets(budgets)
+
+
+def printed(budget: float) -> Fraction:
+    """The number that a budget prints as: 0.1 is one tenth."""
+    return Fraction(repr(float(budget)))
 
 
 def round_down(budget: Fraction) -> float:
-    """The greatest double that is not above a rational: rounding falls on the safe side."""
+    """The greatest double that does not print as more than a rational: rounding falls on the safe side."""
     value = float(budget)
-    return math.nextafter(value, -math.inf) if Fraction(value) > budget else value
+    return math.nextafter(value, -math.inf) if printed(value) > budget else value
 
 
 def skip(timestamps: npt.ArrayLike, landmarks: npt.ArrayLike, epsilon: float) -> LandmarkBudget:
@@ -116,4 +134,4 @@ def uniform(timestamps: npt.ArrayLike, landmarks: npt.ArrayLike, epsilon: float)
     """
     line, whole = timeline(timestamps, landmarks), check_epsilon(epsilon)
     parts = int(line.landmark.sum()) + (0 if line.landmark.all() else 1)
-    return LandmarkBudget(line, np.full(len(line), round_down(Fraction(whole) / parts)), whole)
+    return LandmarkBudget(line, np.full(len(line), round_down(rational(whole) / parts)), whole)

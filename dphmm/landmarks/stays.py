@@ -14,11 +14,14 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial import cKDTree
 
-from dphmm.arrays import BoolArray, FloatArray, IntArray, as_points, check_epsilon
+from dphmm.arrays import BoolArray, FloatArray, IntArray, as_numbers, as_points, check_budget, check_epsilon
 from dphmm.errors import ConfigurationError, CoordinateError
 from dphmm.landmarks.timestamps import as_times, check_increasing
 
 Times = npt.NDArray[np.datetime64]
+
+_LONGEST = 1e11
+"""Minutes, more than 64 bits of microseconds can tell apart: nobody stays so long."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +89,8 @@ def stay_points(times: npt.ArrayLike, points: npt.ArrayLike, radius: float, minu
     if len(stamps) != len(where):
         raise CoordinateError(f"there are {len(where)} points and {len(stamps)} times; give one point per time")
     check_increasing(stamps, "times")
-    reach = check_epsilon(radius, "radius")
-    needed = np.timedelta64(round(check_epsilon(minutes, "minutes") * 60e6), "us")
+    reach = check_budget(radius, "radius")
+    needed = np.timedelta64(round(min(check_epsilon(minutes, "minutes"), _LONGEST) * 60e6), "us")
     spans = []
     at = 0
     while at < len(stamps):
@@ -161,8 +164,9 @@ def repeated_places(stays: Stays, radius: float, utc_offset: float = 0.0) -> Rep
     ConfigurationError
         For an offset out of range.
     """
-    reach = check_epsilon(radius, "radius")
-    if not -24 <= utc_offset <= 24:
+    reach = check_budget(radius, "radius")
+    offset = as_numbers(utc_offset, "utc_offset", ConfigurationError)
+    if not (offset.shape == () and -24 <= offset <= 24):
         raise ConfigurationError(f"utc_offset is {utc_offset}; give hours from -24 to 24")
     if len(stays) == 0:
         empty = np.zeros(0, dtype=np.int64)
@@ -174,7 +178,7 @@ def repeated_places(stays: Stays, radius: float, utc_offset: float = 0.0) -> Rep
     hours = (stays.end - stays.start) / np.timedelta64(1, "h")
     total = np.bincount(place, hours, count).astype(np.float64)
     centre = np.column_stack([np.bincount(place, hours * axis, count) / total for axis in stays.centre.T])
-    shift = np.timedelta64(round(utc_offset * 3600e6), "us")
+    shift = np.timedelta64(round(float(offset) * 3600e6), "us")
     local = stays.start + shift, stays.end + shift
     night = np.bincount(place, _hours_within(*local, 22, 30, weekdays=False), count)
     home = int(night.argmax()) if night.max() > 0 else -1

@@ -28,8 +28,11 @@ class Timeline:
     landmark: BoolArray
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "timestamps", frozen(self.timestamps))
-        object.__setattr__(self, "landmark", frozen(self.landmark))
+        object.__setattr__(self, "timestamps", frozen(as_times(self.timestamps, "timestamps")))
+        try:
+            object.__setattr__(self, "landmark", frozen(self.landmark))
+        except ValueError as problem:
+            raise LandmarkError(f"the landmarks are no booleans ({problem}); give one for each timestamp") from None
         check_increasing(self.timestamps, "timestamps")
         if self.timestamps.size == 0:
             raise TimeOrderError("there are no timestamps; give at least one")
@@ -94,7 +97,7 @@ def as_times(values: npt.ArrayLike, name: str) -> npt.NDArray[Any]:
         times = np.asarray(values)
         if times.dtype.kind in "OUS":
             times = times.astype("datetime64[us]")
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         raise TimeOrderError(f"{name} cannot be read as times ({error}); give numbers or datetime64") from error
     if times.ndim != 1 or times.dtype.kind not in "iufM":
         raise TimeOrderError(f"{name} have shape {times.shape} and type {times.dtype}; give one list of times")

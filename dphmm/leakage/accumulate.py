@@ -20,7 +20,8 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import FloatArray, frozen
+from dphmm.arguments import checked
+from dphmm.arrays import FloatArray, as_floats, frozen
 from dphmm.errors import BudgetError, InvalidInputError, StochasticError
 from dphmm.leakage.loss_function import Knowledge, LossFunction, as_loss_function, loss
 from dphmm.leakage.transition import is_matrix
@@ -29,6 +30,7 @@ KnowledgeByTime = Knowledge | Iterable[Knowledge]
 """One matrix for every step, or one for each of the T − 1 steps from t to t + 1, in the order of time."""
 
 
+@checked
 @dataclass(frozen=True)
 class Leakage:
     """What a stream of releases leaks, by time.
@@ -67,6 +69,7 @@ class Leakage:
         """``Σ ε``: what all states of the user together leak, whatever the correlation (Corollary 1)."""
         return math.fsum(self.epsilons)
 
+    @checked
     def window(self, start: int, stop: int) -> float:
         """Leakage about all states at times ``start … stop − 1`` together (Theorem 3 of the TPL paper).
 
@@ -99,7 +102,34 @@ class Leakage:
         between = math.fsum(self.epsilons[start + 1 : stop - 1])
         return float(self.backward[start] + between + self.forward[stop - 1])
 
+    @checked
+    def largest_window(self, times: int) -> tuple[float, int]:
+        """The largest leakage about any ``times`` consecutive times together, and where that window starts.
 
+        Raises
+        ------
+        InvalidInputError
+            When there are fewer times than that, or it is below 1.
+
+        Examples
+        --------
+        >>> account(None, [[.8, .2], [0, 1]], [.1, .1, .1]).largest_window(2)
+        (0.28..., 0)
+        """
+        count = self.epsilons.size - times + 1
+        if times < 1 or count < 1:
+            raise InvalidInputError(f"a window of {times} times leaves the stream of {self.epsilons.size}; give fewer")
+        if times == 1:
+            leakage = self.temporal
+        else:
+            spent = np.concatenate([[0.0], np.cumsum(self.epsilons)])
+            between = spent[times - 1 : times - 1 + count] - spent[1 : count + 1]
+            leakage = self.backward[:count] + between + self.forward[times - 1 :]
+        start = int(leakage.argmax())
+        return self.window(start, start + times), start
+
+
+@checked
 def backward(matrix: KnowledgeByTime, epsilons: npt.ArrayLike) -> FloatArray:
     """Backward privacy leakage: what releases up to each time say about the state at that time.
 
@@ -132,6 +162,7 @@ def backward(matrix: KnowledgeByTime, epsilons: npt.ArrayLike) -> FloatArray:
     return _accumulate(matrix, as_budgets(epsilons), "backward matrix", {})
 
 
+@checked
 def forward(matrix: KnowledgeByTime, epsilons: npt.ArrayLike) -> FloatArray:
     """Forward privacy leakage: what releases from each time on say about the state at that time.
 
@@ -166,6 +197,7 @@ def forward(matrix: KnowledgeByTime, epsilons: npt.ArrayLike) -> FloatArray:
     return _forward(matrix, as_budgets(epsilons), {})
 
 
+@checked
 def temporal(backward: KnowledgeByTime, forward: KnowledgeByTime, epsilons: npt.ArrayLike) -> FloatArray:
     """Temporal privacy leakage at each time, ``(T,)``: `account` gives it with its parts.
 
@@ -189,6 +221,7 @@ def temporal(backward: KnowledgeByTime, forward: KnowledgeByTime, epsilons: npt.
     return account(backward, forward, epsilons).temporal
 
 
+@checked
 def account(backward: KnowledgeByTime, forward: KnowledgeByTime, epsilons: npt.ArrayLike) -> Leakage:
     """Backward, forward and temporal leakage of a stream in one record.
 
@@ -197,7 +230,7 @@ def account(backward: KnowledgeByTime, forward: KnowledgeByTime, epsilons: npt.A
     budgets = as_budgets(epsilons)
     sizes: dict[str, int] = {}
     if backward is forward and _is_single(backward):
-        forward = backward = as_loss_function(cast(Knowledge, backward), "matrix", _highest(budgets))
+        forward = backward = as_loss_function(cast(Knowledge, backward), "matrix", highest(budgets))
     past = _accumulate(backward, budgets, "backward matrix", sizes)
     return Leakage(budgets, past, _forward(forward, budgets, sizes))
 
@@ -277,7 +310,7 @@ def as_budgets(epsilons: npt.ArrayLike) -> FloatArray:
     BudgetError
         Otherwise.
     """
-    budgets = np.array(epsilons, dtype=np.float64)
+    budgets = as_floats(epsilons, "epsilons", BudgetError).copy()
     if budgets.ndim != 1 or budgets.size == 0:
         raise BudgetError(f"epsilons has shape {budgets.shape}; give one budget for each time, at least one")
     bad = np.flatnonzero(~(np.isfinite(budgets) & (budgets >= 0)))
@@ -315,7 +348,7 @@ def _is_single(knowledge: KnowledgeByTime) -> bool:
     return knowledge is None or isinstance(knowledge, LossFunction) or is_matrix(knowledge)
 
 
-def _highest(budgets: FloatArray) -> float:
+def highest(budgets: FloatArray) -> float:
     """An α that no leakage under these budgets passes."""
     return max(math.fsum(budgets) * (1 + 1e-9), float(np.finfo(np.float64).tiny))
 
@@ -340,7 +373,7 @@ def _steps(
     """The loss functions of the T − 1 steps; what changes from step to step is evaluated once, at one α."""
     count = budgets.size - 1
     if _is_single(knowledge):
-        function = as_loss_function(cast(Knowledge, knowledge), name, _highest(budgets))
+        function = as_loss_function(cast(Knowledge, knowledge), name, highest(budgets))
         _check_size(sizes, name, function.size)
         yield from repeat(function.step, count)
         return
@@ -349,7 +382,7 @@ def _steps(
         if given > count:
             break
         if matrix is not None:
-            size = matrix.size if isinstance(matrix, LossFunction) else int(np.shape(cast(Any, matrix))[0])
+            size = matrix.size if isinstance(matrix, LossFunction) else next(iter(np.shape(cast(Any, matrix))), None)
             _check_size(sizes, name, size)
         yield partial(_step, matrix)
     if given != count:

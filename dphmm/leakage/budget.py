@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, check_epsilon
 from dphmm.errors import CorrelationTooStrongError, InvalidInputError
 from dphmm.leakage.accumulate import as_loss_functions
@@ -37,13 +38,18 @@ class SharedBudget:
         The user with the least budget (of constant ones, or of those for the middle times).
     by_user
         Each user's own budgets, in the same form.
+    composed
+        User → why no budget that is spent for ever keeps their leakage at α: these have ``α / T`` each, whose sum is
+        all that any correlation can make of them (Corollary 1).
     """
 
     budgets: FloatArray
     tightest: Hashable
     by_user: Mapping[Hashable, FloatArray]
+    composed: Mapping[Hashable, str] = field(default_factory=dict)
 
 
+@checked
 def constant_budget(backward: Knowledge, forward: Knowledge, alpha: float) -> float:
     """The largest ε which, spent at every time of a stream of any length, keeps temporal leakage at most α.
 
@@ -84,6 +90,7 @@ def constant_budget(backward: Knowledge, forward: Knowledge, alpha: float) -> fl
     return _balance(past, future, level)
 
 
+@checked
 def exact_budgets(backward: Knowledge, forward: Knowledge, alpha: float, steps: int) -> FloatArray:
     """Budgets for T releases that make temporal leakage equal to α at every time.
 
@@ -130,6 +137,7 @@ def exact_budgets(backward: Knowledge, forward: Knowledge, alpha: float, steps: 
     return budgets
 
 
+@checked
 def shared_budget(
     users: Mapping[Any, tuple[Knowledge, Knowledge]], alpha: float, steps: int | None = None
 ) -> SharedBudget:
@@ -148,12 +156,15 @@ def shared_budget(
     -------
     SharedBudget
         Leakage never falls when a budget rises, so the least of the users' budgets at each time keeps everyone at or
-        under α.
+        under α. A user of whom two rows have disjoint supports has ``α / T`` at each of T times, which no correlation
+        carries past α.
 
     Raises
     ------
-    CorrelationTooStrongError, StochasticError, BudgetError
-        As `exact_budgets`; where there are several, the message names the user.
+    CorrelationTooStrongError
+        As `constant_budget`, without a number of releases; where there are several users, the message names one.
+    StochasticError, BudgetError
+        As `exact_budgets`, with the user's name.
     InvalidInputError
         When there are no users, or ``steps`` is less than 1.
 
@@ -165,14 +176,19 @@ def shared_budget(
     ('bob', [0.1157])
     """
 
-    def budgets_of(backward: Knowledge, forward: Knowledge) -> FloatArray:
+    def budgets_of(backward: Knowledge, forward: Knowledge) -> tuple[FloatArray, str | None]:
         if steps is None:
-            return np.array([constant_budget(backward, forward, alpha)])
-        return exact_budgets(backward, forward, alpha, steps)
+            return np.array([constant_budget(backward, forward, alpha)]), None
+        try:
+            return exact_budgets(backward, forward, alpha, steps), None
+        except CorrelationTooStrongError as problem:
+            return np.full(steps, alpha / steps * _SAFE_SIDE), str(problem).partition(";")[0]
 
-    own = by_user(users, budgets_of)
+    found = by_user(users, budgets_of)
+    own = {name: budgets for name, (budgets, _) in found.items()}
+    composed = {name: why for name, (_, why) in found.items() if why is not None}
     budgets = np.min(list(own.values()), axis=0)
-    return SharedBudget(budgets, min(own, key=lambda name: float(own[name].min())), own)
+    return SharedBudget(budgets, min(own, key=lambda name: float(own[name].min())), own, composed)
 
 
 def _balance(past: LossFunction, future: LossFunction, alpha: float) -> float:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from dphmm.arrays import FloatArray
 from dphmm.errors import DataFileError
+from dphmm.stochastic import csr_of_arrays
+from dphmm.tables.columns import listed
 from dphmm.tables.delimited import content_lines
-from dphmm.tables.source import readable
-from dphmm.tables.values import parse_number
+from dphmm.tables.numpy_files import read_npy, read_npz
+from dphmm.tables.unpacking import Allowance
+from dphmm.tables.values import one_line, parse_number
 
 
 def read_matrix(path: str | Path) -> Any:
@@ -37,12 +40,21 @@ def read_matrix(path: str | Path) -> Any:
     path = Path(path)
     if path.suffix.lower() not in {".npz", ".npy"}:
         return _read_text(path)
-    with readable(path):
-        try:
-            return _read_binary(path)
-        except (ValueError, KeyError) as problem:
-            detail = " ".join(str(problem).split())
-            raise DataFileError(path, f"not a readable matrix ({detail}); save it with numpy or scipy.sparse") from None
+    try:
+        if path.suffix.lower() == ".npy":
+            return _numbers(read_npy(path))
+        arrays = read_npz(path)
+        if "format" in arrays and "data" in arrays:
+            return csr_of_arrays(arrays)
+        if len(arrays) != 1:
+            raise ValueError(f"it holds {len(arrays)} arrays, one is wanted: {listed(list(arrays))}")
+        return _numbers(*arrays.values())
+    except DataFileError:
+        raise
+    except ValueError as problem:
+        raise DataFileError(
+            path, f"not a readable matrix ({one_line(problem)}); save it with numpy or scipy.sparse"
+        ) from None
 
 
 def read_numbers(path: str | Path) -> FloatArray:
@@ -51,23 +63,13 @@ def read_numbers(path: str | Path) -> FloatArray:
     Raises
     ------
     DataFileError
-        As `read_matrix`.
+        As `read_matrix`, and for a sparse matrix that is too large to be written out.
     """
     values: Any = read_matrix(path)
-    return np.asarray(values.toarray() if hasattr(values, "toarray") else values).ravel()
-
-
-def _read_binary(path: Path) -> Any:
-    found = np.load(path, allow_pickle=False)
-    if isinstance(found, np.ndarray):
-        return _numbers(found)
-    with found:
-        names = found.files
-        if "format" in names and "data" in names:
-            return sp.csr_array(sp.load_npz(path))
-        if len(names) != 1:
-            raise ValueError(f"it holds {len(names)} arrays, one is wanted: {', '.join(names)}")
-        return _numbers(found[names[0]])
+    if not hasattr(values, "toarray"):
+        return np.asarray(values).ravel()
+    Allowance(path, Path(path).stat().st_size).take(8 * math.prod(values.shape))
+    return np.asarray(values.toarray()).ravel()
 
 
 def _numbers(array: Any) -> FloatArray:

@@ -14,8 +14,9 @@ from typing import overload
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import FloatArray, IntArray, check_epsilon, frozen
-from dphmm.errors import InvalidInputError
+from dphmm.arguments import checked
+from dphmm.arrays import FloatArray, IntArray, as_floats, check_epsilon, frozen
+from dphmm.errors import BudgetError, InvalidInputError
 from dphmm.leakage import curve
 from dphmm.leakage.envelope import pieces, strongest
 from dphmm.leakage.excess import NO_LOSS, Excess
@@ -43,6 +44,7 @@ class Supremum:
     rows: tuple[int, int]
 
 
+@checked
 class LossFunction:
     """L(α) as the piecewise function of Corollary 3 of the TPL paper, exact for every α; a call is a binary search.
 
@@ -125,8 +127,12 @@ class LossFunction:
 
     def step(self, alpha: float) -> float:
         """L(α) of one number that is not negative, 0 included: the inner loop of every recursion."""
-        if not 0 <= alpha <= self.limit:
-            raise InvalidInputError(f"alpha is {alpha}; this loss function holds from 0 to {self.limit}")
+        try:
+            holds = bool(0 <= float(alpha) <= self.limit)
+        except (TypeError, ValueError, ArithmeticError):
+            holds = False
+        if not holds:
+            raise InvalidInputError(f"alpha is {alpha!s:.40}; this loss function holds from 0 to {self.limit}")
         return float(self._evaluate(np.asarray(alpha, dtype=np.float64)))
 
     def steps(self, alphas: FloatArray) -> FloatArray:
@@ -137,6 +143,7 @@ class LossFunction:
         InvalidInputError
             When an α is negative, not a number, or beyond `limit`.
         """
+        alphas = as_floats(alphas, "alphas", BudgetError)
         for alpha in alphas[~((alphas >= 0) & (alphas <= self.limit))]:
             self.step(float(alpha))  # refuses it
         return self._evaluate(alphas)
@@ -169,6 +176,7 @@ Knowledge = MatrixLike | LossFunction | None
 """What an adversary knows: a matrix, its loss function built before, or None for nothing."""
 
 
+@checked
 def loss(matrix: Knowledge, alpha: float) -> float:
     """L(α) of a transition matrix at one α, without building the piecewise function.
 
@@ -220,6 +228,7 @@ def loss(matrix: Knowledge, alpha: float) -> float:
     return float(curve.loss_at(np.asarray(alpha), *point))
 
 
+@checked
 def supremum(matrix: Knowledge, epsilon: float) -> float:
     """What backward (or forward) leakage tends to when every step spends ε; infinite where there is no bound.
 

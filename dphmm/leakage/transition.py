@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from dphmm.arrays import FloatArray
+from dphmm.arguments import checked
+from dphmm.arrays import LARGEST, FloatArray
 from dphmm.errors import StochasticError
 from dphmm.stochastic import SMALLEST_PROBABILITY, MatrixLike, as_stochastic
 
@@ -54,6 +55,7 @@ def as_transition(matrix: MatrixLike, name: str = "transition matrix") -> Any:
     return csr
 
 
+@checked
 def smooth(matrix: MatrixLike, amount: float) -> FloatArray:
     """Laplacian smoothing of every row, ``(p + amount) / Σ (p + amount)``: Equation 28 of the TPL paper.
 
@@ -76,8 +78,8 @@ def smooth(matrix: MatrixLike, amount: float) -> FloatArray:
     array([[0.75, 0.25],
            [0.25, 0.75]])
     """
-    if not (np.isfinite(amount) and amount >= 0):
-        raise StochasticError(f"amount of smoothing is {amount}; give a finite number that is not negative")
+    if not 0 <= amount <= LARGEST:
+        raise StochasticError(f"amount of smoothing is {amount}; give a number from 0 to {LARGEST:g}")
     dense = matrix.toarray() if sp.issparse(matrix) else matrix
     raised = as_stochastic(dense, "matrix", smallest=SMALLEST_PROBABILITY) + amount
     return np.asarray(raised / raised.sum(axis=1, keepdims=True), dtype=np.float64)

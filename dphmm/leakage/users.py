@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from dphmm.arguments import checked
 from dphmm.arrays import FloatArray
 from dphmm.errors import InvalidInputError
 from dphmm.leakage.accumulate import KnowledgeByTime, Leakage, account
@@ -52,6 +53,7 @@ class PopulationLeakage:
         return np.array([leakage.temporal for leakage in self.by_user.values()])
 
 
+@checked
 def account_users(
     users: Mapping[Any, tuple[KnowledgeByTime, KnowledgeByTime]], epsilons: npt.ArrayLike
 ) -> PopulationLeakage:
@@ -88,10 +90,12 @@ def by_user(users: Mapping[Any, tuple[Any, Any]], figure: Callable[[Any, Any], F
     InvalidInputError
         When there are no users, and what ``figure`` raises.
     """
-    if not users:
+    if not isinstance(users, Mapping) or not users:
         raise InvalidInputError("there are no users; give at least one pair of matrices")
     found: dict[Hashable, Figure] = {}
     for name, knowledge in users.items():
+        if not isinstance(knowledge, tuple | list) or len(knowledge) != 2:
+            raise InvalidInputError(f"user {name}: give a pair, the backward and the forward matrix")
         try:
             found[name] = figure(*knowledge)
         except InvalidInputError as problem:

@@ -2,77 +2,99 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from dphmm.arrays import BoolArray, FloatArray, IntArray, locked
-from dphmm.errors import InvalidInputError, StochasticError
+from dphmm.arguments import checked
+from dphmm.arrays import BoolArray, FloatArray, as_floats, locked
+from dphmm.errors import CoordinateError, InvalidInputError, StochasticError
+from dphmm.markov.masses import Masses, masses_of_logs
 from dphmm.markov.model import MarkovModel
+from dphmm.tables.values import shorten
 
-_LAYER = 600.0
-"""States are moved in layers of probabilities that differ by at most ``exp(600)``, each scaled to one: no underflow."""
-_LONG_GAP = 8
-"""From this many steps on, what prepares a belief for many cheap steps pays."""
-_FEW_TRANSITIONS = 500_000
-"""Up to this many transitions, sums of exponentials over all of them cost less than a pass for each layer."""
-_ROUNDING = 8 * np.finfo(np.float64).eps
-"""What a long stride may change a probability by, relatively, that does not change any more."""
-_SMALLEST = 1e-290
-"""Sums below this within a layer have lost digits (transition probabilities near zero) and are done over in logs."""
+_LIMB = 1000.0
+"""A probability is written as a float and how often it was multiplied by two to this power."""
+_SUM = 1e-6
+"""How far the probabilities of a belief that is read back may sum to more or less than one."""
 
 
-@dataclass(frozen=True)
 class Belief:
-    """A distribution over states that never forgets a possible one. It holds copies of the arrays, read-only.
+    """A distribution over states that never forgets a possible one. Its arrays are its own, read-only.
 
     Parameters
     ----------
     support
         ``(N,)``: the states of positive probability, decided by structure, not by what a float can hold.
     log_mass
-        ``(N,)``: natural logarithms of the probabilities, minus infinity exactly off the support.
+        ``(N,)``: natural logarithms of the probabilities, minus infinity exactly off the support. They are scaled so
+        that the probabilities sum to one.
+
+    Raises
+    ------
+    StochasticError
+        When no state is possible, or support and masses do not fit.
     """
 
-    support: BoolArray
-    log_mass: FloatArray
-
-    def __post_init__(self) -> None:
-        self._hold(np.array(self.support, dtype=np.bool_), np.array(self.log_mass, dtype=np.float64))
-
-    def _hold(self, support: BoolArray, log_mass: FloatArray) -> None:
-        if support.shape != log_mass.shape or not support.any():
+    def __init__(self, support: BoolArray, log_mass: FloatArray) -> None:
+        logs, possible = (
+            as_floats(log_mass, "log masses", StochasticError),
+            as_floats(support, "a support", StochasticError),
+        )
+        if logs.ndim != 1 or logs.shape != possible.shape or not possible.any():
             raise StochasticError("a belief needs a support of at least one state, and a mass for every state")
-        if not np.array_equal(support, log_mass > -np.inf):
-            raise StochasticError("a belief's masses must be positive exactly on its support")
-        vars(self).update(support=locked(support), log_mass=locked(log_mass))
+        if not np.array_equal(possible, logs > -np.inf) or not (logs < np.inf).all():
+            raise StochasticError("a belief's masses must be positive exactly on its support, and finite")
+        self.masses = masses_of_logs(logs)
+        """Mantissas and exponents of the probabilities."""
 
     @classmethod
-    def owning(cls, support: BoolArray, log_mass: FloatArray) -> Belief:
-        """A belief that takes the arrays over, read-only from now on, where `Belief` copies them."""
+    def owning(cls, masses: Masses) -> Belief:
+        """The belief of masses that sum to one."""
         belief = cls.__new__(cls)
-        belief._hold(support, log_mass)
+        belief.masses = masses
         return belief
 
     @classmethod
     def of(cls, probabilities: FloatArray) -> Belief:
-        """The belief with given probabilities, ``(N,)``; zero means impossible."""
-        with np.errstate(divide="ignore"):
-            return cls.owning(probabilities > 0, np.log(probabilities))
+        """The belief with given probabilities, ``(N,)``; zero means impossible.
+
+        Raises
+        ------
+        StochasticError
+            When all are zero, or one is negative or not finite.
+        """
+        given = as_floats(probabilities, "probabilities", StochasticError)
+        if given.ndim != 1 or not given.any() or not ((given >= 0) & (given < np.inf)).all():
+            raise StochasticError("a belief needs a support of at least one state, and a mass for every state")
+        return cls.owning(Masses.of(given))
+
+    @cached_property
+    def support(self) -> BoolArray:
+        """The possible states, ``(N,)``."""
+        return locked(self.masses.support)
+
+    @property
+    def log_mass(self) -> FloatArray:
+        """Natural logarithms of the probabilities, ``(N,)``; minus infinity exactly off the support."""
+        return locked(self.masses.logs)
 
     @property
     def probabilities(self) -> FloatArray:
         """The probabilities ``(N,)``; possible states below about ``1e-308`` show as zero."""
-        return np.exp(self.log_mass)
+        return self.masses.plain()
 
     def to_bytes(self) -> bytes:
-        """The support, eight states a byte, and the log masses: what `from_bytes` reads back exactly."""
-        size = len(self.support).to_bytes(8, "little")
-        return size + np.packbits(self.support).tobytes() + self.log_mass.astype("<f8").tobytes()
+        """The belief in 12 bytes a state, whatever it holds: a float and how many limbs it is smaller by."""
+        limbs = np.where(self.support, -np.ceil((self.masses.exponent - 1.0) / _LIMB), 0.0)
+        limbs = np.minimum(limbs, np.iinfo(np.int32).max)
+        values = self.masses.plain(-_LIMB * limbs)
+        return len(limbs).to_bytes(8, "little") + values.astype("<f8").tobytes() + limbs.astype("<i4").tobytes()
 
     @classmethod
+    @checked
     def from_bytes(cls, data: bytes) -> Belief:
-        """The belief that `to_bytes` wrote, to the last bit.
+        """The belief that `to_bytes` wrote, to the last bit (of probabilities from ``exp(-10**12)`` up).
 
         Raises
         ------
@@ -80,11 +102,15 @@ class Belief:
             When the bytes are no belief.
         """
         size = int.from_bytes(data[:8], "little")
-        if size == 0 or len(data) != 8 + (size + 7) // 8 + 8 * size:
+        if size == 0 or len(data) != 8 + 12 * size:
             raise StochasticError(f"{len(data)} bytes are no belief over {size} states")
-        start = len(data) - 8 * size
-        support = np.unpackbits(np.frombuffer(data[8:start], dtype=np.uint8), count=size).astype(np.bool_)
-        return cls.owning(support, np.frombuffer(data[start:], dtype="<f8").astype(np.float64))
+        values = np.frombuffer(data, dtype="<f8", count=size, offset=8)
+        limbs = np.frombuffer(data, dtype="<i4", offset=8 + 8 * size)
+        if ((values >= 0) & (values < 2)).all() and (limbs >= 0).all():
+            masses = Masses.of(values, -_LIMB * limbs)
+            if abs(float(masses.plain().sum()) - 1.0) <= _SUM:
+                return cls.owning(masses)
+        raise StochasticError(f"{len(data)} bytes hold no probabilities of {size} states")
 
     def predict(self, model: MarkovModel, steps: int = 1) -> Belief:
         """The belief ``steps`` time steps later: ``p M``, as often.
@@ -94,102 +120,10 @@ class Belief:
         InvalidInputError
             When ``steps`` is negative.
         """
-        if steps < 0:
-            raise InvalidInputError(f"steps is {steps}; time does not go back")
-        belief = self
-        while steps > 0:
-            passed, belief = belief._glide(model, steps) if steps >= _LONG_GAP else (0, belief)
-            if passed < steps:
-                belief = belief._step(model)
-                passed += 1
-            steps -= passed
-        return belief
-
-    def _glide(self, model: MarkovModel, steps: int) -> tuple[int, Belief]:
-        """As many of the steps as plain sums of probabilities can take, and the belief after them.
-
-        No mass passes from one connected component of the model to another, so each is scaled to one on its own, and
-        an island that releases have all but ruled out holds nothing up. Plain sums do while the support stays what it
-        is and no possible state becomes faint within its component. What a stride leaves as it is stays so for all
-        further strides: a gap of months costs no more than the way there.
-        """
-        if not np.array_equal(self._support_ahead(model), self.support):
-            return 0, self
-        islands, backward = model.components, model.columns.T
-        weights = np.full(int(islands.max()) + 1, -np.inf)
-        np.logaddexp.at(weights, islands[self.support], self.log_mass[self.support])
-        now, passed = np.zeros(len(islands)), 0
-        now[self.support] = np.exp(self.log_mass[self.support] - weights[islands[self.support]])
-        while passed < steps:
-            stride = max((k for k in model.strides if k <= steps - passed), default=1)
-            ahead = np.asarray(backward @ now if stride == 1 else now @ model.dense_power(stride))
-            if ahead[self.support].min() < _SMALLEST:
-                break
-            totals = np.bincount(islands, ahead)
-            ahead[self.support] /= totals[islands[self.support]]
-            passed += stride
-            at_rest = np.array_equal(ahead, now) if stride == 1 else np.allclose(ahead, now, rtol=_ROUNDING, atol=0.0)
-            if at_rest:
-                passed = steps - (steps - passed) % stride
-            now = ahead
-        if not passed:
-            return 0, self
-        log_mass = np.full(len(islands), -np.inf)
-        log_mass[self.support] = np.log(now[self.support]) + weights[islands[self.support]]
-        return passed, Belief.owning(self.support, log_mass - _log_sum(log_mass))
-
-    def _step(self, model: MarkovModel) -> Belief:
-        support = self._support_ahead(model)
-        highest = float(self.log_mass.max())
-        lowest = float(self.log_mass[self.support].min())
-        if lowest < highest - _LAYER and model.transition.nnz <= _FEW_TRANSITIONS:
-            log_mass = self._mass_by_logs(model, np.flatnonzero(model.entered))
-        else:
-            log_mass = self._mass_by_layers(model, support, highest)
-        log_mass[~support] = -np.inf
-        return Belief.owning(support, log_mass - _log_sum(log_mass))
-
-    def _mass_by_layers(self, model: MarkovModel, support: BoolArray, highest: float) -> FloatArray:
-        """The log mass of all states by plain sums, one layer of probabilities that a float can hold at a time."""
-        log_mass = np.full(len(self.log_mass), -np.inf)
-        with np.errstate(invalid="ignore"):
-            depth = np.floor((highest - self.log_mass) / _LAYER)
-        blurred = np.zeros(len(self.log_mass), dtype=np.bool_)
-        for layer in np.unique(depth[self.support]).tolist():
-            rows = np.flatnonzero(depth == layer)
-            top = highest - layer * _LAYER
-            every = len(rows) == len(depth)
-            ahead = np.exp(self.log_mass[rows] - top) @ (model.transition if every else model.transition[rows])
-            touched = np.flatnonzero(ahead)
-            blurred[touched[ahead[touched] < _SMALLEST]] = True
-            log_mass[touched] = np.logaddexp(log_mass[touched], np.log(ahead[touched]) + top)
-        lost = np.flatnonzero(support & (blurred | (log_mass == -np.inf)))
-        if len(lost):
-            log_mass[lost] = self._mass_by_logs(model, lost)[lost]
-        return log_mass
-
-    def _support_ahead(self, model: MarkovModel) -> BoolArray:
-        if self.support.all():
-            return model.entered
-        return np.asarray(self.support @ model.structure) > 0
-
-    def _mass_by_logs(self, model: MarkovModel, states: IntArray) -> FloatArray:
-        """The log mass of some states that can be entered, by a sum of exponentials in each one's column of the matrix.
-
-        ``(N,)``, minus infinity for the other states.
-        """
-        columns, logs = model.columns, model.log_columns
-        lengths = np.diff(columns.indptr)[states]
-        starts = np.cumsum(lengths) - lengths
-        index = np.arange(lengths.sum()) + np.repeat(columns.indptr[states] - starts, lengths)
-        terms = self.log_mass[columns.indices[index]] + logs[index]
-        highest = np.maximum.reduceat(terms, starts)
-        base = np.where(highest > -np.inf, highest, 0.0)
-        with np.errstate(divide="ignore"):
-            sums = np.log(np.add.reduceat(np.exp(terms - np.repeat(base, lengths)), starts))
-        log_mass = np.full(len(self.log_mass), -np.inf)
-        log_mass[states] = base + sums
-        return log_mass
+        if not isinstance(steps, int | np.integer) or not 0 <= steps < 2**63:
+            raise InvalidInputError(f"steps is {shorten(steps)}; give a whole number: time does not go back")
+        masses = model.ahead.carry(self.masses, steps)
+        return Belief.owning(masses if steps < 2 else masses.scaled())
 
     def update(self, log_likelihood: FloatArray) -> Belief:
         """The belief after an observation (Equation 2).
@@ -205,12 +139,16 @@ class Belief:
         StochasticError
             When no possible state could have given the observation.
         """
-        log_mass = self.log_mass + log_likelihood
-        support = self.support & (log_likelihood > -np.inf)
-        if not support.any():
+        logs = as_floats(log_likelihood, "log likelihoods", StochasticError)
+        if logs.shape != self.masses.mantissa.shape or not logs.max(initial=-np.inf) < np.inf:
+            raise StochasticError(
+                f"log likelihoods have shape {logs.shape}; give one below infinity for each of "
+                f"{len(self.masses.mantissa)} states"
+            )
+        masses, log_sum = self.masses.times_exp(logs)
+        if log_sum == -np.inf:
             raise StochasticError("no possible state could have given this observation; model and release do not match")
-        log_mass[~support] = -np.inf
-        return Belief.owning(support, log_mass - _log_sum(log_mass))
+        return Belief.owning(masses)
 
     def location_set(self, delta: float) -> BoolArray:
         """The δ-location set: the fewest most probable states whose mass is at least ``1 - delta`` (Theorem 4.1).
@@ -220,22 +158,24 @@ class Belief:
         delta
             From 0 (the whole support) to below 1. Of equally probable states the lower number comes first.
         """
-        if not 0 <= delta < 1:
+        if not isinstance(delta, float | int | np.floating) or not 0 <= delta < 1:
             raise InvalidInputError(f"delta is {delta}; give a number from 0 to below 1")
         if delta == 0:
             return self.support
-        order = np.argsort(-self.log_mass, kind="stable")
-        covered = np.cumsum(np.exp(self.log_mass[order]))
-        needed = int(np.searchsorted(covered, (1 - delta) * (1 - 1e-12))) + 1
-        chosen = np.zeros(len(order), dtype=np.bool_)
-        chosen[order[: min(needed, int(self.support.sum()))]] = True
+        probabilities = self.probabilities
+        # Those below this have less than half of delta together, so that what is wanted lies among the others.
+        candidates = np.flatnonzero(probabilities >= delta / (2 * len(probabilities)))
+        order = candidates[np.argsort(-probabilities[candidates], kind="stable")]
+        needed = int(np.searchsorted(np.cumsum(probabilities[order]), (1 - delta) * (1 - 1e-12))) + 1
+        chosen = np.zeros(len(probabilities), dtype=np.bool_)
+        chosen[order[:needed]] = True
         return chosen
 
     def mean(self, points: FloatArray) -> FloatArray:
         """The expectation of points ``(N, d)`` under the belief, ``(d,)``."""
-        return np.asarray(self.probabilities @ points)
-
-
-def _log_sum(log_values: FloatArray) -> float:
-    highest = float(log_values.max())
-    return highest + float(np.log(np.exp(log_values - highest).sum()))
+        places = as_floats(points, "points", CoordinateError)
+        if places.ndim != 2 or len(places) != len(self.masses.mantissa):
+            raise CoordinateError(
+                f"points have shape {places.shape}; give a row for each of {len(self.support)} states"
+            )
+        return np.asarray(self.probabilities @ places)

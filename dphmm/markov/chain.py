@@ -11,11 +11,13 @@ import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import splu
 
+from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray, as_distribution
 from dphmm.errors import InvalidInputError, StochasticError
 from dphmm.stochastic import SMALLEST_PROBABILITY, MatrixLike, as_stochastic
 
 
+@checked
 def reverse(forward: MatrixLike, distribution: npt.ArrayLike) -> Any:
     """``P^B[i, j] = Pr(state before = j | state now = i)``, from ``P^F[j, i] = Pr(now = i | before = j)``.
 
@@ -51,6 +53,7 @@ def reverse(forward: MatrixLike, distribution: npt.ArrayLike) -> Any:
     return _reverse(matrix, as_distribution(distribution, matrix.shape[0]))[0]
 
 
+@checked
 def reverses(forward: MatrixLike, initial: npt.ArrayLike, steps: int) -> Iterator[Any]:
     """The backward matrices of a chain that need not be stationary, one for each step from t to t + 1.
 
@@ -116,6 +119,7 @@ def _fill_sparse(backward: Any, positive: BoolArray) -> Any:
     return sp.csr_array(backward[chosen])
 
 
+@checked
 def stationary(transition: MatrixLike) -> FloatArray:
     """The distribution ``(n,)`` that the chain, started in every state alike, spends its time in: ``p P = p``.
 

@@ -1,29 +1,28 @@
 """What a sequence of observations says of the states: the filter and the smoother.
 
-Everything is in logarithms and follows the sparse structure of the model, so that no possible state is ever lost to
-an underflow and no impossible one gains mass. The filter is a belief, predicted and updated; the smoother divides what
-is known of the next state by what was predicted of it, and takes the quotient back through the model.
+The filter is a pass forwards through the observations; the smoother is its product with a pass backwards. Both follow
+the structure of the model, so that no possible state is ever lost to an underflow and no impossible one gains mass.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import FloatArray, IntArray, as_distribution, locked
+from dphmm.arguments import checked
+from dphmm.arrays import FloatArray, IntArray, as_distribution, as_integers, as_numbers, locked
 from dphmm.errors import InvalidInputError, StochasticError
 from dphmm.markov.belief import Belief
+from dphmm.markov.masses import Masses
 from dphmm.markov.model import MarkovModel
+from dphmm.markov.passes import Pass, Rows, passed
 from dphmm.stochastic import MatrixLike
 
-_FAINT = 1e-290
-"""Averages below this may have lost digits, or terms, and are done over in logarithms."""
-_REST = 1e-15
-"""A vector that a step changes by no more than this, relatively, is at rest: a million steps would not show."""
 
-
+@checked
 @dataclass(frozen=True, eq=False)
 class Observations:
     """A sequence of releases as its log densities.
@@ -47,7 +46,7 @@ class Observations:
     steps: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     def __post_init__(self) -> None:
-        rows = np.array(self.log_likelihood, dtype=np.float64, order="C")
+        rows = np.ascontiguousarray(as_numbers(self.log_likelihood, "log_likelihood", StochasticError))
         if rows.ndim != 2 or not rows.size:
             raise InvalidInputError(
                 f"log_likelihood has shape {rows.shape}; give one row per release, a column per state"
@@ -55,7 +54,7 @@ class Observations:
         if np.isnan(rows).any() or (rows == np.inf).any():
             row = int(np.flatnonzero((np.isnan(rows) | (rows == np.inf)).any(axis=1))[0])
             raise InvalidInputError(f"log_likelihood: row {row} holds NaN or plus infinity; give log densities")
-        steps = np.array(self.steps, dtype=np.int64)
+        steps = as_integers(self.steps, "steps").copy()
         steps = steps if steps.size else np.ones(len(rows), dtype=np.int64)
         if steps.shape != (len(rows),) or (steps[1:] < 0).any():
             raise InvalidInputError(
@@ -72,83 +71,41 @@ class Observations:
         return int(self.log_likelihood.shape[1])
 
 
-@dataclass(frozen=True, eq=False)
 class Filtering:
     """What is known at each release from the releases up to it.
 
     Parameters
     ----------
-    predicted
-        ``p(s_t | z_1..t-1)``, one per release.
-    filtered
-        ``p(s_t | z_1..t)``, one per release.
+    model, observations, initial
+        As `filter_releases` takes them.
+
+    Attributes
+    ----------
+    rows
+        The masses of `filtered`.
     log_evidence
         ``log p(z_1..T)``: up to the constants of the rows.
     """
 
-    predicted: tuple[Belief, ...] = field(repr=False)
-    filtered: tuple[Belief, ...] = field(repr=False)
-    log_evidence: float
+    def __init__(self, model: MarkovModel, observations: Observations, initial: npt.ArrayLike | None = None) -> None:
+        self._model, self._observations = model, observations
+        self._first = first_masses(model, observations, initial)
+        found = passed(model.ahead, self._first, observations.log_likelihood, _gaps(observations))
+        self.rows: Rows = found.after
+        self.log_evidence = float(found.log_sums.sum())
 
+    @cached_property
+    def filtered(self) -> tuple[Belief, ...]:
+        """``p(s_t | z_1..t)``, one per release."""
+        return _beliefs(self.rows)
 
-class Backwards:
-    """A model looked at from the future: what turns a vector ``r`` over next states into ``M r``.
-
-    Parameters
-    ----------
-    model
-        The model ``M``.
-
-    Notes
-    -----
-    Every entry of ``M r`` is an average of entries of ``r``, so plain sums do while none of them is faint, and over a
-    long gap they come to rest. Where some are faint, each row is summed relative to its own largest term.
-    """
-
-    def __init__(self, model: MarkovModel) -> None:
-        self._model = model
-        self._lengths = np.diff(model.transition.indptr)
-
-    def pull(self, ahead: Belief, steps: int = 1) -> Belief:
-        """``M^k r``, up to a factor: where the mass of the next states' vector ``r`` can come from."""
-        while steps > 0:
-            passed, ahead = self._by_plain_sums(ahead, steps)
-            if not passed:
-                passed, ahead = 1, self._by_logs(ahead)
-            steps -= passed
-        return ahead
-
-    def _by_logs(self, ahead: Belief) -> Belief:
-        matrix = self._model.transition
-        starts = matrix.indptr[:-1]
-        terms = ahead.log_mass[matrix.indices]
-        terms += self._model.log_rows
-        highest = np.maximum.reduceat(terms, starts)
-        support = highest > -np.inf
-        highest[~support] = 0.0
-        terms -= np.repeat(highest, self._lengths)
-        with np.errstate(divide="ignore"):
-            log_mass = highest + np.log(np.add.reduceat(np.exp(terms), starts))
-        return Belief.owning(support, log_mass - log_mass.max())
-
-    def _by_plain_sums(self, ahead: Belief, steps: int) -> tuple[int, Belief]:
-        """As many of the steps as can be taken with nothing faint, and the vector after them."""
-        matrix, structure = self._model.transition, self._model.structure
-        now, support = np.exp(ahead.log_mass - ahead.log_mass.max()), ahead.support
-        passed = 0
-        while passed < steps:
-            wider = np.asarray(structure @ support)
-            further = np.asarray(matrix @ now)
-            if further[wider].min() < _FAINT:
-                break
-            resting = np.array_equal(wider, support) and bool((np.abs(further - now) <= _REST * now).all())
-            now, support = further, wider
-            passed = steps if resting else passed + 1
-        if not passed:
-            return 0, ahead
-        log_mass = np.full(len(now), -np.inf)
-        log_mass[support] = np.log(now[support] / now[support].sum())
-        return passed, Belief.owning(support, log_mass)
+    @cached_property
+    def predicted(self) -> tuple[Belief, ...]:
+        """``p(s_t | z_1..t-1)``, one per release, worked out when it is asked for."""
+        first = Belief.owning(self._first)
+        steps = self._observations.steps[1:].tolist()
+        later = [one.predict(self._model, count) for one, count in zip(self.filtered, steps, strict=False)]
+        return (first, *later)
 
 
 def filter_releases(model: MarkovModel, observations: Observations, initial: npt.ArrayLike | None = None) -> Filtering:
@@ -170,21 +127,7 @@ def filter_releases(model: MarkovModel, observations: Observations, initial: npt
     InvalidInputError
         When observations and model differ in the number of states.
     """
-    belief = first_belief(model, observations, initial)
-    predicted, filtered, evidence = [], [], 0.0
-    for t, row in enumerate(observations.log_likelihood):
-        if t:
-            belief = belief.predict(model, int(observations.steps[t]))
-        predicted.append(belief)
-        before = belief
-        try:
-            belief = before.update(row)
-        except StochasticError as problem:
-            raise StochasticError(f"release {t}: {problem}") from None
-        top = int(belief.log_mass.argmax())
-        evidence += float(before.log_mass[top] + row[top] - belief.log_mass[top])
-        filtered.append(belief)
-    return Filtering(tuple(predicted), tuple(filtered), evidence)
+    return Filtering(model, observations, initial)
 
 
 def smooth_releases(model: MarkovModel, observations: Observations, filtering: Filtering) -> tuple[Belief, ...]:
@@ -200,30 +143,41 @@ def smooth_releases(model: MarkovModel, observations: Observations, filtering: F
     Returns
     -------
     tuple of Belief
-        One per release; the last is the filter's.
+        One per release.
     """
-    backwards = Backwards(model)
-    smoothed = [filtering.filtered[-1]]
-    for t in range(len(observations) - 2, -1, -1):
-        evidence = backwards.pull(ratio(smoothed[-1], filtering.predicted[t + 1]), int(observations.steps[t + 1]))
-        smoothed.append(filtering.filtered[t].update(evidence.log_mass))
-    return tuple(reversed(smoothed))
+    return _beliefs(_smoothed(model, observations, filtering))
 
 
-def ratio(smoothed: Belief, predicted: Belief) -> Belief:
-    """``p(s | all) / p(s | before)`` as an unnormalised belief: what later releases say of a state."""
-    with np.errstate(invalid="ignore"):
-        log_ratio = np.where(smoothed.support, smoothed.log_mass - predicted.log_mass, -np.inf)
-    return Belief.owning(smoothed.support, log_ratio)
+def _smoothed(model: MarkovModel, observations: Observations, filtering: Filtering) -> Rows:
+    return filtering.rows.times(passed_back(model, observations).before.reversed())
 
 
-def first_belief(model: MarkovModel, observations: Observations, initial: npt.ArrayLike | None) -> Belief:
-    """The belief before the first release. Parameters and errors as in `filter_releases`."""
+def passed_back(model: MarkovModel, observations: Observations) -> Pass:
+    """The pass backwards, the last release first: what the later releases say of each state, and all from it on."""
+    nothing = Masses.of(np.full(model.size, 1.0 / model.size))
+    steps = np.roll(_gaps(observations)[::-1], 1)
+    return passed(model.back, nothing, observations.log_likelihood[::-1], steps, before=True)
+
+
+def first_masses(model: MarkovModel, observations: Observations, initial: npt.ArrayLike | None) -> Masses:
+    """The masses before the first release. Parameters and errors as in `filter_releases`."""
     if observations.size != model.size:
         raise InvalidInputError(f"the releases speak of {observations.size} states and the model of {model.size}")
-    return Belief.of(model.initial if initial is None else as_distribution(initial, model.size))
+    return Masses.of(model.initial if initial is None else as_distribution(initial, model.size))
 
 
+def _gaps(observations: Observations) -> IntArray:
+    """The steps before each release, none before the first."""
+    steps = observations.steps.copy()
+    steps[0] = 0
+    return steps
+
+
+def _beliefs(rows: Rows) -> tuple[Belief, ...]:
+    return tuple(Belief.owning(rows[t]) for t in range(len(rows.values)))
+
+
+@checked
 def filter(transition: MatrixLike, initial: npt.ArrayLike, log_likelihoods: npt.ArrayLike) -> FloatArray:
     """The filter on plain arrays: rows are ``p(s_t | z_1..t)``.
 
@@ -255,10 +209,10 @@ def filter(transition: MatrixLike, initial: npt.ArrayLike, log_likelihoods: npt.
     array([[0.5  , 0.5  ],
            [0.917, 0.083]])
     """
-    filtering = filter_releases(MarkovModel(transition, initial), Observations(np.asarray(log_likelihoods)))
-    return np.array([belief.probabilities for belief in filtering.filtered])
+    return filter_releases(MarkovModel(transition, initial), Observations(np.asarray(log_likelihoods))).rows.values
 
 
+@checked
 def smooth(transition: MatrixLike, initial: npt.ArrayLike, log_likelihoods: npt.ArrayLike) -> FloatArray:
     """The smoother on plain arrays: rows are ``p(s_t | z_1..T)``. Parameters, shape and errors as `filter`.
 
@@ -269,5 +223,4 @@ def smooth(transition: MatrixLike, initial: npt.ArrayLike, log_likelihoods: npt.
            [0.917, 0.083]])
     """
     model, observations = MarkovModel(transition, initial), Observations(np.asarray(log_likelihoods))
-    smoothed = smooth_releases(model, observations, filter_releases(model, observations))
-    return np.array([belief.probabilities for belief in smoothed])
+    return _smoothed(model, observations, filter_releases(model, observations)).values

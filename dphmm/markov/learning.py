@@ -8,13 +8,23 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.sparse import csr_array
 
-from dphmm.arrays import FloatArray
+from dphmm.arguments import checked
+from dphmm.arrays import LARGEST, FloatArray
+from dphmm.compilation import compiled
 from dphmm.errors import InvalidInputError
-from dphmm.markov.inference import Backwards, Observations, filter_releases, ratio
+from dphmm.markov import kernels
+from dphmm.markov.inference import Observations, filter_releases, passed_back
+from dphmm.markov.masses import Masses
 from dphmm.markov.model import MarkovModel
+from dphmm.markov.passes import Rows, rows_of
 
 _LEAST = 1e-200
 """No expected count of a possible transition falls below this: an underflow would make it impossible for good."""
+
+_SMALL = 2.0**-500
+"""Pairs of which plain sums come to less than this are weighed as masses."""
+_COMPILE_FROM = 1_000_000
+"""With fewer terms than this, numpy is done before the compiled loop is loaded."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +46,7 @@ class LearnedModel:
     converged: bool
 
 
+@checked
 def learn_from_releases(
     model: MarkovModel,
     sequences: Sequence[Observations],
@@ -76,11 +87,12 @@ def learn_from_releases(
     """
     if not sequences:
         raise InvalidInputError("there are no releases to learn from; give at least one sequence")
-    if rounds < 1 or not tolerance >= 0 or not (np.isfinite(smoothing) and smoothing >= 0):
+    if rounds < 1 or not tolerance >= 0 or not 0 <= smoothing <= LARGEST:
         raise InvalidInputError(
             f"rounds {rounds}, tolerance {tolerance} and smoothing {smoothing}: give at least one round, and numbers "
             f"that are not negative"
         )
+    smoothing = float(smoothing)
     history: list[float] = []
     for _ in range(rounds):
         counts, first, evidence = _expected_counts(model, sequences)
@@ -96,27 +108,77 @@ def _expected_counts(model: MarkovModel, sequences: Sequence[Observations]) -> t
 
     The transitions are the smoother's pairs ``p(s_t, s_t+1 | z_1..T)``, summed over time.
     """
-    backwards, targets = Backwards(model), model.transition.indices
-    sources = np.repeat(np.arange(model.size), np.diff(model.transition.indptr))
-    counts, first, evidence = np.zeros(len(targets)), np.zeros(model.size), 0.0
+    pairs, first, evidence = _Pairs(model), np.zeros(model.size), 0.0
     for observed in sequences:
-        filtering = filter_releases(model, observed)
+        filtering, back = filter_releases(model, observed), passed_back(model, observed)
+        known, ahead, later = filtering.rows, back.after.reversed(), back.before.reversed()
         evidence += filtering.log_evidence
-        smoothed = filtering.filtered[-1]
-        for t in range(len(observed) - 2, -1, -1):
-            ahead = ratio(smoothed, filtering.predicted[t + 1])
-            steps = int(observed.steps[t + 1])
-            beliefs = [filtering.filtered[t]] * min(steps, 1)
-            while len(beliefs) < steps:
-                beliefs.append(beliefs[-1].predict(model))
-            for belief in reversed(beliefs):
-                logs = belief.log_mass[sources] + model.log_rows + ahead.log_mass[targets]
-                weights = np.exp(logs - logs.max())
-                counts += weights / weights.sum()
-                ahead = backwards.pull(ahead)
-            smoothed = filtering.filtered[t].update(ahead.log_mass)
-        first += smoothed.probabilities
-    return counts, first, evidence
+        first += known[0].times(later[0])[0].plain()
+        start = 0
+        for t, steps in enumerate([*observed.steps[1:].tolist(), 0]):
+            if steps == 1:
+                continue
+            pairs.add(known.part(start, t), ahead.part(start + 1, t + 1), later.part(start, t))
+            if steps:
+                pairs.add(*_through_gap(model, known[t], ahead[t + 1], steps))
+            start = t + 1
+    return pairs.counts(), first, evidence
+
+
+def _through_gap(model: MarkovModel, known: Masses, ahead: Masses, steps: int) -> tuple[Rows, Rows, Rows]:
+    """What is known before each step of a gap, what is to come after it, and what that says of the state before."""
+    forwards, backwards = [known], [ahead]
+    for _ in range(steps - 1):
+        forwards.append(model.ahead.step(forwards[-1]))
+    for _ in range(steps):
+        backwards.append(model.back.step(backwards[-1]))
+    backwards.reverse()
+    return rows_of(forwards), rows_of(backwards[1:]), rows_of(backwards[:-1])
+
+
+class _Pairs:
+    """Sums over time of the probabilities of being in one state and in another one step later."""
+
+    def __init__(self, model: MarkovModel) -> None:
+        self._model = model
+        self._is_dense = model.ahead.dense is not None
+        self._sums = np.zeros((model.size, model.size) if self._is_dense else model.transition.nnz)
+        self._others = np.zeros(model.transition.nnz)
+        self._targets = model.transition.indices
+        self._sources = np.repeat(np.arange(model.size), np.diff(model.transition.indptr))
+
+    def add(self, known: Rows, ahead: Rows, later: Rows) -> None:
+        """Adds times: what is ``known`` of a state, how the next one weighs ``ahead``, and so this one ``later``."""
+        sums = np.einsum("ti,ti->t", known.values, later.values)
+        apart = {*known.apart, *ahead.apart, *later.apart, *np.flatnonzero(~(sums >= _SMALL)).tolist()}
+        scales = 1.0 / np.maximum(sums, _SMALL)
+        scales[list(apart)] = 0.0
+        if self._is_dense:
+            self._sums += (known.values * scales[:, np.newaxis]).T @ np.ascontiguousarray(ahead.values)
+        else:
+            loop = compiled(kernels.gathered_pairs) if len(scales) * len(self._others) > _COMPILE_FROM else None
+            (loop or _gathered_pairs)(self._model.back.lists, known.values, ahead.values, scales, self._sums)
+        for t in apart:
+            one, other = known[t], ahead[t]
+            values = one.mantissa[self._sources] * self._model.transition.data
+            values *= other.mantissa[self._targets]
+            exponents = one.exponent[self._sources] + other.exponent[self._targets]
+            self._others += Masses.of(values, exponents).scaled().plain()
+
+    def counts(self) -> FloatArray:
+        """The sums, in the order of the stored entries of the transition matrix."""
+        sums = self._sums[self._sources, self._targets] if self._is_dense else self._sums
+        return np.asarray(sums * self._model.transition.data + self._others)
+
+
+def _gathered_pairs(
+    lists: kernels.Lists, ones: FloatArray, others: FloatArray, scales: FloatArray, out: FloatArray
+) -> None:
+    """`dphmm.markov.kernels.gathered_pairs` in plain numpy."""
+    starts, states, _ = lists
+    lengths = np.diff(starts)
+    for one, other, scale in zip(ones, others, scales.tolist(), strict=True):
+        out += np.repeat(one * scale, lengths) * other[states]
 
 
 def _maximised(model: MarkovModel, counts: FloatArray, first: FloatArray | None) -> MarkovModel:

@@ -3,32 +3,35 @@
 from __future__ import annotations
 
 import json
-import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import coo_array, csc_array, csr_array
-from scipy.sparse.csgraph import connected_components
+from scipy.sparse import coo_array, csr_array
 
-from dphmm.arrays import BoolArray, FloatArray, IntArray, as_distribution, content_hash, locked
+from dphmm.arguments import checked
+from dphmm.arrays import LARGEST, FloatArray, IntArray, as_distribution, as_integers, content_hash, locked
 from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError, StateError
+from dphmm.markov.flow import Flow
 from dphmm.space.states import StateSpace
-from dphmm.stochastic import MatrixLike, as_stochastic
+from dphmm.space.trajectory import microseconds
+from dphmm.stochastic import MatrixLike, as_stochastic, csr_of_arrays
+from dphmm.tables.json_text import parse_json
+from dphmm.tables.numpy_files import read_npz
+from dphmm.tables.output import new_file
+from dphmm.tables.values import as_number, one_line
 
 Sequence = npt.ArrayLike | tuple[npt.ArrayLike, npt.ArrayLike]
 """States one time step apart, -1 where unknown; or a pair of slot numbers (increasing) and the states there."""
 
 _FORMAT = "dphmm-markov-model-1"
-_STRIDES = (32, 512, 8192)
-_DENSE_LIMIT = 2048
 
 
+@checked
 @dataclass(frozen=True, init=False, eq=False, repr=False)
 class MarkovModel:
     """A time-homogeneous, first-order Markov model over states ``0 .. N - 1``.
@@ -72,8 +75,8 @@ class MarkovModel:
         first = locked(as_distribution(initial, size))
         if states is not None and states.size != size:
             raise StateError(f"the space has {states.size} states and the transition matrix {size}; they must agree")
-        if step_seconds is not None and not (np.isfinite(step_seconds) and step_seconds > 0):
-            raise InvalidInputError(f"step_seconds is {step_seconds}; give a positive, finite number")
+        if step_seconds is not None:
+            microseconds(step_seconds, "step_seconds")
         vars(self).update(transition=matrix, initial=first, states=states, step_seconds=step_seconds)
 
     @property
@@ -108,42 +111,14 @@ class MarkovModel:
         return self.step_seconds
 
     @cached_property
-    def columns(self) -> csc_array:
-        """The transition matrix by columns."""
-        return locked(self.transition.tocsc())
+    def ahead(self) -> Flow:
+        """What takes masses one step forwards."""
+        return Flow(self.transition.tocsc().T)
 
     @cached_property
-    def log_columns(self) -> FloatArray:
-        """The logarithms of the entries of `columns`, in their order."""
-        return locked(np.asarray(np.log(self.columns.data)))
-
-    @cached_property
-    def log_rows(self) -> FloatArray:
-        """The logarithms of the entries of `transition`, in their order."""
-        return locked(np.asarray(np.log(self.transition.data)))
-
-    @property
-    def strides(self) -> tuple[int, ...]:
-        """For which numbers of steps `dense_power` is to be had: none for many states, whose powers fill the memory."""
-        return _STRIDES if self.size <= _DENSE_LIMIT else ()
-
-    def dense_power(self, stride: int) -> FloatArray:
-        """The transition matrix of ``stride`` steps, ``(N, N)``, for a stride of `strides`; kept once made.
-
-        Powers are squared from one to the next. Entries are sums of products of probabilities, without cancellation, so
-        that rounding stays relative to each entry, as in as many single steps.
-        """
-        if stride not in self._powers:
-            lower = [k for k in _STRIDES if k < stride]
-            power: Any = self.dense_power(lower[-1]) if lower else self.transition.toarray()
-            for _ in range((stride // (lower[-1] if lower else 1)).bit_length() - 1):
-                power = power @ power
-            self._powers[stride] = locked(power)
-        return self._powers[stride]
-
-    @cached_property
-    def _powers(self) -> dict[int, FloatArray]:
-        return {}
+    def back(self) -> Flow:
+        """What takes weights of next states back to the states that they can come from."""
+        return Flow(self.transition)
 
     @cached_property
     def structure(self) -> csr_array:
@@ -165,19 +140,8 @@ class MarkovModel:
             self.step_seconds,
         )
 
-    @cached_property
-    def components(self) -> IntArray:
-        """The weakly connected component of each state, ``(N,)``, numbered from 0: nobody ever leaves one."""
-        return locked(np.array(connected_components(self.transition, directed=False)[1], dtype=np.int64))
-
-    @cached_property
-    def entered(self) -> BoolArray:
-        """Which states have a predecessor, ``(N,)``."""
-        entered = np.zeros(self.size, dtype=np.bool_)
-        entered[self.transition.indices] = True
-        return locked(entered)
-
     @classmethod
+    @checked
     def fit(
         cls,
         sequences: Iterable[Sequence],
@@ -216,8 +180,11 @@ class MarkovModel:
         InvalidInputError
             For a negative smoothing, or when no state was seen at all.
         """
-        if not (np.isfinite(smoothing) and smoothing >= 0):
-            raise InvalidInputError(f"smoothing is {smoothing}; give a finite number that is not negative")
+        if not 0 <= smoothing <= LARGEST:
+            raise InvalidInputError(f"smoothing is {smoothing}; give a number from 0 to {LARGEST:g}")
+        smoothing = float(smoothing)
+        if size < 1:
+            raise StateError(f"size is {size}; give at least one state")
         occupancy, sources, targets = _count(sequences, size)
         if not occupancy.any():
             raise InvalidInputError(
@@ -225,7 +192,7 @@ class MarkovModel:
             )
         counts = _pairs(sources, targets, size)
         if smoothing > 0:
-            one, other = (sources, targets) if neighbours is None else np.asarray(neighbours, dtype=np.int64).T
+            one, other = (sources, targets) if neighbours is None else _neighbours(neighbours)
             _check_states(np.concatenate([one, other]), size)
             reached = np.unique(np.concatenate([one, other, np.flatnonzero(occupancy)]))
             conceivable = _pairs(one, other, size) + _pairs(other, one, size) + _pairs(reached, reached, size)
@@ -238,14 +205,30 @@ class MarkovModel:
         counts.data /= np.repeat(counts.sum(axis=1), np.diff(counts.indptr))
         return cls(counts, occupancy / occupancy.sum(), states, step_seconds)
 
-    def save(self, path: str | Path) -> None:
-        """Write the model, with its states and step where they are known, as a NumPy ``.npz`` archive."""
+    def save(self, path: str | Path, overwrite: bool = True, private: bool = False) -> None:
+        """Write the model, with its states and step where they are known, as a NumPy ``.npz`` archive.
+
+        Parameters
+        ----------
+        path
+            The file, which appears whole or not at all.
+        overwrite
+            Whether one that exists may be replaced.
+        private
+            Whether only the owner may read it. A model is public, unless it is one of several whose difference tells of
+            the people that one was learned without.
+
+        Raises
+        ------
+        OutputError
+            When the file exists and may not be overwritten, or cannot be written.
+        """
         about = {
             "format": _FORMAT,
             "states": None if self.states is None else self.states.to_json(),
             "step_seconds": self.step_seconds,
         }
-        with Path(path).open("wb") as file:
+        with new_file(path, overwrite, private) as part, part.open("wb") as file:
             np.savez_compressed(
                 file,
                 about=np.array(json.dumps(about)),
@@ -256,6 +239,7 @@ class MarkovModel:
             )
 
     @classmethod
+    @checked
     def load(cls, path: str | Path) -> MarkovModel:
         """Read a model that `save` wrote.
 
@@ -265,20 +249,41 @@ class MarkovModel:
             When the file is absent, truncated, or something else.
         """
         try:
-            with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
-                about: dict[str, Any] = json.loads(str(archive["about"]))
-                if about.get("format") != _FORMAT:
-                    raise ValueError(f"format {about.get('format')!r}")
-                parts = {name: archive[name] for name in ("data", "indices", "indptr", "initial")}
-            size = len(parts["initial"])
-            matrix = csr_array((parts["data"], parts["indices"], parts["indptr"]), shape=(size, size))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, BadZipFile, zlib.error) as problem:
-            raise DataFileError(path, f"no Markov model ({problem}); make one with: dphmm learn") from problem
-        states = None if about["states"] is None else StateSpace.from_json(about["states"])
-        return cls(matrix, parts["initial"], states, about["step_seconds"])
+            arrays = read_npz(path)
+            about, initial, size = _about(arrays), _of_numbers(arrays, "initial"), len(arrays["initial"])
+            matrix = csr_of_arrays({**arrays, "format": "csr", "shape": (size, size)}, "transition matrix")
+            described, step = about.get("states"), about.get("step_seconds")
+            states = None if described is None else StateSpace.from_json(described, size)
+            if step is not None:
+                as_number(step, "step_seconds")  # and kept as it is, whole or not, for its hash
+            return cls(matrix, initial, states, step)
+        except DataFileError as problem:
+            raise DataFileError(path, f"no Markov model ({problem.problem}); make one with: dphmm learn") from None
+        except ValueError as problem:
+            raise DataFileError(path, f"no Markov model ({one_line(problem)}); make one with: dphmm learn") from None
 
     def __repr__(self) -> str:
         return f"MarkovModel(states={self.size}, transitions={self.transition.nnz})"
+
+
+def _about(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, Any]:
+    """What a model's file says of it, once it is known to be one."""
+    missing = [name for name in ("about", "data", "indices", "indptr", "initial") if name not in arrays]
+    if missing:
+        raise ValueError(f"there is no array {missing[0]!r}")
+    text = arrays["about"]
+    if text.shape != () or text.dtype.kind != "U":
+        raise ValueError(f"'about' is {text.dtype} of shape {text.shape}")
+    about = parse_json(text.item())
+    if not isinstance(about, dict) or about.get("format") != _FORMAT:
+        raise ValueError(f"it is of another format than {_FORMAT}")
+    return about
+
+
+def _of_numbers(arrays: Mapping[str, npt.NDArray[Any]], name: str) -> npt.NDArray[Any]:
+    if arrays[name].ndim != 1 or arrays[name].dtype.kind not in "fiub":
+        raise ValueError(f"{name!r} is {arrays[name].dtype} of shape {arrays[name].shape}")
+    return arrays[name]
 
 
 def _count(sequences: Iterable[Sequence], size: int) -> tuple[npt.NDArray[Any], IntArray, IntArray]:
@@ -287,11 +292,15 @@ def _count(sequences: Iterable[Sequence], size: int) -> tuple[npt.NDArray[Any], 
     sources, targets = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
     for sequence in sequences:
         if isinstance(sequence, tuple):
-            slots, states = (np.asarray(part, dtype=np.int64) for part in sequence)
-            if slots.shape != states.shape or (np.diff(slots) <= 0).any():
+            if len(sequence) != 2:
+                raise InvalidInputError(f"a sequence has {len(sequence)} parts; give slot numbers and states")
+            slots, states = (as_integers(part, "slots and states", StateError) for part in sequence)
+            if slots.ndim != 1 or slots.shape != states.shape or (np.diff(slots) <= 0).any():
                 raise InvalidInputError("slot numbers must increase, one per state")
         else:
-            states = np.asarray(sequence, dtype=np.int64)
+            states = as_integers(sequence, "the states of a sequence", StateError)
+            if states.ndim != 1:
+                raise StateError(f"the states of a sequence have shape {states.shape}; give a list of states")
             slots = np.arange(len(states))
         known = states >= 0
         _check_states(states[states != -1], size)
@@ -300,6 +309,13 @@ def _count(sequences: Iterable[Sequence], size: int) -> tuple[npt.NDArray[Any], 
         sources.append(states[:-1][moved])
         targets.append(states[1:][moved])
     return occupancy, np.concatenate(sources), np.concatenate(targets)
+
+
+def _neighbours(neighbours: npt.ArrayLike) -> tuple[IntArray, IntArray]:
+    pairs = as_integers(neighbours, "neighbours", StateError)
+    if pairs.ndim != 2 or pairs.shape[1] != 2:
+        raise StateError(f"neighbours have shape {pairs.shape}; give pairs of states")
+    return pairs[:, 0], pairs[:, 1]
 
 
 def _pairs(sources: IntArray, targets: IntArray, size: int) -> csr_array:

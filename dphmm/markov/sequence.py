@@ -6,11 +6,13 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from dphmm.arguments import checked
 from dphmm.arrays import IntArray
 from dphmm.space.states import StateSpace
 from dphmm.space.trajectory import Trajectory, microseconds
 
 
+@checked
 def state_sequence(
     trajectory: Trajectory, space: StateSpace, step_seconds: float, gap_seconds: float | None = None
 ) -> tuple[IntArray, IntArray]:
@@ -49,6 +51,7 @@ def state_sequence(
     return filled, np.repeat(states, lengths)
 
 
+@checked
 def state_sequences(
     trajectories: Iterable[Trajectory], space: StateSpace, step_seconds: float, gap_seconds: float | None = None
 ) -> list[tuple[IntArray, IntArray]]:

@@ -9,8 +9,14 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import FloatArray, RandomSource, Rng, check_epsilon, random_source
-from dphmm.errors import CoordinateError
+from dphmm.arrays import FloatArray, RandomSource, Rng, as_floats, check_budget, random_source
+from dphmm.errors import CoordinateError, InvalidInputError
+from dphmm.geometry.gauge import Gauge
+
+_ROUNDING = 4 * float(np.finfo(np.float64).eps)
+"""How far rounding takes a sum of doubles, relative to the largest coordinate: a release is rounded off a flat body."""
+
+_MOST_RELEASES = 10**9
 
 
 class Mechanism(Protocol):
@@ -40,6 +46,9 @@ class Mechanism(Protocol):
     def privacy_loss(self, x: npt.ArrayLike, y: npt.ArrayLike) -> FloatArray:
         """The greatest log ratio of the densities for true values ``x`` and ``y``; infinite where it has no bound."""
 
+    def gauge(self, loss: float, rounding: float = 0.0) -> Gauge:
+        """The differences of true values that draws keep within a loss, from the vectors that draws are made of."""
+
 
 class NormMechanism(ABC):
     """A mechanism of density ``exp(-epsilon ‖z - x‖) / Z`` for the norm of a symmetric convex body (Definition 3.3).
@@ -59,12 +68,15 @@ class NormMechanism(ABC):
     """
 
     def __init__(self, epsilon: float, dimension: int) -> None:
-        self.epsilon = check_epsilon(epsilon)
+        self.epsilon = check_budget(epsilon)
         self.dimension = dimension
 
     @abstractmethod
-    def norm(self, vectors: FloatArray) -> FloatArray:
-        """The norms ``(n,)`` of vectors ``(n, d)``; infinite where no release can differ by that vector."""
+    def norm(self, vectors: FloatArray, rounding: float = 0.0) -> FloatArray:
+        """The norms ``(n,)`` of vectors ``(n, d)``; infinite where no release can differ by that vector.
+
+        A vector counts as on the body's span where ``rounding``, a length, may have taken it off.
+        """
 
     @property
     @abstractmethod
@@ -75,6 +87,18 @@ class NormMechanism(ABC):
     @abstractmethod
     def squared_error(self) -> float:
         """The expected squared Euclidean distance of a release from the true value."""
+
+    @abstractmethod
+    def gauge(self, loss: float, rounding: float = 0.0) -> Gauge:
+        """The differences of true values that draws keep within a loss, from the vectors that `noise` is made of.
+
+        Parameters
+        ----------
+        loss
+            A log ratio of densities, positive.
+        rounding
+            A length by which true values may be off.
+        """
 
     @abstractmethod
     def noise(self, count: int, source: RandomSource) -> FloatArray:
@@ -98,6 +122,7 @@ class NormMechanism(ABC):
             The shape of ``x``, after an axis of length ``size`` where that is given.
         """
         true = self._coordinates(x)
+        check_size(size)
         shape = true.shape if size is None else (size, *true.shape)
         noise = self.noise(int(np.prod(shape[:-1])), random_source(rng))
         return true + noise.reshape(shape)
@@ -112,17 +137,35 @@ class NormMechanism(ABC):
 
     def privacy_loss(self, x: npt.ArrayLike, y: npt.ArrayLike) -> FloatArray:
         """The greatest log ratio of the densities for true values ``x`` and ``y``: ``epsilon ‖x - y‖``."""
-        difference = self._coordinates(x) - self._coordinates(y)
-        flat = difference.reshape(-1, self.dimension)
-        return self.epsilon * self.norm(flat).reshape(difference.shape[:-1])
+        first, second = self._coordinates(x), self._coordinates(y)
+        rounding = _ROUNDING * max(float(np.abs(first).max(initial=0.0)), float(np.abs(second).max(initial=0.0)))
+        difference = first - second
+        norms = self.norm(difference.reshape(-1, self.dimension), rounding)
+        return self.epsilon * norms.reshape(difference.shape[:-1])
 
     def _coordinates(self, values: npt.ArrayLike) -> FloatArray:
-        array = np.asarray(values, dtype=np.float64)
+        array = as_floats(values, "values", CoordinateError)
         if array.ndim == 0 or array.shape[-1] != self.dimension:
             raise CoordinateError(f"values have shape {array.shape}; the last axis must be {self.dimension}")
         if not np.isfinite(array).all():
             raise CoordinateError("values hold NaN or infinity; give finite coordinates")
         return array
+
+
+def check_size(size: int | None) -> None:
+    """Refuse what is no number of releases.
+
+    Raises
+    ------
+    InvalidInputError
+        When it is not a whole number that is not negative, or more than memory could hold.
+    """
+    if size is not None and (
+        isinstance(size, bool) or not isinstance(size, int | np.integer) or not 0 <= size <= _MOST_RELEASES
+    ):
+        raise InvalidInputError(
+            f"size is {size!s:.40}; give a whole number that is not negative, below {_MOST_RELEASES}"
+        )
 
 
 def exponentials(shape: tuple[int, ...], source: RandomSource) -> FloatArray:

@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from dphmm.arrays import RandomSource
+from dphmm.arrays import LARGEST, SMALLEST, RandomSource
 from dphmm.errors import BudgetError
+from dphmm.tables.values import parse_fraction, shown
 
 _WORD_BITS = 62
 """Words of 62 bits stay in the range where Python's integers are one or two digits and comparisons are cheap."""
@@ -38,6 +39,7 @@ class RandomBits:
     """
 
     def __init__(self, source: RandomSource) -> None:
+        self.source = source
         self._words = _words(source)
 
     def word(self) -> int:
@@ -97,7 +99,7 @@ def rational(value: Rational, name: str = "epsilon") -> Fraction:
     Raises
     ------
     BudgetError
-        When it is not a positive, finite number.
+        When it is not a positive, finite number that doubles can calculate with.
 
     Examples
     --------
@@ -105,11 +107,13 @@ def rational(value: Rational, name: str = "epsilon") -> Fraction:
     Fraction(1, 10)
     """
     try:
-        fraction = Fraction(str(value) if isinstance(value, float | np.floating) else value)
-    except (TypeError, ValueError, OverflowError, ZeroDivisionError):
+        written = isinstance(value, str | float | np.floating | Decimal)  # others are taken by value, or refused
+        fraction = parse_fraction(str(value), name) if written else Fraction(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError, AttributeError):
         fraction = Fraction(0)
-    if fraction <= 0:
-        raise BudgetError(f"{name} is {value}; give a positive, finite number")
+    if not SMALLEST <= fraction <= LARGEST:
+        said = value if isinstance(value, float) else shown(value)
+        raise BudgetError(f"{name} is {said}; give a positive, finite number, {SMALLEST:g} to {LARGEST:g}")
     return fraction
 
 
@@ -175,6 +179,29 @@ def geometric_exp(num: int, den: int, bits: RandomBits) -> int:
     while _bernoulli_exp_fraction(1, 1, bits):
         high += 1
     return (low + den * high) // num
+
+
+def cut_off_exp(num: int, den: int, size: int, bits: RandomBits) -> int:
+    """An integer ``0 <= k < size`` with probability exactly proportional to ``exp(-num / den * k)``.
+
+    What is left of a count of `geometric_exp` after division by the size is such a one: whichever multiple of the size
+    was taken off, the probabilities of what is left have the same ratios.
+
+    Parameters
+    ----------
+    num, den
+        The decay per step as a fraction, of either sign or zero; ``den >= 1``.
+    size
+        At least 1.
+    bits
+        The random bits.
+    """
+    if size == 1:
+        return 0
+    if num == 0:
+        return bits.below(size)
+    left = geometric_exp(abs(num), den, bits) % size
+    return left if num > 0 else size - 1 - left
 
 
 def discrete_laplace(num: int, den: int, bits: RandomBits) -> int:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from dphmm.arrays import RELATIVE_TOLERANCE, FloatArray, RandomSource
+from dphmm.arguments import checked
+from dphmm.arrays import FloatArray, RandomSource
 from dphmm.errors import InvalidInputError
+from dphmm.geometry.gauge import Gauge
 from dphmm.geometry.hull import SensitivityHull
 from dphmm.mechanisms.knorm import KNormMechanism
+
+_FLAT = 1e-10
+"""Hulls whose least second moment is below this share of the largest are as good as flat: rounding would bend them."""
 
 
 class PlanarIsotropicMechanism(KNormMechanism):
@@ -16,7 +21,8 @@ class PlanarIsotropicMechanism(KNormMechanism):
     The hull is mapped to isotropic position (second moments equal in all directions), noise is drawn there by the
     K-norm mechanism, and mapped back. As ``‖T v‖_{TK} = ‖v‖_K``, what comes out has the distribution of the K-norm
     mechanism of the hull itself, and so its density and error: isotropic position changes nothing, which a two-sample
-    test of this package shows.
+    test of this package shows. A hull that is flat, or nearly so, has no isotropic position that doubles could hold;
+    there the K-norm mechanism draws.
 
     Parameters
     ----------
@@ -33,14 +39,25 @@ class PlanarIsotropicMechanism(KNormMechanism):
             )
         super().__init__(hull, epsilon)
         variances, axes = np.linalg.eigh(hull.second_moments)
-        within = variances > RELATIVE_TOLERANCE**2 * max(float(variances[-1]), np.finfo(float).tiny)
-        roots = np.sqrt(np.where(within, variances, 1.0))
-        self.to_isotropic: FloatArray = (axes * np.where(within, 1 / roots, 0.0)) @ axes.T
-        """The symmetric matrix ``T`` that takes the hull to isotropic position (within its span)."""
-        self.from_isotropic: FloatArray = (axes * np.where(within, roots, 0.0)) @ axes.T
-        """The inverse of ``T`` on the span."""
-        self._isotropic = KNormMechanism(SensitivityHull(hull.vertices @ self.to_isotropic), epsilon)
+        if variances[0] <= _FLAT * variances[1]:
+            variances = np.ones(2)
+        roots = np.sqrt(variances)
+        self.to_isotropic: FloatArray = (axes / roots) @ axes.T
+        """The symmetric matrix ``T`` that takes the hull to isotropic position; the identity for a flat one."""
+        self.from_isotropic: FloatArray = (axes * roots) @ axes.T
+        """The inverse of ``T``."""
+        moved = (variances != 1.0).any()
+        self._isotropic = KNormMechanism(SensitivityHull(hull.vertices @ self.to_isotropic), epsilon) if moved else None
+
+    @checked
+    def gauge(self, loss: float, rounding: float = 0.0) -> Gauge:
+        """From the cones that `noise` picks from, mapped back."""
+        if self._isotropic is None:
+            return super().gauge(loss, rounding)
+        return Gauge.of_cones(self._isotropic.hull.cones @ self.from_isotropic, loss / self.epsilon, rounding)
 
     def noise(self, count: int, source: RandomSource) -> FloatArray:
         """Independent noise vectors, ``(count, 2)``, drawn in isotropic position and mapped back."""
+        if self._isotropic is None:
+            return super().noise(count, source)
         return np.asarray(self._isotropic.noise(count, source) @ self.from_isotropic)

@@ -6,7 +6,9 @@ from math import lgamma, log
 
 import numpy as np
 
+from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, RandomSource
+from dphmm.geometry.gauge import Gauge
 from dphmm.geometry.hull import SensitivityHull
 from dphmm.mechanisms.base import NormMechanism, exponentials
 
@@ -45,9 +47,9 @@ class KNormMechanism(NormMechanism):
         self.hull = hull
         self._cumulative = np.cumsum(hull.cone_volumes) / hull.cone_volumes.sum()
 
-    def norm(self, vectors: FloatArray) -> FloatArray:
-        """The norm of the hull; infinite off its span."""
-        return self.hull.norm_form(vectors)
+    def norm(self, vectors: FloatArray, rounding: float = 0.0) -> FloatArray:
+        """The norm of the hull; infinite off its span by more than ``rounding``."""
+        return self.hull.norm_form(vectors, rounding)
 
     @property
     def log_normaliser(self) -> float:
@@ -59,6 +61,11 @@ class KNormMechanism(NormMechanism):
     def squared_error(self) -> float:
         """``(r + 1)(r + 2) E|u|² / epsilon²`` with ``u`` uniform in the hull."""
         return self.hull.squared_error / self.epsilon**2
+
+    @checked
+    def gauge(self, loss: float, rounding: float = 0.0) -> Gauge:
+        """From the cones that `noise` picks from."""
+        return Gauge.of_cones(self.hull.cones, loss / self.epsilon, rounding)
 
     def noise(self, count: int, source: RandomSource) -> FloatArray:
         """Independent noise vectors, ``(count, d)``."""

@@ -6,11 +6,14 @@ from math import log
 
 import numpy as np
 
+from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, RandomSource
 from dphmm.errors import InvalidInputError
+from dphmm.geometry.gauge import Gauge
 from dphmm.mechanisms.base import NormMechanism, laplace_noise
 
 
+@checked
 class LaplaceMechanism(NormMechanism):
     """Laplace noise of scale ``sensitivity / epsilon`` on every coordinate.
 
@@ -39,7 +42,7 @@ class LaplaceMechanism(NormMechanism):
         """The scale of each coordinate's noise."""
         return self.sensitivity / self.epsilon
 
-    def norm(self, vectors: FloatArray) -> FloatArray:
+    def norm(self, vectors: FloatArray, rounding: float = 0.0) -> FloatArray:  # noqa: ARG002
         """``‖v‖_1 / sensitivity``."""
         return np.asarray(np.abs(vectors).sum(axis=1) / self.sensitivity)
 
@@ -52,6 +55,11 @@ class LaplaceMechanism(NormMechanism):
     def squared_error(self) -> float:
         """``2 d`` times the square of the scale."""
         return 2 * self.dimension * self.scale**2
+
+    @checked
+    def gauge(self, loss: float, rounding: float = 0.0) -> Gauge:
+        """The cross-polytope of the scale."""
+        return Gauge.of_ball(1, loss * self.scale, self.dimension, rounding)
 
     def noise(self, count: int, source: RandomSource) -> FloatArray:
         """Independent noise vectors, ``(count, d)``."""

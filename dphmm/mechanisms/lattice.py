@@ -5,24 +5,33 @@ from __future__ import annotations
 from decimal import Context, Decimal
 from fractions import Fraction
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, IntArray, Rng, random_source
 from dphmm.errors import BudgetError, CoordinateError, InvalidInputError
 from dphmm.geometry import planar
+from dphmm.geometry.gauge import Gauge
 from dphmm.geometry.hull import SensitivityHull
-from dphmm.geometry.integers import exact_product
-from dphmm.mechanisms.cones import Fan, cross
-from dphmm.mechanisms.exact import RandomBits, Rational, discrete_laplace, rational
-from dphmm.mechanisms.lattice_sum import LatticeSum, decimal_context, decimal_exp
+from dphmm.geometry.integers import exact_product, largest
+from dphmm.mechanisms.base import check_size
+from dphmm.mechanisms.decimals import decimal_context, decimal_exp
+from dphmm.mechanisms.exact import Rational, rational
+from dphmm.mechanisms.lattice_noise import LatticeNoise
+from dphmm.mechanisms.lattice_sum import LatticeSum
+from dphmm.mechanisms.sails import Point, cross, half_sails
 from dphmm.mechanisms.spacing import Spacing
 from dphmm.mechanisms.sublattice import Sublattice
+from dphmm.tables.values import shorten
 
-_BLOCK = 1 << 16
-"""Rows that are worked on at a time, so that a million states need no large temporary."""
+_BLOCK = 1 << 14
+"""Rows that are worked on at a time, so that what lies between stays in the cache."""
+
+_MOST_DIGITS = 10_000
 
 _REACH_LIMIT = 2**42
 """Largest ratio of the hull's coordinates to epsilon: noise then passes 64 bits with a chance below ``exp(-10**5)``."""
@@ -52,11 +61,11 @@ class LatticeKNormMechanism:
     ``exp(epsilon)`` or less for the ends of an edge. A segment from ``-v`` to ``v`` gives all lattice points of its
     line, not only the multiples of ``v``; the body ``{0}`` gives ``x`` itself.
 
-    The draw is made of random bits by integer arithmetic (`dphmm.mechanisms.cones`, `dphmm.mechanisms.exact`), so
+    The draw is made of random bits by integer arithmetic (`dphmm.mechanisms.lattice_noise` has the proof), so
     the distribution is the stated one, not one near it, provided the bits are uniform: with ``rng=None`` they are the
     operating system's. How long a draw takes depends on the noise drawn; timing is not hidden. Floating point is used
-    only to read ``x`` where it holds floats, to write ``z`` as floats (a function of the lattice point alone), and in
-    `log_density`, `privacy_loss` and `squared_error`.
+    to read ``x`` where it holds floats, to write ``z`` as floats (a function of the lattice point alone), in
+    comparisons that come out the same however it rounds, and in `log_density`, `privacy_loss` and `squared_error`.
 
     Raises
     ------
@@ -88,13 +97,14 @@ class LatticeKNormMechanism:
         vertices = _integer_vertices(hull)
         if Fraction(int(np.abs(vertices).max())) / self.epsilon > _REACH_LIMIT:
             raise BudgetError(f"epsilon is {epsilon}; with this hull noise may pass 64 bits, so give a larger one")
-        self._sublattice = Sublattice(vertices)
+        self._sublattice = Sublattice(vertices, hull.dimension)
         corners = self._sublattice.coordinates(vertices)
         divisor = int(np.gcd.reduce(corners, axis=None)) or 1
         self.decay: Fraction = self.epsilon / divisor
         """Epsilon divided by the greatest common divisor of the vertices, which is the decay on the hull so divided."""
-        self._fan = _fan(corners // divisor) if hull.dimension == 2 else None
-        self._sum = LatticeSum(hull.dimension, self._fan)
+        self._corners = _counter_clockwise(corners // divisor) if hull.dimension == 2 else []
+        self._sum = LatticeSum(hull.dimension, half_sails(self._corners))
+        self._noise = LatticeNoise(self._sum, self.decay, self._sublattice.basis)
 
     @classmethod
     def in_units_of_points(cls, hull: SensitivityHull, epsilon: Rational, spacing: Rational) -> LatticeKNormMechanism:
@@ -130,6 +140,7 @@ class LatticeKNormMechanism:
         """The length of a lattice step in the unit of the points."""
         return self.lattice.step
 
+    @checked
     def sample(self, x: npt.ArrayLike, rng: Rng = None, size: int | None = None) -> npt.NDArray[Any]:
         """Exact releases of ``x``.
 
@@ -156,24 +167,10 @@ class LatticeKNormMechanism:
             When ``size`` is negative.
         """
         steps = self._steps(x, "x")
-        if size is not None and size < 0:
-            raise InvalidInputError(f"size is {size}; give a count that is not negative")
+        check_size(size)
         shape = steps.shape if size is None else (size, *steps.shape)
-        noise = self._noise(int(np.prod(shape[:-1])), RandomBits(random_source(rng)))
+        noise = self._noise.draw(int(np.prod(shape[:-1])), random_source(rng))
         return self.lattice.points(steps + noise.reshape(shape))
-
-    def _noise(self, count: int, bits: RandomBits) -> IntArray:
-        """Independent noise in lattice steps, ``(count, d)``."""
-        num, den = self.decay.numerator, self.decay.denominator
-        draws: list[Any] = []
-        if self._fan is not None:
-            draws = [self._fan.draw(num, den, bits) for _ in range(count)]
-        elif self.hull.dimension == 1:
-            draws = [discrete_laplace(num, den, bits) for _ in range(count)]
-        coordinates = np.array(draws, dtype=object).reshape(count, self.hull.dimension)
-        if self.hull.dimension < self.hull.ambient_dimension:
-            coordinates = exact_product(coordinates, self._sublattice.basis)
-        return coordinates.astype(np.int64)
 
     def log_density(self, z: npt.ArrayLike, x: npt.ArrayLike) -> FloatArray:
         """``log P(z | x)``: the log-probability of releasing the lattice point ``z`` for ``x``.
@@ -195,7 +192,10 @@ class LatticeKNormMechanism:
         CoordinateError
             When a point is off the lattice or of another dimension than the hull.
         """
-        return -self.privacy_loss(z, x) - self.log_normaliser
+        densities = self.privacy_loss(z, x)
+        np.negative(densities, out=densities)
+        densities -= self.log_normaliser
+        return densities
 
     def privacy_loss(self, x: npt.ArrayLike, y: npt.ArrayLike) -> FloatArray:
         """``epsilon ‖x - y‖_K``: the largest log-ratio of an output's probabilities from ``x`` and from ``y``.
@@ -222,26 +222,57 @@ class LatticeKNormMechanism:
         norms = np.empty(len(first))
         for start in range(0, len(first), _BLOCK):
             block = slice(start, start + _BLOCK)
-            norms[block] = self._norms(first[block] - second[block])
-        return np.asarray(float(self.decay) * norms).reshape(shape[:-1])
+            vectors = np.empty((shape[-1], len(first[block])), dtype=np.int64)
+            for axis, column in enumerate(vectors):  # two long differences are quicker than many short ones
+                np.subtract(first[block, axis], second[block, axis], out=column)
+            norms[block] = self._norms(vectors.T)
+        norms *= float(self.decay)
+        return norms.reshape(shape[:-1])
+
+    @checked
+    def gauge(self, loss: float, rounding: float = 0.0) -> Gauge:
+        """The differences in lattice steps that draws keep within a loss, from the cones that they are picked from.
+
+        Parameters
+        ----------
+        loss
+            A log ratio of probabilities, positive.
+        rounding
+            None, as lattice points are integers; more is allowed for if given.
+        """
+        cones = np.zeros((1, self.hull.dimension, self.hull.dimension))
+        if self._corners:
+            around = [*self._corners, self._corners[0]]
+            cones = np.array(list(pairwise(around)), dtype=np.float64)
+        elif self.hull.dimension == 1:
+            cones[:] = 1.0
+        basis = self._sublattice.basis.astype(np.float64)
+        return Gauge.of_cones(cones @ basis, loss / float(self.decay), rounding)
 
     def _norms(self, vectors: IntArray) -> FloatArray:
-        """Norms in the hull divided by its vertices' common divisor, of vectors in steps ``(n, d)``."""
+        """Norms in the hull divided by its vertices' common divisor, of vectors in steps ``(n, d)``.
+
+        Heights are whole numbers: sums of products that doubles hold exactly, or Python's integers.
+        """
         coordinates = self._sublattice.coordinates(vectors)
+        forms, offsets = self._forms
         norms = np.zeros(len(vectors))
-        for form, offset in self._forms:
-            heights = np.abs(exact_product(coordinates, form)).astype(np.float64)
-            np.maximum(norms, heights / float(offset), out=norms)
-        norms[~self._sublattice.contains(vectors)] = np.inf
+        fits = largest(coordinates) * largest(forms) * 2 < 2**53
+        factors = coordinates.astype(np.float64) if fits else coordinates
+        for form, offset in zip(forms, offsets, strict=True):
+            heights = factors @ form.astype(np.float64) if fits else exact_product(coordinates, form)
+            np.maximum(norms, np.abs(heights.astype(np.float64)) / float(offset), out=norms)
+        if self._sublattice.rank < self.dimension:
+            norms[~self._sublattice.contains(vectors)] = np.inf
         return norms
 
     @cached_property
-    def _forms(self) -> list[tuple[npt.NDArray[Any], int]]:
-        """Integer linear forms and offsets: the norm is the largest ``|form z| / offset``."""
-        if self._fan is None:
-            return [(np.ones(1, dtype=np.int64), 1)] * self.hull.dimension
-        corners = np.array([cone.v for cone in self._fan.cones], dtype=object)
-        return list(zip(*planar.half_planes(corners), strict=True))
+    def _forms(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Integer linear forms and offsets, a row each: the norm is the largest ``|form z| / offset``."""
+        if not self._corners:
+            rank = self.hull.dimension
+            return np.ones((rank, 1), dtype=np.int64), np.ones(rank, dtype=np.int64)
+        return planar.half_planes(np.array(self._corners, dtype=object))
 
     def exponent(self, z: npt.ArrayLike, x: npt.ArrayLike) -> Fraction | None:
         """The rational ``epsilon ‖z - x‖_K`` of two lattice points ``(d,)``; ``None`` where it is infinite.
@@ -252,9 +283,11 @@ class LatticeKNormMechanism:
         if not self._sublattice.contains(vector)[0]:
             return None
         place = self._sublattice.coordinates(vector)[0]
-        heights = [Fraction(abs(int(exact_product(place, form))), int(offset)) for form, offset in self._forms]
+        pairs = zip(*self._forms, strict=True)
+        heights = [Fraction(abs(int(exact_product(place, form))), int(offset)) for form, offset in pairs]
         return self.decay * max(heights, default=Fraction(0))
 
+    @checked
     def probability(self, z: npt.ArrayLike, x: npt.ArrayLike, digits: int = 30) -> Decimal:
         """``P(z | x)`` of two lattice points ``(d,)``, with a relative error below ``10**-digits``."""
         exponent = self.exponent(z, x)
@@ -263,6 +296,7 @@ class LatticeKNormMechanism:
         context = _result(digits)
         return context.divide(decimal_exp(exponent, digits + 2), self._sum.total(self.decay, digits + 2))
 
+    @checked
     def normaliser(self, digits: int = 30) -> Decimal:
         """``sum of exp(-epsilon ‖z - x‖_K)`` over all outputs, with a relative error below ``10**-digits``."""
         return _result(digits).plus(self._sum.total(self.decay, digits + 2))
@@ -291,8 +325,8 @@ class LatticeKNormMechanism:
 
 
 def _result(digits: int) -> Context:
-    if digits < 1:
-        raise InvalidInputError(f"digits is {digits}; give at least one")
+    if not isinstance(digits, int) or not 1 <= digits <= _MOST_DIGITS:
+        raise InvalidInputError(f"digits is {shorten(digits)}; give a whole number from 1 to {_MOST_DIGITS}")
     return decimal_context(digits + 2)
 
 
@@ -311,7 +345,7 @@ def _integer_vertices(hull: SensitivityHull) -> IntArray:
     return vertices
 
 
-def _fan(corners: npt.NDArray[Any]) -> Fan:
-    """The cones of a polygon's integer corners in cyclic order, turned counter-clockwise."""
+def _counter_clockwise(corners: npt.NDArray[Any]) -> list[Point]:
+    """A polygon's integer corners, which are in cyclic order."""
     points = [(int(a), int(b)) for a, b in corners]
-    return Fan(points if cross(points[0], points[1]) > 0 else points[::-1])
+    return points if cross(points[0], points[1]) > 0 else points[::-1]

@@ -6,11 +6,14 @@ from math import log, pi
 
 import numpy as np
 
+from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, RandomSource
 from dphmm.geometry.disc import Disc
+from dphmm.geometry.gauge import Gauge
 from dphmm.mechanisms.base import NormMechanism, exponentials
 
 
+@checked
 class PlanarLaplaceMechanism(NormMechanism):
     """Noise with density proportional to ``exp(-epsilon |z - x| / unit)`` in the plane.
 
@@ -29,7 +32,7 @@ class PlanarLaplaceMechanism(NormMechanism):
         super().__init__(epsilon, 2)
         self.body = Disc(float(unit))
 
-    def norm(self, vectors: FloatArray) -> FloatArray:
+    def norm(self, vectors: FloatArray, rounding: float = 0.0) -> FloatArray:  # noqa: ARG002
         """``|v| / unit``."""
         return self.body.norm(vectors)
 
@@ -42,6 +45,11 @@ class PlanarLaplaceMechanism(NormMechanism):
     def squared_error(self) -> float:
         """``6 (unit / epsilon)²``."""
         return self.body.squared_error / self.epsilon**2
+
+    @checked
+    def gauge(self, loss: float, rounding: float = 0.0) -> Gauge:
+        """The disc whose radius is the noise's scale times the loss."""
+        return Gauge.of_ball(2, loss * self.body.radius / self.epsilon, 2, rounding)
 
     def noise(self, count: int, source: RandomSource) -> FloatArray:
         """Independent noise vectors, ``(count, 2)``: a uniform angle and a Gamma(2) length."""

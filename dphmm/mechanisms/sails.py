@@ -1,51 +1,47 @@
-"""Sums over the lattice points of planar cones in a number of steps that grows with the logarithm of the cone's size.
+"""The lattice points of planar cones as sums along a few edges, of which there are as many as Euclid's algorithm steps.
 
 The sail of a cone is the boundary of the convex hull of its lattice points other than the origin. Neighbouring lattice
 points on it span a parallelogram of area one. Along one edge of the sail, with ``count`` steps from ``start`` to
 ``end = start + count * step``, the cone closed at ``start`` and open at ``end`` is tiled by the parallelogram of the
-two, whose lattice points are ``start + k step`` for ``0 <= k < count``. A linear form ``l`` then gives::
+two, whose lattice points but the origin's are ``start + k step`` for ``0 <= k < count``. So every lattice point of this
+half-open cone but the origin is, in one way only::
 
-    sum of exp(-l(z)) = sum_k exp(-l(start + k step)) / ((1 - exp(-l(start))) (1 - exp(-l(end))))
+    (1 + a) start + k step + b end      with whole a >= 0, 0 <= k < count, b >= 0
 
-where every term is positive, so nothing cancels. (Edges of the sail come from Euclid's algorithm; Hirzebruch 1953.)
+and a linear form ``l`` is ``l(start) + a l(start) + k l(step) + b l(end)`` there. (Hirzebruch 1953.)
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from math import copysign, exp, expm1, gcd, log, log1p
-from typing import Any
+from itertools import pairwise
+from math import gcd
+from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
+from dphmm.mechanisms.decimals import decimal_power
 
-from dphmm.arrays import FloatArray
-from dphmm.mechanisms.cones import Cone, Point, cross
-
-_TAYLOR = (1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160, -691 / 1307674368000)
-"""Bernoulli numbers ``B_2k / (2k)!``; below 0.3 the next term is less than ``1e-17`` of the first."""
+Point = tuple[int, int]
 
 
-@dataclass(frozen=True)
-class SailEdge:
-    """An edge of a cone's sail, with the cone's norm of its ends.
+class SailEdge(NamedTuple):
+    """An edge of a cone's sail, and the cone's norm of its ends.
 
     Parameters
     ----------
     start, step, count
         The lattice points on the edge are ``start + k step`` for ``0 <= k <= count``.
-    first, slope
-        The norm of ``start``, and what each step adds to it: rationals.
+    first, slope, unit
+        ``first / unit`` is the norm of ``start``, and ``slope / unit`` what each step adds to it.
     """
 
     start: Point
     step: Point
-    count: int
-    first: Fraction
-    slope: Fraction
+    count: int  # type: ignore[assignment]
+    first: int
+    slope: int
+    unit: int
 
     @property
     def end(self) -> Point:
@@ -53,54 +49,54 @@ class SailEdge:
         return self.start[0] + self.count * self.step[0], self.start[1] + self.count * self.step[1]
 
     @property
-    def last(self) -> Fraction:
-        """The norm of `end`."""
+    def last(self) -> int:
+        """``last / unit`` is the norm of `end`."""
         return self.first + self.count * self.slope
 
-    def log_mass(self, decay: float) -> float:
-        """The logarithm of the sum of ``exp(-decay ‖z‖)`` over the edge's half-open cone."""
-        t, u, b = decay * float(self.first), decay * float(self.last), decay * float(self.slope)
-        return -t + _log_geometric_sum(b, self.count) - log1mexp(t) - log1mexp(u)
-
     def mass(self, decay: Fraction) -> Decimal:
-        """The sum of ``exp(-decay ‖z‖)`` over the edge's half-open cone, in the current decimal context."""
-        t, u, b = (decimal_power(-decay * x) for x in (self.first, self.last, self.slope))
-        powers = (1 - decimal_power(-decay * self.slope * self.count)) / (1 - b) if self.slope else self.count
-        return t * powers / ((1 - t) * (1 - u))
+        """The sum of ``exp(-decay ‖z‖)`` over the edge's half-open cone, in the current decimal context.
 
-    def second_moments(self, decay: float, basis: npt.NDArray[Any]) -> FloatArray:
-        """``E[y yᵀ]``, ``(d, d)``, of ``y = z basis`` for ``z`` with weights ``exp(-decay ‖z‖)`` on the half-open cone.
-
-        ``z = start + k step + a start + b end`` with ``a`` and ``b`` geometric and ``k`` a geometric count cut off at
-        ``count``, all independent. The basis ``(2, d)`` is applied to these three in integers: it may be so skew that
-        moments of ``z`` in doubles would cancel.
+        Every term is positive, so nothing cancels. Those along the edge are summed from its largest one.
         """
-        corners = np.array([self.start, self.step, self.end], dtype=object)
-        start, step, end = (corners @ basis).astype(np.float64)
-        mean_a, var_a = geometric_moments(decay * float(self.first))
-        mean_b, var_b = geometric_moments(decay * float(self.last))
-        mean_k, var_k = _truncated_moments(decay * float(self.slope), self.count)
-        mean = (1 + mean_a) * start + mean_k * step + mean_b * end
-        spread = [(var_a, start), (var_k, step), (var_b, end)]
-        return np.asarray(np.outer(mean, mean) + sum(v * np.outer(x, x) for v, x in spread))
+        rate, slope = decay / self.unit, abs(self.slope)
+        t, u = decimal_power(-rate * self.first), decimal_power(-rate * self.last)
+        largest = t if self.slope >= 0 else decimal_power(-rate * (self.last + slope))
+        run, step = decimal_power(-rate * slope * self.count), decimal_power(-rate * slope)
+        return largest * ((1 - run) / (1 - step) if slope else self.count) / ((1 - t) * (1 - u))
 
 
-def sail(cone: Cone) -> Iterator[SailEdge]:
-    """The edges of a cone's sail from the ray of ``v`` to the ray of ``w``; at most ``2 + log2(det)`` of them."""
-    first, last = _primitive(cone.v), _primitive(cone.w)
+def cross(a: Point, b: Point) -> int:
+    """The determinant of two planar integer vectors."""
+    return a[0] * b[1] - a[1] * b[0]
+
+
+def sail(v: Point, w: Point) -> Iterator[SailEdge]:
+    """The edges of the sail of the cone from the ray of ``v`` to that of ``w``, counter-clockwise.
+
+    There are at most ``2 + log2(det(v, w))``. The norm is the linear form that is one at ``v`` and at ``w``.
+    """
+    unit = cross(v, w)
+    first, last = _primitive(v), _primitive(w)
     beside = _complement(first)
     while (area := cross(first, last)) > 0:
         shift = cross(beside, last) // area
         step = beside[0] - (shift + 1) * first[0], beside[1] - (shift + 1) * first[1]
         count = area // -cross(step, last)
-        yield SailEdge(first, step, count, _norm(cone, first), _norm(cone, step))
+        norm, slope = (cross(z, w) + cross(v, z) for z in (first, step))
+        yield SailEdge(first, step, count, norm, slope, unit)
         first = first[0] + count * step[0], first[1] + count * step[1]
         beside = step[0] - first[0], step[1] - first[1]
 
 
-def _norm(cone: Cone, z: Point) -> Fraction:
-    """The linear form that is one at ``v`` and at ``w``."""
-    return Fraction(cross(z, cone.w) + cross(cone.v, z), cone.det)
+def half_sails(corners: list[Point]) -> list[SailEdge]:
+    """Edges of half-open cones that hold one of each pair ``z, -z`` of lattice points but the origin.
+
+    Parameters
+    ----------
+    corners
+        Those of a symmetric polygon around the origin, counter-clockwise. The norm is the one whose unit ball it is.
+    """
+    return [edge for v, w in pairwise(corners[: len(corners) // 2 + 1]) for edge in sail(v, w)]
 
 
 def _primitive(z: Point) -> Point:
@@ -117,47 +113,3 @@ def _complement(p: Point) -> Point:
         a, b = b, a - quotient * b
         row, following = following, (row[0] - quotient * following[0], row[1] - quotient * following[1])
     return -a * row[1], a * row[0]
-
-
-def decimal_power(x: Fraction) -> Decimal:
-    """``exp(x)`` in the current decimal context."""
-    return (Decimal(x.numerator) / Decimal(x.denominator)).exp()
-
-
-def log1mexp(t: float) -> float:
-    """``log(1 - exp(-t))`` for a positive ``t``, without cancellation."""
-    return log(-expm1(-t)) if t < 1 else log1p(-exp(-t))
-
-
-def _log_geometric_sum(t: float, count: int) -> float:
-    """The logarithm of the sum of ``exp(-t k)`` over ``0 <= k < count``, for ``t`` of either sign."""
-    if t < 0:
-        return -t * (count - 1) + _log_geometric_sum(-t, count)
-    return log(expm1(-t * count) / expm1(-t)) if t else log(count)
-
-
-def geometric_moments(t: float) -> tuple[float, float]:
-    """Mean and variance of a count with weights ``exp(-t k)``, ``k >= 0``, for a positive ``t``."""
-    q = -expm1(-t)
-    return exp(-t) / q, exp(-t) / q / q
-
-
-def _truncated_moments(t: float, count: int) -> tuple[float, float]:
-    """Mean and variance of a count with weights ``exp(-t k)``, ``0 <= k < count``; the poles at ``t = 0`` cancel."""
-    mean = (count - 1) / 2 + _pole_free_mean(t) - count * _pole_free_mean(count * t)
-    return mean, _pole_free_variance(t) - count**2 * _pole_free_variance(count * t)
-
-
-def _pole_free_mean(t: float) -> float:
-    """``1 / (exp(t) - 1) - 1 / t + 1 / 2``, an odd function; its Taylor series near zero."""
-    if abs(t) < 0.3:
-        return t * sum(c * t ** (2 * k) for k, c in enumerate(_TAYLOR))
-    size = abs(t)
-    return copysign(geometric_moments(size)[0] - 1 / size + 0.5, t)
-
-
-def _pole_free_variance(t: float) -> float:
-    """``exp(t) / (exp(t) - 1)**2 - 1 / t**2``, an even function: minus the derivative of `_pole_free_mean`."""
-    if abs(t) < 0.3:
-        return -sum((2 * k + 1) * c * t ** (2 * k) for k, c in enumerate(_TAYLOR))
-    return geometric_moments(abs(t))[1] - 1 / t**2

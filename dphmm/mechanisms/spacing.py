@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray
+from dphmm.arrays import LARGEST, RELATIVE_TOLERANCE, SMALLEST, BoolArray, FloatArray, IntArray
 from dphmm.errors import BudgetError, CoordinateError, InvalidInputError
 from dphmm.mechanisms.exact import Rational, rational
+from dphmm.tables.values import shorten
 
 STEP_LIMIT = 2**52
 """Points further than this many steps from the origin are refused: doubles would no longer tell neighbours apart."""
@@ -43,6 +44,8 @@ class Spacing:
             self.step = rational(step, "spacing")
         except BudgetError as error:
             raise InvalidInputError(str(error)) from error
+        if not SMALLEST <= self.step <= LARGEST:
+            raise InvalidInputError(f"spacing is {shorten(step)}; give a length from {SMALLEST:g} to {LARGEST:g}")
 
     def steps(self, points: npt.ArrayLike, name: str = "points") -> IntArray:
         """Points of the lattice as whole numbers of steps, in an integer array of the same shape.
@@ -61,13 +64,16 @@ class Spacing:
         CoordinateError
             When a point is not finite, too far away, or off the lattice; the message names the nearest lattice point.
         """
-        array = np.asarray(points)
+        try:
+            array = np.asarray(points)
+        except ValueError:
+            raise CoordinateError(f"{name} have rows of different lengths; give one number for each axis") from None
         if array.dtype.kind not in "iufO":
             raise CoordinateError(f"{name} are of type {array.dtype}; give numbers")
         if array.dtype.kind in "iu" and self.step == 1:
-            steps: npt.NDArray[Any] = array
-            on = np.ones(array.shape, dtype=np.bool_)
-        elif array.dtype.kind == "f":
+            return self._checked(array, name)
+        steps: npt.NDArray[Any]
+        if array.dtype.kind == "f":
             steps, on = self._rounded(array.astype(np.float64), name)
         else:
             steps, on = self._divided(array, name)
@@ -88,7 +94,7 @@ class Spacing:
     def _checked(self, steps: npt.NDArray[Any], name: str) -> IntArray:
         if steps.size and max(int(steps.max()), -int(steps.min())) > STEP_LIMIT:
             raise CoordinateError(f"{name} reach beyond 2**52 steps of {self.step}; choose a wider spacing")
-        return steps.astype(np.int64)
+        return steps.astype(np.int64, copy=False)
 
     def _rounded(self, values: FloatArray, name: str) -> tuple[npt.NDArray[Any], BoolArray]:
         if not np.isfinite(values).all():

@@ -20,6 +20,8 @@ class Sublattice:
     ----------
     vectors
         ``(k, d)`` integers.
+    rank
+        The dimension ``r`` of their span, where it is known.
 
     Notes
     -----
@@ -36,12 +38,14 @@ class Sublattice:
     [[-3]]
     """
 
-    def __init__(self, vectors: npt.NDArray[Any]) -> None:
-        columns, inverse, rank = _column_reduction(vectors.astype(object))
-        self.rank = rank
+    def __init__(self, vectors: npt.NDArray[Any], rank: int | None = None) -> None:
+        dimension = vectors.shape[1]
+        if rank != dimension:
+            columns, inverse, rank = _column_reduction(vectors.astype(object))
+        if rank == dimension:
+            columns = inverse = np.eye(dimension, dtype=object)
+        self.rank: int = dimension if rank is None else rank
         """The dimension ``r`` of the span."""
-        if rank == vectors.shape[1]:
-            columns = inverse = np.eye(rank, dtype=object)
         self.basis: npt.NDArray[Any] = inverse[:rank]
         """``(r, d)`` Python integers: every integer point of the span is one integer combination of these rows."""
         self._columns = columns.T

@@ -1,6 +1,7 @@
 # The public names, imported on first use (lazy_loader reads this file); type checkers read it too.
 from .audit_report import audit_sections
 from .evaluation import evaluation_figures
+from .events import event_over_time
 from .landmarks import budget_and_loss, error_by_share
 from .leakage import approach_to_supremum, budgets_over_time, leakage_over_time, loss_pieces
 from .maps import draw_edges, draw_estimates, draw_hull, draw_outlines, draw_releases, draw_space, draw_track
@@ -24,6 +25,7 @@ __all__ = [
     "draw_track",
     "error_by_share",
     "evaluation_figures",
+    "event_over_time",
     "leakage_over_time",
     "loss_pieces",
     "show",

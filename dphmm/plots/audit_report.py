@@ -14,16 +14,18 @@ from dphmm.audit.facts import Facts
 from dphmm.audit.policy_audit import ConstraintAudit
 from dphmm.audit.sequence import ReleasedSequence, SequenceAudit
 from dphmm.jobs.audits import MechanismAudit, PolicyAudit
+from dphmm.jobs.event_audits import EventAudits
 from dphmm.jobs.replays import SessionAudit
 from dphmm.jobs.subjects import Subject
 from dphmm.plots import audit as pictures
+from dphmm.plots.events import event_over_time
 from dphmm.plots.maps import new_figure, png
 from dphmm.reports.page import Picture, Section
 
 if TYPE_CHECKING:
     pass
 
-Audit = PolicyAudit | SecretsAudit | SessionAudit | MechanismAudit
+Audit = PolicyAudit | SecretsAudit | SessionAudit | EventAudits | MechanismAudit
 """What has a report."""
 
 _SHOWN = 12
@@ -46,6 +48,8 @@ def audit_sections(found: Audit) -> list[Section]:
         return [_secrets(found, stated)]
     if isinstance(found, MechanismAudit):
         return [_mechanism(found, stated["pairs"])]
+    if isinstance(found, EventAudits):
+        return _events(found)
     points = found.space.points
     everyone = zip(found.audits, found.people, stated["users"], strict=True)
     return [_sequence(audit, one.sequence, points, user) for audit, one, user in everyone]
@@ -82,7 +86,10 @@ def _constraint(stated: Facts, audit: ConstraintAudit, subject: Subject, epsilon
         rows.append(_noise_row(body, "as it is", len(body["exposed"]), ""))
         for repair in stated["repairs"]:
             if repair["mechanism"] == body["mechanism"]:
-                proof = " (proven least)" if repair["certified"] and repair["method"] == "exact" else ""
+                proof = ""
+                if repair["method"] == "exact":
+                    spare = f" (at most {repair['gap']:.1%} could be saved)"
+                    proof = " (proven best)" if repair["certified"] else spare
                 ends = ["–".join(edge) for edge in repair["added"]]
                 more = f" and {len(ends) - 8} more" if len(ends) > 8 else ""
                 rows.append(_noise_row(repair, f"{repair['method']} repair{proof}", 0, ", ".join(ends[:8]) + more))
@@ -183,6 +190,38 @@ def _sequence(audit: SequenceAudit, sequence: ReleasedSequence, points: FloatArr
         _picture("Belief in hindsight", where, audit=audit),
     ]
     return Section(f"User {audit.user}", [cost, said], ("belief", *columns), rows, drawn)
+
+
+def _events(found: EventAudits) -> list[Section]:
+    sections = []
+    for person, audits in zip(found.people, found.audits, strict=True):
+        for audit in audits:
+            probability = audit.probability
+            rows = [
+                (
+                    found.when(person, audit, t),
+                    f"{audit.moved[t]:+.3g}",
+                    f"{probability[t - 1] if t else audit.prior_probability:.4g}",
+                    f"{probability[t]:.4g}",
+                )
+                for t in audit.movers().tolist()
+            ]
+            said = (
+                f"Before anything was released its probability was {audit.prior_probability:.4g}; after "
+                f"{len(audit.told):,} releases it is {probability[-1]:.4g}, and meanwhile it was between "
+                f"{probability.min():.4g} and {probability.max():.4g}."
+            )
+            seconds = person.engine.model.step_seconds
+            times: Any = None
+            if seconds is not None:
+                times = (np.array(person.slots) * round(seconds * 1_000_000)).astype("datetime64[us]")
+            figure, ax = new_figure(8.0, 4.4)
+            event_over_time(ax, audit, found.most_certainty, found.least_certainty, times)
+            figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=8)
+            drawn = Picture(png(figure), "Probability of the event after each release", wide=True)
+            header = ("release that moved it most", "log odds", "probability before", "probability after")
+            sections.append(Section(f"User {audit.user}: {audit.wording}", [said], header, rows, [drawn]))
+    return sections
 
 
 def _mechanism(found: MechanismAudit, stated: list[Facts]) -> Section:

@@ -17,14 +17,21 @@ from dphmm.space.states import StateSpace
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-NAMES = {"utility": "utility", "transition": "transition", "complete": "DPLS (complete, δ-location set)"}
-COLOURS = {"utility": maps.BLUE, "transition": maps.RED, "complete": maps.GREEN}
-MARKERS = {"utility": "o", "transition": "s", "complete": "^"}
+_DPLS = "DPLS (complete, δ-location set)"
+
+
+def _style(config: EvaluationConfig, policy: str) -> dict[str, Any]:
+    """The colour and the label of a policy: those of the paper have theirs in every evaluation."""
+    own = {"utility": maps.BLUE, "transition": maps.RED, "complete": maps.GREEN}
+    others = [other for other in config.policies if other not in own]
+    colour = own[policy] if policy in own else f"C{others.index(policy) % 8 + 1}"
+    return {"color": colour, "label": _DPLS if policy == "complete" else policy}
+
 
 AXES = {
     "runtime_s": ("processor time of a step (ms)", 1e3),
     "protection": ("degree of protection", 1.0),
-    "error_km": ("error (km)", 1.0),
+    "rms_error_km": ("error (km, Equation 3)", 1.0),
     "possible": ("possible states", 1.0),
     "estimate_error_km": ("error of the posterior mean (km)", 1.0),
 }
@@ -41,13 +48,13 @@ def evaluation_figures(table: StepTable, config: EvaluationConfig, space: StateS
     """
     found = {
         "figure-10-runtime": _panels(("runtime_s",), table, config, draw_over_time),
-        "figure-11-over-time": _panels(("protection", "error_km"), table, config, draw_over_time),
+        "figure-11-over-time": _panels(("protection", "rms_error_km"), table, config, draw_over_time),
         "possible-and-estimate": _panels(("possible", "estimate_error_km"), table, config, draw_over_time),
     }
     if len(config.epsilons) > 1:
-        found["figure-12-epsilon"] = _panels(("protection", "error_km"), table, config, draw_over_epsilon)
+        found["figure-12-epsilon"] = _panels(("protection", "rms_error_km"), table, config, draw_over_epsilon)
     if len(config.radii_km) > 1 and "utility" in config.policies:
-        found["figure-13-radius"] = _panels(("protection", "error_km"), table, config, draw_over_radius)
+        found["figure-13-radius"] = _panels(("protection", "rms_error_km"), table, config, draw_over_radius)
     figure, ax = maps.new_figure()
     draw_sequences(ax, table, config, space)
     found["map"] = figure
@@ -75,8 +82,9 @@ def draw_over_time(ax: Axes, table: StepTable, config: EvaluationConfig, metric:
     for policy in config.policies:
         mean, low, high = (factor * smoothed(part) for part in over_time(table, config.base(policy), metric))
         steps = np.arange(1, len(mean) + 1)
-        ax.plot(steps, mean, color=COLOURS[policy], lw=1.4, label=NAMES[policy])
-        ax.fill_between(steps, low, high, color=COLOURS[policy], alpha=0.18, lw=0)
+        style = _style(config, policy)
+        ax.plot(steps, mean, lw=1.4, **style)
+        ax.fill_between(steps, low, high, color=style["color"], alpha=0.18, lw=0)
         highest = max(highest, float(mean.max() / max(mean.min(), 1e-12)))
     if highest > 30:
         ax.set_yscale("log")
@@ -101,29 +109,31 @@ def smoothed(values: FloatArray, width: int = 5) -> FloatArray:
 def draw_over_epsilon(ax: Axes, table: StepTable, config: EvaluationConfig, metric: str) -> None:
     """A metric by epsilon (Figure 12): means over everything with 95 % intervals."""
     for policy in config.policies:
-        _draw_sweep(ax, table, sweep_of(config, policy, "epsilon"), "epsilon", metric, policy)
+        _draw_sweep(ax, table, sweep_of(config, policy, "epsilon"), "epsilon", metric, _style(config, policy))
     ax.set_yscale("log")
     _finish(ax, "epsilon", AXES[metric][0])
 
 
 def draw_over_radius(ax: Axes, table: StepTable, config: EvaluationConfig, metric: str) -> None:
     """A metric by the radius of the utility policy (Figure 13); the others, which have none, as level lines."""
-    _draw_sweep(ax, table, sweep_of(config, "utility", "radius_km"), "radius_km", metric, "utility")
+    sweep = sweep_of(config, "utility", "radius_km")
+    _draw_sweep(ax, table, sweep, "radius_km", metric, _style(config, "utility"))
     for policy in config.policies:
         if policy != "utility":
             mean = AXES[metric][1] * total(table, config.base(policy), metric).mean
-            ax.axhline(mean, color=COLOURS[policy], lw=1.2, ls="--", label=NAMES[policy])
+            ax.axhline(mean, lw=1.2, ls="--", **_style(config, policy))
     ax.set_yscale("log")
     _finish(ax, "radius of the utility policy (km)", AXES[metric][0])
 
 
-def _draw_sweep(ax: Axes, table: StepTable, sweep: list[Setting], free: str, metric: str, policy: str) -> None:
+def _draw_sweep(
+    ax: Axes, table: StepTable, sweep: list[Setting], free: str, metric: str, style: dict[str, Any]
+) -> None:
     factor = AXES[metric][1]
     found = [total(table, setting, metric) for setting in sweep]
     x = [float(getattr(setting, free)) for setting in sweep]
     mean, low, high = factor * np.array([(one.mean, one.low, one.high) for one in found]).T
-    style: dict[str, Any] = {"color": COLOURS[policy], "marker": MARKERS[policy], "label": NAMES[policy]}
-    ax.errorbar(x, mean, (mean - low, high - mean), lw=1.4, capsize=3, **style)
+    ax.errorbar(x, mean, (mean - low, high - mean), lw=1.4, capsize=3, marker="o", **style)
     ax.set_xticks(x, [f"{value:g}" for value in x])
 
 
@@ -143,7 +153,9 @@ def draw_sequences(ax: Axes, table: StepTable, config: EvaluationConfig, space: 
         maps.draw_track(ax, points["true"])
         released.append(points["released"])
     outside = maps.fit_view(ax, maps.extent(space), np.concatenate(released), reach=0.25)
-    title = f"{len(released)} sequences under {NAMES[config.policies[0]]}: true places are on this map"
+    title = (
+        f"{len(released)} sequences under {_style(config, config.policies[0])['label']}: true places are on this map"
+    )
     ax.set_title(title + (f"\n{outside} releases lie outside the picture" if outside else ""), fontsize=10)
     maps.label_axes(ax)
     maps.place_legend(ax)

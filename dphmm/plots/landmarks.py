@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import FloatArray
+from dphmm.arguments import checked
+from dphmm.arrays import FloatArray, as_floats
+from dphmm.errors import InvalidInputError
 from dphmm.landmarks import LandmarkBudget
 from dphmm.plots.maps import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, finish
 
@@ -27,6 +29,7 @@ _STYLES: Mapping[str, tuple[str, str, str]] = {
 }
 
 
+@checked
 def budget_and_loss(ax: Axes, budget: LandmarkBudget, losses: FloatArray | None = None) -> None:
     """Budget of every timestamp as bars, and the loss as a line with a scale of its own at the right.
 
@@ -55,6 +58,9 @@ def budget_and_loss(ax: Axes, budget: LandmarkBudget, losses: FloatArray | None 
         ax.tick_params(axis="x", labelrotation=30)
     right = ax.twinx()
     if losses is not None:
+        losses = as_floats(losses, "losses")
+        if losses.shape != at.shape:
+            raise InvalidInputError(f"losses have shape {losses.shape}; give one for each of {len(at)} timestamps")
         shown = np.where(np.isfinite(losses), losses, np.nan)
         right.plot(at, shown, color=RED, linewidth=1.4, label="loss of all landmarks and this time (right)")
     right.axhline(budget.epsilon, color=GREY, linestyle="--", label=f"ε = {budget.epsilon:g} (right)")
@@ -79,6 +85,7 @@ def _bar_width(at: npt.NDArray[Any]) -> Any:
     return values[counts.argmax()]
 
 
+@checked
 def error_by_share(ax: Axes, shares: Sequence[float], errors: Mapping[str, Sequence[float]], unit: str) -> None:
     """Error of schemes by the share of timestamps that are landmarks, in the manner of the landmark paper.
 
@@ -94,9 +101,14 @@ def error_by_share(ax: Axes, shares: Sequence[float], errors: Mapping[str, Seque
     unit
         What the errors are, for the axis.
     """
+    part = as_floats(shares, "shares")
+    if part.ndim != 1 or not errors or any(np.shape(values) != part.shape for values in errors.values()):
+        raise InvalidInputError(
+            f"shares have shape {part.shape}; give a list of them, and of errors of that length by name"
+        )
     for name, values in errors.items():
         colour, line, marker = _STYLES.get(name, (PURPLE, "-.", "x"))
-        ax.plot(100 * np.asarray(shares), values, color=colour, linestyle=line, marker=marker, ms=5, label=name)
+        ax.plot(100 * part, as_floats(values, name), color=colour, linestyle=line, marker=marker, ms=5, label=name)
     ax.set_yscale("log")
     finish(ax, "landmarks, % of the timestamps", unit)
     below: dict[str, Any] = {"ncols": 5, "loc": "upper center", "bbox_to_anchor": (0.5, -0.14), "frameon": False}

@@ -13,13 +13,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from dphmm.arguments import checked
+from dphmm.arrays import as_floats, check_budget
+from dphmm.errors import BudgetError, InvalidInputError, StochasticError
 from dphmm.leakage import Leakage, LossFunction, account, backward, smooth
 from dphmm.plots.maps import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, finish
+from dphmm.stochastic import as_stochastic
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _PAIRS_DRAWN = 12
+_LARGEST_ALPHA = 700.0
+_MOST_STEPS = 1_000_000
 """Up to this many states the curve of every pair of rows is drawn beside the loss function."""
 
 
@@ -42,6 +48,7 @@ def leakage_over_time(ax: Axes, leakage: Leakage) -> None:
     _finish(ax, "time", "leakage")
 
 
+@checked
 def loss_pieces(ax: Axes, matrix: npt.ArrayLike, limit: float = 8.0) -> None:
     """The loss function in bold with its breakpoints, and the curve of every pair of rows (Figure 4).
 
@@ -54,9 +61,12 @@ def loss_pieces(ax: Axes, matrix: npt.ArrayLike, limit: float = 8.0) -> None:
     limit
         The largest α.
     """
-    function = LossFunction(matrix)
+    limit = check_budget(limit, "limit")
+    if limit > _LARGEST_ALPHA:
+        raise BudgetError(f"limit is {limit}; give a number up to {_LARGEST_ALPHA:g}")
+    function = LossFunction(as_stochastic(matrix))
     alphas = np.linspace(limit / 400, limit, 400)
-    dense = np.asarray(matrix, dtype=np.float64)
+    dense = as_floats(matrix, "matrix", StochasticError)
     if len(dense) <= _PAIRS_DRAWN:
         for curve in _pair_curves(dense, alphas):
             ax.plot(alphas, curve, color=GREY, linewidth=0.8)
@@ -67,6 +77,7 @@ def loss_pieces(ax: Axes, matrix: npt.ArrayLike, limit: float = 8.0) -> None:
     _finish(ax, "α", "privacy loss")
 
 
+@checked
 def approach_to_supremum(ax: Axes, matrix: npt.ArrayLike, epsilon: float, steps: int) -> None:
     """Backward leakage over time under a constant budget, and its supremum where there is one (Figure 5).
 
@@ -81,7 +92,10 @@ def approach_to_supremum(ax: Axes, matrix: npt.ArrayLike, epsilon: float, steps:
     steps
         Number of times.
     """
-    function = LossFunction(matrix)
+    function = LossFunction(as_stochastic(matrix))
+    epsilon = check_budget(epsilon)
+    if not 1 <= steps <= _MOST_STEPS:
+        raise InvalidInputError(f"steps is {steps}; give a number from 1 to {_MOST_STEPS}")
     times = np.arange(1, steps + 1)
     ax.plot(times, backward(function, np.full(steps, epsilon)), color=BLUE, label=f"BPL, ε = {epsilon:g}")
     bound = function.supremum(epsilon)
@@ -118,6 +132,7 @@ def degrees_of_correlation(ax: Axes, settings: Sequence[tuple[int, float]], epsi
     ax.legend(fontsize="small", ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.16))  # clear of the curves
 
 
+@checked
 def budgets_over_time(
     ax: Axes, backward: npt.ArrayLike | None, forward: npt.ArrayLike | None, epsilons: npt.ArrayLike, alpha: float
 ) -> None:
@@ -134,7 +149,7 @@ def budgets_over_time(
     alpha
         The level.
     """
-    leakage = account(backward, forward, epsilons)
+    leakage, alpha = account(backward, forward, epsilons), check_budget(alpha, "alpha")
     times = np.arange(1, leakage.epsilons.size + 1)
     ax.bar(times, leakage.epsilons, color=BLUE, alpha=0.7, label="ε")
     ax.plot(times, leakage.temporal, color=RED, marker="o", markersize=3, label="TPL")

@@ -7,14 +7,17 @@ any colour vision tell apart.
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import FloatArray, IntArray
-from dphmm.errors import MissingDependencyError
+from dphmm.arguments import checked
+from dphmm.arrays import FloatArray, IntArray, as_integers, as_points
+from dphmm.errors import InvalidInputError, MissingDependencyError
 from dphmm.geometry.hull import SensitivityHull
 from dphmm.space.grid import Grid
 from dphmm.space.states import StateSpace
@@ -61,8 +64,15 @@ def new_figure(width: float = 8.0, height: float = 7.0) -> tuple[Any, Axes]:
 def png(figure: Any, dpi: int = 150) -> bytes:
     """A figure as the bytes of a PNG file."""
     file = io.BytesIO()
-    figure.savefig(file, format="png", dpi=dpi)
+    save(figure, file, format="png", dpi=dpi)
     return file.getvalue()
+
+
+def save(figure: Any, file: Path | BinaryIO, **options: Any) -> None:
+    """Write a figure; a letter that the font lacks is a box in it, and no warning on the terminal."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
+        figure.savefig(file, **options)
 
 
 def draw_space(ax: Axes, space: StateSpace) -> None:
@@ -92,11 +102,14 @@ def extent(space: StateSpace) -> FloatArray:
     return np.array([space.points.min(axis=0) - margin, space.points.max(axis=0) + margin])
 
 
+@checked
 def draw_outlines(ax: Axes, outlines: Mapping[str, Sequence[npt.ArrayLike]]) -> None:
     """Named outlines, such as districts: each name with its rings ``(k, 2)``; the name stands in the first ring."""
     for name, rings in outlines.items():
+        if isinstance(rings, str) or not isinstance(rings, Iterable):
+            raise InvalidInputError(f"the outline of {name} is no list of rings; give arrays of points")
         for number, ring in enumerate(rings):
-            points = np.asarray(ring, dtype=np.float64)
+            points = as_points(ring, f"a ring of {name}")
             ax.plot(*points.T, color=_OUTLINE, lw=1.2, zorder=1)
             if number == 0:
                 middle = points[:-1].mean(axis=0) if len(points) > 1 else points[0]
@@ -114,28 +127,35 @@ def draw_outlines(ax: Axes, outlines: Mapping[str, Sequence[npt.ArrayLike]]) -> 
                 text.set_path_effects(_halo(2.5))
 
 
+@checked
 def draw_edges(
     ax: Axes, points: FloatArray, edges: IntArray, colour: str, width: float, label: str, zorder: int = 2
 ) -> None:
     """Edges ``(m, 2)`` between points ``(N, 2)``, where there are at most `MOST_EDGES`."""
     from matplotlib.collections import LineCollection
 
+    points, edges = as_points(points), as_integers(edges, "edges")
+    if edges.size and (edges.ndim != 2 or edges.min() < 0 or edges.max() >= len(points)):
+        raise InvalidInputError(f"edges have shape {edges.shape}; give pairs of {len(points)} points")
     if 0 < len(edges) <= MOST_EDGES:
         lines = LineCollection(list(points[edges]), colors=colour, linewidths=width, zorder=zorder, label=label)
         ax.add_collection(lines)
 
 
+@checked
 def draw_track(ax: Axes, points: npt.ArrayLike, label: str = "true places (private)") -> None:
     """True places in the order of time, as a line with dots, above everything else."""
     style: dict[str, Any] = {"lw": 1.2, "marker": ".", "markersize": 5, "zorder": 6, "path_effects": _halo(3.0)}
     ax.plot(*_columns(points), "-", color=TRUE, label=label, **style)
 
 
+@checked
 def draw_releases(ax: Axes, points: npt.ArrayLike, label: str = "released") -> None:
     """Released places, as dots."""
     ax.plot(*_columns(points), "o", color=RELEASED, markersize=4, alpha=0.6, mew=0, zorder=3, label=label)
 
 
+@checked
 def draw_estimates(ax: Axes, points: npt.ArrayLike, label: str = "estimate (posterior mean)") -> None:
     """Posterior means, as small squares."""
     ax.plot(*_columns(points), "s", color=ESTIMATE, markersize=3.5, alpha=0.7, mew=0, zorder=4, label=label)
@@ -215,5 +235,5 @@ def _halo(width: float) -> list[Any]:
 
 
 def _columns(points: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
-    array = np.asarray(points, dtype=np.float64).reshape(-1, 2)
+    array = as_points(points).reshape(-1, 2) if np.size(points) else np.zeros((0, 2))
     return array[:, 0], array[:, 1]

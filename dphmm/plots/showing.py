@@ -7,16 +7,17 @@ from pathlib import Path
 
 import numpy as np
 
+from dphmm.arguments import checked
 from dphmm.errors import ConfigurationError
 from dphmm.jobs.models import Model
 from dphmm.jobs.people import Data, DataLike
 from dphmm.markov.model import MarkovModel
-from dphmm.plots.maps import new_figure
+from dphmm.plots.maps import new_figure, save
 from dphmm.plots.releases import ReleaseMap
 from dphmm.policy.expression import parse_policy
 from dphmm.policy.layer import read_polygons
 from dphmm.space.trajectory import Trajectory
-from dphmm.tables import check_output, new_file, write_text
+from dphmm.tables import check_output, new_file, private_name, write_text
 from dphmm.tables.values import parse_time
 from dphmm.writers.formats import read_releases
 from dphmm.writers.table import ReleaseTable
@@ -25,6 +26,7 @@ PICTURES = (".png", ".svg", ".pdf")
 PAGES = (".html", ".htm")
 
 
+@checked
 def show(
     releases: str | Path,
     output: str | Path | None = None,
@@ -46,7 +48,8 @@ def show(
     releases
         A file that `dphmm.jobs.release` wrote.
     output
-        A .png, .svg or .pdf picture, or an .html page that needs no network; left out, a page beside the releases.
+        A .png, .svg or .pdf picture, or an .html page that needs no network; left out, a page beside the releases. With
+        `true` its name must say that it is private, and only its owner may read it.
     model
         The model, to draw its states.
     policy
@@ -70,7 +73,8 @@ def show(
     Raises
     ------
     ConfigurationError
-        For another ending, a policy without a model, or when no release is left to draw.
+        For another ending, a policy without a model, a name that hides that true places are shown, or when no release
+        is left to draw.
     OutputError
         When the file exists and may not be overwritten, or cannot be written; before anything is read.
     MissingDependencyError
@@ -78,27 +82,30 @@ def show(
     DataFileError
         When a file cannot be read as what it should be.
     """
-    path = Path(releases).with_suffix(".html") if output is None else Path(output)
+    if not Path(releases).name:
+        raise ConfigurationError(f"{releases!r} names no file of releases; give one")
+    page = Path(releases).with_suffix(".html")
+    path = Path(output) if output is not None else page if true is None else page.with_name(f"PRIVATE-{page.name}")
     if path.suffix.lower() not in (*PICTURES, *PAGES):
         raise ConfigurationError(f"{path}: no map goes by {path.suffix!r}; use {', '.join((*PICTURES, *PAGES))}")
-    check_output(path, overwrite)
+    check_output(path if true is None else private_name(path), overwrite)
     table = _chosen(read_releases(releases), users, start, end)
     tracks = () if true is None else _at_the_time(Data.of(true).read().trajectories, table)
     found = _map(table, model, policy, layer, tracks)
-    _write(found, path, title or f"Releases of {Path(releases).name}", overwrite)
+    _write(found, path, title or f"Releases of {Path(releases).name}", overwrite, true is not None)
     return path
 
 
-def _write(found: ReleaseMap, output: Path, title: str, overwrite: bool) -> None:
+def _write(found: ReleaseMap, output: Path, title: str, overwrite: bool, private: bool) -> None:
     if output.suffix.lower() in PAGES:
-        write_text(output, found.to_html(title), overwrite)
+        write_text(output, found.to_html(title), overwrite, private)
         return
     figure, ax = new_figure()
     outside = found.draw(ax)
     beyond = f"\nOutside the picture: {outside:,} of them." if outside else ""
     ax.set_title(f"{title}\n{found.note}{beyond}", fontsize=10)
-    with new_file(output, overwrite) as part:
-        figure.savefig(part, dpi=150, bbox_inches="tight")
+    with new_file(output, overwrite, private) as part:
+        save(figure, part, dpi=150, bbox_inches="tight")
 
 
 def _chosen(table: ReleaseTable, users: Sequence[str], start: str | None, end: str | None) -> ReleaseTable:

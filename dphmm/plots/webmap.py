@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from dphmm.arguments import checked
 from dphmm.errors import InvalidInputError
 
 _MARK = re.compile(r"\{\{(?:title|note|data)\}\}")
@@ -73,6 +74,7 @@ class MapLayer:
         return {**vars(self), **stated}
 
 
+@checked
 def web_map(layers: Sequence[MapLayer], title: str, note: str = "") -> str:
     """A page with a map that can be moved, zoomed, narrowed down to a user and played through time.
 

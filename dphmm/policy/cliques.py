@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy.typing as npt
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray, content_hash, frozen
 from dphmm.geometry import planar
+from dphmm.geometry.gauge import Gauge
 from dphmm.geometry.growing import GrowingBody, PlanarBody, origin
 from dphmm.geometry.measurements import Measurements
 from dphmm.policy.edges import EdgeSet
@@ -23,6 +25,7 @@ _SMALL_GROUP = 32
 """Groups up to this size are compared pair by pair; larger ones by their convex hulls."""
 _PAIRS_AT_A_TIME = 1 << 20
 _FIRST_BATCH = 64
+_HEIGHTS_AT_A_TIME = 1 << 23
 
 
 @dataclass(frozen=True)
@@ -111,6 +114,24 @@ class CliqueEdges(EdgeSet):
             waiting = waiting[_may_matter(hull, extents.widths)[extents.class_of[waiting]]]
         return hull.vertices
 
+    def widest(self, points: FloatArray, nodes: BoolArray, gauge: Gauge) -> float:
+        """Group by group how far the heights over each wall reach; for a ball, between corners of the groups."""
+        starts, members = self._within(nodes, np.arange(len(self.starts) - 1))
+        starts, members = _groups_where(np.diff(starts) >= 2, starts, members)
+        if not len(members):
+            return 0.0
+        if gauge.normals is None:
+            if int(np.diff(starts).max()) <= _SMALL_GROUP:
+                return super().widest(points, nodes, gauge)
+            return max(_widest_by_corners(points[members[a:b]], gauge) for a, b in pairwise(starts.tolist()))
+        heights, worst = gauge.heights(points), 0.0
+        columns = max(1, _HEIGHTS_AT_A_TIME // len(members))
+        for first in range(0, heights.shape[1], columns):
+            block = heights[members, first : first + columns]
+            reach = np.maximum.reduceat(block, starts[:-1]) - np.minimum.reduceat(block, starts[:-1])
+            worst = max(worst, float(reach.max()))
+        return worst
+
     def _add_groups(
         self, hull: GrowingBody, measurements: Measurements, nodes: BoolArray, groups: IntArray
     ) -> GrowingBody:
@@ -177,6 +198,13 @@ def _group_differences(points: npt.NDArray[Any]) -> npt.NDArray[Any]:
     for point in points:
         hull = hull.grow(points - point)
     return hull.vertices
+
+
+def _widest_by_corners(points: FloatArray, gauge: Gauge) -> float:
+    """The widest difference within one group: any norm's lies between corners of its hull."""
+    if len(points) > _SMALL_GROUP:
+        points = planar.hull_candidates(points)
+    return max(float(gauge(points - point).max()) for point in points)
 
 
 def _groups_where(keep: BoolArray, starts: IntArray, members: IntArray) -> tuple[IntArray, IntArray]:

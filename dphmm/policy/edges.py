@@ -7,23 +7,27 @@ questions instead, of which the important one is which differences span the sens
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import BoolArray, IntArray, content_hash, frozen
+from dphmm.arrays import BoolArray, FloatArray, IntArray, content_hash, frozen
+from dphmm.geometry.gauge import Gauge
 from dphmm.geometry.growing import origin
 from dphmm.geometry.measurements import Measurements
 
 _BLOCK = 1 << 12
+_LISTED = 2_000_000
+"""Sets of more edges than this are not kept as a list."""
 
 
 class EdgeSet(ABC):
     """Undirected edges between states ``0 .. size - 1``."""
 
     size: int
+    _listed: tuple[FloatArray, IntArray, FloatArray] | None = None
 
     @abstractmethod
     def chunks(self, nodes: BoolArray) -> Iterator[IntArray]:
@@ -51,6 +55,36 @@ class EdgeSet(ABC):
         for edges in self.chunks(nodes):
             hull = hull.grow(measurements.differences(edges))
         return hull.vertices
+
+    def widest(self, points: FloatArray, nodes: BoolArray, gauge: Gauge) -> float:
+        """The largest gauge of a difference of points ``(N, d)`` over an edge within ``nodes``.
+
+        Where that is at most one, some number up to one. It is what `spanning` is checked by, and uses nothing of it.
+        Where there are few edges they are kept, the longest first, and looked at only as far as they can reach out of
+        the gauge.
+        """
+        blocks: Iterable[IntArray] = self.chunks(nodes)
+        if self.count_bound() <= _LISTED:
+            edges, lengths = self._longest_first_by(points)
+            long = edges[: int(np.searchsorted(-lengths, -gauge.inner))]
+            blocks = [long[nodes[long[:, 0]] & nodes[long[:, 1]]]]
+        worst = 0.0
+        for edges in blocks:
+            worst = max(worst, float(gauge(points[edges[:, 0]] - points[edges[:, 1]]).max(initial=0.0)))
+        return worst
+
+    def _longest_first_by(self, points: FloatArray) -> tuple[IntArray, FloatArray]:
+        if self._listed is None or self._listed[0] is not points:
+            everywhere = np.ones(self.size, dtype=np.bool_)
+            edges = np.concatenate([np.zeros((0, 2), dtype=np.int64), *self.chunks(everywhere)])
+            lengths = np.linalg.norm(points[edges[:, 0]] - points[edges[:, 1]], axis=1)
+            order = np.argsort(-lengths, kind="stable")
+            self._listed = (points, edges[order], lengths[order])
+        return self._listed[1:]
+
+    def is_empty(self, nodes: BoolArray) -> bool:
+        """Whether there is no edge within ``nodes``; looks until it finds one."""
+        return not any(len(edges) for edges in self.chunks(nodes))
 
     def connected(self, nodes: BoolArray) -> BoolArray:
         """Which states have an edge within ``nodes``."""
@@ -119,7 +153,7 @@ class ListedEdges(EdgeSet):
 
 
 class UnionEdges(EdgeSet):
-    """The edges of either of two sets, each within its own nodes."""
+    """The edges of any of some sets, each within its own nodes."""
 
     def __init__(self, parts: tuple[tuple[EdgeSet, BoolArray], ...]) -> None:
         self.size = parts[0][0].size
@@ -148,11 +182,27 @@ class UnionEdges(EdgeSet):
 
     def spanning(self, measurements: Measurements, nodes: BoolArray) -> npt.NDArray[Any]:
         """The spanning differences of all parts."""
-        return np.concatenate([part.spanning(measurements, nodes & own) for part, own in self.parts])
+        none = origin(measurements.coordinates).vertices
+        return np.concatenate(
+            [none, *(part.spanning(measurements, nodes & own) for part, own in self.parts if (nodes & own).any())]
+        )
+
+    def widest(self, points: FloatArray, nodes: BoolArray, gauge: Gauge) -> float:
+        """The widest of any part."""
+        within = [(part, nodes & own) for part, own in self.parts]
+        return max((part.widest(points, both, gauge) for part, both in within if both.any()), default=0.0)
+
+    def is_empty(self, nodes: BoolArray) -> bool:
+        """Whether no part has an edge."""
+        return all(part.is_empty(nodes & own) for part, own in self.parts)
 
     def connected(self, nodes: BoolArray) -> BoolArray:
         """Which states have an edge in any part."""
-        return np.asarray(np.any([part.connected(nodes & own) for part, own in self.parts], axis=0))
+        found = np.zeros(self.size, dtype=np.bool_)
+        for part, own in self.parts:
+            if (nodes & own).any():
+                found |= part.connected(nodes & own)
+        return found
 
 
 class IntersectionEdges(EdgeSet):

@@ -11,7 +11,9 @@ from operator import and_, or_
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dphmm.arguments import checked
 from dphmm.errors import DataFileError, PolicyError
+from dphmm.policy.alone import refuse_if_empty
 from dphmm.policy.graph import PolicyGraph
 from dphmm.space.states import Places, StateSpace
 
@@ -26,6 +28,7 @@ _LABELLED_FILE = re.compile(r"(.+\.(?:geo)?json)@([^/\\]+)", re.IGNORECASE)
 _KM_PER_UNIT = {"km": 1.0, "m": 0.001}
 
 
+@checked
 def parse_policy(text: str, space: StateSpace, transition: csr_array | None = None) -> PolicyGraph:
     """The policy graph that a text describes.
 
@@ -44,7 +47,8 @@ def parse_policy(text: str, space: StateSpace, transition: csr_array | None = No
     Raises
     ------
     PolicyError
-        When the text is no policy, or the policy names a state that is not in the space.
+        When the text is no policy, or the policy names a state that is not in the space; when it, or one of its radii,
+        joins no two states.
     DataFileError
         When a file that it names is missing or of another kind.
 
@@ -55,7 +59,8 @@ def parse_policy(text: str, space: StateSpace, transition: csr_array | None = No
     >>> parse_policy("utility:1km", stops).edges().tolist()
     [[0, 1]]
     """
-    return reduce(or_, (reduce(and_, (_policy(term, space, transition) for term in terms)) for terms in _terms(text)))
+    unions = (reduce(and_, (_policy(term, space, transition) for term in terms)) for terms in _terms(text))
+    return refuse_if_empty(reduce(or_, unions), text.strip(), space, is_radius=False)
 
 
 def canonical_policy(text: str) -> str:
@@ -66,7 +71,7 @@ def canonical_policy(text: str) -> str:
     Raises
     ------
     PolicyError
-        When a length cannot be read.
+        When the text is no policy.
     DataFileError
         When a file that the text names cannot be read.
 
@@ -96,7 +101,11 @@ def _canonical_term(text: str) -> str:
     if kind == "categorical":
         path, label = _layer(argument)
         return f"{kind}:{_file_hash(path)}{'' if label is None else f'@{label}'}"
-    return f"{kind}:{_file_hash(argument)}" if kind == "graph" else text
+    if kind == "graph":
+        return f"{kind}:{_file_hash(argument)}"
+    if text not in ("complete", "transition"):
+        raise PolicyError(f"policy {text!r} is none; give {GRAMMAR}")
+    return text
 
 
 def _file_hash(path: str) -> str:
@@ -111,7 +120,7 @@ def _policy(text: str, space: StateSpace, transition: csr_array | None) -> Polic
     makers: dict[tuple[str, bool], Callable[[], PolicyGraph]] = {
         ("complete", False): lambda: PolicyGraph.complete(space.size),
         ("transition", False): lambda: _transition(transition),
-        ("utility", True): lambda: PolicyGraph.utility(space.measurements(), _kilometres(argument)),
+        ("utility", True): lambda: _utility(text, argument, space),
         ("categorical", True): lambda: _categorical(argument, space),
         ("graph", True): lambda: _graph(argument, space),
     }
@@ -119,6 +128,11 @@ def _policy(text: str, space: StateSpace, transition: csr_array | None) -> Polic
     if maker is None:
         raise PolicyError(f"policy {text!r} is none; give {GRAMMAR}")
     return maker()
+
+
+def _utility(text: str, argument: str, space: StateSpace) -> PolicyGraph:
+    graph = PolicyGraph.utility(space.measurements(), _kilometres(argument))
+    return refuse_if_empty(graph, text, space, is_radius=True)
 
 
 def _transition(transition: csr_array | None) -> PolicyGraph:

@@ -10,12 +10,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import BoolArray, FloatArray, IntArray, as_constraint, content_hash, frozen
-from dphmm.errors import DataFileError, PolicyError
+from dphmm.arguments import checked
+from dphmm.arrays import LARGEST, BoolArray, FloatArray, IntArray, as_constraint, as_integers, content_hash, frozen
+from dphmm.errors import DataFileError, PolicyError, StochasticError
+from dphmm.geometry.gauge import Gauge
 from dphmm.geometry.measurements import Measurements
 from dphmm.policy.cliques import CliqueEdges
 from dphmm.policy.edges import EdgeSet, IntersectionEdges, ListedEdges, UnionEdges
 from dphmm.policy.radius import RadiusEdges
+from dphmm.stochastic import as_csr
+from dphmm.tables import read_document, write_text
+from dphmm.tables.json_text import read_json
+from dphmm.tables.values import one_line
 
 if TYPE_CHECKING:
     import networkx
@@ -48,6 +54,7 @@ class PolicyGraph:
     # ---- making graphs -------------------------------------------------------------------------------------------
 
     @classmethod
+    @checked
     def complete(cls, size: int) -> PolicyGraph:
         """Every two states are connected: a state must be indistinguishable from all others."""
         if size < 1:
@@ -55,6 +62,7 @@ class PolicyGraph:
         return cls(CliqueEdges(size, np.array([0, size]), np.arange(size)))
 
     @classmethod
+    @checked
     def categorical(cls, labels: Sequence[Hashable] | npt.ArrayLike) -> PolicyGraph:
         """States with the same label are connected.
 
@@ -63,18 +71,24 @@ class PolicyGraph:
         labels
             One per state. ``None``, NaN and negative integers mean 'in no category': such a state has no edges.
         """
-        values = np.asarray(labels)
+        try:
+            values = np.asarray(labels)
+        except ValueError:
+            raise PolicyError("labels are lists of different lengths; give one label per state") from None
         if values.ndim != 1 or not len(values):
             raise PolicyError(f"labels have shape {values.shape}; give one label per state")
         if values.dtype.kind in "iu":
             codes = values.astype(np.int64)
         else:
             entries = values.tolist()
+            if not all(isinstance(label, Hashable) for label in entries):
+                raise PolicyError("a label cannot be compared (it is a list or a mapping); give texts or numbers")
             known = {label: i for i, label in enumerate(dict.fromkeys(x for x in entries if not _is_missing(x)))}
             codes = np.array([-1 if _is_missing(x) else known[x] for x in entries], dtype=np.int64)
         return cls(CliqueEdges.from_labels(codes))
 
     @classmethod
+    @checked
     def utility(cls, f: npt.ArrayLike | Measurements, radius: float) -> PolicyGraph:
         """States whose measurements are at most ``radius`` apart (Euclidean, closed) are connected.
 
@@ -85,11 +99,12 @@ class PolicyGraph:
         radius
             In the unit of ``f``; kilometres for locations. Not negative.
         """
-        if not (np.isfinite(radius) and radius >= 0):
-            raise PolicyError(f"radius is {radius}; give a finite number that is not negative")
+        if not 0 <= radius <= LARGEST:
+            raise PolicyError(f"radius is {radius}; give a finite number that is not negative, up to {LARGEST:g}")
         return cls(RadiusEdges(Measurements.of(f), float(radius)))
 
     @classmethod
+    @checked
     def transition(cls, transition: npt.ArrayLike | csr_array) -> PolicyGraph:
         """States that share a possible predecessor are connected (one-step transition protection, §4.2).
 
@@ -98,28 +113,28 @@ class PolicyGraph:
         transition
             ``(N, N)`` transition probabilities, dense or sparse; only where they are positive matters.
         """
-        from scipy.sparse import csr_array, issparse
-
-        matrix = csr_array(np.asarray(transition) if not issparse(transition) else transition)
-        if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+        try:
+            matrix = as_csr(transition, "transition matrix")
+        except StochasticError as problem:
+            raise PolicyError(str(problem)) from None
+        if matrix.shape[0] != matrix.shape[1]:
             raise PolicyError(f"transition matrix has shape {matrix.shape}; it must be square")
-        if not matrix.has_canonical_format:
-            matrix = matrix.copy()
-            matrix.sum_duplicates()
         positive = matrix.data > 0
         starts = np.concatenate([[0], np.cumsum(positive)])[matrix.indptr]
         return cls(CliqueEdges(int(matrix.shape[0]), starts, matrix.indices[positive].astype(np.int64)))
 
     @classmethod
+    @checked
     def from_groups(cls, size: int, groups: Sequence[npt.ArrayLike]) -> PolicyGraph:
         """The states of each group are connected with each other; groups may overlap."""
-        members = [np.unique(np.asarray(group, dtype=np.int64)) for group in groups]
+        members = [np.unique(as_integers(group, "the states of a group", PolicyError)) for group in groups]
         everyone = np.concatenate([np.zeros(0, dtype=np.int64), *members])
         _check_states(everyone, size)
         starts = np.cumsum([0, *(len(group) for group in members)])
         return cls(CliqueEdges(size, starts, everyone))
 
     @classmethod
+    @checked
     def from_edges(cls, size: int, edges: npt.ArrayLike) -> PolicyGraph:
         """A graph with the listed edges ``(m, 2)``.
 
@@ -128,7 +143,10 @@ class PolicyGraph:
         PolicyError
             For a state outside ``0 .. size - 1`` or an edge from a state to itself.
         """
-        pairs = np.asarray(edges, dtype=np.int64).reshape(-1, 2)
+        pairs = as_integers(edges, "edges", PolicyError)
+        if pairs.size and (pairs.ndim != 2 or pairs.shape[1] != 2):
+            raise PolicyError(f"edges have shape {pairs.shape}; give pairs of states")
+        pairs = pairs.reshape(-1, 2)
         _check_states(pairs.ravel(), size)
         loops = pairs[pairs[:, 0] == pairs[:, 1]]
         if len(loops):
@@ -136,6 +154,7 @@ class PolicyGraph:
         return cls(ListedEdges(size, pairs))
 
     @classmethod
+    @checked
     def from_networkx(
         cls, graph: networkx.Graph[Any], size: int | None = None, names: Sequence[Hashable] | None = None
     ) -> PolicyGraph:
@@ -166,20 +185,21 @@ class PolicyGraph:
         return cls(ListedEdges(len(states), [(index[a], index[b]) for a, b in graph.edges() if a != b]))
 
     @classmethod
+    @checked
     def from_json(
         cls, path: str | Path, size: int | None = None, names: Sequence[Hashable] | None = None
     ) -> PolicyGraph:
         """A graph from a node-link JSON file, as networkx writes it."""
         import networkx
 
+        data = read_json(read_document(path))
         try:
-            data = json.loads(Path(path).read_text(encoding="utf-8"))
             key = "edges" if "edges" in data else "links"
             graph = networkx.node_link_graph(data, edges=key, directed=False, multigraph=False)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, networkx.NetworkXError) as problem:
+        except (ValueError, KeyError, TypeError, AttributeError, networkx.NetworkXError) as problem:
             raise DataFileError(
-                path, f"no node-link graph ({problem}); write one with PolicyGraph.to_json"
-            ) from problem
+                path, f"no node-link graph ({one_line(problem)}); write one with PolicyGraph.to_json"
+            ) from None
         return cls.from_networkx(graph, size, names)
 
     # ---- asking graphs -------------------------------------------------------------------------------------------
@@ -191,7 +211,11 @@ class PolicyGraph:
 
     @property
     def nodes(self) -> BoolArray:
-        """Which states the graph still holds, ``(N,)``: all, unless it was restricted. Read-only."""
+        """Which states the graph holds, ``(N,)``: all, unless it was restricted. Read-only.
+
+        One that it does not hold has no edge. It counts as any other state without an edge: where it is possible it is
+        exposed, and repaired.
+        """
         return self._nodes
 
     @property
@@ -224,16 +248,26 @@ class PolicyGraph:
         """
         return self._edge_set.chunks(self._nodes)
 
+    @checked
     def connects(self, first: npt.ArrayLike, second: npt.ArrayLike) -> BoolArray:
         """Whether each pair of states is an edge."""
-        a, b = np.atleast_1d(np.asarray(first, dtype=np.int64)), np.atleast_1d(np.asarray(second, dtype=np.int64))
+        a, b = (np.atleast_1d(as_integers(ends, "states", PolicyError)) for ends in (first, second))
+        if a.ndim != 1 or b.ndim != 1 or (a.shape != b.shape and 1 not in (len(a), len(b))):
+            raise PolicyError(f"states have shapes {a.shape} and {b.shape}; give one of each for every pair")
+        a, b = np.broadcast_arrays(a, b)
         _check_states(np.concatenate([a, b]), self.size)
         return np.asarray(self._edge_set.connects(a, b) & self._nodes[a] & self._nodes[b] & (a != b))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no two states are connected."""
+        return self._edge_set.is_empty(self._nodes)
 
     def connected(self) -> BoolArray:
         """Which states have an edge, ``(N,)``."""
         return self._edge_set.connected(self._nodes) & self._nodes
 
+    @checked
     def differences(self, f: npt.ArrayLike | Measurements) -> FloatArray:
         """Enough of the differences over edges to span their hull, ``(k, d)``, in the unit of ``f``.
 
@@ -247,6 +281,14 @@ class PolicyGraph:
         """The same as `differences` in the coordinates of some measurements: integers on a lattice."""
         return self._edge_set.spanning(measurements, self._nodes)
 
+    def widest(self, points: FloatArray, gauge: Gauge, constraint: BoolArray | None = None) -> float:
+        """The largest gauge of a difference of points ``(N, d)`` over an edge, or some number up to one.
+
+        Edges count whose ends are both possible. It shares nothing with `spanning`, which it is there to check.
+        """
+        nodes = self._nodes if constraint is None else self._nodes & constraint
+        return self._edge_set.widest(points, nodes, gauge) if nodes.any() else 0.0
+
     def check_measurements(self, f: npt.ArrayLike | Measurements) -> Measurements:
         """The measurements, refused where there is not one for every state."""
         measurements = Measurements.of(f)
@@ -257,14 +299,16 @@ class PolicyGraph:
     # ---- changing graphs -----------------------------------------------------------------------------------------
 
     def restrict(self, constraint: npt.ArrayLike | None) -> PolicyGraph:
-        """``G ∩ C``: the possible states and the edges between them."""
-        return PolicyGraph(self._edge_set, self._nodes & as_constraint(constraint, self.size))
+        """``G ∩ C``: the states of ``C`` and the edges between them; none where the graph does not hold both ends."""
+        wanted = as_constraint(constraint, self.size)
+        held = bool(self._nodes[wanted].all())
+        return PolicyGraph(self._edge_set if held else UnionEdges(((self._edge_set, self._nodes),)), wanted)
 
     def with_edges(self, added: Sequence[tuple[int, int]]) -> PolicyGraph:
         """The graph with more edges; their ends join its nodes."""
-        if not added:
-            return self
         more = PolicyGraph.from_edges(self.size, added)
+        if not more._edge_set.count_bound():
+            return self
         return self | more.restrict(more.connected())
 
     def __or__(self, other: PolicyGraph) -> PolicyGraph:
@@ -291,12 +335,13 @@ class PolicyGraph:
         graph.add_edges_from(self.edges().tolist())
         return graph
 
+    @checked
     def to_json(self, path: str | Path) -> None:
-        """Write the graph as node-link JSON, which networkx reads."""
+        """Write the graph as node-link JSON, which networkx reads; in place of a file that is there."""
         import networkx
 
         data = networkx.node_link_data(self.to_networkx(), edges="edges")
-        Path(path).write_text(json.dumps(data), encoding="utf-8")
+        write_text(path, json.dumps(data), overwrite=True)
 
     def __repr__(self) -> str:
         return f"PolicyGraph({type(self._edge_set).__name__}, states={int(self._nodes.sum())} of {self.size})"

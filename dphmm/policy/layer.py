@@ -95,11 +95,13 @@ def _names(tables: list[dict[str, Any]], label: str | None, path: str | Path) ->
 
 def _polygon(geometry: object, name: str, path: str | Path) -> shapely.Geometry:
     try:
-        polygon = geometry_of(geometry)
+        polygon = geometry_of(geometry, ("Polygon", "MultiPolygon"))
     except ValueError:
         polygon = None
     if not isinstance(polygon, shapely.Polygon | shapely.MultiPolygon) or polygon.is_empty:
         raise DataFileError(path, f"{name}: its geometry is no polygon; a layer of categories holds polygons alone")
+    if not np.isfinite(shapely.get_coordinates(polygon)).all():
+        raise DataFileError(path, f"{name}: a corner of its polygon is infinite; draw it anew")
     if not polygon.is_valid:
         raise DataFileError(path, f"{name}: its polygon crosses itself; draw it anew or run 'Fix geometries' in QGIS")
     shapely.prepare(polygon)

@@ -8,6 +8,7 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from dphmm.arguments import checked
 from dphmm.arrays import IntArray, as_constraint, frozen
 from dphmm.errors import AlreadyKnownError, InvalidInputError, PolicyError
 from dphmm.geometry.disc import Disc
@@ -21,8 +22,8 @@ from dphmm.policy.repair import Objective, Repair, RepairProblem, candidates_of
 Method = Literal["greedy", "sequential", "exact"]
 """How exposed states get partners: Algorithm 1, Algorithm 3, or jointly and exactly."""
 
-SEARCH_LIMIT = 20_000
-"""How many hulls the exact repair looks at before it settles for the best found and its proven gap."""
+REPAIR_LIMIT = 5_000
+"""How much work the exact repair's search may do: about a second per thousand on a processor of 2020."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,7 @@ class Protection:
         return 0.0 if self.certified or self.value == 0 else (self.value - self.bound) / self.value
 
 
+@checked
 def degree_of_protection(
     graph: PolicyGraph,
     f: npt.ArrayLike | Measurements,
@@ -99,11 +101,12 @@ def degree_of_protection(
         measurement counts. Exact where the measurements lie on a lattice and the body is the hull.
     """
     measurements = graph.check_measurements(f)
-    possible = as_constraint(constraint, graph.size) & graph.nodes
+    possible = as_constraint(constraint, graph.size)
     hull = SensitivityHull(graph.restrict(possible).spanning(measurements))
     return count_within(CoordinateBody(measurements, noise_body(measurements, hull, body), membership), possible)
 
 
+@checked
 def exposed_states(
     graph: PolicyGraph,
     f: npt.ArrayLike | Measurements,
@@ -115,15 +118,16 @@ def exposed_states(
     return np.flatnonzero(degree_of_protection(graph, f, constraint, body, membership) == 1)
 
 
+@checked
 def protect(
     graph: PolicyGraph,
     f: npt.ArrayLike | Measurements,
     constraint: npt.ArrayLike | None = None,
     method: Method = "exact",
-    objective: Objective = "volume",
+    objective: Objective = "error",
     body: Body = "hull",
     membership: Membership = "halfspace",
-    search_limit: int = SEARCH_LIMIT,
+    repair_limit: int = REPAIR_LIMIT,
 ) -> Protection:
     """The constrained graph with edges added until no possible state is exposed: a protectable graph.
 
@@ -136,34 +140,41 @@ def protect(
         As in `degree_of_protection`.
     method
         ``"greedy"`` is Algorithm 1 (nearest other state). ``"sequential"`` is Algorithm 3 (exposed states in turn take
-        the partner of least area). ``"exact"`` chooses one partner for every exposed state jointly; erratum:
+        the partner of least volume). ``"exact"`` chooses one partner for every exposed state jointly; erratum:
         Algorithm 3 does so for a single exposed state only. For a cross-polytope or a disc the nearest partners in its
         norm are jointly optimal, and every method takes them.
     objective
-        ``"volume"`` (the paper's) or ``"error"``, the expected squared error of a release (planar hulls only). The
-        error is no monotone function of the hull, so that edges beyond one per exposed state might lower it further;
-        those are not looked for.
-    search_limit
-        How many hulls the exact method may look at.
+        What the exact method minimises, and what `Protection.value` says: ``"error"``, the expected squared error of a
+        release, or ``"volume"``, which is the paper's and can have a much larger error. The error is no monotone
+        function of the hull, so that edges beyond one per exposed state might lower it further; those are not looked
+        for.
+    repair_limit
+        How much work the exact method's search may do: about a second per thousand on a processor of 2020, after what
+        it takes to look at every pair of an exposed and a possible state once. It is counted and not timed, so that the
+        same graph gets the same repair everywhere. What is found when it runs out is not `Protection.certified`, and
+        `Protection.gap` says how far from the best it may be.
 
     Raises
     ------
     AlreadyKnownError
         When one state only is possible.
     InvalidInputError
-        For an unknown method, objective or body, or the objective ``"error"`` outside the plane.
+        For an unknown method, objective or body, or a limit that is no whole number from 0.
 
     Examples
     --------
     >>> f = [[1, 0], [2, 1], [3, 0], [0, 1], [4, 2], [1, 2]]
     >>> graph = PolicyGraph.categorical([0, 1, 1, 2, 2, 2])
     >>> repaired = protect(graph, f, [False, False, True, True, True, True])
-    >>> repaired.added, repaired.hull.volume, repaired.certified
-    (((2, 3),), 14.0, True)
+    >>> repaired.added, round(repaired.hull.squared_error, 9), repaired.certified
+    (((2, 4),), 47.0, True)
+    >>> protect(graph, f, [False, False, True, True, True, True], objective="volume").hull.volume
+    14.0
     """
     measurements = graph.check_measurements(f)
-    _check_choices(method, objective, body, measurements.dimension)
-    possible = as_constraint(constraint, graph.size) & graph.nodes
+    _check_choices(method, objective, body)
+    check_repair_limit(repair_limit)
+    possible = as_constraint(constraint, graph.size)
     if int(possible.sum()) < 2:
         state = int(np.argmax(possible))
         raise AlreadyKnownError(
@@ -180,7 +191,7 @@ def protect(
     if body != "hull":
         repair = _ball_repair(problem, measurements, objective, body)
     elif method == "exact" and len(exposed):
-        repair = problem.exact(search_limit)
+        repair = problem.exact(repair_limit * 1_000_000)
     else:
         repair = problem.sequential() if method == "sequential" else problem.greedy()
     if len(exposed):
@@ -210,7 +221,7 @@ def protect(
     )
 
 
-def _check_choices(method: str, objective: str, body: str, dimension: int) -> None:
+def _check_choices(method: str, objective: str, body: str) -> None:
     for name, value, known in (
         ("repair method", method, get_args(Method)),
         ("objective", objective, get_args(Objective)),
@@ -218,8 +229,13 @@ def _check_choices(method: str, objective: str, body: str, dimension: int) -> No
     ):
         if value not in known:
             raise InvalidInputError(f"{name} is {value!r}; choose one of {', '.join(known)}")
-    if objective == "error" and dimension != 2 and body == "hull":
-        raise InvalidInputError(f"the objective 'error' needs planar measurements, not {dimension}-dimensional ones")
+
+
+def check_repair_limit(limit: object) -> int:
+    """The limit of a repair's work, refused with an `InvalidInputError` where it is no whole number from 0."""
+    if isinstance(limit, bool) or not isinstance(limit, int | np.integer) or limit < 0:
+        raise InvalidInputError(f"repair_limit is {limit!r}; give a whole number from 0, such as {REPAIR_LIMIT}")
+    return int(limit)
 
 
 def noise_body(measurements: Measurements, hull: SensitivityHull, body: Body) -> SensitivityHull | Disc:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray, content_hash
 from dphmm.geometry.disc import Disc
+from dphmm.geometry.gauge import Gauge
 from dphmm.geometry.growing import origin
 from dphmm.geometry.measurements import Measurements, Raster
 from dphmm.geometry.neighbours import CoordinateBody, count_within, near_pairs
@@ -17,6 +18,7 @@ from dphmm.policy.edges import EdgeSet
 
 _CELLS_AT_A_TIME = 1 << 16
 _FEW_PAIRS = 1 << 13
+_ROUNDING = 64 * float(np.finfo(np.float64).eps)
 
 
 class RadiusEdges(EdgeSet):
@@ -35,6 +37,7 @@ class RadiusEdges(EdgeSet):
         self.places = places
         self.radius = radius
         self._found: tuple[Measurements, IntArray | None] | None = None
+        self._proportion: tuple[FloatArray, tuple[Raster, IntArray, FloatArray] | None] | None = None
 
     def chunks(self, nodes: BoolArray) -> Iterator[IntArray]:
         """Near pairs, block by block."""
@@ -66,6 +69,10 @@ class RadiusEdges(EdgeSet):
         """Of the places and the radius."""
         return content_hash("radius", self.places.points, self.radius)
 
+    def is_empty(self, nodes: BoolArray) -> bool:
+        """Whether no state has another one near enough."""
+        return not self.connected(nodes).any()
+
     def connected(self, nodes: BoolArray) -> BoolArray:
         """Which states have another one near enough."""
         if self.radius == 0:
@@ -87,6 +94,38 @@ class RadiusEdges(EdgeSet):
                 offsets = offsets[hull.outside(offsets[:, : measurements.dimension])]
         return hull.vertices
 
+    def widest(self, points: FloatArray, nodes: BoolArray, gauge: Gauge) -> float:
+        """On a raster, by the offsets that reach out of the gauge: is any of them a difference of possible states?"""
+        found = self._steps_of(points)
+        if found is None:
+            return super().widest(points, nodes, gauge)
+        raster, offsets, differences = found
+        lengths = gauge(differences)
+        out = np.flatnonzero(lengths > 1)
+        if len(out):
+            cells = _cropped(raster.occupied(nodes))
+            out = np.array([k for k in out.tolist() if _occurs(cells, *offsets[k].tolist())], dtype=np.int64)
+        return float(lengths[out].max(initial=0.0))
+
+    def _steps_of(self, points: FloatArray) -> tuple[Raster, IntArray, FloatArray] | None:
+        """The raster of the places, its offsets within the radius, and the differences of points that they stand for.
+
+        ``None`` where there is no raster, or points are not in proportion to their places on it.
+        """
+        if self._proportion is None or self._proportion[0] is not points:
+            raster, found = self.places.raster, None
+            if raster is not None:
+                cells = np.stack([raster.flat % raster.width, raster.flat // raster.width], axis=1).astype(np.float64)
+                cells, moved = cells - cells[:1], points - points[:1]
+                step = np.linalg.lstsq(cells, moved, rcond=None)[0]
+                if (moved == np.rint(moved)).all():
+                    step = np.rint(step)
+                if np.abs(cells @ step - moved).max() <= _ROUNDING * np.abs(points).max():
+                    offsets = self._find_offsets(raster, self.places.spacing)
+                    found = (raster, offsets, np.asarray(offsets @ step))
+            self._proportion = (points, found)
+        return self._proportion[1]
+
     def _offsets(self, measurements: Measurements) -> IntArray | None:
         """Lattice offsets ``(k, 2)`` within the radius, one of each pair of opposite ones, longest first.
 
@@ -96,7 +135,7 @@ class RadiusEdges(EdgeSet):
             points, places, raster = measurements.points, self.places.points, measurements.raster
             same = measurements is self.places or (
                 points.shape == places.shape
-                and bool(np.abs(points - places).max() <= RELATIVE_TOLERANCE * np.abs(places).max())
+                and bool(np.abs(points - places).max() <= RELATIVE_TOLERANCE / 4 * measurements.spacing.min())
             )
             found = None if raster is None or not same else self._find_offsets(raster, measurements.spacing)
             self._found = (measurements, found)

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from dphmm.readers.fixes import FixCollector, Fixes
+from dphmm.readers.fixes import FixCollector, Fixes, check_user
 from dphmm.readers.lines import Fields, parse_lines
 from dphmm.tables.source import Document
 from dphmm.tables.values import parse_number, parse_time
@@ -46,8 +46,8 @@ def _parse_block(block: bytes, source: str) -> Fixes:
     fields.shorten(1, _UTC_ENDINGS)
     names, owner = np.unique(fields.texts(0), return_inverse=True)
     texts = tuple(str(name, "ascii") for name in names.tolist())
-    if "" in texts:
-        raise ValueError("a user is empty")
+    for text in texts:
+        check_user(text)
     return Fixes(source, texts, owner.astype(np.int64), fields.times(1, extra=0), *fields.places(2, 3))
 
 

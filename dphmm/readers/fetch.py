@@ -16,13 +16,16 @@ import re
 import textwrap
 import zipfile
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from dphmm.arguments import checked
 from dphmm.errors import ConfigurationError, DataFileError, DownloadError, OutputError, need
 from dphmm.tables.delimited import content_lines
 from dphmm.tables.output import write_text
 from dphmm.tables.source import readable
+from dphmm.tables.values import is_text
 
 CHECKSUMS = "SHA256SUMS"
 _CHUNK = 1 << 20
@@ -80,6 +83,7 @@ class Fetched:
     terms: str
 
 
+@checked
 def fetch_data(
     name: str,
     folder: str | Path,
@@ -121,10 +125,13 @@ def fetch_data(
         raise ConfigurationError(f"no data set is called {name!r}; there are {sorted(DATA_SETS)}")
     data_set = DATA_SETS[name]
     target = Path(folder) / data_set.file_name
+    if "\0" in str(target) or not is_text(str(target)):
+        raise OutputError(f"{folder!r} is no folder's name; correct it")
     known = sha256.lower() if sha256 else _digests(target).get(target.name)
     if known and not _DIGEST.fullmatch(known):
         raise ConfigurationError(f"sha256 is {known!r}; give the 64 hexadecimal digits of a SHA-256")
     try:
+        new = [folder for folder in (target.parent, *target.parent.parents) if not folder.exists()]
         target.parent.mkdir(parents=True, exist_ok=True)
         fresh = known is not None or not target.exists()
         if fresh:
@@ -134,6 +141,11 @@ def fetch_data(
         _record(target, digest)
     except OSError as problem:
         raise OutputError(f"{target.parent} cannot be written to ({problem.strerror}); choose another folder") from None
+    except DownloadError:
+        with suppress(OSError):  # which is what removing a folder with something in it is
+            for folder in new:
+                folder.rmdir()
+        raise
     return Fetched(target, digest, known is not None, data_set.terms)
 
 

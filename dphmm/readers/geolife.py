@@ -31,7 +31,7 @@ from pathlib import PurePosixPath
 import numpy as np
 
 from dphmm.errors import DataFileError
-from dphmm.readers.fixes import FixCollector, Fixes
+from dphmm.readers.fixes import FixCollector, Fixes, check_name
 from dphmm.readers.lines import Fields, parse_lines
 from dphmm.tables.source import Document
 from dphmm.tables.values import parse_number, parse_time, shorten
@@ -45,20 +45,24 @@ _DATE_TIME = re.compile(r"\d{4}-\d\d-\d\d,\d\d:\d\d:\d\d", re.ASCII)
 def fixes(document: Document, skip_bad: bool, user: str | None) -> Iterator[Fixes]:
     """The points of a ``.plt``, by default of the user whose name the folder above ``Trajectory`` bears.
 
+    A file that does not lie in such a folder does not say whose points it holds.
+
     Raises
     ------
     DataFileError
         For a file without its six header lines, or a malformed line, unless it is to be skipped.
     """
     owner = user or _user(document.name)
+    if owner is not None:
+        check_name(owner, document.source)
     parse_block, parse_line = partial(_parse_block, user=owner), partial(_parse_line, user=owner)
     points = _after_header(document)
     return parse_lines(points, document.source, HEADER_LINES + 1, parse_block, parse_line, skip_bad)
 
 
-def _user(name: PurePosixPath) -> str:
-    in_layout = len(name.parts) >= 3 and name.parts[-2] == "Trajectory"
-    return name.parts[-3] if in_layout else name.stem
+def _user(name: PurePosixPath) -> str | None:
+    in_layout = len(name.parts) >= 3 and name.parts[-2] == "Trajectory" and name.parts[-3] not in ("/", "..")
+    return name.parts[-3] if in_layout else None
 
 
 def _after_header(document: Document) -> bytes:
@@ -70,13 +74,13 @@ def _after_header(document: Document) -> bytes:
     return points
 
 
-def _parse_block(block: bytes, source: str, user: str) -> Fixes:
+def _parse_block(block: bytes, source: str, user: str | None) -> Fixes:
     fields = Fields(block, b",", _FIELDS)
     owner = np.zeros(len(fields), dtype=np.int64)
     return Fixes(source, (user,), owner, fields.times(5, extra=1), *fields.places(0, 1))
 
 
-def _parse_line(text: bytes, collector: FixCollector, user: str) -> None:
+def _parse_line(text: bytes, collector: FixCollector, user: str | None) -> None:
     fields = text.decode("ascii", errors="replace").split(",")
     if len(fields) != _FIELDS:
         raise ValueError(f"has {len(fields)} fields, not the {_FIELDS} of a .plt")

@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from dphmm.readers.fixes import FixCollector, Fixes, user_of_file
+from dphmm.readers.fixes import FixCollector, Fixes
 from dphmm.readers.lines import collect_lines
 from dphmm.tables.source import Document
 from dphmm.tables.values import as_number, shorten
@@ -25,8 +25,8 @@ _LATEST_SECOND = 253402300799
 def fixes(document: Document, skip_bad: bool, user: str | None) -> Iterator[Fixes]:
     """The locations of a file.
 
-    By default the user is the second part of a record's topic (``owntracks/user/device``), or the file's name where a
-    record has no topic.
+    By default the user is the second part of a record's topic (``owntracks/user/device``); a record without a topic
+    does not say whose it is.
 
     Raises
     ------
@@ -43,7 +43,7 @@ def _add(line: bytes, collector: FixCollector) -> None:
     if record.get("_type") == "location":
         topic = str(record.get("topic", "")).split("/")
         collector.add(
-            (topic[1] if len(topic) >= 3 else "") or user_of_file(collector.source),
+            (topic[1] if len(topic) >= 3 else "") or None,
             _second(record.get("tst")) * 1_000_000,
             as_number(record.get("lat"), "lat"),
             as_number(record.get("lon"), "lon"),

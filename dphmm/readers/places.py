@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from dphmm.arguments import checked
 from dphmm.errors import CoordinateError, DataFileError, StateError
 from dphmm.space.states import Places
 from dphmm.tables import Table
 
 
+@checked
 def read_places(path: str | Path, within_km: float = float("inf")) -> Places:
     """Named places from a table, CSV with a header line or Parquet.
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from dphmm.arguments import checked
 from dphmm.errors import ConfigurationError, DataFileError
 from dphmm.readers import checkins, geolife, gpx, owntracks, table
 from dphmm.readers.fixes import Fixes, ReadResult, trajectories
-from dphmm.tables.source import documents, member_names, suffix_of
+from dphmm.tables.source import Document, documents, member_names, suffix_of
 
 
 class Format(NamedTuple):
@@ -43,12 +46,14 @@ _KNOWN = ", ".join(sorted(FORMATS))
 _SNIFFED_BYTES = 4096
 
 
+@checked
 def read(
     path: str | Path,
     format: str | None = None,
     *,
     skip_bad: bool = False,
     user: str | None = None,
+    user_per_file: bool = False,
     columns: Mapping[str, str] | None = None,
 ) -> ReadResult:
     """Trajectories out of a file, a folder or an archive of any format that this package reads.
@@ -64,7 +69,11 @@ def read(
         By default the first malformed record stops the reading; true to pass over such records and count them.
     user
         The user whose fixes these are, where the file does not say or is to be overruled; with check-ins, the only
-        user to read.
+        user to read. Left out, GeoLife's user is the folder above ``Trajectory``, at whatever level the path enters
+        the tree; a single file that does not say whose fixes it holds (GPX; a table without a column of users;
+        OwnTracks without a topic; a ``.plt`` elsewhere) names its user, and the result's `unnamed` says so.
+    user_per_file
+        Whether files that do not say whose fixes they hold are each another person's, named after the file.
     columns
         For tables: what a column holds → its name in the file.
 
@@ -76,10 +85,11 @@ def read(
     Raises
     ------
     DataFileError
-        For what is missing, unreadable, truncated, malformed (unless skipped), or of no known format; and when not one
-        usable fix is left.
+        For what is missing, unreadable, truncated, malformed (unless skipped), or of no known format; when not one
+        usable fix is left; and when one of several files does not say whose fixes it holds, and nothing else does.
     ConfigurationError
-        For an unknown format, columns for something else than a table, or a folder of several formats.
+        For an unknown format, columns for something else than a table, a folder of several formats, or both a user and
+        one per file.
     MissingDependencyError
         When the format needs a library that is not installed.
     """
@@ -88,10 +98,14 @@ def read(
         raise ConfigurationError(f"format is {name!r}; it must be one of {sorted(FORMATS)}")
     if columns and name != "table":
         raise ConfigurationError(f"columns are named for a file of format {name!r}; only tables have named columns")
+    if user is not None and user_per_file:
+        raise ConfigurationError("a user and one user per file are both given; give one of --user and --user-per-file")
     options = {"columns": columns} if name == "table" else {}
     found = FORMATS[name]
-    parts = documents(path, found.suffixes)
-    result = trajectories(block for part in parts for block in found.fixes(part, skip_bad, user, **options))
+    parts = (_whole_path(part, path) for part in documents(path, found.suffixes))
+    result = trajectories(
+        (block for part in parts for block in found.fixes(part, skip_bad, user, **options)), user_per_file
+    )
     if not result.trajectories:
         skipped = sum(result.skipped.values())
         raise DataFileError(
@@ -100,6 +114,14 @@ def read(
     return result
 
 
+def _whole_path(document: Document, path: str | Path) -> Document:
+    """A document of a disk by its whole path, in which the same folders stand whatever folder of a tree was named."""
+    if not (document.name.is_absolute() or Path(path).is_dir()):
+        return document  # of an archive, whose own path is none of its folders
+    return replace(document, name=PurePosixPath(Path(os.path.abspath(Path(path, document.name))).as_posix()))
+
+
+@checked
 def recognise(path: str | Path) -> str:
     """The format of a file, folder or archive.
 

@@ -12,7 +12,7 @@ longitude   ``longitude``, ``lon``, ``lng``, ``long``
 geometry    ``geometry``, ``geom``: points
 ==========  ============================================
 
-A table without a user column is one person, named after the file. Times are ISO 8601 texts or, in Parquet, timestamps;
+A table without a user column does not say whose fixes it holds. Times are ISO 8601 texts or, in Parquet, timestamps;
 one with a zone is converted to UTC, one without is taken as UTC. Numbers are refused as times: nothing says whether
 they count seconds or milliseconds. Coordinates are WGS 84 degrees; a GeoParquet geometry in another reference system is
 converted. All other columns are left unread.
@@ -20,7 +20,7 @@ converted. All other columns are left unread.
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -29,13 +29,14 @@ import shapely
 
 from dphmm.arrays import FloatArray
 from dphmm.errors import ConfigurationError, DataFileError, need
-from dphmm.readers.fixes import FixCollector, Fixes, user_of_file
+from dphmm.readers.fixes import FixCollector, Fixes
 from dphmm.tables.columns import find_column, listed
 from dphmm.tables.delimited import csv_rows
-from dphmm.tables.geojson import geometry_of, read_features
+from dphmm.tables.geojson import geometry_kind, geometry_of, read_features
+from dphmm.tables.json_text import parse_json
+from dphmm.tables.parquet import read_parquet
 from dphmm.tables.source import Document, suffix_of
-from dphmm.tables.table import read_parquet
-from dphmm.tables.values import parse_number, parse_time, plain_text
+from dphmm.tables.values import one_line, parse_number, parse_time, plain_text, shorten
 
 HELD = ("user", "time", "latitude", "longitude", "geometry")
 """What a column of a table of fixes may hold; `dphmm.tables.ALIASES` has the names that each is recognised by."""
@@ -49,7 +50,7 @@ UTC, in place of ``time``."""
 def fixes(
     document: Document, skip_bad: bool, user: str | None, columns: Mapping[str, str] | None = None
 ) -> Iterator[Fixes]:
-    """The rows of a table; by default of the users that it names, or of one named after the file.
+    """The rows of a table; by default of the users that it names, where it names any.
 
     Parameters
     ----------
@@ -77,10 +78,9 @@ def fixes(
         raise ConfigurationError(f"columns name {sorted(unknown)}; what a column may hold is one of {sorted(HELD)}")
     take_apart, unit = _FORMATS.get(suffix_of(document.name), (_rows_of_csv, "line"))
     collector = FixCollector(document.source, skip_bad, user)
-    fallback = user_of_file(document.source)
     for number, row in take_apart(document, columns or {}):
         try:
-            _add(row, fallback, collector)
+            _add(row, collector)
         except ValueError as problem:
             if unit == "line":
                 collector.refuse(str(problem), number)
@@ -89,7 +89,7 @@ def fixes(
     yield collector.fixes()
 
 
-def _add(row: Mapping[str, Any] | str, fallback: str, collector: FixCollector) -> None:
+def _add(row: Mapping[str, Any] | str, collector: FixCollector) -> None:
     if isinstance(row, str):
         raise ValueError(row)
     moment = row.get("microseconds")
@@ -99,15 +99,14 @@ def _add(row: Mapping[str, Any] | str, fallback: str, collector: FixCollector) -
         latitude, longitude = _point(row["geometry"])
     else:
         latitude, longitude = parse_number(row["latitude"], "latitude"), parse_number(row["longitude"], "longitude")
-    collector.add(plain_text(row["user"]).strip() if "user" in row else fallback, moment, latitude, longitude)
+    collector.add(plain_text(row["user"]).strip() if "user" in row else None, moment, latitude, longitude)
 
 
 def _point(value: object) -> tuple[float, float]:
     """Latitude and longitude of a point as well-known text, well-known binary or a GeoJSON object."""
-    geometry = geometry_of(value)
-    if not isinstance(geometry, shapely.Point) or geometry.is_empty:
-        found = "missing" if geometry is None else f"a {'empty ' * geometry.is_empty}{geometry.geom_type}"
-        raise ValueError(f"geometry is {found}; a fix needs a point")
+    geometry = geometry_of(value, ("Point",))
+    if geometry is None or geometry.is_empty:
+        raise ValueError(f"geometry is {'missing' if geometry is None else 'an empty Point'}; a fix needs a point")
     return float(geometry.y), float(geometry.x)
 
 
@@ -181,29 +180,56 @@ def _rows_of_parquet(document: Document, columns: Mapping[str, str]) -> Rows:
     held = {what: table[name] for what, name in found.items()}
     if pa.types.is_timestamp(held["time"].type):
         stamps = held.pop("time")
-        held["microseconds"] = stamps.cast(pa.timestamp("us", tz=stamps.type.tz), safe=False).cast(pa.int64())
+        try:
+            held["microseconds"] = stamps.cast(pa.timestamp("us", tz=stamps.type.tz), safe=False).cast(pa.int64())
+        except pa.ArrowInvalid:
+            raise DataFileError(document.source, f"has times in {found['time']!r} beyond the year 9999") from None
+    for what, column in held.items():
+        if not _is_plain(pa.types, column.type):
+            raise DataFileError(document.source, f"holds {column.type} values in {found[what]!r}, which is no {what}")
     cells = {what: column.to_pylist() for what, column in held.items()}
     if "geometry" in cells:
-        geometries = shapely.from_wkb(np.array(cells.pop("geometry"), dtype=object), on_invalid="ignore")
+        binaries = [value if geometry_kind(value) == "Point" else None for value in cells.pop("geometry")]
+        geometries = shapely.from_wkb(np.array(binaries, dtype=object), on_invalid="ignore")
+        geometries[shapely.is_empty(geometries)] = None
         points = np.column_stack([shapely.get_x(geometries), shapely.get_y(geometries)])  # NaN for what is no point
-        degrees = _in_degrees(points, table.schema.metadata or {}, found["geometry"])
+        degrees = _in_degrees(points, table.schema.metadata or {}, found["geometry"], document)
         cells["longitude"], cells["latitude"] = degrees.T.tolist()
     for number, values in enumerate(zip(*cells.values(), strict=True), start=1):
         yield number, dict(zip(cells, values, strict=True))
 
 
-def _in_degrees(points: FloatArray, metadata: Mapping[bytes, bytes], column: str) -> FloatArray:
+def _is_plain(types: Any, kind: Any) -> bool:
+    """Whether the values of a type of Arrow are texts, bytes, numbers or truths."""
+    tests = ("string", "large_string", "string_view", "binary", "large_binary", "fixed_size_binary", "boolean", "null")
+    return types.is_integer(kind) or types.is_floating(kind) or any(getattr(types, f"is_{one}")(kind) for one in tests)
+
+
+def _in_degrees(points: FloatArray, metadata: Mapping[bytes, bytes], column: str, document: Document) -> FloatArray:
     """Points in WGS 84, out of the system that the GeoParquet metadata names; none, the default, is WGS 84 degrees."""
-    crs = json.loads(metadata.get(b"geo", b"{}")).get("columns", {}).get(column, {}).get("crs")
-    if crs is None:
-        return points
-    from pyproj import CRS, Transformer
+    try:
+        crs = parse_json(metadata.get(b"geo", b"{}")).get("columns", {}).get(column, {}).get("crs")
+        if crs is None:
+            return points
+        if not (isinstance(crs, dict) or (isinstance(crs, str) and _CRS.match(crs))):  # PROJ would look into files
+            raise ValueError(f"crs is {shorten(crs)}, no PROJJSON")
+        from pyproj import CRS, Transformer
+        from pyproj.exceptions import ProjError
 
-    system = CRS.from_user_input(crs)
-    if system.equals(CRS("OGC:CRS84"), ignore_axis_order=True) or system.to_epsg() == 4326:
-        return points
-    return np.column_stack(Transformer.from_crs(system, "OGC:CRS84", always_xy=True).transform(*points.T))
+        try:
+            system = CRS.from_user_input(crs)
+            if system.equals(CRS("OGC:CRS84"), ignore_axis_order=True) or system.to_epsg() == 4326:
+                return points
+            return np.column_stack(Transformer.from_crs(system, "OGC:CRS84", always_xy=True).transform(*points.T))
+        except ProjError as problem:
+            raise ValueError(one_line(problem)) from None
+    except (ValueError, AttributeError) as problem:
+        reason = f"says in no known way which reference system it is in ({one_line(problem)})"
+        raise DataFileError(document.source, f"{reason}; write it anew in EPSG:4326") from None
 
+
+_CRS = re.compile(r"(?:EPSG|OGC|ESRI|IAU_\d{4}):\w{1,20}$|\s*[A-Z]{4,12}(?:CRS|CS|CRS\d)?\s*\[", re.ASCII)
+"""The texts for reference systems that earlier versions of GeoParquet had: an authority's code, or well-known text."""
 
 _FORMATS: Mapping[str, tuple[Callable[[Document, Mapping[str, str]], Rows], str]] = {
     ".csv": (_rows_of_csv, "line"),

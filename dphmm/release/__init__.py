@@ -2,7 +2,7 @@
 
 from dphmm.release.engine import Releaser
 from dphmm.release.ledger import Ledger, Limits
-from dphmm.release.people import RecordedPeople, ReleaseStream
+from dphmm.release.people import Accepted, RecordedPeople, ReleaseStream
 from dphmm.release.record import PrivateDiagnostics, ReleaseRecord
 from dphmm.release.session import Session
 from dphmm.release.settings import ReleaseSettings
@@ -12,6 +12,7 @@ from dphmm.release.terms import Terms
 from dphmm.release.trajectory import TimedDiagnostics, TimedRelease, release_trajectory
 
 __all__ = [
+    "Accepted",
     "Ledger",
     "Limits",
     "PreparedStep",

@@ -9,13 +9,15 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-from urllib.parse import quote
 
 from dphmm.errors import DataFileError, OutputError, SessionBusyError
+from dphmm.tables.output import sync_folder
+from dphmm.tables.sqlite import connect
+from dphmm.tables.values import is_text
 
 APPLICATION = 0x6470686D
 """The application id in the file's header: ``dphm``."""
-FORMAT = 2
+FORMAT = 4
 """The version in it."""
 
 _OWNER_ONLY = 0o600
@@ -26,7 +28,7 @@ CREATE TABLE session (
     digest BLOB NOT NULL);
 CREATE TABLE progress (
     session INTEGER PRIMARY KEY REFERENCES session, count INTEGER NOT NULL, slot INTEGER, head BLOB NOT NULL,
-    belief BLOB, digest BLOB NOT NULL);
+    belief BLOB, omitted INTEGER, digest BLOB NOT NULL);
 CREATE TABLE record (
     session INTEGER NOT NULL REFERENCES session, number INTEGER NOT NULL, slot INTEGER NOT NULL, query TEXT NOT NULL,
     body TEXT NOT NULL, digest BLOB NOT NULL, PRIMARY KEY (session, number), UNIQUE (session, slot, query))"""
@@ -77,6 +79,8 @@ class Database:
         OutputError
             When it cannot be written.
         """
+        if "\0" in str(path) or not is_text(str(path)):
+            raise OutputError(f"{str(path)!r} is no path; correct it")
         try:
             with TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
                 part = Path(folder) / path.name
@@ -90,7 +94,7 @@ class Database:
                     new.execute("PRAGMA journal_mode=WAL")
                 with suppress(FileExistsError):
                     os.link(part, path)
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
         except (OSError, sqlite3.Error) as problem:
             raise OutputError(f"{path} cannot be made ({problem}); check the folder and its free space") from None
 
@@ -139,8 +143,8 @@ class Database:
         try:
             with closing(self._connect("ro&immutable=1")) as looking:
                 found = [looking.execute(f"PRAGMA {key}").fetchone()[0] for key in ("application_id", "user_version")]
-        except sqlite3.DatabaseError as problem:
-            if _code(problem) in _UNWRITABLE:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as problem:
+            if isinstance(problem, sqlite3.DatabaseError) and _code(problem) in _UNWRITABLE:
                 raise DataFileError(self.path, f"cannot be read ({problem}); check the path") from None
             found = [0, 0]
         if found[0] != APPLICATION:
@@ -169,8 +173,7 @@ class Database:
                 raise DataFileError(self.path, f"is damaged ({problem}); restore a copy")
 
     def _connect(self, mode: str) -> sqlite3.Connection:
-        uri = f"file:{quote(str(self.path))}?mode={mode}"
-        return sqlite3.connect(uri, uri=True, timeout=self._wait, isolation_level=None)
+        return connect(self.path, mode, self._wait)
 
     @contextmanager
     def _plain_errors(self) -> Iterator[None]:
@@ -179,6 +182,8 @@ class Database:
             yield
         except sqlite3.ProgrammingError:
             raise
+        except UnicodeDecodeError as problem:  # in a message of SQLite itself
+            raise DataFileError(self.path, f"is damaged ({problem}); restore a copy") from None
         except sqlite3.DatabaseError as problem:
             code = _code(problem)
             if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
@@ -205,13 +210,3 @@ _UNWRITABLE = (
     sqlite3.SQLITE_CANTOPEN,
     sqlite3.SQLITE_PERM,
 )
-
-
-def _sync_folder(folder: Path) -> None:
-    """Have a new name in a folder survive a power cut, where the system can."""
-    with suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

@@ -3,48 +3,41 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from copy import copy
+from dataclasses import replace
 from fractions import Fraction
-from math import inf, sqrt
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import (
-    RELATIVE_TOLERANCE,
-    BoolArray,
-    FloatArray,
-    IntArray,
-    Rng,
-    check_epsilon,
-    content_hash,
-    random_source,
-)
-from dphmm.errors import CoordinateError, InvalidInputError, StateError
-from dphmm.geometry.disc import Disc
-from dphmm.geometry.hull import Membership, SensitivityHull
+from dphmm.arguments import checked
+from dphmm.arrays import FloatArray, IntArray, Rng, check_budget, content_hash, random_source
+from dphmm.errors import InvalidInputError, StateError
+from dphmm.events.caps import Cap, CapKeeper
+from dphmm.geometry.hull import Membership
 from dphmm.geometry.measurements import Measurements
 from dphmm.markov.belief import Belief
 from dphmm.markov.model import MarkovModel
 from dphmm.mechanisms.base import Mechanism
-from dphmm.mechanisms.catalogue import BODY_OF, PLANAR_ONLY, MechanismName
+from dphmm.mechanisms.catalogue import BODY_OF, MechanismName
 from dphmm.mechanisms.exact import Rational
-from dphmm.mechanisms.isotropic import PlanarIsotropicMechanism
-from dphmm.mechanisms.knorm import KNormMechanism
-from dphmm.mechanisms.laplace import LaplaceMechanism
-from dphmm.mechanisms.lattice import LatticeKNormMechanism
-from dphmm.mechanisms.planar_laplace import PlanarLaplaceMechanism
-from dphmm.mechanisms.spacing import Spacing
 from dphmm.policy.graph import PolicyGraph
-from dphmm.policy.protection import Method, protect
+from dphmm.policy.protection import REPAIR_LIMIT, Method, protect
 from dphmm.policy.repair import Objective
+from dphmm.release.capped import Capping
+from dphmm.release.ledger import Ledger
+from dphmm.release.query import Query
 from dphmm.release.record import PrivateDiagnostics, ReleaseRecord
-from dphmm.release.settings import GIVEN, ReleaseSettings
-from dphmm.release.step import PreparedStep, StepPlan
+from dphmm.release.settings import GIVEN, Outside, ReleaseSettings
+from dphmm.release.soundness import SoundnessCheck
+from dphmm.release.step import PreparedStep, PublicState, StepPlan, as_state, check_steps
+from dphmm.release.together import draw_together, prepare_together
 from dphmm.space.states import StateSpace
 
 
+@checked
 class Releaser:
     """Releases a person's measurements step by step under a policy graph (Algorithm 2).
 
@@ -71,7 +64,7 @@ class Releaser:
         see `dphmm.mechanisms.base.NormMechanism`.
     rng
         Left out, the operating system's randomness. A seed or generator makes releases repeatable, hence not private.
-    repair, delta, objective, membership, allow_known
+    repair, delta, objective, membership, allow_known, outside, repair_limit, caps, priors
         As in `ReleaseSettings`.
     spacing
         For ``"lattice"``: the step of the published lattice in the unit of ``f``, a rational (a float is read as its
@@ -115,19 +108,18 @@ class Releaser:
         delta: float | None = None,
         rng: Rng = None,
         *,
-        objective: Objective = "volume",
+        objective: Objective = "error",
         membership: Membership = "halfspace",
         allow_known: bool = False,
         spacing: Rational = Fraction(1, 1000),
+        outside: Outside = "border",
+        repair_limit: int = REPAIR_LIMIT,
+        caps: Sequence[Cap] = (),
+        priors: str | None = None,
     ) -> None:
-        measurements = policy.check_measurements(f)
-        given = GIVEN + content_hash(policy.content_hash, measurements.points)
-        settings = ReleaseSettings(
-            given, epsilon, mechanism, repair, objective, membership, delta, allow_known, spacing
-        )  # fmt: skip
-        self._begin(settings, model, measurements, policy, rng)
-        if self._lattice is not None:
-            _check_told_apart(measurements.points, self.values, self._lattice)
+        given = GIVEN, epsilon, mechanism, repair, objective, membership, delta, allow_known, spacing, outside
+        settings = ReleaseSettings(*given, repair_limit, tuple(caps), priors)
+        self._begin(settings, model, policy.check_measurements(f), policy, rng)
 
     @classmethod
     def made(
@@ -147,28 +139,28 @@ class Releaser:
     ) -> None:
         if model.size != policy.size:
             raise StateError(f"the model has {model.size} states and the policy {policy.size}; they must agree")
-        if settings.mechanism in PLANAR_ONLY and measurements.dimension != 2:
-            raise InvalidInputError(
-                f"mechanism {settings.mechanism!r} needs planar measurements, not {measurements.dimension}-dimensional "
-                "ones"
-            )
+        self._query = Query(settings, measurements)
+        if settings.policy == GIVEN:
+            settings = replace(settings, policy=GIVEN + content_hash(policy.content_hash, measurements.points))
+            self._query.check_told_apart()
         self.settings = settings
         """How places are released."""
         self.model = model
         self.policy = policy
-        self.measurements = measurements
-        self.values: npt.NDArray[Any] = measurements.points
+        self.measurements = self._query.measurements
+        """What is measured, on the published lattice for exact noise."""
+        self.values: npt.NDArray[Any] = self._query.values
         """``(N, d)``: what the mechanism takes as true values: points, or whole steps of the published lattice."""
-        self._lattice: Spacing | None = None
-        if settings.mechanism == "lattice":
-            self._lattice = Spacing(settings.spacing)
-            self.values = self._lattice.nearest(measurements.points, "measurements")
-            self.measurements = Measurements.on_lattice(self.values, float(self._lattice.step))
+        self._check_sound = SoundnessCheck(policy, self.values)
+        self.capping = Capping(settings, model)
         self._source = random_source(rng)
         self._plan: StepPlan | None = None
         self._made: tuple[StepPlan, float, Mechanism] | None = None
+        self.person = PublicState()
+        self.places = self.measurements  # the nearest possible state by these stands in for one that is not
         self.restart()
 
+    @checked
     def another(self, rng: Rng = None) -> Releaser:
         """An engine of the same settings and model that has released nothing.
 
@@ -181,20 +173,61 @@ class Releaser:
         if rng is not None:
             engine._source = random_source(rng)
         engine._plan = engine._made = None
+        engine.person = PublicState()
         engine.restart()
         return engine
+
+    @checked
+    def beside(self, f: npt.ArrayLike | Measurements, **changes: Any) -> Releaser:
+        """An engine for another query about the same person, to be answered with this one by `release_together`.
+
+        Both share the model, the policy, the randomness and the belief, which a release of either moves on. Where the
+        true state is not possible, the state that is nearest by this engine's measurements stands in for it in both.
+
+        Parameters
+        ----------
+        f
+            What the other query measures in every state, ``(N, d)``.
+        changes
+            Settings that differ from this engine's: ``epsilon``, ``mechanism``, ``spacing``, ``repair``, ….
+
+        Raises
+        ------
+        PolicyError, CoordinateError, ConfigurationError, BudgetError
+            As making a `Releaser`.
+        """
+        settings = ReleaseSettings.from_dict({**self.settings.to_dict(), **changes, "policy": GIVEN})
+        other = Releaser.__new__(Releaser)
+        other._begin(settings, self.model, self.policy.check_measurements(f), self.policy, self._source)
+        return other.join(self)
+
+    def join(self, other: Releaser) -> Releaser:
+        """Make this engine's query one about the person of another engine; returns itself.
+
+        Raises
+        ------
+        InvalidInputError
+            When the engines differ in model or policy.
+        """
+        mine, theirs = ((one.model.content_hash, one.policy.content_hash) for one in (self, other))
+        if mine != theirs:
+            raise InvalidInputError("queries about one person share the model and the policy; these differ")
+        self.person, self.places = other.person, other.places
+        return self
 
     def restart(self) -> None:
         """Forget all releases: the next one is the first of a new person or session."""
         self.resume(None, 0)
 
-    def resume(self, belief: Belief | None, count: int) -> None:
-        """Go on from the public belief after ``count`` releases (None where there were none)."""
-        self.belief = belief
-        """The public belief after the last release; ``None`` before the first."""
-        self._count = count
-        self._moment = object()
+    def resume(self, belief: Belief | None, count: int, keeper: CapKeeper | None = None) -> None:
+        """Go on from the public belief after ``count`` releases, None at 0, and with caps from their keeper."""
+        self.person.advance(belief, count, keeper)
         self._last: tuple[ReleaseRecord, StepPlan, int] | None = None
+
+    @property
+    def belief(self) -> Belief | None:
+        """The public belief after the last release; ``None`` before the first. Of all queries about the person."""
+        return self.person.belief
 
     @property
     def is_private(self) -> bool:
@@ -203,12 +236,12 @@ class Releaser:
 
     def prior(self, steps: int = 1) -> Belief:
         """The belief before the next release, ``steps`` time steps after the last one: ``p(s_t | z_1..t-1)``."""
-        if self.belief is None:
-            return Belief.of(self.model.initial)
-        return self.belief.predict(self.model, steps)
+        return Belief.of(self.model.initial) if self.belief is None else self.belief.predict(self.model, steps)
 
-    def plan(self, prior: Belief) -> StepPlan:
+    def plan(self, prior: Belief, also: tuple[tuple[int, int], ...] = ()) -> StepPlan:
         """The constraint set that a prior leads to, and its repaired graph. Public: no true state is involved.
+
+        Edges ``(i, j)``, ``i < j``, in ``also`` are added before the repair.
 
         Raises
         ------
@@ -217,43 +250,30 @@ class Releaser:
         """
         settings = self.settings
         constraint = prior.support if settings.delta is None else prior.location_set(settings.delta)
-        if self._plan is None or not np.array_equal(self._plan.constraint, constraint):
+        known = self._plan
+        if known is None or known.also != also or not np.array_equal(known.constraint, constraint):
             protection = None
             if not (settings.allow_known and int(constraint.sum()) == 1):
                 protection = protect(
-                    self.policy,
+                    self.policy.with_edges(also),
                     self.measurements,
                     constraint,
                     method=settings.repair,
                     objective=settings.objective,
                     body=BODY_OF[settings.mechanism],
                     membership=settings.membership,
+                    repair_limit=settings.repair_limit,
                 )
-            self._plan = StepPlan(constraint, protection)
-        return self._plan
+                if also:
+                    protection = replace(protection, added=(*also, *protection.added))
+            known = self._plan = StepPlan(constraint, protection, also)
+        return known
 
     def mechanism(self, plan: StepPlan, epsilon: float) -> Mechanism:
         """The mechanism of a step: in lattice steps for ``"lattice"``, otherwise in the unit of the measurements."""
         if self._made is None or self._made[0] is not plan or self._made[1] != epsilon:
-            self._made = (plan, epsilon, self._make_mechanism(plan, epsilon))
+            self._made = (plan, epsilon, self._query.mechanism(plan.protection, epsilon))
         return self._made[2]
-
-    def _make_mechanism(self, plan: StepPlan, epsilon: float) -> Mechanism:
-        dimension = self.measurements.dimension
-        if self.settings.mechanism == "lattice":
-            vertices = np.zeros((0, dimension)) if plan.protection is None else plan.protection.coordinate_hull.vertices
-            steps = np.rint(vertices).astype(np.int64) * self.measurements.steps_per_coordinate
-            return LatticeKNormMechanism(SensitivityHull(steps), epsilon)
-        if plan.protection is None or plan.protection.hull.dimension == 0:
-            return KNormMechanism(SensitivityHull(np.zeros((0, dimension))), epsilon)
-        body, hull = plan.protection.body, plan.protection.hull
-        if isinstance(body, Disc):
-            return PlanarLaplaceMechanism(epsilon, body.radius)
-        if self.settings.mechanism == "laplace":
-            return LaplaceMechanism(float(np.abs(hull.vertices).sum(axis=1).max()), epsilon, dimension)
-        if self.settings.mechanism == "planar-isotropic":
-            return PlanarIsotropicMechanism(hull, epsilon)
-        return KNormMechanism(hull, epsilon)
 
     def release(self, state: int, epsilon: float | None = None, steps: int = 1) -> ReleaseRecord:
         """Release the measurement of the person's true state.
@@ -282,20 +302,22 @@ class Releaser:
             When one state only is possible, unless that is allowed.
         """
         self.check_state(state)
-        if steps < 1:
-            raise InvalidInputError(f"steps is {steps}; releases are at least one time step apart")
+        check_steps(steps)
         return self.draw(self.prepare(epsilon, steps), state)
 
     def prepare(self, epsilon: float | None = None, steps: int = 1) -> PreparedStep:
         """Everything about the next release but the draw, and without the truth. Nothing changes by it.
 
         Parameters are those of `release`, except that ``steps`` may be 0, for another release about the same moment;
-        so are the errors.
+        so are the errors. Caps on events lower the budget, and raise a `WithheldError` where none is left.
         """
-        budget = self.settings.epsilon if epsilon is None else check_epsilon(epsilon)
+        budget = self.settings.epsilon if epsilon is None else check_budget(epsilon)
         prior = self.prior(steps)
-        plan = self.plan(prior)
-        return PreparedStep(prior, plan, self.mechanism(plan, budget), budget, steps, self._moment)
+        return self.capping.prepare(self, prior, self.plan(prior), budget, steps)
+
+    def prepare_on(self, prior: Belief, plan: StepPlan, epsilon: float, steps: int = 0) -> PreparedStep:
+        """The same for a prior and a plan of one's own."""
+        return PreparedStep(prior, plan, self.mechanism(plan, epsilon), epsilon, steps, self.person.moment)
 
     def draw(self, step: PreparedStep, state: int) -> ReleaseRecord:
         """Draw a prepared release of the true state and update the belief.
@@ -306,20 +328,92 @@ class Releaser:
             When the state does not exist.
         InvalidInputError
             When the step was drawn already, or the engine has gone on since it was prepared. Nothing is drawn.
+        PromiseError
+            When the noise would not keep what the record says: see `dphmm.release.soundness`. Nothing is drawn.
         """
-        if step.moment is not self._moment:
+        return self.drawn(step, self.ready(step, state))
+
+    @checked
+    def release_together(
+        self, state: int, *others: Releaser, epsilon: float | Sequence[float] | None = None, steps: int = 1
+    ) -> Ledger:
+        """Answer this query and others about the same person at one moment (Theorem 7.1).
+
+        All are answered under one constraint set and one repaired graph, on whose edges all answers together cost the
+        sum of the budgets; the belief is updated by each. All is prepared and looked at before the first draw.
+
+        Parameters
+        ----------
+        state
+            The true state.
+        others
+            Engines made with `beside`.
+        epsilon
+            A budget to split evenly, or one for each, this query's first; left out, each has its own engine's.
+        steps
+            As for `release`.
+
+        Returns
+        -------
+        Ledger
+            The records, this query's first, with what they cost together. All but the first have ``steps`` 0.
+
+        Raises
+        ------
+        InvalidInputError
+            For engines that are not about one person, or differ in ``delta`` or ``allow_known``; else as `release`.
+
+        Examples
+        --------
+        >>> f, kinds = [[1, 0], [2, 1], [3, 0], [0, 1], [4, 2], [1, 2]], [[1], [0], [0], [2], [2], [2]]
+        >>> model = MarkovModel(np.full((6, 6), 1 / 6), np.full(6, 1 / 6))
+        >>> place = Releaser(model, f, PolicyGraph.complete(6), epsilon=1.0, rng=0)
+        >>> together = place.release_together(4, place.beside(kinds), epsilon=1.0)
+        >>> [record.epsilon for record in together.records], together.epsilon
+        ([0.5, 0.5], 1.0)
+        """
+        self.check_state(state)
+        check_steps(steps)
+        engines = (self, *others)
+        return draw_together(engines, prepare_together(engines, epsilon, steps), state)
+
+    # ---- the parts of a draw, for several queries at once --------------------------------------------------------
+
+    def ready(self, step: PreparedStep, state: int) -> int:
+        """The state whose measurement a prepared step will release, after all that can be refused; nothing is drawn.
+
+        Errors are those of `draw`.
+        """
+        if step.moment is not self.person.moment:
             raise InvalidInputError("the prepared step was drawn, or the engine has gone on since; prepare another")
         used, constraint = self.check_state(state), step.plan.constraint
-        if not constraint[used]:
-            used = int(self.measurements.surrogates(np.array([used]), constraint)[0])
+        self._check_sound(step, self.settings.delta, self.settings.allow_known)
+        return used if constraint[used] else int(self.places.surrogates(np.array([used]), constraint)[0])
+
+    def drawn(self, step: PreparedStep, used: int) -> ReleaseRecord:
+        """Draw the release of a state that `ready` gave, and update the belief."""
         released = step.mechanism.sample(self.values[used], self._source)
-        posterior = step.prior.update(self._log_likelihood(released, step.mechanism, step.prior.support, constraint))
-        record = self._record(step, released, posterior)
-        self.belief = posterior
-        self._count += 1
-        self._moment = object()
+        wanted = self.capping.wanted(step.prior.support)
+        likelihood = self._query.log_likelihood(step.mechanism, released, wanted, step.plan.constraint, self.places)
+        posterior = step.prior.update(likelihood)
+        keeper = self.capping.after(self.person, likelihood, step.steps)
+        record = ReleaseRecord.of(
+            step,
+            self.person.count,
+            released=self._query.place(released),
+            estimate=tuple(posterior.mean(self.measurements.points).tolist()),
+            expected_error=self._query.expected_error(step.mechanism),
+            settings=self.settings,
+            model=self.model.content_hash,
+        )
+        self.person.advance(posterior, self.person.count + 1, keeper)
         self._last = (record, step.plan, used)
         return record
+
+    def nearest_in_noise(self, plan: StepPlan, epsilon: float, states: IntArray) -> IntArray:
+        """The possible state that a step's noise tells each of some possible states from least, public, ``(k,)``."""
+        gauge = self.mechanism(plan, epsilon).gauge(epsilon)
+        return self._check_sound.nearest(gauge, plan.constraint, states)[0]
 
     def log_likelihood(self, step: PreparedStep, released: npt.ArrayLike) -> FloatArray:
         """``log p(z | s)`` of a release ``z``, ``(d,)``, for every state ``(N,)``, as an adversary knows it.
@@ -331,11 +425,8 @@ class Releaser:
         CoordinateError
             When the release has another dimension, is not finite, or (with ``"lattice"``) lies off the lattice.
         """
-        point: npt.NDArray[Any] = np.asarray(released, dtype=np.float64)
-        if self._lattice is not None:
-            point = self._lattice.steps(point, "released")
-        everyone = np.ones(self.model.size, dtype=np.bool_)
-        return self._log_likelihood(point, step.mechanism, everyone, step.plan.constraint)
+        value, everyone = self._query.value(released), np.ones(self.model.size, dtype=np.bool_)
+        return self._query.log_likelihood(step.mechanism, value, everyone, step.plan.constraint, self.places)
 
     def private_diagnostics(self, state: int) -> PrivateDiagnostics:
         """What the last release looks like to someone who knows the true state, which was ``state``. Keep it private.
@@ -347,70 +438,8 @@ class Releaser:
         """
         if self._last is None:
             raise InvalidInputError("nothing was released yet; call release first")
-        record, plan, used = self._last
-        true = self.check_state(state)
-        place = self.measurements.points[true]
-        return PrivateDiagnostics(
-            index=record.index,
-            true_state=true,
-            used_state=used,
-            stood_in=used != true,
-            error=float(np.linalg.norm(np.array(record.released) - place)),
-            estimate_error=float(np.linalg.norm(np.array(record.estimate) - place)),
-            degree_of_protection=1 if plan.protection is None else int(plan.protection.degrees[used]),
-        )
+        return PrivateDiagnostics.of(*self._last, self.check_state(state), self.measurements)
 
     def check_state(self, state: int) -> int:
         """The state as an int, refused with a StateError where it does not exist."""
-        index = int(state)
-        if index != state or not 0 <= index < self.model.size:
-            raise StateError(f"state {state} does not exist; states are 0 to {self.model.size - 1}")
-        return index
-
-    def _log_likelihood(
-        self, released: npt.NDArray[Any], mechanism: Mechanism, wanted: BoolArray, constraint: BoolArray
-    ) -> FloatArray:
-        """``log p(z | s)`` for every wanted state, with the stand-in's density for those outside the constraint set."""
-        if constraint.all():
-            return mechanism.log_density(released, self.values)
-        likelihood = np.full(self.model.size, -inf)
-        likelihood[constraint] = mechanism.log_density(released, self.values[constraint])
-        outside = np.flatnonzero(wanted & ~constraint)
-        if len(outside):
-            likelihood[outside] = likelihood[self.measurements.surrogates(outside, constraint)]
-        return likelihood
-
-    def _record(self, step: PreparedStep, released: npt.NDArray[Any], posterior: Belief) -> ReleaseRecord:
-        plan = step.plan
-        unit = 1.0 if self._lattice is None else float(self._lattice.step)
-        place = released if self._lattice is None else self._lattice.points(released)
-        hull = None if plan.protection is None else plan.protection.hull
-        return ReleaseRecord(
-            index=self._count,
-            steps=step.steps if self._count else 0,
-            released=tuple(place.tolist()),
-            estimate=tuple(posterior.mean(self.measurements.points).tolist()),
-            epsilon=step.epsilon,
-            mechanism=self.settings.mechanism,
-            expected_error=sqrt(step.mechanism.squared_error) * unit,
-            possible=int(plan.constraint.sum()),
-            least_protection=plan.least_protection,
-            added=() if plan.protection is None else plan.protection.added,
-            area=0.0 if hull is None else hull.volume,
-            dimension=0 if hull is None else hull.dimension,
-            constrained_factor=step.constrained_factor,
-            certified=plan.protection is None or plan.protection.certified,
-            already_known=plan.protection is None,
-            settings=self.settings.content_hash,
-            model=self.model.content_hash,
-        )
-
-
-def _check_told_apart(points: FloatArray, steps: IntArray, lattice: Spacing) -> None:
-    """Refuse measurements of which rounding to the lattice makes different ones equal."""
-    if np.abs(points - steps * float(lattice.step)).max() <= RELATIVE_TOLERANCE * float(lattice.step):
-        return
-    if len(np.unique(steps, axis=0)) < len(np.unique(points, axis=0)):
-        raise CoordinateError(
-            f"measurements that differ are equal on a lattice with spacing {lattice.step}; choose a smaller spacing"
-        )
+        return as_state(state, self.model.size)

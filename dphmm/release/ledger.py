@@ -7,14 +7,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from math import inf
+from math import exp, inf
 
 import numpy as np
 
+from dphmm.arguments import checked
 from dphmm.arrays import check_epsilon
 from dphmm.errors import BudgetExceededError, InvalidInputError
 from dphmm.mechanisms.exact import rational
 from dphmm.release.record import ReleaseRecord
+
+_LIMITS_NOTHING = 14.0
+"""A level from which on a factor of e^level, beyond a million, is said to limit nothing."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,7 @@ class Ledger:
         """
         return float(sum(record.constrained_epsilon for record in self.records))
 
+    @checked
     def window(self, steps: int) -> float:
         """The largest sum of budgets within any ``steps`` consecutive time steps.
 
@@ -107,6 +112,7 @@ def constrained_cost(epsilon: float, constrained_factor: float) -> Fraction | fl
     return inf if constrained_factor == inf else Fraction(constrained_factor) * _exact(epsilon)
 
 
+@checked
 @dataclass(frozen=True)
 class Limits:
     """What a session may spend. Each limit may be reached and not passed; one left out does not bind.
@@ -169,6 +175,47 @@ class Limits:
         if self.window_epsilon is not None and self.window_steps is not None:
             name = f"{self.window_steps}-step window"
             _hold(name, self.window_epsilon, account.window(slot, self.window_steps), asked)
+
+
+def in_words(epsilon: float, constrained_epsilon: float, total: float) -> dict[str, str]:
+    """What releases about one person promise: between what, by which factor, at one moment and over all of them.
+
+    Parameters
+    ----------
+    epsilon, constrained_epsilon
+        The greatest budget of a release, and the greatest constrained-DP level of one (Theorem 6.3).
+    total
+        The sum of the budgets (Theorem 7.1).
+
+    Returns
+    -------
+    dict
+        What a release, or all of them, may be compared between → how many times as likely they are from one side as
+        from the other, at most.
+
+    Examples
+    --------
+    >>> in_words(1, 2.5, 730)["one_release_from_two_joined_places"]
+    'at most 2.72 times as likely'
+    >>> in_words(1, inf, 730)["one_release_from_any_two_possible_places"]
+    'without limit: it can rule a place out'
+    >>> in_words(1, 2.5, 730)["all_releases_from_two_paths_joined_throughout"]
+    'at most e^730 times as likely, which limits nothing'
+    """
+    return {
+        "one_release_from_two_joined_places": _factor(epsilon),
+        "one_release_from_any_two_possible_places": _factor(constrained_epsilon),
+        "all_releases_from_two_paths_joined_throughout": _factor(total),
+    }
+
+
+def _factor(level: float) -> str:
+    if level == inf:
+        return "without limit: it can rule a place out"
+    if level > _LIMITS_NOTHING:
+        return f"at most e^{level:,.4g} times as likely, which limits nothing"
+    factor = exp(level)
+    return f"at most {factor:,.0f} times as likely" if factor >= 100 else f"at most {factor:.3g} times as likely"
 
 
 def _hold(name: str, limit: float | None, spent: Fraction | float, asked: Fraction | float) -> None:

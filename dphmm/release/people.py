@@ -3,53 +3,126 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from dphmm.arguments import checked
+from dphmm.arrays import check_epsilon
+from dphmm.errors import BudgetError, TimeOrderError
 from dphmm.release.engine import Releaser
 from dphmm.release.ledger import Limits
 from dphmm.release.session import Session, step_number
 from dphmm.release.store import SessionStore
-from dphmm.release.trajectory import Person, Remembered, TimedRelease, answer, walk
-from dphmm.space.states import StateSpace
+from dphmm.release.trajectory import Person, Remembered, TimedRelease, answer, located, walk
 from dphmm.space.trajectory import SlottedTrajectory, microseconds
+
+_WITHHELD = "withheld to keep a cap on an event"
+
+
+@checked
+@dataclass(frozen=True)
+class Accepted:
+    """Which fixes a stream answers; the others are refused, each by itself.
+
+    Parameters
+    ----------
+    epsilon
+        The greatest budget that a fix may ask for itself; left out, none may.
+    clock_skew_seconds
+        By how much the time of a fix may lie ahead of this machine's clock: a fix from the far future would make all
+        that follow go back. Left out, any time is taken.
+    check_user
+        Is called with the user of each fix, and raises an `InvalidInputError` for one who is refused.
+
+    Raises
+    ------
+    BudgetError, ConfigurationError
+        When a number is not positive and finite.
+    """
+
+    epsilon: float | None = None
+    clock_skew_seconds: float | None = None
+    check_user: Callable[[str], None] | None = None
+
+    def __post_init__(self) -> None:
+        if self.epsilon is not None:
+            check_epsilon(self.epsilon, "the epsilon accepted")
+        if self.clock_skew_seconds is not None:
+            microseconds(self.clock_skew_seconds, "clock skew")
+
+    def check(self, user: str, time: np.datetime64, epsilon: float | None) -> None:
+        """Refuse a fix that is not accepted.
+
+        Raises
+        ------
+        BudgetError, TimeOrderError, InvalidInputError
+            For its budget, its time, its user.
+        """
+        if self.check_user is not None:
+            self.check_user(user)
+        if epsilon is not None:
+            if self.epsilon is None:
+                raise BudgetError("the fix asks for an epsilon of its own, which is not accepted; leave it out")
+            if check_epsilon(epsilon) > self.epsilon:
+                raise BudgetError(f"epsilon is {epsilon:g}; at most {self.epsilon:g} is accepted")
+        if self.clock_skew_seconds is not None:
+            skew = np.timedelta64(microseconds(self.clock_skew_seconds, "clock skew"), "us")
+            if time > np.datetime64("now", "us") + skew:
+                raise TimeOrderError(
+                    f"the time lies more than {self.clock_skew_seconds:g} s ahead of the clock here; "
+                    "set the sender's clock"
+                )
 
 
 class ReleaseStream:
     """Releases for any number of people whose fixes arrive one by one, each person's in order of time.
 
     The clock is that of `dphmm.space.Trajectory.resample`: a fix belongs to the slot at the end of its step. The first
-    fix of a slot that lies within the space is released; a later fix in the same slot is answered with that release
-    once more, which costs no budget and says nothing new. (A whole trajectory that is resampled releases the last fix
-    of a slot: it need not answer at once.)
+    fix of a slot decides what is said of it: its release, or (outside the region, where the settings omit such places)
+    that there is none. A later fix in the same slot is answered with that once more, which costs no budget and says
+    nothing new. (A whole trajectory that is resampled releases the last fix of a slot: it need not answer at once.)
 
     Parameters
     ----------
-    start
-        Makes the engine of a person who is seen for the first time.
-    space
-        The states; the engines' measurements are its points.
-    step_seconds
-        The step of the model.
+    engine
+        An engine of a model that knows its states and its step, which measures them; everybody gets another like it.
+    accepted
+        Which fixes are answered; left out, all.
 
     Raises
     ------
     ConfigurationError
-        When the step is not a positive, finite number of seconds.
+        When the model has no states or no step.
     """
 
-    def __init__(self, start: Callable[[], Releaser], space: StateSpace, step_seconds: float) -> None:
-        self._start = start
-        self._space = space
-        self._step_seconds = step_seconds
-        self._step = microseconds(step_seconds, "step")
+    def __init__(self, engine: Releaser, accepted: Accepted | None = None) -> None:
+        self._engine = engine
+        self._accepted = accepted or Accepted()
+        self._space = engine.model.space
+        self._step_seconds = engine.model.step
+        self._step = microseconds(self._step_seconds, "step")
         self._people: dict[str, Person] = {}
 
+    @property
+    def silence(self) -> str:
+        """Why a slot may have no release, in words that are the same for all of them."""
+        why = {
+            "outside the region": self._engine.settings.outside == "omit",
+            _WITHHELD: bool(self._engine.settings.caps),
+        }
+        return ", or ".join(reason for reason, may_be in why.items() if may_be)
+
+    def moment(self, time: np.datetime64) -> np.datetime64:
+        """The end of the time step that an instant belongs to, in UTC: the time of its answer."""
+        return np.datetime64(step_number(time, self._step_seconds) * self._step, "us")
+
+    @checked
     def take(
         self, user: str, time: np.datetime64, latitude: float, longitude: float, epsilon: float | None = None
     ) -> TimedRelease | None:
-        """The answer to one fix.
+        """The answer to one fix. An error concerns this fix alone, and changes nothing.
 
         Parameters
         ----------
@@ -65,25 +138,32 @@ class ReleaseStream:
         Returns
         -------
         TimedRelease or None
-            None for a fix outside the space in a slot that has no release yet.
+            None for a slot that has no release: its first fix lay outside the region, and such places are omitted; or
+            caps on events left no budget for it.
 
         Raises
         ------
         TimeOrderError
-            When the fix belongs to a slot that has no release (that is remembered) and lies before the person's last.
+            When the fix belongs to a slot that has no release (that is remembered) and lies before the person's last,
+            or when its time lies too far in the future.
+        BudgetError
+            When the fix asks for a budget that is not accepted.
         BudgetExceededError
             When a limit would be passed.
         CoordinateError
             For an impossible place.
+        InvalidInputError
+            For a user who is refused.
         """
-        state = int(self._space.locate(latitude, longitude)[0])
+        self._accepted.check(user, time, epsilon)
+        outside = self._engine.settings.outside
+        states, _ = located(self._space, np.array([latitude]), np.array([longitude]), outside)
         slot = step_number(time, self._step_seconds)
-        instant = np.datetime64(slot * self._step, "us")
-        return answer(self._person(user), self._space, user, instant, slot, state, epsilon)
+        return answer(self._person(user), self._space, user, self.moment(time), slot, int(states[0]), epsilon)
 
     def _person(self, user: str) -> Person:
         if user not in self._people:
-            self._people[user] = Remembered(self._start())
+            self._people[user] = Remembered(self._engine.another())
         return self._people[user]
 
 
@@ -97,10 +177,8 @@ class RecordedPeople(ReleaseStream):
     ----------
     path
         The file of sessions; made where there is none.
-    start
-        Makes a person's engine. All must have the same terms; the measurements are the points of `space`.
-    space
-        The states.
+    engine, accepted
+        As for `ReleaseStream`.
     limits
         What each person's session may spend; left out, as agreed when it began.
     wait_seconds
@@ -109,7 +187,7 @@ class RecordedPeople(ReleaseStream):
     Raises
     ------
     ConfigurationError
-        When the model does not say how long its steps are.
+        As `ReleaseStream`.
     DataFileError, OutputError
         As `Session.open`.
     """
@@ -117,12 +195,12 @@ class RecordedPeople(ReleaseStream):
     def __init__(
         self,
         path: str | Path,
-        start: Callable[[], Releaser],
-        space: StateSpace,
+        engine: Releaser,
         limits: Limits | None = None,
+        accepted: Accepted | None = None,
         wait_seconds: float = 30.0,
     ) -> None:
-        super().__init__(start, space, start().model.step)
+        super().__init__(engine, accepted)
         self._limits = limits
         self._store = SessionStore(path, wait_seconds)
 
@@ -137,7 +215,7 @@ class RecordedPeople(ReleaseStream):
         self._store.close()
 
     def trajectory(self, track: SlottedTrajectory) -> Iterator[TimedRelease]:
-        """Release every place of a trajectory that lies in the state space, as `release_trajectory` does.
+        """Release every place of a trajectory, as `release_trajectory` does.
 
         Raises
         ------
@@ -148,10 +226,11 @@ class RecordedPeople(ReleaseStream):
         BudgetExceededError
             When a limit would be passed. What was released before stays in the file.
         """
-        for _, release in walk(self._person(track.user), self._space, track, self._step_seconds):
+        outside = self._engine.settings.outside
+        for _, _, release in walk(self._person(track.user), self._space, track, outside, self._step_seconds):
             yield release
 
     def _person(self, user: str) -> Person:
         if user not in self._people:
-            self._people[user] = Session.open(self._store, user, self._start(), self._limits)
+            self._people[user] = Session.open(self._store, user, self._engine.another(), self._limits)
         return self._people[user]

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from math import isfinite
 from typing import Any
 
+import numpy as np
+
+from dphmm.arguments import checked
 from dphmm.errors import InvalidInputError
+from dphmm.geometry.measurements import Measurements
+from dphmm.release.settings import ReleaseSettings
+from dphmm.release.step import PreparedStep, StepPlan
+from dphmm.tables.json_text import parse_json
+from dphmm.tables.values import as_number, one_line, shorten
 
 
 @dataclass(frozen=True)
@@ -38,6 +48,9 @@ class ReleaseRecord:
         The budget of this release.
     mechanism
         The name of the mechanism.
+    exact
+        Whether it draws by integers alone, so that the two statements above hold for the numbers that leave the
+        computer; otherwise they hold for the real numbers that the program stands for.
     expected_error
         The root mean square distance of `released` from the measurement it was drawn around.
     possible
@@ -54,10 +67,15 @@ class ReleaseRecord:
         ``max ‖f_j - f_k‖_K`` over ``j, k`` in ``C``; infinite where a release can rule a state out.
     certified
         Whether the repair is proven to be the best.
+    gap
+        How much of what the repair minimises a better one could save at most, from 0 (proven best) to 1.
     already_known
         Whether ``C`` held one state: the adversary knew it, and `released` is its exact measurement.
     settings, model
         The content hashes of the `ReleaseSettings` and of the model that the release was made with.
+    reach
+        For each cap on an event how probable some output of this release could have made it, as far as outputs were
+        looked at; the most that any could is between this and the cap.
     """
 
     index: int
@@ -66,6 +84,7 @@ class ReleaseRecord:
     estimate: tuple[float, ...]
     epsilon: float
     mechanism: str
+    exact: bool
     expected_error: float
     possible: int
     least_protection: int
@@ -74,9 +93,49 @@ class ReleaseRecord:
     dimension: int
     constrained_factor: float
     certified: bool
+    gap: float
     already_known: bool
     settings: str
     model: str
+    reach: tuple[float, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        step: PreparedStep,
+        index: int,
+        *,
+        released: tuple[float, ...],
+        estimate: tuple[float, ...],
+        expected_error: float,
+        settings: ReleaseSettings,
+        model: str,
+    ) -> ReleaseRecord:
+        """The record of a prepared step and of what was drawn."""
+        plan = step.plan
+        hull = None if plan.protection is None else plan.protection.hull
+        return cls(
+            index=index,
+            steps=step.steps if index else 0,
+            released=released,
+            estimate=estimate,
+            epsilon=step.epsilon,
+            mechanism=settings.mechanism,
+            exact=settings.is_exact,
+            expected_error=expected_error,
+            possible=int(plan.constraint.sum()),
+            least_protection=plan.least_protection,
+            added=() if plan.protection is None else plan.protection.added,
+            area=0.0 if hull is None else hull.volume,
+            dimension=0 if hull is None else hull.dimension,
+            constrained_factor=step.constrained_factor,
+            certified=plan.protection is None or plan.protection.certified,
+            gap=0.0 if plan.protection is None else plan.protection.gap,
+            already_known=plan.protection is None,
+            settings=settings.content_hash,
+            model=model,
+            reach=step.reach,
+        )
 
     @property
     def constrained_epsilon(self) -> float:
@@ -91,6 +150,7 @@ class ReleaseRecord:
         return json.dumps(vars(self))
 
     @classmethod
+    @checked
     def from_json(cls, text: str) -> ReleaseRecord:
         """The record that `to_json` wrote.
 
@@ -100,13 +160,73 @@ class ReleaseRecord:
             When the text is no record.
         """
         try:
-            return cls(**{name: _tuples(value) for name, value in json.loads(text).items()})
-        except (ValueError, TypeError, AttributeError) as problem:
-            raise InvalidInputError(f"text is no release record ({problem})") from None
+            values = parse_json(text)
+            kinds = {field.name: str(field.type) for field in fields(cls)}
+            if not isinstance(values, dict) or set(values) != set(kinds):
+                raise ValueError("its names are others")
+            read: dict[str, Callable[[Any, str], Any]] = {
+                name: _factor if name in _MAY_BE_INFINITE else _READ[kind] for name, kind in kinds.items()
+            }
+            return cls(**{name: read[name](value, name) for name, value in values.items()})
+        except ValueError as problem:
+            raise InvalidInputError(f"text is no release record ({one_line(problem)})") from None
 
 
-def _tuples(value: Any) -> Any:
-    return tuple(_tuples(entry) for entry in value) if isinstance(value, list) else value
+def _whole(value: Any, name: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _LARGEST:
+        raise ValueError(f"{name} is {shorten(value)}; give a whole number")
+    return value
+
+
+def _factor(value: Any, name: str) -> float:
+    number = as_number(value, name)
+    if not number >= 0:
+        raise ValueError(f"{name} is {shorten(value)}; give a number that is not negative")
+    return number
+
+
+def _number(value: Any, name: str) -> float:
+    number = as_number(value, name)
+    if not isfinite(number):
+        raise ValueError(f"{name} is {shorten(value)}; give a finite number")
+    return number
+
+
+def _point(value: Any, name: str) -> tuple[float, ...]:
+    if not isinstance(value, list):
+        raise ValueError(f"{name} is {shorten(value)}; give a list of numbers")
+    return tuple(_number(part, name) for part in value)
+
+
+def _edges(value: Any, name: str) -> tuple[tuple[int, int], ...]:
+    if not isinstance(value, list) or not all(isinstance(edge, list) and len(edge) == 2 for edge in value):
+        raise ValueError(f"{name} is {shorten(value)}; give a list of pairs")
+    return tuple((_whole(first, name), _whole(second, name)) for first, second in value)
+
+
+def _flag(value: Any, name: str) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} is {shorten(value)}; give true or false")
+    return value
+
+
+def _text(value: Any, name: str) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{name} is {shorten(value)}; give a text")
+    return value
+
+
+_LARGEST = 1 << 62
+_READ: Mapping[str, Callable[[Any, str], Any]] = {
+    "int": _whole,
+    "float": _number,
+    "str": _text,
+    "bool": _flag,
+    "tuple[float, ...]": _point,
+    "tuple[tuple[int, int], ...]": _edges,
+}
+"""The type of a field, as it is written above → what reads it out of JSON."""
+_MAY_BE_INFINITE = frozenset({"expected_error", "constrained_factor"})
 
 
 @dataclass(frozen=True)
@@ -139,3 +259,19 @@ class PrivateDiagnostics:
     error: float
     estimate_error: float
     degree_of_protection: int
+
+    @classmethod
+    def of(
+        cls, record: ReleaseRecord, plan: StepPlan, used: int, true: int, measurements: Measurements
+    ) -> PrivateDiagnostics:
+        """Of a record, what it was drawn under, the state that was used and the true one."""
+        place = measurements.points[true]
+        return cls(
+            index=record.index,
+            true_state=true,
+            used_state=used,
+            stood_in=used != true,
+            error=float(np.linalg.norm(np.array(record.released) - place)),
+            estimate_error=float(np.linalg.norm(np.array(record.estimate) - place)),
+            degree_of_protection=1 if plan.protection is None else int(plan.protection.degrees[used]),
+        )

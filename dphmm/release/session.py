@@ -8,8 +8,19 @@ from pathlib import Path
 
 import numpy as np
 
-from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError, SessionMismatchError, TimeOrderError
+from dphmm.arguments import checked
+from dphmm.errors import (
+    ConfigurationError,
+    DataFileError,
+    InvalidInputError,
+    OmittedError,
+    SessionMismatchError,
+    TimeOrderError,
+    WithheldError,
+)
+from dphmm.events.caps import CapKeeper
 from dphmm.markov.belief import Belief
+from dphmm.release.capped import again
 from dphmm.release.engine import Releaser
 from dphmm.release.ledger import Account, Ledger, Limits
 from dphmm.release.record import ReleaseRecord
@@ -17,6 +28,7 @@ from dphmm.release.step import PreparedStep
 from dphmm.release.store import Progress, SessionStore, StoredRelease, StoredSession
 from dphmm.release.terms import Terms
 from dphmm.space.trajectory import microseconds
+from dphmm.tables.values import shorten
 
 Slot = int | datetime | np.datetime64
 """A time step: its number, or an instant within it."""
@@ -67,10 +79,16 @@ class Session:
         self._owner = owner
         self._stored = stored
         self._queries = dict(queries)
+        first = self._queries[min(self._queries)]
+        for engine in self._queries.values():
+            engine.join(first)  # one belief, and one stand-in for a state that is not possible
         self._account = Account()
+        self._kept: tuple[int, CapKeeper | None] = (0, None)
+        self._first: int | None = None
         self._model = next(iter(self._queries.values())).model
 
     @classmethod
+    @checked
     def open(
         cls,
         path: str | Path | SessionStore,
@@ -158,9 +176,12 @@ class Session:
         Raises
         ------
         TimeOrderError
-            When the moment lies before the last one released, and has no release itself.
+            When the moment has no release and lies before the last one that has, or was omitted; an `OmittedError`
+            when it was omitted itself.
         BudgetExceededError
             When a limit would be passed; nothing is drawn.
+        WithheldError
+            When caps on events leave no budget for the moment; nothing is drawn, and it is omitted from then on.
         SessionBusyError
             When another process holds the file for longer than was to be waited; nothing is drawn.
         OutputError
@@ -169,10 +190,10 @@ class Session:
         StateError, BudgetError, AlreadyKnownError
             As `Releaser.release`; nothing is drawn.
         """
-        engine = self._queries.get(query)
+        engine = self._queries.get(query) if isinstance(query, str) else None
         if engine is None:
             raise InvalidInputError(
-                f"query {query!r} is not in the session; its queries are {', '.join(self._queries)}"
+                f"query {shorten(query)} is not in the session; its queries are {', '.join(self._queries)}"
             )
         engine.check_state(state)
         moment = self.slot_of(slot)
@@ -181,27 +202,77 @@ class Session:
             known = self._store.find(self._stored.number, moment, query)
             if known is not None:
                 return known
-            step = self._prepare(engine, progress, moment, epsilon)
+            try:
+                step = self._prepare(engine, progress, moment, epsilon)
+            except WithheldError:
+                if self._store.omit(self._stored.number, progress, moment):
+                    raise
+                continue
             record = self._append(engine, step, progress, moment, query, state)
             if record is not None:
+                self._kept = (engine.person.count, engine.person.keeper)
                 self._account.add(moment, record.epsilon, record.constrained_factor)
                 return record
 
+    def omit(self, slot: Slot) -> ReleaseRecord | None:
+        """Agree that a moment has no release, now and ever, unless it has one: then that is said again.
+
+        For a person whose place is not to be released at that moment, and who is told so in public. What is not in
+        time's order is refused as by `release`. No query is answered at that moment.
+
+        Returns
+        -------
+        ReleaseRecord or None
+            What the first of the session's queries was answered with; None for a moment without a release.
+
+        Raises
+        ------
+        TimeOrderError
+            When the moment has no release and lies before the last one that has, or was omitted.
+        SessionBusyError, OutputError
+            As `release`.
+        """
+        moment = self.slot_of(slot)
+        while True:
+            progress = self._store.progress(self._stored.number)
+            for query in self._queries:
+                known = self._store.find(self._stored.number, moment, query)
+                if known is not None:
+                    return known
+            check_order(moment, progress.latest)
+            if moment == progress.omitted or self._store.omit(self._stored.number, progress, moment):
+                return None
+
     def _prepare(self, engine: Releaser, progress: Progress, slot: int, epsilon: float | None) -> PreparedStep:
         """The step as far as it is public, within the limits; done before the file is locked."""
-        check_order(slot, progress.slot)
-        engine.resume(progress.belief, progress.count)
+        check_order(slot, progress.latest)
+        if slot == progress.omitted:
+            raise OmittedError(f"slot {slot} was omitted: that it has no release was said; release the next one")
+        engine.resume(progress.belief, progress.count, self._known(engine, progress, slot))
         step = engine.prepare(epsilon, 0 if progress.slot is None else slot - progress.slot)
         self._catch_up(progress)
         self.limits.check(self._account, slot, step.epsilon, step.constrained_factor)
         return step
+
+    def _known(self, engine: Releaser, progress: Progress, slot: int) -> CapKeeper | None:
+        """What the releases so far told of capped events; they are gone through again where others made some."""
+        if not engine.settings.caps:
+            return None
+        if progress.count and self._first is None:
+            (first,) = self._store.releases(self._stored.number, 0, 1)
+            self._first = first.slot
+        engine.person.first = slot if self._first is None else self._first
+        if self._kept[0] != progress.count:
+            stored = self._store.releases(self._stored.number, 0, progress.count)
+            self._kept = (progress.count, again(self._queries, stored))
+        return self._kept[1]
 
     def _append(
         self, engine: Releaser, step: PreparedStep, progress: Progress, moment: int, query: str, state: int
     ) -> ReleaseRecord | None:
         """Draw and write; None where another process was faster."""
         added = () if step.plan.protection is None else step.plan.protection.added
-        width = record_width(engine.measurements.dimension, len(added))
+        width = record_width(engine.measurements.dimension, len(added), len(step.reach))
 
         def draw() -> tuple[ReleaseRecord, Belief]:
             record = engine.draw(step, state)
@@ -245,21 +316,9 @@ class Session:
 
     def find(self, slot: Slot, query: str = MAIN_QUERY) -> ReleaseRecord | None:
         """What was released of a moment, or None."""
+        if not isinstance(query, str) or query not in self._queries:
+            return None
         return self._store.find(self._stored.number, self.slot_of(slot), query)
-
-    def find_in_order(self, slot: Slot, query: str = MAIN_QUERY) -> ReleaseRecord | None:
-        """What was released of a moment; None for one that could be released now.
-
-        Raises
-        ------
-        TimeOrderError
-            When the moment lies before the last one released, and has no release itself.
-        """
-        progress = self._store.progress(self._stored.number)
-        known = self.find(slot, query)
-        if known is None:
-            check_order(self.slot_of(slot), progress.slot)
-        return known
 
     def slot_of(self, slot: Slot) -> int:
         """The number of a time step.
@@ -287,9 +346,9 @@ class Session:
         return int(slot)
 
 
-def record_width(dimension: int, edges: int) -> int:
-    """The length at most of the JSON text of a record with so many coordinates and added edges, whatever is drawn."""
-    return _RECORD_WIDTH + 2 * _NUMBER_WIDTH * dimension + _EDGE_WIDTH * edges
+def record_width(dimension: int, edges: int, caps: int = 0) -> int:
+    """The length at most of the JSON text of a record with so many coordinates, added edges and caps."""
+    return _RECORD_WIDTH + _NUMBER_WIDTH * (2 * dimension + caps) + _EDGE_WIDTH * edges
 
 
 def step_number(instant: datetime | np.datetime64, step_seconds: float) -> int:
@@ -298,6 +357,8 @@ def step_number(instant: datetime | np.datetime64, step_seconds: float) -> int:
         if instant.tzinfo is None:
             raise InvalidInputError(f"slot is {instant.isoformat()} without a time zone; add one, such as timezone.utc")
         since_1970 = (instant - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    elif not isinstance(instant, np.datetime64):
+        raise InvalidInputError(f"slot is {shorten(instant)}; give a whole number or an instant")
     elif np.isnat(instant):
         raise InvalidInputError("slot is NaT; give a whole number or an instant")
     else:
@@ -306,7 +367,7 @@ def step_number(instant: datetime | np.datetime64, step_seconds: float) -> int:
 
 
 def check_order(slot: int, last: int | None) -> None:
-    """Refuse a time step before the last one released (None where there is none yet).
+    """Refuse a time step before the last one of which something was said (None where there is none yet).
 
     Raises
     ------
@@ -314,7 +375,7 @@ def check_order(slot: int, last: int | None) -> None:
         Naming both.
     """
     if last is not None and slot < last:
-        raise TimeOrderError(f"slot {slot} lies before slot {last}, the last one released; time does not go back")
+        raise TimeOrderError(f"slot {slot} lies before slot {last}, the last one answered; time does not go back")
 
 
 def _check_queries(name: str, terms: Mapping[str, Terms]) -> None:

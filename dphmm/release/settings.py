@@ -5,22 +5,27 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from math import isfinite
-from typing import TYPE_CHECKING, Any, get_args
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from dphmm.arrays import Rng, check_epsilon
-from dphmm.errors import BudgetError, ConfigurationError
+from dphmm.arguments import checked
+from dphmm.arrays import Rng, check_budget
+from dphmm.errors import BudgetError, ConfigurationError, DataFileError, InvalidInputError
+from dphmm.events.caps import Cap
 from dphmm.geometry.hull import Membership
-from dphmm.mechanisms.catalogue import MECHANISMS, MechanismName
+from dphmm.mechanisms.catalogue import EXACT, MECHANISMS, MechanismName
 from dphmm.mechanisms.exact import Rational, rational
 from dphmm.policy.expression import canonical_policy, parse_policy
-from dphmm.policy.protection import Method
+from dphmm.policy.protection import REPAIR_LIMIT, Method, check_repair_limit
 from dphmm.policy.repair import Objective
+from dphmm.tables.json_text import parse_json
+from dphmm.tables.toml_text import parse_toml
+from dphmm.tables.values import is_text, one_line, shorten, shown
 
 if TYPE_CHECKING:
     from dphmm.markov.model import MarkovModel
@@ -30,11 +35,15 @@ if TYPE_CHECKING:
 GIVEN = "given:"
 """How the policy of an engine is written that was made from a graph rather than a text; its content hash follows."""
 
+Outside = Literal["border", "omit"]
+"""What becomes of a place outside the region."""
+
 _CHOICES: Mapping[str, tuple[str, ...]] = {
     "mechanism": MECHANISMS,
     "repair": get_args(Method),
     "objective": get_args(Objective),
     "membership": get_args(Membership),
+    "outside": get_args(Outside),
 }
 
 
@@ -58,7 +67,7 @@ class ReleaseSettings:
         How exposed states get partners, so that the graph becomes protectable: ``"greedy"`` (Algorithm 1),
         ``"sequential"`` (Algorithm 3) or ``"exact"``; see `dphmm.protect`.
     objective
-        What the repair minimises: the hull's ``"volume"``, or the noise's squared ``"error"``.
+        What the exact repair minimises: the noise's squared ``"error"``, or the hull's ``"volume"``.
     membership
         How membership in a hull is decided: ``"halfspace"``, or ``"qp"``, the quadratic program of Equation (6).
     delta
@@ -68,6 +77,18 @@ class ReleaseSettings:
     spacing
         For ``"lattice"``: the step of the published lattice in kilometres, a rational (a float is read as its shortest
         decimal). Left at 1/1000, everything released is a whole number of metres.
+    outside
+        What becomes of a place outside the region. ``"border"``: the nearest state stands for it, so that releases go
+        on, and that a moment has one does not tell that the person was in the region. ``"omit"``: it has no release,
+        and everybody sees when the person left and came back.
+    repair_limit
+        How much work an exact repair's search may do, about a second per thousand; see `dphmm.protect`. A repair that
+        it cuts short is told by the records' `gap`.
+    caps
+        Bounds on how sure anybody may get of events over time: see `dphmm.events.Cap`. The budget of a release is then
+        the largest, epsilon at most, at which no output passes one; a moment for which none is left has no release.
+    priors
+        With caps: a table of other first distributions for which they are kept too; see `dphmm.events.read_priors`.
 
     Raises
     ------
@@ -86,41 +107,62 @@ class ReleaseSettings:
     epsilon = 1.0
     mechanism = "lattice"
     repair = "exact"
-    objective = "volume"
+    objective = "error"
     membership = "halfspace"
     delta = 0.01
     allow_known = false
     spacing = "1/1000"
+    outside = "border"
+    repair_limit = 5000
+    caps = []
     """
 
     policy: str = "utility:1km"
     epsilon: float = 1.0
     mechanism: MechanismName = "lattice"
     repair: Method = "exact"
-    objective: Objective = "volume"
+    objective: Objective = "error"
     membership: Membership = "halfspace"
     delta: float | None = None
     allow_known: bool = False
     spacing: Rational = Fraction(1, 1000)
+    outside: Outside = "border"
+    repair_limit: int = REPAIR_LIMIT
+    caps: tuple[Cap, ...] = ()
+    priors: str | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.policy, str) or not self.policy.strip():
-            raise ConfigurationError(f"policy is {self.policy!r}; give a text such as utility:1km")
-        self._set("epsilon", check_epsilon(_number("epsilon", self.epsilon)))
+        if not isinstance(self.policy, str) or not self.policy.strip() or not is_text(self.policy):
+            raise ConfigurationError(f"policy is {shown(self.policy)}; give a text such as utility:1km")
+        self._set("epsilon", check_budget(_number("epsilon", self.epsilon)))
         for name, choices in _CHOICES.items():
             value = getattr(self, name)
-            if value not in choices:
-                raise ConfigurationError(f"{name} is {value!r}; choose one of {', '.join(choices)}")
+            if not isinstance(value, str) or value not in choices:
+                raise ConfigurationError(f"{name} is {shorten(value)}; choose one of {', '.join(choices)}")
         if self.delta is not None:
             self._set("delta", _number("delta", self.delta))
             if not (isfinite(self.delta) and 0 <= self.delta < 1):
                 raise ConfigurationError(f"delta is {self.delta}; give a number from 0 to below 1")
+        try:
+            self._set("repair_limit", check_repair_limit(self.repair_limit))
+        except InvalidInputError as problem:
+            raise ConfigurationError(str(problem)) from None
         if not isinstance(self.allow_known, bool):
             raise ConfigurationError(f"allow_known is {self.allow_known!r}; give true or false")
         try:
             self._set("spacing", rational(self.spacing, "spacing"))
         except BudgetError as problem:
             raise ConfigurationError(str(problem)) from None
+        self._set("caps", _caps(self.caps))
+        if self.priors is not None and not (isinstance(self.priors, str) and self.priors and self.caps):
+            raise ConfigurationError(
+                f"priors is {shown(self.priors)}; give the path of a table, beside caps to be kept for them"
+            )
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether noise is drawn by integers alone: the promise holds for the numbers that leave the computer."""
+        return self.mechanism in EXACT
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
@@ -129,9 +171,11 @@ class ReleaseSettings:
 
     def to_dict(self) -> dict[str, Any]:
         """Every setting by name, as plain JSON values: what is left out is None, the spacing a text."""
-        return {**{name: getattr(self, name) for name in NAMES}, "spacing": str(self.spacing)}
+        plain = {"spacing": str(self.spacing), "caps": [cap.to_dict() for cap in self.caps]}
+        return {**{name: getattr(self, name) for name in NAMES}, **plain}
 
     @classmethod
+    @checked
     def from_dict(cls, values: Mapping[str, Any]) -> ReleaseSettings:
         """The settings that `to_dict` wrote; what is missing takes its default.
 
@@ -142,6 +186,8 @@ class ReleaseSettings:
         BudgetError
             When epsilon is not positive and finite.
         """
+        if not isinstance(values, Mapping):
+            raise ConfigurationError(f"settings are {shorten(values)}; give a mapping of names to values")
         unknown = [name for name in values if name not in NAMES]
         if unknown:
             raise ConfigurationError(f"setting {unknown[0]!r} is unknown; the settings are {', '.join(NAMES)}")
@@ -152,6 +198,7 @@ class ReleaseSettings:
         return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
 
     @classmethod
+    @checked
     def from_json(cls, text: str) -> ReleaseSettings:
         """The settings that `to_json` wrote.
 
@@ -163,8 +210,8 @@ class ReleaseSettings:
             When epsilon is not positive and finite.
         """
         try:
-            values = json.loads(text)
-        except (ValueError, RecursionError) as problem:
+            values = parse_json(text)
+        except ValueError as problem:
             raise ConfigurationError(f"settings are no JSON ({problem}); write them with to_json") from None
         if not isinstance(values, dict):
             raise ConfigurationError(f"settings are a JSON {type(values).__name__}; give an object")
@@ -177,6 +224,7 @@ class ReleaseSettings:
         return tomli_w.dumps({name: value for name, value in self.to_dict().items() if value is not None})
 
     @classmethod
+    @checked
     def from_toml(cls, text: str) -> ReleaseSettings:
         """The settings that `to_toml` wrote.
 
@@ -188,21 +236,26 @@ class ReleaseSettings:
             When epsilon is not positive and finite.
         """
         try:
-            return cls.from_dict(tomllib.loads(text))
-        except (tomllib.TOMLDecodeError, RecursionError) as problem:
-            raise ConfigurationError(f"settings are no TOML ({problem}); write them with to_toml") from None
+            values = parse_toml(text)
+        except ValueError as problem:
+            raise ConfigurationError(f"settings are no TOML ({one_line(problem)}); write them with to_toml") from None
+        return cls.from_dict(values)
 
     @cached_property
     def content_hash(self) -> str:
-        """The SHA-256 of what the settings say, in hexadecimal: the content of files that the policy names counts.
+        """The SHA-256 of what the settings say, in hexadecimal: the content of files that they name counts.
 
         Raises
         ------
         DataFileError
-            When a file that the policy names cannot be read.
+            When a file that they name cannot be read.
         """
-        policy = self.policy if self.policy.startswith(GIVEN) else canonical_policy(self.policy)
-        text = json.dumps({**self.to_dict(), "policy": policy}, sort_keys=True, allow_nan=False)
+        said = {
+            "policy": self.policy if self.policy.startswith(GIVEN) else canonical_policy(self.policy),
+            "caps": [cap.canonical for cap in self.caps],
+            "priors": None if self.priors is None else _file_hash(self.priors),
+        }
+        text = json.dumps({**self.to_dict(), **said}, sort_keys=True, allow_nan=False)
         return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
     # ---- at work -------------------------------------------------------------------------------------------------
@@ -245,7 +298,31 @@ NAMES = tuple(field.name for field in dataclasses.fields(ReleaseSettings))
 """The names of all settings."""
 
 
+def _caps(given: Any) -> tuple[Cap, ...]:
+    """Caps as values, out of such values or of what `Cap.to_dict` wrote."""
+    if isinstance(given, Cap | str | Mapping) or not isinstance(given, Iterable):
+        raise ConfigurationError(f"caps is {shown(given)}; give a list of caps on events")
+    found = []
+    for one in given:
+        if not isinstance(one, Cap):
+            if not isinstance(one, Mapping) or not {"event", "probability"} <= set(one) <= set(Cap.NAMES):
+                raise ConfigurationError(f"caps hold {shown(one)}; give an event and a probability for each")
+            one = Cap(**one)
+        found.append(one)
+    return tuple(found)
+
+
+def _file_hash(path: str) -> str:
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except OSError as problem:
+        raise DataFileError(path, f"cannot be read ({problem.strerror}); check the path of the priors") from None
+
+
 def _number(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | Fraction):
-        raise ConfigurationError(f"{name} is {value!r}; give a number")
-    return float(value)
+        raise ConfigurationError(f"{name} is {shown(value)}; give a number")
+    try:
+        return float(value)
+    except OverflowError:
+        raise ConfigurationError(f"{name} is {shown(value)}; give a number below 1e308") from None

@@ -4,10 +4,43 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from dphmm.arrays import BoolArray
+from dphmm.errors import InvalidInputError, StateError
+from dphmm.events.caps import CapKeeper
 from dphmm.markov.belief import Belief
 from dphmm.mechanisms.base import Mechanism
 from dphmm.policy.protection import Protection
+from dphmm.tables.values import shorten
+
+
+@dataclass(eq=False)
+class PublicState:
+    """How far the releases about one person have come; engines of several queries about them share it.
+
+    Parameters
+    ----------
+    belief
+        The public belief after the last release; ``None`` before the first.
+    count
+        How many releases there were.
+    keeper
+        What is known of capped events after them; ``None`` where there are no caps, and before the first release.
+    first
+        The time step of the first release, counted from 1970, where somebody said it.
+    """
+
+    belief: Belief | None = None
+    count: int = 0
+    keeper: CapKeeper | None = None
+    first: int | None = None
+    moment: object = field(default_factory=object, repr=False)
+    """What the present is known by: it is another one after whatever happens."""
+
+    def advance(self, belief: Belief | None, count: int, keeper: CapKeeper | None = None) -> None:
+        """Come to another belief after so many releases."""
+        self.belief, self.count, self.keeper, self.moment = belief, count, keeper, object()
 
 
 @dataclass(frozen=True)
@@ -20,10 +53,13 @@ class StepPlan:
         The constraint set ``C``, ``(N,)``.
     protection
         The repaired graph and its body; ``None`` where one state only is possible.
+    also
+        The edges that were added before the repair; they count among the added ones.
     """
 
     constraint: BoolArray
     protection: Protection | None
+    also: tuple[tuple[int, int], ...] = ()
 
     @property
     def least_protection(self) -> int:
@@ -58,8 +94,42 @@ class PreparedStep:
     steps: int
     moment: object = field(repr=False)
     """What the engine knows its present moment by: a draw ends it."""
+    reach: tuple[float, ...] = ()
+    """How probable some output can make the event of each cap, as far as outputs were looked at."""
 
     @property
     def constrained_factor(self) -> float:
         """``max ‖f_j - f_k‖_K`` over possible states: the factor of Theorem 6.3."""
         return 0.0 if self.plan.protection is None else self.plan.protection.diameter
+
+
+def as_state(state: object, size: int) -> int:
+    """A state as an int.
+
+    Raises
+    ------
+    StateError
+        When it is no whole number from 0 to ``size - 1``.
+    """
+    found = state.item() if isinstance(state, np.generic | np.ndarray) and state.size == 1 else state
+    if isinstance(found, float) and found.is_integer():
+        found = int(found)
+    if isinstance(found, bool) or not isinstance(found, int) or not 0 <= found < size:
+        raise StateError(f"state {_name(state)} does not exist; states are 0 to {size - 1}")
+    return found
+
+
+def check_steps(steps: object, least: int = 1) -> None:
+    """Refuse what is no whole number of time steps, from ``least`` on.
+
+    Raises
+    ------
+    InvalidInputError
+        Naming what was found.
+    """
+    if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < least:
+        raise InvalidInputError(f"steps is {_name(steps)}; give a whole number from {least} on")
+
+
+def _name(value: object) -> str:
+    return shorten(value).strip("'")

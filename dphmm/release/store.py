@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+from dphmm.arguments import checked
 from dphmm.errors import DataFileError, SessionBusyError
 from dphmm.markov.belief import Belief
 from dphmm.release.database import Database
 from dphmm.release.ledger import Limits
 from dphmm.release.record import ReleaseRecord
 from dphmm.release.terms import Terms
+from dphmm.tables.json_text import parse_json
 
 
 @dataclass(frozen=True)
@@ -52,12 +54,20 @@ class Progress:
         The public belief after it; None before the first.
     head
         The digest of the last record, which covers all before it.
+    omitted
+        The last time step of which was said that it has no release; None where there is none.
     """
 
     count: int
     slot: int | None
     belief: Belief | None
     head: bytes
+    omitted: int | None
+
+    @property
+    def latest(self) -> int | None:
+        """The last time step of which something was said."""
+        return max((slot for slot in (self.slot, self.omitted) if slot is not None), default=None)
 
 
 @dataclass(frozen=True)
@@ -79,6 +89,7 @@ class StoredRelease:
     record: ReleaseRecord
 
 
+@checked
 class SessionStore:
     """A file of sessions, safe against crashes and open to several processes.
 
@@ -119,7 +130,10 @@ class SessionStore:
 
     def names(self) -> list[str]:
         """The names of all sessions, sorted."""
-        return [name for (name,) in self._database.execute("SELECT name FROM session ORDER BY name")]
+        names = [name for (name,) in self._database.execute("SELECT name FROM session ORDER BY name")]
+        if not all(isinstance(name, str) for name in names):
+            raise self._damaged("the name of a session")
+        return names
 
     def session(self, name: str) -> StoredSession | None:
         """The session of a name, or None.
@@ -135,8 +149,9 @@ class SessionStore:
             return None
         number, terms, limits, digest = rows[0]
         with self._intact(f"session {name!r}", digest, number, name, terms, limits):
-            agreed = {query: Terms.from_json(text) for query, text in json.loads(terms).items()}
-            return StoredSession(number, name, agreed, Limits(**json.loads(limits)))
+            stored = parse_json(terms)
+            agreed = {query: Terms.from_json(text) for query, text in stored.items()}
+            return StoredSession(number, name, agreed, Limits(**parse_json(limits)))
 
     def progress(self, session: int) -> Progress:
         """How far a session has come, as of now.
@@ -146,15 +161,18 @@ class SessionStore:
         DataFileError
             When what is stored is damaged.
         """
-        query = "SELECT count, slot, head, belief, digest FROM progress WHERE session = ?"
+        query = "SELECT count, slot, head, belief, omitted, digest FROM progress WHERE session = ?"
         rows = self._database.execute(query, (session,))
         what = f"the progress of session number {session}"
         if not rows:
             raise self._damaged(what)
         *values, digest = rows[0]
         with self._intact(what, digest, session, *values):
-            count, slot, head, belief = values
-            return Progress(count, slot, None if belief is None else Belief.from_bytes(belief), head)
+            count, slot, head, belief, omitted = values
+            _check_types(
+                ((count, int), (slot, int | None), (head, bytes), (belief, bytes | None), (omitted, int | None))
+            )
+            return Progress(count, slot, None if belief is None else Belief.from_bytes(belief), head, omitted)
 
     def find(self, session: int, slot: int, query: str) -> ReleaseRecord | None:
         """What was released at a time for a query, or None."""
@@ -189,6 +207,7 @@ class SessionStore:
         number, slot, query, body, digest, previous = row
         what = f"release {number} of session number {session}"
         with self._intact(what, digest, previous or b"", session, number, slot, query, body):
+            _check_types(((slot, int), (query, str)))
             return StoredRelease(slot, query, ReleaseRecord.from_json(body))
 
     @contextmanager
@@ -217,10 +236,8 @@ class SessionStore:
                 self._database.execute(
                     "INSERT INTO session VALUES (?, ?, ?, ?, ?)", (number, name, *texts, _digest(number, name, *texts))
                 )
-                start = (0, None, b"", None)
-                self._database.execute(
-                    "INSERT INTO progress VALUES (?, ?, ?, ?, ?, ?)", (number, *start, _digest(number, *start))
-                )
+                self._database.execute("INSERT INTO progress VALUES (?, 0, NULL, x'', NULL, NULL, x'')", (number,))
+                self._set_progress(number, Progress(0, None, None, b"", None))
         known = self.session(name)
         if known is None:
             raise SessionBusyError(f"{self.path}: session {name!r} vanished while it was made; ask again")
@@ -260,8 +277,7 @@ class SessionStore:
             When there is no room or no permission: before the draw, or when it is committed.
         """
         with self._database.transaction():
-            count = self._database.execute("SELECT count FROM progress WHERE session = ?", (session,))
-            if count != [(progress.count,)]:
+            if not self._is_still(session, progress):
                 return None
             record, belief = draw()
             body = record.to_json().ljust(width)
@@ -269,12 +285,34 @@ class SessionStore:
             self._database.execute(
                 "INSERT INTO record VALUES (?, ?, ?, ?, ?, ?)", (session, progress.count, slot, query, body, head)
             )
-            values = progress.count + 1, slot, head, belief.to_bytes()
-            self._database.execute(
-                "UPDATE progress SET count = ?, slot = ?, head = ?, belief = ?, digest = ? WHERE session = ?",
-                (*values, _digest(session, *values), session),
-            )
+            self._set_progress(session, Progress(progress.count + 1, slot, belief, head, progress.omitted))
         return ReleaseRecord.from_json(body)
+
+    def omit(self, session: int, progress: Progress, slot: int) -> bool:
+        """Write that a time step has no release; False where another process went on with the session meanwhile."""
+        with self._database.transaction():
+            if not self._is_still(session, progress):
+                return False
+            self._set_progress(session, replace(progress, omitted=slot))
+        return True
+
+    def _is_still(self, session: int, progress: Progress) -> bool:
+        found = self._database.execute("SELECT count, omitted FROM progress WHERE session = ?", (session,))
+        return found == [(progress.count, progress.omitted)]
+
+    def _set_progress(self, session: int, progress: Progress) -> None:
+        belief = None if progress.belief is None else progress.belief.to_bytes()
+        values = progress.count, progress.slot, progress.head, belief, progress.omitted
+        self._database.execute(
+            "UPDATE progress SET count = ?, slot = ?, head = ?, belief = ?, omitted = ?, digest = ? WHERE session = ?",
+            (*values, _digest(session, *values), session),
+        )
+
+
+def _check_types(values: Iterable[tuple[Any, Any]]) -> None:
+    """SQLite keeps a value of any type in any column."""
+    if not all(isinstance(value, kind) for value, kind in values):
+        raise TypeError
 
 
 _PREVIOUS = (

@@ -6,10 +6,13 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
+from dphmm.arguments import checked
 from dphmm.arrays import content_hash
 from dphmm.errors import InvalidInputError
 from dphmm.release.engine import Releaser
 from dphmm.release.settings import ReleaseSettings
+from dphmm.tables.json_text import parse_json
+from dphmm.tables.values import one_line, shorten
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,7 @@ class Terms:
         return json.dumps({**asdict(self), "settings": self.settings.to_dict()}, sort_keys=True)
 
     @classmethod
+    @checked
     def from_json(cls, text: str) -> Terms:
         """The terms that `to_json` wrote.
 
@@ -69,10 +73,15 @@ class Terms:
             When the text is something else.
         """
         try:
-            values = json.loads(text)
+            values = parse_json(text)
+            if not isinstance(values, dict) or not isinstance(values.get("settings"), dict):
+                raise ValueError("there are no settings")
+            for name in set(values) - {"settings"}:
+                if not isinstance(values[name], str):
+                    raise ValueError(f"{shorten(name)} is {shorten(values[name])}, no text")
             return cls(**{**values, "settings": ReleaseSettings.from_dict(values["settings"])})
-        except (TypeError, KeyError, ValueError) as problem:
-            raise InvalidInputError(f"text holds no terms of a session ({problem})") from None
+        except (TypeError, ValueError) as problem:  # the first for a name that is missing, or one too many
+            raise InvalidInputError(f"text holds no terms of a session ({one_line(problem)})") from None
 
 
 def _shortened(value: str) -> str:

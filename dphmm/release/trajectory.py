@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import nan
 from typing import Protocol
 
 import numpy as np
 
-from dphmm.arrays import FloatArray
-from dphmm.errors import BudgetExceededError, ConfigurationError, CoordinateError, InvalidInputError, TimeOrderError
+from dphmm.arguments import checked
+from dphmm.arrays import BoolArray, FloatArray, IntArray
+from dphmm.errors import (
+    BudgetExceededError,
+    ConfigurationError,
+    CoordinateError,
+    EventError,
+    InvalidInputError,
+    OmittedError,
+    TimeOrderError,
+    WithheldError,
+)
 from dphmm.release.engine import Releaser
 from dphmm.release.record import PrivateDiagnostics, ReleaseRecord
 from dphmm.release.session import check_order
+from dphmm.release.settings import Outside
 from dphmm.space.states import OUTSIDE, StateSpace
 from dphmm.space.trajectory import SlottedTrajectory
+from dphmm.tables import iso_time
 
 
 @dataclass(frozen=True)
@@ -34,6 +46,9 @@ class TimedRelease:
         The released place, WGS 84 degrees; NaN where the draw lies beyond the plane's image of the Earth.
     estimate_latitude, estimate_longitude
         The posterior mean, WGS 84 degrees.
+    forgotten
+        How many earlier releases about the user the belief behind this one does not know of: what the record says
+        holds for an adversary who has forgotten them, too.
     """
 
     user: str
@@ -43,29 +58,34 @@ class TimedRelease:
     longitude: float
     estimate_latitude: float
     estimate_longitude: float
+    forgotten: int = 0
 
 
 @dataclass(frozen=True)
 class TimedDiagnostics:
-    """Private diagnostics with their user and time. Never publish them."""
+    """Private diagnostics with user and time, and whether the place lay outside the region. Never publish them."""
 
     user: str
     time: np.datetime64
     diagnostics: PrivateDiagnostics
+    outside: bool = False
 
 
+@checked
 def release_trajectory(
     releaser: Releaser,
     space: StateSpace,
     trajectory: SlottedTrajectory,
     epsilons: FloatArray | None = None,
     private: Callable[[TimedDiagnostics], None] | None = None,
+    forgotten: int = 0,
 ) -> Iterator[TimedRelease]:
     """Release every place of a trajectory that lies in the state space, one after another.
 
     The releaser starts anew. Between two releases the belief advances by as many steps as the clock does, however long
-    the gap: an adversary's would too. Places outside the space are passed over, so that the times of the releases tell
-    when the person was within the region (and was recorded at all).
+    the gap: an adversary's would too. For a place outside the space the nearest state stands, or nothing is released,
+    as the releaser's settings say; then the times of the releases tell when the person was within the region. That the
+    person was recorded, they tell always.
 
     Parameters
     ----------
@@ -79,11 +99,13 @@ def release_trajectory(
         ``(n,)``: a budget for every place of the trajectory; left out, the releaser's.
     private
         Is called with the private diagnostics of every release; left out, none are made.
+    forgotten
+        How many releases about the person there were before, which this belief does not know of.
 
     Yields
     ------
     TimedRelease
-        One for every place within the space.
+        One for every place, or for every one within the space.
 
     Raises
     ------
@@ -93,31 +115,39 @@ def release_trajectory(
         When there is not one budget per place.
     """
     releaser.restart()
-    for state, release in walk(Remembered(releaser), space, trajectory, releaser.model.step_seconds, epsilons):
+    outside, step = releaser.settings.outside, releaser.model.step_seconds
+    for state, away, release in walk(Remembered(releaser), space, trajectory, outside, step, epsilons):
         if private is not None:
             diagnostics = releaser.private_diagnostics(state)
-            private(TimedDiagnostics(release.user, release.time, diagnostics))
-        yield release
+            private(TimedDiagnostics(release.user, release.time, diagnostics, away))
+        yield replace(release, forgotten=forgotten) if forgotten else release
 
 
 class Person(Protocol):
     """Whoever has releases, each of a time step: `Remembered`, or a durable `dphmm.release.Session`."""
 
     def release(self, state: int, slot: int, epsilon: float | None = None) -> ReleaseRecord:
-        """Release the true state of a time step, or say again what was released of it."""
-
-    def find_in_order(self, slot: int) -> ReleaseRecord | None:
-        """What was released of a time step; None for one that could be released now.
+        """Release the true state of a time step, or say again what was released of it.
 
         Raises
         ------
         TimeOrderError
-            When it has no release and lies before the last one released.
+            When it has no release and lies before the last one of which something was said; an `OmittedError` when it
+            was omitted itself.
+        """
+
+    def omit(self, slot: int) -> ReleaseRecord | None:
+        """Agree that a time step has no release, or say again what was released of it.
+
+        Raises
+        ------
+        TimeOrderError
+            As `release`.
         """
 
 
 class Remembered:
-    """A person of whose releases the last one is remembered, and that no longer than the process lives.
+    """A person of whose time steps the last one is remembered, and that no longer than the process lives.
 
     Parameters
     ----------
@@ -129,29 +159,79 @@ class Remembered:
         self._releaser = releaser
         self._slot: int | None = None
         self._record: ReleaseRecord | None = None
+        self._omitted: int | None = None
 
     def release(self, state: int, slot: int, epsilon: float | None = None) -> ReleaseRecord:
         """As `Person.release`."""
-        known = self.find_in_order(slot)
+        known = self._find(slot)
         if known is None:
-            known = self._releaser.release(state, epsilon, 1 if self._slot is None else slot - self._slot)
+            if slot == self._omitted:
+                raise OmittedError(f"slot {slot} was omitted: that it has no release was said")
+            if self._slot is None:
+                self._releaser.person.first = slot
+            try:
+                known = self._releaser.release(state, epsilon, 1 if self._slot is None else slot - self._slot)
+            except WithheldError:
+                self._omitted = slot
+                raise
             self._slot, self._record = slot, known
         return known
 
-    def find_in_order(self, slot: int) -> ReleaseRecord | None:
-        """As `Person.find_in_order`."""
-        check_order(slot, self._slot)
-        return self._record if slot == self._slot else None
+    def omit(self, slot: int) -> ReleaseRecord | None:
+        """As `Person.omit`."""
+        known = self._find(slot)
+        if known is None:
+            self._omitted = slot
+        return known
+
+    def _find(self, slot: int) -> ReleaseRecord | None:
+        if slot == self._slot:
+            return self._record
+        for last in (self._slot, self._omitted):
+            check_order(slot, last)
+        return None
+
+
+def located(
+    space: StateSpace, latitude: FloatArray, longitude: FloatArray, outside: Outside
+) -> tuple[IntArray, BoolArray]:
+    """The state that stands for each place, and which places lie outside the region.
+
+    Parameters
+    ----------
+    space
+        The states.
+    latitude, longitude
+        ``(n,)`` each, WGS 84 degrees.
+    outside
+        Whether the nearest state stands for a place outside (``"border"``), or none (``"omit"``).
+
+    Returns
+    -------
+    states, is_outside
+        ``(n,)`` each; a state of -1 is none.
+
+    Raises
+    ------
+    CoordinateError
+        For an impossible place.
+    """
+    states = space.locate(latitude, longitude)
+    away = states == OUTSIDE
+    if outside == "border" and away.any():
+        states[away] = space.nearest(latitude[away], longitude[away])
+    return states, away
 
 
 def walk(
     person: Person,
     space: StateSpace,
     trajectory: SlottedTrajectory,
+    outside: Outside,
     step_seconds: float | None,
     epsilons: FloatArray | None = None,
-) -> Iterator[tuple[int, TimedRelease]]:
-    """Every state of a person's trajectory that lies in the space, with what is released of it.
+) -> Iterator[tuple[int, bool, TimedRelease]]:
+    """Every place of a person's trajectory that has a release: its state, whether it lies outside, the release.
 
     Parameters and errors are those of `release_trajectory`; the step is the model's, where it says one.
     """
@@ -160,33 +240,40 @@ def walk(
             f"the trajectory has a step of {trajectory.step_seconds:g} s, the model one of {step_seconds:g} s; "
             "resample it"
         )
-    if epsilons is not None and len(epsilons) != len(trajectory):
-        raise InvalidInputError(f"there are {len(epsilons)} budgets for {len(trajectory)} places; give one per place")
-    states, times = space.locate(trajectory.latitude, trajectory.longitude), trajectory.times
+    if epsilons is not None and np.shape(epsilons) != (len(trajectory),):
+        raise InvalidInputError(
+            f"budgets have shape {np.shape(epsilons)}; there are {len(trajectory)} places, so give one per place"
+        )
+    states, away = located(space, trajectory.latitude, trajectory.longitude, outside)
+    times = trajectory.times
     for row in np.flatnonzero(states != OUTSIDE).tolist():
         state, slot = int(states[row]), int(trajectory.slots[row])
         epsilon = None if epsilons is None else float(epsilons[row])
         release = answer(person, space, trajectory.user, times[row], slot, state, epsilon)
         if release is not None:
-            yield state, release
+            yield state, bool(away[row]), release
 
 
 def answer(
     person: Person, space: StateSpace, user: str, time: np.datetime64, slot: int, state: int, epsilon: float | None
 ) -> TimedRelease | None:
-    """What is said of a person's time step, which ends at ``time``; None outside the space where nothing was released.
+    """What is said of a person's time step, which ends at ``time``: a release, or None, and the same ever after.
 
     Raises
     ------
-    TimeOrderError, BudgetExceededError
+    TimeOrderError, BudgetExceededError, EventError
         With the person's name.
     """
     try:
-        record = person.find_in_order(slot) if state == OUTSIDE else person.release(state, slot, epsilon)
-    except BudgetExceededError as problem:
-        raise BudgetExceededError(f"user {user}: {problem}") from None
+        record = person.omit(slot) if state == OUTSIDE else person.release(state, slot, epsilon)
+    except OmittedError:
+        return None
+    except (BudgetExceededError, EventError) as problem:
+        raise type(problem)(f"user {user}: {problem}") from None
     except TimeOrderError as problem:
-        raise TimeOrderError(f"user {user}: time {time} goes back ({problem}); sort the fixes by time") from None
+        raise TimeOrderError(
+            f"user {user}: time {iso_time(time)} goes back ({problem}); sort the fixes by time"
+        ) from None
     return None if record is None else place_on_earth(user, time, record, space)
 
 

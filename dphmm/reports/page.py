@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import Literal
 
+from dphmm.arguments import checked
+
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; color: #222; max-width: 68rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2.2rem; border-top: 1px solid #ddd; padding-top: 1rem; }
@@ -88,6 +90,7 @@ class Section:
     verbatim: str = ""
 
 
+@checked
 def html_page(title: str, verdict: str, alarming: bool, sections: Sequence[Section]) -> str:
     """A report as one HTML file that loads nothing from elsewhere.
 

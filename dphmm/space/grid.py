@@ -11,11 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import shapely
 
+from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.errors import ConfigurationError, CoordinateError, StateError
 from dphmm.geometry.measurements import Measurements
 from dphmm.space.projection import REACH_KM, LocalProjection
-from dphmm.space.states import OUTSIDE, StateSpace
+from dphmm.space.states import OUTSIDE, StateSpace, check_size
 
 Box = tuple[float, float, float, float]
 """South, west, north, east, in degrees; a west greater than the east spans the date line."""
@@ -34,6 +35,7 @@ the City of Los Angeles (33.70 to 34.34 north, from 118.67 west) and reaches eas
 MAX_CELLS = 50_000_000
 """The most cells that a grid's rectangle may have; beyond it a slip in the cell size is likelier than intent."""
 
+_FARTHEST_KM = 4 * REACH_KM
 _MARGIN_KM = 0.001
 """By how much a grid overlaps a box at least: the origin is moved to a whole metre."""
 
@@ -91,6 +93,9 @@ class Grid(StateSpace):
         self.columns, self.rows = _check_shape(columns, rows)
         east, north = origin_m
         self.origin_m = (int(east), int(north))
+        far = max(map(abs, self.origin_m)) / 1000.0 + self.cell_km * (max(self.columns, self.rows) - 1)
+        if far > _FARTHEST_KM:  # before anything is multiplied out
+            raise CoordinateError(f"the grid reaches {far:.3g} km from its centre; keep it within {REACH_KM:.0f} km")
         self.origin = np.array(self.origin_m) / 1000.0
         shape = (self.rows, self.columns)
         mask = np.ones(shape, dtype=np.bool_) if mask is None else mask
@@ -110,6 +115,7 @@ class Grid(StateSpace):
         self._sealed = True
 
     @classmethod
+    @checked
     def over(cls, region: Box | shapely.Polygon | shapely.MultiPolygon, cell_km: float) -> Grid:
         """The grid over a region, in the projection around the region's middle.
 
@@ -153,6 +159,7 @@ class Grid(StateSpace):
         return cls(projection, *rectangle, inside.reshape(grid.rows, grid.columns))
 
     @classmethod
+    @checked
     def preset(cls, name: str) -> Grid:
         """The grid of a published setting, see `PRESETS`: ``"geolife"`` (Beijing) or ``"gowalla"`` (Los Angeles).
 
@@ -172,6 +179,7 @@ class Grid(StateSpace):
         """The points as what is measured in each state, with `lattice` as their exact coordinates."""
         return Measurements.on_lattice(self.lattice, self.cell_km, self.origin)
 
+    @checked
     def state_at(self, lattice: npt.ArrayLike) -> IntArray:
         """The state in each ``(column, row)``, -1 where there is none; shape ``(n,)`` for input ``(n, 2)`` or ``(2,)``.
 
@@ -226,13 +234,25 @@ class Grid(StateSpace):
         }
 
     @classmethod
-    def _from_json(cls, data: Mapping[str, Any]) -> Grid:
+    def _from_json(cls, data: Mapping[str, Any], size: int | None) -> Grid:
         columns, rows = _check_shape(data["columns"], data["rows"])
+        runs = np.array(data["runs"] or np.zeros((0, 2), dtype=np.int64))
+        if runs.dtype != np.int64 or runs.ndim != 2 or runs.shape[1] != 2:
+            raise StateError(f"runs are {runs.dtype} of shape {runs.shape}; give pairs of a first cell and a length")
+        starts, lengths = runs.T
+        ends = starts + lengths
+        wrong = (starts < 0) | (lengths < 1) | (lengths > rows * columns) | (ends > rows * columns)
+        wrong[1:] |= starts[1:] < ends[:-1]
+        if wrong.any():
+            first, length = runs[wrong][0].tolist()
+            raise StateError(
+                f"run [{first}, {length}] lies outside {rows * columns} cells or before the end of the one before; "
+                "write the grid anew"
+            )
+        check_size(int(lengths.sum()), size)
         mask = np.zeros(rows * columns, dtype=np.bool_)
-        for first, length in data["runs"]:
-            if first < 0 or length < 1 or first + length > mask.shape[0]:
-                raise StateError(f"run [{first}, {length}] lies outside {rows * columns} cells; write the grid anew")
-            mask[first : first + length] = True
+        for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+            mask[start:end] = True
         projection = LocalProjection(**data["projection"])
         return cls(projection, data["origin_m"], data["cell_km"], columns, rows, mask.reshape(rows, columns))
 
@@ -281,7 +301,8 @@ def _wrapped(longitude: Any) -> Any:
 def _rectangle(plane: FloatArray, cell_km: float) -> tuple[tuple[int, int], float, int, int]:
     """Origin in whole metres, cell size, columns and rows of the least centred rectangle of cells over the points."""
     low, high = plane.min(axis=0), plane.max(axis=0)
-    count = np.ceil((high - low + 2 * _MARGIN_KM) / cell_km)
+    with np.errstate(over="ignore"):
+        count = np.ceil((high - low + 2 * _MARGIN_KM) / cell_km)
     if count.prod() > MAX_CELLS:
         raise ConfigurationError(
             f"cells of {cell_km} km make {count.prod():.3g} cells of the region; take larger ones, up to {MAX_CELLS}"

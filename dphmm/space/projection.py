@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dphmm.arguments import checked
 from dphmm.arrays import FloatArray
 from dphmm.errors import CoordinateError
 from dphmm.space.trajectory import check_places
@@ -27,6 +28,7 @@ def _transformer(crs: str) -> Any:
     return Transformer.from_crs("EPSG:4326", crs, always_xy=True)
 
 
+@checked
 @dataclass(frozen=True)
 class LocalProjection:
     """The Lambert azimuthal equal-area projection around a centre, on the WGS 84 ellipsoid, in kilometres.
@@ -63,6 +65,7 @@ class LocalProjection:
         """The coordinate reference system as a PROJ string, in metres (arrays here hold kilometres)."""
         return f"+proj=laea +lat_0={self.latitude!r} +lon_0={self.longitude!r} +datum=WGS84 +units=m +no_defs +type=crs"
 
+    @checked
     def to_plane(self, latitude: npt.ArrayLike, longitude: npt.ArrayLike) -> FloatArray:
         """Points of the plane, shape ``(n, 2)``: kilometres east and north of the centre.
 
@@ -82,6 +85,7 @@ class LocalProjection:
         east, north = _transformer(self.crs).transform(lon, lat)
         return np.column_stack([east, north]) / 1000.0
 
+    @checked
     def to_latlon(self, points: npt.ArrayLike) -> FloatArray:
         """Latitude and longitude in degrees, shape ``(n, 2)``, of points of the plane.
 

@@ -13,11 +13,13 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, IntArray
-from dphmm.errors import ConfigurationError, CoordinateError, StateError
+from dphmm.errors import ConfigurationError, CoordinateError, DphmmError, StateError
 from dphmm.geometry.measurements import Measurements
 from dphmm.space.projection import REACH_KM, LocalProjection
 from dphmm.space.trajectory import check_places
+from dphmm.tables.values import is_text, shorten
 
 OUTSIDE = -1
 """What `StateSpace.locate` says of a place that belongs to no state."""
@@ -55,6 +57,7 @@ class StateSpace(ABC):
     def __len__(self) -> int:
         return self.size
 
+    @checked
     def latlon(self, states: npt.ArrayLike | None = None) -> FloatArray:
         """Latitude and longitude in degrees of the given states, or of all; shape ``(n, 2)``.
 
@@ -69,6 +72,7 @@ class StateSpace(ABC):
         """The points as what is measured in each state, on their exact lattice where they have one."""
         return Measurements(self.points)
 
+    @checked
     def check(self, states: npt.ArrayLike) -> IntArray:
         """The states as an integer array of at least one dimension.
 
@@ -85,6 +89,7 @@ class StateSpace(ABC):
             raise StateError(f"state {array[wrong][0]} is not in the space; states run from 0 to {self.size - 1}")
         return array.astype(np.int64)
 
+    @checked
     def locate(self, latitude: npt.ArrayLike, longitude: npt.ArrayLike) -> IntArray:
         """The state of each place, -1 for a place that belongs to none.
 
@@ -109,6 +114,7 @@ class StateSpace(ABC):
         states[near] = self._locate_plane(plane[near])
         return states
 
+    @checked
     def nearest(self, latitude: npt.ArrayLike, longitude: npt.ArrayLike) -> IntArray:
         """The state whose point is nearest in the plane to each place, however far; shape ``(n,)``.
 
@@ -142,27 +148,39 @@ class StateSpace(ABC):
         """A dictionary of plain JSON values from which `from_json` makes an equal space, point for point."""
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> StateSpace:
+    def from_json(cls, data: Mapping[str, Any], size: int | None = None) -> StateSpace:
         """The space that `to_json` wrote.
+
+        Parameters
+        ----------
+        data
+            What it wrote.
+        size
+            How many states it must have: a few words may describe millions, for which memory is taken only then.
 
         Raises
         ------
         ConfigurationError
             When the dictionary is none of this package's, or one of its values is missing or of the wrong type.
+        StateError
+            When it has another number of states.
         """
-        kind, kinds = data.get("kind"), {space.kind: space for space in StateSpace.__subclasses__()}
+        kind = data.get("kind") if isinstance(data, Mapping) else None
+        kinds = {space.kind: space for space in StateSpace.__subclasses__()}
         if not isinstance(kind, str) or kind not in kinds:
-            raise ConfigurationError(f"state space is of kind {kind!r}; it must be one of {sorted(kinds)}")
+            raise ConfigurationError(f"state space is of kind {shorten(repr(kind))}; it must be one of {sorted(kinds)}")
         try:
-            return kinds[kind]._from_json(data)
-        except (KeyError, TypeError, IndexError, OverflowError) as problem:
+            return kinds[kind]._from_json(data, size)
+        except DphmmError:
+            raise
+        except (KeyError, TypeError, IndexError, OverflowError, ValueError) as problem:
             raise ConfigurationError(
-                f"state space of kind {kind!r} does not read: {problem!r}; write it anew"
+                f"state space of kind {kind!r} does not read: {shorten(repr(problem))}; write it anew"
             ) from None
 
     @classmethod
     @abstractmethod
-    def _from_json(cls, data: Mapping[str, Any]) -> StateSpace:
+    def _from_json(cls, data: Mapping[str, Any], size: int | None) -> StateSpace:
         """As `from_json`, for this kind."""
 
     @cached_property
@@ -188,6 +206,7 @@ def _centre(latitude: FloatArray, longitude: FloatArray) -> LocalProjection:
     return LocalProjection(round(lat, 6), round(float(np.degrees(np.arctan2(middle[1], middle[0]))), 6))
 
 
+@checked
 class Places(StateSpace):
     """A table of named places; a fix belongs to the nearest of them within a distance.
 
@@ -254,6 +273,7 @@ class Places(StateSpace):
     def __repr__(self) -> str:
         return f"Places({self.size} places, within {self.within_km} km)"
 
+    @checked
     def latlon(self, states: npt.ArrayLike | None = None) -> FloatArray:
         """Latitude and longitude of the given places, or of all, exactly as they were given; shape ``(n, 2)``.
 
@@ -281,10 +301,17 @@ class Places(StateSpace):
         }
 
     @classmethod
-    def _from_json(cls, data: Mapping[str, Any]) -> Places:
+    def _from_json(cls, data: Mapping[str, Any], size: int | None) -> Places:
+        check_size(len(data["names"]), size)
         within = float("inf") if data["within_km"] is None else data["within_km"]
         projection = LocalProjection(**data["projection"])
         return cls(data["names"], data["latitude"], data["longitude"], within, projection)
+
+
+def check_size(found: int, wanted: int | None) -> None:
+    """Refuse a description of another number of states than is wanted; None wants any."""
+    if wanted not in (None, found):
+        raise StateError(f"the space has {found} states and {wanted} are wanted; they must agree")
 
 
 def _check_names(names: Sequence[str]) -> None:
@@ -292,6 +319,8 @@ def _check_names(names: Sequence[str]) -> None:
         raise StateError("the table of places is empty; give one place or more")
     if not all(isinstance(name, str) and name for name in names):
         raise StateError("a place has no name; give every place a non-empty text")
+    if broken := next((name for name in names if not is_text(name)), None):
+        raise StateError(f"place {broken!r} cannot be written, since it holds half a character; correct the name")
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise StateError(f"place {twice!r} occurs twice; give every place its own name")

@@ -9,8 +9,10 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray, IntArray, frozen
 from dphmm.errors import ConfigurationError, CoordinateError, InvalidInputError, TimeOrderError
+from dphmm.tables.values import one_line
 
 TimeArray = npt.NDArray[np.datetime64]
 """Instants as ``datetime64[us]``, UTC."""
@@ -20,6 +22,7 @@ LATEST = np.datetime64("9999-12-31T23:59:59.999999", "us")
 """The range of Python's own `datetime`, so that every instant can be written by every library."""
 
 _MICROSECONDS = 1_000_000
+_LONGEST = int(LATEST.astype(np.int64)) - int(EARLIEST.astype(np.int64))
 
 
 def check_places(latitude: FloatArray, longitude: FloatArray, what: str) -> None:
@@ -57,14 +60,19 @@ def microseconds(seconds: float, name: str) -> int:
     Raises
     ------
     ConfigurationError
-        When it is not finite, or not at least one microsecond.
+        When it is not finite, not at least one microsecond, or longer than from the year 1 to the year 9999.
     """
     value = float(seconds)
-    if not np.isfinite(value) or round(value * _MICROSECONDS) < 1:
+    if not (np.isfinite(value) and value * _MICROSECONDS >= 0.5):
         raise ConfigurationError(f"{name} is {seconds} seconds; give a positive, finite number")
+    if value * _MICROSECONDS > _LONGEST:
+        raise ConfigurationError(
+            f"{name} is {seconds} seconds, longer than all times that there are; give a shorter one"
+        )
     return round(value * _MICROSECONDS)
 
 
+@checked
 @dataclass(frozen=True, eq=False)
 class Trajectory:
     """Where one person was, at instants that strictly increase.
@@ -103,7 +111,12 @@ class Trajectory:
 
     def __post_init__(self) -> None:
         what = f"trajectory of user {self.user}"
-        object.__setattr__(self, "times", frozen(np.asarray(self.times, dtype="datetime64[us]")))
+        try:
+            with np.errstate(invalid="ignore"):
+                times = np.asarray(self.times, dtype="datetime64[us]")
+        except (TypeError, ValueError, OverflowError) as problem:
+            raise TimeOrderError(f"{what}: times are none ({one_line(problem)}); give numpy.datetime64") from None
+        object.__setattr__(self, "times", frozen(times))
         _check_times(self.times, what)
         _settle(self, self.times.shape[0], what)
 
@@ -116,6 +129,7 @@ class Trajectory:
         arrays = ("times", "latitude", "longitude")
         return self.user == other.user and all(np.array_equal(getattr(self, a), getattr(other, a)) for a in arrays)
 
+    @checked
     def split(self, gap_seconds: float) -> tuple[Trajectory, ...]:
         """Cut wherever more than ``gap_seconds`` pass from one point to the next.
 
@@ -129,11 +143,13 @@ class Trajectory:
         gap = np.timedelta64(microseconds(gap_seconds, "gap"), "us")
         return _cut(self, np.diff(self.times) > gap)
 
+    @checked
     def between(self, start: np.datetime64 | str, end: np.datetime64 | str) -> Trajectory | None:
         """The part with ``start <= time < end``, or None where there is none."""
         first, last = np.searchsorted(self.times, np.array([start, end], dtype="datetime64[us]"))
         return _part(self, slice(first, last)) if first < last else None
 
+    @checked
     def resample(self, step_seconds: float) -> SlottedTrajectory:
         """The trajectory on a fixed clock.
 
@@ -174,6 +190,7 @@ def _check_times(times: TimeArray, what: str) -> None:
         )
 
 
+@checked
 @dataclass(frozen=True, eq=False)
 class SlottedTrajectory:
     """A trajectory on a clock of equal steps, with the empty slots left out.
@@ -235,6 +252,7 @@ class SlottedTrajectory:
         """How many steps of the clock lie between neighbours, shape ``(n - 1,)``, each at least one."""
         return np.diff(self.slots)
 
+    @checked
     def split(self, gap_seconds: float) -> tuple[SlottedTrajectory, ...]:
         """Cut wherever the slots of two neighbours lie more than ``gap_seconds`` apart.
 

@@ -28,5 +28,6 @@ def find_column(names: Iterable[str], what: str) -> str | None:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Names for a message, the first dozen of them."""
-    return ", ".join(names[:12]) + (", ..." if len(names) > 12 else "") if names else "no columns"
+    """Names for a message, the first dozen of them, none of them long."""
+    short = [name if len(name) <= 40 else f"{name[:37]}..." for name in names[:12]]
+    return ", ".join(short) + (", ..." if len(names) > 12 else "") if names else "no columns"

@@ -1,20 +1,22 @@
-"""Output files that appear whole or not at all."""
+"""Output files that appear whole or not at all, even after a power cut; private ones, for their owner alone."""
 
 from __future__ import annotations
 
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from dphmm.errors import DphmmError, OutputError
-from dphmm.tables.values import one_line
+from dphmm.arguments import checked
+from dphmm.errors import ConfigurationError, DphmmError, OutputError
+from dphmm.tables.values import is_text, one_line
 
 _OWNER_ONLY = 0o600
 _SQLITE_LEFTOVERS = ("-journal", "-wal", "-shm")
 
 
+@checked
 def check_output(path: str | Path, overwrite: bool = False) -> Path:
     """The path of an output, refused before any work is done for it.
 
@@ -24,6 +26,8 @@ def check_output(path: str | Path, overwrite: bool = False) -> Path:
         When the file exists and may not be overwritten, or its folder does not exist, or a folder is in its place.
     """
     path = Path(path)
+    if "\0" in str(path) or not is_text(str(path)):
+        raise OutputError(f"{path} is no path, since it holds a character that no name may hold; correct it")
     try:
         if path.is_dir():
             raise OutputError(f"{path} is a folder; name a file")
@@ -36,12 +40,15 @@ def check_output(path: str | Path, overwrite: bool = False) -> Path:
     return path
 
 
+@checked
 @contextmanager
 def new_file(path: str | Path, overwrite: bool = False, private: bool = False) -> Iterator[Path]:
     """A path to write to that becomes ``path`` when the block ends well, and vanishes when it does not.
 
     The path handed out lies in the same folder, is hidden, and has the same extension. Only the final rename shows
-    the file under its name, so nobody ever reads half of it.
+    the file under its name, so nobody ever reads half of it. Its content is on the disk before the rename, and the
+    rename before the block is left, as far as the disk keeps its word: what was seen under its name is still there,
+    whole, after a power cut.
 
     Parameters
     ----------
@@ -50,7 +57,7 @@ def new_file(path: str | Path, overwrite: bool = False, private: bool = False) -
     overwrite
         True to replace a file that exists.
     private
-        True to let only the owner read it, from its first byte on.
+        True to let only the owner read it, from its first byte on; so it is, too, where it replaces such a file.
 
     Raises
     ------
@@ -61,11 +68,13 @@ def new_file(path: str | Path, overwrite: bool = False, private: bool = False) -
     path = check_output(path, overwrite)
     part = path.with_name(f".{path.stem}.{secrets.token_hex(4)}.part{path.suffix}")
     try:
-        if private:
+        if private or _is_private(path):
             os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, _OWNER_ONLY))
         yield part
         check_output(path, overwrite)
+        _sync(part)
         os.replace(part, path)
+        sync_folder(path.parent)
     except DphmmError:
         raise
     except OSError as problem:
@@ -75,6 +84,59 @@ def new_file(path: str | Path, overwrite: bool = False, private: bool = False) -
             part.with_name(part.name + left).unlink(missing_ok=True)
 
 
+@checked
+@contextmanager
+def new_private_file(path: str | Path, overwrite: bool = False) -> Iterator[Path]:
+    """As `new_file`, for what must not be published: only the owner reads it, and its name says what it is.
+
+    Raises
+    ------
+    ConfigurationError
+        When the name does not say so.
+    OutputError
+        As `new_file`.
+    """
+    with new_file(private_name(path), overwrite, private=True) as part:
+        yield part
+
+
+@checked
+def private_name(path: str | Path) -> Path:
+    """The path of a file that tells true places, refused unless its name says that it is private.
+
+    Raises
+    ------
+    ConfigurationError
+        Naming what to call it.
+    """
+    path = Path(path)
+    if not path.name:
+        raise ConfigurationError(f"{path} names no file; give one, such as PRIVATE-places.csv")
+    if "private" not in path.name.lower():
+        better = path.with_name(f"PRIVATE-{path.name}")
+        raise ConfigurationError(f"{path}: the file tells true places; call it {better}, say")
+    return path
+
+
+def _is_private(path: Path) -> bool:
+    return path.exists() and not path.stat().st_mode & 0o077
+
+
+def sync_folder(folder: Path) -> None:
+    """Have the names in a folder survive a power cut, where the system can."""
+    with suppress(OSError):  # not every system opens folders, nor every file system syncs them
+        _sync(folder)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@checked
 def write_text(path: str | Path, text: str, overwrite: bool = False, private: bool = False) -> None:
     """Write a text file in UTF-8, whole or not at all; see `new_file`."""
     with new_file(path, overwrite, private) as part:

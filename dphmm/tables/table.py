@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,15 +9,20 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from dphmm.arguments import checked
 from dphmm.arrays import FloatArray
-from dphmm.errors import DataFileError, need
+from dphmm.errors import DataFileError
 from dphmm.tables.columns import ALIASES, find_column, listed
 from dphmm.tables.delimited import csv_rows
+from dphmm.tables.parquet import read_parquet
 from dphmm.tables.source import Document, read_document, suffix_of
-from dphmm.tables.values import Times, one_line, parse_number, parse_time, parse_times, plain_text
+from dphmm.tables.values import Times, parse_number, parse_time, parse_times, plain_text
 
 PARQUET = frozenset({".parquet", ".geoparquet"})
 """The extensions of Parquet files; every other is read as CSV."""
+
+_CELL = 110
+"""What a cell takes in memory, in bytes, with its share of a row."""
 
 _TRUTH = {"true": 1.0, "false": 0.0}
 
@@ -44,6 +48,7 @@ class Table:
     lines: Sequence[int] = field(repr=False)
 
     @classmethod
+    @checked
     def read(cls, path: str | Path, empty: bool = False) -> Table:
         """A table from a Parquet file, or from a CSV file with a header line (UTF-8; comma, semicolon or tab).
 
@@ -156,33 +161,8 @@ class Table:
         return DataFileError(self.source, problem if row is None else f"row {row + 1}: {problem}")
 
 
-def read_parquet(document: Document, choose: Callable[[list[str]], Iterable[str]] = list) -> Any:
-    """A Parquet file as a `pyarrow.Table`, with the file's metadata in its schema.
-
-    Parameters
-    ----------
-    document
-        The file.
-    choose
-        From the names of all columns to those that are to be read; left out, all of them.
-
-    Raises
-    ------
-    DataFileError
-        When the file is no Parquet or is cut off, and as `choose` does.
-    MissingDependencyError
-        When pyarrow is not installed.
-    """
-    arrow, parquet = need("pyarrow", "files"), need("pyarrow.parquet", "files")
-    try:
-        file = parquet.ParquetFile(io.BytesIO(document.data))
-        return file.read(columns=list(choose(file.schema_arrow.names)))
-    except (arrow.ArrowException, OSError) as problem:
-        reason = one_line(problem)
-        raise DataFileError(document.source, f"is no whole Parquet file ({reason}); copy it again") from None
-
-
 def _read_csv(document: Document) -> tuple[list[str], list[Any], list[int]]:
+    document.check_objects((b",", b";", b"\t", b"\n"), _CELL)
     rows = csv_rows(document)
     first, names = next(rows, (1, []))
     header = [name.strip() for name in names]

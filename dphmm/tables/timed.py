@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import FloatArray
+from dphmm.arguments import checked
+from dphmm.arrays import FloatArray, as_floats
 from dphmm.errors import ConfigurationError, DataFileError, TimeOrderError, need
 from dphmm.tables.columns import find_column
 from dphmm.tables.delimited import write_csv
@@ -21,6 +22,7 @@ from dphmm.tables.values import Times, time_text
 SUFFIXES = (".csv", ".parquet")
 
 
+@checked
 @dataclass(frozen=True)
 class TimedTable:
     """Columns of numbers over strictly increasing times.
@@ -44,6 +46,8 @@ class TimedTable:
     columns: Mapping[str, npt.NDArray[Any]]
 
     def __post_init__(self) -> None:
+        if not all(isinstance(values, np.ndarray) for values in (self.times, *self.columns.values())):
+            raise ConfigurationError("times and columns are no arrays; make them with numpy.asarray")
         if self.times.ndim != 1 or self.times.size == 0:
             raise TimeOrderError(f"times have shape {self.times.shape}; give a list of one time or more")
         back = np.flatnonzero(self.times[1:] <= self.times[:-1])
@@ -61,6 +65,7 @@ class TimedTable:
         return len(self.times)
 
     @classmethod
+    @checked
     def read(cls, path: str | Path) -> TimedTable:
         """A table whose first column, or the one that goes by a name for times, holds the times and all others numbers.
 
@@ -88,6 +93,7 @@ class TimedTable:
         except TimeOrderError as problem:
             raise TimeOrderError(f"{path}: {problem}") from None
 
+    @checked
     def write(self, path: str | Path, overwrite: bool = False, private: bool = False) -> None:
         """Write the table, whole or not at all; see `dphmm.tables.new_file`.
 
@@ -102,17 +108,23 @@ class TimedTable:
         with new_file(path, overwrite, private) as part:
             if suffix == ".parquet":
                 table = need("pyarrow", "files").table({"time": self.times, **self.columns})
-                need("pyarrow.parquet", "files").write_table(table, part)
+                with part.open("wb") as stream:  # of a path Arrow might think that it is a URI
+                    need("pyarrow.parquet", "files").write_table(table, stream)
             else:
                 texts = [[str(value).lower() for value in values.tolist()] for values in self.columns.values()]
                 rows = zip(map(time_text, self.times), *texts, strict=True)
                 write_csv(part, ["time", *self.columns], rows)
 
+    @checked
     def matrix(self, names: list[str]) -> FloatArray:
         """The columns of these names side by side, ``(T, k)``."""
-        return np.column_stack([np.asarray(self.columns[name], dtype=np.float64) for name in names])
+        missing = [name for name in names if name not in self.columns]
+        if missing or not names:
+            raise ConfigurationError(f"columns {missing} are not there; name some of {', '.join(self.columns)}")
+        return np.column_stack([as_floats(self.columns[name], f"column {name}") for name in names])
 
 
+@checked
 def check_table_name(path: str | Path) -> Path:
     """The path of a table to write, refused unless it ends in one of `SUFFIXES` and its library is there.
 

@@ -2,28 +2,60 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from dphmm.errors import InvalidInputError
 
 Times = npt.NDArray[Any]
 """``(T,)``: whole numbers, decimal numbers or ``datetime64[us]`` in UTC."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+_LONGEST = 300
+_MOST_DIGITS = 300
+_FRACTION = re.compile(r"[+-]?(?:\d+/\d+|(?:\d+\.?\d*|\.\d+)(?:[eE]([+-]?\d{1,4}))?)", re.ASCII)
+_WHOLE = re.compile(r"\s*[+-]?\d{1,18}\s*", re.ASCII)
+_DECIMAL = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\s*", re.ASCII)
 
 
-def shorten(text: str) -> str:
-    """The text in quotes, cut to a length that fits a message of one line."""
+def shorten(value: object) -> str:
+    """A text in quotes, or what else a file says, cut to a length that fits a message of one line."""
+    try:
+        text = str(value)
+    except (ValueError, RecursionError):  # thousands of digits, a thousand brackets
+        return f"a very long {type(value).__name__}"
     return repr(text if len(text) <= 40 else text[:37] + "...")
 
 
+def shown(value: object) -> str:
+    """A value as Python writes it, cut to a length that fits a message of one line."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):
+        return f"a very long {type(value).__name__}"
+    return text if len(text) <= 100 else f"{text[:97]}..."
+
+
 def one_line(problem: BaseException) -> str:
-    """What an error says, on one line; its kind where it says nothing."""
-    return " ".join(str(problem).split()) or type(problem).__name__
+    """What an error says, on one line that is not too long; its kind where it says nothing."""
+    text = " ".join(str(problem).split())
+    return (text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "...") or type(problem).__name__
+
+
+def is_text(text: str) -> bool:
+    """Whether a text can be written: JSON and names of files may hold halves of characters (lone surrogates)."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def plain_text(value: object) -> str:
@@ -46,7 +78,7 @@ def parse_number(value: object, name: str) -> float:
             return float(value)
         return as_number(value, name)
     except ValueError:
-        raise ValueError(f"{name} is {shorten(str(value))}; give a decimal number") from None
+        raise ValueError(f"{name} is {shorten(value)}; give a decimal number") from None
 
 
 def as_number(value: object, name: str) -> float:
@@ -58,8 +90,29 @@ def as_number(value: object, name: str) -> float:
         When the value is something else, a text or a truth among it.
     """
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{name} is {shorten(str(value))}; give a decimal number")
-    return float(value)
+        raise ValueError(f"{name} is {shorten(value)}; give a decimal number")
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is {shorten(value)}; give a number below 1e308") from None
+
+
+def parse_fraction(text: str, name: str) -> Fraction:
+    """A decimal number or a fraction of two whole ones, exactly.
+
+    Raises
+    ------
+    ValueError
+        When it is something else, or of over 300 digits, which a few characters can stand for.
+    """
+    text = text.strip()
+    matched = _FRACTION.fullmatch(text)
+    try:
+        if matched and len(text) <= _MOST_DIGITS and abs(int(matched[1] or 0)) <= _MOST_DIGITS:
+            return Fraction(text)
+    except ZeroDivisionError:
+        pass
+    raise ValueError(f"{name} is {shorten(text)}; give a decimal number or a fraction")
 
 
 def parse_time(text: object) -> int:
@@ -67,7 +120,7 @@ def parse_time(text: object) -> int:
 
     Raises
     ------
-    ValueError
+    InvalidInputError
         When it is no such time, or no text: nothing says whether a number counts seconds or milliseconds.
     """
     try:
@@ -75,7 +128,9 @@ def parse_time(text: object) -> int:
             raise ValueError
         return since_epoch(datetime.fromisoformat(text.strip()))
     except ValueError:
-        raise ValueError(f"time is {shorten(str(text))}; give an ISO 8601 time such as 2009-10-11T14:04:30Z") from None
+        raise InvalidInputError(
+            f"time is {shorten(text)}; give an ISO 8601 time such as 2009-10-11T14:04:30Z"
+        ) from None
 
 
 def since_epoch(moment: datetime) -> int:
@@ -88,19 +143,25 @@ def parse_times(texts: Sequence[str]) -> Times:
 
     Raises
     ------
-    ValueError
-        Naming the first that is none.
+    InvalidInputError
+        Naming the first that is none, or is not finite.
 
     Examples
     --------
     >>> parse_times(["1", "2"]).dtype.kind, parse_times(["2024-03-07T11:00+02:00"]).tolist()
     ('i', [datetime.datetime(2024, 3, 7, 9, 0)])
     """
-    for kind in (np.int64, np.float64):
-        try:
-            return np.array([kind(text.strip()) for text in texts])
-        except ValueError:
-            continue
+    if isinstance(texts, str) or not isinstance(texts, Sequence) or not all(isinstance(text, str) for text in texts):
+        raise InvalidInputError(f"times are {shorten(texts)}; give a list of texts")
+    if all(map(_WHOLE.fullmatch, texts)):
+        return np.array([int(text) for text in texts], dtype=np.int64)
+    if all(map(_DECIMAL.fullmatch, texts)):
+        found = np.array([float(text) for text in texts])
+        if not np.isfinite(found).all():
+            raise InvalidInputError(
+                f"time is {shorten(texts[int(np.argmin(np.isfinite(found)))])}; give a finite number"
+            )
+        return found
     return np.array([parse_time(text) for text in texts], dtype=np.int64).astype("datetime64[us]")
 
 
@@ -112,6 +173,8 @@ def iso_time(moment: np.datetime64) -> str:
     >>> iso_time(np.datetime64("2009-10-11T14:04:30.000000"))
     '2009-10-11T14:04:30Z'
     """
+    if not isinstance(moment, np.datetime64) or np.isnat(moment):
+        raise InvalidInputError(f"time is {shorten(moment)}; give a numpy.datetime64")
     whole = moment.astype("datetime64[s]")
     return f"{whole if whole == moment else moment}Z"
 

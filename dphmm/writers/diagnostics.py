@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dphmm.arguments import checked
 from dphmm.errors import ConfigurationError
-from dphmm.tables import iso_time, new_file, write_csv
+from dphmm.tables import iso_time, new_private_file, private_name, write_csv
 
 if TYPE_CHECKING:
     from dphmm.release.trajectory import TimedDiagnostics
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 COLUMNS: Mapping[str, Callable[[TimedDiagnostics], object]] = {
     "private_user": lambda one: one.user,
     "private_time": lambda one: iso_time(one.time),
+    "private_outside": lambda one: str(one.outside).lower(),
     "private_true_state": lambda one: one.diagnostics.true_state,
     "private_used_state": lambda one: one.diagnostics.used_state,
     "private_stood_in": lambda one: str(one.diagnostics.stood_in).lower(),
@@ -25,6 +27,7 @@ COLUMNS: Mapping[str, Callable[[TimedDiagnostics], object]] = {
 """The columns, every one of which says what it is → their cells."""
 
 
+@checked
 def check_private_name(path: str | Path) -> Path:
     """The path of a file of diagnostics, refused unless its name says that it is private and it is a CSV.
 
@@ -34,10 +37,9 @@ def check_private_name(path: str | Path) -> Path:
         Naming what to call it.
     """
     path = Path(path)
-    if "private" not in path.name.lower() or path.suffix.lower() != ".csv":
-        better = path.with_name(f"PRIVATE-{path.stem}.csv")
-        raise ConfigurationError(f"{path}: a file of diagnostics tells the true places; call it {better}, say")
-    return path
+    if path.suffix.lower() != ".csv":
+        raise ConfigurationError(f"{path}: diagnostics are a CSV file; call it PRIVATE-{path.stem}.csv, say")
+    return private_name(path)
 
 
 def write_diagnostics(path: str | Path, diagnostics: Iterable[TimedDiagnostics], overwrite: bool = False) -> None:
@@ -50,5 +52,5 @@ def write_diagnostics(path: str | Path, diagnostics: Iterable[TimedDiagnostics],
     OutputError
         When the file exists and may not be overwritten, or cannot be written.
     """
-    with new_file(check_private_name(path), overwrite, private=True) as part:
+    with new_private_file(check_private_name(path), overwrite) as part:
         write_csv(part, list(COLUMNS), ([cell(one) for cell in COLUMNS.values()] for one in diagnostics))

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from dphmm.errors import ConfigurationError, DataFileError
+from dphmm.arguments import checked
+from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError
 from dphmm.tables import new_file
 from dphmm.tables.source import readable
 from dphmm.tables.values import one_line
@@ -36,6 +37,7 @@ FORMATS: Mapping[str, Format] = {
 """Extension → the format."""
 
 
+@checked
 def check_format(path: str | Path) -> Path:
     """The path of an output, refused when no format goes by its extension.
 
@@ -69,6 +71,7 @@ def write_releases(path: str | Path, table: ReleaseTable, overwrite: bool = Fals
         FORMATS[path.suffix.lower()].write(part, table)
 
 
+@checked
 def read_releases(path: str | Path) -> ReleaseTable:
     """The releases in a file that `write_releases` wrote.
 
@@ -88,7 +91,7 @@ def read_releases(path: str | Path) -> ReleaseTable:
         raise DataFileError(path, "is empty; write the releases anew")
     try:
         return FORMATS[path.suffix.lower()].read(path)
-    except (ValueError, KeyError, TypeError, AttributeError, OSError, RuntimeError, EOFError) as problem:
+    except InvalidInputError as problem:
         reason = one_line(problem)
         if isinstance(problem, DataFileError):
             reason = problem.problem if problem.line is None else f"line {problem.line}: {problem.problem}"

@@ -24,6 +24,6 @@ def read(path: Path) -> ReleaseTable:
     """Read what `write` wrote."""
     rows = [properties for properties, _ in read_features(read_document(path))]
     for row in rows:
-        if row["constrained_factor"] is None:  # JSON has no infinity
+        if row.get("constrained_factor", 0) is None:  # JSON has no infinity
             row["constrained_factor"] = math.inf
     return ReleaseTable.parse(rows)

@@ -6,16 +6,23 @@ plane has no point and is left out.
 
 from __future__ import annotations
 
+import re
 from datetime import UTC
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from dphmm.errors import need
+import numpy as np
+
+from dphmm.errors import InvalidInputError, OutputError, need
+from dphmm.tables import read_document
+from dphmm.tables.gpx_file import read_gpx
+from dphmm.tables.values import since_epoch
 from dphmm.writers.table import COLUMNS, CRS, ReleaseTable
 
 NAMESPACE = "urn:dphmm:release"
 _EXTENDED = [column.name for column in COLUMNS if column.name not in ("user", "time", "latitude", "longitude")]
+_NO_XML = re.compile("[\x00-\x08\x0b-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
 def write(path: Path, table: ReleaseTable) -> None:
@@ -35,7 +42,10 @@ def write(path: Path, table: ReleaseTable) -> None:
         track = gpx.GPXTrack(name=user)
         track.segments.append(segment)
         document.tracks.append(track)
-    path.write_text(document.to_xml(version="1.1"), encoding="utf-8")
+    text = document.to_xml(version="1.1")
+    if _NO_XML.search(text):
+        raise OutputError(f"{path}: a user's name holds a control character, which GPX cannot; write another format")
+    path.write_text(text, encoding="utf-8")
 
 
 def _point(gpx: Any, row: dict[str, Any]) -> Any:
@@ -49,15 +59,14 @@ def _point(gpx: Any, row: dict[str, Any]) -> Any:
 
 def read(path: Path) -> ReleaseTable:
     """Read what `write` wrote."""
-    gpxpy = need("gpxpy", "files")
-    try:
-        document = gpxpy.parse(path.read_text(encoding="utf-8"))
-    except gpxpy.gpx.GPXException as problem:
-        raise ValueError(str(problem)) from None
-    return ReleaseTable.parse([_row(track.name, point) for track in document.tracks for point in track.walk(True)])
+    tracks = read_gpx(read_document(path)).tracks
+    return ReleaseTable.parse([_row(track.name or "", point) for track in tracks for point in track.walk(True)])
 
 
 def _row(user: str, point: Any) -> dict[str, Any]:
-    extended = {element.tag.split("}")[-1]: element.text for element in point.extensions}
-    time = point.time.astimezone(UTC).replace(tzinfo=None).isoformat()
+    extended = {str(element.tag).split("}")[-1]: element.text for element in point.extensions}
+    try:
+        time = None if point.time is None else np.datetime64(since_epoch(point.time), "us")
+    except ValueError as problem:  # of an offset from UTC of over a day
+        raise InvalidInputError(f"a time of {user} is none ({problem})") from None
     return extended | {"user": user, "time": time, "latitude": point.latitude, "longitude": point.longitude}

@@ -17,16 +17,19 @@ COLUMNS: Mapping[str, Callable[[ReleaseTable], Any]] = {
     "first_time": lambda rows: iso_time(rows["time"].min()),
     "last_time": lambda rows: iso_time(rows["time"].max()),
     "epsilon_total": lambda rows: float(rows["epsilon"].sum()),
+    "exact": lambda rows: bool(rows["exact"].all()),
     "expected_error_m_median": lambda rows: float(np.median(rows["expected_error_m"])),
     "possible_states_least": lambda rows: int(rows["possible_states"].min()),
     "possible_states_most": lambda rows: int(rows["possible_states"].max()),
     "least_protection": lambda rows: int(rows["least_protection"].min()),
     "releases_with_edges_added": lambda rows: int((rows["edges_added"] > 0).sum()),
+    "repair_gap_most": lambda rows: float(rows["repair_gap"].max()),
     "releases_already_known": lambda rows: int(rows["already_known"].sum()),
 }
 """Column → what it says of one user's releases.
 
-Budgets add up over time, so `epsilon_total` is what all releases of a user cost together.
+Budgets add up over time, so `epsilon_total` is what all releases of a user cost together; `exact` is whether all of
+them were drawn by integers alone.
 """
 
 

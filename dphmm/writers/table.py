@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -10,8 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from dphmm.arguments import checked
+from dphmm.arrays import BoolArray
 from dphmm.errors import InvalidInputError
 from dphmm.tables import iso_time
+from dphmm.tables.values import is_text, parse_number, parse_time, shorten
 
 if TYPE_CHECKING:
     from dphmm.release.trajectory import TimedRelease
@@ -45,21 +49,35 @@ class Column(NamedTuple):
     of: Callable[[TimedRelease], Any]
 
     def parse(self, found: Any) -> Any:
-        """What a cell says: a text, or a value as JSON has it.
+        """What a cell says: a text, or a value as JSON or a database has it.
 
         Raises
         ------
-        ValueError, KeyError, TypeError, AttributeError
+        ValueError
             When it says nothing of the column's kind.
         """
         if self.kind == "time":
-            return np.datetime64(found.removesuffix("Z"), "us")
+            return found if isinstance(found, np.datetime64) else np.datetime64(parse_time(found), "us")
         if self.kind == "number":
-            return math.nan if found in (None, "") else float(found)
+            return math.nan if found in (None, "") else parse_number(found, self.name)
         if self.kind == "count":
-            return int(found)
-        return {"true": True, "false": False}[str(found).lower()] if self.kind == "flag" else found
+            whole = int(found) if isinstance(found, str) and _WHOLE.fullmatch(found) else found
+            if isinstance(whole, bool) or not isinstance(whole, int) or not -_LARGEST <= whole <= _LARGEST:
+                raise ValueError(f"{self.name} is {shorten(found)}; give a whole number")
+            return whole
+        if self.kind == "flag":
+            flag = _FLAGS.get(str(found).lower() if isinstance(found, str | bool | int) else "")
+            if flag is None:
+                raise ValueError(f"{self.name} is {shorten(found)}; give true or false")
+            return flag
+        if not isinstance(found, str) or not is_text(found):
+            raise ValueError(f"{self.name} is {shorten(found)}; give a text")
+        return found
 
+
+_WHOLE = re.compile(r"[+-]?\d{1,18}", re.ASCII)
+_LARGEST = 1 << 62
+_FLAGS = {"true": True, "false": False, "1": True, "0": False}
 
 COLUMNS = (
     Column("user", "text", lambda one: one.user),
@@ -72,13 +90,16 @@ COLUMNS = (
     Column("estimate_longitude", "number", lambda one: one.estimate_longitude),
     Column("epsilon", "number", lambda one: one.record.epsilon),
     Column("mechanism", "text", lambda one: one.record.mechanism),
+    Column("exact", "flag", lambda one: one.record.exact),
     Column("expected_error_m", "number", lambda one: one.record.expected_error * 1000.0),
     Column("possible_states", "count", lambda one: one.record.possible),
     Column("least_protection", "count", lambda one: one.record.least_protection),
     Column("edges_added", "count", lambda one: len(one.record.added)),
+    Column("repair_gap", "number", lambda one: one.record.gap),
     Column("hull_area_km2", "number", lambda one: one.record.area),
     Column("constrained_factor", "number", lambda one: one.record.constrained_factor),
     Column("already_known", "flag", lambda one: one.record.already_known),
+    Column("forgotten_releases", "count", lambda one: one.forgotten),
     Column("settings", "text", lambda one: one.record.settings[:16]),
     Column("model", "text", lambda one: one.record.model[:16]),
 )
@@ -97,13 +118,17 @@ column                  what it says
 ``estimate_longitude``  posterior mean of the place given all releases so far, degrees
 ``epsilon``             privacy budget of this release
 ``mechanism``           how the noise was drawn
+``exact``               whether it was drawn by integers alone, so that the promise holds for the numbers in the file
 ``expected_error_m``    root mean square distance of the release from the truth, metres
 ``possible_states``     how many states were possible, |C_t|
-``least_protection``    the least degree of protection of a possible state
+``least_protection``    the least degree of protection of a possible state: this release alone tells each from so many,
+                        itself included, by a factor of at most e^epsilon
 ``edges_added``         edges that were added to the policy so that no possible state was exposed
+``repair_gap``          how much of the squared error (or area) a better repair could save at most; 0: proven best
 ``hull_area_km2``       area of the sensitivity hull
 ``constrained_factor``  any two possible states are told apart by at most this many times epsilon
 ``already_known``       true when one state only was possible, which nothing can hide
+``forgotten_releases``  how many earlier releases about the user the row does not take into account
 ``settings``            how it was released: the first 16 digits of the settings' SHA-256
 ``model``               the model it was released with: the first 16 digits of its SHA-256
 ======================  =================================================================================
@@ -115,6 +140,7 @@ CRS = "EPSG:4326"
 _BY_NAME: Mapping[str, Column] = {column.name: column for column in COLUMNS}
 
 
+@checked
 @dataclass(frozen=True, eq=False)
 class ReleaseTable:
     """Releases as columns.
@@ -133,6 +159,8 @@ class ReleaseTable:
     columns: Mapping[str, Any]
 
     def __post_init__(self) -> None:
+        if not isinstance(self.columns, Mapping) or not all(isinstance(name, str) for name in self.columns):
+            raise InvalidInputError("the columns are no mapping; give an array for each name")
         wrong = set(self.columns) ^ set(_BY_NAME)
         if wrong:
             name = min(wrong)
@@ -172,9 +200,13 @@ class ReleaseTable:
         placed: npt.NDArray[np.bool_] = np.isfinite(self["latitude"]) & np.isfinite(self["longitude"])
         return placed
 
-    def select(self, chosen: npt.NDArray[np.bool_]) -> ReleaseTable:
+    @checked
+    def select(self, chosen: BoolArray) -> ReleaseTable:
         """The rows that a mask ``(n,)`` chooses."""
-        return ReleaseTable({name: array[chosen] for name, array in self.columns.items()})
+        mask = np.asarray(chosen)
+        if mask.shape != (len(self),) or mask.dtype != np.bool_:
+            raise InvalidInputError(f"the choice is {mask.dtype} of shape {mask.shape}; give {len(self)} booleans")
+        return ReleaseTable({name: array[mask] for name, array in self.columns.items()})
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Each release as a dictionary of plain JSON values.
@@ -194,9 +226,27 @@ class ReleaseTable:
         return cls({column.name: [column.of(one) for one in made] for column in COLUMNS})
 
     @classmethod
-    def parse(cls, rows: Sequence[Mapping[str, Any]]) -> ReleaseTable:
-        """The table of rows as a file has them: what each column is called → its cell; see `Column.parse`."""
-        return cls({column.name: [column.parse(row[column.name]) for row in rows] for column in COLUMNS})
+    @checked
+    def parse(cls, rows: Any) -> ReleaseTable:
+        """The table of rows as a file has them: what each column is called → its cell; see `Column.parse`.
+
+        Raises
+        ------
+        InvalidInputError
+            Naming the first row, counted from one, that lacks a column or says nothing of its kind.
+        """
+        if isinstance(rows, str) or not isinstance(rows, Sequence) or not all(isinstance(row, Mapping) for row in rows):
+            raise InvalidInputError("the rows are no list of mappings; give one for each release")
+        found: dict[str, list[Any]] = {column.name: [] for column in COLUMNS}
+        for number, row in enumerate(rows, start=1):
+            for column in COLUMNS:
+                if column.name not in row:
+                    raise InvalidInputError(f"release {number} has no column {column.name!r}")
+                try:
+                    found[column.name].append(column.parse(row[column.name]))
+                except ValueError as problem:
+                    raise InvalidInputError(f"release {number}: {problem}") from None
+        return cls(found)
 
 
 def _plain(value: Any, kind: Kind) -> Any:

@@ -6,12 +6,24 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from scripts.benchmarks import audit, counts, engine, evaluation, landmarks, lattice, leakage, readers, session
+from scripts.benchmarks import (
+    audit,
+    counts,
+    engine,
+    evaluation,
+    events,
+    landmarks,
+    lattice,
+    leakage,
+    policy,
+    readers,
+    session,
+)
 from scripts.benchmarks.report import Report
 
 STAGES = {
     module.__name__.rpartition(".")[2]: module
-    for module in (engine, lattice, session, audit, evaluation, readers, leakage, landmarks, counts)
+    for module in (engine, policy, lattice, session, audit, evaluation, readers, leakage, landmarks, counts, events)
 }
 
 

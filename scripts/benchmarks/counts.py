@@ -54,7 +54,7 @@ def stream(steps: int, places: int, users: int, rng: np.random.Generator) -> tup
     matrix = rng.dirichlet(np.full(places, 0.2), size=places)
     occupied = occupancy(np.full(places, 1 / places), as_transition(matrix, places), steps)
     true = np.array([rng.multinomial(users, p / p.sum()) for p in occupied.probabilities])
-    return true + rng.laplace(0, 2, true.shape), matrix
+    return np.rint(true + rng.laplace(0, 2, true.shape)), matrix  # whole numbers, as exact noise gives
 
 
 def beside_slsqp(report: Report, rng: np.random.Generator, steps: int) -> None:

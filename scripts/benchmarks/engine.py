@@ -1,4 +1,4 @@
-"""A whole release step beside its literal form; how it grows; exact noise beside real-valued; what a repair costs.
+"""A whole release step beside its literal form; how it grows; exact noise beside real-valued.
 
 A step is timed cold: nothing is carried over from the step before but the belief (a real step whose constraint set has
 not changed is warm, and shown beside it). The literal form puts every edge into a hull and decides every degree of
@@ -15,9 +15,9 @@ from statistics import median
 import numpy as np
 from scipy.spatial import ConvexHull
 
-from dphmm import PolicyGraph, SensitivityHull, exposed_states, protect
+from dphmm import PolicyGraph, SensitivityHull
 from scripts.benchmarks.report import Report, in_new_process, once, seconds
-from scripts.benchmarks.town import CELL_KM, RADIUS_KM, points, releaser
+from scripts.benchmarks.town import RADIUS_KM, points, releaser
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,10 +40,10 @@ def run(report: Report, options: argparse.Namespace) -> None:
     exact, real = (step_times(32, "utility", repeats, mechanism) for mechanism in ("lattice", "k-norm"))
     for name, mine, other in zip(("cold", "warm"), exact, real, strict=True):
         report.row(f"{name} step with exact noise, 1,024 states", 1e3 * mine, "ms", {"real-valued": 1e3 * other})
+    checks(report, sides[:1] if report.small else [side for side in sides if side <= 316])
     pairs = 50 if report.small else 300
     name = f"literal form, extrapolated from {pairs} of 1,047,552 pairs"
     report.row("cold step, 1,024 states, beside the paper's form", real[0], "s", {name: literal_seconds(32, pairs)})
-    repairs(report, 1 if report.small else 8)
     for side in sides[-1:] if report.small else sides:
         _, peak = in_new_process(__name__, "step_times", side, "utility", 1)
         report.row(f"peak memory of a process at {side * side:,} states", peak, "MiB")
@@ -62,6 +62,29 @@ def step_times(side: int, policy: str, repeats: int, mechanism: str = "k-norm") 
     return median(cold() for _ in range(repeats)), seconds(partial(engine.release, state), repeats)
 
 
+def checks(report: Report, sides: list[int]) -> None:
+    """What the last look before a draw takes of a step: medians of both, measured in the same steps."""
+    for side in sides:
+        for policy in ("utility", "transition", "complete"):
+            for mechanism in ("lattice", "k-norm"):
+                engine, state = releaser(side, policy, mechanism), side * side // 2
+                look, taken = engine._check_sound, []
+                engine._check_sound = lambda *a, look=look, taken=taken: taken.append(once(partial(look, *a)))
+                engine.release(state)
+
+                def cold(engine=engine, state=state, look=look) -> None:
+                    engine._plan = engine._made = None
+                    look._sound = (None,)
+                    engine.restart()
+                    engine.release(state)
+
+                for name, step in (("cold", cold), ("warm", partial(engine.release, state))):
+                    taken.clear()
+                    whole = seconds(step, 5 * report.repeats)
+                    what = f"{name} step, {side * side:,} states, {policy} policy, {mechanism}"
+                    report.row(what, 1e3 * whole, "ms", {"the check before its draw": 1e3 * median(taken)})
+
+
 def literal_seconds(side: int, sampled: int) -> float:
     """One step's hull and degrees of protection in the literal form, extrapolated from a sample of pairs."""
     places = points(side, side)
@@ -76,34 +99,3 @@ def literal_seconds(side: int, sampled: int) -> float:
     pairs = np.subtract(*places[rng.integers(len(places), size=(2, sampled))])
     per_pair = once(lambda: hull.contains(pairs, method="qp")) / sampled
     return once(vertices) + per_pair * len(places) * (len(places) - 1)
-
-
-def repairs(report: Report, count: int) -> None:
-    instances = [isolated_instance(seed) for seed in range(count)]
-    assert all(len(exposed_states(*instance)) == 12 for instance in instances)
-    for objective in ("volume",) if report.small else ("volume", "error"):
-        taken, values = {}, {}
-        for method in ("exact", "sequential", "greedy"):
-            repair = partial(protect, method=method, objective=objective)
-            found = [repair(*instance) for instance in instances]
-            taken[method] = median(once(partial(repair, *instance)) for instance in instances)
-            values[method] = float(np.mean([one.value for one in found]))
-            if method == "exact":
-                certified = sum(one.certified for one in found)
-        what = f"repair of 196 states, 12 isolated, objective {objective}"
-        report.row(f"{what}: exact", taken.pop("exact"), "s", taken)
-        report.row("    mean value that it reaches", values.pop("exact"), objective, values)
-        report.row("    certified as best", certified, f"of {count}")
-
-
-def isolated_instance(seed: int) -> tuple[PolicyGraph, np.ndarray, np.ndarray]:
-    """196 possible grid states: a block of 184 whose neighbours protect each other, and 12 with nobody near."""
-    rng, side = np.random.default_rng(seed), 40
-    places, mask = points(side, side), np.zeros((side, side), dtype=bool)
-    mask[10:24, 10:24] = True
-    mask[10:13, 10:14] = False
-    while mask.sum() < 196:
-        a, b = rng.integers(0, side, 2)
-        if not mask[max(0, a - 4) : a + 5, max(0, b - 4) : b + 5].any():
-            mask[a, b] = True
-    return PolicyGraph.utility(places, 1.5 * CELL_KM), places, mask.ravel()

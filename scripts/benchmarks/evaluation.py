@@ -13,6 +13,7 @@ import resource
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -23,6 +24,8 @@ from dphmm import Grid, MarkovModel, Trajectory, read
 from dphmm.evaluation.config import parse_config
 from dphmm.evaluation.run import Evaluation
 from dphmm.jobs.batches import BatchJob, release_everyone
+from dphmm.jobs.published import Published
+from dphmm.jobs.secret import folder_key
 from dphmm.jobs.workers import Processes
 from dphmm.release.settings import ReleaseSettings
 from scripts.benchmarks.report import ROOT, Report, in_new_process, once
@@ -84,8 +87,11 @@ def processor_seconds() -> float:
 def comparison(keys: dict, people: tuple[Trajectory, ...], workers: int) -> tuple[float, float]:
     """Wall and processor seconds of the default comparison; the workers' start is in both."""
     config = parse_config({**keys, **NO_SWEEPS})
-    with tempfile.TemporaryDirectory() as folder:
-        evaluation, spent = Evaluation.open(config, Path(folder) / "run", lambda: people), processor_seconds()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        closing(Evaluation.open(config, Path(folder) / "run", lambda: people)) as evaluation,
+    ):
+        spent = processor_seconds()
         wall = once(lambda: sum(1 for _ in evaluation.run(Processes(workers))))
         return wall, processor_seconds() - spent
 
@@ -105,11 +111,13 @@ def batch(users: int, steps: int) -> tuple[float, float]:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "model.npz"
         model.save(file)
-        job = BatchJob(folder, str(file), model.content_hash, ReleaseSettings("utility:1km", 1.0), kind="csv")
+        settings = ReleaseSettings("utility:1km", 1.0)
+        job = BatchJob(folder, str(file), model.content_hash, settings, kind="csv", key=folder_key(Path(folder)))
+        published = Published(Path(folder), "csv")
         wall = spent = done = 0.0
         for number, person in enumerate(people(model, users + 1, steps)):
             began = time.perf_counter(), time.process_time()
-            released = sum(one.releases for one in release_everyone(job, [person], Processes(1)))
+            released = sum(one.releases for one in release_everyone(job, [person], Processes(1), published))
             if number:
                 wall, spent = wall + time.perf_counter() - began[0], spent + time.process_time() - began[1]
                 done += released

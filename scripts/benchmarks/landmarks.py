@@ -25,13 +25,16 @@ def run(report: Report, _: argparse.Namespace) -> None:
         ("Uniform, one landmark", times[steps // 2 :][:1], landmarks.uniform(times, [steps // 2], 1.0).epsilons),
     ]:
         what = f"losses, T={steps} L={len(chosen)} n={states}, {name}"
-        floor = {"temporal leakage without landmarks": partial(account, back, forth, np.maximum(epsilons, 1e-9))}
+        floor = {
+            "temporal leakage without landmarks": partial(account, back, forth, np.maximum(epsilons, 1e-9)),
+            "the paper's sum": partial(landmarks.paper_leakage, times, chosen, epsilons, back, forth),
+        }
         report.time(
             what, partial(landmarks.leakage, times, chosen, epsilons, back, forth), floor, min(report.repeats, 3)
         )
 
     def release(scheme: landmarks.Adaptive | landmarks.LandmarkBudget) -> object:
-        return landmarks.release_series(np.zeros((steps, 2)), scheme, landmarks.laplace(1.0, rng=2))
+        return landmarks.release_series(np.zeros((steps, 2)), scheme, landmarks.lattice(1, rng=2))
 
     what = f"Adaptive release of {steps} steps, L={len(marks)}"
     adaptive = partial(landmarks.Adaptive, times, marks, 1.0, sensitivity=1.0, rng=1)

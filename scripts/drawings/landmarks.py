@@ -1,10 +1,11 @@
 """Error of the landmark schemes by the share of landmarks, on real series and trajectories; picture and table.
 
-Left: how many check-ins a day has (GOWALLA, a file in SNAP's form), Laplace noise of sensitivity 1, mean absolute
+Left: how many check-ins a day has (GOWALLA, a file in SNAP's form), exact integer noise of sensitivity 1, mean absolute
 error. Right: places of people every five minutes (GEOLIFE, folder or archive; the longest part without an hour's gap,
-of each person who has one of 60 places or more), planar Laplace noise with epsilon for a distance of 200 m, mean
-distance in metres. Landmarks are drawn at random among the timestamps. Event level spends epsilon at every timestamp
-and protects one; user level spends epsilon / |T| and protects all. Errors count all timestamps, also the landmarks.
+of each person who has one of 60 places or more), exact planar noise on whole metres with epsilon for a distance of
+200 m, mean distance in metres. Landmarks are drawn at random among the timestamps. Event level spends epsilon at every
+timestamp and protects one; user level spends epsilon / |T| and protects all. Errors count all timestamps, also the
+landmarks.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ def draw(options: argparse.Namespace) -> None:
     runs = -(-options.runs // max(len(places) // 5, 1))
     settings = (shares, options.epsilon, options.seed)
     found = {
-        "check-ins": sweep([series], 1.0, lambda rng: landmarks.laplace(1.0, rng), options.runs, *settings),
-        "metres": sweep(places, UNIT_KM, lambda rng: landmarks.planar_laplace(UNIT_KM, rng), runs, *settings),
+        "check-ins": sweep([series], 1.0, lambda rng: landmarks.lattice(1, 1, rng), options.runs, *settings),
+        "metres": sweep(places, UNIT_KM, lambda rng: landmarks.planar_lattice(UNIT_KM, rng=rng), runs, *settings),
     }
     found["metres"] = {name: [1000 * value for value in values] for name, values in found["metres"].items()}
     lengths = [len(track) for track in places]
@@ -75,7 +76,7 @@ def tracks(path: Path) -> list[np.ndarray]:
 def sweep(
     data: list[np.ndarray],
     scale: float,
-    noise: Callable[[np.random.Generator], landmarks.series.Mechanism],
+    noise: Callable[[np.random.Generator], landmarks.Noise],
     runs: int,
     shares: tuple[float, ...],
     epsilon: float,

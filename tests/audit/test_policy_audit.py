@@ -54,13 +54,15 @@ def test_figure_9a_keeps_state_2_protected_and_figure_9b_exposes_state_3():
 
 
 def test_example_6_1_each_methods_repair():
-    audit = audit_constraint(graph(), F, states(3, 4, 5, 6), ["k-norm"])
+    audit = audit_constraint(graph(), F, states(3, 4, 5, 6), ["k-norm"], "volume")
     found = {repair.method: repair.protection for repair in audit.repairs}
     assert (found["greedy"].added, found["greedy"].body.volume) == (((2, 4),), 16.0)
     assert (found["sequential"].added, found["sequential"].body.volume) == (((2, 3),), 14.0)
     assert (found["exact"].added, found["exact"].body.volume, found["exact"].certified) == (((2, 3),), 14.0, True)
     assert found["exact"].diameter == pytest.approx(2.0, rel=1e-12)
     assert found["exact"].degrees[states(3, 4, 5, 6)].min() >= 2
+    least_error = audit_constraint(graph(), F, states(3, 4, 5, 6), ["k-norm"]).repairs[-1].protection
+    assert (least_error.added, least_error.body.squared_error) == (((2, 4),), pytest.approx(47))
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -133,7 +135,9 @@ def test_constraint_met_twice_is_worked_out_once():
 
 def test_repair_is_in_the_unit_of_the_measurements():
     audit = audit_constraint(graph(), F * 0.34, states(3, 4, 5, 6), ["k-norm"])
-    assert audit.repairs[-1].protection.body.volume == pytest.approx(14 * 0.34**2, rel=1e-12)
+    found = audit.repairs[-1].protection
+    assert found.body.volume == pytest.approx(16 * 0.34**2, rel=1e-12)
+    assert found.value == pytest.approx(found.body.squared_error) == pytest.approx(47 * 0.34**2, rel=1e-12)
 
 
 @pytest.mark.parametrize(

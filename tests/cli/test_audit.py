@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from dphmm import Grid, MarkovModel, Measurements, PolicyGraph, Releaser, Trajectory, release_trajectory
+from dphmm import Grid, MarkovModel, Measurements, PolicyGraph, Releaser, Trajectory, read, release_trajectory
 from dphmm.cli import main
 from dphmm.release.session import Session
 from dphmm.writers.formats import write_releases
@@ -97,14 +97,19 @@ def test_example_5_3_and_its_details_in_10_5(folder):
 
 
 def test_example_6_1_and_figure_9(folder):
-    told = found(1, *MARKOV, "--possible", "s3,s4,s5,s6", "--possible", "s2,s4,s5,s6")["constraints"]
-    exposed, kept = told
+    sets = ("--possible", "s3,s4,s5,s6", "--possible", "s2,s4,s5,s6")
+    exposed, kept = found(1, *MARKOV, *sets)["constraints"]
     assert exposed["mechanisms"][0]["exposed"] == ["s3"]
     repairs = {one["method"]: (one["added"], one["area"]) for one in exposed["repairs"]}
     assert repairs["greedy"] == ([["s3", "s5"]], 16.0)
-    assert repairs["exact"] == repairs["sequential"] == ([["s3", "s4"]], 14.0)
+    assert repairs["sequential"] == ([["s3", "s4"]], 14.0)
+    assert repairs["exact"] == ([["s3", "s5"]], 16.0)  # least error
+    least_area = found(1, *MARKOV, "--possible", "s3,s4,s5,s6", "--objective", "volume")["constraints"][0]["repairs"]
+    assert {one["method"]: one["area"] for one in least_area}["exact"] == 14.0
     assert kept["mechanisms"][0]["degrees"] == {"s2": 3, "s4": 4, "s5": 4, "s6": 3}
     assert (kept["disconnected"], kept["exposed"], kept["hull"]["area"]) == (["s2"], False, 9.0)
+    least_error = {one["method"]: one["added"] for one in found(1, *MARKOV, *sets)["constraints"][0]["repairs"]}
+    assert least_error["exact"] == [["s3", "s5"]], "of area 16, and less error than s4's 14"
 
 
 def test_another_prior_is_audited_beside_the_policy(folder):
@@ -195,6 +200,25 @@ def test_releases_and_sessions_are_audited_end_to_end(folder):
     assert found(0, "session", "s.session", *GIVEN)["users"][0]["randomness_was_private"] is False
 
 
+def test_the_verdict_says_what_was_learned_beside_what_was_promised(folder):
+    """Exit code 0 with a person who is as good as found: the words must say so, with the numbers of the JSON."""
+    model, _ = session_files(folder)
+    policy = PolicyGraph.utility(model.space.points, 1.0)
+    engine = Releaser(model, Measurements(model.space.points), policy, 40.0, "k-norm", rng=5)
+    track = read(folder / "true.csv").trajectories[0].resample(60.0)
+    write_releases(folder / "sure.csv", ReleaseTable.of(release_trajectory(engine, model.space, track)))
+    told = found(0, "session", "sure.csv", *GIVEN)
+    before, after = (told["users"][0]["knowledge"][key] for key in ("no_releases", "in_hindsight"))
+    assert after["entropy_bits_mean"] < 0.2 < 2 < before["entropy_bits_mean"]
+    assert after["best_guess_probability_most"] > 0.99
+    said = " ".join(run("session", "sure.csv", *GIVEN).stdout.split())
+    assert told["in_words"] in said
+    assert f"leave {after['entropy_bits_mean']:.2f} of {before['entropy_bits_mean']:.2f} bits of uncertainty" in said
+    assert f"with probability {after['best_guess_probability_mean']:.2f} on average" in said
+    assert f"({before['best_guess_probability_mean']:.2f} without releases)" in said
+    assert "Nothing is exposed" not in said
+
+
 def test_a_session_report_shows_beliefs_over_time(folder):
     pytest.importorskip("matplotlib")
     session_files(folder)
@@ -275,7 +299,7 @@ def test_constraints_along_the_support_of_a_model(folder):
     assert sizes == sorted(sizes)
     assert told["constraints"][0]["label"] == "t = 1"
     result = run("policy", *GIVEN, "--steps", "5", "--start", "0,1")
-    assert "No state is exposed." in result.stdout
+    assert "No state is exposed by one release." in result.stdout
 
 
 def test_the_page_on_audits_shows_what_the_command_says(folder):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 
 import numpy as np
@@ -80,7 +81,7 @@ CASES = {
         _with("--policy", "graph:p.json"),
         "names state 9999, which does not exist",
     ),
-    "policy file absent": (_nothing, _with("--policy", "graph:p.json"), "p.json: no node-link graph"),
+    "policy file absent": (_nothing, _with("--policy", "graph:p.json"), "p.json: there is no such file"),
     "layer truncated": (
         lambda folder: (folder / "l.geojson").write_text('{"features": ['),
         _with("--policy", "categorical:l.geojson"),
@@ -106,7 +107,7 @@ CASES = {
     "public name for private things": (
         _nothing,
         (*RELEASE, "--private-diagnostics", "errors.csv"),
-        "errors.csv: a file of diagnostics tells the true places; call it PRIVATE-errors.csv",
+        "errors.csv: the file tells true places; call it PRIVATE-errors.csv",
     ),
     "model with no map": (
         _model(about=np.array(json.dumps({"format": "dphmm-markov-model-1", "states": None, "step_seconds": None}))),
@@ -180,4 +181,21 @@ def test_skip_bad_passes_over_and_counts(world, run):
     _table("a,2024-03-07T09:01:00Z,400.17,-30\n")(world)
     result = run(*_with("-o", "out.csv"), "--skip-bad", "--json")
     assert result.exit_code == 0
-    assert json.loads(result.stdout)["fixes_skipped"] == 1
+    assert json.loads(result.stdout)["private_fixes_skipped"] == 1
+
+
+def test_what_may_be_unpacked_is_said_before_the_command_or_in_the_environment(world, run, monkeypatch):
+    (world / "walk.csv.gz").write_bytes(gzip.compress((world / "walk.csv").read_bytes()))
+    words = ["release", "walk.csv.gz", *RELEASE[2:-1], "out.csv"]
+    refused = run("--max-unpacked", "100", *words)
+    assert refused.exit_code == 2
+    assert "unpacks to more than 100 bytes, out of proportion to its size" in refused.stderr
+    assert refused.stderr.count("\n") == 1
+    wrong = run("--max-unpacked", "much", *words)
+    assert (wrong.exit_code, wrong.stderr.count("\n")) == (2, 1)
+    assert "'much'; give a size such as 8GB" in wrong.stderr
+    assert run("--max-unpacked", "1 MB", *words).exit_code == 0
+    monkeypatch.setenv("DPHMM_MAX_UNPACKED", "100")
+    assert run(*words, "--overwrite").exit_code == 2
+    monkeypatch.delenv("DPHMM_MAX_UNPACKED")
+    assert run(*words, "--overwrite").exit_code == 0

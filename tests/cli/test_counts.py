@@ -63,12 +63,37 @@ def test_days_are_laid_over_each_other(folder):
     assert len(TimedTable.read("noisy.parquet")) == 72
 
 
-def test_integer_noise_gives_integers_and_listed_budgets_are_kept(folder):
-    run("release", "--counts", "true.csv", "--epsilons", "budgets.csv", "--integer", "-o", "noisy.csv")
+def test_noise_is_exact_unless_another_is_asked_for_and_listed_budgets_are_kept(folder):
+    done = run("release", "--counts", "true.csv", "--epsilons", "budgets.csv", "-o", "noisy.csv", "--json")
+    assert json.loads(done.stdout)["exact"]
     noisy = TimedTable.read("noisy.csv")
     assert noisy.columns["epsilon"].tolist() == [1, 0.5, 1, 2]
+    assert noisy.columns["exact"].all()
     assert (noisy.matrix(["place_0"]) % 1 == 0).all()
     assert "." not in (folder / "noisy.csv").read_text().splitlines()[1].split(",", 2)[2]
+
+
+def test_every_file_and_summary_says_whether_noise_was_exact(folder):
+    for mechanism, exact in (("lattice", True), ("laplace", False)):
+        noisy, repaired = f"{mechanism}.csv", f"{mechanism}-repaired.csv"
+        options = ("--epsilon", 1, "--mechanism", mechanism, "--json")
+        done = run("release", "--counts", "true.csv", *options, "-o", noisy)
+        assert json.loads(done.stdout)["exact"] == exact
+        values = TimedTable.read(noisy)
+        assert values.columns["exact"].all() == exact
+        assert (values.matrix(["place_0", "place_1", "place_2"]) % 1 == 0).all() == exact
+        done = run("postprocess", noisy, "--users", 10, "--transition", "move.csv", "-o", repaired, "--json")
+        assert json.loads(done.stdout)["exact"] == exact
+        assert TimedTable.read(repaired).columns["exact"].all() == exact
+        assert json.loads(run("evaluate", "true.csv", *options, "--runs", 1).stdout)["exact"] == exact
+        assert json.loads(run("evaluate", "true.csv", "--noisy", noisy, "--json").stdout)["exact"] == exact
+
+
+def test_a_release_that_does_not_say_is_not_called_exact(folder):
+    released = TimedTable.read("true.csv")
+    TimedTable(released.times, {"epsilon": np.ones(4), **released.columns}).write("old.csv")
+    done = run("postprocess", "old.csv", "--users", 10, "--transition", "move.csv", "-o", "o.csv", "--json")
+    assert json.loads(done.stdout)["exact"] is False
 
 
 def test_budgets_for_temporal_leakage_are_those_of_the_package(folder):
@@ -90,7 +115,8 @@ def test_postprocess_is_the_function_of_the_package(folder, name, coupled):
     noisy = TimedTable.read("noisy.csv").matrix([f"place_{at}" for at in range(3)])
     expected = post_process(noisy, MATRIX, 10, [2, 4, 2, 1], coupled=coupled)
     found = TimedTable.read("o.csv")
-    np.testing.assert_array_equal(found.matrix(list(found.columns)), expected)
+    assert list(found.columns) == ["exact", "place_0", "place_1", "place_2"]
+    np.testing.assert_array_equal(found.matrix(list(found.columns)[1:]), expected)
 
 
 def test_evaluate_compares_all_estimators_and_repeats_with_a_seed(folder):
@@ -121,8 +147,8 @@ REPAIR = ("postprocess", "true.csv", "-o", "out.csv", "--transition", "move.csv"
             ("release", "--counts", "uneven.csv", "--epsilon", 1, "-o", "out.csv"),
             "time 3 has 10 users and time 0 has 11",
         ),
-        ((*RELEASE, "--epsilon", 0), "epsilon is 0"),
-        ((*RELEASE, "--epsilon", "much"), "epsilon is much"),
+        ((*RELEASE, "--epsilon", 0), "epsilon is '0'"),
+        ((*RELEASE, "--epsilon", "much"), "epsilon is 'much'"),
         ((*RELEASE, "--epsilons", "short.csv"), "there are 2 budgets"),
         ((*RELEASE, "--alpha", 1), "--alpha depends on how people move"),
         ((*RELEASE, "--alpha", 1, "--transition", "two.csv"), "disjoint supports"),

@@ -31,13 +31,13 @@ def test_command_writes_table_pictures_and_a_report_of_its_own_line(job, tmp_pat
     done = CliRunner().invoke(main, line)
     assert done.exit_code == 0, done.output
     facts = json.loads(done.stdout)
-    assert (facts["sequences"], facts["learned_from_users"], facts["settings"]) == (3, 2, 6)
+    assert (facts["users_evaluated"], facts["learned_from_users_least"], facts["settings"]) == (3, 4, 6)
     names = {path.name for path in (tmp_path / "run").iterdir()}
-    assert {"report.html", "PRIVATE-steps.parquet", "split.json", "map.png", "figure-12-epsilon.png"} <= names
-    assert (tmp_path / "run" / "PRIVATE-steps.parquet").stat().st_mode & 0o077 == 0
-    assert "holds" in (tmp_path / "run" / "report.html").read_text()
+    private = {"report.html", "steps.parquet", "split.json", "map.png", "figure-12-epsilon.png"}
+    assert {f"PRIVATE-{name}" for name in private} <= names
+    assert "holds" in (tmp_path / "run" / "PRIVATE-report.html").read_text()
     again = json.loads(CliRunner().invoke(main, [*line, "--resume"]).stdout)
-    assert (again["tasks_run"], again["tasks_found_finished"]) == (0, 6)
+    assert (again["tasks_run"], again["tasks_found_finished"]) == (0, 18)
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from dphmm.cli import main
-from dphmm.jobs.landmark_release import losses_on_clock
-from dphmm.landmarks import leakage, repeated_places, skip, stay_points, timeline, uniform
-from dphmm.markov import reverse
+from dphmm.landmarks import leakage, repeated_places, skip, stay_points, uniform
+from dphmm.markov import reverses
 from dphmm.markov.model import MarkovModel
 from dphmm.readers import read
 from dphmm.space.projection import LocalProjection
@@ -35,7 +34,7 @@ def run(*arguments):
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     path = tmp_path_factory.mktemp("model") / "model.npz"
-    options = ("--bbox", *BOX, "--cell", 1, "--step", 1800, "--gap", 7200, "--smoothing", 0.5)
+    options = ("--bbox", *BOX, "--cell", 1, "--step", 1800, "--gap", 7200, "--exclude-users", "000")
     assert invoke("learn", SAMPLE, *options, "-o", path).exit_code == 0
     return path
 
@@ -73,6 +72,43 @@ def test_a_series_has_the_schemes_budgets_and_losses(folder, name, scheme):
     facts = json.loads(done.stdout)
     assert facts["loss_greatest"] == out["loss"].max()
     assert facts["landmarks"] == 3
+    assert facts["exact"]
+    assert out["exact"].all()
+    steps = np.column_stack([out["a"], out["b"]]) / 0.001  # the default spacing for sensitivity 1
+    np.testing.assert_allclose(steps, np.rint(steps), rtol=0, atol=1e-5)
+
+
+def test_noise_in_real_numbers_has_to_be_asked_for_and_is_called_inexact(folder):
+    done = run(*SERIES, "--mechanism", "laplace", "-o", "out.csv", "--json")
+    out = TimedTable.read("out.csv").columns
+    assert not json.loads(done.stdout)["exact"]
+    assert not out["exact"].any()
+    assert (out["a"] % 0.001 > 1e-9).any()
+    planar = run(SAMPLE, *PLANAR, "--epsilon", 4, "--mechanism", "planar-laplace", "-o", "places.csv", "--json")
+    assert not json.loads(planar.stdout)["exact"]
+
+
+def test_spacing_is_the_step_of_what_is_released(folder):
+    assert run(*SERIES, "--spacing", "1/4", "-o", "out.csv").exit_code == 0
+    released = TimedTable.read("out.csv").columns["a"]
+    assert (released % 0.25 == 0).all()
+    done = run(SAMPLE, *PLANAR, "--epsilon", 4, "--spacing", "0.5", "-o", "places.csv", "--json")
+    assert json.loads(done.stdout)["exact"]
+    places = TimedTable.read("places.csv").columns
+    steps = LocalProjection(45, -30).to_plane(places["latitude"], places["longitude"]) / 0.5
+    np.testing.assert_allclose(steps, np.rint(steps), rtol=0, atol=1e-5)
+
+
+def test_backward_matrices_follow_from_the_first_distribution_time_by_time(folder):
+    (folder / "first.csv").write_text("0.05,0.95\n")
+    known = ("--forward", "stay.csv", "--initial", "first.csv")
+    done = run(*SERIES, "--scheme", "uniform", "--at", 9, *known, "-o", "out.csv")
+    assert done.exit_code == 0, done.output
+    past = list(reverses(STAY, [0.05, 0.95], 20))
+    budgets = uniform(range(20), [9], 2.0).epsilons
+    found = TimedTable.read("out.csv").columns["loss"]
+    np.testing.assert_array_equal(found, leakage(range(20), [9], budgets, past, STAY))
+    assert (found != leakage(range(20), [9], budgets, past[-1], STAY)).any()
 
 
 def test_adaptive_keeps_its_budget_and_marks_what_is_given_again(folder):
@@ -119,11 +155,37 @@ def test_a_trajectory_goes_through_the_engine(folder, model):
     for column in ("latitude", "longitude"):
         assert out[column][5] == out[column][4]
     learned = MarkovModel.load(model)
-    slots = table.times.astype(np.int64) // 1_800_000_000
-    past = reverse(learned.transition, learned.initial)
-    line = timeline(table.times, at)
-    expected = losses_on_clock(line, slots, out["epsilon"], past, learned.transition)  # complete: the factor is one
+    slots = table.times.astype(np.int64) // 1_800_000_000 - table.times[0].astype(np.int64) // 1_800_000_000
+    spent = np.zeros(slots[-1] + 1)
+    spent[slots] = out["epsilon"]  # complete: the constrained factor is one
+    past = reverses(learned.transition, learned.initial, len(spent))
+    expected = leakage(range(len(spent)), slots[[5, 9]], spent, past, learned.transition)[slots]
     np.testing.assert_allclose(out["loss"], expected, rtol=1e-9)
+    assert out["exact"].all()
+    assert json.loads(done.stdout)["exact"]
+
+
+def test_a_person_whom_the_model_saw_is_refused_unless_that_is_allowed(folder, model):
+    options = ("--users", "001", "--model", model, "--policy", "complete", "--epsilon", 4, "--scheme", "uniform")
+    done = run(SAMPLE, *options, "-o", "out.csv")
+    assert done.exit_code == 2
+    assert "user 001 is among those that the model was learned from" in done.stderr
+    assert run(SAMPLE, *options, "--allow-own-model", "-o", "out.csv").exit_code == 0
+
+
+def test_a_place_outside_the_region_has_a_row_unless_it_is_left_out(folder):
+    track = next(one for one in read(SAMPLE).trajectories if one.user == "000").resample(1800)
+    small = folder / "small.npz"
+    box = (44.97, -30.04, 45.01, -29.99)
+    done = invoke("learn", SAMPLE, "--bbox", *box, "--cell", 1, "--step", 1800, "-o", small, "--exclude-users", "000")
+    assert done.exit_code == 0, done.output
+    options = ("--users", "000", "--model", small, "--policy", "complete", "--epsilon", 4, "--scheme", "uniform")
+    assert run(SAMPLE, *options, "-o", "border.csv").exit_code == 0
+    assert run(SAMPLE, *options, "--outside", "omit", "-o", "omit.csv").exit_code == 0
+    inside = MarkovModel.load(small).states.locate(track.latitude, track.longitude) >= 0
+    assert 0 < inside.sum() < len(track)
+    assert len(TimedTable.read("border.csv")) == len(track)
+    assert len(TimedTable.read("omit.csv")) == inside.sum()
 
 
 def test_the_picture_is_drawn_beside_the_table(folder):
@@ -151,6 +213,15 @@ ENGINE = ("--users", "000", "--policy", "complete", "--epsilon", 1, "-o", "o.csv
         (("clash.csv", "--sensitivity", 1, "--epsilon", 2, "-o", "o.csv"), "column 'loss'"),
         (("dated.csv", "--sensitivity", 1, "--epsilon", 2, "--at", 3, "-o", "o.csv"), "landmark 3 is not of"),
         (("series.csv", "--sensitivity", 0, "--epsilon", 2, "-o", "o.csv"), "sensitivity is 0"),
+        (
+            (*SERIES, "--mechanism", "gaussian", "-o", "o.csv"),
+            "mechanism is 'gaussian'; choose one of lattice, laplace",
+        ),
+        ((*SERIES, "--mechanism", "laplace", "--spacing", "1", "-o", "o.csv"), "spacing is 1; it goes with"),
+        ((*SERIES, "--spacing", "0", "-o", "o.csv"), "spacing is '0'"),
+        ((*SERIES, "--initial", "stay.csv", "-o", "o.csv"), "initial makes the backward matrices from forward"),
+        ((*SERIES, "--initial", "marks.csv", "--forward", "stay.csv", "-o", "o.csv"), "marks.csv"),
+        ((SAMPLE, *PLANAR, "--epsilon", 1, "--mechanism", "laplace", "-o", "o.csv"), "choose one of lattice, planar-l"),
         (("series.csv", "--sensitivity", 1, "--epsilon", -2, "-o", "o.csv"), "epsilon is -2"),
         (("series.csv", "--epsilon", 2, "-o", "o.csv"), "no single noise"),
         ((*SERIES, "--find", "home", "-o", "o.csv"), "--find needs places"),

@@ -18,10 +18,11 @@ from dphmm.errors import (
     CorrelationTooStrongError,
     DataFileError,
     DphmmError,
+    InvalidInputError,
     OutputError,
     StochasticError,
 )
-from dphmm.leakage import backward, constant_budget, exact_budgets, supremum, temporal
+from dphmm.leakage import account, backward, constant_budget, exact_budgets, supremum, temporal
 from dphmm.markov import reverses
 
 ABSORBING, FUTURE, PAST = [[0.8, 0.2], [0.0, 1.0]], [[0.8, 0.2], [0.1, 0.9]], [[0.8, 0.2], [0.2, 0.8]]
@@ -94,6 +95,34 @@ def test_budgets_are_those_of_the_package(folder):
     assert "0.704066" in table
     users = ("--user", "ann", "past.csv", "-", "--user", "bob", "future.csv", "future.csv")
     assert "tightest user is bob" in run(budget.command, *users, "--alpha", 1).stdout
+
+
+def test_a_window_is_the_largest_of_any_user_by_theorem_3(folder):
+    users = ("--user", "ann", "past.csv", "-", "--user", "bob", "past.csv", "future.csv", "--epsilons", "budgets.csv")
+    known = {"ann": (PAST, None), "bob": (PAST, FUTURE)}
+    expected = {name: account(*pair, [0.3, 0.2, 0.1]) for name, pair in known.items()}
+    found = json.loads(run(leak.command, *users, "--window", 2, "--json").stdout)["window"]
+    windows = {(name, start): one.window(start, start + 2) for name, one in expected.items() for start in (0, 1)}
+    who, start = max(windows, key=windows.get)
+    assert found == {"times": 2, "largest": windows[who, start], "first": start + 1, "last": start + 2, "user": who}
+    assert "largest over 2 times together" in run(leak.command, *users, "--window", 2).stdout
+    assert isinstance(run(leak.command, *users, "--window", 4).exception, InvalidInputError)
+
+
+def test_what_no_figure_counts_is_said(folder):
+    words = ("--backward", "past.csv", "--epsilon", 0.1, "--steps", 2)
+    assert "not counted: which times have a release at all" in run(leak.command, *words).stdout
+    assert any("which times" in what for what in json.loads(run(leak.command, *words, "--json").stdout)["left_out"])
+
+
+def test_a_budget_for_so_many_steps_is_alpha_over_them_where_nothing_is_forgotten(folder):
+    words = ("--backward", "identity.csv", "--alpha", 1, "--steps", 4)
+    found = json.loads(run(budget.command, *words, "--json").stdout)
+    assert sum(found["budgets"]) <= 1
+    np.testing.assert_allclose(found["budgets"], 0.25, rtol=1e-11)
+    told = run(budget.command, *words).stdout
+    assert "1 / 4 at each time" in told
+    assert "have disjoint supports" in told
 
 
 @pytest.mark.parametrize(

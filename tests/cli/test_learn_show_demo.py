@@ -28,6 +28,14 @@ def test_learn_counts_what_the_table_holds(world, run):
     assert "moves counted" in run("learn", "walk.csv", *BOX, "-o", "again.npz").stdout
 
 
+def test_learn_smooths_by_one_half_unless_told_otherwise(world, run):
+    for name, more in (("default", ()), ("half", ("--smoothing", 0.5)), ("none", ("--smoothing", 0))):
+        assert run("learn", "walk.csv", *BOX, *more, "-o", f"{name}.npz").exit_code == 0
+    default, half, none = (MarkovModel.load(world / f"{name}.npz") for name in ("default", "half", "none"))
+    assert default.content_hash == half.content_hash != none.content_hash
+    assert (default.transition.T != 0).nnz == ((default.transition != 0) + (default.transition.T != 0)).nnz
+
+
 def test_the_same_person_in_two_files_is_one(world, run):
     text = (world / "walk.csv").read_text().splitlines(keepends=True)
     (world / "one.csv").write_text("".join(text[:4]))
@@ -55,10 +63,11 @@ def released(world, run):
 
 @pytest.mark.parametrize(("suffix", "magic"), [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".html", b"<!DOCTYPE html>")])
 def test_show_writes_what_the_extension_says(released, run, suffix, magic):
-    words = ["show", "r.csv", "-o", f"map{suffix}", "--model", "m.npz", "--policy", "utility:600m", "--users", "a"]
+    words = ["show", "r.csv", "-o", f"PRIVATE-map{suffix}", "--users", "a"]
+    words += ["--model", "m.npz", "--policy", "utility:600m"]
     result = run(*words, "--true", "walk.csv")
     assert result.exit_code == 0, result.stderr
-    assert (released / f"map{suffix}").read_bytes().startswith(magic)
+    assert (released / f"PRIVATE-map{suffix}").read_bytes().startswith(magic)
     assert "keep it to yourself" in result.stderr
     assert run(*words).exit_code == 2
     assert run(*words, "--overwrite").stderr == ""
@@ -117,7 +126,7 @@ def test_demo_makes_every_file_that_it_names(tmp_path, run):
     told = json.loads(result.stdout)
     named = {name.rsplit("/", 1)[1] for name in told["files"].values()}
     assert named == {path.name for path in folder.iterdir()}
-    assert {"releases.gpkg", "summary.csv", "map.png", "map.html"} <= named
+    assert {"releases.gpkg", "summary.csv", "PRIVATE-map.png", "PRIVATE-map.html"} <= named
     table = read_releases(folder / "releases.gpkg")
     assert set(table["user"]) == {"p01", "p02"}
     assert table["least_protection"].min() >= 2

@@ -100,6 +100,48 @@ def test_nothing_in_the_output_depends_on_the_truth_but_the_draw(world, run):
     assert {"x_km", "longitude"} <= differing <= moved
 
 
+def test_a_limit_holds_for_a_person_over_all_files_of_their_folder(world, run):
+    """Two files of three fixes each and a limit of 4 releases: file by file, none of them would pass it."""
+    folder = world / "Data" / "041" / "Trajectory"
+    folder.mkdir(parents=True)
+    for day in (7, 8):
+        lines = [f"45.001,-30.001,0,0,0,2024-03-0{day},09:0{minute}:00\r\n" for minute in range(3)]
+        (folder / f"{day}.plt").write_text("header\r\n" * 6 + "".join(lines), newline="")
+    for level in ("Data", "Data/041", "Data/041/Trajectory"):
+        words = ("release", level, *BASIC[2:], "-o", "out.csv", "--overwrite")
+        assert json.loads(run(*words, "--json").stdout)["epsilon_of_the_user_with_most"] == 3.0
+        limited = run(*words, "--session", f"{len(level)}.db", "--limit-epsilon", "2")
+        assert limited.exit_code == 2
+        assert "user 041: the epsilon limit of 2 would be passed: 2 is spent" in limited.stderr
+
+
+def test_places_outside_are_counted_and_so_are_gaps_and_the_promise_is_said(world, run):
+    """Of nine ticks one has no fix and three lie outside: at the border the rows go on, omitted they do not."""
+    lines = [f"a,2024-03-07T09:0{at}:00Z,{46.0 if at in (2, 3, 8) else 45.001},-30.001\n" for at in range(9) if at != 5]
+    (world / "walk.csv").write_text("user,time,lat,lon\n" + "".join(lines))
+    for outside, rows in (("border", 8), ("omit", 5)):
+        told = json.loads(run(*BASIC, "-o", "out.csv", "--overwrite", "--outside", outside, "--json").stdout)
+        assert told["private_places_outside_the_region"] == 3
+        assert told["private_ticks_without_a_place"] == 1
+        assert len(read_releases(world / "out.csv")) == told["releases"] == rows
+        assert told["one_release_from_two_joined_places"] == "at most 1.65 times as likely"
+        total = f"at most {np.exp(rows / 2):.3g} times as likely"
+        assert (told["all_releases_from_two_paths_joined_throughout"], told["randomness"]) == (total, "system")
+    seeded = json.loads(run(*BASIC, "-o", "out.csv", "--overwrite", "--seed", "1", "--json").stdout)
+    assert seeded["randomness"] == "seeded"
+    assert seeded["one_release_from_two_joined_places"].startswith("nothing")
+
+
+def test_fixes_of_nobody_are_refused_until_the_person_is_named(world, run):
+    (world / "nobody.csv").write_text("time,lat,lon\n2024-03-07T09:00:00Z,45.001,-30.001\n")
+    words = ("release", "nobody.csv", *BASIC[2:], "-o", "out.csv")
+    refused = run(*words)
+    assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
+    assert "nobody.csv: does not say whose fixes it holds; name the person with --user NAME" in refused.stderr
+    assert run(*words, "--user", "ann").exit_code == 0
+    assert set(read_releases(world / "out.csv")["user"]) == {"ann"}
+
+
 def test_a_job_file_says_the_same_as_options_and_options_win(world, run):
     (world / "job.toml").write_text(
         'data = ["walk.csv"]\nmodel = "m.npz"\npolicy = "utility:600m"\nepsilon = 0.5\noutput = "job.csv"\nseed = 4\n'
@@ -132,4 +174,4 @@ def test_a_wrong_job_names_the_key(world, run, text, message):
 
 
 def test_a_job_that_is_not_there_is_named(world, run):
-    assert "job.toml: cannot be read" in run("release", "--job", "job.toml").stderr
+    assert "job.toml: there is no such file" in run("release", "--job", "job.toml").stderr

@@ -93,13 +93,13 @@ def test_limits_end_a_release_and_keep_what_was_made(work):
     assert "4" in run("session", "show", "people.db", "ann").stdout
 
 
-def test_a_stream_answers_a_passed_limit_and_goes_on_when_asked_to(work):
+def test_a_stream_answers_a_passed_limit_and_goes_on(work):
     lines = "".join(
         json.dumps({"user": user, "time": f"2024-03-07T09:{k:02d}:00Z", "latitude": 45.001, "longitude": -29.998})
         + "\n"
         for k, user in ((0, "ann"), (5, "ann"), (10, "bob"))
     )
-    done = release("--limit-epsilon", "0.5", "--skip-bad", data=None, input=lines)
+    done = release("--limit-epsilon", "0.5", data=None, input=lines)
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert [answer["released"] for answer in answers] == [True, False, True]
     assert "limit of 0.5 would be passed" in answers[1]["reason"]
@@ -152,6 +152,19 @@ def test_what_cannot_be_done_ends_with_one_line(work, arguments, message):
 def test_a_session_that_exists_goes_on_under_its_terms_alone(work, more, message):
     release()
     assert message in release(*more, ends=2).stderr
+
+
+def test_what_a_session_promises_is_said_between_what_and_by_which_factor(work):
+    release()
+    told = json.loads(run("session", "show", "people.db", "ann", "--json").stdout)
+    assert told["randomness"] == "system"
+    assert told["one_release_from_two_joined_places"] == "at most 1.65 times as likely"  # e^0.5
+    assert told["all_releases_from_two_paths_joined_throughout"] == "at most 12.2 times as likely"  # e^2.5
+    factor = np.exp(told["constrained_epsilon_of_the_dearest_release"])
+    assert told["one_release_from_any_two_possible_places"] == f"at most {factor:.3g} times as likely"
+    seeded = ("--session", "s.db", "--seed", 1, "-o", "s.csv")
+    run("release", "data.csv", "--model", "model.npz", "--policy", "complete", "--epsilon", 0.5, *seeded)
+    assert json.loads(run("session", "show", "s.db", "ann", "--json").stdout)["promise"].startswith("nothing")
 
 
 def test_limits_without_a_session_are_refused(work):

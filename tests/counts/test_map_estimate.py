@@ -10,7 +10,14 @@ from scipy.special import digamma
 from dphmm.counts.inverse_digamma import LOWEST, count_at
 from dphmm.counts.map_estimate import integer_map, real_map
 from dphmm.errors import CountError
-from tests.counts.oracles import brute_force_map, log_multinomial, objective, optimality_gap, slsqp_map
+from tests.counts.oracles import (
+    all_counts,
+    brute_force_map,
+    log_multinomial,
+    objective,
+    optimality_gap,
+    slsqp_map,
+)
 
 
 def random_case(rng, places, users, zeros=False):
@@ -36,6 +43,19 @@ def test_integer_optimum_equals_brute_force(seed):
     reached = np.abs(noisy - counts).sum() / scale[0] - log_multinomial(counts[0], p)
     np.testing.assert_allclose(reached, brute_force_map(noisy[0], p, users, scale[0]), rtol=1e-12, atol=1e-9)
     assert (counts[0][p == 0] == 0).all()
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_of_integer_noise_it_is_the_mode_of_the_posterior(seed):
+    """Against the posterior of every count vector, with the probabilities of discrete Laplace noise themselves."""
+    rng = np.random.default_rng(seed)
+    users, p, decay = 9, rng.dirichlet(np.ones(3)), float(rng.choice([0.2, 1.0, 3.0]))
+    noisy = rng.multinomial(users, p) + rng.geometric(1 - np.exp(-decay), 3) - rng.geometric(1 - np.exp(-decay), 3)
+    vectors = all_counts(users, 3)
+    chance = np.tanh(decay / 2) * np.exp(-decay * np.abs(noisy - vectors))
+    posterior = np.log(chance).sum(axis=1) + log_multinomial(vectors, p)
+    found = integer_map(noisy[None].astype(float), np.log(p)[None], users, np.array([1 / decay]))[0]
+    assert posterior[(vectors == found).all(axis=1)][0] == pytest.approx(posterior.max(), rel=1e-12)
 
 
 @pytest.mark.parametrize(

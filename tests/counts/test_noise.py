@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from dphmm.counts import count_states, release
-from dphmm.errors import BudgetError, CountError, StateError
+from dphmm.errors import BudgetError, ConfigurationError, CountError, StateError
 
 ALPHA = 1e-4
 
@@ -18,7 +18,7 @@ ALPHA = 1e-4
 def test_real_noise_is_laplace_of_scale_two_over_epsilon():
     """Kolmogorov-Smirnov test per time, alpha 1e-4, 20 000 counts, seed 1; its twin of half the scale must fail."""
     true = np.full((2, 20_000), 3)
-    noise = release(true, [0.5, 2.0], rng=1) - true
+    noise = release(true, [0.5, 2.0], rng=1, mechanism="laplace") - true
     for row, scale in zip(noise, [4.0, 1.0], strict=True):
         assert stats.kstest(row, stats.laplace(scale=scale).cdf).pvalue > ALPHA
         assert stats.kstest(row, stats.laplace(scale=scale / 2).cdf).pvalue < ALPHA
@@ -27,8 +27,8 @@ def test_real_noise_is_laplace_of_scale_two_over_epsilon():
 def test_integer_noise_is_discrete_laplace_of_scale_two_over_epsilon():
     """Chi-squared test, alpha 1e-4, 20 000 counts, seed 2."""
     true = np.full((1, 20_000), 3)
-    noisy = release(true, "0.8", rng=2, integer=True)
-    assert (noisy == np.round(noisy)).all()
+    noisy = release(true, "0.8", rng=2)
+    assert noisy.dtype == np.int64
     values = np.arange(-10, 11)
     q = math.exp(-0.4)
     chance = (1 - q) / (1 + q) * q ** np.abs(values)
@@ -39,8 +39,23 @@ def test_integer_noise_is_discrete_laplace_of_scale_two_over_epsilon():
 
 def test_budgets_may_be_fractions_and_seeds_repeat():
     true = [[1, 2], [2, 1]]
-    one = release(true, Fraction(1, 3), rng=5, integer=True)
-    assert (one == release(true, ["1/3", Fraction(1, 3)], rng=5, integer=True)).all()
+    one = release(true, Fraction(1, 3), rng=5)
+    assert (one == release(true, ["1/3", Fraction(1, 3)], rng=5)).all()
+
+
+def test_what_is_asked_for_by_default_is_drawn_with_integers_alone(monkeypatch):
+    """The decays that the exact sampler is called with, as rationals; and no other source of noise is touched."""
+    asked = []
+
+    def exact(decay, count, source):
+        asked.extend([decay] * count)
+        return np.ones(count, dtype=np.int64)
+
+    sampler = {"laplace_steps": exact, "laplace_noise": None}
+    for name, other in sampler.items():
+        monkeypatch.setitem(release.__globals__, name, other)
+    assert release([[1, 2], [2, 1]], [0.1, "1/3"]).tolist() == [[2, 3], [3, 2]]
+    assert asked == [Fraction(1, 20)] * 2 + [Fraction(1, 6)] * 2
 
 
 @pytest.mark.parametrize(
@@ -54,11 +69,20 @@ def test_budgets_may_be_fractions_and_seeds_repeat():
         ([[1, 1]], 0.0, BudgetError, "0"),
         ([[1, 1]], [1.0, 2.0], BudgetError, "2 budgets"),
         ([[1, 1], [1, 1]], [1.0, -2.0], BudgetError, "time 1 is -2"),
+        ([[1, 1]], 1e-15, BudgetError, "64 bits"),
+        ([[2**53 + 2, 0]], 1.0, CountError, "at most"),
+        ([["a", 1]], 1.0, CountError, "not an array of numbers"),
+        ([[1, 1], [2]], 1.0, CountError, "not an array of numbers"),
     ],
 )
 def test_impossible_input_is_refused(true, epsilons, error, message):
     with pytest.raises(error, match=message):
         release(true, epsilons, rng=1)
+
+
+def test_another_mechanism_is_refused():
+    with pytest.raises(ConfigurationError, match="mechanism is 'gaussian'; choose one of lattice, laplace"):
+        release([[1, 1]], 1.0, mechanism="gaussian")
 
 
 def test_counting_agrees_with_counting_by_hand():

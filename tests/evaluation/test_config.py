@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import re
+import tomllib
+from pathlib import Path
+
 import pytest
 
 from dphmm.errors import ConfigurationError, DataFileError
-from dphmm.evaluation.config import PRESETS, load_config, parse_config
+from dphmm.evaluation.config import PRESETS, EvaluationConfig, load_config, parse_config
 
 GOOD = {"data": ["x.csv"], "grid": "geolife"}
 
@@ -13,7 +17,7 @@ def test_preset_is_the_papers_setting(name):
     config = parse_config({"preset": name, "data": ["x"]})
     assert (config.sequences, config.length, config.epsilon, config.delta) == (20, 100, 1.0, 0.01)
     assert config.policies == ("utility", "transition", "complete")
-    assert config.mechanism == "planar-isotropic"
+    assert (config.mechanism, config.repair) == ("planar-isotropic", "greedy")
     assert config.radius_km == {"geolife": 1.0, "gowalla": 2.0}[name]
 
 
@@ -41,6 +45,13 @@ def test_every_setting_occurs_once_and_the_default_comparison_comes_first():
         (GOOD | {"sequences": 1}, "sequences"),
         (GOOD | {"mechanism": "magic"}, "mechanism"),
         (GOOD | {"policies": []}, "policies"),
+        (GOOD | {"policies": ["utilty:1km"]}, "policies.*utilty:1km"),
+        (GOOD | {"policies": ["utility:1km & completely"]}, "policies.*completely"),
+        (GOOD | {"policies": ["utility:1"]}, "policies.*length with its unit"),
+        (GOOD | {"objective": "area"}, "objective"),
+        (GOOD | {"folds": 1}, "folds"),
+        (GOOD | {"model": "m.npz"}, "'grid' is settled by the 'model'"),
+        ({"data": ["x.csv"], "model": "m.npz", "smoothing": 0.5}, "'smoothing' is settled by the 'model'"),
         (GOOD | {"preset": "beijing"}, "preset"),
         ({"grid": "geolife"}, "data"),
         ({"data": ["x.csv"]}, "grid"),
@@ -55,11 +66,50 @@ def test_bad_key_is_named_in_one_line(keys, named):
 
 
 def test_unreadable_files_are_refused(tmp_path):
-    with pytest.raises(DataFileError, match="cannot be read"):
+    with pytest.raises(DataFileError, match="there is no such file"):
         load_config(tmp_path / "absent.toml")
     (tmp_path / "bad.toml").write_text("= 3")
     with pytest.raises(DataFileError, match="no TOML"):
         load_config(tmp_path / "bad.toml")
+
+
+def test_every_key_is_explained_in_the_documentation():
+    """The table in docs/scaling.md has a row for each key, with its default as TOML has it."""
+    page = (Path(__file__).parents[2] / "docs" / "scaling.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| (`[^|]+`|[^|`]*) \| \S.*\|$", page, flags=re.MULTILINE)
+    assert [key for key, _ in rows] == ["preset", *EvaluationConfig.model_fields]
+    defaults = {
+        name: field.get_default(call_default_factory=True)
+        for name, field in EvaluationConfig.model_fields.items()
+        if not field.is_required()
+    }
+    for key, stated in rows:
+        if stated.startswith("`"):
+            default = defaults[key]
+            assert tomllib.loads(f"x = {stated.strip('`')}")["x"] == (
+                list(default) if isinstance(default, tuple) else default
+            )
+        else:
+            assert defaults.get(key) in (None, {}), f"{key} has a default"
+
+
+def test_own_policies_mechanisms_and_repairs_are_compared():
+    """Each policy as it is written; the δ-location set is for the paper's complete graph alone."""
+    policies = ["utility", "complete", "utility:500m | transition"]
+    keys = GOOD | {"policies": policies, "mechanisms": ["planar-laplace"], "objective": "volume"}
+    settings = parse_config(keys).settings()
+    assert {setting.policy for setting in settings} == set(policies)
+    assert {setting.mechanism for setting in settings} == {"lattice", "planar-laplace"}
+    for setting in settings:
+        made = setting.release_settings
+        assert made.policy == ("utility:1.0km" if setting.policy == "utility" else setting.policy)
+        assert (made.mechanism, made.objective) == (setting.mechanism, "volume")
+        assert made.delta == (0.01 if setting.policy == "complete" else None)
+
+
+def test_a_given_model_takes_the_place_of_a_presets_region():
+    config = parse_config({"preset": "gowalla", "data": ["x"], "model": "m.npz"})
+    assert (config.grid, config.smoothing, config.radius_km) == (None, 0.5, 2.0)
 
 
 def test_digest_tells_configurations_apart():

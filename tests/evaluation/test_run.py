@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,12 +11,15 @@ import time
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_limits
 
 from dphmm.errors import ConfigurationError, DataFileError, EngineError, OutputError
 from dphmm.evaluation.config import EvaluationConfig
 from dphmm.evaluation.run import Evaluation, finished_evaluation
-from dphmm.evaluation.steps import COLUMNS
+from dphmm.evaluation.steps import COLUMNS, StepTable
 from dphmm.evaluation.tasks import run_task
+from dphmm.jobs.checkpoint import Checkpoint
+from dphmm.jobs.lock import LOCK
 from dphmm.jobs.workers import DaskCluster, Processes
 
 pytest.importorskip("pyarrow")
@@ -89,6 +93,7 @@ def test_resuming_redoes_nothing_finished(config, people, tmp_path, plain):
     evaluation = Evaluation.open(config, tmp_path / "run", lambda: people)
     for task in evaluation.tasks[:4]:
         run_task(task)
+    evaluation.close()
     written = {part: part.stat().st_mtime_ns for part in (tmp_path / "run" / "parts").iterdir()}
 
     def unread():
@@ -136,11 +141,11 @@ def test_a_killed_command_is_resumed_to_the_same_table(plain, config, tmp_path):
     running = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     parts = tmp_path / "run" / "parts"
     until = time.monotonic() + 120
-    while len(list(parts.glob("0*.parquet"))) < 2 and running.poll() is None and time.monotonic() < until:
+    while len(list(parts.glob("PRIVATE-*.parquet"))) < 2 and running.poll() is None and time.monotonic() < until:
         time.sleep(0.002)
     os.killpg(running.pid, signal.SIGKILL)
     running.wait()
-    finished = len(list(parts.glob("0*.parquet")))
+    finished = len(list(parts.glob("PRIVATE-*.parquet")))
     assert finished >= 2
     again = subprocess.run([*line, "--resume", "--no-pictures", "--json"], capture_output=True, text=True, check=True)
     assert f'"tasks_found_finished": {finished}' in again.stdout
@@ -190,8 +195,33 @@ def test_a_damaged_part_is_named(plain, config, people, tmp_path):
     evaluation = Evaluation.open(config, tmp_path / "run", lambda: people)
     for task in evaluation.tasks:
         evaluation.checkpoint.part(task.index).write_bytes(b"PAR1")
-    with pytest.raises(DataFileError, match=r"000000\.parquet"):
+    with pytest.raises(DataFileError, match=r"PRIVATE-000000\.parquet"):
         evaluation.table()
+
+
+@pytest.mark.parametrize("how", ["empty", "cut off", "altered", "of fewer steps"])
+def test_a_damaged_part_is_made_again(plain, config, people, tmp_path, how):
+    shutil.copytree(plain.checkpoint.folder, tmp_path / "run", ignore=shutil.ignore_patterns(LOCK))
+    part = Checkpoint(tmp_path / "run").part(3)
+    whole = part.read_bytes()
+    if how == "of fewer steps":
+        table = StepTable.read([part])
+        StepTable({name: values[:-1] for name, values in table.columns.items()}).write(part)
+    else:
+        changed = whole[:999] + bytes([whole[999] ^ 1]) + whole[1000:]
+        part.write_bytes({"empty": b"", "cut off": whole[:-9], "altered": changed}[how])
+    again = Evaluation.open(config, tmp_path / "run", lambda: people, resume=True)
+    assert [task.index for task in again.unfinished] == [3]
+    list(again.run(InOrder()))
+    assert same(plain.table(), again.table())
+
+
+def test_a_run_that_another_process_holds_is_refused_by_name(config, people, tmp_path):
+    held = Evaluation.open(config, tmp_path / "run", lambda: people)
+    with pytest.raises(OutputError, match=rf"held by process {os.getpid()}"):
+        Evaluation.open(config, tmp_path / "run", lambda: people, resume=True)
+    held.close()
+    Evaluation.open(config, tmp_path / "run", lambda: people, resume=True).close()
 
 
 def test_fewer_than_one_worker_is_refused():
@@ -218,4 +248,19 @@ def test_dask_gives_the_same_table_though_a_worker_is_killed(plain, config, peop
         victim = next(iter(cluster.workers.values())).pid
         os.kill(victim, signal.SIGKILL)
         assert len(list(results)) == 13
+    assert same(plain.table(), evaluation.table())
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_threads_of_one_process_give_the_same_table(plain, config, people, tmp_path):
+    """Four tasks at a time in this process, where the linear algebra has two threads."""
+    distributed = pytest.importorskip("distributed")
+    evaluation = Evaluation.open(config, tmp_path / "run", lambda: people)
+    with (
+        threadpool_limits(2, user_api="blas"),
+        distributed.LocalCluster(
+            n_workers=1, threads_per_worker=4, dashboard_address=None, processes=False, protocol="inproc://"
+        ) as cluster,
+    ):
+        assert len(list(evaluation.run(DaskCluster(cluster.scheduler_address)))) == 14
     assert same(plain.table(), evaluation.table())

@@ -16,7 +16,8 @@ from dphmm.errors import CoordinateError, InvalidInputError
 from tests.running_example import F, graph
 
 small_ints = hnp.arrays(np.int64, st.tuples(st.integers(0, 7), st.integers(1, 4)), elements=st.integers(-6, 6))
-planar_floats = hnp.arrays(np.float64, st.tuples(st.integers(2, 12), st.just(2)), elements=st.floats(-50, 50, width=32))
+lengths = st.floats(-50, 50, width=32).map(lambda x: x if abs(x) > 1e-20 else 0.0)
+planar_floats = hnp.arrays(np.float64, st.tuples(st.integers(2, 12), st.just(2)), elements=lengths)
 
 
 def running_hull() -> SensitivityHull:
@@ -147,6 +148,16 @@ def test_cross_polytope_and_cube_have_their_known_volumes(d):
     assert cube.volume == pytest.approx(4**d, rel=1e-12)
     assert cube.mean_squared_radius == pytest.approx(d * 4 / 3, rel=1e-12)
     assert cube.norm_form.exact is not None
+
+
+def test_facets_that_nearly_agree_bound_a_long_body_each_for_itself():
+    # |y + x t| <= 1, |y - x t| <= 1, |z| <= 1, |x| <= 10^6 with t = 4e-10: the two normals agree to nine digits.
+    length, t = 1e6, 4e-10
+    ends = [[length, y * (1 - length * t), z] for y in (1, -1) for z in (1, -1)]
+    hull = SensitivityHull([*ends, [0, 1, 1], [0, 1, -1]])
+    assert hull.norm([length, 1.0, 0.0]).item() == pytest.approx(1 + length * t, abs=1e-12)
+    assert hull.norm([-length, 1.0, 0.0]).item() == pytest.approx(1 + length * t, abs=1e-12)
+    np.testing.assert_allclose(hull.norm(hull.vertices), 1.0, atol=1e-9)
 
 
 def test_scaling_keeps_norms():

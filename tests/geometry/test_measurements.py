@@ -32,6 +32,49 @@ def test_lattice_whose_smallest_gap_is_not_its_step_is_recognised():
     assert found.coordinates.ravel().tolist() == [0, 2, 5]
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        [1e9, 1e9 + 0.5, 1e9 + 1.5],
+        [1e12, 1e12 + 500.0],
+        [0.3, 0.1 + 0.2],
+        [0.0, 1e-9, 1.0],
+        [0.0, 1.0, 1.0 + 1e-15, 2.0],
+        [0.0, 1.0, 2.0 + 1e-10, 3.0],
+        [1e9, 1e9 + 20.9, 1e9 + 40.1, 1e9 + 59.2],
+    ],
+)
+def test_values_that_differ_never_share_a_coordinate_and_stay_where_they_are(values):
+    found = Measurements(np.array(values)[:, None])
+    assert len(np.unique(found.coordinates)) == len(values)
+    places = found.points[0] + found.spacing * (found.coordinates - found.coordinates[0])
+    gap = np.diff(sorted(values)).min()
+    assert np.abs(places - found.points).max() <= 1e-9 * gap
+
+
+@given(
+    st.floats(-1e12, 1e12).map(lambda x: x if abs(x) > 1e-20 else 0.0),
+    st.sampled_from([1e-9, 0.34, 0.5, 7.0, 1e6]),
+    st.lists(st.integers(0, 60), min_size=2, max_size=12),
+    st.sampled_from([0.0, 1e-16, 1e-12, 1e-9]),
+    st.integers(0, 2**32 - 1),
+)
+def test_coordinates_are_equal_exactly_where_values_are(origin, step, steps, jitter, seed):
+    values = origin + step * np.array(steps) + jitter * np.random.default_rng(seed).normal(size=len(steps))
+    found = Measurements(values[:, None])
+    same = values[:, None] == values
+    np.testing.assert_array_equal(found.coordinates == found.coordinates.T, same)
+    lengths = np.abs(found.coordinates - found.coordinates.T) * found.spacing
+    np.testing.assert_allclose(lengths, np.abs(values[:, None] - values), rtol=3e-9)
+
+
+def test_axes_of_nearly_commensurable_steps_keep_their_own():
+    many = np.arange(1000.0)
+    found = Measurements(np.stack([many, (1 + 1e-10) * many], axis=1))
+    assert found.spacing.tolist() != [1.0, 1.0]
+    np.testing.assert_allclose(found.points[0] + found.spacing * found.coordinates, found.points, rtol=1e-15)
+
+
 def test_scattered_points_are_no_lattice():
     points = np.random.default_rng(4).normal(size=(50, 2))
     found = Measurements(points)
@@ -79,11 +122,33 @@ def test_known_lattice_decides_as_the_recognised_one(unit, origin, stride):
 
 def test_known_lattice_is_kept_where_rounding_hides_it():
     """Steps of a tenth of a millimetre, 9,000 km away: doubles still hold them, but no tolerance would find them."""
-    steps = np.array([[0, 0], [1, 5], [7, 2]], dtype=np.int16)
+    steps = np.random.default_rng(4).integers(0, 50, (40, 2))
+    steps[0] = 0
     known = Measurements.on_lattice(steps, 1e-7, origin=[9000.0, 9000.0])
     assert known.is_lattice
     assert known.coordinates.tolist() == steps.tolist()
     assert not np.array_equal(Measurements(known.points).coordinates, steps)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e6, 1e9])
+def test_neighbours_and_extremes_do_not_depend_on_how_far_away_the_origin_is(offset):
+    # Dyadic noise, so that the offset rounds nothing; more points than the hull's scan takes at once.
+    points = np.random.default_rng(5).integers(0, 2**12, (600, 2)) / 2**12
+    points[7] += 2.0**-20
+    near, far = Measurements(points), Measurements(points + offset)
+    everyone = np.ones(600, dtype=bool)
+    corners = [np.unique(m.extremes(everyone) - m.coordinates[0], axis=0) for m in (near, far)]
+    np.testing.assert_allclose(corners[0] * near.spacing, corners[1] * far.spacing, atol=1e-12)
+    reach = np.array([[0.25, 0.0], [0.0, 0.25]])
+    counts = [count_within(CoordinateBody(m, SensitivityHull(reach / m.spacing)), everyone) for m in (near, far)]
+    np.testing.assert_array_equal(counts[0], counts[1])
+
+
+def test_off_the_line_of_a_flat_body_by_one_step_in_millions_the_diameter_is_infinite():
+    wide = Measurements([[0, 0], [10**7, 1], [10**7, 2], [1, 0]])
+    line = CoordinateBody(wide, SensitivityHull([[10**7, 1]]))
+    assert line.diameter(np.array([True, True, False, False])) == 1.0
+    assert line.diameter(np.array([True, False, True, False])) == np.inf
 
 
 def test_lattice_too_wide_for_exact_geometry_keeps_its_steps_in_floating_point():

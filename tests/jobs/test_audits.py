@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from dphmm import Releaser, ReleaseSettings
+from dphmm import Grid, Releaser, ReleaseSettings
 from dphmm.cli import main
 from dphmm.errors import ConfigurationError, DataFileError, SessionMismatchError, StateError, StochasticError
 from dphmm.jobs import (
@@ -20,6 +20,7 @@ from dphmm.jobs import (
     audit_mechanism,
     audit_policy,
     audit_session,
+    batch,
     learn,
     load_model,
     region,
@@ -27,6 +28,8 @@ from dphmm.jobs import (
     replay,
 )
 from dphmm.markov.model import MarkovModel
+from dphmm.tables import write_csv
+from dphmm.writers import read_releases
 
 TOWN = str(Path(__file__).parents[2] / "data" / "sample" / "geolife")
 ANNA = Data((TOWN,), users=("002",))
@@ -168,7 +171,7 @@ def test_other_settings_than_a_file_was_made_with_are_refused(town):
     for settings, words in (
         ("utility:2km", "began with policy"),
         (ReleaseSettings(POLICY, 0.7), "began with epsilon 0.8, not 0.7"),
-        (ReleaseSettings(POLICY, 0.8, objective="error"), "began with objective volume, not error"),
+        (ReleaseSettings(POLICY, 0.8, objective="volume"), "began with objective error, not volume"),
     ):
         with pytest.raises(SessionMismatchError, match=words):
             list(replay(town / "s.session", model, settings))
@@ -225,3 +228,49 @@ def test_a_constraint_is_never_empty_and_names_states_once(town):
     assert math.isclose(
         audit_policy(subject, [everything]).audits[0].hull.volume, audit_policy(subject).audits[0].hull.volume
     )
+
+
+def test_a_batch_that_forgets_is_audited_for_an_adversary_who_does_not(tmp_path):
+    """The releaser began anew after the gap; the adversary's belief is that of dense matrices over all of the time."""
+    grid = Grid.over((45.0, -30.05, 45.03, -30.0), 0.5)
+    near = np.linalg.norm(grid.points[:, None] - grid.points[None], axis=2) < 0.6
+    matrix, first = near / near.sum(axis=1, keepdims=True), np.full(grid.size, 1 / grid.size)
+    MarkovModel(matrix, first, grid, 60.0).save(tmp_path / "m.npz")
+    slots, states = np.array([1, 2, 3, 20, 21]), [0, 0, 1, 2, 2]
+    places = grid.latlon(states)
+    times = np.datetime64("2024-03-07T09:00", "us") + slots * np.timedelta64(60, "s")
+    write_csv(
+        tmp_path / "anna.csv",
+        ["user", "time", "latitude", "longitude"],
+        [["anna", f"{time}Z", *place] for time, place in zip(times, places.tolist(), strict=True)],
+    )
+    settings = ReleaseSettings("utility:600m", 2.0, "k-norm", delta=0.3)
+    done = batch(
+        tmp_path / "anna.csv",
+        tmp_path / "all",
+        tmp_path / "m.npz",
+        settings,
+        kind="csv",
+        session_gap=10,
+        workers=1,
+        seed=4,
+    )
+    assert done.facts()["releases_that_forget_earlier_ones"] == 2
+    assert done.facts()["users_with_such_releases"] == 1
+    file = tmp_path / "all" / "user=anna" / "releases.csv"
+    table = read_releases(file)
+    assert table["forgotten_releases"].tolist() == [0, 0, 0, 3, 3]
+
+    engine, belief, likelihoods = settings.engine(load_model(tmp_path / "m.npz")), first, []
+    for t, z in enumerate(np.stack([table["x_km"], table["y_km"]], axis=1)):
+        if t == 3:
+            engine.restart()
+        step = engine.prepare(None, 1 if t in (0, 3) else int(slots[t] - slots[t - 1]))
+        likelihoods.append(engine.log_likelihood(step, z))
+        engine.resume(step.prior.update(likelihoods[-1]), t + 1)
+        belief = belief if t == 0 else belief @ np.linalg.matrix_power(matrix, int(slots[t] - slots[t - 1]))
+        belief = belief * np.exp(likelihoods[-1])
+        belief /= belief.sum()
+    (audit,) = audit_session(file, tmp_path / "m.npz", settings).audits
+    np.testing.assert_allclose(audit.filtering.filtered[-1].probabilities, belief, rtol=1e-9)
+    assert not np.allclose(engine.belief.probabilities, belief, rtol=1e-3), "one who forgot believes something else"

@@ -1,19 +1,27 @@
 from __future__ import annotations
 
 import json
+import os
+from contextlib import nullcontext
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from threadpoolctl import threadpool_limits
 
 from dphmm.cli import main
-from dphmm.errors import ConfigurationError
+from dphmm.errors import ConfigurationError, DataFileError, OutputError
 from dphmm.evaluation.split import split_people
-from dphmm.jobs.batches import BatchJob, _engine, release_everyone
+from dphmm.jobs.batches import BatchJob, _engine, _release_user, batch, release_everyone
+from dphmm.jobs.lock import FolderLock
+from dphmm.jobs.published import JOURNAL, Published
+from dphmm.jobs.secret import KEY
 from dphmm.jobs.workers import Processes
 from dphmm.markov.model import MarkovModel
 from dphmm.release.engine import Releaser
 from dphmm.release.settings import ReleaseSettings
+from dphmm.space.grid import Grid
 from dphmm.space.trajectory import Trajectory
 from dphmm.writers.formats import read_releases
 from dphmm.writers.table import COLUMNS
@@ -22,7 +30,7 @@ from dphmm.writers.table import COLUMNS
 @pytest.fixture(scope="module")
 def model_path(config, people, tmp_path_factory):
     path = tmp_path_factory.mktemp("model") / "model.npz"
-    split_people(people, config)[1].save(path)
+    split_people(people, config)[1][0].save(path)
     return path
 
 
@@ -56,6 +64,42 @@ def test_workers_order_and_company_change_no_byte(model_path, people, tmp_path):
     assert len(set(whole.values())) == 9
 
 
+def test_the_threads_of_linear_algebra_change_no_byte(tmp_path, monkeypatch):
+    """The belief goes a gap by powers of the matrix, whose last bits follow the number of threads: so without limits.
+
+    The model has a limit of its own there, which is taken away: whatever runs in a piece of work is on one thread.
+
+    Near the equator and Greenwich degrees are small numbers, whose texts show the last bits of an estimate.
+    """
+    monkeypatch.setattr("dphmm.markov.flow.one_thread", nullcontext)
+    grid = Grid.over((-0.02, -0.02, 0.02, 0.02), 0.5)
+    rng = np.random.default_rng(0)
+    matrix = rng.dirichlet(np.ones(grid.size), grid.size)
+    model = MarkovModel(matrix, np.full(grid.size, 1 / grid.size), grid, 60.0)
+    model.save(tmp_path / "m.npz")
+    places = grid.latlon(rng.integers(grid.size, size=20))
+    times = np.datetime64("2024-03-01", "us") + np.arange(20) * np.timedelta64(33 * 60, "s")
+    person = Trajectory("anna", times, places[:, 0], places[:, 1])
+    settings = ReleaseSettings("utility:1km", 0.01)
+    found: dict[str, list[bytes]] = {"limited": [], "not": []}
+    for threads in (1, 2):
+        for how, together in found.items():
+            folder = tmp_path / f"{how}{threads}"
+            folder.mkdir()
+            job = BatchJob(str(folder), str(tmp_path / "m.npz"), model.content_hash, settings, 1, "csv")
+            _engine.cache_clear()  # with the powers of the matrix
+            with threadpool_limits(threads, user_api="blas"):
+                if how == "limited":
+                    list(release_everyone(job, [person], Processes(1)))
+                else:
+                    files = Published(folder, "csv")
+                    files.add(_release_user((job, files.part("anna"), person)))
+            together.append(bytes_by_user(folder)["user=anna"])
+    if found["not"][0] == found["not"][1]:
+        pytest.skip("here the last bits do not depend on the number of threads")
+    assert found["limited"][0] == found["limited"][1]
+
+
 def test_without_a_seed_no_two_releases_agree(model_path, people, tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
@@ -79,17 +123,31 @@ def test_a_long_gap_begins_a_new_session(model_path, people, tmp_path, monkeypat
     begun = []
     restart = Releaser.restart
     job = job_in(tmp_path, model_path, session_gap=10)
-    _engine(job)
+    _engine(job.model, job.model_hash, job.settings)
     monkeypatch.setattr(Releaser, "restart", lambda self: (begun.append(1), restart(self))[1])
     list(release_everyone(job, [gapped], Processes(1)))
     assert len(begun) == 3, "one for the person's engine, and one for each session"
+    table = read_releases(tmp_path / f"user={one.user}" / "releases.csv")
+    first = int((table["time"] < late[30]).sum())
+    assert table["forgotten_releases"].tolist() == [0] * first + [first] * (len(table) - first)
+    assert 0 < first < len(table)
 
 
-def test_names_that_are_paths_stay_in_the_folder(model_path, tmp_path):
-    job = job_in(tmp_path, model_path)
+def test_someone_out_of_the_region_has_a_file_and_is_counted_unless_that_is_omitted(model_path, people, tmp_path):
+    one = people[1]
+    north = np.where(np.arange(len(one)) < 5, one.latitude, one.latitude + 1)
+    for name, changes in (("border", {}), ("omit", {"settings": ReleaseSettings("utility:1km", 1.0, outside="omit")})):
+        job = replace(job_in(tmp_path / name, model_path), **changes)
+        (done,) = release_everyone(job, [Trajectory(one.user, one.times, north, one.longitude)], Processes(1))
+        assert (done.releases, done.outside) == (len(one) if name == "border" else 5, len(one) - 5)
+
+
+def test_names_that_are_paths_stay_in_the_folder(tmp_path):
+    files = Published(tmp_path, "csv")
     for name in ("../../etc", "a/b", "..", "ü x", "%2F"):
-        assert job.file(name).parent.parent == tmp_path
-    assert len({job.file(name) for name in ("a/b", "a%2Fb", "a b", "a+b")}) == 4
+        assert files.file(name).parent.parent == tmp_path
+        assert files.part(name).parent == tmp_path / "parts"
+    assert len({files.file(name) for name in ("a/b", "a%2Fb", "a b", "a+b")}) == 4
 
 
 @pytest.mark.parametrize("changes", [{"kind": "xlsx"}, {"session_gap": 0}])
@@ -113,6 +171,168 @@ def test_command_releases_resumes_and_refuses(model_path, walkers_file, tmp_path
     other = CliRunner().invoke(main, [*line[:-1], "--resume", "--epsilon", "2"])
     assert other.exit_code == 2
     assert "another settings" in other.stderr
+
+
+@pytest.fixture
+def started(model_path, walkers_file, tmp_path, monkeypatch):
+    """A batch without a seed, whose process was killed before its end: everybody released, the key still there."""
+    folder = tmp_path / "out"
+
+    def go_on(resume=True, **changes):
+        settings = ReleaseSettings(policy="utility:1km", epsilon=1.0)
+        return batch(
+            changes.pop("data", walkers_file),
+            folder,
+            model_path,
+            settings,
+            kind="csv",
+            workers=1,
+            resume=resume,
+            **changes,
+        )
+
+    with monkeypatch.context() as until_killed:
+        until_killed.setattr("dphmm.jobs.batches.KEY", "not unlinked")
+        go_on(resume=False)
+    assert (folder / KEY).exists()
+    return folder, go_on
+
+
+def damage(folder, how):
+    """What a crash, a power cut or a hand can do to a user's file, by way of example."""
+    path = folder / "user=w3" / "releases.csv"
+    if how == "absent":
+        path.unlink()
+    elif how == "empty":
+        path.write_bytes(b"")
+    elif how == "cut off":
+        path.write_bytes(path.read_bytes()[:-40])
+    else:
+        path.write_bytes(path.read_bytes().replace(b"w3", b"w4"))
+
+
+@pytest.mark.parametrize("how", ["absent", "empty", "cut off", "altered"])
+def test_what_a_file_lost_is_made_again_as_it_was(started, how):
+    folder, go_on = started
+    before = bytes_by_user(folder)
+    damage(folder, how)
+    done = go_on()
+    assert [one.user for one in done.done] == ["w3"]
+    assert bytes_by_user(folder) == before
+    assert not (folder / KEY).exists(), "a finished batch keeps no key"
+
+
+@pytest.mark.parametrize("how", ["absent", "empty", "cut off", "altered"])
+def test_a_finished_batch_says_what_is_damaged_and_draws_nothing_anew(started, how):
+    folder, go_on = started
+    go_on()
+    damage(folder, how)
+    before = bytes_by_user(folder)
+    with pytest.raises(DataFileError, match=r"user=w3.*cannot be made again as it was.*restore it") as caught:
+        go_on()
+    assert "\n" not in str(caught.value)
+    assert bytes_by_user(folder) == before
+    assert not (folder / KEY).exists()
+
+
+def test_other_places_of_a_user_are_never_released_in_place_of_the_first(started, walkers_file, tmp_path):
+    """Nor with the same noise, whose difference would be that of the places: see the next test."""
+    folder, go_on = started
+    damage(folder, "empty")
+    moved = tmp_path / "moved.csv"
+    moved.write_text(
+        walkers_file.read_text().replace("w3,2024-03-01T00:05:00.000000Z,45.0", "w3,2024-03-01T00:05:00Z,45.01")
+    )
+    assert moved.read_text() != walkers_file.read_text()
+    with pytest.raises(DataFileError, match="the data are others"):
+        go_on(data=moved)
+    assert (folder / "user=w3" / "releases.csv").read_bytes() == b""
+    assert list((folder / "parts").iterdir()) == []
+
+
+def test_noise_depends_on_everything_that_it_is_added_to(model_path, people, tmp_path):
+    """One fix elsewhere, a moment later, another name, other settings: the streams of noise have nothing in common."""
+    job = job_in(tmp_path, model_path, seed=None, key=bytes(32))
+    one = people[1]
+    latitude = one.latitude.copy()
+    latitude[17] += 1e-9
+    others = [
+        (job, Trajectory("w2", one.times, one.latitude, one.longitude)),
+        (job, Trajectory("w1", one.times, latitude, one.longitude)),
+        (job, Trajectory("w1", one.times + np.timedelta64(1, "us"), one.latitude, one.longitude)),
+        (replace(job, settings=ReleaseSettings("utility:1km", 2.0)), one),
+        (replace(job, session_gap=7), one),
+        (replace(job, model_hash="another"), one),
+        (replace(job, key=bytes(31) + b"1"), one),
+        (job, one),
+    ]
+    streams = [asked.randomness(person).bytes(64) for asked, person in others]
+    assert len(set(streams)) == len(streams)
+    assert job.randomness(one).bytes(64) == streams[-1]
+
+
+def test_a_file_that_the_journal_does_not_name_is_left_alone(started):
+    folder, go_on = started
+    journal = folder / JOURNAL
+    journal.write_text("".join(line for line in journal.read_text().splitlines(keepends=True) if '"w3"' not in line))
+    before = bytes_by_user(folder)
+    with pytest.raises(DataFileError, match=r"user=w3.*is not in released\.jsonl"):
+        go_on()
+    assert bytes_by_user(folder) == before
+
+
+def test_a_line_that_was_cut_off_was_never_followed_by_a_file(started):
+    """The journal is on the disk before the file has its name."""
+    folder, go_on = started
+    journal, before = folder / JOURNAL, bytes_by_user(folder)
+    *lines, last = journal.read_text().splitlines(keepends=True)
+    journal.write_text("".join(lines) + last[:20])
+    user = json.loads(last)["user"]
+    (folder / f"user={user}" / "releases.csv").unlink()
+    assert [one.user for one in go_on().done] == [user]
+    assert bytes_by_user(folder) == before
+    assert [json.loads(line)["user"] for line in journal.read_text().splitlines()] == [f"w{i}" for i in range(9)]
+
+
+def test_a_damaged_journal_is_refused_with_the_line(started):
+    folder, go_on = started
+    (folder / JOURNAL).write_text('{"user": "w1"}\n')
+    with pytest.raises(DataFileError, match=r"released\.jsonl, line 1"):
+        go_on()
+
+
+def test_the_file_of_a_process_killed_before_the_name_was_given_is_shown_as_it_is(started):
+    folder, go_on = started
+    before = bytes_by_user(folder)
+    files = Published(folder, "csv")
+    os.replace(files.file("w3"), files.part("w3"))
+    (folder / "parts" / "w9.csv").write_text("never finished")
+    (folder / KEY).unlink()
+    assert go_on().done == ()
+    assert bytes_by_user(folder) == before
+    assert list((folder / "parts").iterdir()) == []
+
+
+def test_a_damaged_file_of_somebody_who_is_not_in_the_data_keeps_the_batch_unfinished(started, walkers_file, tmp_path):
+    folder, go_on = started
+    damage(folder, "empty")
+    few = tmp_path / "few.csv"
+    few.write_text("".join(line for line in walkers_file.read_text().splitlines(keepends=True) if line[:2] != "w3"))
+    with pytest.raises(ConfigurationError, match=r"user=w3.*give this user's data too"):
+        go_on(data=few)
+    assert (folder / KEY).exists()
+    assert [one.user for one in go_on().done] == ["w3"]
+
+
+def test_a_batch_that_another_process_holds_is_refused_by_name(started):
+    folder, go_on = started
+    damage(folder, "empty")
+    lock = FolderLock(folder)
+    with pytest.raises(OutputError, match=rf"held by process {os.getpid()}"):
+        go_on()
+    assert (folder / "user=w3" / "releases.csv").read_bytes() == b""
+    lock.release()
+    go_on()
 
 
 def test_a_user_in_two_inputs_is_refused(model_path, walkers_file, tmp_path):

@@ -8,7 +8,9 @@ import pytest
 from dphmm import MarkovModel, PolicyGraph, Releaser
 from dphmm.errors import CoordinateError, InvalidInputError, StateError, TimeOrderError
 from dphmm.jobs.landmark_release import losses_on_clock, noise_scale, release_places
+from dphmm.jobs.mobility import Mobility
 from dphmm.landmarks import Adaptive, leakage, skip, timeline, uniform
+from dphmm.markov import reverses
 from tests.running_example import F
 
 SIZE = 6
@@ -47,6 +49,7 @@ def test_the_engine_is_asked_for_fresh_releases_only_with_the_schemes_budgets(me
     assert [steps for _, _, steps in releaser.calls[1:]] == np.diff(SLOTS[fresh]).tolist()
     assert (out.budget.epsilons[~out.published] == 0).all()
     np.testing.assert_array_equal([record.released for record in releaser.records], out.values[fresh])
+    assert out.exact == (mechanism == "lattice")
 
 
 def test_a_place_that_is_not_published_gets_the_last_release():
@@ -101,10 +104,24 @@ def test_losses_count_the_steps_between_timestamps():
     line = timeline(range(4), [1])
     slots, costs = np.array([5, 6, 9, 10]), np.array([0.3, 0.5, 0.2, 0.1])
     whole = np.array([0.3, 0.5, 0, 0, 0.2, 0.1])
-    expected = leakage(range(6), [1], whole, stay, stay)[[0, 1, 4, 5]]
-    np.testing.assert_array_equal(losses_on_clock(line, slots, costs, stay, stay), expected)
-    close = leakage(range(4), [1], costs, stay, stay)
-    assert (losses_on_clock(line, slots, costs, stay, stay) < close)[[0, 1, 2, 3]].any()
+    start = np.array([0.1, 0.9])
+    expected = leakage(range(6), [1], whole, reverses(stay, start, 6), stay)[[0, 1, 4, 5]]
+    known = Mobility(stay, start)
+    np.testing.assert_array_equal(losses_on_clock(line, slots, costs, known), expected)
+    close = leakage(range(4), [1], costs, reverses(stay, start, 4), stay)
+    assert (losses_on_clock(line, slots, costs, known) < close).any()
+
+
+def test_the_initial_distribution_holds_at_the_first_release():
+    """As for the engine: what may lie before, without a release, has no say in it."""
+    stay, start = np.array([[0.9, 0.1], [0.2, 0.8]]), np.array([0.001, 0.999])
+    line, costs = timeline(range(4), [3]), np.array([0.0, 0.5, 0.5, 0.5])
+    known = Mobility(stay, start)
+    found = losses_on_clock(line, np.arange(4), costs, known)
+    expected = leakage(range(3), [2], costs[1:], reverses(stay, start, 3), stay)
+    np.testing.assert_allclose(found[1:], expected, rtol=1e-12)
+    stationary = losses_on_clock(line, np.arange(4), costs, Mobility(stay))
+    assert abs(found - stationary).max() > 0.01
 
 
 def test_a_release_that_rules_states_out_has_no_bounded_loss():

@@ -1,4 +1,4 @@
-"""Budgets: every one that is made is sound, by a sum that is taken here in rationals, timestamp by timestamp."""
+"""Budgets: every one that is made is sound, by a sum that is taken here in decimals, timestamp by timestamp."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from dphmm.landmarks import Adaptive, LandmarkBudget, skip, timeline, uniform
 
 
 def greatest_sum(landmark, epsilons):
-    """The definition: for every t the sum over L ∪ {t}."""
+    """The definition: for every t the sum over L ∪ {t}, each budget as the number that it prints as."""
     sums = []
     for t in range(len(epsilons)):
         members = set(np.flatnonzero(landmark).tolist()) | {t}
-        sums.append(sum(Fraction(float(epsilons[i])) for i in members))
+        sums.append(sum(Fraction(str(float(epsilons[i]))) for i in members))
     return max(sums)
 
 
@@ -36,7 +36,7 @@ def test_uniform_and_skip_are_sound_and_uniform_wastes_nothing(case):
     landmark = np.isin(times, marks)
     for scheme in (uniform, skip):
         made = scheme(times, marks, epsilon)
-        assert greatest_sum(landmark, made.epsilons) <= Fraction(epsilon)
+        assert greatest_sum(landmark, made.epsilons) <= Fraction(str(epsilon))
         assert made.spent == greatest_sum(landmark, made.epsilons)
     spent = uniform(times, marks, epsilon).spent
     assert float(spent) == pytest.approx(epsilon, rel=1e-12)
@@ -56,7 +56,7 @@ def test_adaptive_is_sound_on_every_path(case, seed, change, kind):
         assert release.epsilon == (offered if release.published else 0.0)
         assert not release.published or release.epsilon > 0
         spent[len(times) - len(scheme) - 1] = release.epsilon
-        assert greatest_sum(landmark, spent) <= Fraction(epsilon)
+        assert greatest_sum(landmark, spent) <= Fraction(str(epsilon))
     np.testing.assert_array_equal(scheme.budget.epsilons, spent)
 
 
@@ -78,6 +78,18 @@ def test_adaptive_when_everything_is_published_is_uniform():
     for _ in range(8):
         scheme.step(lambda share: [0.0])
     np.testing.assert_allclose(scheme.budget.epsilons, uniform(range(8), [2, 5], 0.9).epsilons, rtol=1e-15)
+
+
+def test_landmarks_behind_the_last_regular_timestamp_share_all_that_is_left():
+    after = Adaptive(range(6), [1, 2, 4, 5], 1.0, sensitivity=1.0, rate=1e-9, least_rate=1e-9, rng=0)
+    shares = []
+    while len(after):
+        shares.append(after.share)
+        after.step(lambda share: [0.0])
+    # The first is published with a fifth, all others approximated: the last two landmarks may share four fifths.
+    assert shares == [0.2, 0.2, 0.25, 0.3333333333333333, 0.4, 0.8]
+    every = Adaptive(range(4), range(4), 1.0, sensitivity=1.0, rng=0)
+    assert [every.step(lambda share: [0.0]).epsilon, every.share] == [0.25, 0.25]
 
 
 def test_a_landmark_that_is_approximated_raises_the_shares_behind_it():
@@ -143,7 +155,7 @@ def test_the_checker_sees_an_excess_of_one_rounding_error():
         ([1, 2, 3], [3, 2], TimeOrderError, "landmarks: entry 1"),
         ([1, 2, 3], [2, 2], TimeOrderError, "landmarks"),
         ([1, 2, 3], [4], LandmarkError, "landmark 4"),
-        ([], [], TimeOrderError, "no timestamps"),
+        ([], [], TimeOrderError, "at least one"),
         ([1.0, float("nan")], [], CoordinateError, "entry 1"),
         (["2020-01-01", "yesterday"], [], TimeOrderError, "cannot be read"),
         ([[1, 2]], [], TimeOrderError, "shape"),

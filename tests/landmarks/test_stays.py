@@ -45,6 +45,19 @@ def test_stays_are_those_of_the_plain_algorithm(seed):
     assert set(np.flatnonzero(stays.mask()).tolist()) == covered
 
 
+def test_a_fix_at_the_radius_belongs_to_the_stay():
+    times = at("2020-01-01") + np.arange(3) * np.timedelta64(15, "m")
+    assert stay_points(times, [[0.0, 0.0], [3.0, 4.0], [0.0, 5.0]], 5.0, 30).last.tolist() == [2]
+    assert len(stay_points(times, [[0.0, 0.0], [3.0, 4.0], [0.0, 5.001]], 5.0, 30)) == 0
+
+
+def test_where_no_night_and_no_working_day_is_spent_there_is_no_home_and_no_work():
+    noon = stay_points([at("2020-01-06T10:00"), at("2020-01-06T12:00")], [[0.0, 0.0], [0.0, 0.1]], 1.0, 30)
+    assert (repeated_places(noon, 1.0).home, repeated_places(noon, 1.0).work) == (-1, 0)
+    night = stay_points([at("2020-01-06T23:00"), at("2020-01-07T05:00")], [[0.0, 0.0], [0.0, 0.1]], 1.0, 30)
+    assert (repeated_places(night, 1.0).home, repeated_places(night, 1.0).work) == (0, -1)
+
+
 def week():
     """Two working weeks in half hours: home at (0, 0), work at (5, 0), shopping on Saturdays at (0, 9)."""
     times = np.arange(at("2020-01-06"), at("2020-01-20"), np.timedelta64(30, "m"))

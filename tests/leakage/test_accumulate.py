@@ -148,6 +148,9 @@ def test_windows_are_theorem_3_and_the_whole_is_corollary_1():
     for start, stop in ((0, 0), (-1, 2), (3, 6), (4, 2)):
         with pytest.raises(InvalidInputError, match="window"):
             leakage.window(start, stop)
+    for times in (0, -1, 6):
+        with pytest.raises(InvalidInputError, match="window"):
+            leakage.largest_window(times)
 
 
 ABSORBING_3 = [[0.6, 0.2, 0.2], [0.1, 0.8, 0.1], [0.0, 0.0, 1.0]]
@@ -157,6 +160,10 @@ ABSORBING_3 = [[0.6, 0.2, 0.2], [0.1, 0.8, 0.1], [0.0, 0.0, 1.0]]
 def test_wider_windows_never_leak_less_and_never_more_than_everything(budgets, seed):
     matrix = random_matrix(3, seed=seed, zeros=0.3)
     leakage = account(matrix, matrix, budgets)
+    for times in range(1, len(budgets) + 1):
+        windows = [leakage.window(start, start + times) for start in range(len(budgets) - times + 1)]
+        largest, start = leakage.largest_window(times)
+        assert (largest, leakage.window(start, start + times)) == (pytest.approx(max(windows), rel=1e-12), largest)
     for start in range(len(budgets)):
         values = [leakage.window(start, stop) for stop in range(start + 1, len(budgets) + 1)]
         assert (np.diff(values) >= -1e-12).all()

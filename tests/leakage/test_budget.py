@@ -117,6 +117,18 @@ def test_shared_budget_serves_all_users_and_names_the_tightest():
         assert temporal(*pair, np.repeat(shared.budgets, 200)).max() <= 1.0
 
 
+@pytest.mark.parametrize("alpha", [1e-3, 1.0, 7.3])
+def test_where_nothing_is_forgotten_a_known_number_of_releases_share_alpha(alpha):
+    users = {"ann": (PAST, FUTURE), "bob": (np.eye(2), np.eye(2))}
+    shared = shared_budget(users, alpha, steps=7)
+    assert list(shared.composed) == ["bob"]
+    assert "rows 0 and 1 of the backward matrix have disjoint supports" in shared.composed["bob"]
+    np.testing.assert_allclose(shared.by_user["bob"], alpha / 7, rtol=1e-11)
+    np.testing.assert_array_equal(shared.by_user["ann"], exact_budgets(PAST, FUTURE, alpha, 7))
+    assert temporal(np.eye(2), np.eye(2), shared.budgets).max() <= alpha
+    assert temporal(np.eye(2), np.eye(2), shared.by_user["bob"] * (1 + 1e-9)).max() > alpha, "and no more would do"
+
+
 def test_shared_budget_refuses_with_the_name_of_the_user():
     with pytest.raises(CorrelationTooStrongError, match="user bob: no constant budget"):
         shared_budget({"ann": (PAST, None), "bob": (np.eye(2), None)}, 1.0)

@@ -61,5 +61,5 @@ def test_archives_of_other_things_are_refused(tmp_path):
     with pytest.raises(DataFileError, match="numbers are wanted"):
         read_matrix(tmp_path / "words.npz")
     np.save(tmp_path / "objects.npy", np.array([None]), allow_pickle=True)
-    with pytest.raises(DataFileError, match="not a readable matrix"):
+    with pytest.raises(DataFileError, match="no array of plain numbers"):
         read_matrix(tmp_path / "objects.npy")

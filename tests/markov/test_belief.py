@@ -107,6 +107,8 @@ def test_mass_and_support_must_agree():
         Belief(np.array([True, True]), np.array([0.0, -np.inf]))
     with pytest.raises(StochasticError):
         Belief(np.array([False]), np.array([-np.inf]))
+    with pytest.raises(StochasticError):
+        Belief.of(np.zeros(2))
 
 
 def test_a_belief_copies_what_it_is_made_of_and_cannot_be_written_to():
@@ -124,10 +126,3 @@ def test_a_belief_copies_what_it_is_made_of_and_cannot_be_written_to():
                 array[0] = False
     assert given.flags.writeable
     assert given.tolist() == [0.0, 0.0, 0.0]
-
-
-def test_a_step_of_the_loop_copies_no_belief():
-    made = np.array([True]), np.array([0.0])
-    belief = Belief.owning(*made)
-    assert belief.support is made[0]
-    assert belief.log_mass is made[1]

@@ -42,7 +42,7 @@ def test_an_island_that_is_all_but_ruled_out_keeps_its_mass():
     model = MarkovModel([[0.9, 0.1, 0, 0], [0.3, 0.7, 0, 0], [0, 0, 0.5, 0.5], [0, 0, 0.25, 0.75]], np.full(4, 0.25))
     doubted = Belief.of(model.initial).update(np.array([0.0, 0.0, -5000.0, -5000.0]))
     far = doubted.predict(model, 10**12)
-    assert model.components.tolist() == [0, 0, 1, 1]
+    assert model.ahead.islands.tolist() == [0, 0, 1, 1]
     np.testing.assert_allclose(far.log_mass[:2], np.log([0.75, 0.25]), rtol=1e-9)
     np.testing.assert_allclose(far.log_mass[2:], np.log([1 / 3, 2 / 3]) - 5000.0, rtol=1e-12)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import pickle
+import tracemalloc
 from itertools import pairwise
 
 import numpy as np
@@ -73,8 +75,8 @@ def test_a_model_is_a_value_of_its_own():
     first = np.array([0.5, 0.5])
     model = MarkovModel(given, first)
     before = model.content_hash
-    derived = [model.log_rows, model.log_columns, model.entered, model.components, model.dense_power(32)]
-    for matrix in (model.transition, model.columns, model.structure):
+    derived = [array for flow in (model.ahead, model.back) for array in (flow.dense, flow.islands, *flow.lists)]
+    for matrix in (model.transition, model.ahead.matrix, model.structure):
         derived += [matrix.data, matrix.indices, matrix.indptr]
     for array in [model.initial, *derived]:
         with pytest.raises(ValueError, match="read-only"):
@@ -153,3 +155,99 @@ def test_a_truncated_model_is_refused(tmp_path):
     (tmp_path / "model.npz").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(DataFileError, match="no Markov model"):
         MarkovModel.load(tmp_path / "model.npz")
+
+
+def _arrays(model: MarkovModel, path) -> dict[str, np.ndarray]:
+    model.save(path)
+    with np.load(path) as archive:
+        return dict(archive)
+
+
+def _about(arrays: dict[str, np.ndarray], **changes: object) -> np.ndarray:
+    return np.array(json.dumps(json.loads(arrays["about"].item()) | changes))
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        lambda a: {"indices": a["indices"] + 10**8},
+        lambda a: {"indices": a["indices"] - 10**8},
+        lambda a: {"indices": a["indices"].astype(float)},
+        lambda a: {"indices": a["indices"][::-1, None]},
+        lambda a: {"indptr": a["indptr"][::-1]},
+        lambda a: {"indptr": np.where(np.arange(len(a["indptr"])) == 3, 10**9, a["indptr"])},
+        lambda a: {"indptr": a["indptr"][:-1]},
+        lambda a: {"indptr": np.array(5)},
+        lambda a: {"data": a["data"][1:]},
+        lambda a: {"data": a["data"] * np.nan},
+        lambda a: {"data": a["data"].astype(complex)},
+        lambda a: {"initial": a["initial"][:, None]},
+        lambda a: {"initial": np.array("x")},
+        lambda a: {"about": np.array(7)},
+        lambda a: {"about": np.array("[" * 100_000)},
+        lambda a: {"about": np.array(f'{{"format": {"9" * 5000}}}')},
+        lambda a: {"about": np.array("[]")},
+        lambda a: {"about": _about(a, format="dphmm-markov-model-2")},
+        lambda a: {"about": _about(a, step_seconds=10**400)},
+        lambda a: {"about": _about(a, step_seconds=1e300)},
+        lambda a: {"about": _about(a, step_seconds="60")},
+        lambda a: {"about": _about(a, states=[1])},
+        lambda a: {"about": _about(a, states={"kind": ["grid"]})},
+        *(
+            lambda a, change=change: {"about": _about(a, states=json.loads(a["about"].item())["states"] | change)}
+            for change in (
+                {"runs": [[0, 50_000_000]], "rows": 5000, "columns": 10_000},
+                {"runs": [[0, 2], [1, 13]]},
+                {"runs": [[0, 10**30]]},
+                {"runs": [[0.0, 15.0]]},
+                {"runs": "abc"},
+                {"rows": 10**400},
+                {"rows": "many"},
+                {"rows": float("inf")},
+                {"cell_km": 1e308},
+                {"cell_km": 10**400},
+                {"cell_km": float("nan")},
+                {"origin_m": [10**400, 0]},
+                {"origin_m": [0]},
+                {"projection": {"latitude": 0}},
+                {"projection": {"latitude": 1e9, "longitude": 0}},
+                {"projection": {"latitude": 0, "longitude": 0, "radius": 1}},
+                {"projection": 7},
+            )
+        ),
+    ],
+)
+def test_a_crafted_file_is_refused_in_one_line_and_takes_no_memory(tmp_path, changed):
+    grid = Grid.over((44.995, -30.015, 45.005, -29.985), cell_km=0.5)
+    model = MarkovModel(np.full((15, 15), 1 / 15), np.full(15, 1 / 15), grid, 60.0)
+    arrays = _arrays(model, tmp_path / "m.npz")
+    np.savez(tmp_path / "m.npz", **(arrays | changed(arrays)))
+    tracemalloc.start()
+    with pytest.raises(DataFileError, match=r"m\.npz: no Markov model \(") as refused:
+        MarkovModel.load(tmp_path / "m.npz")
+    assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    tracemalloc.stop()
+    assert "\n" not in str(refused.value)
+
+
+def test_no_byte_of_a_model_can_be_changed_so_that_an_index_outside_is_accepted(tmp_path):
+    """Seed 0; 300 files without compression and with their checksums made right, so that most changes get through."""
+    rng = np.random.default_rng(0)
+    model = MarkovModel(np.full((4, 4), 0.25), np.full(4, 0.25))
+    arrays = _arrays(model, tmp_path / "m.npz")
+    accepted = 0
+    for _ in range(300):
+        name = ("indices", "indptr", "data", "initial")[rng.integers(4)]
+        data = bytearray(arrays[name].tobytes())
+        data[rng.integers(len(data))] ^= 1 << rng.integers(8)
+        changed = np.frombuffer(bytes(data), arrays[name].dtype)
+        np.savez(tmp_path / "m.npz", **(arrays | {name: changed}))
+        try:
+            found = MarkovModel.load(tmp_path / "m.npz")
+        except DataFileError:
+            continue
+        accepted += 1
+        assert found.transition.indices.min() >= 0
+        assert found.transition.indices.max() < 4
+        np.testing.assert_allclose(found.transition.toarray().sum(axis=1), 1.0, rtol=1e-9)
+    assert 0 < accepted < 100

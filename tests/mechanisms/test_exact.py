@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import math
 from fractions import Fraction
 
@@ -11,8 +13,8 @@ from scipy import stats
 
 from dphmm.arrays import RandomSource, random_source
 from dphmm.errors import BudgetError
-from dphmm.mechanisms import exact
-from dphmm.mechanisms.exact import RandomBits, bernoulli_exp, discrete_laplace, geometric_exp, rational
+from dphmm.mechanisms import exact, lattice_noise, thresholds
+from dphmm.mechanisms.exact import RandomBits, bernoulli_exp, cut_off_exp, discrete_laplace, geometric_exp, rational
 
 ALPHA = 1e-4
 DRAWS = 60_000
@@ -60,6 +62,16 @@ def test_geometric_exp_has_its_distribution():
     source, q = bits(3), math.exp(-2 / 7)
     draws = [geometric_exp(2, 7, source) for _ in range(DRAWS)]
     assert fits(draws, lambda k: (1 - q) * q**k if k >= 0 else 0.0) > ALPHA
+
+
+@pytest.mark.parametrize(("num", "den", "size"), [(2, 7, 5), (-2, 7, 5), (0, 1, 6), (9, 2, 3), (1, 1, 1)])
+def test_a_count_cut_off_has_its_distribution(num, den, size):
+    """Chi-squared test, alpha 1e-4, 20 000 draws, seed 4."""
+    source = bits(4)
+    draws = np.bincount([cut_off_exp(num, den, size, source) for _ in range(20_000)], minlength=size)
+    weights = np.exp(-num / den * np.arange(size))
+    assert len(draws) == size
+    assert size == 1 or stats.chisquare(draws, weights / weights.sum() * 20_000).pvalue > ALPHA
 
 
 def test_the_test_refuses_a_laplace_that_counts_zero_twice():
@@ -127,3 +139,22 @@ def test_impossible_parameters_are_refused():
 
 def test_the_same_seed_gives_the_same_draws():
     assert [bits(9).word() for _ in range(3)] == [bits(9).word() for _ in range(3)]
+
+
+@pytest.mark.parametrize("module", [exact, lattice_noise, thresholds], ids=lambda module: module.__name__)
+def test_the_source_of_the_samplers_names_no_float(module):
+    """No true division, no float constant, no ``float`` and no mathematical library.
+
+    Apart are reading a budget, decimals enclosed from both sides, and doubles that settle only what is certain.
+    """
+    apart = {"rational", "_rough", "threshold", "value", "whole_part", "_one_less_power", "_powers", "weights"}
+    tree = ast.parse(inspect.getsource(module))
+    samplers = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name not in apart]
+    assert len(samplers) > 5
+    for sampler in samplers:
+        sampler.body = [node for node in sampler.body if getattr(node, "name", "") not in apart]
+        for node in ast.walk(sampler):
+            assert module is not exact or not isinstance(node, ast.Div), sampler.name  # elsewhere of fractions
+            assert not (isinstance(node, ast.Constant) and isinstance(node.value, float)), sampler.name
+            assert not (isinstance(node, ast.Name) and node.id in {"float", "math", "exp", "log"}), sampler.name
+            assert not (isinstance(node, ast.Attribute) and node.attr in {"float64", "uniform", "exp", "random"})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import sys
 from decimal import Decimal
@@ -19,9 +18,11 @@ from scipy import stats
 from dphmm.arrays import RandomSource
 from dphmm.errors import BudgetError, CoordinateError, InvalidInputError
 from dphmm.geometry.hull import SensitivityHull
-from dphmm.mechanisms import lattice
+from dphmm.mechanisms import lattice, lattice_noise
 from dphmm.mechanisms.exact import RandomBits
 from dphmm.mechanisms.lattice import LatticeKNormMechanism
+from dphmm.mechanisms.thresholds import Thresholds
+from tests.mechanisms.cells import fan
 
 F = np.array([(1, 0), (2, 1), (3, 0), (0, 1), (4, 2), (1, 2)])
 EDGES = [(1, 2), (3, 4), (3, 5), (4, 5)]
@@ -74,26 +75,98 @@ def statistic(draws: np.ndarray, hull: SensitivityHull, epsilon: float, cells: i
     return float(((seen - expected) ** 2 / expected).sum())
 
 
+@pytest.fixture(params=["by tables", "one by one"])
+def draws_of(request, monkeypatch):
+    """Draws about the origin made in either way, seed 11: 100 000 by tables, 30 000 one by one."""
+    many = request.param == "by tables"
+    monkeypatch.setattr(lattice_noise, "_MANY", 0 if many else 10**9)
+    return lambda mechanism: mechanism.sample([0, 0], rng=11, size=DRAWS if many else DRAWS * 3 // 10)
+
+
 @pytest.mark.parametrize("name", HULLS)
-def test_draws_have_the_brute_force_distribution(name):
-    """Chi-squared test, alpha 1e-4, 100 000 draws, seed 11, 200 degrees of freedom (segment: 60)."""
+def test_draws_have_the_brute_force_distribution(name, draws_of):
+    """Chi-squared test, alpha 1e-4, seed 11, 200 degrees of freedom (segment: 60)."""
     hull, epsilon = HULLS[name]
     cells = 60 if name == "segment" else 200
     assert LARGEST_STATISTIC[name] == pytest.approx(stats.chi2.isf(ALPHA, cells), abs=0.01)
-    draws = LatticeKNormMechanism(hull, epsilon).sample([0, 0], rng=11, size=DRAWS)
+    draws = draws_of(LatticeKNormMechanism(hull, epsilon))
     assert statistic(draws, hull, float(epsilon), cells) < LARGEST_STATISTIC[name]
 
 
-@pytest.mark.parametrize("name", ["running example", "long thin cones"])
-def test_the_test_refuses_a_cone_wrongly_closed(name):
-    """The broken twin: one cone takes in a boundary ray that its neighbour holds already. Same draws, same seed."""
-    hull, epsilon = HULLS[name]
+def test_the_test_refuses_a_cone_closed_on_both_sides(draws_of):
+    """The broken twin: one edge takes in the ray of its end, which its neighbour holds. Same draws, same seed."""
+    hull, epsilon = HULLS["running example"]
     mechanism = LatticeKNormMechanism(hull, epsilon)
-    fan = mechanism._fan
-    which = next(i for i, cone in enumerate(fan.cones) if cone.open_v)
-    fan.cones = tuple(dataclasses.replace(c, open_v=False) if i == which else c for i, c in enumerate(fan.cones))
-    draws = mechanism.sample([0, 0], rng=11, size=DRAWS)
-    assert statistic(draws, hull, float(epsilon), 200) > LARGEST_STATISTIC[name]
+    first, slope, last, count = mechanism._noise._rates[1]
+    mechanism._noise._rates[1] = first, slope, last, count + 1
+    assert statistic(draws_of(mechanism), hull, float(epsilon), 200) > LARGEST_STATISTIC["running example"]
+
+
+def test_the_test_refuses_a_table_that_is_wrong_by_a_fiftieth(draws_of):
+    """The broken twin: the threshold between two edges off by a fiftieth of all draws. Same draws, same seed."""
+    hull, epsilon = HULLS["random"]
+    mechanism = LatticeKNormMechanism(hull, epsilon)
+    noise = mechanism._noise
+    noise._exact._table[1] += np.uint32(2**32 // 50)
+    noise.__dict__["_exact"] = Thresholds(noise._exact._digits, noise._exact._table, noise._exact._size)
+    noise._rough[1] += 2**64 // 50
+    assert statistic(draws_of(mechanism), hull, float(epsilon), 200) > LARGEST_STATISTIC["random"]
+
+
+COPRIME = SensitivityHull([[200, 3], [-81, 199], [141, 143], [199, 80]])
+GRID = SensitivityHull([[340, 0], [0, 340], [340, 340], [-340, 340], [680, 0]])
+
+
+@pytest.mark.parametrize(
+    ("hull", "epsilon"), [(COPRIME, 5), (COPRIME, 20), (GRID, 20)], ids=["coprime 5", "coprime 20", "grid 20"]
+)
+def test_many_draws_at_a_fine_lattice_have_their_distribution(hull, epsilon):
+    """Chi-squared test over residues modulo 7 and rings, 196 parts, alpha 1e-4, 200 000 draws, seed 12."""
+    points, probabilities = brute_force(hull, epsilon)
+    lengths = np.abs(points).sum(axis=1)
+    rings = np.searchsorted(np.cumsum(np.bincount(lengths, probabilities)), [0.25, 0.5, 0.75])
+
+    def parts(z):
+        return (z[:, 0] % 7 * 7 + z[:, 1] % 7) * 4 + np.searchsorted(rings, np.abs(z).sum(axis=1))
+
+    def p_value(budget):
+        draws = LatticeKNormMechanism(hull, budget).sample([0, 0], rng=12, size=200_000)
+        return stats.chisquare(np.bincount(parts(draws), minlength=196), expected).pvalue
+
+    expected = np.bincount(parts(points), probabilities, minlength=196) * 200_000
+    assert p_value(epsilon) > ALPHA
+    assert p_value(epsilon * Fraction(51, 50)) < ALPHA, "the broken twin: noise too small by a fiftieth"
+
+
+def test_how_doubles_round_the_weights_of_edges_changes_no_draw():
+    """Sums of weights off by a hundred times more than they are: what they cannot settle, decimals do."""
+    for hull, epsilon in (*HULLS.values(), (COPRIME, 20), (COPRIME, Fraction(1, 1000))):
+        plain, rough = (LatticeKNormMechanism(hull, epsilon) for _ in range(2))
+        exact = [int(plain._noise._exact._digits(place, 64)) for place in range(2 * len(plain._noise._edges))]
+        off = max(abs(a - b) for a, b in zip(plain._noise._rough, exact, strict=True))
+        assert off < lattice_noise._DOUBT // 1000
+        steps = (np.random.default_rng(1).choice([-1, 1], len(exact)) * (lattice_noise._DOUBT // 10)).tolist()
+        rough._noise._rough[:] = [a + b for a, b in zip(plain._noise._rough, steps, strict=True)]
+        one, other = (
+            [mechanism.sample([0, 0], rng=seed).tolist() for seed in range(50)] for mechanism in (plain, rough)
+        )
+        assert one == other
+
+
+def test_a_word_that_doubles_leave_open_is_settled_by_decimals(monkeypatch):
+    mechanism = LatticeKNormMechanism(*HULLS["random"])
+    noise, asked = mechanism._noise, []
+    settled = Thresholds.settled
+    monkeypatch.setattr(Thresholds, "settled", lambda *given: asked.append(given) or settled(*given))
+    for place, threshold in enumerate(noise._exact._digits(k, 64) for k in range(6)):
+        for step in (-5, 5):
+            word = threshold + step
+            stream = iter([word >> 2 << 2, (word & 3) << 2] + [0] * 100)
+            bits = RandomBits(
+                RandomSource(lambda n, s=stream: b"".join(next(s).to_bytes(8, "little") for _ in range(n // 8)))
+            )
+            assert noise._place(bits) == place + (step > 0)
+    assert len(asked) == 12
 
 
 def test_the_running_example_has_its_published_probabilities():
@@ -116,13 +189,13 @@ def test_probabilities_are_those_of_brute_force_and_add_up(name):
 
 @pytest.mark.parametrize("epsilon", [Fraction(1, 100), 1, 20])
 def test_probabilities_lie_in_mpmath_intervals(epsilon):
-    """The cells' weights, each an interval, against the sails' decimals."""
+    """Weights by parallelograms, each an interval, against the sails' decimals."""
     mechanism = LatticeKNormMechanism(RUNNING_EXAMPLE, epsilon)
     iv, kept = mpmath.iv, mpmath.iv.dps
     iv.dps = 45
     try:
         rate = iv.mpf(Fraction(epsilon).numerator) / Fraction(epsilon).denominator
-        cells = [(sum(c.cell(i)), c.det) for c in mechanism._fan.cones for i in range(c.det)]
+        cells = [(norm, cone.det) for cone in fan(mechanism._corners) for _, norm in cone.cells()]
         total = sum((iv.exp(-rate * s / d) for s, d in cells), iv.mpf(0)) / (1 - iv.exp(-rate)) ** 2
         for z in product(range(-6, 7), repeat=2):
             exponent = mechanism.exponent(z, (0, 0))
@@ -181,6 +254,10 @@ class FloatSeenError(AssertionError):
     """A floating-point number among the values of a traced function."""
 
 
+FILTERS = {"_rough", "log_masses", "log_total", "_log1mexp", "_log_geometric_sum"}
+"""Doubles that settle what is certain whatever they round; see the tests above that they change no draw."""
+
+
 def refuse_floats(value: object) -> None:
     if isinstance(value, float | np.floating) or (isinstance(value, np.ndarray) and value.dtype.kind == "f"):
         raise FloatSeenError(repr(value))
@@ -194,7 +271,7 @@ def watched(call):
     package = str(Path(lattice.__file__).parents[1])
 
     def trace(frame, event, argument):
-        if not frame.f_code.co_filename.startswith((package, __file__)):
+        if not frame.f_code.co_filename.startswith((package, __file__)) or frame.f_code.co_name in FILTERS:
             return None
         for value in (*frame.f_locals.values(), argument if event == "return" else None):
             refuse_floats(value)
@@ -258,6 +335,14 @@ def test_a_budget_that_no_double_holds_is_kept_exactly():
 def test_a_budget_is_read_as_written(epsilon, wanted):
     assert LatticeKNormMechanism(RUNNING_EXAMPLE, epsilon).epsilon == Fraction(wanted)
     assert LatticeKNormMechanism(RUNNING_EXAMPLE, Decimal("0.3")).epsilon == Fraction(3, 10)
+
+
+def test_no_budget_is_too_large_for_a_quick_draw():
+    for epsilon in (2000, 10**9, 1e30):
+        mechanism = LatticeKNormMechanism(SensitivityHull([[3400, 1], [7, 6801]]), epsilon)
+        assert np.abs(mechanism.sample([3, 4]) - [3, 4]).max() < 300
+        assert mechanism.sample([3, 4], size=2000).shape == (2000, 2)
+    assert mechanism.squared_error == 0
 
 
 @pytest.mark.parametrize("epsilon", [0, -1, float("inf"), float("nan"), "pi", mpmath.pi, None, 1j, "1e-40"])

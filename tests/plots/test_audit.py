@@ -30,7 +30,7 @@ def test_exposed_states_repair_and_body_are_drawn_where_they_are():
     assert drawn["exposed states"].tolist() == [[3.0, 0.0]]
     assert sorted(drawn["possible states"].tolist()) == sorted(POINTS[[2, 3, 4, 5]].tolist())
     added = next(lines for lines in ax.collections if lines.get_label() == "added by the exact repair")
-    assert [segment.tolist() for segment in added.get_segments()] == [[[3.0, 0.0], [0.0, 1.0]]]
+    assert [segment.tolist() for segment in added.get_segments()] == [[[3.0, 0.0], [4.0, 2.0]]]
     assert "noise body about an exposed state" in labels(ax)
     assert {text.get_text() for text in ax.texts} == {"s3", "s4", "s5", "s6"}
     _, plain = new_figure()

@@ -7,6 +7,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from dphmm.errors import DataFileError, PolicyError
+from dphmm.policy.alone import said_of_alone
 from dphmm.policy.expression import parse_policy
 from dphmm.policy.graph import PolicyGraph
 from dphmm.space import Grid, Places
@@ -81,3 +82,43 @@ def test_a_layer_may_name_its_property(tmp_path):
         parse_policy(f"categorical:{path}@kind", SPACE)
     with pytest.raises(DataFileError, match="there is no such file"):
         parse_policy("categorical:absent.geojson", SPACE)
+
+
+@pytest.mark.parametrize(
+    ("text", "least"),
+    [
+        ("utility:100m", "500m"),
+        ("utility: 499 m", "500m"),
+        ("complete | utility:0.4km", "500m"),
+        ("utility:0km", "500m"),
+    ],
+)
+def test_a_radius_below_the_cell_is_refused_with_the_least_useful_one(text, least):
+    with pytest.raises(
+        PolicyError, match=f"joins no two of the 30 states; no two are that near, give at least utility:{least}"
+    ):
+        parse_policy(text, SPACE, TRANSITION)
+    assert parse_policy(f"utility:{least}", SPACE).edges().tolist()
+
+
+def test_a_policy_without_an_edge_is_refused(tmp_path):
+    path = tmp_path / "policy.json"
+    PolicyGraph.from_edges(SPACE.size, [(0, SPACE.size - 1)]).to_json(path)
+    still = csr_array(np.eye(SPACE.size))
+    for text in (f"graph:{path} & utility:500m", "transition", "transition & complete"):
+        with pytest.raises(PolicyError, match="joins no two of the 30 states; states that must stay"):
+            parse_policy(text, SPACE, still)
+    assert _edges(f"graph:{path} | transition", transition=still) == [[0, SPACE.size - 1]]
+
+
+def test_one_state_alone_has_every_policy():
+    home = Places(["home"], [45.0], [7.0])
+    assert parse_policy("utility:1m", home).edges().tolist() == []
+    assert said_of_alone(parse_policy("complete", home), home) is None
+
+
+def test_states_that_a_policy_joins_to_none_are_counted_with_their_distance():
+    stops = Places(["a", "b", "c", "d"], [45.0, 45.0, 45.0, 45.0], [7.0, 7.001, 7.1, 7.2])
+    assert said_of_alone(parse_policy("utility:100m", stops), stops) == "2 of 4, up to 7.89km from the nearest state"
+    assert said_of_alone(parse_policy("utility:7.89km", stops), stops) is None
+    assert said_of_alone(parse_policy("utility:7.88km", stops), stops) is not None

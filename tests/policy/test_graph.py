@@ -13,6 +13,7 @@ from scipy.sparse import random_array
 
 from dphmm import Measurements, PolicyGraph, SensitivityHull
 from dphmm.errors import ConstraintError, DataFileError, PolicyError
+from dphmm.geometry.gauge import Gauge
 from tests.running_example import F, graph, states
 
 
@@ -83,6 +84,48 @@ def test_differences_span_the_hull_of_all_edges(case):
     fast = SensitivityHull(restricted.differences(measurements))
     assert fast.vertices.shape == literal.vertices.shape
     np.testing.assert_allclose(fast.vertices, literal.vertices, atol=1e-9)
+
+
+@given(policies(), st.floats(0.2, 3.0), st.booleans())
+def test_the_widest_edge_of_a_gauge_is_that_of_all_edges(case, size, ball):
+    made, _, measurements, mask = case
+    points = measurements.points
+    edges = made.restrict(mask).edges()
+    if ball or not len(edges):
+        gauge = Gauge.of_ball(2, size, points.shape[1], 0.0)
+    else:
+        hull = SensitivityHull(points[edges[:, 0]] - points[edges[:, 1]])
+        gauge = Gauge.of_cones(hull.cones, size, 1e-12)
+    literal = gauge(points[edges[:, 0]] - points[edges[:, 1]]).max(initial=0.0)
+    found = made.widest(points, gauge, mask)
+    assert (found > 1) == (literal > 1)
+    assert found <= 1 or found == pytest.approx(literal, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ["complete", "categorical", "utility", "utility over scattered points"])
+@pytest.mark.parametrize("share", [1.0, 0.9])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_widest_edge_over_many_states_is_that_of_all_edges(name, share, seed):
+    rng = np.random.default_rng(seed)
+    cells = np.stack(np.meshgrid(np.arange(20), np.arange(15)), axis=-1).reshape(-1, 2)
+    f = 0.34 * cells + (rng.normal(size=cells.shape) if "scattered" in name else 0.0)
+    made = {
+        "complete": lambda: PolicyGraph.complete(300),
+        "categorical": lambda: PolicyGraph.categorical(rng.integers(0, 3, 300)),
+    }.get(name, lambda: PolicyGraph.utility(f, 1.1))()
+    mask = [np.ones(300, dtype=bool), rng.random(300) < 0.1, cells @ [1, 2] == 20, cells.max(axis=1) < 9][seed]
+    edges = made.restrict(mask).edges()
+    differences = f[edges[:, 0]] - f[edges[:, 1]]
+    steps = np.rint(f * 1000)
+    for gauge, points in (
+        (Gauge.of_cones(SensitivityHull(differences).cones, share, 1e-12), f),
+        (Gauge.of_ball(2, share * np.linalg.norm(differences, axis=1).max(), 2, 0.0), f),
+        (Gauge.of_cones(SensitivityHull(steps[edges[:, 0]] - steps[edges[:, 1]]).cones, share, 0.0), steps),
+    ):
+        literal = gauge(points[edges[:, 0]] - points[edges[:, 1]]).max()
+        found = made.widest(points, gauge, mask)
+        assert (found > 1) == (literal > 1) == (share < 1)
+        assert found <= 1 or found == pytest.approx(literal, rel=1e-9)
 
 
 @given(policies())
@@ -173,5 +216,5 @@ def test_bad_constraints_are_refused(constraint):
 @pytest.mark.parametrize("text", ["", "{}", "[1, 2]", '{"nodes": 3, "edges": []}'])
 def test_a_file_that_is_no_graph_is_refused(tmp_path, text):
     (tmp_path / "policy.json").write_text(text)
-    with pytest.raises(DataFileError, match="no node-link graph"):
+    with pytest.raises(DataFileError, match=r"no (node-link graph|JSON)"):
         PolicyGraph.from_json(tmp_path / "policy.json")

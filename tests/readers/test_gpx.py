@@ -53,9 +53,11 @@ def test_points_of_all_segments_are_taken_by_their_time(tmp_path, version, start
 def test_several_files_of_one_person_are_joined_when_the_person_is_named(tmp_path):
     write(tmp_path, gpx_of([TWO]), "b.gpx")
     write(tmp_path, gpx_of([ONE]), "a.gpx")
-    assert [t.user for t in read(tmp_path).trajectories] == ["a", "b"]
+    with pytest.raises(DataFileError, match=r"a\.gpx: does not say whose fixes it holds; name the person with --user"):
+        read(tmp_path)
     (made,) = read(tmp_path, user="me").trajectories
     assert (made.user, len(made)) == ("me", 2)
+    assert [t.user for t in read(tmp_path, user_per_file=True).trajectories] == ["a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -138,3 +140,22 @@ def test_public_tracks_are_read_whole(real_data, name, points, merged):
     (made,) = result.trajectories
     last = max(p.time for t in parsed.tracks for s in t.segments for p in s.points).astimezone(UTC)
     assert np.datetime64(last.replace(tzinfo=None), "us") == made.times[-1]
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        '<!DOCTYPE gpx [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]>',
+        '<!DOCTYPE gpx [<!ENTITY a SYSTEM "file:///etc/passwd">]>',
+    ],
+)
+def test_a_document_type_is_refused_before_anything_is_expanded(tmp_path, start):
+    data = gpx_of([ONE]).replace(b"?>\n", b"?>\n" + start.encode())
+    with pytest.raises(DataFileError, match="it declares a document type"):
+        read(write(tmp_path, data))
+
+
+@pytest.mark.parametrize("encoding", ["punycode", "idna", "unicode_escape", "zip", "rot13", "undefined", "x" * 40])
+def test_encodings_that_are_no_text_are_refused(tmp_path, encoding):
+    with pytest.raises(DataFileError, match=f"its encoding is {encoding}, not UTF-8"):
+        read(write(tmp_path, gpx_of([ONE]).replace(b"UTF-8", encoding.encode())))

@@ -45,13 +45,15 @@ def test_only_locations_are_taken_at_their_own_time(tmp_path, separator):
     assert result.skipped == {}
 
 
-def test_the_user_is_the_topics_second_part_or_the_files_name_or_the_callers(tmp_path):
-    text = line(record(topic="owntracks/ada/iPhone 12 Pro")) + line(record()) + line(record(topic="odd"))
-    path = write(tmp_path, text, "grace.rec")
-    result = read(path)
-    assert [(t.user, len(t)) for t in result.trajectories] == [("ada", 1), ("grace", 1)]
-    assert result.merged == 1
-    assert [t.user for t in read(path, user="me").trajectories] == ["me"]
+def test_the_user_is_the_topics_second_part_or_the_lone_files_name_or_the_callers(tmp_path):
+    said, unsaid = line(record(topic="owntracks/ada/iPhone 12 Pro")), line(record()) + line(record(topic="odd"))
+    assert [t.user for t in read(write(tmp_path, said)).trajectories] == ["ada"]
+    result = read(write(tmp_path, unsaid, "grace.rec"))
+    assert ([t.user for t in result.trajectories], list(result.unnamed), result.merged) == (["grace"], ["grace"], 1)
+    both = write(tmp_path, said + unsaid, "grace.rec")
+    with pytest.raises(DataFileError, match="does not say whose fixes it holds"):
+        read(both)
+    assert [t.user for t in read(both, user="me").trajectories] == ["me"]
 
 
 def test_a_time_written_as_text_is_read(tmp_path):

@@ -56,7 +56,7 @@ class LeakingReleaser(FixedReleaser):
         record = super().draw(step, state)
         nudge = np.zeros(6)
         nudge[state] = 1e-12
-        self.belief = self.belief.update(nudge)
+        self.person.advance(self.belief.update(nudge), self.person.count)
         return record
 
 

@@ -274,6 +274,14 @@ def test_steps_advance_the_belief_as_often():
     assert (record.steps, record.possible) == (3, prior.support.sum())
 
 
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_every_record_says_whether_its_noise_is_exact(mechanism):
+    releaser = Releaser(running_model(), F, graph(), 1.0, mechanism)
+    record = releaser.release(0)
+    assert record.exact is releaser.settings.is_exact is (mechanism == "lattice")
+    assert f'"exact": {"true" if mechanism == "lattice" else "false"}' in record.to_json()
+
+
 def test_budgets_may_differ_per_step():
     releaser = Releaser(running_model(), F, graph(), 1.0, rng=13)
     assert [releaser.release(0).epsilon, releaser.release(0, epsilon=0.25).epsilon] == [1.0, 0.25]

@@ -18,7 +18,7 @@ from dphmm.release.session import record_width
 from tests.release.people import engine
 
 RECORD = engine(1).release(4)
-floats = st.floats(allow_nan=False)
+floats = st.floats(allow_nan=False, allow_infinity=False)
 
 
 @given(
@@ -37,7 +37,7 @@ def test_a_record_is_read_back_to_the_last_bit_and_fits_its_room(places, number,
         released=tuple(places),
         estimate=tuple(places),
         epsilon=number,
-        expected_error=number,
+        expected_error=abs(number),
         area=number,
         constrained_factor=inf,
         added=tuple(added),
@@ -49,7 +49,36 @@ def test_a_record_is_read_back_to_the_last_bit_and_fits_its_room(places, number,
     assert len(text) <= record_width(len(places), len(added))
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", "{", '{"index": 1}', json.dumps({**vars(RECORD), "true_state": 4})])
+def _with(**changes):
+    return json.dumps(vars(RECORD) | changes)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "",
+            "[]",
+            "{}",
+            "{",
+            '{"index": 1}',
+            _with(true_state=4),
+            _with(index=True),
+            _with(index=-1),
+            _with(steps=1.5),
+        ),
+        *(
+            _with(possible=2**63),
+            _with(steps=1.5),
+            _with(released=[1.0, None]),
+            _with(released=3),
+            _with(estimate=[inf, 1.0]),
+        ),
+        *(_with(epsilon="1"), _with(epsilon=float("nan")), _with(expected_error=-1.0), _with(constrained_factor=None)),
+        *(_with(added=[[1]]), _with(added=[[1, -2]]), _with(added={}), _with(mechanism=7), _with(certified=1)),
+        *("[" * 100_000, json.dumps(vars(RECORD)).replace('"k-norm"', '"\\ud800"').replace("lattice", "\\ud800")),
+    ],
+)
 def test_what_is_no_record_is_refused(text):
     with pytest.raises(InvalidInputError, match="no release record"):
         ReleaseRecord.from_json(text)
@@ -61,16 +90,29 @@ def test_a_belief_is_read_back_to_the_last_bit(log_mass, rng):
     for place in range(len(log_mass) - 1):
         if rng.random() < 0.3:
             log_mass[place] = -inf
+    log_mass -= np.logaddexp.reduce(log_mass)
     belief = Belief(log_mass > -inf, log_mass)
     data = belief.to_bytes()
     again = Belief.from_bytes(data)
-    assert len(data) == 8 + -(-len(log_mass) // 8) + 8 * len(log_mass), "nine bytes or less a state, whatever it holds"
+    assert len(data) == 8 + 12 * len(log_mass), "twelve bytes a state, whatever it holds"
     assert again.to_bytes() == data
     np.testing.assert_array_equal(again.support, belief.support)
     np.testing.assert_array_equal(again.log_mass.view(np.int64), belief.log_mass.view(np.int64))
 
 
-@pytest.mark.parametrize("data", [b"", b"\0" * 8, Belief.of(np.ones(3) / 3).to_bytes()[:-1]])
+def _belief(*values, limbs=(0, 0)):
+    return len(values).to_bytes(8, "little") + np.array(values).tobytes() + np.array(limbs, np.int32).tobytes()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        *(b"", b"\0" * 8, Belief.of(np.ones(3) / 3).to_bytes()[:-1]),
+        *(_belief(1.0, 1.0), _belief(0.3, 0.0), _belief(1e300, 1.0), _belief(inf, 0.0), _belief(0.0, 0.0)),
+        *(_belief(1.0, np.nan), _belief(1.5, -0.5), _belief(1.0, 0.0, limbs=(1, 0)), _belief(0.5, 0.5, limbs=(-1, 0))),
+        b"\xff" * 8 + _belief(0.5, 0.5)[8:],
+    ],
+)
 def test_what_is_no_belief_is_refused(data):
-    with pytest.raises(StochasticError, match="no belief"):
+    with pytest.raises(StochasticError, match=r"no belief|no probabilities"):
         Belief.from_bytes(data)

@@ -224,7 +224,8 @@ CHANGES = {
     "spacing": lambda: engine(mechanism="lattice", spacing=1),
     "repair": lambda: engine(repair="greedy"),
     "delta": lambda: engine(delta=0.1),
-    "objective": lambda: engine(objective="error"),
+    "objective": lambda: engine(objective="volume"),
+    "repair_limit": lambda: engine(repair_limit=1),
     "allow_known": lambda: engine(allow_known=True),
     "randomness": lambda: engine(3),
     "queries": lambda: {"main": engine(), "other": engine()},
@@ -291,7 +292,8 @@ def test_spending_by_one_holder_binds_the_other(path):
 
 def test_the_constrained_limit_counts_the_diameter_of_every_step(path):
     # Support {3,4,5,6}: the repair adds 3-4 and the factor is 2, so each release of 0.5 costs 1.
-    maker = engine(kind=CountingReleaser, matrix=np.eye(6), initial=[0, 0, 0.25, 0.25, 0.25, 0.25])
+    support = {"matrix": np.eye(6), "initial": [0, 0, 0.25, 0.25, 0.25, 0.25]}
+    maker = engine(kind=CountingReleaser, objective="volume", **support)
     with Session.open(path, "a", maker, Limits(constrained_epsilon=3)) as session:
         assert [session.release(4, slot).constrained_epsilon for slot in range(3)] == [1, 1, 1]
         with pytest.raises(BudgetExceededError, match=r"constrained-DP limit of 3 .*: 3 is spent .* asks for 1;"):
@@ -304,7 +306,7 @@ def test_an_infinite_factor_passes_every_constrained_limit_and_no_other(path, tm
     flat = np.array([[0, 0], [1, 0], [0, 1], [1, 1], [0, 2], [1, 2]])
     maker = engine(kind=CountingReleaser, f=flat, policy=with_policy((0, 1), (2, 3), (4, 5)))
     with (
-        Session.open(path, "a", maker, Limits(constrained_epsilon=1e300)) as session,
+        Session.open(path, "a", maker, Limits(constrained_epsilon=1e30)) as session,
         pytest.raises(BudgetExceededError, match="asks for inf"),
     ):
         session.release(4, 0)

@@ -12,12 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dphmm import MarkovModel, PolicyGraph, Releaser, ReleaseSettings, SensitivityHull
-from dphmm.errors import BudgetError, ConfigurationError, DataFileError, DphmmError
+from dphmm.errors import BudgetError, ConfigurationError, DataFileError, DphmmError, EventError
+from dphmm.events import Cap
 from dphmm.mechanisms import MECHANISMS
 from dphmm.space import Grid, Places
 
 GRID = Grid.over((44.99, -30.02, 45.01, -29.98), cell_km=0.3333)
 STOPS = Places(["a", "b", "c", "d"], [45.0, 45.00431, 45.00912, 45.0001], [7.0, 7.0123, 7.0311, 7.00012])
+
+EVENTS = [
+    "at:a,b between 1 and 4 | !at:c at 2",
+    "at:home between 2024-03-04 and 2024-03-10 any weekday 9-12:30 in Europe/Berlin",
+    'at:"St. Mary" at least 2 days between 2024-03-04 and 2024-03-10',
+]
 
 some_settings = st.builds(
     ReleaseSettings,
@@ -30,6 +37,11 @@ some_settings = st.builds(
     delta=st.none() | st.floats(0, 0.999),
     allow_known=st.booleans(),
     spacing=st.fractions(Fraction(1, 10**9), 10),
+    outside=st.sampled_from(["border", "omit"]),
+    repair_limit=st.integers(0, 10**12),
+    caps=st.lists(
+        st.builds(Cap, st.sampled_from(EVENTS), st.floats(0.5, 0.999), st.sampled_from([0.0, 0.01])), max_size=3
+    ),
 )
 
 
@@ -46,22 +58,30 @@ def test_json_and_toml_read_back_without_loss(settings):
     assert ReleaseSettings.from_json(settings.to_json()).content_hash == settings.content_hash
 
 
-def test_every_field_is_written_and_makes_another_hash():
+def test_every_field_is_written_and_makes_another_hash(tmp_path):
     # Spelled out per field, so that a field that later work adds and forgets here is found.
     changed = {
         "policy": "complete",
         "epsilon": 2.0,
         "mechanism": "laplace",
         "repair": "greedy",
-        "objective": "error",
+        "objective": "volume",
         "membership": "qp",
         "delta": 0.5,
         "allow_known": True,
         "spacing": "1/100",
+        "outside": "omit",
+        "repair_limit": 7,
+        "caps": (Cap("state:3 between 1 and 4", 0.7),),
+        "priors": str(tmp_path / "priors.csv"),
     }
+    (tmp_path / "priors.csv").write_text("state,one\n")
     base = ReleaseSettings()
     assert set(json.loads(base.to_json())) == set(changed) == {f.name for f in dataclasses.fields(ReleaseSettings)}
-    hashes = {base.content_hash} | {dataclasses.replace(base, **{k: v}).content_hash for k, v in changed.items()}
+    needed = {"priors": {"caps": changed["caps"]}}
+    hashes = {base.content_hash} | {
+        dataclasses.replace(base, **{k: v}, **needed.get(k, {})).content_hash for k, v in changed.items()
+    }
     assert len(hashes) == len(changed) + 1
 
 
@@ -76,13 +96,21 @@ def test_every_field_is_written_and_makes_another_hash():
         ({"epsilon": True}, ConfigurationError, "epsilon is True; give a number"),
         ({"mechanism": "gauss"}, ConfigurationError, "mechanism is 'gauss'; choose one of lattice, k-norm"),
         ({"repair": "no"}, ConfigurationError, "repair is 'no'; choose one of greedy, sequential, exact"),
-        ({"objective": None}, ConfigurationError, "objective is None; choose one of volume, error"),
+        ({"objective": None}, ConfigurationError, "objective is 'None'; choose one of volume, error"),
         ({"membership": ["qp"]}, ConfigurationError, "membership is"),
         ({"delta": 1}, ConfigurationError, "delta is 1.0; give a number from 0 to below 1"),
         ({"delta": float("nan")}, ConfigurationError, "delta is nan"),
         ({"allow_known": 1}, ConfigurationError, "allow_known is 1; give true or false"),
         ({"spacing": 0}, ConfigurationError, "spacing"),
         ({"spacing": "a metre"}, ConfigurationError, "spacing"),
+        ({"outside": "drop"}, ConfigurationError, "outside is 'drop'; choose one of border, omit"),
+        ({"repair_limit": -1}, ConfigurationError, "repair_limit is -1; give a whole number from 0"),
+        ({"repair_limit": 2.5}, ConfigurationError, "repair_limit is 2.5; give a whole number from 0"),
+        ({"caps": "at:home at 3"}, ConfigurationError, "caps is 'at:home at 3'; give a list"),
+        ({"caps": [{"event": "at:home at 3"}]}, ConfigurationError, "give an event and a probability for each"),
+        ({"caps": [{"event": "at:home at 3", "probability": 2}]}, EventError, "the cap on an event is 2"),
+        ({"caps": [{"event": "home", "probability": 0.5}]}, EventError, "has 'home' where a place is named"),
+        ({"priors": "p.csv"}, ConfigurationError, "priors is 'p.csv'; give the path of a table, beside caps"),
         ({"colour": "red"}, ConfigurationError, "setting 'colour' is unknown; the settings are policy, epsilon"),
     ],
 )

@@ -40,11 +40,11 @@ def test_places_on_earth_are_the_released_measurements():
     np.testing.assert_allclose(back, released.record.released, atol=1e-5)
 
 
-def test_places_outside_the_space_are_passed_over():
+def test_places_outside_the_space_are_at_its_border_or_omitted():
     inside = trajectory([1, 2, 3], [0, 1, 2])
     away = SlottedTrajectory("anna", 300, inside.slots, np.array([45.01, 50.0, 45.01]), np.array([7.01, 7.0, 7.01]))
-    released = list(release_trajectory(releaser(), GRID, away))
-    assert [r.record.steps for r in released] == [0, 2]
+    assert [r.record.steps for r in release_trajectory(releaser(), GRID, away)] == [0, 1, 1]
+    assert [r.record.steps for r in release_trajectory(releaser(outside="omit"), GRID, away)] == [0, 2]
 
 
 def test_budgets_per_place_and_private_diagnostics():

@@ -62,8 +62,22 @@ def test_every_way_to_say_wgs_84_is_taken(tmp_path, name):
 
 def test_a_geometry_is_read_from_each_of_its_forms():
     point = shapely.Point(1, 2)
-    assert [geometry_of(form) for form in (point.wkt, point.wkb, shapely.geometry.mapping(point))] == [point] * 3
-    assert geometry_of(None) is None
-    for bad in ("POINT (1", b"\1", {"type": "Point"}, 7):
+    forms = (point.wkt, point.wkb, shapely.to_wkb(shapely.set_srid(point, 4326), include_srid=True))
+    assert [geometry_of(form, ("Point",)) for form in (*forms, shapely.geometry.mapping(point))] == [point] * 4
+    assert geometry_of(None, ("Point",)) is None
+    assert geometry_of("POINT (1e400 2)", ("Point",)).x == float("inf")
+    for bad in ("POINT (1", {"type": "Point", "coordinates": [1, 1e999]}, b"\1\1\0\0\0", {"type": "Point"}):
         with pytest.raises(ValueError, match=r"geometry is .*, which does not read"):
-            geometry_of(bad)
+            geometry_of(bad, ("Point",))
+    for bad in ("7", b"\1", {"type": ["Point"]}, 7, "LINESTRING (0 0, 1 1)", shapely.LineString([(0, 0), (1, 1)]).wkb):
+        with pytest.raises(ValueError, match=r"geometry is .*; give a Point"):
+            geometry_of(bad, ("Point",))
+
+
+@pytest.mark.parametrize("depth", [900, 100_000])
+def test_geometries_nested_ever_deeper_are_refused_before_the_library_walks_them(depth):
+    binary = b"\1\7\0\0\0\1\0\0\0" * depth + shapely.Point(1, 2).wkb  # on which GEOS runs out of stack
+    text = "GEOMETRYCOLLECTION (" * depth + "POINT (1 2)" + ")" * depth
+    for bad in (binary, text):
+        with pytest.raises(ValueError, match="give a Point or Polygon"):
+            geometry_of(bad, ("Point", "Polygon"))

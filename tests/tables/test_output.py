@@ -3,10 +3,15 @@ from __future__ import annotations
 import os
 import stat
 
+import numpy as np
 import pytest
 
-from dphmm.errors import OutputError
-from dphmm.tables import check_output, new_file, write_text
+from dphmm.errors import ConfigurationError, OutputError
+from dphmm.markov.model import MarkovModel
+from dphmm.policy.graph import PolicyGraph
+from dphmm.tables import check_output, new_file, new_private_file, write_text
+
+MODEL = MarkovModel(np.eye(3), np.full(3, 1 / 3))
 
 
 def test_a_file_appears_only_when_the_block_ends(tmp_path):
@@ -85,4 +90,59 @@ def test_a_private_file_is_for_its_owner_alone_from_the_first_byte_on(tmp_path):
     with new_file(path, private=True) as part:
         assert stat.S_IMODE(part.stat().st_mode) == 0o600
         part.write_text("private")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_content_is_on_the_disk_before_the_name_and_the_name_before_the_block_is_left(tmp_path, monkeypatch):
+    done = []
+    fsync, replace = os.fsync, os.replace
+
+    def synced(handle):
+        status = os.fstat(handle)
+        done.append(("folder" if stat.S_ISDIR(status.st_mode) else "file", status.st_ino))
+        fsync(handle)
+
+    def renamed(part, path):
+        done.append(("rename", os.stat(part).st_ino))
+        replace(part, path)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", renamed)
+    write_text(tmp_path / "out.txt", "whole")
+    file, folder = os.stat(tmp_path / "out.txt").st_ino, os.stat(tmp_path).st_ino
+    assert done == [("file", file), ("rename", file), ("folder", folder)]
+
+
+@pytest.mark.parametrize("write", [lambda path: MODEL.save(path), lambda path: PolicyGraph.complete(3).to_json(path)])
+def test_what_python_writes_by_itself_appears_whole_and_synced_too(tmp_path, monkeypatch, write):
+    renamed = []
+    monkeypatch.setattr(os, "replace", lambda part, path: renamed.append(path))
+    write(tmp_path / "out")
+    assert renamed == [tmp_path / "out"]
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_private_file_is_named_so_and_0600_from_the_first_byte_on(tmp_path):
+    named = pytest.raises(
+        ConfigurationError, match=r"secret\.csv: the file tells true places; call it .*PRIVATE-secret"
+    )
+    with named, new_private_file(tmp_path / "secret.csv"):
+        pass
+    path = tmp_path / "PRIVATE-secret.csv"
+    path.write_text("old and readable by all")
+    path.chmod(0o644)
+    with new_private_file(path, overwrite=True) as part:
+        assert stat.S_IMODE(part.stat().st_mode) == 0o600
+        part.write_text("new")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_what_replaces_a_private_file_is_private_from_its_first_byte_on(tmp_path):
+    with new_file(tmp_path / "PRIVATE-model.npz", private=True) as outer:
+        MODEL.save(outer)  # which makes a file of its own beside it, and renames it
+        assert stat.S_IMODE(outer.stat().st_mode) == 0o600
+    path = tmp_path / "PRIVATE-model.npz"
+    with new_file(path, overwrite=True) as part:
+        assert stat.S_IMODE(part.stat().st_mode) == 0o600
+        part.write_text("new")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600

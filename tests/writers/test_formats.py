@@ -6,6 +6,9 @@ import csv
 import json
 import math
 import os
+import sqlite3
+import time
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -21,6 +24,16 @@ def test_what_was_written_reads_back_bit_for_bit(tmp_path, table, suffix):
     path = tmp_path / f"out{suffix}"
     write_releases(path, table)
     assert read_releases(path) == table
+
+
+@pytest.mark.parametrize("suffix", sorted(FORMATS))
+def test_equal_tables_make_equal_files_whenever_they_are_written(tmp_path, table, suffix):
+    """A GeoPackage says, to the millisecond, when its layer was changed."""
+    files = [tmp_path / f"{name}{suffix}" for name in ("a", "b")]
+    for path in files:
+        write_releases(path, table)
+        time.sleep(0.002)
+    assert files[0].read_bytes() == files[1].read_bytes()
 
 
 def test_gpx_keeps_everything_of_the_releases_that_have_a_place(tmp_path, table):
@@ -170,3 +183,38 @@ def test_numbers_of_every_magnitude_survive_csv(tmp_path):
     table = ReleaseTable(columns)
     write_releases(tmp_path / "out.csv", table)
     assert read_releases(tmp_path / "out.csv") == table
+
+
+HOSTILE = {
+    "a view that never ends": "CREATE VIEW releases AS "
+    "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x FROM n) SELECT {} FROM n",
+    "a virtual table": "CREATE VIRTUAL TABLE releases USING fts5({})",
+    "a text that a column makes": "CREATE TABLE releases (n, {} AS (printf('%.*c', 100000000, 'x')))",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_geopackage_of_a_stranger_is_read_without_running_what_it_says(tmp_path, name):
+    path = tmp_path / "out.gpkg"
+    columns = ", ".join(NAMES)
+    if name == "a text that a column makes":
+        columns = ", ".join(NAMES[1:]) + ", user"
+    else:
+        columns = ", ".join(f"1 AS {one}" for one in NAMES) if "VIEW" in HOSTILE[name] else columns
+    with closing(sqlite3.connect(path)) as made:
+        made.execute(HOSTILE[name].format(columns))
+        if "n," in HOSTILE[name]:
+            made.execute("INSERT INTO releases (n) VALUES (1)")
+        made.commit()
+    with pytest.raises(DataFileError, match="does not hold releases"):
+        read_releases(path)
+
+
+def test_a_name_that_gpx_cannot_say_is_refused_and_other_formats_keep_it(tmp_path, table):
+    named = ReleaseTable({**table.columns, "user": ["a\x1b[2J", "=1+1", "\t@", "né"]})
+    with pytest.raises(OutputError, match="holds a control character, which GPX cannot"):
+        write_releases(tmp_path / "out.gpx", named)
+    for suffix in sorted(set(FORMATS) - {".gpx"}):
+        write_releases(tmp_path / f"out{suffix}", named)
+        assert read_releases(tmp_path / f"out{suffix}") == named
+    assert not (tmp_path / "out.gpx").exists()

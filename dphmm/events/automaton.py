@@ -1,0 +1,184 @@
+"""An event compiled for a number of states: which progress follows which, time by time, in every state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from dphmm.arrays import BoolArray, FloatArray
+from dphmm.errors import EventError
+from dphmm.events.event import Event, Progress, States, Verdict
+from dphmm.events.wide import Moves
+
+MOST = 512
+"""An event that needs more than so many progress states at a time is refused."""
+
+Part = tuple[frozenset[States], BoolArray]
+"""Some sets of states, and the states ``(N,)`` that lie in these and in no other."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Which of some progress states are verdicts: they come first, no before yes."""
+
+    yes: slice
+    no: slice
+    open: slice
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """What a time does to the progress of an event.
+
+    Parameters
+    ----------
+    before, after
+        The progress states before the time and after it, a `Verdict` for those that are decided.
+    moves
+        What leads from which to which, and in which states.
+    """
+
+    before: tuple[Progress, ...]
+    after: tuple[Progress, ...]
+    moves: Moves = field(repr=False)
+
+    @cached_property
+    def cut_before(self) -> Cut:
+        """Which of those before are verdicts."""
+        return _cut(self.before)
+
+    @cached_property
+    def cut_after(self) -> Cut:
+        """Which of those after are verdicts."""
+        return _cut(self.after)
+
+
+@dataclass(frozen=True, eq=False)
+class Automaton:
+    """An event over ``N`` states.
+
+    Parameters
+    ----------
+    event
+        The event.
+    size
+        ``N``.
+    layers
+        One for each time from the event's first to its last.
+    """
+
+    event: Event
+    size: int
+    layers: tuple[Layer, ...] = field(repr=False)
+
+    @classmethod
+    def of(cls, event: Event, size: int) -> Automaton:
+        """Compile an event.
+
+        Raises
+        ------
+        EventError
+            When it names a state that does not exist, or needs more than `MOST` progress states.
+        """
+        compiler, layers = _Compiler(event, size), list[Layer]()
+        progress: tuple[Progress, ...] = (event.start,)
+        for time in range(event.first, event.last + 1):
+            layer = compiler.layer(time, progress)
+            layers.append(layer)
+            progress = layer.after
+        return cls(event, size, tuple(layers))
+
+    def layer(self, time: int) -> Layer | None:
+        """What a time does to the progress; None where it does nothing."""
+        index = time - self.event.first
+        return self.layers[index] if 0 <= index < len(self.layers) else None
+
+    def cut(self, time: int) -> Cut:
+        """Which progress states after a time are yes, no, and undecided."""
+        index = min(time - self.event.first, len(self.layers) - 1)
+        return self.layers[index].cut_after if index >= 0 else self.layers[0].cut_before
+
+
+class _Compiler:
+    """What the layers of one event share.
+
+    Parameters
+    ----------
+    event, size
+        As for `Automaton`.
+    """
+
+    def __init__(self, event: Event, size: int) -> None:
+        self.event, self.size = event, size
+        self._masks: dict[States, BoolArray] = {}
+        self._parts: dict[tuple[States, ...], list[Part]] = {(): [(frozenset(), np.ones(size, dtype=np.bool_))]}
+        self._layers: dict[tuple[object, ...], Layer] = {}
+        self._kinds: dict[tuple[object, ...], Layer] = {}
+
+    def layer(self, time: int, before: tuple[Progress, ...]) -> Layer:
+        """What a time does to some progress states."""
+        key = (before, self.event.kind(time))
+        if key not in self._kinds:
+            self._kinds[key] = self._compiled(time, before)
+        return self._kinds[key]
+
+    def _compiled(self, time: int, before: tuple[Progress, ...]) -> Layer:
+        decided = all(isinstance(one, Verdict) for one in before)
+        sets = () if decided else tuple(sorted(self.event.sets(time)))
+        parts = self._parts_of(sets)
+        targets: list[list[Progress]] = [
+            [one] * len(parts)
+            if isinstance(one, Verdict)
+            else [self.event.step(one, time, within.__contains__) for within, _ in parts]
+            for one in before
+        ]
+        if len({one for row in targets for one in row}) > MOST:
+            raise EventError(f"the event needs more than {MOST} progress states at time {time}; make it simpler")
+        key = (before, sets, tuple(map(tuple, targets)))
+        if key not in self._layers:
+            self._layers[key] = self._made(before, targets, [states for _, states in parts])
+        return self._layers[key]
+
+    def _parts_of(self, sets: tuple[States, ...]) -> list[Part]:
+        """The ways in which states lie within some sets and not in others, each with its states."""
+        if sets not in self._parts:
+            table = np.stack([self._mask(one) for one in sets])
+            rows, which = np.unique(table, axis=1, return_inverse=True)
+            which = np.asarray(which).ravel()
+            self._parts[sets] = [
+                (frozenset(one for one, within in zip(sets, rows[:, index], strict=True) if within), which == index)
+                for index in range(rows.shape[1])
+            ]
+        return self._parts[sets]
+
+    def _mask(self, states: States) -> BoolArray:
+        if states not in self._masks:
+            if states and states[-1] >= self.size:
+                raise EventError(f"the event names state {states[-1]}; states are 0 to {self.size - 1}")
+            self._masks[states] = np.zeros(self.size, dtype=np.bool_)
+            self._masks[states][np.array(states, dtype=np.int64)] = True
+        return self._masks[states]
+
+    @staticmethod
+    def _made(before: tuple[Progress, ...], targets: list[list[Progress]], parts: list[BoolArray]) -> Layer:
+        after = tuple(sorted({one for row in targets for one in row}, key=_order))
+        place = {one: row for row, one in enumerate(after)}
+        moves: list[tuple[int, int, FloatArray | None]] = []
+        for source, row in enumerate(targets):
+            for one in dict.fromkeys(row):
+                there = [states for target, states in zip(row, parts, strict=True) if target == one]
+                where = None if len(there) == len(parts) else np.any(there, axis=0).astype(np.float64)
+                moves.append((source, place[one], where))
+        return Layer(before, after, tuple(moves))
+
+
+def _order(progress: Progress) -> tuple[int, str]:
+    """Verdicts first, then by their text: any fixed order does."""
+    return (progress.value, "") if isinstance(progress, Verdict) else (2, repr(progress))
+
+
+def _cut(progress: tuple[Progress, ...]) -> Cut:
+    no, yes = Verdict.NO in progress, Verdict.YES in progress
+    return Cut(slice(no, no + yes), slice(0, no), slice(no + yes, len(progress)))

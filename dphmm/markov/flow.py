@@ -1,0 +1,190 @@
+"""A transition matrix as what takes masses from state to state: forwards to the next states, or back from them."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
+
+from dphmm.arrays import BoolArray, FloatArray, IntArray, locked
+from dphmm.compilation import compiled
+from dphmm.markov import kernels
+from dphmm.markov.masses import Masses
+from dphmm.threads import one_thread
+
+NARROW = 900.0
+"""Masses that differ by less than two to this power go through plain sums of floats."""
+_LIKELY = 2.0**-100
+"""Plain sums of such masses vanish for no share from here up, and their zeros are those of structure."""
+_FAINT = 2.0**-960
+"""After some steps of plain sums, masses from here up have lost nothing that counts."""
+
+_COMPILE_FROM = 20_000_000
+"""Until so many shares were summed, numpy takes less time than it takes to load the compiled loop."""
+_DENSE = 4096, 0.25
+"""Up to this many states, with at least this part of the matrix positive, loops over a dense one are faster."""
+_LONG_GAP = 8
+"""From this many steps on, what prepares for many cheap steps pays."""
+_STRIDES = (32, 512, 8192)
+_POWERS_UP_TO = 2048
+"""Powers of the matrix are kept for so many steps, up to so many states: they are dense."""
+_RUN = 16
+"""Steps between two looks at how faint the faintest mass has become."""
+_ROUNDING = 8 * np.finfo(np.float64).eps
+"""What some steps may change a mass by, relative to others of its island, where nothing changes any more."""
+_DRIFT = 1e-9
+"""What they may change the mass of an island by: rows sum to one only nearly."""
+
+
+class Flow:
+    """What takes masses one step on: a state's is the sum over its row of shares times the masses there.
+
+    Parameters
+    ----------
+    matrix
+        ``(N, N)`` CSR, without stored zeros: the transposed transition matrix to go forwards, itself to go backwards.
+    """
+
+    def __init__(self, matrix: csr_array) -> None:
+        self.size = int(matrix.shape[0])
+        numbers = (part.astype(np.int32, copy=False) for part in (matrix.indices, matrix.indptr))
+        self.matrix: csr_array = locked(csr_array((matrix.data, *numbers), shape=matrix.shape))
+        shares = matrix.data
+        self._summed = 0
+        self._is_likely = bool(len(shares)) and float(shares.min()) >= _LIKELY
+
+    @cached_property
+    def dense(self) -> FloatArray | None:
+        """The matrix transposed, dense, where it is small and full enough for loops over it; otherwise None."""
+        states, part = _DENSE
+        if self.size > states or self.matrix.nnz < part * self.size**2:
+            return None
+        return locked(np.ascontiguousarray(self.matrix.toarray().T))
+
+    @cached_property
+    def lists(self) -> kernels.Lists:
+        """The rows as lists; unsigned numbers, of which compiled loops need not ask whether they count from the end."""
+        return self.matrix.indptr.view(np.uint32), self.matrix.indices.view(np.uint32), self.matrix.data
+
+    @cached_property
+    def islands(self) -> IntArray:
+        """The connected component of each state, ``(N,)``, numbered from 0: no mass ever goes to another."""
+        return locked(np.array(connected_components(self.matrix, directed=False)[1], dtype=np.int64))
+
+    def product(self, values: FloatArray) -> FloatArray:
+        """Plain sums: the matrix times ``(N,)``, whatever the number of threads of numpy's own products."""
+        return np.asarray(self.matrix @ values)
+
+    def is_plain(self, masses: Masses, exponents: FloatArray | float = 0.0) -> bool:
+        """Whether one step of `product` takes masses on without loss, once divided by ``2**exponents``."""
+        return self._is_likely and masses.lies_within(NARROW, exponents)
+
+    def step(self, masses: Masses) -> Masses:
+        """The masses one step on."""
+        if self.is_plain(masses):
+            return Masses.of(self.product(masses.plain()))
+        out = np.empty((2, self.size))
+        limb = np.floor(masses.exponent / kernels.LIMB)
+        near = masses.plain(np.maximum(kernels.LIMB * limb + kernels.MIDDLE, -1e300))
+        self._summed += self.matrix.nnz
+        loop = compiled(kernels.gathered_masses) if self._summed >= _COMPILE_FROM else None
+        (loop or _gathered_masses)(self.lists, near, limb, masses.mantissa, masses.exponent, (out[0], out[1]))
+        return Masses.owning(*out)
+
+    def carry(self, masses: Masses, steps: int) -> Masses:
+        """The masses some steps on."""
+        while steps > 0:
+            passed, masses = self._glide(masses, steps) if steps >= _LONG_GAP else (0, masses)
+            if passed < steps:
+                masses = self.step(masses)
+                passed += 1
+            steps -= passed
+        return masses
+
+    def _glide(self, masses: Masses, steps: int) -> tuple[int, Masses]:
+        """As many of the steps as plain sums can take at once, and the masses after them.
+
+        Each island is scaled on its own, so that one that is all but ruled out holds nothing up. Plain sums do while
+        the support stays what it is and no mass becomes faint within its island. What a stride leaves as it is stays
+        so for all further strides: a gap of months costs no more than the way there.
+        """
+        tops = np.full(int(self.islands.max()) + 1, -np.inf)
+        np.maximum.at(tops, self.islands, masses.exponent)
+        level = np.where(np.isfinite(tops), tops, 0.0)[self.islands]
+        if not self.is_plain(masses, level):
+            return 0, masses
+        now, passed = masses.plain(level), 0
+        possible = masses.support
+        if not np.array_equal(self.product(now) > 0, possible):
+            return 0, masses
+        while passed < steps:
+            stride, ahead = self._stride(now, steps - passed)
+            if ahead[possible].min() < _FAINT:
+                break
+            passed += stride
+            if self._rests(ahead[possible] / now[possible], possible):
+                passed = steps - (steps - passed) % stride
+            now = ahead
+        return passed, Masses.of(now, level) if passed else masses
+
+    def _rests(self, growth: FloatArray, possible: BoolArray) -> bool:
+        """Whether the masses have not changed but for a factor near one for each island, which is rounding."""
+        if np.abs(growth - 1.0).max() > _DRIFT:
+            return False
+        _, first, island = np.unique(self.islands[possible], return_index=True, return_inverse=True)
+        return bool((np.abs(growth - growth[first][island]) <= _ROUNDING).all())
+
+    def _stride(self, values: FloatArray, steps: int) -> tuple[int, FloatArray]:
+        """How many of the steps were taken at once, and where they lead."""
+        if self.size <= _POWERS_UP_TO and steps >= _STRIDES[0]:
+            stride = max(k for k in _STRIDES if k <= steps)
+            return stride, np.einsum("i,ij->j", values, self._power(stride))
+        for _ in range(min(_RUN, steps)):
+            values = self.product(values)
+        return min(_RUN, steps), values
+
+    def _power(self, stride: int) -> FloatArray:
+        """The transposed matrix of ``stride`` steps, ``(N, N)``, kept once made.
+
+        Powers are squared from one to the next. Entries are sums of products of shares, without cancellation, so that
+        rounding stays relative to each entry, as in as many single steps.
+        """
+        if stride not in self._powers:
+            lower = max((k for k in _STRIDES if k < stride), default=1)
+            power: Any = self.matrix.toarray().T if lower == 1 else self._power(lower)
+            with one_thread():
+                for _ in range((stride // lower).bit_length() - 1):
+                    power = power @ power
+            self._powers[stride] = locked(power)
+        return self._powers[stride]
+
+    @cached_property
+    def _powers(self) -> dict[int, FloatArray]:
+        return {}
+
+
+def _gathered_masses(
+    lists: kernels.Lists,
+    near: FloatArray,  # noqa: ARG001 - a short cut of the compiled loop
+    limb: FloatArray,  # noqa: ARG001
+    mantissa: FloatArray,
+    exponent: FloatArray,
+    out: kernels.Sums,
+) -> None:
+    """`dphmm.markov.kernels.gathered_masses` in plain numpy: the same sums in the same order, to the last bit."""
+    starts, states, shares = lists
+    values, exponents = out
+    lengths = np.diff(starts)
+    some = np.flatnonzero(lengths)
+    below = exponent[states]
+    exponents[:] = -np.inf
+    exponents[some] = np.maximum.reduceat(below, starts[some])
+    below -= np.repeat(np.where(np.isfinite(exponents), exponents, 0.0), lengths)
+    terms = np.ldexp(mantissa[states], np.maximum(below + 1.0, -1100.0).astype(np.int32))
+    terms *= shares
+    rows = terms, states.view(np.int32), starts.view(np.int32)
+    values[:] = csr_array(rows, shape=(values.size, values.size)) @ np.ones(values.size)
+    exponents -= 1.0

@@ -1,0 +1,165 @@
+"""The inner loops of inference, written so that numba can compile them; nothing here is called uncompiled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dphmm.arrays import FloatArray, IntArray
+
+Lists = tuple[npt.NDArray[Any], npt.NDArray[Any], FloatArray]
+"""For each state, where its mass comes from: starts ``(N + 1,)``, then states and probabilities, all in one row."""
+
+Run = tuple[FloatArray, FloatArray, FloatArray]
+"""What a run of steps fills: masses before each observation and after it, ``(T, N)``, and their sums, ``(T,)``."""
+
+Sums = tuple[FloatArray, FloatArray]
+"""Sums ``values * 2**exponents``, both ``(N,)``."""
+
+LIMB, MIDDLE = 1024.0, 200.0
+"""Powers of two in a limb, and by how many the masses within one are smaller, so that their sums stay within floats."""
+
+POWERS = np.append(np.ldexp(2.0, -np.arange(1076)), 0.0)
+"""Twice the negative powers of two, and in the end nothing."""
+
+
+def gathered_masses(
+    lists: Lists, near: FloatArray, limb: FloatArray, mantissa: FloatArray, exponent: FloatArray, out: Sums
+) -> None:
+    """Sums over each state's list of probability times mass.
+
+    Where all masses of a list have the same limb, which is the rule, floats do. Otherwise a sum is taken relative to
+    the largest exponent in its list, so that it cannot vanish: that mass counts with at least 1 times its probability.
+
+    Parameters
+    ----------
+    lists
+        Where the masses come from.
+    near, limb
+        The masses as ``near * 2**(LIMB * limb + MIDDLE)``; minus infinity for an impossible state.
+    mantissa, exponent
+        The same masses.
+    out
+        Filled with the sums.
+    """
+    starts, states, shares = lists
+    values, exponents = out
+    for j in range(values.size):
+        begin, end = starts[j], starts[j + 1]
+        first = limb[states[begin]] if begin < end else -np.inf
+        total, is_one = 0.0, True
+        for at in range(begin, end):
+            i = states[at]
+            total += near[i] * shares[at]
+            is_one &= limb[i] == first
+        values[j], exponents[j] = total, LIMB * first + MIDDLE
+        if is_one and (total >= 1e-150 or first == -np.inf):
+            continue
+        highest = -np.inf
+        for at in range(begin, end):
+            highest = max(highest, exponent[states[at]])
+        total = 0.0
+        for at in range(begin, end):
+            i = states[at]
+            below = np.uint64(min(highest - exponent[i], 1076.0))
+            total += mantissa[i] * POWERS[below] * shares[at]
+        values[j], exponents[j] = total, highest - 1.0
+
+
+def dense_run(matrix: FloatArray, start: FloatArray, weights: FloatArray, faint: float, out: Run) -> int:
+    """Steps in plain sums while nothing is faint; how many there were.
+
+    Each takes ``start`` through the transposed ``matrix`` into a row of ``before``, multiplies by a row of ``weights``
+    into a row of ``after``, notes the sum, scales to one, and starts there. ``before`` may be one row, which is then
+    used for all. A step is not done where a positive product is below ``faint`` of the sum.
+    """
+    before, after, sums = out
+    size, own = start.size, before.shape[0] > 1
+    for t in range(weights.shape[0]):
+        moved = before[t if own else 0]
+        moved[:] = 0.0
+        last = size - size % 4
+        for i in range(0, last, 4):
+            a, b, c, d = start[i], start[i + 1], start[i + 2], start[i + 3]
+            for j in range(size):
+                moved[j] += (a * matrix[i, j] + b * matrix[i + 1, j]) + (c * matrix[i + 2, j] + d * matrix[i + 3, j])
+        for i in range(last, size):
+            a = start[i]
+            for j in range(size):
+                moved[j] += a * matrix[i, j]
+        row, weight, total = after[t], weights[t], 0.0
+        for j in range(size):
+            row[j] = moved[j] * weight[j]
+            total += row[j]
+        for j in range(size):
+            if row[j] < faint * total and moved[j] > 0.0 and weight[j] > 0.0:
+                return t
+        if not total > 0.0:
+            return t
+        for j in range(size):
+            row[j] /= total
+        sums[t] = total
+        start = row
+    return int(weights.shape[0])
+
+
+def dense_scores(logs: FloatArray, rows: FloatArray, scores: FloatArray) -> None:
+    """Best scores at one time after another: ``scores[t, j] = max_i scores[t - 1, i] + logs[i, j] + rows[t, j]``.
+
+    The first row of ``scores`` is given, that of ``rows`` not used.
+    """
+    size = rows.shape[1]
+    last = size - size % 4
+    for t in range(1, rows.shape[0]):
+        before, out = scores[t - 1], scores[t]
+        out[:] = -np.inf
+        for i in range(0, last, 4):
+            a, b, c, d = before[i], before[i + 1], before[i + 2], before[i + 3]
+            for j in range(size):
+                one = max(a + logs[i, j], b + logs[i + 1, j])
+                other = max(c + logs[i + 2, j], d + logs[i + 3, j])
+                out[j] = max(out[j], max(one, other))
+        for i in range(last, size):
+            for j in range(size):
+                out[j] = max(out[j], before[i] + logs[i, j])
+        for j in range(size):
+            out[j] += rows[t, j]
+
+
+def gathered_scores(lists: Lists, rows: FloatArray, scores: FloatArray) -> None:
+    """`dense_scores` over each state's list, whose shares are logarithms; minus infinity over an empty one."""
+    starts, states, logs = lists
+    for t in range(1, rows.shape[0]):
+        before = scores[t - 1]
+        for j in range(rows.shape[1]):
+            best = -np.inf
+            for at in range(starts[j], starts[j + 1]):
+                best = max(best, before[states[at]] + logs[at])
+            scores[t, j] = best + rows[t, j]
+
+
+def gathered_sources(lists: Lists, scores: FloatArray, path: IntArray) -> None:
+    """The states by which the last one of ``path`` was reached with the best scores; of equal ones the lowest."""
+    starts, states, logs = lists
+    for t in range(path.size - 1, 0, -1):
+        best, source, before = -np.inf, np.int64(0), scores[t - 1]
+        for at in range(starts[path[t]], starts[path[t] + 1]):
+            i = np.int64(states[at])
+            score = before[i] + logs[at]
+            if score > best or (score == best and i < source):
+                best, source = score, i
+        path[t - 1] = source
+
+
+def gathered_pairs(lists: Lists, ones: FloatArray, others: FloatArray, scales: FloatArray, out: FloatArray) -> None:
+    """Adds, for each entry of the lists, the sum over rows of ``ones[t, j] * others[t, state] * scales[t]``."""
+    starts, states, _ = lists
+    for t in range(scales.size):
+        one, other = ones[t], others[t]
+        for j in range(one.size):
+            mass = one[j] * scales[t]
+            if mass > 0.0:
+                for at in range(starts[j], starts[j + 1]):
+                    out[at] += mass * other[states[at]]

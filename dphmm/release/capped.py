@@ -1,0 +1,153 @@
+"""Caps on events, kept release by release: how much of a budget they leave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dphmm.arrays import BoolArray, FloatArray
+from dphmm.errors import InvalidInputError, WithheldError
+from dphmm.events.calendar import Clock
+from dphmm.events.caps import CapKeeper
+from dphmm.events.outputs import Outputs, outputs_of
+from dphmm.events.priors import read_priors
+from dphmm.markov.model import MarkovModel
+from dphmm.release.step import PreparedStep, PublicState, StepPlan
+
+if TYPE_CHECKING:
+    from dphmm.markov.belief import Belief
+    from dphmm.release.engine import Releaser
+    from dphmm.release.settings import ReleaseSettings
+    from dphmm.release.store import StoredRelease
+
+_REMEMBERED = 64
+
+
+class Capping:
+    """The caps of an engine's settings, for everybody whom it releases.
+
+    Parameters
+    ----------
+    settings
+        With their caps and the priors that these are kept for.
+    model
+        The model.
+
+    Raises
+    ------
+    ConfigurationError, DataFileError
+        When priors are given and the model does not say what its states are, or the file does not read.
+    """
+
+    def __init__(self, settings: ReleaseSettings, model: MarkovModel) -> None:
+        self._caps, self._model = settings.caps, model
+        self._priors: tuple[FloatArray, ...] = ()
+        if settings.priors is not None:
+            self._priors = read_priors(settings.priors, model.space)
+        self._begun: dict[int | None, CapKeeper] = {}
+        self._outputs: tuple[StepPlan, Outputs] | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._caps)
+
+    def keeper(self, person: PublicState) -> CapKeeper:
+        """What is known of the capped events after a person's releases.
+
+        Raises
+        ------
+        EventError
+            When an event cannot be asked about, or passes its cap before anything is released.
+        InvalidInputError
+            When releases were made that it does not know of.
+        """
+        if person.keeper is not None:
+            return person.keeper
+        if person.count:
+            raise InvalidInputError("what earlier releases told of the capped events is not known; replay them")
+        if person.first not in self._begun:
+            if len(self._begun) >= _REMEMBERED:
+                self._begun.clear()
+            clock = Clock(self._model.step_seconds, person.first)
+            model = self._model
+            self._begun[person.first] = CapKeeper(
+                self._caps, model.transition, model.initial, model.states, clock, self._priors
+            )
+        return self._begun[person.first].copy()
+
+    def prepare(self, engine: Releaser, prior: Belief, plan: StepPlan, epsilon: float, steps: int) -> PreparedStep:
+        """A step of an engine with the largest budget, at most the given one, at which no output passes a cap.
+
+        Parameters
+        ----------
+        engine
+            The engine, with the person whose releases it has made.
+        prior, plan
+            The belief before the release and what it leads to.
+        epsilon
+            The budget to stay within.
+        steps
+            The time steps since the last release.
+
+        Raises
+        ------
+        WithheldError
+            When nothing is left. Release another moment then, with as many steps more.
+        EventError, InvalidInputError
+            As `keeper`.
+        """
+        if not self:
+            return engine.prepare_on(prior, plan, epsilon, steps)
+        if self._outputs is None or self._outputs[0] is not plan:
+            values = engine.values.copy()
+            outside = np.flatnonzero(~plan.constraint)
+            if len(outside):
+                values[outside] = engine.values[engine.places.surrogates(outside, plan.constraint)]
+            self._outputs = (plan, outputs_of(engine.mechanism(plan, epsilon), values))
+        choice = self.keeper(engine.person).choose(self._outputs[1], epsilon, steps)
+        if choice.epsilon is None:
+            raise WithheldError(
+                "the caps on events leave no budget for this moment, whatever would be drawn; nothing was drawn: "
+                "release the next one"
+            )
+        return replace(engine.prepare_on(prior, plan, choice.epsilon, steps), reach=choice.highest)
+
+    def wanted(self, support: BoolArray) -> BoolArray:
+        """The states whose likelihoods are needed, ``(N,)``: those of a belief, with caps all."""
+        return np.ones_like(support) if self else support
+
+    def after(self, person: PublicState, log_likelihood: FloatArray, steps: int) -> CapKeeper | None:
+        """What is known of the capped events after one more release; what was known before stays as it is."""
+        if not self:
+            return None
+        keeper = self.keeper(person).copy()
+        keeper.update(log_likelihood, steps)
+        return keeper
+
+
+def again(queries: Mapping[str, Releaser], releases: Iterable[StoredRelease]) -> CapKeeper | None:
+    """What stored releases told of the capped events, gone through one after another; None where there are none.
+
+    Parameters
+    ----------
+    queries
+        Query → its engine; all are about one person, and know when the first release was.
+    releases
+        In their order, from the first.
+    """
+    last = None
+    for engine in queries.values():
+        engine.restart()
+    keeper = None
+    for count, release in enumerate(releases):
+        engine, record = queries[release.query], release.record
+        steps = 0 if last is None else release.slot - last
+        prior = engine.prior(steps)
+        step = engine.prepare_on(prior, engine.plan(prior), record.epsilon, steps)
+        likelihood = engine.log_likelihood(step, record.released)
+        keeper = engine.capping.after(engine.person, likelihood, steps)
+        engine.resume(prior.update(likelihood), count + 1, keeper)
+        last = release.slot
+    return keeper

@@ -1,0 +1,142 @@
+"""One query about a person: what is measured in each state, and the noise that it is released with."""
+
+from __future__ import annotations
+
+from math import inf, sqrt
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, as_floats
+from dphmm.errors import CoordinateError, InvalidInputError
+from dphmm.geometry.disc import Disc
+from dphmm.geometry.hull import SensitivityHull
+from dphmm.geometry.measurements import Measurements
+from dphmm.mechanisms.base import Mechanism
+from dphmm.mechanisms.catalogue import PLANAR_ONLY
+from dphmm.mechanisms.isotropic import PlanarIsotropicMechanism
+from dphmm.mechanisms.knorm import KNormMechanism
+from dphmm.mechanisms.laplace import LaplaceMechanism
+from dphmm.mechanisms.lattice import LatticeKNormMechanism
+from dphmm.mechanisms.planar_laplace import PlanarLaplaceMechanism
+from dphmm.mechanisms.spacing import Spacing
+from dphmm.policy.protection import Protection
+from dphmm.release.settings import ReleaseSettings
+
+
+class Query:
+    """What is measured in each state and how noise is put on it.
+
+    Parameters
+    ----------
+    settings
+        The mechanism, and the spacing of the lattice for exact noise.
+    measurements
+        What is measured; rounded to the published lattice for exact noise.
+
+    Raises
+    ------
+    InvalidInputError
+        When the mechanism needs planar measurements and these are not.
+    CoordinateError
+        When measurements are too far away for the lattice.
+    """
+
+    def __init__(self, settings: ReleaseSettings, measurements: Measurements) -> None:
+        if settings.mechanism in PLANAR_ONLY and measurements.dimension != 2:
+            raise InvalidInputError(
+                f"mechanism {settings.mechanism!r} needs planar measurements, not {measurements.dimension}-dimensional "
+                "ones"
+            )
+        self._name, self._given = settings.mechanism, measurements
+        self.measurements = measurements
+        """The measurements, on the published lattice for exact noise."""
+        self.values: npt.NDArray[Any] = measurements.points
+        """``(N, d)``: what the mechanism takes as true values: points, or whole steps of the published lattice."""
+        self._lattice: Spacing | None = None
+        if settings.mechanism == "lattice":
+            self._lattice = Spacing(settings.spacing)
+            self.values = self._lattice.nearest(measurements.points, "measurements")
+            self.measurements = Measurements.on_lattice(self.values, float(self._lattice.step))
+
+    def check_told_apart(self) -> None:
+        """Refuse measurements of which rounding to the lattice makes different ones equal.
+
+        Raises
+        ------
+        CoordinateError
+            Naming the spacing.
+        """
+        if self._lattice is None:
+            return
+        points, step = self._given.points, float(self._lattice.step)
+        if np.abs(points - self.values * step).max() <= RELATIVE_TOLERANCE * step:
+            return
+        if len(np.unique(self.values, axis=0)) < len(np.unique(points, axis=0)):
+            raise CoordinateError(
+                f"measurements that differ are equal on a lattice with spacing {self._lattice.step}; choose a smaller "
+                "spacing"
+            )
+
+    def mechanism(self, protection: Protection | None, epsilon: float) -> Mechanism:
+        """The mechanism for a repaired graph, or for one possible state, which is released as it is.
+
+        In lattice steps for ``"lattice"``, otherwise in the unit of the measurements.
+        """
+        dimension = self.measurements.dimension
+        if self._lattice is not None:
+            vertices = np.zeros((0, dimension)) if protection is None else protection.coordinate_hull.vertices
+            steps = np.rint(vertices).astype(np.int64) * self.measurements.steps_per_coordinate
+            return LatticeKNormMechanism(SensitivityHull(steps), epsilon)
+        if protection is None or protection.hull.dimension == 0:
+            return KNormMechanism(SensitivityHull(np.zeros((0, dimension))), epsilon)
+        body, hull = protection.body, protection.hull
+        if isinstance(body, Disc):
+            return PlanarLaplaceMechanism(epsilon, body.radius)
+        if self._name == "laplace":
+            return LaplaceMechanism(float(np.abs(hull.vertices).sum(axis=1).max()), epsilon, dimension)
+        return (PlanarIsotropicMechanism if self._name == "planar-isotropic" else KNormMechanism)(hull, epsilon)
+
+    def expected_error(self, mechanism: Mechanism) -> float:
+        """The root mean square distance of a release from what it was drawn around, in the measurements' unit."""
+        return sqrt(mechanism.squared_error) * (1.0 if self._lattice is None else float(self._lattice.step))
+
+    def place(self, released: npt.NDArray[Any]) -> tuple[float, ...]:
+        """What a mechanism drew, in the measurements' unit."""
+        return tuple((released if self._lattice is None else self._lattice.points(released)).tolist())
+
+    def value(self, released: npt.ArrayLike) -> npt.NDArray[Any]:
+        """A release in the measurements' unit as a mechanism drew it.
+
+        Raises
+        ------
+        CoordinateError
+            When it has another dimension, is not finite, or lies off the lattice.
+        """
+        point = as_floats(released, "the coordinates of a release", CoordinateError)
+        if point.shape != (self.measurements.dimension,):
+            raise CoordinateError(f"the release has shape {point.shape}; give ({self.measurements.dimension},) numbers")
+        return point if self._lattice is None else self._lattice.steps(point, "released")
+
+    def log_likelihood(
+        self,
+        mechanism: Mechanism,
+        released: npt.NDArray[Any],
+        wanted: BoolArray,
+        constraint: BoolArray,
+        places: Measurements,
+    ) -> FloatArray:
+        """``log p(z | s)``, ``(N,)``, for every wanted state.
+
+        One outside the constraint set has the density of its stand-in, the possible state that is nearest by
+        ``places``.
+        """
+        if constraint.all():
+            return mechanism.log_density(released, self.values)
+        likelihood = np.full(len(constraint), -inf)
+        likelihood[constraint] = mechanism.log_density(released, self.values[constraint])
+        outside = np.flatnonzero(wanted & ~constraint)
+        if len(outside):
+            likelihood[outside] = likelihood[places.surrogates(outside, constraint)]
+        return likelihood

@@ -1,0 +1,144 @@
+"""The last look before a draw: does the noise keep what the record will say?
+
+Everything here is worked out from the measurements, the policy and what the noise is made of, and with none of the code
+that made the hull, the degrees or the repair: what goes wrong there is found here, before anything is drawn.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray
+from dphmm.errors import PromiseError
+from dphmm.geometry.gauge import Gauge
+from dphmm.policy.graph import PolicyGraph
+from dphmm.release.step import PreparedStep
+
+_ROUNDING = 64 * float(np.finfo(np.float64).eps)
+_REMEMBERED = 256
+
+
+class SoundnessCheck:
+    """What is checked of every step of an engine before it is drawn.
+
+    1. No possible state is missing: the constraint set holds the belief's support, or with ``delta`` a share of
+       ``1 - delta`` of it.
+    2. On every edge of the policy between possible states, and on every edge that the repair added, the loss is at most
+       the step's epsilon, to within `dphmm.arrays.RELATIVE_TOLERANCE` and the rounding of the measurements.
+    3. Every possible state has another within that loss: its degree of protection is at least 2. One possible state
+       alone is let through where that is allowed.
+
+    A step that was found sound is not looked at twice, nor is a body of noise under which the whole policy is sound.
+
+    Parameters
+    ----------
+    policy
+        The policy graph over ``N`` states.
+    values
+        ``(N, d)``: what noise is added to: floats, or whole steps of a lattice.
+    """
+
+    def __init__(self, policy: PolicyGraph, values: npt.NDArray[Any]) -> None:
+        self._policy = policy
+        self._points: FloatArray = (values - values[:1]).astype(np.float64)
+        whole = values.dtype.kind in "iu"
+        self._rounding = 0.0 if whole else _ROUNDING * float(np.abs(values).max())
+        self._bodies: dict[bytes, bool | None] = {}
+        self._sound: tuple[object, ...] = (None,)
+
+    def __call__(self, step: PreparedStep, delta: float | None, allow_known: bool) -> None:
+        """Look at a step about to be drawn.
+
+        Raises
+        ------
+        PromiseError
+            When it would not keep what its record says.
+        """
+        plan = step.plan
+        _check_nobody_missing(step, delta)
+        sound, *seen = self._sound
+        if sound is plan and seen == [step.mechanism, step.epsilon]:
+            return
+        if plan.protection is None:
+            if not allow_known or int(plan.constraint.sum()) != 1:
+                raise PromiseError("nothing hides the possible states of this step; nothing was drawn")
+        else:
+            gauge = step.mechanism.gauge(step.epsilon, self._rounding)
+            self._check_edges(gauge, plan.constraint, np.array(plan.protection.added, dtype=np.int64).reshape(-1, 2))
+            self._check_degrees(gauge, plan.constraint)
+        self._sound = (plan, step.mechanism, step.epsilon)
+
+    def _check_edges(self, gauge: Gauge, constraint: BoolArray, added: IntArray) -> None:
+        loss = float(gauge(self._points[added[:, 0]] - self._points[added[:, 1]]).max(initial=0.0))
+        if not self._holds_everywhere(gauge):
+            loss = max(loss, self._policy.widest(self._points, gauge, constraint))
+            if loss <= 1 and constraint.all():
+                self._bodies[gauge.key] = True
+        if not loss <= 1:
+            raise PromiseError(
+                f"states that must stay indistinguishable would differ by {loss:.10g} times epsilon in this step's "
+                "noise, beyond what doubles can tell; nothing was drawn: round the measurements, or use 'lattice'"
+            )
+
+    def _holds_everywhere(self, gauge: Gauge) -> bool:
+        """Whether all edges of the policy are sound, possible or not: looked up, or looked at when met again."""
+        if gauge.key not in self._bodies:
+            if len(self._bodies) >= _REMEMBERED:
+                del self._bodies[next(iter(self._bodies))]
+            self._bodies[gauge.key] = None
+            return False
+        known = self._bodies[gauge.key]
+        if known is None:
+            known = self._policy.widest(self._points, gauge) <= 1
+            self._bodies[gauge.key] = known
+        return known
+
+    def _check_degrees(self, gauge: Gauge, constraint: BoolArray) -> None:
+        partner, distance = self._nearest
+        alone = np.flatnonzero(constraint & ~(constraint[partner] & (distance <= gauge.inner)))
+        if len(alone):
+            found = self.nearest(gauge, constraint, alone)[1]
+            if not (found <= 1).all():
+                state = int(alone[np.argmax(found)])
+                raise PromiseError(
+                    f"state {state} would be hidden among nobody in this step's noise; nothing was drawn: round the "
+                    "measurements, or use 'lattice'"
+                )
+
+    def nearest(self, gauge: Gauge, constraint: BoolArray, states: IntArray) -> tuple[IntArray, FloatArray]:
+        """The possible state nearest by a gauge to each of some possible states, itself excluded; and how near."""
+        from scipy.spatial import cKDTree
+
+        possible = np.flatnonzero(constraint)
+        places, order = gauge.embedded(self._points)
+        distance, found = map(np.asarray, cKDTree(places[possible]).query(places[states], k=2, p=order))
+        other = (possible[np.minimum(found, len(possible) - 1)] == states[:, None]).argmin(axis=1)
+        rows = np.arange(len(states))
+        return possible[np.minimum(found, len(possible) - 1)][rows, other], distance[rows, other]
+
+    @cached_property
+    def _nearest(self) -> tuple[IntArray, FloatArray]:
+        """The state nearest to each other one, ``(N,)``, and how far it is."""
+        from scipy.spatial import cKDTree
+
+        size = len(self._points)
+        if size == 1:
+            return np.zeros(1, dtype=np.int64), np.full(1, np.inf)
+        distance, found = map(np.asarray, cKDTree(self._points).query(self._points, k=2))
+        own = found[:, 0] == np.arange(size)
+        return np.where(own, found[:, 1], found[:, 0]), np.where(own, distance[:, 1], distance[:, 0])
+
+
+def _check_nobody_missing(step: PreparedStep, delta: float | None) -> None:
+    prior, constraint = step.prior, step.plan.constraint
+    missing = prior.support & ~constraint
+    if not missing.any():
+        return
+    if delta is None or float(np.exp(prior.log_mass[constraint]).sum()) < 1 - delta - RELATIVE_TOLERANCE:
+        raise PromiseError(
+            f"state {int(np.argmax(missing))} is possible and not among those that this step hides; nothing was drawn"
+        )

@@ -1,0 +1,66 @@
+"""Linear algebra on one thread: where the order of a sum must not depend on how many there are."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any
+
+_guard = threading.Lock()
+_inside = 0
+_before: dict[str, int] = {}
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Linear algebra of the whole process on one thread, for as long as any block like this one runs.
+
+    A product that is shared out over threads adds its terms in another order, so that its last bits depend on the
+    number of threads: on that of processors, of workers, and of whatever else set it. And thousands of small products
+    in a row lose more to waking threads than they gain: on two busy cores fortyfold was measured.
+
+    Most libraries have one limit for the process. Blocks may overlap, in one thread or several: each sets it, the last
+    to end takes it back. Libraries that are loaded within a block keep the number of threads that they come with, so
+    load them before. What is no library to threadpoolctl (Apple's Accelerate) stays as it is.
+    """
+    global _inside
+    libraries = _libraries(len(sys.modules))
+    with _guard:
+        own = {library.filepath: library.num_threads for library in libraries}
+        if not _inside:
+            _before.clear()
+        _inside += 1
+        for library in libraries:
+            _before.setdefault(library.filepath, own[library.filepath])
+            _set(library, 1)
+    try:
+        yield
+    finally:
+        with _guard:
+            _inside -= 1
+            for library in libraries:
+                if getattr(library, "threading_layer", None) == "openmp":  # which has a limit for each thread
+                    _set(library, own[library.filepath])
+            if not _inside:
+                for library in _libraries(len(sys.modules)):
+                    _set(library, _before.get(library.filepath, library.num_threads))
+
+
+def _set(library: Any, threads: int) -> None:
+    """Set the threads of a library, whichever thread set them before: threadpoolctl 3.8 would leave it to that one."""
+    library.set_num_threads(threads)
+    if hasattr(library, "clear_controlling_thread"):
+        library.clear_controlling_thread(force=True)
+        library.set_num_threads(threads)
+        library.clear_controlling_thread(force=True)
+
+
+@lru_cache(maxsize=1)
+def _libraries(loaded: int) -> list[Any]:  # noqa: ARG001 - what there is to find depends on what was loaded since
+    """Those of linear algebra. Finding them takes a millisecond, more than a short block, so it is done once."""
+    from threadpoolctl import ThreadpoolController
+
+    return [found for found in ThreadpoolController().lib_controllers if found.user_api == "blas"]

@@ -1,0 +1,132 @@
+"""Repairs: the exact one for least error beside that for least area and the paper's methods, on families of instances.
+
+Check-ins and GeoLife are real: possible are the cells of the papers' grids that anybody visited, the policy joins cells
+within a radius, and what it leaves alone is exposed. Where no data are in the folder DPHMM_REAL_DATA they are skipped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+from dphmm import Grid, Measurements, PolicyGraph, exposed_states, protect, read
+from dphmm.policy.protection import Protection
+from scripts.benchmarks.report import Report, once
+from scripts.benchmarks.town import CELL_KM, points
+
+Instance = tuple[PolicyGraph, Measurements, np.ndarray]
+REAL = {
+    "geolife": ("geolife/geolife_beijing.tar.gz", (0.3,)),
+    "gowalla": ("gowalla/loc-gowalla_LA.txt.gz", (1.0, 2.0)),
+}
+"""Preset → a file within DPHMM_REAL_DATA, and radii. At 0.3 km no two cells of the first are joined."""
+
+
+def run(report: Report, _: argparse.Namespace) -> None:
+    count = 1 if report.small else 8
+    family(report, "196 states, 12 isolated", [isolated_instance(seed) for seed in range(count)])
+    family(report, "40 grid states, nobody connected", [nobody_connected(40, seed) for seed in range(count)])
+    family(report, "300 scattered states, 9 isolated", [scattered(300, 9, seed) for seed in range(count)])
+    family(report, "spatial categories, 24 of 400 states", [categories(seed) for seed in range(count)])
+    if report.small:
+        return
+    for name, instance in real(report):
+        cells = f"{instance[2].sum():,} cells, {len(exposed_states(*instance)):,} exposed"
+        family(report, f"{name}, {cells}", [instance])
+    space = [protect_in_space(seed) for seed in range(count)]
+    family(report, "three dimensions, 20 states, 3 isolated", space)
+
+
+def family(report: Report, name: str, instances: list[Instance]) -> None:
+    """Times and reached errors of every method on the same instances."""
+    ways = {
+        "exact, least error": {},
+        "exact, least area": {"objective": "volume"},
+        "one after another (Algorithm 3)": {"method": "sequential"},
+        "nearest (Algorithm 1)": {"method": "greedy"},
+    }
+    taken, errors, found = {}, {}, {}
+    for way, how in ways.items():
+        repair = partial(protect, **how)
+        found[way] = [repair(*instance) for instance in instances]
+        taken[way] = median(median(once(partial(repair, *one)) for _ in range(report.repeats)) for one in instances)
+        errors[way] = float(np.mean([error(one) for one in found[way]]))
+    best, area, nearest = (found[way] for way in ("exact, least error", "exact, least area", "nearest (Algorithm 1)"))
+    report.row(f"repair of {name}: least error", 1e3 * taken.pop("exact, least error"), "ms", scaled(taken))
+    report.row("    mean squared error that it reaches", errors.pop("exact, least error"), "km²", errors)
+    report.row("    certified as best", sum(one.certified for one in best), f"of {len(best)}")
+    report.row("    its largest gap", max(one.gap for one in best), "of the error")
+    worse = sum(error(one) > error(other) * (1 + 1e-9) for one, other in zip(area, nearest, strict=True))
+    report.row("    least area has more error than Algorithm 1", worse, f"of {len(best)}")
+
+
+def scaled(taken: dict[str, float]) -> dict[str, float]:
+    return {way: 1e3 * seconds for way, seconds in taken.items()}
+
+
+def error(found: Protection) -> float:
+    return found.hull.squared_error
+
+
+def isolated_instance(seed: int) -> Instance:
+    """196 possible grid states: a block of 184 whose neighbours protect each other, and 12 with nobody near."""
+    rng, side = np.random.default_rng(seed), 40
+    places, mask = points(side, side), np.zeros((side, side), dtype=bool)
+    mask[10:24, 10:24] = True
+    mask[10:13, 10:14] = False
+    while mask.sum() < 196:
+        a, b = rng.integers(0, side, 2)
+        if not mask[max(0, a - 4) : a + 5, max(0, b - 4) : b + 5].any():
+            mask[a, b] = True
+    return PolicyGraph.utility(places, 1.5 * CELL_KM), Measurements(places), mask.ravel()
+
+
+def nobody_connected(count: int, seed: int) -> Instance:
+    cells = np.random.default_rng(seed).permutation(400)[:count]
+    return PolicyGraph.from_edges(count, []), Measurements(points(20, 20)[cells]), np.ones(count, dtype=bool)
+
+
+def scattered(count: int, isolated: int, seed: int) -> Instance:
+    """Places that lie on no lattice, with a radius that so many have nobody within."""
+    f = 3 * np.random.default_rng(seed).normal(size=(count, 2))
+    apart = np.linalg.norm(f[:, None] - f[None], axis=2) + np.diag(np.full(count, np.inf))
+    radius = np.sort(apart.min(axis=1))[-isolated - 1]
+    return PolicyGraph.utility(f, radius), Measurements(f), np.ones(count, dtype=bool)
+
+
+def categories(seed: int) -> Instance:
+    rng, places = np.random.default_rng(seed), points(20, 20)
+    centres = rng.uniform(0, 20 * CELL_KM, (25, 2))
+    labels = np.linalg.norm(places[:, None] - centres[None], axis=2).argmin(axis=1)
+    return PolicyGraph.categorical(labels), Measurements(places), rng.random(400) < 0.06
+
+
+def protect_in_space(seed: int) -> Instance:
+    rng = np.random.default_rng(seed)
+    f = rng.integers(0, 12, (20, 3))
+    f[17:] = rng.integers(-30, 40, (3, 3))
+    near = [np.argsort(np.linalg.norm(f[:17] - one, axis=1), kind="stable")[1:3] for one in f[:17]]
+    edges = [(a, int(b)) for a, others in enumerate(near) for b in others if a != b]
+    return PolicyGraph.from_edges(20, edges), Measurements(f), np.ones(20, dtype=bool)
+
+
+def real(report: Report) -> Iterator[tuple[str, Instance]]:
+    for name, (within, radii) in REAL.items():
+        folder = os.environ.get("DPHMM_REAL_DATA")
+        if not folder or not Path(folder, within).exists():
+            report.skip(f"repairs, {name}", f"{within} is not in the folder DPHMM_REAL_DATA")
+            continue
+        grid = Grid.preset(name)
+        people = read(Path(folder, within), skip_bad=True).trajectories
+        for radius in radii:
+            graph = PolicyGraph.utility(grid.measurements(), radius)
+            for some in (people, people[::20]):
+                states = np.concatenate([grid.locate(one.latitude, one.longitude) for one in some])
+                visited = np.isin(np.arange(grid.size), states)
+                yield f"{name}, {len(some)} people, radius {radius:g} km", (graph, grid.measurements(), visited)

@@ -1,0 +1,96 @@
+"""Hostile files for every reader: see ``scripts/fuzz --help``."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from scripts.fuzzing.attempt import ACCEPTED, REFUSED, hostile
+from scripts.fuzzing.commands import COMMANDS
+from scripts.fuzzing.crew import Limits, Tally, every_target, shares, try_range
+from scripts.fuzzing.targets import TARGETS
+
+_CHUNK = 50_000
+
+
+def main(words: list[str] | None = None) -> int:
+    """Try hostile inputs on the readers and print what became of them; 1 where one was neither accepted nor refused."""
+    parser = argparse.ArgumentParser("scripts/fuzz", description=main.__doc__)
+    parser.add_argument("--inputs", type=int, default=10_000, help="how many inputs, over all readers")
+    parser.add_argument("--commands", type=int, default=0, help="how many command lines, over all commands")
+    parser.add_argument("--seed", type=int, default=0, help="of the inputs: the same seed makes the same ones")
+    parser.add_argument("--first", type=int, default=0, help="the number of the first input of each reader")
+    parser.add_argument(
+        "--reader",
+        action="append",
+        choices=[*TARGETS, *COMMANDS],
+        metavar="NAME",
+        help="this reader alone; several times for several",
+    )
+    parser.add_argument("--workers", type=int, default=1, help="how many processes")
+    parser.add_argument("--memory", type=int, default=1024, help="what an input may take, MiB")
+    parser.add_argument("--seconds", type=float, default=20.0, help="how long an input may take")
+    parser.add_argument("--keep", type=Path, help="a folder for the inputs that failed, three of each kind")
+    given = parser.parse_args(words)
+    limits = Limits(given.memory << 20, given.seconds)
+    tallies: dict[str, Tally] = {}
+    print(f"{'reader':<27}{'inputs':>9}{'accepted':>10}{'refused':>10}{'wrong':>7}{'kinds':>7}{'seconds':>9}")
+    with ThreadPoolExecutor(given.workers) as crew:
+        pending = {}
+        chosen = given.reader or list(TARGETS)
+        for name, count in (*shares(given.inputs, chosen), *shares(given.commands, list(COMMANDS))):
+            if count == 0:
+                continue
+            stop = given.first + count
+            parts = [range(at, min(at + _CHUNK, stop)) for at in range(given.first, stop, _CHUNK)]
+            pending[name] = [crew.submit(try_range, name, given.seed, part, limits) for part in parts]
+        for name, futures in pending.items():
+            tallies[name] = _joined([future.result() for future in futures])
+            _say(name, tallies[name])
+            if given.keep is not None:
+                _keep(given.keep, name, tallies[name], given.seed)
+    total = _joined(list(tallies.values()))
+    _say("together", total)
+    for name, tally in tallies.items():
+        for kind, count in sorted(tally.wrong.items()):
+            number = next(number for number, outcome in tally.failures if outcome.kind == kind)
+            print(f"{name}: {count} × {kind}, the first at input {number}")
+    return int(bool(total.wrong))
+
+
+def _joined(parts: list[Tally]) -> Tally:
+    whole = Tally()
+    for part in parts:
+        whole.kinds += part.kinds
+        whole.failures += part.failures
+        whole.seconds += part.seconds
+    return whole
+
+
+def _say(name: str, tally: Tally) -> None:
+    kinds, wrong = tally.kinds, tally.wrong
+    counts = (sum(kinds.values()), kinds[ACCEPTED], kinds[REFUSED], sum(wrong.values()), len(wrong))
+    print(
+        f"{name:<27}{counts[0]:>9}{counts[1]:>10}{counts[2]:>10}{counts[3]:>7}{counts[4]:>7}{tally.seconds:>9.1f}",
+        flush=True,
+    )
+
+
+def _keep(folder: Path, name: str, tally: Tally, seed: int) -> None:
+    for number, outcome in tally.failures:
+        kind = re.sub(r"\W+", "-", outcome.kind)[:80]
+        place = folder / name / f"{kind}-{number}"
+        place.mkdir(parents=True, exist_ok=True)
+        if not outcome.kind.startswith("the fuzzer itself"):
+            file, data = hostile(every_target()[name], name, seed, number)
+            (place / file).write_bytes(data)
+        (place / "traceback.txt").write_text(
+            f"{outcome.kind}\n{outcome.detail}\n", encoding="utf-8", errors="backslashreplace"
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,148 @@
+"""Processes that try inputs under limits of memory and time, so that a crash, a hang or a blow-up is found as such."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import resource
+import signal
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from scripts.fuzzing.attempt import ACCEPTED, REFUSED, Outcome, Target, attempt, hostile
+
+_POLL = 0.25
+Failure = tuple[int, Outcome]
+
+
+@dataclass
+class Tally:
+    """What became of the inputs of a reader.
+
+    Attributes
+    ----------
+    kinds
+        Kind → how many inputs.
+    failures
+        Number of the input, and what went wrong; a few of each kind.
+    seconds
+        How long it took, summed over the processes.
+    """
+
+    kinds: Counter[str] = field(default_factory=Counter)
+    failures: list[Failure] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def add(self, number: int, outcome: Outcome) -> None:
+        """Count an outcome."""
+        self.kinds[outcome.kind] += 1
+        if outcome.kind not in (ACCEPTED, REFUSED) and self.kinds[outcome.kind] <= 3:
+            self.failures.append((number, outcome))
+
+    @property
+    def wrong(self) -> dict[str, int]:
+        """The kinds that should not be."""
+        return {kind: count for kind, count in self.kinds.items() if kind not in (ACCEPTED, REFUSED)}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one input may take: bytes of memory beyond what the process has when it begins, and seconds."""
+
+    memory: int = 1 << 30
+    seconds: float = 20.0
+
+
+def every_target() -> Mapping[str, Target]:
+    """The readers and the commands of the package."""
+    from scripts.fuzzing.commands import COMMANDS
+    from scripts.fuzzing.targets import TARGETS
+
+    return {**TARGETS, **COMMANDS}
+
+
+def try_range(
+    name: str, seed: int, numbers: range, limits: Limits, targets: Callable[[], Mapping[str, Target]] = every_target
+) -> Tally:
+    """Try inputs in a process of its own, and in another from the next one on whenever one dies or does not end."""
+    context = multiprocessing.get_context("spawn")
+    tally, start = Tally(), numbers.start
+    begun = time.monotonic()
+    while start < numbers.stop:
+        ours, theirs = context.Pipe(duplex=False)
+        at = context.Array("d", [float(start), time.monotonic() + 60.0], lock=False)
+        counts = context.Array("q", [0, 0], lock=False)
+        work = (name, seed, range(start, numbers.stop), limits.memory, theirs, at, counts, targets)
+        process = context.Process(target=_work, args=work, daemon=True)
+        process.start()
+        theirs.close()
+        hung = _watched(process, ours, at, limits, tally)
+        tally.kinds[ACCEPTED] += counts[0]
+        tally.kinds[REFUSED] += counts[1]
+        number = int(at[0])
+        if not hung and process.exitcode == 0:
+            break
+        if hung:
+            tally.add(number, Outcome(f"no end within {limits.seconds:g} seconds"))
+        else:
+            code = process.exitcode or 0
+            ended = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+            tally.add(number, Outcome(f"the process died of {ended}"))
+        start = number + 1
+    tally.seconds = time.monotonic() - begun
+    return tally
+
+
+def _watched(process: Any, ours: Connection, at: Any, limits: Limits, tally: Tally) -> bool:
+    """Take what a process reports until it ends; whether it had to be ended."""
+    try:
+        while process.is_alive() or ours.poll():
+            if ours.poll(_POLL):
+                number, outcome = ours.recv()
+                tally.add(number, outcome)
+            elif time.monotonic() - at[1] > limits.seconds:
+                process.kill()
+                process.join()
+                return True
+    except EOFError:
+        pass
+    process.join()
+    return False
+
+
+def _work(
+    name: str, seed: int, numbers: range, memory: int, report: Connection, at: Any, counts: Any, targets: Any
+) -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # what libraries in C say to the terminal
+    multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined] # commands may have workers
+    target: Target = targets()[name]
+    target.seeds()
+    size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (size + memory, size + memory))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
+        for number in numbers:
+            at[0], at[1] = number, time.monotonic()
+            try:
+                file, data = hostile(target, name, seed, number)
+            except Exception as problem:
+                report.send((number, Outcome(f"the fuzzer itself: {type(problem).__name__}", repr(problem))))
+                continue
+            outcome = attempt(target, file, data, Path(folder))
+            if outcome.kind in (ACCEPTED, REFUSED):
+                counts[outcome.kind == REFUSED] += 1
+            else:
+                report.send((number, outcome))
+        at[1] = time.monotonic() + 3600.0
+
+
+def shares(inputs: int, names: list[str]) -> Iterator[tuple[str, int]]:
+    """How many of all inputs each reader gets: as many as the others, or one more."""
+    for at, name in enumerate(names):
+        yield name, inputs // len(names) + (at < inputs % len(names))

@@ -1,0 +1,76 @@
+"""Values that break readers, and how to choose one."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from pathlib import Path
+from random import Random
+from typing import Any
+
+HALF = "\ud800"
+CONTROL = "\x1b[2J\x07\x00\r\n\x9b\u202e"
+
+INTEGERS = (0, 2, 10**18, 10**30, 253402300799, 253402300800, 64_092_211_200)
+_BITS = (0, 7, 8, 15, 16, 31, 32, 53, 63, 64)
+INTEGERS += tuple(sign * (2**bits + by) for bits in _BITS for by in (-1, 0) for sign in (1, -1))
+
+FLOATS = (0.0, -0.0, 1.0, -1.0, 0.5, 1e-9, 5e-324, 1e-308, 1e-300, 1e15, 1e16, 1e22, 1e300, 1.7e308, 0.1, 1e-12, 1 / 3)
+FLOATS += (90.0, 90.0000001, -180.0, 180.0000001, 1.000000001, float("inf"), float("-inf"), float("nan"))
+
+
+def words(name: str) -> list[str]:
+    """The lines of a file in the folder of words."""
+    return (Path(__file__).parent / "words" / f"{name}.txt").read_text(encoding="utf-8").split("\n")[:-1]
+
+
+NUMBERS = [*words("numbers"), "1" + "0" * 400, "9" * 4300, "9" * 4301, "-" + "9" * 5000, "0." + "0" * 400 + "1"]
+NUMBERS += ["", " 7 ", "\t7", "7\x00"]
+TIMES = words("times")
+TEXTS = [*words("texts"), "", " ", "\t", "\n", "\x00", "\x1b[31m", CONTROL, "\ufeff", "\u2028", "\u202e", "a" * 300]
+TEXTS += ["x" * 70_000, "\U0001f600", "\u0301" * 50, "\ufffe"]
+DEEP = ("[" * 900 + "]" * 900, "[" * 100_000, '{"a":' * 900 + "1" + "}" * 900, "(" * 3000 + ")" * 3000)
+
+_PLAIN = (HALF, "a" + HALF, [], {}, [[]], [None], {"": None}, [0] * 70, {"type": "Point"}, [1, "a", None])
+_HUGE = ("9" * 4301, "9" * 4300, "1" + "0" * 400, "-" + "9" * 700, "1e400", "1e999999999", "NaN", "-Infinity")
+_ODD = (DEEP[0], DEEP[2], '"\\ud800"', '"\\udfff\\ud800"', '"\\u0000\\u001b"', "[1,]", "{1:2}", "'a'", "")
+
+
+class Raw(str):
+    """A piece of JSON that is written as it stands."""
+
+
+def number_text(rng: Random) -> str:
+    """A number as a text, or what looks like one."""
+    if rng.random() < 0.5:
+        return rng.choice(NUMBERS)
+    return repr(rng.choice(INTEGERS if rng.random() < 0.5 else FLOATS))
+
+
+def text(rng: Random) -> str:
+    """Any text."""
+    kind = rng.random()
+    if kind < 0.35:
+        return number_text(rng)
+    if kind < 0.55:
+        return rng.choice(TIMES)
+    if kind < 0.97:
+        return rng.choice(TEXTS)
+    return rng.choice(DEEP)
+
+
+def value(rng: Random) -> Any:
+    """Any JSON value."""
+    kind = rng.randrange(12)
+    if kind < 2:
+        return rng.choice((None, True, False))
+    if kind < 4:
+        return rng.choice(INTEGERS)
+    if kind < 6:
+        return rng.choice(FLOATS)
+    if kind < 9:
+        return text(rng)
+    if kind == 9:
+        return deepcopy(rng.choice(_PLAIN))
+    if kind == 10:
+        return Raw(rng.choice(_HUGE))
+    return Raw(rng.choice(_ODD))

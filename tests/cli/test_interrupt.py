@@ -1,0 +1,41 @@
+"""Ctrl-C, whenever it comes: exit code 130, and no traceback."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import os, signal, sys
+from importlib.abc import MetaPathFinder
+
+class Interrupting(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+                for _ in range(1000):
+                    pass
+            except KeyboardInterrupt:
+                if {converted}:
+                    raise ImportError("the core of it failed to import") from None
+                raise
+        return None
+
+sys.meta_path.insert(0, Interrupting())
+sys.argv = ["dphmm", "release", "walk.csv", "--model", "m.npz", "--policy", "complete", "--epsilon", "1", "-o", "o.csv"]
+from dphmm.__main__ import main
+main()
+"""
+
+
+@pytest.mark.parametrize("converted", [False, True])
+@pytest.mark.parametrize("module", ["click", "dphmm.cli.release", "numpy", "scipy.sparse", "pyproj"])
+def test_an_interrupt_during_any_import_ends_with_130_and_without_a_word(world, module, converted):
+    """Some libraries make an error of their own of what interrupts their import (``converted``)."""
+    program = PROGRAM.format(module=module, converted=converted)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "")
+    assert not (world / "o.csv").exists()

@@ -1,0 +1,193 @@
+"""Events out of text: what is read, that it reads back, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pytest
+
+from dphmm.errors import DataFileError, EventError
+from dphmm.events import AtLeast, Clock, Pattern, Presence, Times, parse_event
+from dphmm.space import Grid, Places
+
+PLACES = Places(["home", "work", "St. Mary"], [45.0, 45.01, 45.02], [7.0, 7.01, 7.02])
+HOURS = Clock(3600, 474_840)  # 2024-03-03T00:00Z, a Sunday
+
+TEXTS = [
+    "at:home on 2024-03-04",
+    "at:home,work between 2024-03-04 and 2024-03-10 any weekday 9-12 in Europe/Berlin",
+    'at:"St. Mary" between 2024-03-04T08:30Z and 2024-03-04T12:00+02:00',
+    "at:data/clinic.geojson#oncology at least 2 days between 2024-03-04 and 2024-03-10",
+    'at:"my files/a (b).geojson"#"ward 1" on 2024-03-04 any day 22:30-6',
+    "at:home then at:work then at:home from 2024-03-04T09:00 in Asia/Kolkata",
+    "state:3,4 between 1 and 2 | !state:0 at 3 & state:1 at 2",
+    "(state:3 at 2 | at:home at 4) & !(state:4 at 3 & state:5 at 3)",
+    "2 of (state:1 at 1; state:2 at 2 | state:3 at 3; state:4 at least 3 visits between 0 and 9)",
+    "state:none at 1",
+]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_the_text_reads_back(text):
+    event = parse_event(text)
+    assert str(event) == text
+    assert parse_event(str(event)) == event
+
+
+def test_case_and_dashes_do_not_matter():
+    loose = parse_event("AT:home Between 2024-03-04 AND 2024-03-10 ANY Weekday 9–12:30")
+    assert loose == parse_event("at:home between 2024-03-04 and 2024-03-10 any weekday 9-12:30")
+
+
+def test_places_go_by_name_number_and_polygon(tmp_path):
+    grid = Grid.over((45.0, 7.0, 45.03, 7.04), 1.0)
+    assert parse_event("at:work,home at 3").on(PLACES) == Presence([0, 1], 3, 3)
+    assert parse_event('at:"St. Mary" at 3').on(PLACES) == Presence([2], 3, 3)
+    assert parse_event("at:5,7 at 3").on(grid) == Presence([5, 7], 3, 3)
+    assert parse_event("state:5,7 at 3").on() == Presence([5, 7], 3, 3)
+    squares = {"ward 1": (0, 0.5), "ward 2": (1.5, 0.6)}
+    features = []
+    for name, (east, half) in squares.items():
+        corners = [(east - half, -half), (east + half, -half), (east + half, half), (east - half, half)]
+        ring = [list(reversed(place)) for place in grid.projection.to_latlon(np.array([*corners, corners[0]])).tolist()]
+        features.append(
+            {"type": "Feature", "properties": {"name": name}, "geometry": {"type": "Polygon", "coordinates": [ring]}}
+        )
+    path = tmp_path / "clinic.geojson"
+    path.write_text(json.dumps({"type": "FeatureCollection", "features": features}))
+
+    def inside(*names: str) -> list[int]:
+        within = [np.abs(grid.points - [squares[name][0], 0]).max(axis=1) <= squares[name][1] for name in names]
+        return np.flatnonzero(np.any(within, axis=0)).tolist()
+
+    assert parse_event(f'at:"{path}" at 1').on(grid) == Presence(inside("ward 1", "ward 2"), 1, 1)
+    assert parse_event(f'at:"{path}"#"ward 2" at 1').on(grid) == Presence(inside("ward 2"), 1, 1)
+    with pytest.raises(EventError, match="no polygon named 'ward 3'; it has 'ward 1', 'ward 2'"):
+        parse_event(f'at:"{path}"#"ward 3" at 1').on(grid)
+
+
+def test_a_canonical_text_knows_files_by_their_content(tmp_path):
+    one, other = tmp_path / "one.geojson", tmp_path / "other.geojson"
+    one.write_text("{}")
+    other.write_text("{}")
+    texts = [parse_event(f"at:{path} at 1").canonical for path in (one, other)]
+    assert texts[0] == texts[1]
+    other.write_text("{ }")
+    assert parse_event(f"at:{other} at 1").canonical != texts[0]
+    with pytest.raises(DataFileError, match="cannot be read"):
+        _ = parse_event("at:nowhere.geojson at 1").canonical
+
+
+def steps_within(text: str, clock: Clock = HOURS) -> list[int]:
+    event = parse_event(text).on(PLACES, clock)
+    parts = event.events if isinstance(event, AtLeast) else (event,)
+    return [step for part in parts for step in range(part.first, part.last + 1)]
+
+
+def hours(zone: str = "UTC") -> list[tuple[int, datetime]]:
+    """Every step of the two weeks after the first release with its local time."""
+    start = datetime(2024, 3, 3, tzinfo=UTC)
+    return [(step, (start + timedelta(hours=step)).astimezone(ZoneInfo(zone))) for step in range(24 * 40)]
+
+
+def test_days_are_included_and_instants_end():
+    assert steps_within("at:home between 2024-03-04 and 2024-03-05") == list(range(24, 72))
+    assert steps_within("at:home on 2024-03-04") == list(range(24, 48))
+    assert steps_within("at:home between 2024-03-04T08:30Z and 2024-03-04T11:00Z") == [33, 34]
+    assert steps_within("at:home between 2024-03-04 and 2024-03-04T11:00Z") == list(range(24, 35))
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata"])
+def test_hours_of_days_are_those_of_the_zone_across_its_changes(zone):
+    """The clocks change on 10 March in New York and on 31 March in Berlin."""
+    found = steps_within(f"at:home between 2024-03-04 and 2024-04-05 any weekday 9-12 in {zone}")
+    expected = [
+        step
+        for step, local in hours(zone)
+        if datetime(2024, 3, 4) <= local.replace(tzinfo=None) < datetime(2024, 4, 6)
+        and local.weekday() < 5
+        and 9 <= local.hour + local.minute / 60 < 12
+    ]
+    assert found == expected
+
+
+def test_a_night_belongs_to_the_day_on_which_it_begins():
+    expected = [step for day in (1, 2) for step in range(24 * day + 22, 24 * day + 30)]
+    assert steps_within("at:home between 2024-03-04 and 2024-03-05 any day 22-6") == expected
+    assert steps_within("at:home between 2024-03-04T23:00Z and 2024-03-05T02:00Z any day 22-6") == [47, 48, 49]
+
+
+def test_what_lies_before_the_first_release_is_left_out():
+    assert steps_within("at:home between 2024-03-01 and 2024-03-03") == list(range(24))
+    with pytest.raises(EventError, match="holds no step from the first release on, at 2024-03-03T00:00:00Z"):
+        steps_within("at:home on 2024-03-02")
+    with pytest.raises(EventError, match="begins before the first release"):
+        parse_event("at:home then at:work from 2024-03-02T23:00Z").on(PLACES, HOURS)
+
+
+def test_counts_are_of_steps_of_visits_and_of_days():
+    assert parse_event("at:home at least 3 times between 2 and 9").on(PLACES) == Times([0], 2, 9, 3)
+    assert parse_event("at:home at least 3 visits between 2 and 9").on(PLACES) == Times([0], 2, 9, 3, visits=True)
+    days = parse_event("at:home at least 2 days between 2024-03-04 and 2024-03-06 any day 9-12").on(PLACES, HOURS)
+    assert days == AtLeast(2, [Presence([0], 24 * day + 9, 24 * day + 11) for day in (1, 2, 3)])
+    moments = parse_event("at:home at least 4 times between 2024-03-04 and 2024-03-05 any day 9-12").on(PLACES, HOURS)
+    assert moments == AtLeast(4, [Presence([0], step, step) for step in (33, 34, 35, 57, 58, 59)])
+
+
+def test_a_pattern_begins_at_a_step_or_an_instant():
+    assert parse_event("at:home then at:work from 4").on(PLACES) == Pattern([[0], [1]], 4)
+    assert parse_event("at:home then at:work from 2024-03-04T09:00Z").on(PLACES, HOURS) == Pattern([[0], [1]], 33)
+    assert parse_event("at:home from 2024-03-04").on(PLACES, HOURS) == Pattern([[0]], 24)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "ends where a place is missing"),
+        ("at:home", "ends where between, on or at is missing"),
+        ("home at 3", "has 'home' where a place is named"),
+        ("at:home at 3 )", r"goes on with '\)'"),
+        ("(at:home at 3", r"misses '\)' at its end"),
+        ("at:home at 3 |", "ends where a place is missing"),
+        ("at:home between 3 and 2024-01-01", "goes from a step to a time"),
+        ("at:home between 9 and 3", "ends before it begins"),
+        ("at:home between 2024-03-05 and 2024-03-04", "ends before it begins"),
+        ("at:home between 2024-03-05 or 2024-03-06", "misses 'and' before 'or'"),
+        ("at:home on 2024-13-01", "'2024-13-01' is no time"),
+        ("at:home on 3", "says 'on 3'"),
+        ("at:home at 2024-03-04", "says 'at 2024-03-04'"),
+        ("at:home at 3 any weekday", "counts steps, which have no days"),
+        ("at:home on 2024-03-04 in Mars/Base", "time zone 'Mars/Base' is unknown"),
+        ("at:home on 2024-03-04 any holiday", "days 'holiday' are unknown"),
+        ("at:home on 2024-03-04 any day 9-25", "hours '9-25' are none"),
+        ("at:home on 2024-03-04 any day 9", "hours '9' are none"),
+        ("at:home then at:work at 3", "has 'then' and no 'from'"),
+        ("3 of (at:home at 3)", "asks for 3 of 1 events"),
+        ("at:home at least 0 times at 3", "counts '0 times'"),
+        ("at:home at least 2 hours at 3", "counts '2 hours'"),
+        ("at:a,,b at 3", "names an empty place"),
+        ("at:nowhere at 3", "place 'nowhere' is unknown; give one of the 3 places, such as 'home'"),
+        ("state:x at 3", "state 'x' is no number"),
+        ('at:"x at 3', "where a place is named"),
+        ("at:missing.geojson at 3", "missing.geojson"),
+        ("at:home at least 3 days on 2024-03-04", "asks for 3 days, and the window has 1"),
+        ("at:home at least 3 days between 1 and 2", "counts steps, which have no days"),
+        ("at:home at least 2 visits between 2024-03-04 and 2024-03-06 any day 9-12", "counts visits within hours"),
+        ("at:home between 1800-01-01 and 2300-01-01", "longer than a hundred years"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_in_a_line(text, message):
+    with pytest.raises((EventError, DataFileError), match=message) as caught:
+        parse_event(text).on(PLACES, HOURS)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 250
+
+
+def test_dates_need_a_clock_and_places_a_space():
+    with pytest.raises(EventError, match="no step_seconds; give steps"):
+        parse_event("at:home on 2024-03-04").on(PLACES)
+    with pytest.raises(EventError, match="does not say where its states are; give state:3"):
+        parse_event("at:home at 3").on()

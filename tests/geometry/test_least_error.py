@@ -1,0 +1,88 @@
+"""How low the error of a larger body can be, against the errors of larger bodies made by a hull's own closed form."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from dphmm import SensitivityHull
+from dphmm.geometry import planar
+from dphmm.geometry.growing import growing_body
+from dphmm.geometry.least_error import error_floor, open_bounds, polygon_error, reach_bounds
+
+CLOSE = 1 + 1e-9
+
+
+def vectors(d, most=6):
+    return st.lists(st.tuples(*[st.integers(-9, 9)] * d), min_size=1, max_size=most).map(np.array)
+
+
+pairs = st.sampled_from([2, 3]).flatmap(lambda d: st.tuples(vectors(d), vectors(d)))
+
+
+def error(*differences):
+    return SensitivityHull(np.concatenate(differences)).squared_error
+
+
+def corners(differences):
+    return planar.convex_polygon(np.concatenate([differences, -differences])).astype(float)
+
+
+@given(vectors(2), vectors(2))
+def test_error_floor_is_below_the_error_of_every_larger_body(inner, extra):
+    assert error_floor(corners(inner)) <= error(inner, extra) * CLOSE + 1e-12
+
+
+def test_error_floor_is_the_error_of_a_disc_and_of_a_segment():
+    angles = np.linspace(0, np.pi, 200, endpoint=False)
+    circle = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    assert error_floor(corners(3 * circle)) == pytest.approx(6 * 3**2, rel=1e-3)
+    assert error_floor(np.array([[-3.0, -4.0], [3.0, 4.0]])) == pytest.approx(error([[3, 4]])) == 50
+
+
+def test_error_floor_of_a_long_body_is_far_below_its_error_as_a_fat_one_around_it_has_less():
+    long = corners(np.array([[10.0, 1.0], [10.0, -1.0]]))
+    fat = np.array([[0.0, 6.0]])
+    assert error(long, fat) < polygon_error(long)
+    assert error_floor(long) < error(long, fat)
+
+
+@given(vectors(2))
+def test_polygon_error_is_that_of_the_hull(inner):
+    assume(len(corners(inner)) > 2)
+    assert polygon_error(corners(inner)) == pytest.approx(error(inner))
+
+
+@settings(max_examples=50)
+@given(pairs)
+def test_no_larger_body_has_less_error_than_the_bound_of_what_it_holds(pair):
+    inner, extra = pair
+    for bound in reach_bounds(np.concatenate([inner, -inner]).astype(float), extra.astype(float)):
+        assert bound <= error(inner, extra) * CLOSE
+
+
+@pytest.mark.parametrize("d", [1, 2, 3])
+def test_the_bound_of_a_vector_is_met_by_double_cones_with_axes_at_right_angles(d):
+    axes = np.diag(np.arange(1.0, d + 1))
+    found = reach_bounds(np.concatenate([axes[1:], -axes[1:], np.zeros((1, d))]), axes[:1])
+    assert found[0] == pytest.approx(error(axes)) == pytest.approx(2 * (axes**2).sum())
+
+
+@settings(max_examples=60)
+@given(pairs)
+def test_a_vector_in_a_body_of_less_error_than_the_level_is_open(pair):
+    inner, extra = pair
+    level = error(inner, extra) * CLOSE
+    assume(level > 0)
+    body = growing_body(corners(inner) if inner.shape[1] == 2 else np.concatenate([inner, -inner]).astype(float))
+    bounds = body.open_bounds(extra.astype(float), np.ones(inner.shape[1]), level)
+    assert (bounds <= level).all()
+    assert body.error_floor(np.ones(inner.shape[1])) <= level
+
+
+def test_vectors_that_no_better_body_holds_are_closed():
+    square = corners(np.array([[3.0, 0.0], [0.0, 3.0]]))
+    bounds = open_bounds(square, np.array([[2.0, 2.0], [5.0, 5.0], [9.0, 0.0]]), polygon_error(square) * 1.2)
+    assert np.isfinite(bounds).tolist() == [True, False, False]

@@ -1,0 +1,135 @@
+"""Sums of masses are exact to rounding whatever their ratio, compiled or not, and vanish nowhere."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import mpmath
+import numpy as np
+import pytest
+from scipy.sparse import csr_array, random_array
+
+from dphmm import Belief, MarkovModel
+from dphmm.compilation import compiled
+from dphmm.markov import flow, kernels
+from dphmm.markov.flow import Flow
+from dphmm.markov.masses import Masses, masses_of_logs
+
+SEEDS = 30
+
+
+def instance(seed: int) -> tuple[Flow, Masses]:
+    """Shares down to ``1e-300``, masses over up to 10 000 nats, impossible states, empty rows."""
+    rng = np.random.default_rng(seed)
+    size = int(rng.integers(2, 15))
+    matrix = random_array((size, size), density=rng.uniform(0.02, 0.9), rng=rng, format="csr")
+    matrix.data **= rng.choice([1, 5, 100, 300])
+    matrix.data[matrix.data < 1e-300] = 1e-300
+    logs = -rng.random(size) * 10.0 ** rng.uniform(1, 4)
+    logs[rng.random(size) < 0.2] = -np.inf
+    logs[0] = 0.0
+    return Flow(csr_array(matrix)), masses_of_logs(logs)
+
+
+def by_fractions(one: Flow, masses: Masses) -> list[Fraction]:
+    weights = [Fraction(m) * Fraction(2) ** int(e) if m else Fraction(0) for m, e in pairs(masses)]
+    return [
+        sum((Fraction(a) * w for a, w in zip(row.tolist(), weights, strict=True) if a and w), Fraction(0))
+        for row in one.matrix.toarray()
+    ]
+
+
+def pairs(masses: Masses) -> list[tuple[float, float]]:
+    return list(zip(masses.mantissa.tolist(), masses.exponent.tolist(), strict=True))
+
+
+def agrees(found: Masses, exact: list[Fraction]) -> bool:
+    for (mantissa, exponent), wanted in zip(pairs(found), exact, strict=True):
+        if (mantissa > 0) != (wanted > 0):
+            return False
+        if wanted and abs(Fraction(mantissa) * Fraction(2) ** int(exponent) / wanted - 1) > Fraction(1, 10**13):
+            return False
+    return True
+
+
+@pytest.fixture(params=["compiled", "numpy", "plain sums where they do"])
+def loops(request, monkeypatch):
+    if request.param == "compiled":
+        pytest.importorskip("numba")
+        monkeypatch.setattr(flow, "_COMPILE_FROM", 0)
+    if request.param != "plain sums where they do":
+        monkeypatch.setattr(Flow, "is_plain", lambda *_: False)
+    if request.param == "numpy":
+        monkeypatch.setattr(flow, "compiled", lambda _: None)
+
+
+@pytest.mark.usefixtures("loops")
+def test_a_step_equals_exact_sums_and_loses_no_state():
+    for seed in range(SEEDS):
+        one, masses = instance(seed)
+        assert agrees(one.step(masses), by_fractions(one, masses)), seed
+
+
+def test_the_oracle_refuses_sums_of_floats():
+    """The broken twin: floats alone, whatever the masses."""
+    refused = 0
+    for seed in range(SEEDS):
+        one, masses = instance(seed)
+        refused += not agrees(Masses.of(one.product(masses.plain())), by_fractions(one, masses))
+    assert refused
+
+
+def test_compiled_and_plain_sums_are_the_same_to_the_last_bit(monkeypatch):
+    loop = compiled(kernels.gathered_masses)
+    if loop is None:
+        pytest.skip("numba is not installed")
+    monkeypatch.setattr(Flow, "is_plain", lambda *_: False)
+    for seed in range(SEEDS):
+        one, masses = instance(seed)
+        found = []
+        for start in (0, 10**18):
+            monkeypatch.setattr(flow, "_COMPILE_FROM", start)
+            found.append(pairs(one.step(masses)))
+        assert found[0] == found[1], seed
+
+
+def test_beliefs_over_ten_thousand_nats_equal_mpmath_step_after_step():
+    rng = np.random.default_rng(4)
+    size = 25
+    matrix = np.diag(rng.random(size) + 0.1) + np.diag(rng.random(size - 1), 1) + np.diag(rng.random(size - 1), -1)
+    model = MarkovModel(matrix / matrix.sum(axis=1, keepdims=True), np.full(size, 1 / size))
+    belief = Belief.of(model.initial)
+    with mpmath.workdps(40):
+        exact = mpmath.matrix([[mpmath.mpf(float(p)) for p in model.initial]])
+        moves = mpmath.matrix(model.transition.toarray().tolist())
+        for _ in range(6):
+            rows = -rng.random(size) * 10_000
+            exact = exact * moves
+            for i, row in enumerate(rows.tolist()):
+                exact[i] *= mpmath.exp(row)
+            exact /= sum(exact)
+            belief = belief.predict(model).update(rows)
+            logs = np.array([float(mpmath.log(p)) for p in exact])
+            np.testing.assert_allclose(belief.log_mass, logs, rtol=1e-13, atol=1e-11)
+            assert belief.support.all()
+    assert np.ptp(belief.log_mass) > 10_000
+
+
+def test_logarithms_beyond_all_digits_stay_possible():
+    belief = Belief.of(np.full(4, 0.25)).update(np.array([0.0, -1e14, -1e200, -np.inf]))
+    assert belief.support.tolist() == [True, True, True, False]
+    assert belief.log_mass[1] == pytest.approx(-1e14, rel=1e-12)
+    assert belief.log_mass[2] < -7e14
+
+
+@pytest.mark.parametrize("size", [40, 150])
+def test_results_do_not_depend_on_the_number_of_threads(size):
+    threadpoolctl = pytest.importorskip("threadpoolctl")
+    found = []
+    for threads in (1, 2):
+        with threadpoolctl.threadpool_limits(threads):
+            rng = np.random.default_rng(size)
+            model = MarkovModel(rng.dirichlet(np.ones(size), size), np.full(size, 1 / size))
+            belief = Belief.of(model.initial).update(rng.normal(0, 50, size)).predict(model).predict(model, 5000)
+            found.append(pairs(belief.masses))
+    assert found[0] == found[1]

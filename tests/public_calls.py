@@ -1,0 +1,664 @@
+"""One right call of every public function, class and method that takes values: what tests of the public face vary.
+
+Values are numbers, texts, paths, arrays and lists of them. What the package makes itself (models, hulls, engines,
+tables) is an argument too, but none that these tests make worse: who passes a text for one meets Python's own error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_array
+
+import dphmm.audit as audit
+import dphmm.counts as counts
+import dphmm.evaluation as evaluation
+import dphmm.events as events
+import dphmm.geometry as geometry
+import dphmm.jobs as jobs
+import dphmm.landmarks as landmarks
+import dphmm.leakage as leakage
+import dphmm.markov as markov
+import dphmm.mechanisms as mechanisms
+import dphmm.policy as policy
+import dphmm.readers as readers
+import dphmm.release as release
+import dphmm.reports as reports
+import dphmm.space as space
+import dphmm.tables as tables
+import dphmm.writers as writers
+from dphmm.events.outputs import outputs_of
+from dphmm.leakage import LossFunction
+from tests.running_example import LABELS, F, graph
+
+ROOT = Path(__file__).parents[1]
+
+
+class Call(NamedTuple):
+    """A function with arguments that are right, and those among them that are no values of the caller's."""
+
+    of: Callable[..., Any]
+    arguments: dict[str, Any]
+    ours: frozenset[str]
+
+
+CALLS: dict[str, Call] = {}
+
+
+def right(call: str, of: Callable[..., Any], ours: str = "", /, **arguments: Any) -> None:
+    CALLS[call] = Call(of, arguments, frozenset(ours.split()))
+
+
+SIZE = 6
+MATRIX = np.full((SIZE, SIZE), 0.1) + 0.4 * np.eye(SIZE)
+MASK = np.array([True, True, True, True, False, True])
+EVEN = np.full(SIZE, 1 / SIZE)
+MODEL = markov.MarkovModel(MATRIX, EVEN, step_seconds=60.0)
+TWO = np.array([[0.8, 0.2], [0.3, 0.7]])
+HULL = geometry.SensitivityHull([[3, 0], [1, 2]])
+PLACES = space.Places(list("abcdef"), 45 + F[:, 1] / 100, -30 + F[:, 0] / 100)
+GRID = space.Grid.over((45.0, -30.0, 45.02, -29.97), 0.5)
+TIMES = np.datetime64("2024-03-07T09:00:00", "us") + np.arange(5) * np.timedelta64(60, "s")
+TRACK = space.Trajectory("ann", TIMES, 45 + np.arange(5) / 1000, -30 + np.arange(5) / 1000)
+SLOTTED = TRACK.resample(60.0)
+BELIEF = markov.Belief.of(EVEN)
+OBSERVED = markov.Observations(np.log(np.full((3, SIZE), 0.5)))
+SETTINGS = release.ReleaseSettings("complete", 1.0)
+RELEASER = release.Releaser(MODEL, F, graph(), 1.0, rng=0)
+RECORD = RELEASER.another(0).release(3)
+PROTECTION = policy.protect(graph(), F)
+EVENT = events.Presence([0, 1], 1, 2)
+LIMIT = release.Limits(epsilon=5.0)
+MECHANISM = mechanisms.LatticeKNormMechanism(HULL, 1)
+
+
+def tables_and_space() -> None:
+    table, points, track = (
+        ROOT / "data/sample/table.csv",
+        ROOT / "data/districts.geojson",
+        ROOT / "data/sample/track.gpx",
+    )
+    right("tables.check_output", tables.check_output, path="new.csv")
+    right("tables.check_table_name", tables.check_table_name, path="new.csv")
+    right("tables.content_lines", tables.content_lines, path=table)
+    right("tables.documents", tables.documents, path=table, suffixes=(".csv",))
+    right("tables.iso_time", tables.iso_time, moment=TIMES[0])
+    right("tables.new_file", partial(_entered, tables.new_file), path="new.txt")
+    right("tables.new_private_file", partial(_entered, tables.new_private_file), path="PRIVATE-new.txt")
+    right("tables.private_name", tables.private_name, path="PRIVATE.txt")
+    right("tables.max_unpacked", partial(_entered, tables.max_unpacked), size="1GB")
+    right("tables.parse_time", tables.parse_time, text="2024-03-07T09:00:00Z")
+    right("tables.parse_times", tables.parse_times, texts=["1", "2"])
+    right("tables.read_document", tables.read_document, path=points)
+    right("tables.write_csv", tables.write_csv, path="new.csv", header=["a"], rows=[["1"]])
+    right("tables.write_text", tables.write_text, path="text.txt", text="a")
+    right("tables.Table.read", tables.Table.read, path=table)
+    right("tables.TimedTable", tables.TimedTable, times=np.arange(3), columns={"a": np.arange(3.0)})
+    right("tables.TimedTable.read", tables.TimedTable.read, path="missing.csv")
+    timed = tables.TimedTable(np.arange(3), {"a": np.arange(3.0)})
+    right("tables.TimedTable.write", timed.write, path="timed.csv")
+    right("tables.TimedTable.matrix", timed.matrix, names=["a"])
+
+    right("space.Grid.over", space.Grid.over, region=(45.0, -30.0, 45.02, -29.97), cell_km=0.5)
+    right("space.Grid.preset", space.Grid.preset, name="geolife")
+    right("space.Grid.state_at", GRID.state_at, lattice=[[0, 0]])
+    right("space.LocalProjection", space.LocalProjection, latitude=45.0, longitude=-30.0)
+    projection = space.LocalProjection(45.0, -30.0)
+    right("space.LocalProjection.to_plane", projection.to_plane, latitude=[45.0], longitude=[-30.0])
+    right("space.LocalProjection.to_latlon", projection.to_latlon, points=[[0.0, 1.0]])
+    right(
+        "space.Places", space.Places, names=["a", "b"], latitude=[45.0, 45.1], longitude=[-30.0, -30.1], within_km=1.0
+    )
+    right("space.Places.latlon", PLACES.latlon, states=[0, 1])
+    right("space.Grid.latlon", GRID.latlon, states=[0, 1])
+    right("space.StateSpace.check", GRID.check, states=[0, 1])
+    right("space.StateSpace.locate", GRID.locate, latitude=[45.01], longitude=[-29.99])
+    right("space.Places.locate", PLACES.locate, latitude=[45.01], longitude=[-29.99])
+    right("space.StateSpace.nearest", GRID.nearest, latitude=[45.01], longitude=[-29.99])
+    right("space.StateSpace.from_json", space.StateSpace.from_json, data=GRID.to_json())
+    right(
+        "space.Trajectory", space.Trajectory, user="a", times=TIMES, latitude=np.full(5, 45.0), longitude=np.zeros(5)
+    )  # fmt: skip
+    right("space.Trajectory.split", TRACK.split, gap_seconds=60.0)
+    right("space.Trajectory.between", TRACK.between, start="2024-03-07T09:01", end="2024-03-07T09:03")
+    right("space.Trajectory.resample", TRACK.resample, step_seconds=60.0)
+    right(
+        "space.SlottedTrajectory", space.SlottedTrajectory, user="a", step_seconds=60.0, slots=np.arange(2),
+        latitude=np.zeros(2), longitude=np.zeros(2)
+    )  # fmt: skip
+    right("space.SlottedTrajectory.split", SLOTTED.split, gap_seconds=60.0)
+    right("readers.read", readers.read, path=table, format="table", user="ann", columns={})
+    right("readers.read_places", readers.read_places, path="missing.csv", within_km=1.0)
+    right("readers.recognise", readers.recognise, path=track)
+    right(
+        "readers.fetch_data", readers.fetch_data, "base_url", name="geolife", folder=".", base_url="file:///nowhere/",
+        timeout_seconds=0.01
+    )  # fmt: skip
+
+
+def _entered(manager: Callable[..., Any], **arguments: Any) -> None:
+    with manager(**arguments) as part:
+        if isinstance(part, Path):
+            part.write_text("a", encoding="utf-8")
+
+
+def geometry_and_markov() -> None:
+    right("geometry.Disc", geometry.Disc, radius=1.0, dimension=2)
+    right("geometry.Disc.norm", geometry.Disc(1.0).norm, vectors=[[1.0, 2.0]])
+    right("geometry.Disc.contains", geometry.Disc(1.0).contains, vectors=[[1.0, 2.0]])
+    right("geometry.Measurements", geometry.Measurements, f=F)
+    right(
+        "geometry.Measurements.on_lattice", geometry.Measurements.on_lattice, steps=[[1, 2], [3, 4]], unit=0.5,
+        origin=[0.0, 1.0]
+    )  # fmt: skip
+    right("geometry.SensitivityHull", geometry.SensitivityHull, differences=[[1, 0], [0, 1]])
+    right("geometry.SensitivityHull.norm", HULL.norm, vectors=[[1.0, 2.0]])
+    right("geometry.SensitivityHull.contains", HULL.contains, vectors=[[1.0, 2.0]], method="halfspace")
+    right("geometry.SensitivityHull.scaled", HULL.scaled, factors=[1.0, 2.0])
+
+    right("markov.Belief", markov.Belief, support=MASK, log_mass=np.where(MASK, -1.0, -np.inf))
+    right("markov.Belief.of", markov.Belief.of, probabilities=EVEN)
+    right("markov.Belief.from_bytes", markov.Belief.from_bytes, data=BELIEF.to_bytes())
+    right("markov.Belief.predict", BELIEF.predict, "model", model=MODEL, steps=2)
+    right("markov.Belief.update", BELIEF.update, log_likelihood=np.zeros(SIZE))
+    right("markov.Belief.location_set", BELIEF.location_set, delta=0.1)
+    right("markov.Belief.mean", BELIEF.mean, points=F)
+    right("markov.MarkovModel", markov.MarkovModel, transition=MATRIX, initial=EVEN, step_seconds=60.0)
+    right(
+        "markov.MarkovModel.fit", markov.MarkovModel.fit, sequences=[[0, 1, -1, 2]], size=3, smoothing=0.5,
+        neighbours=[[0, 1]], step_seconds=60.0
+    )  # fmt: skip
+    right("markov.MarkovModel.save", MODEL.save, path="model.npz")
+    right("markov.MarkovModel.load", markov.MarkovModel.load, path="missing.npz")
+    right("markov.Observations", markov.Observations, log_likelihood=np.zeros((2, SIZE)), steps=np.array([0, 1]))
+    likelihoods = np.zeros((3, SIZE))
+    for name in ("filter", "smooth", "most_probable_path"):
+        call = getattr(markov, name)
+        right(f"markov.{name}", call, transition=MATRIX, initial=EVEN, log_likelihoods=likelihoods)
+    for name in ("filter_releases", "path_of_releases"):
+        call = getattr(markov, name)
+        right(f"markov.{name}", call, "model observations", model=MODEL, observations=OBSERVED, initial=EVEN)
+    right(
+        "markov.Filtering", markov.Filtering, "model observations", model=MODEL, observations=OBSERVED, initial=EVEN
+    )  # fmt: skip
+    right(
+        "markov.smooth_releases", markov.smooth_releases, "model observations filtering", model=MODEL,
+        observations=OBSERVED, filtering=markov.filter_releases(MODEL, OBSERVED)
+    )  # fmt: skip
+    right(
+        "markov.learn_from_releases", markov.learn_from_releases, "model sequences", model=MODEL, sequences=[OBSERVED],
+        rounds=2, tolerance=1e-3, smoothing=0.1
+    )  # fmt: skip
+    right("markov.reverse", markov.reverse, forward=MATRIX, distribution=EVEN)
+    right("markov.reverses", markov.reverses, forward=MATRIX, initial=EVEN, steps=2)
+    right("markov.stationary", markov.stationary, transition=MATRIX)
+    for name, of in (("state_sequence", TRACK), ("state_sequences", [TRACK])):
+        call, what = getattr(markov, name), "trajectory" if name == "state_sequence" else "trajectories"
+        right(
+            f"markov.{name}", call, f"{what} space", **{what: of}, space=GRID, step_seconds=60.0, gap_seconds=600.0
+        )  # fmt: skip
+
+
+def policies_and_mechanisms() -> None:
+    made = policy.PolicyGraph
+    right("policy.PolicyGraph.complete", made.complete, size=SIZE)
+    right("policy.PolicyGraph.categorical", made.categorical, labels=LABELS)
+    right("policy.PolicyGraph.utility", made.utility, f=F, radius=1.5)
+    right("policy.PolicyGraph.transition", made.transition, transition=MATRIX)
+    right("policy.PolicyGraph.from_groups", made.from_groups, size=SIZE, groups=[[0, 1], [2, 3]])
+    right("policy.PolicyGraph.from_edges", made.from_edges, size=SIZE, edges=[[0, 1], [2, 3]])
+    right("policy.PolicyGraph.from_networkx", made.from_networkx, "graph", graph=graph().to_networkx(), size=SIZE)
+    right("policy.PolicyGraph.from_json", made.from_json, path="missing.json", size=SIZE, names=list("abcdef"))
+    right("policy.PolicyGraph.connects", graph().connects, first=[0, 1], second=[1, 2])
+    right("policy.PolicyGraph.differences", graph().differences, f=F)
+    right("policy.PolicyGraph.check_measurements", graph().check_measurements, f=F)
+    right("policy.PolicyGraph.restrict", graph().restrict, constraint=MASK)
+    right("policy.PolicyGraph.with_edges", graph().with_edges, added=[(0, 1)])
+    right("policy.PolicyGraph.to_json", graph().to_json, path="policy.json")
+    cut = {"graph": graph(), "f": F, "constraint": MASK, "body": "hull", "membership": "halfspace"}
+    for name in ("degree_of_protection", "exposed_states"):
+        right(f"policy.{name}", getattr(policy, name), "graph", **cut)
+    right("policy.protect", policy.protect, "graph", **cut, method="exact", objective="volume")
+    right("policy.parse_policy", policy.parse_policy, "space", text="utility:2km", space=PLACES)
+
+    right("mechanisms.KNormMechanism", mechanisms.KNormMechanism, "hull", hull=HULL, epsilon=1.0)
+    right("mechanisms.LaplaceMechanism", mechanisms.LaplaceMechanism, sensitivity=1.0, epsilon=1.0, dimension=2)
+    right(
+        "mechanisms.LatticeKNormMechanism", mechanisms.LatticeKNormMechanism, "hull", hull=HULL, epsilon=1, spacing=1
+    )  # fmt: skip
+    right("mechanisms.PlanarIsotropicMechanism", mechanisms.PlanarIsotropicMechanism, "hull", hull=HULL, epsilon=1.0)
+    right("mechanisms.PlanarLaplaceMechanism", mechanisms.PlanarLaplaceMechanism, epsilon=1.0, unit=1.0)
+    every = {
+        "KNormMechanism": mechanisms.KNormMechanism(HULL, 1.0),
+        "LaplaceMechanism": mechanisms.LaplaceMechanism(1.0, 1.0, 2),
+        "LatticeKNormMechanism": mechanisms.LatticeKNormMechanism(HULL, 1),
+        "PlanarIsotropicMechanism": mechanisms.PlanarIsotropicMechanism(HULL, 1.0),
+        "PlanarLaplaceMechanism": mechanisms.PlanarLaplaceMechanism(1.0),
+    }
+    for name, made_of in every.items():
+        right(f"mechanisms.{name}.sample", made_of.sample, x=[1, 2], rng=1, size=2)
+        right(f"mechanisms.{name}.log_density", made_of.log_density, z=[1, 2], x=[[1, 2], [2, 3]])
+        right(f"mechanisms.{name}.privacy_loss", made_of.privacy_loss, x=[1, 2], y=[[1, 2], [2, 3]])
+        right(f"mechanisms.{name}.gauge", made_of.gauge, loss=1.0, rounding=0.0)
+    exact = every["LatticeKNormMechanism"]
+    right("mechanisms.LatticeKNormMechanism.exponent", exact.exponent, z=[1, 2], x=[1, 1])
+    right("mechanisms.LatticeKNormMechanism.probability", exact.probability, z=[1, 2], x=[1, 1], digits=5)
+    right("mechanisms.LatticeKNormMechanism.normaliser", exact.normaliser, digits=5)
+    right(
+        "mechanisms.LatticeKNormMechanism.in_units_of_points", mechanisms.LatticeKNormMechanism.in_units_of_points,
+        "hull", hull=HULL, epsilon=1, spacing=0.5
+    )  # fmt: skip
+
+
+def releases() -> None:
+    right(
+        "release.Releaser", release.Releaser, "model policy", model=MODEL, f=F, policy=graph(), epsilon=1.0,
+        mechanism="lattice", repair="exact", delta=0.1, rng=0, objective="volume", membership="halfspace",
+        spacing=0.001, outside="border"
+    )  # fmt: skip
+    right("release.Releaser.release", _fresh("release"), state=3, epsilon=1.0, steps=1)
+    right("release.Releaser.prepare", _fresh("prepare"), epsilon=1.0, steps=1)
+    right("release.Releaser.check_state", _fresh("check_state"), state=3)
+    right("release.Releaser.another", _fresh("another"), rng=0)
+    right("release.Releaser.beside", _fresh("beside"), f=F[:, :1], epsilon=1.0, mechanism="laplace", spacing=0.01)
+    right("release.Releaser.prior", _fresh("prior"), steps=1)
+    right("release.Releaser.release_together", _together, state=3, epsilon=[0.5, 0.5], steps=1)
+    right("release.Releaser.private_diagnostics", _diagnosed, state=3)
+    right("release.Releaser.log_likelihood", _likelihood, released=[1.0, 2.0])
+    right("release.Ledger.window", release.Ledger.of([RECORD]).window, steps=2)
+    right(
+        "release.Limits", release.Limits, epsilon=1.0, constrained_epsilon=2.0, window_epsilon=1.0, window_steps=3
+    )  # fmt: skip
+    right("release.ReleaseRecord.from_json", release.ReleaseRecord.from_json, text=RECORD.to_json())
+    right(
+        "release.ReleaseSettings", release.ReleaseSettings, policy="complete", epsilon=1.0, mechanism="lattice",
+        repair="exact", objective="volume", membership="halfspace", delta=0.1, allow_known=False, spacing=0.001,
+        outside="border"
+    )  # fmt: skip
+    right("release.ReleaseSettings.from_dict", release.ReleaseSettings.from_dict, values=SETTINGS.to_dict())
+    right("release.ReleaseSettings.from_json", release.ReleaseSettings.from_json, text=SETTINGS.to_json())
+    right("release.ReleaseSettings.from_toml", release.ReleaseSettings.from_toml, text=SETTINGS.to_toml())
+    right("release.Terms.from_json", release.Terms.from_json, text=release.Terms.of(RELEASER).to_json())
+    right("release.Session.open", _opened, path="a.session", name="ann", wait_seconds=1.0)
+    right("release.Session.release", _session("release"), state=3, slot=0, epsilon=1.0, query="main")
+    right("release.Session.omit", _session("omit"), slot=0)
+    right("release.Session.find", _session("find"), slot=0, query="main")
+    right("release.Session.slot_of", _session("slot_of"), slot=0)
+    right("release.SessionStore", _stored, path="b.session", wait_seconds=1.0)
+    right("release.RecordedPeople", _recorded, path="d.session", wait_seconds=1.0)
+    right("release.Accepted", release.Accepted, epsilon=1.0, clock_skew_seconds=1.0)
+    right(
+        "release.ReleaseStream.take", _taken, user="ann", time=TIMES[0], latitude=45.01, longitude=-29.99, epsilon=1.0
+    )  # fmt: skip
+    right(
+        "release.release_trajectory", release.release_trajectory, "releaser space trajectory",
+        releaser=_placed(), space=GRID, trajectory=SLOTTED, epsilons=np.full(len(SLOTTED), 1.0), forgotten=0
+    )  # fmt: skip
+
+
+def _fresh(method: str) -> Callable[..., Any]:
+    return lambda **arguments: getattr(RELEASER.another(0), method)(**arguments)
+
+
+def _together(**arguments: Any) -> Any:
+    engine = RELEASER.another(0)
+    return engine.release_together(arguments.pop("state"), engine.beside(F[:, :1]), **arguments)
+
+
+def _diagnosed(state: Any) -> Any:
+    engine = RELEASER.another(0)
+    engine.release(3)
+    return engine.private_diagnostics(state)
+
+
+def _likelihood(released: Any) -> Any:
+    return RELEASER.log_likelihood(RELEASER.prepare(), released)
+
+
+def _opened(**arguments: Any) -> None:
+    release.Session.open(releaser=RELEASER.another(0), limits=LIMIT, **arguments).close()
+
+
+def _session(method: str) -> Callable[..., Any]:
+    def call(**arguments: Any) -> Any:
+        with release.Session.open(Path("c.session"), "ann", RELEASER.another(0)) as session:
+            return getattr(session, method)(**arguments)
+
+    return call
+
+
+def _stored(**arguments: Any) -> None:
+    release.SessionStore(**arguments).close()
+
+
+def _recorded(**arguments: Any) -> None:
+    release.RecordedPeople(engine=_placed(), **arguments).close()
+
+
+def _placed() -> release.Releaser:
+    model = markov.MarkovModel(
+        np.full((GRID.size, GRID.size), 1 / GRID.size), np.full(GRID.size, 1 / GRID.size), GRID, 60.0
+    )
+    return release.ReleaseSettings("complete", 1.0, repair="greedy").engine(model, 0)
+
+
+def _taken(**arguments: Any) -> Any:
+    stream = release.ReleaseStream(_placed(), release.Accepted(epsilon=5.0))
+    return stream.take(**arguments)
+
+
+def streams() -> None:
+    epsilons = np.array([0.1, 0.2, 0.3])
+    for name in ("account", "temporal"):
+        right(f"leakage.{name}", getattr(leakage, name), backward=TWO, forward=TWO, epsilons=epsilons)
+    for name in ("backward", "forward"):
+        right(f"leakage.{name}", getattr(leakage, name), matrix=TWO, epsilons=epsilons)
+    right("leakage.account_users", leakage.account_users, users={"a": (TWO, TWO)}, epsilons=epsilons)
+    right("leakage.constant_budget", leakage.constant_budget, backward=TWO, forward=TWO, alpha=1.0)
+    right("leakage.exact_budgets", leakage.exact_budgets, backward=TWO, forward=TWO, alpha=1.0, steps=3)
+    right("leakage.shared_budget", leakage.shared_budget, users={"a": (TWO, TWO)}, alpha=1.0, steps=3)
+    right("leakage.loss", leakage.loss, matrix=TWO, alpha=1.0)
+    right("leakage.supremum", leakage.supremum, matrix=TWO, epsilon=0.1)
+    right("leakage.smooth", leakage.smooth, matrix=TWO, amount=0.1)
+    right("leakage.LossFunction", LossFunction, matrix=TWO, limit=5.0, name="P")
+    right("leakage.LossFunction.step", LossFunction(TWO).step, alpha=1.0)
+    right("leakage.LossFunction.steps", LossFunction(TWO).steps, alphas=epsilons)
+    right("leakage.LossFunction.supremum", LossFunction(TWO).supremum, epsilon=0.1)
+    right("leakage.Leakage", leakage.Leakage, epsilons=epsilons, backward=epsilons, forward=epsilons)
+    right("leakage.Leakage.window", leakage.Leakage(epsilons, epsilons, epsilons).window, start=0, stop=2)
+    right("leakage.Leakage.largest_window", leakage.Leakage(epsilons, epsilons, epsilons).largest_window, times=2)
+    right("leakage.Stream.add", leakage.Stream(TWO, TWO).add, epsilon=0.1)
+
+    line = {"timestamps": np.arange(4), "landmarks": np.array([1, 3])}
+    right("landmarks.timeline", landmarks.timeline, **line)
+    for name in ("skip", "uniform"):
+        right(f"landmarks.{name}", getattr(landmarks, name), **line, epsilon=1.0)
+    right(
+        "landmarks.Adaptive", landmarks.Adaptive, **line, epsilon=1.0, sensitivity=1.0, rate=1.0, change=0.2,
+        least_rate=0.1, rng=0
+    )  # fmt: skip
+    right("landmarks.leakage", landmarks.leakage, **line, epsilons=np.full(4, 0.1), backward=TWO, forward=TWO)
+    right(
+        "landmarks.paper_leakage", landmarks.paper_leakage, **line, epsilons=np.full(4, 0.1), backward=TWO, forward=TWO
+    )
+    right("landmarks.lattice", landmarks.lattice, sensitivity=1, spacing=0.5, rng=0)
+    right("landmarks.planar_lattice", landmarks.planar_lattice, unit=1, spacing=0.5, rng=0)
+    right("landmarks.Timeline", landmarks.Timeline, timestamps=np.arange(2), landmark=np.array([True, False]))
+    right(
+        "landmarks.LandmarkBudget", landmarks.LandmarkBudget, "timeline", timeline=landmarks.timeline([0, 1], [1]),
+        epsilons=np.array([0.1, 0.2]), epsilon=1.0
+    )  # fmt: skip
+    right("landmarks.laplace", landmarks.laplace, sensitivity=1.0, rng=0)
+    right("landmarks.planar_laplace", landmarks.planar_laplace, unit=1.0, rng=0)
+    right(
+        "landmarks.release_series", landmarks.release_series, "scheme mechanism", values=np.arange(4.0)[:, None],
+        scheme=landmarks.uniform([0, 1, 2, 3], [1, 3], 1.0), mechanism=landmarks.laplace(1.0, 0)
+    )  # fmt: skip
+    right("landmarks.stay_points", landmarks.stay_points, times=TIMES, points=np.zeros((5, 2)), radius=1.0, minutes=1.0)
+    stays = landmarks.stay_points(TIMES, np.zeros((5, 2)), 1.0, 1.0)
+    right("landmarks.repeated_places", landmarks.repeated_places, "stays", stays=stays, radius=1.0, utc_offset=1.0)
+
+    noisy, true = np.array([[7.2, -0.8], [1.1, 4.9], [3.3, 2.2]]), np.array([[6, 0], [1, 5], [3, 3]])
+    scales = np.array([2.0, 2.0, 1.0])
+    right("counts.count_states", counts.count_states, sequences=[[0, 1, 1], [1, 1, 0]], size=2)
+    right("counts.release", counts.release, true=true, epsilons=[0.1, 0.2, 0.3], rng=0, mechanism="laplace")
+    right("counts.least_squares", counts.least_squares, noisy=noisy, users=6)
+    right("counts.maximum_likelihood", counts.maximum_likelihood, noisy=noisy, users=6)
+    right(
+        "counts.post_process", counts.post_process, noisy=noisy, transition=TWO, users=6, scale=scales, prior=[0.5, 0.5]
+    )
+    right(
+        "counts.estimate", counts.estimate, name="single", noisy=noisy, transition=TWO, users=6, scale=scales,
+        prior="frequency"
+    )  # fmt: skip
+    right(
+        "counts.compare", counts.compare, true=true, epsilons=[0.1, 0.2, 0.3], transition=TWO, prior="frequency",
+        runs=1,
+        rng=0, names=["single"]
+    )  # fmt: skip
+    right("counts.Start.multinomial", counts.Start.multinomial, first=np.array([0.5, 0.5]), users=6)
+    right("counts.Start.flat", counts.Start.flat, size=2, users=6)
+
+    start, moves = counts.Start.flat(2, 6), csr_array(TWO)
+    right(
+        "counts.smooth_counts", counts.smooth_counts, "start", noisy=noisy, transition=moves, start=start,
+        scales=scales,
+        sweeps=1
+    )  # fmt: skip
+    right("counts.ChainFilter", counts.ChainFilter, "start", transition=moves, start=start)
+    right("counts.ChainFilter.update", _filtered, noisy=np.array([7.2, -0.8]), scale=1.0)
+
+    right("events.Presence", events.Presence, states=[0, 1], first=1, last=2)
+    right("events.Pattern", events.Pattern, sets=[[0, 1], [2]], first=1)
+    right("events.Times", events.Times, states=[0, 1], first=1, last=3, least=2)
+    right("events.AtLeast", events.AtLeast, "events", count=1, events=[EVENT])
+    right("events.Clock", events.Clock, step_seconds=60.0, first=0)
+    right("events.Clock.step_at", events.Clock(60.0).step_at, moment=datetime(2024, 3, 7, tzinfo=UTC))
+    right("events.EventOdds", events.EventOdds, "event", transition=MATRIX, initial=EVEN, event=EVENT)
+    right("events.EventOdds.update", _odds("update"), log_likelihood=np.zeros(SIZE), steps=1)
+    right("events.EventOdds.split", _odds("split"), steps=1)
+    over = {"transition": MATRIX, "initial": EVEN, "log_likelihoods": np.zeros((3, SIZE)), "event": EVENT}
+    right("events.happened_by", events.happened_by, "event", **over, times=[0, 1, 2])
+    right("events.log_odds", events.log_odds, "event", **over, times=[0, 1, 2])
+    right("events.parse_event", events.parse_event, text="state:3 between 1 and 2")
+    right("events.Cap", events.Cap, event=EVENT, probability=0.9, least=0.1)
+    cap = events.Cap(EVENT, 0.9)
+    right(
+        "events.CapKeeper", events.CapKeeper, "caps space clock", caps=[cap], transition=MATRIX, initial=EVEN,
+        space=None, clock=None, priors=[EVEN]
+    )  # fmt: skip
+    keeper = events.CapKeeper([cap], MATRIX, EVEN)
+    right("events.CapKeeper.update", keeper.copy().update, log_likelihood=np.zeros(SIZE), steps=1)
+    right("events.CapKeeper.choose", keeper.choose, "outputs", outputs=outputs_of(MECHANISM, F), epsilon=1.0, steps=1)
+    right("events.read_priors", events.read_priors, "space", path="missing.csv", space=PLACES)
+
+
+def _filtered(**arguments: Any) -> Any:
+    return counts.ChainFilter(csr_array(TWO), counts.Start.flat(2, 6)).update(**arguments)
+
+
+def _odds(method: str) -> Callable[..., Any]:
+    return lambda **arguments: getattr(events.EventOdds(MATRIX, EVEN, EVENT), method)(**arguments)
+
+
+def audits_and_jobs() -> None:
+    right(
+        "audit.BlowfishPolicy", audit.BlowfishPolicy, names=("a", "b"), contributions=[[1, 0], [0, 1]],
+        edges=(("a", "b"),)
+    )  # fmt: skip
+    secrets = audit.BlowfishPolicy(("a", "b"), [[1, 0], [0, 1]], (("a", "b"),))
+    right("audit.audit_blowfish", audit.audit_blowfish, "policy", policy=secrets, epsilon=1.0, mechanisms=["k-norm"])
+    cut = {"graph": graph(), "f": F, "mechanisms": ["k-norm"], "objective": "volume"}
+    right("audit.audit_constraint", audit.audit_constraint, "graph", **cut, constraint=MASK)
+    right("audit.audit_constraints", audit.audit_constraints, "graph", **cut, constraints=[MASK])
+    right("audit.audit_support", audit.audit_support, "protection", protection=PROTECTION, f=F, support=MASK)
+    sampler = mechanisms.LaplaceMechanism(1.0, 1.0, 2)
+    right(
+        "audit.audit_pair", audit.audit_pair, "sampler", sampler=sampler, first=[0.0, 0.0], second=[1.0, 0.0],
+        claimed=1.0, samples=200, confidence=0.9, rng=0
+    )  # fmt: skip
+    right(
+        "audit.audit_pairs", audit.audit_pairs, "sampler", sampler=sampler, f=F, pairs=[[0, 1]], claimed=1.0,
+        samples=200, confidence=0.9, rng=0
+    )  # fmt: skip
+    right("audit.hardest_edges", audit.hardest_edges, "graph", graph=graph(), f=F, limit=2)
+    right("audit.support_sequence", audit.support_sequence, "model", model=MODEL, steps=2, start=MASK)
+    sequence = audit.ReleasedSequence("a", np.array([[1.0, 2.0]]), np.array([1.0]), np.array([0]))
+    right(
+        "audit.ReleasedSequence", audit.ReleasedSequence, user="a", released=np.array([[1.0, 2.0]]),
+        epsilons=np.array([1.0]), steps=np.array([0])
+    )  # fmt: skip
+    right(
+        "audit.audit_sequence", audit.audit_sequence, "releaser sequence", releaser=RELEASER, sequence=sequence,
+        prior=EVEN, truth=[0], k=2
+    )  # fmt: skip
+    right(
+        "audit.audit_events", audit.audit_events, "releaser sequence events", releaser=RELEASER, sequence=sequence,
+        events=[("a", events.Presence([0], 0, 0))], prior=EVEN
+    )  # fmt: skip
+
+    right("writers.check_format", writers.check_format, path="new.csv")
+    right("writers.check_private_name", writers.check_private_name, path="PRIVATE.csv")
+    table = writers.ReleaseTable.of([])
+    right("writers.write_releases", writers.write_releases, "table", path="releases.csv", table=table)
+    right("writers.write_summary", writers.write_summary, "table", path="summary.csv", table=table)
+    right("writers.write_diagnostics", writers.write_diagnostics, "diagnostics", path="PRIVATE-d.csv", diagnostics=[])
+    right("writers.ReleaseTable", writers.ReleaseTable, columns=dict(table.columns))
+    right("writers.ReleaseTable.parse", writers.ReleaseTable.parse, rows=list(table.rows()))
+    right("writers.ReleaseTable.select", table.select, chosen=np.zeros(0, dtype=bool))
+    right("tables.write_features", tables.write_features, "features", path="new.json", name="a", features=[])
+    right("writers.read_releases", writers.read_releases, path="missing.csv")
+
+    town = ROOT / "data/sample/geolife"
+    right("jobs.Budgets", jobs.Budgets, epsilon=1.0)
+    right("jobs.Days", jobs.Days, hours=(0.0, 24.0), utc_offset=1.0, least_seen=0.5)
+    right("jobs.Find", jobs.Find, rule="stays", radius=0.2, minutes=20.0, utc_offset=1.0)
+    right("jobs.Scheme", jobs.Scheme, name="adaptive", rate=1.0, change=0.2, least_rate=0.1)
+    right("jobs.Data.of", jobs.Data.of, data=str(town))
+    right("jobs.Counts.read", jobs.Counts.read, path="missing.csv")
+    right("jobs.Mobility.of", jobs.Mobility.of, model="missing.npz", smoothing=0.1)
+    right("jobs.Subject.of_model", jobs.Subject.of_model, model="missing.npz", policy="complete")
+    right("jobs.Subject.of_tables", jobs.Subject.of_tables, states="missing.csv")
+    right("jobs.load_model", jobs.load_model, model="missing.npz")
+    right(
+        "jobs.region", jobs.region, preset=None, bbox=(45.0, -30.0, 45.02, -29.97), polygon=None, places=None,
+        within=None, cell=0.5
+    )  # fmt: skip
+    right("jobs.audit_secrets", jobs.audit_secrets, secrets="missing.csv", edges="missing.csv", epsilon=1.0)
+    right("jobs.read_sessions", jobs.read_sessions, file="missing.db", names=["a"])
+    right("jobs.export_sessions", jobs.export_sessions, file="missing.db", output="out.csv", names=["a"])
+    right("jobs.replay", jobs.replay, path="missing.csv", model="missing.npz", settings="complete", users=["a"])
+    right("jobs.audit_session", jobs.audit_session, path="missing.csv", model="missing.npz", users=["a"], top=3)
+    right("jobs.leak_of_releases", jobs.leak_of_releases, model="missing.npz", releases="missing.csv", user="a")
+    known = markov.MarkovModel(MATRIX, EVEN, PLACES, 60.0)
+    subject = jobs.Subject(tuple("abcdef"), geometry.Measurements(F), graph(), known)
+    right("jobs.audit_policy", jobs.audit_policy, "subject", subject=subject, mechanisms=("k-norm",), epsilon=1.0)
+    right(
+        "jobs.audit_mechanism", jobs.audit_mechanism, "subject", subject=subject, mechanism="lattice", epsilon=1.0,
+        spacing=0.001, samples=200, confidence=0.9
+    )  # fmt: skip
+    right("jobs.Subject.possible", subject.possible, names=["a", "b"])
+    right("jobs.Subject.along", subject.along, steps=2, start=["a"])
+    right(
+        "jobs.learn", jobs.learn, "space", data=str(town), space=space.Grid.over((44.97, -30.04, 45.03, -29.96), 2.0),
+        step_seconds=3600.0, gap_seconds=7200.0, smoothing=0.5
+    )  # fmt: skip
+    right(
+        "jobs.release", jobs.release, "settings", data=str(town), model="missing.npz", settings=SETTINGS,
+        output="r.csv",
+        rng=0
+    )  # fmt: skip
+    right(
+        "jobs.landmark_series", jobs.landmark_series, source="missing.csv", sensitivity=1.0, epsilon=1.0
+    )  # fmt: skip
+
+    counts_table = jobs.Counts.of(np.arange(3), np.array([[6, 0], [1, 5], [3, 3]]))
+    moves, line = jobs.Mobility(TWO, np.array([0.5, 0.5])), {"data": str(town), "landmarks": ()}
+    right("jobs.leak", jobs.leak, "known", known=(TWO, TWO), epsilons=[0.1, 0.2])
+    right("jobs.budget", jobs.budget, "known", known=(TWO, TWO), alpha=1.0, steps=3)
+    right(
+        "jobs.repair_counts", jobs.repair_counts, "noisy mobility", noisy=counts_table, users=6, mobility=moves,
+        estimator="single", prior="frequency", scale=[1.0, 1.0, 1.0]
+    )  # fmt: skip
+    right(
+        "jobs.compare_counts", jobs.compare_counts, "true released mobility", true=counts_table,
+        released=jobs.Budgets(epsilon=0.1), mobility=moves, estimators=("single",), prior="frequency", runs=1
+    )  # fmt: skip
+    right(
+        "jobs.count_people", jobs.count_people, "budgets space step_seconds", source=str(town),
+        budgets=jobs.Budgets(epsilon=0.1),
+        space=space.Grid.over((44.97, -30.04, 45.03, -29.96), 2.0), step_seconds=3600.0
+    )  # fmt: skip
+    right(
+        "jobs.landmark_engine", jobs.landmark_engine, "settings", **line, model="missing.npz", settings=SETTINGS, seed=1
+    )  # fmt: skip
+    right(
+        "jobs.landmark_planar", jobs.landmark_planar, **{**line, "data": "missing.csv"}, unit=1.0,
+        centre=(45.0, -30.0), epsilon=1.0, step_seconds=3600.0, mechanism="lattice", spacing=0.001, seed=1
+    )  # fmt: skip
+    right(
+        "jobs.live",
+        partial(_entered, jobs.live),
+        "settings",
+        model="missing.npz",
+        settings=SETTINGS,
+        accept_epsilon=1.0,
+    )
+    right(
+        "jobs.batch", jobs.batch, "settings", data=str(town), folder="people", model="missing.npz", settings=SETTINGS,
+        kind="csv", session_gap=10, workers=1, seed=1
+    )  # fmt: skip
+    right(
+        "jobs.audit_event", jobs.audit_event, path="missing.csv", model="missing.npz", event="state:3 between 1 and 2",
+        users=["a"], most_certainty=0.9, least_certainty=0.1
+    )  # fmt: skip
+
+    right("evaluation.evaluate", evaluation.evaluate, config="missing.toml", folder="out")
+    right("evaluation.load_config", evaluation.load_config, path="missing.toml")
+    right("evaluation.parse_config", evaluation.parse_config, keys={"data": ["a"], "preset": "geolife"})
+    right("evaluation.finished_evaluation", evaluation.finished_evaluation, folder=Path("missing"))
+    pictures()
+    right("reports.html_page", reports.html_page, "sections", title="a", verdict="b", alarming=False, sections=[])
+
+
+def pictures() -> None:
+    from matplotlib.figure import Figure
+
+    import dphmm.plots as plots
+
+    points = np.array([[0.0, 1.0], [2.0, 3.0]])
+    budget = landmarks.uniform([0, 1, 2], [1], 1.0)
+    right(
+        "plots.approach_to_supremum",
+        plots.approach_to_supremum,
+        "ax",
+        ax=Figure().subplots(),
+        matrix=TWO,
+        epsilon=0.1,
+        steps=3,
+    )
+    right(
+        "plots.budget_and_loss",
+        plots.budget_and_loss,
+        "ax budget",
+        ax=Figure().subplots(),
+        budget=budget,
+        losses=np.ones(3),
+    )
+    right(
+        "plots.budgets_over_time", plots.budgets_over_time, "ax", ax=Figure().subplots(), backward=TWO, forward=TWO,
+        epsilons=[0.1, 0.2],
+        alpha=1.0
+    )  # fmt: skip
+    right(
+        "plots.draw_edges", plots.draw_edges, "ax colour width label", ax=Figure().subplots(), points=points,
+        edges=np.array([[0, 1]]), colour="red",
+        width=1.0, label="a"
+    )  # fmt: skip
+    for name in ("draw_estimates", "draw_releases", "draw_track"):
+        right(f"plots.{name}", getattr(plots, name), "ax label", ax=Figure().subplots(), points=points, label="a")
+    right("plots.draw_outlines", plots.draw_outlines, "ax", ax=Figure().subplots(), outlines={"a": [points]})
+    right(
+        "plots.error_by_share",
+        plots.error_by_share,
+        "ax unit",
+        ax=Figure().subplots(),
+        shares=[0.1, 0.2],
+        errors={"skip": [1.0, 2.0]},
+        unit="km",
+    )
+    right("plots.loss_pieces", plots.loss_pieces, "ax", ax=Figure().subplots(), matrix=TWO, limit=2.0)
+    right(
+        "plots.show", plots.show, releases="missing.csv", output="map.html", model="missing.npz", users=["a"],
+        start="2024-03-07", end="2024-03-08"
+    )  # fmt: skip
+    right("plots.web_map", plots.web_map, "layers", layers=[], title="a", note="b")
+
+
+for fill in (tables_and_space, geometry_and_markov, policies_and_mechanisms, releases, streams, audits_and_jobs):
+    fill()

@@ -1,0 +1,136 @@
+"""Inputs at the edges of what doubles hold: each step is released, or refused with an error of ours before its draw."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from dphmm import MarkovModel, Measurements, PolicyGraph, Releaser
+from dphmm.arrays import RandomSource
+from dphmm.errors import BudgetError, CoordinateError, DphmmError
+from tests.release.test_engine import MECHANISMS
+
+
+class Watched:
+    """Random bytes that repeat, and whether any were read since `drawn` was set to False."""
+
+    def __init__(self, seed: int) -> None:
+        self.drawn = False
+        self._bytes = np.random.default_rng(seed).bytes
+
+    def __call__(self, size: int) -> bytes:
+        self.drawn = True
+        return self._bytes(size)
+
+
+def sequence(rng: np.random.Generator, length: int, f, policy, mechanism: str, epsilon=1.0, **settings) -> bool:
+    """Whether a sequence was released to its end; False where it was refused, which may only be before a draw."""
+    size, watch = policy.size, Watched(int(rng.integers(2**31)))
+    moves = rng.random((size, size)) * (rng.random((size, size)) < 0.6) + 0.01 * np.eye(size)
+    start = rng.random(size) + 0.01
+    try:
+        model = MarkovModel(moves / moves.sum(axis=1, keepdims=True), start / start.sum())
+        releaser = Releaser(model, f, policy, epsilon, mechanism, rng=RandomSource(watch), allow_known=True, **settings)
+        for _ in range(length):
+            watch.drawn = False
+            releaser.release(int(rng.integers(size)), steps=int(rng.integers(1, 4)))
+    except DphmmError:
+        assert not watch.drawn, "a sequence died after a draw"
+        return False
+    return True
+
+
+FLAT = {
+    "axis": lambda t, _: np.stack([t, 0 * t], axis=1),
+    "turned": lambda t, angle: np.outer(t, [np.cos(angle), np.sin(angle)]),
+    "turned lattice": lambda t, _: np.outer(t, [3.0, 7.0]),
+    "point": lambda t, _: 0 * np.stack([t, t], axis=1),
+}
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("kind", FLAT)
+def test_sequences_in_flat_hulls_go_on_wherever_the_hull_lies(mechanism, kind):
+    # 300 sequences with lattice, K-norm and planar isotropic noise, 100 with the others; none may die after a draw.
+    rng, ended = np.random.default_rng(31), 0
+    for number in range(75 if mechanism in {"lattice", "k-norm", "planar-isotropic"} else 25):
+        t = rng.normal(size=6) if number % 2 else np.arange(6.0)
+        offset = np.array([[0.0, 0.0], [1234.5678, -77.7], [1e6, 3e5], [1e9, -1e9], [1e12, 1e12]][number % 5])
+        f = FLAT[kind](t, rng.uniform(0, np.pi)) * [1.0, 1e-3, 1e3][number % 3] + offset
+        edges = [(0, 1), (2, 3)], [], [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5)]
+        policy = PolicyGraph.complete(6) if number % 4 == 3 else PolicyGraph.from_edges(6, edges[number % 4])
+        ended += sequence(rng, 2, f, policy, mechanism, repair="greedy", spacing=1e-4)
+    assert ended >= 15, "only what doubles cannot hold is refused"
+
+
+def measurements(rng: np.random.Generator) -> tuple[object, int]:
+    """Measurements of a few states in the plane: whole, scattered, equal, far, tiny, wide, rational, on a lattice."""
+    size = int(rng.integers(1, 8))
+    whole = rng.integers(-5, 6, (size, 2))
+    f = whole.astype(float)
+    far, unit = float(rng.choice([1e6, 1e9, 1e12, 1e15])), float(rng.choice([1e-9, 0.5, 1.0, 500.0]))
+    kinds = [
+        lambda: f * unit,
+        lambda: f * unit + far,
+        lambda: rng.normal(size=f.shape) * 10.0 ** rng.integers(-9, 10),
+        lambda: rng.normal(size=f.shape) + far,
+        lambda: f[rng.integers(0, size, size)],
+        lambda: np.repeat(f[:1], size, axis=0) + far,
+        lambda: f * 10.0 ** rng.integers(-300, 300),
+        lambda: f * 10.0 ** rng.integers(-12, 13, (1, 2)),
+        lambda: np.nextafter(np.full(f.shape, unit), np.inf) + unit * 2.0**-52 * whole,
+        lambda: [[Fraction(int(x), int(rng.integers(1, 50))) for x in row] for row in whole],
+        lambda: rng.integers(-(2**62), 2**62, f.shape),
+        lambda: whole.astype(np.int8),
+        lambda: f @ [[1e6, 1e6 - 1], [1e6 - 1, 1e6 - 2]],
+        lambda: Measurements.on_lattice(whole, unit, [far, -far]),
+    ]
+    return kinds[rng.integers(len(kinds))](), size
+
+
+def policy_over(rng: np.random.Generator, size: int) -> PolicyGraph:
+    pairs = [(a, b) for a in range(size) for b in range(a) if rng.random() < 0.3]
+    kinds = [
+        lambda: PolicyGraph.complete(size),
+        lambda: PolicyGraph.from_edges(size, pairs),
+        lambda: PolicyGraph.from_edges(size, []),
+        lambda: PolicyGraph.categorical(rng.integers(-1, 3, size)),
+        lambda: PolicyGraph.utility(rng.integers(0, 5, (size, 2)), 1.5),
+        lambda: PolicyGraph.complete(size).restrict(np.arange(size) < 1 + size // 2),
+    ]
+    return kinds[rng.integers(len(kinds))]()
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_no_sequence_over_strange_measurements_ends_after_a_draw_or_in_an_error_of_others(mechanism):
+    rng, ended = np.random.default_rng(32), 0
+    for _ in range(80):
+        f, size = measurements(rng)
+        epsilon = float(rng.choice([1e-308, 1e-30, 1e-9, 0.1, 1.0, 1.0, 10.0, 1e6, 1e30, 1e308]))
+        settings = {
+            "repair": str(rng.choice(["exact", "greedy", "sequential"])),
+            "objective": str(rng.choice(["volume", "error"])),
+            "delta": float(rng.choice([0.0, 0.5])),
+            "spacing": float(rng.choice([1e-9, 1e-3, 1.0])),
+        }
+        ended += sequence(rng, 3, f, policy_over(rng, size), mechanism, epsilon, **settings)
+    assert ended >= 20
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("epsilon", [1e-31, 5e-324, 1e31, 1e308])
+def test_budgets_beyond_what_doubles_can_hold_are_refused(mechanism, epsilon):
+    model = MarkovModel(np.full((2, 2), 0.5), [0.5, 0.5])
+    with pytest.raises(BudgetError, match="give a number from 1e-30 to 1e\\+30"):
+        Releaser(model, [[0, 0], [1, 0]], PolicyGraph.complete(2), epsilon, mechanism)
+    releaser = Releaser(model, [[0, 0], [1, 0]], PolicyGraph.complete(2), 1.0, mechanism)
+    with pytest.raises(BudgetError, match="epsilon is"):
+        releaser.release(0, epsilon)
+
+
+@pytest.mark.parametrize("largest", [1e-31, 5e-324, 1e31, 1e308])
+def test_lengths_beyond_what_doubles_can_square_are_refused(largest):
+    with pytest.raises(CoordinateError, match="choose a unit in which their largest number lies between"):
+        Measurements([[0.0, largest], [largest / 3, 0.0]])

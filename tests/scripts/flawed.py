@@ -1,0 +1,54 @@
+"""Readers with every flaw that the fuzzer looks for; a module of its own, since its processes import it."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+from dphmm.errors import DphmmError
+from scripts.fuzzing.attempt import ACCEPTED, REFUSED, Target
+
+
+def _lines() -> None:
+    class BrokenError(DphmmError):
+        def __str__(self) -> str:
+            return "two\nlines"
+
+    raise BrokenError("two lines")
+
+
+FLAWS = {
+    "taken": lambda: None,
+    "refused": lambda: (_ for _ in ()).throw(DphmmError("one line")),
+    "a traceback": lambda: {}["no such key"],
+    "a warning": lambda: warnings.warn("nobody's", stacklevel=1),
+    "two lines": _lines,
+    "memory": lambda: bytearray(8 << 30),
+}
+KINDS = {
+    "taken": ACCEPTED,
+    "refused": REFUSED,
+    "a traceback": "KeyError in the fuzzer",
+    "a warning": "UserWarning in the fuzzer",
+    "two lines": "a refusal of 9 characters in 2 lines",
+    "memory": "MemoryError in the fuzzer",
+}
+
+
+def broken() -> dict[str, Target]:
+    """A reader with every flaw but two, and one for each of those."""
+
+    def flawed(path: Path) -> None:
+        FLAWS[path.read_text()]()
+
+    def target(use: Callable[[Path], object]) -> Target:
+        return Target(lambda: [("flaw", b"")], lambda data, rng: rng.choice(list(FLAWS)).encode(), use)
+
+    return {
+        "flawed": target(flawed),
+        "crashing": target(lambda path: ctypes.string_at(0)),
+        "hanging": target(lambda path: time.sleep(60)),
+    }

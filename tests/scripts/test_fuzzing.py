@@ -1,0 +1,61 @@
+"""Hostile files and command lines, a fixed few of each kind; scripts/fuzz tries as many as one likes."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from scripts.fuzzing import crew
+from scripts.fuzzing.__main__ import main
+from scripts.fuzzing.attempt import ACCEPTED, REFUSED, attempt, hostile
+from scripts.fuzzing.commands import BASES, COMMANDS, SLOW
+from scripts.fuzzing.targets import TARGETS
+from tests.scripts.flawed import FLAWS, KINDS, broken
+
+INPUTS = 25
+"""Of each reader, with seed 0; of each command two."""
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_hostile_files_are_taken_or_refused_in_one_line(name, tmp_path):
+    target = TARGETS[name]
+    for file, data in target.seeds():
+        assert attempt(target, file, data, tmp_path).kind == ACCEPTED, "what is valid is taken"
+    for number in range(INPUTS):
+        outcome = attempt(target, *hostile(target, name, 0, number), tmp_path)
+        assert outcome.kind in (ACCEPTED, REFUSED), f"input {number}: {outcome.kind}\n{outcome.detail}"
+
+
+@pytest.mark.parametrize("name", [f"dphmm {name}" for name in BASES if name not in SLOW])
+def test_commands_end_well_or_with_one_line_whatever_their_options_say(name, tmp_path):
+    target = COMMANDS[name]
+    for number in range(2):
+        outcome = attempt(target, *hostile(target, name, 0, number), tmp_path)
+        assert outcome.kind == ACCEPTED, f"input {number}: {outcome.kind}\n{outcome.detail}"
+
+
+def test_an_input_is_the_same_at_every_call():
+    for name in ("csv", "model", "parquet", "session"):
+        made = [[hostile(TARGETS[name], name, seed, 3) for _ in range(2)] for seed in (0, 1)]
+        assert made[0][0] == made[0][1]
+        assert made[0][0] != made[1][0]
+
+
+def test_every_way_to_go_wrong_is_found_as_such():
+    limits = crew.Limits(memory=1 << 30, seconds=2.0)
+    drawn = Counter(hostile(broken()["flawed"], "flawed", 0, number)[1].decode() for number in range(40))
+    assert set(drawn) == set(FLAWS)
+    tally = crew.try_range("flawed", 0, range(40), limits, broken)
+    assert tally.kinds == {KINDS[flaw]: count for flaw, count in drawn.items()}
+    assert set(tally.wrong) == set(KINDS.values()) - {ACCEPTED, REFUSED}
+    assert +crew.try_range("crashing", 0, range(1), limits, broken).kinds == {"the process died of SIGSEGV": 1}
+    assert +crew.try_range("hanging", 0, range(1), limits, broken).kinds == {"no end within 2 seconds": 1}
+
+
+def test_the_script_prints_a_table_and_keeps_only_what_failed(tmp_path, capsys):
+    assert main(["--inputs", "30", "--reader", "edges", "--keep", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[1].split()[:2] == ["edges", "30"]
+    assert printed[2].split()[0] == "together"
+    assert list(tmp_path.iterdir()) == []

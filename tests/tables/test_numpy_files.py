@@ -1,0 +1,93 @@
+"""NumPy's files: what numpy.load reads is read alike, and a header that lies costs nothing."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+
+import numpy as np
+import pytest
+
+from dphmm.errors import DataFileError
+from dphmm.tables.numpy_files import read_npy, read_npz
+
+ARRAYS = {
+    "scalar": np.array(2.5),
+    "empty": np.zeros((0, 3)),
+    "list": np.arange(5, dtype=np.int32),
+    "big endian": np.arange(5, dtype=">f8"),
+    "fortran": np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+    "cube": np.arange(24, dtype=np.uint8).reshape(2, 3, 4),
+    "truths": np.array([[True], [False]]),
+    "text": np.array("μ and \U0001f600"),
+    "bytes": np.array([b"ab", b"c"]),
+}
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+def test_what_numpy_writes_reads_as_numpy_reads_it(tmp_path, name):
+    array = ARRAYS[name]
+    np.save(tmp_path / "a.npy", array)
+    np.savez_compressed(tmp_path / "a.npz", one=array, two=array)
+    for found in (read_npy(tmp_path / "a.npy"), *read_npz(tmp_path / "a.npz").values()):
+        expected = np.load(tmp_path / "a.npy")
+        assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
+        np.testing.assert_array_equal(found, expected)
+
+
+def _file(header: bytes, body: bytes = b"\0" * 24, version: bytes = b"\1\0") -> bytes:
+    width = 2 if version == b"\1\0" else 4
+    return b"\x93NUMPY" + version + len(header).to_bytes(width, "little") + header + body
+
+
+GOOD = b"{'descr': '<f8', 'fortran_order': False, 'shape': (3,), }"
+BAD = {
+    "a huge shape": GOOD.replace(b"(3,)", b"(99999999999999,)"),
+    "a shape of nothing": GOOD.replace(b"(3,)", b"(0, 99999999999999)"),
+    "more than there is": GOOD.replace(b"(3,)", b"(4,)"),
+    "less than there is": GOOD.replace(b"(3,)", b"(2,)"),
+    "a negative shape": GOOD.replace(b"(3,)", b"(-3,)"),
+    "no shape": GOOD.replace(b"'shape': (3,), ", b""),
+    "a number as shape": GOOD.replace(b"(3,)", b"3"),
+    "half a shape": GOOD.replace(b"(3,)", b"(,3)"),
+    "an object": GOOD.replace(b"<f8", b"|O"),
+    "no type": GOOD.replace(b"<f8", b"<f1"),
+    "texts of no length": GOOD.replace(b"<f8", b"<U0"),
+    "records": GOOD.replace(b"'<f8'", b"[('a', '<f8')]"),
+    "code": GOOD.replace(b"False", b"__import__('os').abort()"),
+    "deep": b"(" * 5000 + b")" * 5000,
+    "forty axes": GOOD.replace(b"(3,)", b"(" + b"1," * 40 + b")"),
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+@pytest.mark.parametrize("version", [b"\1\0", b"\2\0"])
+def test_a_header_that_lies_is_refused_in_one_line(tmp_path, name, version):
+    (tmp_path / "a.npy").write_bytes(_file(GOOD, version=version))
+    assert read_npy(tmp_path / "a.npy").tolist() == [0.0, 0.0, 0.0]
+    (tmp_path / "a.npy").write_bytes(_file(BAD[name], version=version))
+    with pytest.raises(DataFileError) as refused:
+        read_npy(tmp_path / "a.npy")
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("data", [b"", b"\x93NUMPY", b"\x93NUMPY\1\0\xff\xff", b"\x93NUMPY\7\0\1\0{", b"PK\3\4"])
+def test_what_is_no_array_is_refused(tmp_path, data):
+    (tmp_path / "a.npy").write_bytes(data)
+    with pytest.raises(DataFileError, match=r"a\.npy"):
+        read_npy(tmp_path / "a.npy")
+
+
+def test_an_archive_of_two_things_of_one_name_or_of_other_things_is_refused(tmp_path):
+    array = io.BytesIO()
+    np.save(array, np.arange(3))
+    for names, content, problem in (
+        (("a.npy", "a"), array.getvalue(), "holds 'a' twice"),
+        (("a.txt",), b"words", "is no NumPy array"),
+    ):
+        with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+            for name in names:
+                archive.writestr(zipfile.ZipInfo(name), content)
+        with pytest.raises(DataFileError, match=problem):
+            read_npz(tmp_path / "a.npz")

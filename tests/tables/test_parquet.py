@@ -1,0 +1,94 @@
+"""Parquet files of strangers: whatever their headers say, the process goes on, and memory is counted beforehand."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from dphmm.errors import DataFileError
+from dphmm.tables import Table
+from dphmm.tables.thrift import read_fields
+
+pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+
+FLIPS = """
+import sys
+from pathlib import PurePosixPath
+from dphmm.errors import DataFileError
+from dphmm.tables import Document
+from dphmm.tables.parquet import read_parquet
+
+data = open("a.parquet", "rb").read()
+start = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+kinds = [0, 0]
+for at in range(start, len(data)):
+    for bits in (1, 16, 255):
+        flipped = data[:at] + bytes([data[at] ^ bits]) + data[at + 1 :]
+        try:
+            read_parquet(Document("a.parquet", PurePosixPath("a.parquet"), flipped))
+            kinds[0] += 1
+        except DataFileError as problem:
+            assert "\\n" not in str(problem)
+            kinds[1] += 1
+print(*kinds)
+"""
+
+
+def _table(path, **options) -> None:
+    columns = {"user": ["a", "b", None], "x": [1.5, None, 2.5], "n": [1, 2, 3], "t": np.arange(3).astype("M8[us]")}
+    parquet.write_table(pa.table(columns), path, **options)
+
+
+def test_no_byte_of_a_footer_can_end_the_process(tmp_path):
+    """Arrow's metadata do: for counts that contradict each other it throws where nothing catches."""
+    _table(tmp_path / "a.parquet")
+    done = subprocess.run([sys.executable, "-c", FLIPS], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-500:]
+    taken, refused = map(int, done.stdout.split())
+    assert taken > 100
+    assert refused > 500
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"compression": "zstd"}, {"use_dictionary": False}, {"data_page_version": "2.0"}, {"row_group_size": 1}],
+)
+def test_a_table_reads_as_arrow_reads_it(tmp_path, options):
+    _table(tmp_path / "a.parquet", **options)
+    found = Table.read(tmp_path / "a.parquet")
+    assert found.texts("user") == ["a", "b", ""]
+    assert found.numbers("n").tolist() == [1.0, 2.0, 3.0]
+    assert found.times("t").tolist() == parquet.read_table(tmp_path / "a.parquet")["t"].to_pylist()
+
+
+def test_lists_are_left_out_and_two_columns_of_one_name_are_refused(tmp_path):
+    parquet.write_table(pa.table({"name": ["a"], "box": [{"x": 1.0}], "all": [[1, 2]]}), tmp_path / "a.parquet")
+    assert list(Table.read(tmp_path / "a.parquet").columns) == ["name"]
+    parquet.write_table(pa.table([["a"], ["b"]], names=["name", "name"]), tmp_path / "b.parquet")
+    with pytest.raises(DataFileError, match="two of one name"):
+        Table.read(tmp_path / "b.parquet")
+
+
+def test_fields_are_those_that_arrow_tells(tmp_path):
+    _table(tmp_path / "a.parquet")
+    data = (tmp_path / "a.parquet").read_bytes()
+    footer, _ = read_fields(data, len(data) - 8 - int.from_bytes(data[-8:-4], "little"))
+    metadata = parquet.read_metadata(io.BytesIO(data))
+    assert footer[3] == metadata.num_rows
+    for at, chunk in enumerate(footer[4][0][1]):
+        known = metadata.row_group(0).column(at)
+        assert [part.decode() for part in chunk[3][3]] == [known.path_in_schema]
+        told = (known.num_values, known.total_uncompressed_size, known.total_compressed_size, known.data_page_offset)
+        assert tuple(chunk[3][field] for field in (5, 6, 7, 9)) == told
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\x15", b"\x18\xff\xff\xff\x7f", b"\x19\xf5\xff\xff\xff\x7f", b"\x1c" * 100, b"\x1b\x01"]
+)
+def test_what_is_no_structure_ends_where_its_bytes_end(data):
+    with pytest.raises(IndexError):
+        read_fields(data, 0)
