@@ -22,7 +22,7 @@ from dphmm.events.calendar import Clock
 from dphmm.events.chain import Transition
 from dphmm.events.event import Event
 from dphmm.events.expression import parse_event
-from dphmm.events.odds import EventOdds, Split
+from dphmm.events.odds import EventOdds, Split, log_sum
 from dphmm.events.outputs import Outputs, Questions
 from dphmm.events.wording import EventText
 from dphmm.space.states import StateSpace
@@ -186,7 +186,7 @@ class CapKeeper:
             return Choice(epsilon, ())
         masses = [outputs.gathered(np.stack([column[part] for column in columns], axis=1)) for part in range(2)]
         questions = Questions.of(masses[0], masses[1], np.array([column[2] for column in columns]))
-        now = np.array([_log_sum(first) - _log_sum(second) for first, second, _ in columns])
+        now = np.array([log_sum(first) - log_sum(second) for first, second, _ in columns])
         room = questions.log_odds - now
 
         def ask(rung: int) -> tuple[bool, FloatArray, float]:
@@ -291,10 +291,6 @@ def _check_prior(cap: Cap, odds: EventOdds, is_other: bool) -> None:
             f"event '{cap.event}' has probability {probability:.4g} under {whose} before anything is released, and is "
             f"to stay at {cap.least:g} or above; give a floor below it"
         )
-
-
-def _log_sum(logs: FloatArray) -> float:
-    return float(np.logaddexp.reduce(logs))
 
 
 def _logit(probability: float) -> float:

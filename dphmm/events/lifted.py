@@ -80,13 +80,22 @@ class Lifted:
     def outcomes(self, masses: Wide, time: int) -> tuple[FloatArray, FloatArray]:
         """The logarithms ``(N,)`` of the mass of each state with which the event happens, and does not."""
         cut = self.automaton.cut(time)
+        to_come = self._to_come(time) if cut.open.start < cut.open.stop else None
+        if masses.is_plain_with(to_come):
+            both = masses.layers[0]
+            sums = [both[way].sum(axis=0) for way in (cut.yes, cut.no)]
+            if to_come is not None:
+                ahead = to_come.layers[0].reshape(2, -1, self.size)
+                sums = [way + (both[cut.open] * part).sum(axis=0) for way, part in zip(sums, ahead, strict=True)]
+            found = Wide(np.stack(sums)[np.newaxis], masses.exponent).log()
+            return found[0], found[1]
         logs = masses.log()
         ways = [logs[cut.yes], logs[cut.no]]
-        if cut.open.start < cut.open.stop:
-            both = self._to_come(time).log().reshape(2, -1, self.size)
-            ways = [np.concatenate([way, logs[cut.open] + to_come]) for way, to_come in zip(ways, both, strict=True)]
-        found = [np.logaddexp.reduce(way, axis=0, initial=-np.inf) for way in ways]
-        return found[0], found[1]
+        if to_come is not None:
+            halves = to_come.log().reshape(2, -1, self.size)
+            ways = [np.concatenate([way, logs[cut.open] + half]) for way, half in zip(ways, halves, strict=True)]
+        found_ = [np.logaddexp.reduce(way, axis=0, initial=-np.inf) for way in ways]
+        return found_[0], found_[1]
 
     def _joined(self, masses: Wide, time: int) -> Wide:
         layer = self.automaton.layer(time)

@@ -50,7 +50,7 @@ class Split:
     @property
     def log_odds(self) -> float:
         """``logit Pr(E)``."""
-        return _log_sum(self.log_with) - _log_sum(self.log_without)
+        return log_sum(self.log_with) - log_sum(self.log_without)
 
 
 class EventOdds:
@@ -176,12 +176,11 @@ class EventOdds:
         return self._moved_to(0 if self.time is None else self.time + steps)
 
     def _moved_to(self, time: int) -> tuple[int, Wide]:
-        if self._ahead is None or self._ahead[0] != time:
-            if self.time is None or self._masses is None:
-                moved = self._path.ahead(self._path.begin(self._initial), 0, time)
-            else:
-                moved = self._path.ahead(self._masses, self.time, time)
-            self._ahead = (time, moved)
+        if self._ahead is None or self._ahead[0] > time:
+            masses = self._masses
+            self._ahead = (0, self._path.begin(self._initial)) if masses is None else (self.time or 0, masses)
+        if self._ahead[0] < time:  # a moment without a release is gone on from, not gone through again
+            self._ahead = (time, self._path.ahead(self._ahead[1], self._ahead[0], time))
         return self._ahead
 
     def _take(self, likelihood: Wide | None, moved: tuple[int, Wide]) -> float:
@@ -350,7 +349,8 @@ def _likelihoods(rows: FloatArray, width: int) -> Iterator[Wide | None]:
                 yield Wide.exp(row[np.newaxis], width)
 
 
-def _log_sum(logs: FloatArray) -> float:
+def log_sum(logs: FloatArray) -> float:
+    """The logarithm of the sum of what some numbers are the logarithms of."""
     top = float(logs.max())
     return top if top == -np.inf else top + float(np.log(np.exp(logs - top).sum()))
 

@@ -60,7 +60,6 @@ class Sectors:
 
     def __init__(self, places: FloatArray, normals: FloatArray, equations: FloatArray) -> None:
         self._fans: list[_Fan] = []
-        self._distances = np.empty((256, len(places)))
         self._corners: dict[tuple[int, int, float, float], int] = {}
         self._cells: list[_Cell] = []
         self.reach = 0.0
@@ -69,6 +68,9 @@ class Sectors:
             fan = _Fan.about(places, members, normals)
             self.reach = max(self.reach, fan.reach)
             self._fans.append(fan)
+        first = sum(1 + len(fan.normals) * (len(_BEGIN) - 1) * len(_BEGIN) for fan in self._fans)
+        self._most = max(_HELD // len(places), first)
+        self._distances = np.empty((self._most, len(places)))  # memory is taken for what is written alone
         for number, fan in enumerate(self._fans):
             ends = [end * fan.reach if end else 0.0 for end in _BEGIN] if fan.reach > 0 else [0.0, np.inf]
             across = ends if fan.is_planar else [0.0, 0.0]
@@ -98,23 +100,19 @@ class Sectors:
             ``(c, 3 j)``: at all corners that were looked at.
         """
         count = parts.shape[1] // 3
-        falls = self._falls.get(epsilon) or _Falls(epsilon)
+        falls = self._falls.get(epsilon) or _Falls(epsilon, self._distances)
         self._remember(falls)
-        sums, known = np.zeros((0, parts.shape[1])), np.zeros(0, dtype=np.bool_)
+        sums, known = np.empty((self._most, parts.shape[1])), np.zeros(self._most, dtype=np.bool_)
         certain, frontier, looked = True, self._start, 0
         while len(frontier):
-            if len(known) < len(self._distances):
-                more = len(self._distances) - len(known)
-                sums, known = np.pad(sums, ((0, more), (0, 0))), np.pad(known, (0, more))
             near, far = self._ends[frontier].T
-            wanted = np.zeros_like(known)
-            wanted[near] = wanted[far] = True
-            new = np.flatnonzero(wanted & ~known)
-            sums[new] = falls.at(new, self._distances) @ parts
-            known[new] = True
+            wanted = ~known
+            known[near] = known[far] = True
+            new = _run(np.flatnonzero(wanted & known))
+            sums[new] = falls.at(new) @ parts
             looked += len(frontier)
             open_ = frontier[~is_below(sums[far, :count], sums[near, count : 2 * count]).all(axis=1)]
-            passed = not is_below(sums[new, :count], sums[new, count : 2 * count]).all()
+            passed = len(open_) and not is_below(sums[new, :count], sums[new, count : 2 * count]).all()
             splits = [] if passed or looked > MOST_CELLS else [self._split(cell) for cell in open_.tolist()]
             if len(splits) < len(open_) or not all(splits):
                 certain = False
@@ -126,7 +124,7 @@ class Sectors:
         """Keep what was worked out for a budget, as the last of those that are kept."""
         self._falls.pop(falls.epsilon, None)
         self._falls[falls.epsilon] = falls
-        while len(self._falls) * self._distances.shape[0] * self._distances.shape[1] > _HELD and len(self._falls) > 1:
+        while sum(one.held for one in self._falls.values()) > _HELD and len(self._falls) > 1:
             del self._falls[next(iter(self._falls))]
 
     # ---- cells ---------------------------------------------------------------------------------------------------
@@ -135,7 +133,7 @@ class Sectors:
         """The cells that a cell is split into; none where no more can be kept, or none would differ."""
         cell = self._cells[number]
         if not cell.parts:
-            if (len(self._corners) + 7) * self._distances.shape[1] > _HELD:
+            if len(self._corners) + 7 > self._most:
                 return []
             fan, begin = self._fans[cell.fan], len(self._cells)
             by_a, by_b = self._change(cell)
@@ -174,8 +172,6 @@ class Sectors:
             key = (fan, sector, a, b)
         if key not in self._corners:
             number = len(self._corners)
-            if number == len(self._distances):
-                self._distances = np.concatenate([self._distances, np.empty_like(self._distances)])
             self._distances[number] = self._fans[fan].distances(sector, a, b)
             self._corners[key] = number
         return self._corners[key]
@@ -203,25 +199,30 @@ class _Falls:
     ----------
     epsilon
         The budget.
+    distances
+        ``(c, n)``: the distances at all corners, those to come too.
     """
 
-    def __init__(self, epsilon: float) -> None:
-        self.epsilon = epsilon
-        self._values = np.empty((0, 0))
-        self._known = np.zeros(0, dtype=np.bool_)
+    def __init__(self, epsilon: float, distances: FloatArray) -> None:
+        self.epsilon, self.held = epsilon, 0
+        self._distances, self._values = distances, np.empty_like(distances)
+        self._known = np.zeros(len(distances), dtype=np.bool_)
 
-    def at(self, corners: IntArray, distances: FloatArray) -> FloatArray:
-        """At some corners, ``(k, n)``, of all distances ``(c, n)``."""
-        if len(self._values) < len(distances):
-            values, known = np.empty_like(distances), np.zeros(len(distances), dtype=np.bool_)
-            if len(self._values):
-                values[: len(self._values)], known[: len(self._known)] = self._values, self._known
-            self._values, self._known = values, known
-        new = corners[~self._known[corners]]
-        if len(new):
-            self._values[new] = np.exp(-self.epsilon * distances[new])
-            self._known[new] = True
+    def at(self, corners: slice | IntArray) -> FloatArray:
+        """At some corners, ``(k, n)``."""
+        numbers = np.arange(len(self._known))[corners]
+        for row in numbers[~self._known[corners]].tolist():  # one by one: what lies between stays in the cache
+            np.exp(np.multiply(self._distances[row], -self.epsilon, out=self._values[row]), out=self._values[row])
+            self.held += self._values.shape[1]
+        self._known[corners] = True
         return self._values[corners]
+
+
+def _run(numbers: IntArray) -> slice | IntArray:
+    """Ascending numbers as a slice, if they are one: what it takes of an array is no copy."""
+    if not len(numbers) or numbers[-1] - numbers[0] + 1 > len(numbers):
+        return numbers
+    return slice(int(numbers[0]), int(numbers[-1]) + 1)
 
 
 def is_below(plus: FloatArray, minus: FloatArray) -> BoolArray:

@@ -150,6 +150,12 @@ class Wide:
             return False
         return bool((np.abs(self.layers - other.layers) <= _REST * other.layers).all())
 
+    def is_plain_with(self, other: Wide | None) -> bool:
+        """Whether the first layers' products, with numbers of exponent 0, are those of all: no double underflows."""
+        if other is None:
+            return len(self.layers) == 1
+        return len(self.layers) == len(other.layers) == 1 and other.exponent == 0 and self.low * other.low >= LEAST
+
     def log_sum(self) -> float:
         """The logarithm of the sum of all numbers; minus infinity where all are zero."""
         if len(self.layers) == 1:
