@@ -91,7 +91,12 @@ cap_options = options(
 region_options = options(
     click.option("--preset", help="A region and cell size of the papers: geolife or gowalla."),
     click.option("--bbox", nargs=4, type=float, metavar="S W N E", help="The region: south, west, north, east."),
-    click.option("--polygon", type=click.Path(), metavar="FILE", help="The region: the polygons of a GeoJSON file."),
+    click.option(
+        "--polygon",
+        type=click.Path(),
+        metavar="FILE",
+        help="The region: the polygons of a layer (GeoJSON, KML, GeoPackage).",
+    ),
     click.option("--places", type=click.Path(), metavar="FILE", help="Named places in a CSV: name, latitude, …"),
     click.option("--within", type=float, metavar="KM", help="With --places: how far from a place a fix may lie."),
     click.option("--cell", type=float, metavar="KM", help="The side of a cell of the region's grid, kilometres."),

@@ -21,7 +21,7 @@ from dphmm.cli.terminal import cell, echo
 )
 @click.option("--model", type=click.Path(path_type=Path), help="The model, to draw its states.")
 @click.option("--policy", help="A policy over the model's states, to draw its edges (where few) and its hull.")
-@click.option("--layer", type=click.Path(path_type=Path), help="Polygons to draw below, a GeoJSON file.")
+@click.option("--layer", type=click.Path(path_type=Path), help="Polygons to draw below: GeoJSON, KML or GeoPackage.")
 @true_options
 @click.option("--users", metavar="A,B,…", help="These users alone.")
 @click.option("--from", "start", metavar="TIME", help="No release before this time, ISO 8601, UTC.")

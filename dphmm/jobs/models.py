@@ -91,7 +91,7 @@ def region(
     bbox
         South, west, north, east, degrees; with `cell`.
     polygon
-        A GeoJSON file of polygons; with `cell`.
+        A layer of polygons (GeoJSON, KML, GeoPackage); with `cell`.
     places
         A CSV of named places: name, latitude, longitude.
     within

@@ -55,7 +55,7 @@ def show(
     policy
         With `model`: a policy as text, to draw its edges (where few) and its hull.
     layer
-        Polygons to draw below, a GeoJSON file.
+        Polygons to draw below: GeoJSON, KML or GeoPackage.
     true
         True trajectories to draw, of the users that were released: the map is private then.
     users, start, end

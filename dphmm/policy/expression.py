@@ -24,7 +24,7 @@ GRAMMAR = "utility:1km, complete, transition, categorical:LAYER.geojson[@PROPERT
 """What a policy may be, for help texts and messages."""
 
 _LENGTH = re.compile(r"([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*(km|m)")
-_LABELLED_FILE = re.compile(r"(.+\.(?:geo)?json)@([^/\\]+)", re.IGNORECASE)
+_LABELLED_FILE = re.compile(r"(.+\.(?:(?:geo)?json|kml|gpkg))@([^/\\]+)", re.IGNORECASE)
 _KM_PER_UNIT = {"km": 1.0, "m": 0.001}
 
 

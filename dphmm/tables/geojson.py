@@ -52,18 +52,30 @@ def read_features(document: Document) -> list[Feature]:
     DataFileError
         When the file is no GeoJSON feature collection, is cut off, or is in another reference system than WGS 84.
     """
+    features, system = read_collection(document)
+    if system is not None and not _WGS84.search(system):
+        raise DataFileError(document.source, "is in another reference system than WGS 84; export it in EPSG:4326")
+    return features
+
+
+def read_collection(document: Document) -> tuple[list[Feature], str | None]:
+    """The features of a collection, and what its reference system is called where it says so.
+
+    Raises
+    ------
+    DataFileError
+        When the file is no GeoJSON feature collection, or is cut off.
+    """
     collection = read_json(document)
     features = collection.get("features") if isinstance(collection, dict) else None
     if not isinstance(features, list) or not all(isinstance(feature, dict) for feature in features):
         raise DataFileError(document.source, "is no GeoJSON feature collection; export the features as one")
     system = collection.get("crs")
-    if system is not None and not _WGS84.search(_name(system)):
-        raise DataFileError(document.source, "is in another reference system than WGS 84; export it in EPSG:4326")
     kept = []
     for feature in features:
         properties = feature.get("properties")
         kept.append(Feature(properties if isinstance(properties, dict) else {}, feature.get("geometry")))
-    return kept
+    return kept, None if system is None else _name(system)
 
 
 def _name(system: object) -> str:

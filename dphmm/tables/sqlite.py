@@ -50,27 +50,52 @@ def read_layer(path: str | Path, layer: str, columns: Sequence[str]) -> list[tup
         table, could go on for ever) with these columns; or when it unpacks to more than
         `dphmm.tables.max_unpacked` allows.
     """
+    return _read(path, layer, columns, _WIDEST)[1]
+
+
+def read_table(path: str | Path, layer: str, widest: int = _WIDEST) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """The names of all columns of a table of a file, and its rows in the order in which they were written.
+
+    Parameters
+    ----------
+    path, layer
+        As for `read_layer`.
+    widest
+        How long a text or a binary in a row may be, in bytes.
+
+    Raises
+    ------
+    DataFileError
+        As `read_layer`.
+    """
+    return _read(path, layer, None, widest)
+
+
+def _read(
+    path: str | Path, layer: str, columns: Sequence[str] | None, widest: int
+) -> tuple[list[str], list[tuple[Any, ...]]]:
     path = Path(path)
     with readable(path):
         allowance = Allowance(path, path.stat().st_size)
     mode = "ro" if Path(f"{path}-wal").exists() else "ro&immutable=1"
     try:
         with closing(connect(path, mode)) as opened:
-            opened.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _WIDEST)
+            opened.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, widest)
             verdict = opened.execute("PRAGMA quick_check(1)").fetchone()
             made = opened.execute("SELECT type, sql FROM sqlite_master WHERE name = ?", (layer,)).fetchone()
             if verdict != ("ok",) or made is None or made[0] != "table" or not _is_plain(made[1]):
                 raise DataFileError(path, f"is damaged or has no table {layer!r}; write it anew")
-            names = {row[1] for row in opened.execute(f"PRAGMA table_xinfo({_quoted(layer)})")}
-            missing = [name for name in columns if name not in names]
+            names = [row[1] for row in opened.execute(f"PRAGMA table_xinfo({_quoted(layer)})")]
+            wanted = names if columns is None else list(columns)
+            missing = [name for name in wanted if name not in names]
             if missing:
                 raise DataFileError(path, f"has no column {missing[0]!r} in {layer!r}")
             found: list[tuple[Any, ...]] = []
-            rows = opened.execute(f"SELECT {', '.join(map(_quoted, columns))} FROM {_quoted(layer)}")
+            rows = opened.execute(f"SELECT {', '.join(map(_quoted, wanted))} FROM {_quoted(layer)}")
             while some := rows.fetchmany(_ROWS):
                 allowance.take(sum(_size(row) for row in some))
                 found += some
-            return found
+            return wanted, found
     except (sqlite3.Error, OverflowError, UnicodeDecodeError) as problem:
         raise DataFileError(path, f"is no SQLite file that can be read ({one_line(problem)}); copy it again") from None
 

@@ -348,6 +348,37 @@ def layer() -> list[Seed]:
 
 
 @cache
+def layer_kml() -> list[Seed]:
+    """A district with a hole, and one of two parts beside a point, with data of both kinds."""
+    ring = "<LinearRing><coordinates>{}</coordinates></LinearRing>"
+    outer = ring.format("-30.02,44.99,0 -30.0,44.99,0 -30.0,45.01,0 -30.02,45.01,0 -30.02,44.99,0")
+    hole = ring.format("-30.012,44.999 -30.01,44.999 -30.01,45.0 -30.012,44.999")
+    square = f"<Polygon><outerBoundaryIs>{outer}</outerBoundaryIs></Polygon>"
+    holed = square.replace("</Polygon>", f"<innerBoundaryIs>{hole}</innerBoundaryIs></Polygon>")
+    point = "<Point><coordinates>-30.01,45.0</coordinates></Point>"
+    data = (
+        '<ExtendedData><Data name="category"><value>é</value></Data><SchemaData><SimpleData name="kind">a</SimpleData>'
+        "</SchemaData></ExtendedData>"
+    )
+    text = (
+        '<?xml version="1.0" encoding="UTF-8"?>\n<kml xmlns="http://www.opengis.net/kml/2.2"><Document>'
+        f"<Placemark><name>d0</name>{data}{holed}</Placemark><Folder><Placemark><name>d1</name>{data}"
+        f"<MultiGeometry>{square}{point}</MultiGeometry></Placemark></Folder></Document></kml>"
+    )
+    return [("l.kml", text.encode())]
+
+
+@cache
+def layer_gpkg() -> list[Seed]:
+    """Two districts in degrees, and in metres."""
+    import geopandas as gpd
+
+    west, east = (shapely.box(-30.02, 44.99, w, 45.01) for w in (-30.0, -29.99))
+    frame = gpd.GeoDataFrame({"name": ["d0", "d1"]}, geometry=[west, shapely.MultiPolygon([east])], crs=4326)
+    return [_made("l.gpkg", frame.to_crs(system).to_file) for system in (4326, 32625)]
+
+
+@cache
 def graph() -> list[Seed]:
     """A graph with a few edges."""
     return [_made("g.json", PolicyGraph.from_edges(15, [(0, 1), (1, 2), (7, 9)]).to_json)]

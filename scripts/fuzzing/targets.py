@@ -336,6 +336,8 @@ TARGETS: Mapping[str, Target] = {
     "matrix-npz": Target(seeds.matrix_npz, of_npz, _matrix),
     "budgets": Target(seeds.budgets, seeds.by_name(FIELDS, of_npz), read_numbers),
     "layer": Target(seeds.layer, JSON, _layer),
+    "layer-kml": Target(seeds.layer_kml, mixed(nasty.of_xml), _layer),
+    "layer-gpkg": Target(seeds.layer_gpkg, partial(of_sqlite, cell=_cell, sign=_unsigned), _layer),
     "graph": Target(seeds.graph, JSON, _graph),
     "policy": Target(seeds.policies, mixed(seeds.of_policy), _policy),
     "releases-csv": Target(partial(seeds.released, ".csv"), FIELDS, _releases),
