@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from dphmm.cli.inputs import REGION, data_of, input_options, options, region_options, space_of
+from dphmm.cli.inputs import REGION, data_of, input_options, options, own_model_option, region_options, space_of
 from dphmm.cli.progress import progress
 from dphmm.cli.summary import say, warn_of_seed
 from dphmm.errors import ConfigurationError
@@ -46,6 +46,7 @@ def command() -> None:
 @click.option("--counts", "table", type=click.Path(path_type=Path), help="True counts in a table, in place of DATA.")
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Noisy counts, .csv or .parquet.")
 @_mobility_options
+@own_model_option
 @region_options
 @click.option("--step", type=float, metavar="SECONDS", help="One time step. [default: the model's]")
 @click.option("--start", metavar="TIME", help="First time, UTC. [default: the data's]")
@@ -78,6 +79,8 @@ def release(data: tuple[str, ...], table: Path | None, seed: int | None, as_json
         check_output(check_private_name(private), overwrite)
     if data and table is not None:
         raise ConfigurationError("DATA and --counts are both given; use one of them")
+    if given["allow_own_model"] and (table is not None or given["model"] is None):
+        raise ConfigurationError("--allow-own-model goes with DATA and --model; leave it out")
     if not data and table is None:
         raise ConfigurationError("no data are given; give files of trajectories, or a table with --counts")
     warn_of_seed(seed)
@@ -88,6 +91,7 @@ def release(data: tuple[str, ...], table: Path | None, seed: int | None, as_json
         given["step"],
         mobility=Mobility.of(given["model"], given["transition"], given["smooth"]),
         days=Days(given["hours"] or (0, 24), given["utc_offset"], given["least_seen"]) if given["daily"] else None,
+        allow_own_model=bool(given["allow_own_model"]),
         rng=seed,
         watch=progress,
         **{name: given[name] for name in ("start", "end", "mechanism")},
@@ -95,19 +99,8 @@ def release(data: tuple[str, ...], table: Path | None, seed: int | None, as_json
     done.noisy.table.write(output, overwrite)
     if private is not None:
         done.true.table.write(private, overwrite, private=True)
-    spent = done.noisy.table.columns["epsilon"]
-    totals = {"least": spent.min(), "greatest": spent.max(), "of_all_times": spent.sum()}
-    stated = {
-        **done.true.size,
-        **({"daily": given["daily"], "fixes_skipped": done.skipped} if table is None else {}),
-        **{f"epsilon_{name}": float(total) for name, total in totals.items()},
-        "temporal_leakage": done.temporal_leakage,
-        "exact": done.noisy.exact,
-        "private": seed is None,
-        "output": str(output),
-        "private_counts": private,
-    }
-    say("Released", stated, as_json)
+    stated = {**done.facts(), **({"daily": given["daily"]} if table is None else {}), **done.private_facts()}
+    say("Released", {**stated, "output": str(output), "private_counts": private}, as_json)
 
 
 @command.command()

@@ -104,7 +104,7 @@ region_options = options(
 """The options of `space_of`."""
 
 own_model_option = click.option(
-    "--allow-own-model", is_flag=True, default=None, help="Release people whose own data the model was learned from."
+    "--allow-own-model", is_flag=True, default=None, help="Go on with people whose own data the model was learned from."
 )
 
 REGION = ("preset", "bbox", "polygon", "places", "within", "cell")

@@ -91,7 +91,7 @@ def command(source: tuple[str, ...], output: Path, plot: Path | None, as_json: b
         draw(plot, lambda ax: budget_and_loss(ax, done.series.budget, done.losses))
     done.table.write(output, given["overwrite"])
     files = {"output": str(output), "plot": None if plot is None else str(plot)}
-    say("Released", {**done.facts(), "private": given["seed"] is None, **files}, as_json)
+    say("Released", {**done.facts(), **files}, as_json)
 
 
 def _released(kind: str, source: tuple[str, ...], given: dict[str, Any]) -> Landmarked:

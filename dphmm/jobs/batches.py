@@ -25,7 +25,7 @@ from dphmm.jobs.watch import Watch, unwatched
 from dphmm.jobs.workers import Processes
 from dphmm.policy.alone import said_of_alone
 from dphmm.release.engine import Releaser
-from dphmm.release.ledger import in_words
+from dphmm.release.ledger import in_words, unless_seeded
 from dphmm.release.settings import ReleaseSettings
 from dphmm.release.trajectory import TimedRelease, release_trajectory
 from dphmm.space.states import OUTSIDE
@@ -170,7 +170,7 @@ class Batch:
             "randomness": "system" if self.is_private else "seeded",
             "epsilon_of_each": self.settings.epsilon,
             "epsilon_of_the_user_with_most": spent,
-            **(promise if self.is_private else dict.fromkeys(promise, "nothing: the noise follows from a seed")),
+            **unless_seeded(promise, self.is_private),
             "releases_that_forget_earlier_ones": sum(one.forgetting for one in some),
             "users_with_such_releases": sum(1 for one in some if one.forgetting),
             "settings": self.settings.content_hash,

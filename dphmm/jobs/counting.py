@@ -19,6 +19,7 @@ from dphmm.counts.comparison import RAW
 from dphmm.counts.noise import SENSITIVITY, CountMechanism
 from dphmm.counts.stream import as_counts
 from dphmm.errors import ConfigurationError, CountError, DataFileError
+from dphmm.jobs.learned_from import refuse_own, said
 from dphmm.jobs.mobility import UNKNOWN, Budgets, Mobility
 from dphmm.jobs.models import region
 from dphmm.jobs.people import Data, DataLike
@@ -26,9 +27,13 @@ from dphmm.jobs.population import daily_population, population
 from dphmm.jobs.watch import Watch, unwatched
 from dphmm.leakage import account
 from dphmm.mechanisms import EXACT as EXACT_MECHANISMS
+from dphmm.release.ledger import factor_in_words, unless_seeded
 from dphmm.space.states import StateSpace
 from dphmm.tables import TimedTable
 from dphmm.tables.values import shorten
+
+UNCHECKED = "not known: a table does not say who was counted"
+"""What is said of whether a model was learned from the people in a table of counts."""
 
 EPSILON, EXACT = "epsilon", "exact"
 """The columns of a table of counts that hold each time's budget, and whether its noise is exact; others are places."""
@@ -145,12 +150,40 @@ class Counted:
         a level. Where the model's initial distribution is not stationary this is another figure than that level.
     skipped
         How many malformed records were passed over.
+    own_model
+        Whether the mobility's model was learned from these people's data, as far as that is known; None without a
+        model. Private.
+    is_private
+        Whether noise came from the operating system; where it follows from a seed nothing is private.
     """
 
     noisy: Counts
     true: Counts
     temporal_leakage: float | None
     skipped: int
+    own_model: str | None = None
+    is_private: bool = True
+
+    def facts(self) -> dict[str, Any]:
+        """What the release amounts to and promises, from public things alone."""
+        spent = self.noisy.table.columns[EPSILON]
+        promise = {
+            "one_row_from_one_member_elsewhere_at_that_time": factor_in_words(float(spent.max())),
+            "all_rows_from_one_member_elsewhere_throughout": factor_in_words(float(spent.sum())),
+        }
+        totals = {"least": spent.min(), "greatest": spent.max(), "of_all_times": spent.sum()}
+        return {
+            **self.true.size,
+            **{f"epsilon_{name}": float(total) for name, total in totals.items()},
+            "temporal_leakage": self.temporal_leakage,
+            "exact": self.noisy.exact,
+            "randomness": "system" if self.is_private else "seeded",
+            **unless_seeded(promise, self.is_private),
+        }
+
+    def private_facts(self) -> dict[str, Any]:
+        """What only the truth tells. Never publish it."""
+        return {"private_fixes_skipped": self.skipped, "private_model_learned_from_these_people": self.own_model}
 
 
 def count_people(
@@ -164,6 +197,7 @@ def count_people(
     end: str | np.datetime64 | None = None,
     days: Days | None = None,
     mechanism: CountMechanism = "lattice",
+    allow_own_model: bool = False,
     rng: Rng = None,
     watch: Watch = unwatched,
 ) -> Counted:
@@ -190,6 +224,9 @@ def count_people(
     mechanism
         ``"lattice"`` for exact integer noise, ``"laplace"`` for the paper's in double precision; see
         `dphmm.counts.release`.
+    allow_own_model
+        Whether to count people whose own data the mobility's model has seen; see `dphmm.jobs.learned_from`. A table of
+        counts does not say whom it counts, and is not checked.
     rng
         Left out, the operating system's randomness. A seed or generator makes releases repeatable, hence not private.
     watch
@@ -198,7 +235,7 @@ def count_people(
     Raises
     ------
     ConfigurationError
-        When arguments do not go together.
+        When arguments do not go together, or the model was learned from a person who is counted.
     CountError, BudgetError
         When nobody is there to be counted, counts are none, or budgets do not fit.
     DphmmError
@@ -212,12 +249,15 @@ def count_people(
     >>> done.true.values.shape, done.noisy.scales[0].item(), done.noisy.exact
     ((72, 16), 2.0, True)
     """
-    skipped = 0
+    skipped, own = 0, None if mobility.model is None else UNCHECKED
     if isinstance(source, Counts):
         true = Counts(source.places, source.name)
     else:
         places, step = _clock(mobility, space, step_seconds)
+        seen = None if allow_own_model else mobility.people_seen
         people = Data.of(source).read()
+        refuse_own(seen, [one.user for one in people.trajectories])
+        own = None if mobility.model is None else said(seen, allow_own_model)
         everyone = watch(people.trajectories, "Counting", len(people.trajectories))
         if days is None:
             found = population(everyone, places, step, start, end)
@@ -233,9 +273,9 @@ def count_people(
     drawn = np.array([add_noise(row[None], budget, randomness, mechanism)[0] for row, budget in rows])
     noisy = Counts.of(times, drawn, epsilon=spent, exact=np.full(len(times), mechanism in EXACT_MECHANISMS))
     if budgets.alpha is None:
-        return Counted(noisy, true, None, skipped)
+        return Counted(noisy, true, None, skipped, own, rng is None)
     leakage = account(mobility.backwards(len(times)), mobility.transition, spent)
-    return Counted(noisy, true, leakage.worst, skipped)
+    return Counted(noisy, true, leakage.worst, skipped, own, rng is None)
 
 
 def _clock(mobility: Mobility, space: StateSpace | None, step: float | None) -> tuple[StateSpace, float]:
@@ -270,7 +310,8 @@ def repair_counts(
     """Make noisy counts not negative and sum to the number of people, as ``dphmm counts postprocess`` does.
 
     Nothing but public things enters, so the result is as private as the noisy counts are, and its table says `EXACT` of
-    their noise.
+    their noise. Mobility that was learned, without noise, from the people who were counted is not public; a table does
+    not say who they were, so that this is not checked.
 
     Parameters
     ----------

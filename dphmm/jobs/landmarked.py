@@ -38,6 +38,7 @@ from dphmm.landmarks.noise import METRE
 from dphmm.leakage.files import read_numbers
 from dphmm.markov import reverses
 from dphmm.mechanisms.exact import Rational
+from dphmm.release.ledger import factor_in_words, unless_seeded
 from dphmm.release.settings import ReleaseSettings
 from dphmm.release.trajectory import located
 from dphmm.space.projection import LocalProjection
@@ -103,12 +104,15 @@ class Landmarked:
         Name → ``(T,)`` what was released; places in degrees.
     losses
         ``(T,)`` what the releases tell of all landmarks together with each timestamp, at most.
+    is_private
+        Whether noise came from the operating system; where it follows from a seed nothing is private.
     """
 
     scheme: Scheme
     series: ReleasedSeries
     values: dict[str, FloatArray]
     losses: FloatArray
+    is_private: bool = True
 
     @property
     def table(self) -> TimedTable:
@@ -119,18 +123,24 @@ class Landmarked:
         return TimedTable(line.timestamps, {**dict(zip(_OWN_COLUMNS, own, strict=True)), **self.values})
 
     def facts(self) -> dict[str, Any]:
-        """What it amounts to."""
+        """What it amounts to and promises."""
         budget, worst = self.series.budget, float(self.losses.max())
+        promise = {
+            "releases_of_landmarks_and_one_more_from_neighbours": factor_in_words(float(budget.spent)),
+            "what_all_releases_tell_of_them": factor_in_words(worst),
+        }
         return {
             "scheme": self.scheme.name,
             "timestamps": len(budget.timeline),
             "landmarks": int(budget.timeline.landmark.sum()),
             "published": int(self.series.published.sum()),
             "exact": self.series.exact,
+            "randomness": "system" if self.is_private else "seeded",
             "epsilon": budget.epsilon,
             "spent_by_landmarks_and_one_more": float(budget.spent),
             "loss_greatest": worst if np.isfinite(worst) else None,
             "loss_is_bounded": bool(np.isfinite(worst)),
+            **unless_seeded(promise, self.is_private),
         }
 
 
@@ -219,7 +229,7 @@ def landmark_series(
     out = release_series(table.matrix(list(table.columns)), budget, noise)
     values = dict(zip(table.columns, out.values.T, strict=True))
     losses = leakage(table.times, marks, out.budget.epsilons, past, future)
-    return Landmarked(scheme, out, values, losses)
+    return Landmarked(scheme, out, values, losses, seed is None)
 
 
 @checked
@@ -281,7 +291,7 @@ def landmark_planar(
     marks = moments_of(landmarks, track.times, points)
     out = release_series(points, scheme.over(track.times, marks, epsilon, unit, seed), noise)
     losses = leakage(track.times, marks, out.budget.epsilons)
-    return Landmarked(scheme, out, _degrees(out.values, plane), losses)
+    return Landmarked(scheme, out, _degrees(out.values, plane), losses, seed is None)
 
 
 def landmark_engine(
@@ -345,7 +355,7 @@ def landmark_engine(
     budget = scheme.over(times, marks, settings.epsilon, scale, seed)
     out, costs = release_places(releaser, states[inside], slots, budget)
     losses = losses_on_clock(out.budget.timeline, slots, costs, Mobility.of(learned))
-    return Landmarked(scheme, out, _degrees(out.values, space.projection), losses)
+    return Landmarked(scheme, out, _degrees(out.values, space.projection), losses, seed is None)
 
 
 def _chosen(mechanism: str, makers: Mapping[str, Callable[[], Noise]]) -> Noise:

@@ -15,6 +15,7 @@ from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray
 from dphmm.counts.noise import Budget, as_budgets
 from dphmm.errors import ConfigurationError
+from dphmm.jobs.learned_from import people_seen
 from dphmm.jobs.models import Model
 from dphmm.leakage import LossFunction, exact_budgets, smooth
 from dphmm.leakage.files import read_matrix, read_numbers
@@ -40,12 +41,15 @@ class Mobility:
         The model that both come from, or None.
     name
         What messages call the model.
+    file
+        The model's file, or None where it is in none.
     """
 
     transition: Any = None
     initial: FloatArray | None = None
     model: MarkovModel | None = None
     name: str = "the model"
+    file: Path | None = None
 
     @classmethod
     @checked
@@ -86,8 +90,13 @@ class Mobility:
             found = cls(model.transition, model.initial, model)
         else:
             learned = MarkovModel.load(model)
-            found = cls(learned.transition, learned.initial, learned, f"{model}: the model")
+            found = cls(learned.transition, learned.initial, learned, f"{model}: the model", Path(model))
         return replace(found, transition=smooth(found.transition, smoothing)) if smoothing else found
+
+    @property
+    def people_seen(self) -> frozenset[str] | None:
+        """Whose data the model has seen, as far as it is known: see `dphmm.jobs.learned_from`."""
+        return None if self.file is None or self.model is None else people_seen(self.file, self.model)
 
     @property
     def start(self) -> FloatArray:

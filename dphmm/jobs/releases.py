@@ -20,7 +20,7 @@ from dphmm.jobs.people import Data, DataLike, People
 from dphmm.jobs.watch import Watch, unwatched
 from dphmm.policy.alone import said_of_alone
 from dphmm.release.engine import Releaser
-from dphmm.release.ledger import Limits, in_words
+from dphmm.release.ledger import Limits, in_words, unless_seeded
 from dphmm.release.people import Accepted, RecordedPeople, ReleaseStream
 from dphmm.release.settings import ReleaseSettings
 from dphmm.release.trajectory import TimedDiagnostics, TimedRelease, release_trajectory
@@ -86,7 +86,7 @@ class Released:
             "exact": bool(table["exact"].all()),
             "randomness": "system" if self.is_private else "seeded",
             "epsilon_of_the_user_with_most": max(spent),
-            **(promise if self.is_private else dict.fromkeys(promise, "nothing: the noise follows from a seed")),
+            **unless_seeded(promise, self.is_private),
             "expected_error_m_median": float(np.median(table["expected_error_m"])),
             "possible_states_least": int(table["possible_states"].min()),
             "least_protection": int(table["least_protection"].min()),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -203,19 +203,25 @@ def in_words(epsilon: float, constrained_epsilon: float, total: float) -> dict[s
     'at most e^730 times as likely, which limits nothing'
     """
     return {
-        "one_release_from_two_joined_places": _factor(epsilon),
-        "one_release_from_any_two_possible_places": _factor(constrained_epsilon),
-        "all_releases_from_two_paths_joined_throughout": _factor(total),
+        "one_release_from_two_joined_places": factor_in_words(epsilon),
+        "one_release_from_any_two_possible_places": factor_in_words(constrained_epsilon),
+        "all_releases_from_two_paths_joined_throughout": factor_in_words(total),
     }
 
 
-def _factor(level: float) -> str:
+def factor_in_words(level: float) -> str:
+    """How many times as likely something is from one side as from the other, at most, where ``level`` bounds the log."""
     if level == inf:
         return "without limit: it can rule a place out"
     if level > _LIMITS_NOTHING:
         return f"at most e^{level:,.4g} times as likely, which limits nothing"
     factor = exp(level)
     return f"at most {factor:,.0f} times as likely" if factor >= 100 else f"at most {factor:.3g} times as likely"
+
+
+def unless_seeded(promise: Mapping[str, str], is_private: bool) -> dict[str, str]:
+    """The promise in words, or that there is none where the noise does not come from the operating system."""
+    return dict(promise) if is_private else dict.fromkeys(promise, "nothing: the noise follows from a seed")
 
 
 def _hold(name: str, limit: float | None, spent: Fraction | float, asked: Fraction | float) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -59,7 +60,7 @@ def test_days_are_laid_over_each_other(folder):
     facts = json.loads(run("release", SAMPLE, *REGION, *options, "-o", "noisy.parquet").stdout)
     assert facts["times"] == 72
     assert facts["users"] > 3
-    assert facts["private"]
+    assert (facts["randomness"], facts["epsilon_of_all_times"]) == ("system", 72)
     assert len(TimedTable.read("noisy.parquet")) == 72
 
 
@@ -182,3 +183,29 @@ def test_bad_input_ends_in_one_line_and_writes_nothing(folder, arguments, messag
     assert done.stderr.count("\n") == 1
     assert done.stdout == ""
     assert sorted(folder.iterdir()) == before
+
+
+def test_the_summary_says_what_is_promised_and_never_that_it_is_private(folder):
+    done = run("release", "--counts", "true.csv", "--epsilons", "budgets.csv", "-o", "noisy.csv")
+    assert done.exit_code == 0, done.output
+    assert not re.search(r"^ *private +(yes|no)", done.stdout, re.MULTILINE)
+    told = " ".join(done.stdout.split())
+    assert "one row from one member elsewhere at that time at most 7.39 times as likely" in told  # e^2
+    assert "all rows from one member elsewhere throughout at most 90 times as likely" in told  # e^4.5
+    seeded = run("release", "--counts", "true.csv", "--epsilon", 1, "--seed", 1, "-o", "seeded.csv", "--json")
+    facts = json.loads(seeded.stdout)
+    assert facts["randomness"] == "seeded"
+    assert facts["one_row_from_one_member_elsewhere_at_that_time"] == "nothing: the noise follows from a seed"
+
+
+def test_people_whom_the_model_saw_are_refused_unless_told_otherwise(folder):
+    assert CliRunner().invoke(main, ["learn", str(SAMPLE), *map(str, REGION), "-o", "own.npz"]).exit_code == 0
+    counted = ("release", SAMPLE, "--model", "own.npz", "--epsilon", 1, "-o", "own.csv")
+    refused = run(*counted)
+    assert refused.exit_code == 2
+    assert "among those that the model was learned from" in refused.stderr
+    assert not (folder / "own.csv").exists()
+    allowed = json.loads(run(*counted, "--allow-own-model", "--json").stdout)
+    assert allowed["private_model_learned_from_these_people"] == "not checked (--allow-own-model)"
+    wrong = run("release", "--counts", "true.csv", "--allow-own-model", "--epsilon", 1, "-o", "fresh.csv")
+    assert (wrong.exit_code, "goes with DATA and --model" in wrong.stderr) == (2, True)

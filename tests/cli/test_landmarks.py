@@ -117,7 +117,9 @@ def test_adaptive_keeps_its_budget_and_marks_what_is_given_again(folder):
     done = run(*SERIES, *options, "-o", "out.parquet", "--json")
     out, facts = TimedTable.read("out.parquet").columns, json.loads(done.stdout)
     assert "not private" in done.stderr
-    assert not facts["private"]
+    promised = ("releases_of_landmarks_and_one_more_from_neighbours", "what_all_releases_tell_of_them")
+    assert facts["randomness"] == "seeded"
+    assert {facts[key] for key in promised} == {"nothing: the noise follows from a seed"}
     marked = out["landmark"] > 0
     assert out["epsilon"][marked].sum() + out["epsilon"][~marked].max() <= 2.0
     again = np.flatnonzero(out["published"] == 0)

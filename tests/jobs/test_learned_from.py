@@ -11,7 +11,7 @@ import pytest
 
 from dphmm import MarkovModel, ReleaseSettings
 from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError, OutputError
-from dphmm.jobs import Data, batch, learn, live, region, release
+from dphmm.jobs import Budgets, Counts, Data, Mobility, batch, count_people, learn, live, region, release
 from dphmm.jobs.learned_from import people_seen, private_list
 
 SETTINGS = ReleaseSettings(policy="utility:1km", epsilon=1)
@@ -112,3 +112,23 @@ def test_neither_file_is_replaced_or_written_alone(town, model, tmp_path, monkey
     with pytest.raises(OutputError, match="No space left"):
         learn(Data((town,), users=(ANN,)), SPACE, 600, output=model)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_counts_of_people_whom_the_model_saw_are_refused(town, model):
+    """Budgets that keep a level of leakage, the places and the clock come from the model; so they may not know them."""
+    moves, budget = Mobility.of(model), Budgets(epsilon=1)
+    with pytest.raises(ConfigurationError, match=r"users? bob, eve are among those .* or say --allow-own-model"):
+        count_people(town, budget, mobility=moves)
+    done = count_people(Data((town,), users=(ANN,)), budget, mobility=moves)
+    assert done.private_facts()["private_model_learned_from_these_people"] == "no"
+    allowed = count_people(town, budget, mobility=moves, allow_own_model=True)
+    assert allowed.own_model == "not checked (--allow-own-model)"
+    assert count_people(town, budget, SPACE, 600.0).own_model is None
+    assert "a table does not say" in str(count_people(Counts(done.true.table), budget, mobility=moves).own_model)
+    unlisted = count_people(town, budget, mobility=Mobility.of(MarkovModel.load(model)))
+    assert unlisted.own_model == "not known: no list beside the model"
+
+
+def test_smoothed_mobility_is_still_the_models(town, model):
+    with pytest.raises(ConfigurationError, match="among those that the model was learned from"):
+        count_people(town, Budgets(epsilon=1), mobility=Mobility.of(model, smoothing=0.01))
