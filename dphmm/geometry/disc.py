@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import gamma, isfinite, pi
+from math import gamma, pi
 
 import numpy as np
 import numpy.typing as npt
 
 from dphmm.arguments import checked
-from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, as_floats
+from dphmm.arrays import LARGEST, RELATIVE_TOLERANCE, SMALLEST, BoolArray, FloatArray, as_floats
 from dphmm.errors import CoordinateError, InvalidInputError
+
+_LEAST, _MOST = SMALLEST**2, LARGEST**2
+"""Radii: those of policies and of noise lie between the roots of these, and hulls reach a little farther."""
 
 
 @checked
@@ -21,7 +24,7 @@ class Disc:
     Parameters
     ----------
     radius
-        Positive and finite.
+        From 1e-60 to 1e60, so that no quotient or square leaves a double.
     dimension
         The dimension ``d`` of the space.
     """
@@ -30,12 +33,13 @@ class Disc:
     dimension: int = 2
 
     def __post_init__(self) -> None:
-        if not (isfinite(self.radius) and self.radius > 0):
-            raise InvalidInputError(f"radius is {self.radius}; give a positive, finite number")
+        if not _LEAST <= self.radius <= _MOST:
+            raise InvalidInputError(f"radius is {self.radius}; give a number from {_LEAST:g} to {_MOST:g}")
 
     def norm(self, vectors: npt.ArrayLike) -> FloatArray:
-        """``|v| / radius`` for one vector ``(d,)`` or each row ``(n, d)``."""
-        return np.asarray(np.linalg.norm(self._vectors(vectors), axis=-1) / self.radius)
+        """``|v| / radius`` for one vector ``(d,)`` or each row ``(n, d)``; infinite where no double holds it."""
+        with np.errstate(over="ignore"):
+            return np.asarray(np.linalg.norm(self._vectors(vectors), axis=-1) / self.radius)
 
     def _vectors(self, vectors: npt.ArrayLike) -> FloatArray:
         array = as_floats(vectors, "vectors", CoordinateError)

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -199,7 +199,8 @@ def batch(
     """Release every user in some data, each into a file of their own, as ``dphmm batch`` does.
 
     Paths are read one after another, and the places of only one of them are in memory at a time: for a data set beyond
-    memory, give a file or folder per user or per group of users.
+    memory, give a file or folder per user or per group of users. Several paths are read twice, the first time to see
+    who is in them, so that what is to be refused is so before a file is written.
 
     Parameters
     ----------
@@ -236,8 +237,8 @@ def batch(
     Raises
     ------
     ConfigurationError
-        When terms are none, a user is in two paths, nobody was within the model's region, or the model was learned from
-        a user; of the users before that one, files may have been written.
+        When terms are none, a user is in two paths or in none, or the model was learned from a user, before any file of
+        releases is written; or when nobody was within the model's region.
     OutputError, EngineError
         When the folder is in use, is held by another run or cannot be written, or a worker dies.
     DataFileError
@@ -270,14 +271,16 @@ def batch(
     job = BatchJob(str(folder), str(path), learned.content_hash, settings, seed, kind, session_gap)
     first = _engine(job.model, job.model_hash, settings)  # refuses now what would fail at the first user
     terms = {"settings": settings.to_dict(), "settings_sha256": settings.content_hash, "model_sha256": job.model_hash}
-    with closing(Checkpoint.open(folder, {**terms, "seed": seed, "kind": kind, "session_gap": session_gap}, resume)):
+    terms |= {"seed": seed, "kind": kind, "session_gap": session_gap}
+    Checkpoint.look(folder, terms, resume)
+    people = _not_seen(Data.of(data).one_after_another(partial(refuse_own, seen)), seen)  # refuses before any is released
+    with closing(Checkpoint.open(folder, terms, resume)):
         published = Published(folder, kind)
         before = len(published)
         if seed is None:
             if published.lost and not (folder / KEY).exists():
                 raise published.refusal(min(published.lost))
             job = replace(job, key=folder_key(folder))
-        people = _not_seen(Data.of(data).one_after_another(), seen)
         done = tuple(watch(release_everyone(job, people, processes, published), "Releasing users"))
         if published.lost:
             raise ConfigurationError(

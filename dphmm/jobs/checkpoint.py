@@ -54,8 +54,8 @@ class Checkpoint:
         ConfigurationError
             When what is there was made by something else. Nothing is overwritten.
         """
+        cls.look(folder, facts, resume)
         facts = {"version": dphmm.__version__, **facts}
-        cls(folder)._check(facts, resume)
         try:
             (folder / "parts").mkdir(parents=True, exist_ok=True)
         except OSError as problem:
@@ -69,6 +69,11 @@ class Checkpoint:
             checkpoint.close()
             raise
         return checkpoint
+
+    @classmethod
+    def look(cls, folder: Path, facts: Mapping[str, Any], resume: bool) -> None:
+        """Refuse what `open` would refuse of what is in the folder, and leave it as it is."""
+        cls(folder)._check({"version": dphmm.__version__, **facts}, resume)
 
     def close(self) -> None:
         """Let other runs take the folder up."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -100,26 +100,39 @@ class Data:
         if len(results) > 1:
             everyone, more = _joined(everyone)
             merged += more
-        known = {trajectory.user for trajectory in everyone}
-        for user in [*self.users, *self.exclude_users]:
-            if user not in known:
-                some = ", ".join(sorted(known)[:8]) + (", …" if len(known) > 8 else "")
-                raise ConfigurationError(f"user {user!r} is not in the data; there are {len(known)}: {some}")
+        self._check_names({trajectory.user for trajectory in everyone})
         kept = tuple(one for one in everyone if self._meant(one.user))
         if not kept:
             raise ConfigurationError("no user is left to work on; exclude fewer")
         return People(kept, sum(sum(result.skipped.values()) for result in results), merged)
 
-    def one_after_another(self) -> Iterator[Trajectory]:
+    def one_after_another(self, check: Callable[[Iterable[str]], None] | None = None) -> Iterator[Trajectory]:
         """Every chosen user's trajectory, with one path's data in memory at a time.
+
+        Parameters
+        ----------
+        check
+            Is called with everybody's names, and may raise, before the first trajectory is handed out. With several
+            paths all of them are then read once more.
 
         Raises
         ------
         DataFileError
             As `dphmm.read` does, and when it cannot be told whose fixes a file holds.
         ConfigurationError
-            When a user is in two of the paths.
+            When a user is in two of the paths; with `check` also when a user that was asked for is not there, and both
+            before the first trajectory.
         """
+        several = len(self.paths) > 1
+        everyone: Iterable[Trajectory] = self._each() if several else list(self._each())
+        if check is not None:
+            known = {person.user for person in everyone}
+            self._check_names(known)
+            check(sorted(filter(self._meant, known)))
+            everyone = self._each() if several else everyone
+        return (person for person in everyone if self._meant(person.user))
+
+    def _each(self) -> Iterator[Trajectory]:
         met: set[str] = set()
         for path in self.paths:
             for person in self._result(path).trajectories:
@@ -128,8 +141,13 @@ class Data:
                         f"{path}: user {person.user!r} was in an input before; give each user once"
                     )
                 met.add(person.user)
-                if self._meant(person.user):
-                    yield person
+                yield person
+
+    def _check_names(self, known: Collection[str]) -> None:
+        for user in [*self.users, *self.exclude_users]:
+            if user not in known:
+                some = ", ".join(sorted(known)[:8]) + (", …" if len(known) > 8 else "")
+                raise ConfigurationError(f"user {user!r} is not in the data; there are {len(known)}: {some}")
 
     def _result(self, path: str | Path) -> ReadResult:
         if self.user is not None and (self.format or recognise(path)) == "checkins":

@@ -23,8 +23,8 @@ from dphmm.release.engine import Releaser
 from dphmm.release.ledger import Limits, in_words, unless_seeded
 from dphmm.release.people import Accepted, RecordedPeople, ReleaseStream
 from dphmm.release.settings import ReleaseSettings
-from dphmm.release.trajectory import TimedDiagnostics, TimedRelease, release_trajectory
-from dphmm.space.states import OUTSIDE
+from dphmm.release.trajectory import TimedDiagnostics, TimedRelease, located, release_trajectory
+from dphmm.space.states import OUTSIDE, StateSpace
 from dphmm.space.trajectory import SlottedTrajectory
 from dphmm.tables import check_output
 from dphmm.writers.diagnostics import check_private_name, write_diagnostics
@@ -200,8 +200,7 @@ def release(
         made = _released(tracks, engine, recorded, kept if private_diagnostics else None, watch)
     gaps = sum(int((one.steps - 1).sum()) for one in tracks)
     own = said(seen, allow_own_model)
-    said_none = outside if settings.outside == "omit" else 0
-    withheld = sum(len(one) for one in tracks) - len(made) - said_none if settings.caps else 0
+    withheld = _withheld(tracks, made, learned.space, settings) if settings.caps else 0
     alone, table = said_of_alone(engine.policy, learned.space), ReleaseTable.of(made)
     done = Released(table, people, tuple(kept), engine.is_private, outside, gaps, own, alone, withheld)
     if output is not None:
@@ -308,3 +307,15 @@ def _released(
                 raise AlreadyKnownError(f"user {track.user}: {problem}, with --allow-known") from None
 
     return list(watch(everything(), "Releasing", sum(len(track) for track in tracks)))
+
+
+def _withheld(
+    tracks: Sequence[SlottedTrajectory], made: Sequence[TimedRelease], space: StateSpace, settings: ReleaseSettings
+) -> int:
+    """For how many of the places that were not to be omitted there is no release."""
+    answered = {(one.user, one.time) for one in made}
+    count = 0
+    for track in tracks:
+        states, _ = located(space, track.latitude, track.longitude, settings.outside)
+        count += sum((track.user, time) not in answered for time in track.times[states != OUTSIDE])
+    return count

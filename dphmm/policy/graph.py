@@ -11,7 +11,17 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arguments import checked
-from dphmm.arrays import LARGEST, BoolArray, FloatArray, IntArray, as_constraint, as_integers, content_hash, frozen
+from dphmm.arrays import (
+    LARGEST,
+    SMALLEST,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    as_constraint,
+    as_integers,
+    content_hash,
+    frozen,
+)
 from dphmm.errors import DataFileError, PolicyError, StochasticError
 from dphmm.geometry.gauge import Gauge
 from dphmm.geometry.measurements import Measurements
@@ -97,10 +107,10 @@ class PolicyGraph:
         f
             ``(N, d)`` measurements, or where the states are.
         radius
-            In the unit of ``f``; kilometres for locations. Not negative.
+            In the unit of ``f``; kilometres for locations. Zero, or from 1e-30 to 1e30.
         """
-        if not 0 <= radius <= LARGEST:
-            raise PolicyError(f"radius is {radius}; give a finite number that is not negative, up to {LARGEST:g}")
+        if not (radius == 0 or SMALLEST <= radius <= LARGEST):
+            raise PolicyError(f"radius is {radius}; give zero or a number from {SMALLEST:g} to {LARGEST:g}")
         return cls(RadiusEdges(Measurements.of(f), float(radius)))
 
     @classmethod

@@ -233,6 +233,9 @@ def walk(
 ) -> Iterator[tuple[int, bool, TimedRelease]]:
     """Every place of a person's trajectory that has a release: its state, whether it lies outside, the release.
 
+    A place for which no state stands leaves a time step without a row, which says that it has no release: it is agreed
+    with the person that it never will, unless it has one, which is then said again.
+
     Parameters and errors are those of `release_trajectory`; the step is the model's, where it says one.
     """
     if step_seconds is not None and step_seconds != trajectory.step_seconds:
@@ -246,10 +249,14 @@ def walk(
         )
     states, away = located(space, trajectory.latitude, trajectory.longitude, outside)
     times = trajectory.times
-    for row in np.flatnonzero(states != OUTSIDE).tolist():
-        state, slot = int(states[row]), int(trajectory.slots[row])
-        epsilon = None if epsilons is None else float(epsilons[row])
-        release = answer(person, space, trajectory.user, times[row], slot, state, epsilon)
+    for row, state in enumerate(states.tolist()):
+        slot, epsilon = int(trajectory.slots[row]), None if epsilons is None else float(epsilons[row])
+        try:
+            release = answer(person, space, trajectory.user, times[row], slot, state, epsilon)
+        except TimeOrderError:
+            if state != OUTSIDE:
+                raise
+            release = None  # before the last one of which something was said: it has none, and gets none
         if release is not None:
             yield state, bool(away[row]), release
 

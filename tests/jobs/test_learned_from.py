@@ -56,7 +56,7 @@ def test_who_was_learned_from_is_refused_before_anything_is_drawn_or_written(tow
     with pytest.raises(ConfigurationError, match="among those that the model was learned from"):
         batch(Data((town,), users=tuple(OTHERS)), tmp_path / "all", model, SETTINGS, kind="csv", workers=1)
     assert {file.name for file in tmp_path.iterdir() if file.is_file()} == {"city.npz", "city.PRIVATE-people.json"}
-    assert not list(tmp_path.glob("all/user=*"))
+    assert not (tmp_path / "all").exists()
     with live(model, SETTINGS) as people:
         with pytest.raises(InvalidInputError, match="among those that the model was learned from"):
             people.take(OTHERS[0], np.datetime64("2024-03-07T09:00"), 45.01, -30.01)
@@ -132,3 +132,19 @@ def test_counts_of_people_whom_the_model_saw_are_refused(town, model):
 def test_smoothed_mobility_is_still_the_models(town, model):
     with pytest.raises(ConfigurationError, match="among those that the model was learned from"):
         count_people(town, Budgets(epsilon=1), mobility=Mobility.of(model, smoothing=0.01))
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_a_batch_refuses_the_last_person_before_the_first_is_written(town, model, tmp_path, several):
+    """Ann comes first and may be released, Bob comes after her and may not: nobody is, and no folder is begun."""
+    everyone = town.read_text().splitlines(keepends=True)
+    paths = [town]
+    if several:
+        paths = [tmp_path / f"{user}.csv" for user in EVERYONE]
+        for user, path in zip(EVERYONE, paths, strict=True):
+            path.write_text(everyone[0] + "".join(line for line in everyone if line.startswith(user)))
+    with pytest.raises(ConfigurationError, match=r"user bob, eve are among those that the model was learned from"):
+        batch(paths, tmp_path / "all", model, SETTINGS, kind="csv", workers=1)
+    assert not (tmp_path / "all").exists()
+    done = batch(Data(tuple(paths), users=(ANN,)), tmp_path / "all", model, SETTINGS, kind="csv", workers=1)
+    assert [one.user for one in done.done] == [ANN]

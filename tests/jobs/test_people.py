@@ -127,3 +127,18 @@ def test_words_about_whose_places_these_are_that_do_not_go_together_are_refused(
         fixes_of(TRACK, user="ann", user_per_file=True)
     with pytest.raises(ConfigurationError, match="choose people with --users, not --user"):
         fixes_of(ROOT / "data/sample/checkins.txt.gz", user="ann")
+
+
+def test_names_of_all_paths_are_told_before_the_first_trajectory(tmp_path):
+    lines = [f"{user},2024-03-07T09:00:00Z,45,-30\n" for user in ("ann", "bob", "eve")]
+    paths = tuple(tmp_path / f"{at}.csv" for at in range(3))
+    for path, line in zip(paths, lines, strict=True):
+        path.write_text("user,time,lat,lon\n" + line)
+    told = []
+    people = Data(paths, exclude_users=("bob",)).one_after_another(told.append)
+    assert told == [["ann", "eve"]]
+    assert [person.user for person in people] == ["ann", "eve"]
+    for data in (Data(paths, users=("zoe",)), Data((*paths, paths[0])), Data(paths[:1], exclude_users=("zoe",))):
+        with pytest.raises(ConfigurationError, match="'zoe' is not in the data|'ann' was in an input before"):
+            data.one_after_another(told.append)
+    assert len(told) == 1

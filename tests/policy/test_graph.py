@@ -189,8 +189,9 @@ def test_self_loops_are_ignored_in_a_networkx_graph():
     [
         (lambda: PolicyGraph.complete(0), "at least one state"),
         (lambda: PolicyGraph.categorical([]), "one label per state"),
-        (lambda: PolicyGraph.utility(F, -1.0), "not negative"),
-        (lambda: PolicyGraph.utility(F, np.nan), "finite"),
+        (lambda: PolicyGraph.utility(F, -1.0), "give zero or a number from 1e-30 to 1e"),
+        (lambda: PolicyGraph.utility(F, 1e-308), "give zero or a number from 1e-30 to 1e"),
+        (lambda: PolicyGraph.utility(F, float("nan")), "give zero or a number from 1e-30 to 1e"),
         (lambda: PolicyGraph.transition(np.ones((2, 3))), "square"),
         (lambda: PolicyGraph.from_edges(3, [(0, 3)]), "state 3, which does not exist"),
         (lambda: PolicyGraph.from_edges(3, [(1, 1)]), "joins a state to itself"),

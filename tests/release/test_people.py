@@ -86,6 +86,29 @@ def test_a_slot_of_which_was_said_that_it_has_no_release_never_gets_one(tmp_path
         assert [release.slot for release in session.releases()] == [11]
 
 
+def placed(slots, *places):
+    return SlottedTrajectory("u", 60.0, np.array(slots), *np.array(places).T)
+
+
+def test_a_run_over_files_marks_what_it_leaves_out(tmp_path):
+    """A file's rows say which times have none: later files, fixes and processes keep to that, and to what has one."""
+    away, a, b = (10.0, 10.0), SPACE.latlon(0)[0], SPACE.latlon(1)[0]
+    first = placed([1, 2, 3, 4, 5], away, a, away, a, away)
+    with RecordedPeople(tmp_path / "s", starter()) as people:
+        made = list(people.trajectory(first))
+        assert [release.record.steps for release in made] == [0, 2]
+        assert list(people.trajectory(first)) == made
+    with RecordedPeople(tmp_path / "s", starter()) as people:
+        again = list(people.trajectory(placed([4, 5, 6], away, a, b)))  # now outside at 4 and inside at 5
+        assert [release.time.astype("M8[s]").astype(int) for release in again] == [240, 360]
+        assert again[0] == made[1]
+        assert people.take("u", np.datetime64(240, "s"), *away) == made[1]
+        with pytest.raises(TimeOrderError, match="slot 3 lies before slot 6"):
+            list(people.trajectory(placed([3], b)))
+    with Session.open(tmp_path / "s", "u", starter()) as session:
+        assert [release.slot for release in session.releases()] == [2, 4, 6]
+
+
 def test_at_the_border_a_place_outside_is_the_nearest_state_for_fixes_and_files_alike(tmp_path):
     away = SPACE.projection.to_latlon(
         SPACE.points + np.array([[-5, -5], [0, 0], [90, 3]])
