@@ -270,10 +270,11 @@ def batch(
     seen = None if allow_own_model else people_seen(path, learned)
     job = BatchJob(str(folder), str(path), learned.content_hash, settings, seed, kind, session_gap)
     first = _engine(job.model, job.model_hash, settings)  # refuses now what would fail at the first user
-    terms = {"settings": settings.to_dict(), "settings_sha256": settings.content_hash, "model_sha256": job.model_hash}
-    terms |= {"seed": seed, "kind": kind, "session_gap": session_gap}
+    hashes = {"settings_sha256": settings.content_hash, "model_sha256": job.model_hash}
+    terms = {**hashes, "settings": settings.to_dict(), "seed": seed, "kind": kind, "session_gap": session_gap}
     Checkpoint.look(folder, terms, resume)
-    people = _not_seen(Data.of(data).one_after_another(partial(refuse_own, seen)), seen)  # refuses before any is released
+    named = Data.of(data).one_after_another(partial(refuse_own, seen))  # refuses before anybody is released
+    people = _not_seen(named, seen)
     with closing(Checkpoint.open(folder, terms, resume)):
         published = Published(folder, kind)
         before = len(published)

@@ -210,7 +210,7 @@ def in_words(epsilon: float, constrained_epsilon: float, total: float) -> dict[s
 
 
 def factor_in_words(level: float) -> str:
-    """How many times as likely something is from one side as from the other, at most, where ``level`` bounds the log."""
+    """How many times as likely something is from one side as from the other, at most: e to the level, in words."""
     if level == inf:
         return "without limit: it can rule a place out"
     if level > _LIMITS_NOTHING:

@@ -10,10 +10,11 @@ import re
 import stat
 from pathlib import Path
 
+import click
 import numpy as np
 import pytest
 
-from dphmm.cli import COMMANDS
+from dphmm.cli import COMMANDS, main
 from dphmm.jobs.lock import LOCK
 from dphmm.jobs.published import JOURNAL
 from dphmm.jobs.secret import KEY
@@ -76,7 +77,17 @@ LINES = (
     (("show", "r.csv", "--model", "m.npz", "-o", "map.html"), ("map.html",)),
     (("show", "r.csv", "--model", "m.npz", "--true", "walks.csv"), ("PRIVATE-r.html",)),
     (("show", "r.csv", "--true", "walks.csv", "-o", "PRIVATE-map.png"), ("PRIVATE-map.png",)),
+    (("session", "list", "people.db"), ()),
+    (("session", "show", "people.db", NAMES[0]), ()),
     (("audit", "policy", *RELEASE[:4], "--report", "policy.html"), ("policy.html",)),
+    (
+        ("audit", "mechanism", *RELEASE[:4], "--samples", "2000", "--pairs", "1", "--report", "noise.html"),
+        ("noise.html",),
+    ),
+    (
+        ("audit", "event", "r.csv", *RELEASE, "--event", "state:1 between 0 and 5", "--report", "event.html"),
+        ("event.html",),
+    ),
     (("audit", "session", "r.csv", *RELEASE[:4], "--report", "told.html"), ("told.html",)),
     (
         ("audit", "session", "r.csv", *RELEASE[:4], "--true", "walks.csv", "--report", "PRIVATE-told.html"),
@@ -101,6 +112,7 @@ LINES = (
         ),
         ("c.csv", "PRIVATE-c.csv"),
     ),
+    (("counts", "evaluate", "PRIVATE-c.csv", "--model", "m.npz", *EPSILON, "--runs", "1"), ()),
     (("counts", "postprocess", "c.csv", "--users", "3", "--model", "m.npz", "-o", "repaired.csv"), ("repaired.csv",)),
     (
         ("landmarks", "one.csv", *RELEASE, "--at", "2024-03-07T09:03:00", "-o", "marked.csv", "--plot", "marked.png"),
@@ -146,7 +158,10 @@ class World:
 
     def tells(self, name: str) -> bool:
         """Whether a true place, in degrees or in the plane, or the centre of a cell is in a file as text or bytes."""
-        content = opened(self.folder / name)
+        return self.told(opened(self.folder / name))
+
+    def told(self, content: bytes) -> bool:
+        """The same of what is said."""
         found = set(re.findall(rb"-?\d+\.\d+", content))
         return not self.texts.isdisjoint(found) or any(value in content for value in self.bytes)
 
@@ -172,8 +187,21 @@ def world(tmp_path, monkeypatch) -> World:
     return World(tmp_path)
 
 
+def commands(command: click.Command, words: tuple[str, ...] = ()) -> set[tuple[str, ...]]:
+    """The words of every command and of every one within it."""
+    if not isinstance(command, click.Group):
+        return {words}
+    context = click.Context(command)
+    parts = [(name, command.get_command(context, name)) for name in command.list_commands(context)]
+    return set().union(*(commands(part, (*words, name)) for name, part in parts if part is not None))
+
+
 def test_every_command_is_looked_at():
-    assert {words[0] for words, _ in LINES} | INVENTED == set(COMMANDS)
+    everything = {words for words in commands(main) if words[0] not in INVENTED}
+    lines = {line[: len(words)] for line, _ in LINES for words in everything if line[: len(words)] == words}
+    assert lines == everything
+    assert {words[0] for words in everything} | INVENTED == set(COMMANDS)
+    assert ("counts", "evaluate") in everything
 
 
 def test_what_tells_of_true_places_is_private_in_name_and_mode(world, run):
@@ -181,6 +209,7 @@ def test_what_tells_of_true_places_is_private_in_name_and_mode(world, run):
     for words, expected in LINES:
         done = run(*words)
         assert done.exit_code in (0, 1), done.output + done.stderr
+        assert not world.told(done.output.encode()), f"{words} says a true place"
         made, there = world.files() - there, world.files()
         assert made - SIDECARS == set(expected), words
         for name in made:

@@ -139,6 +139,6 @@ def test_names_of_all_paths_are_told_before_the_first_trajectory(tmp_path):
     assert told == [["ann", "eve"]]
     assert [person.user for person in people] == ["ann", "eve"]
     for data in (Data(paths, users=("zoe",)), Data((*paths, paths[0])), Data(paths[:1], exclude_users=("zoe",))):
-        with pytest.raises(ConfigurationError, match="'zoe' is not in the data|'ann' was in an input before"):
+        with pytest.raises(ConfigurationError, match=r"'zoe' is not in the data|'ann' was in an input before"):
             data.one_after_another(told.append)
     assert len(told) == 1
