@@ -297,7 +297,7 @@ def releases() -> None:
     )  # fmt: skip
     right(
         "release.release_trajectory", release.release_trajectory, "releaser space trajectory",
-        releaser=_placed(), space=GRID, trajectory=SLOTTED, epsilons=np.full(len(SLOTTED), 1.0), forgotten=0
+        releaser=_placed(), space=GRID, trajectory=SLOTTED, epsilons=np.full(len(SLOTTED), 1.0), before=None
     )  # fmt: skip
 
 

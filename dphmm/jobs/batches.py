@@ -24,6 +24,7 @@ from dphmm.jobs.secret import KEY, folder_key, keyed_source
 from dphmm.jobs.watch import Watch, unwatched
 from dphmm.jobs.workers import Processes
 from dphmm.policy.alone import said_of_alone
+from dphmm.release.account import Account
 from dphmm.release.engine import Releaser
 from dphmm.release.ledger import in_words, unless_seeded
 from dphmm.release.settings import ReleaseSettings
@@ -347,9 +348,10 @@ def _release_user(work: tuple[BatchJob, Path, Trajectory]) -> UserDone:
     releaser, model = first.another(job.randomness(person)), first.model
     whole = person.resample(model.step)
     made: list[TimedRelease] = []
+    account = Account()
     try:
         for track in whole.split(min(job.session_gap * model.step, _LONGEST_SECONDS)):
-            made += release_trajectory(releaser, model.space, track, forgotten=len(made))
+            made += release_trajectory(releaser, model.space, track, before=account)
     except AlreadyKnownError as problem:
         raise AlreadyKnownError(f"user {person.user}: {problem}, with --allow-known") from None
     outside = int((model.space.locate(whole.latitude, whole.longitude) == OUTSIDE).sum())

@@ -19,6 +19,7 @@ from dphmm.events.caps import Cap, CapKeeper
 from dphmm.geometry.hull import Membership
 from dphmm.geometry.measurements import Measurements
 from dphmm.markov.belief import Belief
+from dphmm.markov.guess import best_guess
 from dphmm.markov.model import MarkovModel
 from dphmm.mechanisms.base import Mechanism
 from dphmm.mechanisms.catalogue import BODY_OF, MechanismName
@@ -26,6 +27,7 @@ from dphmm.mechanisms.exact import Rational
 from dphmm.policy.graph import PolicyGraph
 from dphmm.policy.protection import REPAIR_LIMIT, Method, protect
 from dphmm.policy.repair import Objective
+from dphmm.release.account import Account, day_steps
 from dphmm.release.capped import Capping
 from dphmm.release.ledger import Ledger
 from dphmm.release.query import Query
@@ -153,6 +155,7 @@ class Releaser:
         """``(N, d)``: what the mechanism takes as true values: points, or whole steps of the published lattice."""
         self._check_sound = SoundnessCheck(policy, self.values)
         self.capping = Capping(settings, model)
+        self._day = day_steps(model.step_seconds)
         self._source = random_source(rng)
         self._plan: StepPlan | None = None
         self._made: tuple[StepPlan, float, Mechanism] | None = None
@@ -219,9 +222,16 @@ class Releaser:
         """Forget all releases: the next one is the first of a new person or session."""
         self.resume(None, 0)
 
-    def resume(self, belief: Belief | None, count: int, keeper: CapKeeper | None = None) -> None:
-        """Go on from the public belief after ``count`` releases, None at 0, and with caps from their keeper."""
+    def resume(
+        self, belief: Belief | None, count: int, keeper: CapKeeper | None = None, account: Account | None = None
+    ) -> None:
+        """Go on from the public belief after ``count`` releases, None at 0, and with caps from their keeper.
+
+        The account is of all releases about the person so far; records do not tell what was spent where it is left out
+        and there were some.
+        """
         self.person.advance(belief, count, keeper)
+        self.person.account = Account() if account is None and not count else account
         self._last: tuple[ReleaseRecord, StepPlan, int] | None = None
 
     @property
@@ -401,7 +411,8 @@ class Releaser:
             step,
             self.person.count,
             released=self._query.place(released),
-            estimate=tuple(posterior.mean(self.measurements.points).tolist()),
+            guess=best_guess(posterior.probabilities, self.measurements.points),
+            spent=self.person.spend(step, self._day),
             expected_error=self._query.expected_error(step.mechanism),
             settings=self.settings,
             model=self.model.content_hash,

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
 from math import exp, inf
 
 import numpy as np
@@ -14,7 +12,7 @@ import numpy as np
 from dphmm.arguments import checked
 from dphmm.arrays import check_epsilon
 from dphmm.errors import BudgetExceededError, InvalidInputError
-from dphmm.mechanisms.exact import rational
+from dphmm.release.account import Account, constrained_cost, exactly
 from dphmm.release.record import ReleaseRecord
 
 _LIMITS_NOTHING = 14.0
@@ -43,7 +41,7 @@ class Ledger:
     @property
     def epsilon(self) -> float:
         """The sum of the budgets: what several releases at one time step cost together (Theorem 7.1)."""
-        return float(sum(_exact(record.epsilon) for record in self.records))
+        return float(sum(exactly(record.epsilon) for record in self.records))
 
     @property
     def constrained_epsilon(self) -> float:
@@ -71,45 +69,6 @@ class Ledger:
         spent = np.concatenate([[0.0], np.cumsum([record.epsilon for record in self.records])])
         first = np.searchsorted(times, times - steps, side="right")
         return float((spent[1:] - spent[first]).max())
-
-
-class Account:
-    """The running cost of one session, in exact sums of the budgets as they were written: ``0.1`` is one tenth.
-
-    Attributes
-    ----------
-    count
-        How many releases are in it.
-    epsilon
-        The sum of the budgets (Theorem 7.1).
-    constrained_epsilon
-        The constrained-DP level of the sequence (Theorem 7.2); infinite once a release could rule a state out.
-    """
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.epsilon = Fraction(0)
-        self.constrained_epsilon: Fraction | float = Fraction(0)
-        self._slots: list[int] = []
-        self._before: list[Fraction] = []
-
-    def add(self, slot: int, epsilon: float, constrained_factor: float) -> None:
-        """One more release; its slot is not before the last one's."""
-        self.count += 1
-        self._slots.append(slot)
-        self._before.append(self.epsilon)
-        self.epsilon += _exact(epsilon)
-        self.constrained_epsilon += constrained_cost(epsilon, constrained_factor)
-
-    def window(self, slot: int, steps: int) -> Fraction:
-        """The sum of the budgets in the ``steps`` time steps that end with ``slot``, the last one so far or a later."""
-        first = bisect_right(self._slots, slot - steps)
-        return self.epsilon - self._before[first] if first < self.count else Fraction(0)
-
-
-def constrained_cost(epsilon: float, constrained_factor: float) -> Fraction | float:
-    """What one release costs in constrained differential privacy (Theorem 6.3), known before it is drawn."""
-    return inf if constrained_factor == inf else Fraction(constrained_factor) * _exact(epsilon)
 
 
 @checked
@@ -167,7 +126,7 @@ class Limits:
         BudgetExceededError
             Naming the limit, what is spent and what was asked for.
         """
-        asked = _exact(epsilon)
+        asked = exactly(epsilon)
         _hold("epsilon", self.epsilon, account.epsilon, asked)
         if self.constrained_epsilon is not None:
             cost = constrained_cost(epsilon, constrained_factor)
@@ -225,14 +184,8 @@ def unless_seeded(promise: Mapping[str, str], is_private: bool) -> dict[str, str
 
 
 def _hold(name: str, limit: float | None, spent: Fraction | float, asked: Fraction | float) -> None:
-    if limit is not None and spent + asked > _exact(limit):
+    if limit is not None and spent + asked > exactly(limit):
         raise BudgetExceededError(
             f"the {name} limit of {limit:g} would be passed: {float(spent):.6g} is spent and this release asks for "
             f"{float(asked):.6g}; release less often, with a smaller epsilon, or not at all"
         )
-
-
-@lru_cache(maxsize=1024)
-def _exact(value: float) -> Fraction:
-    """The rational that a budget was written as; the same few budgets come again and again."""
-    return rational(value)

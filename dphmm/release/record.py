@@ -13,6 +13,7 @@ import numpy as np
 from dphmm.arguments import checked
 from dphmm.errors import InvalidInputError
 from dphmm.geometry.measurements import Measurements
+from dphmm.markov.guess import Guess
 from dphmm.release.settings import ReleaseSettings
 from dphmm.release.step import PreparedStep, StepPlan
 from dphmm.tables.json_text import parse_json
@@ -73,6 +74,18 @@ class ReleaseRecord:
         Whether ``C`` held one state: the adversary knew it, and `released` is its exact measurement.
     settings, model
         The content hashes of the `ReleaseSettings` and of the model that the release was made with.
+    estimate_radius
+        The expected distance of `estimate` from the person, to whoever knows the model and all releases so far.
+    adversary_error
+        The expected distance of their best guess: of the point that is expected to be nearest to the person. It is told
+        at most 2 % too small, and never too large.
+    adversary_certainty
+        The probability of the state that they hold most probable.
+    epsilon_so_far
+        The sum of the budgets of all releases about the person up to this one (Theorem 7.1), those that `estimate` has
+        forgotten among them; None where nobody told of them.
+    epsilon_last_day
+        The same of the releases in the 24 hours that end with this one; None also where the model has no step.
     reach
         For each cap on an event how probable some output of this release could have made it, as far as outputs were
         looked at; the most that any could is between this and the cap.
@@ -97,6 +110,11 @@ class ReleaseRecord:
     already_known: bool
     settings: str
     model: str
+    estimate_radius: float
+    adversary_error: float
+    adversary_certainty: float
+    epsilon_so_far: float | None
+    epsilon_last_day: float | None
     reach: tuple[float, ...] = ()
 
     @classmethod
@@ -106,7 +124,8 @@ class ReleaseRecord:
         index: int,
         *,
         released: tuple[float, ...],
-        estimate: tuple[float, ...],
+        guess: Guess,
+        spent: tuple[float | None, float | None],
         expected_error: float,
         settings: ReleaseSettings,
         model: str,
@@ -118,7 +137,7 @@ class ReleaseRecord:
             index=index,
             steps=step.steps if index else 0,
             released=released,
-            estimate=estimate,
+            estimate=guess.mean,
             epsilon=step.epsilon,
             mechanism=settings.mechanism,
             exact=settings.is_exact,
@@ -134,6 +153,11 @@ class ReleaseRecord:
             already_known=plan.protection is None,
             settings=settings.content_hash,
             model=model,
+            estimate_radius=guess.mean_error,
+            adversary_error=guess.least_error,
+            adversary_certainty=guess.certainty,
+            epsilon_so_far=spent[0],
+            epsilon_last_day=spent[1],
             reach=step.reach,
         )
 
@@ -192,6 +216,10 @@ def _number(value: Any, name: str) -> float:
     return number
 
 
+def _if_told(value: Any, name: str) -> float | None:
+    return None if value is None else _number(value, name)
+
+
 def _point(value: Any, name: str) -> tuple[float, ...]:
     if not isinstance(value, list):
         raise ValueError(f"{name} is {shorten(value)}; give a list of numbers")
@@ -220,6 +248,7 @@ _LARGEST = 1 << 62
 _READ: Mapping[str, Callable[[Any, str], Any]] = {
     "int": _whole,
     "float": _number,
+    "float | None": _if_told,
     "str": _text,
     "bool": _flag,
     "tuple[float, ...]": _point,

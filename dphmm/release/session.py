@@ -20,9 +20,10 @@ from dphmm.errors import (
 )
 from dphmm.events.caps import CapKeeper
 from dphmm.markov.belief import Belief
+from dphmm.release.account import Account
 from dphmm.release.capped import again
 from dphmm.release.engine import Releaser
-from dphmm.release.ledger import Account, Ledger, Limits
+from dphmm.release.ledger import Ledger, Limits
 from dphmm.release.record import ReleaseRecord
 from dphmm.release.step import PreparedStep
 from dphmm.release.store import Progress, SessionStore, StoredRelease, StoredSession
@@ -35,7 +36,7 @@ Slot = int | datetime | np.datetime64
 
 MAIN_QUERY = "main"
 _FARTHEST_SLOT = 2**62
-_NUMBER_WIDTH, _EDGE_WIDTH, _RECORD_WIDTH = 26, 44, 820
+_NUMBER_WIDTH, _EDGE_WIDTH, _RECORD_WIDTH = 26, 44, 1060
 """Characters that a float, an added edge, and all else of a record take in JSON at most."""
 
 
@@ -211,7 +212,6 @@ class Session:
             record = self._append(engine, step, progress, moment, query, state)
             if record is not None:
                 self._kept = (engine.person.count, engine.person.keeper)
-                self._account.add(moment, record.epsilon, record.constrained_factor)
                 return record
 
     def omit(self, slot: Slot) -> ReleaseRecord | None:
@@ -248,9 +248,11 @@ class Session:
         check_order(slot, progress.latest)
         if slot == progress.omitted:
             raise OmittedError(f"slot {slot} was omitted: that it has no release was said; release the next one")
-        engine.resume(progress.belief, progress.count, self._known(engine, progress, slot))
-        step = engine.prepare(epsilon, 0 if progress.slot is None else slot - progress.slot)
         self._catch_up(progress)
+        engine.resume(progress.belief, progress.count, self._known(engine, progress, slot), self._account)
+        if progress.slot is None:
+            engine.person.first = slot
+        step = engine.prepare(epsilon, 0 if progress.slot is None else slot - progress.slot)
         self.limits.check(self._account, slot, step.epsilon, step.constrained_factor)
         return step
 
@@ -279,7 +281,11 @@ class Session:
             assert engine.belief is not None, "a draw leaves a belief"
             return record, engine.belief
 
-        return self._store.append(self._stored.number, progress, moment, query, width, draw)
+        try:
+            return self._store.append(self._stored.number, progress, moment, query, width, draw)
+        except BaseException:
+            self._account = Account()  # what was drawn may be in it, and was thrown away
+            raise
 
     def _catch_up(self, progress: Progress) -> None:
         """Enter what was released since, here or by other processes, into the account."""

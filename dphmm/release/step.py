@@ -12,6 +12,7 @@ from dphmm.events.caps import CapKeeper
 from dphmm.markov.belief import Belief
 from dphmm.mechanisms.base import Mechanism
 from dphmm.policy.protection import Protection
+from dphmm.release.account import Account
 from dphmm.tables.values import shorten
 
 
@@ -29,14 +30,29 @@ class PublicState:
         What is known of capped events after them; ``None`` where there are no caps, and before the first release.
     first
         The time step of the first release, counted from 1970, where somebody said it.
+    account
+        What all releases about the person have cost; None where there were some that nobody told of.
     """
 
     belief: Belief | None = None
     count: int = 0
     keeper: CapKeeper | None = None
     first: int | None = None
+    account: Account | None = field(default_factory=Account)
     moment: object = field(default_factory=object, repr=False)
     """What the present is known by: it is another one after whatever happens."""
+
+    def spend(self, step: PreparedStep, day: int | None) -> tuple[float | None, float | None]:
+        """Enter a release into the account; what all have spent since, and those of the last ``day`` time steps."""
+        account = self.account
+        if account is None:
+            return None, None
+        if self.count:
+            slot = (account.slot or 0) + step.steps
+        else:
+            slot = (account.slot or 0) if self.first is None else self.first
+        account.add(slot, step.epsilon, step.constrained_factor)
+        return float(account.epsilon), None if day is None else float(account.window(slot, day))
 
     def advance(self, belief: Belief | None, count: int, keeper: CapKeeper | None = None) -> None:
         """Come to another belief after so many releases."""

@@ -21,6 +21,7 @@ from dphmm.errors import (
     TimeOrderError,
     WithheldError,
 )
+from dphmm.release.account import Account
 from dphmm.release.engine import Releaser
 from dphmm.release.record import PrivateDiagnostics, ReleaseRecord
 from dphmm.release.session import check_order
@@ -78,7 +79,7 @@ def release_trajectory(
     trajectory: SlottedTrajectory,
     epsilons: FloatArray | None = None,
     private: Callable[[TimedDiagnostics], None] | None = None,
-    forgotten: int = 0,
+    before: Account | None = None,
 ) -> Iterator[TimedRelease]:
     """Release every place of a trajectory that lies in the state space, one after another.
 
@@ -99,8 +100,9 @@ def release_trajectory(
         ``(n,)``: a budget for every place of the trajectory; left out, the releaser's.
     private
         Is called with the private diagnostics of every release; left out, none are made.
-    forgotten
-        How many releases about the person there were before, which this belief does not know of.
+    before
+        What releases about the person cost that were made before, and that this belief does not know of; these are
+        entered too. Left out, there were none.
 
     Yields
     ------
@@ -115,6 +117,8 @@ def release_trajectory(
         When there is not one budget per place.
     """
     releaser.restart()
+    forgotten = 0 if before is None else before.count
+    releaser.person.account = Account() if before is None else before
     outside, step = releaser.settings.outside, releaser.model.step_seconds
     for state, away, release in walk(Remembered(releaser), space, trajectory, outside, step, epsilons):
         if private is not None:

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dphmm.errors import BudgetError, BudgetExceededError, InvalidInputError
-from dphmm.release.ledger import Account, Limits, constrained_cost
+from dphmm.release.account import Account, constrained_cost
+from dphmm.release.ledger import Limits
 
 
 @pytest.mark.parametrize("name", ["epsilon", "constrained_epsilon", "window_epsilon"])

@@ -1,0 +1,146 @@
+"""How far the best single guess is expected to be from the truth, and how sure it can be: what a belief tells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import hypot, inf
+
+import numpy as np
+
+from dphmm.arrays import FloatArray
+
+ACCURACY = 0.02
+"""By which part of itself the least expected distance may be told too small."""
+
+_FEW = 4096
+"""Of more states than this those that hardly count are left out: what is told can but get smaller by that."""
+_FAINT = 1e-6
+_TURNS, _QUICK = 64, 2
+_TOUCHING, _FLAT = 1e-9, 0.02
+_FURTHER = 1.8
+"""Twice Weiszfeld's step is Newton's where the mass lies evenly in all directions of a plane; below it, it settles."""
+
+
+@dataclass(frozen=True)
+class Guess:
+    """What somebody who holds a belief can say of where the person is, in the unit of the points.
+
+    Parameters
+    ----------
+    mean
+        The mean of the points under the belief.
+    mean_error
+        The expected distance of the mean from the person.
+    least_error
+        The expected distance of the best point there is, the one that is expected to be nearest (the geometric median
+        of the belief): a certified lower bound, which is above `ACCURACY` less than it but where rounding or points in
+        one line keep the search from an end.
+    certainty
+        The probability of the most probable state.
+    """
+
+    mean: tuple[float, ...]
+    mean_error: float
+    least_error: float
+    certainty: float
+
+
+def best_guess(probabilities: FloatArray, points: FloatArray) -> Guess:
+    """What a belief amounts to: see `Guess`.
+
+    Parameters
+    ----------
+    probabilities
+        ``(N,)``, not negative, with sum one.
+    points
+        ``(N, d)``.
+
+    Notes
+    -----
+    The search is Newton's at first, then Weiszfeld's with over-relaxation. For any point ``y`` and vectors ``u_i`` of length at most one, with
+    ``g = Σ p_i u_i`` and ``m`` the mean, weak duality gives ``min_q Σ p_i |x_i - q| ≥ (Σ p_i u_i·(x_i - y) - g·(m - y))
+    / (1 + |g|)``; the ``u_i`` are the directions from ``y`` to the points, but for the point next to ``y``, whose
+    vector makes ``g`` as small as it can. So what is told is true wherever the search ends.
+    """
+    mean = np.asarray(probabilities @ points)
+    certainty = min(float(probabilities.max()), 1.0)
+    p, columns, middle = probabilities, list(np.ascontiguousarray(points.T)), mean.tolist()
+    look = _Look(p, columns, middle, middle)
+    error = look.error
+    if len(columns) == 1:
+        return Guess(tuple(middle), error, min(_about_the_median(p, columns[0]), error), certainty)
+    if len(p) > _FEW:
+        kept = np.flatnonzero(p > _FAINT / len(p))
+        p, columns = p[kept], [column[kept] for column in columns]
+        middle = [float(p @ column) for column in columns]
+        look = _Look(p, columns, middle, middle)
+    least, reached = look.bound, look.error
+    for turn in range(_TURNS):
+        if least >= (1.0 - ACCURACY) * reached:
+            break
+        look = _Look(p, columns, look.onward(turn < _QUICK), middle)
+        least, reached = max(least, look.bound), min(reached, look.error)
+    return Guess(tuple(mean.tolist()), error, min(max(least, 0.0), error), certainty)
+
+
+class _Look:
+    """The expected distance of a point, what no point can go below, and where to look next."""
+
+    def __init__(self, p: FloatArray, columns: list[FloatArray], at: list[float], mean: list[float]) -> None:
+        self._columns, self._at = columns, at
+        self._away = away = [column - here for column, here in zip(columns, at, strict=True)]
+        squares = away[0] * away[0]
+        for one in away[1:]:
+            squares += one * one
+        self._distance = distance = np.sqrt(squares, out=squares)
+        self.error = float(p @ distance)
+        self._near = near = int(distance.argmin())
+        self._nearest = nearest = float(distance[near])
+        same = distance == 0.0 if nearest == 0.0 else near
+        self._mass = mass = float(p[same].sum())
+        distance[same] = inf
+        self._pull = pull = p / distance
+        self._rest = rest = [float(pull @ one) for one in away]  # of all but the point next to here
+        self._force = force = hypot(*rest)
+        # The vector of the next point that leaves least of the sum; where that is nothing, no point is better than it.
+        most = max(force, mass)
+        share = mass / most if most > 0 else 0.0
+        left = [part - share * part for part in rest]
+        inner = self.error - mass * nearest - share * sum(part * float(one[near]) for part, one in self._pairs)
+        off = sum(part * (m - here) for part, m, here in zip(left, mean, at, strict=True))
+        self.bound = (inner - off) / (1.0 + hypot(*left))
+
+    @property
+    def _pairs(self) -> Iterator[tuple[float, FloatArray]]:
+        return zip(self._rest, self._away, strict=True)
+
+    def onward(self, newton: bool) -> list[float]:
+        """Where the error is less, or nearly so; by Newton's step, which is quicker and may miss."""
+        near, pull = self._near, self._pull
+        if self._force <= self._mass:
+            return [float(column[near]) for column in self._columns]
+        if self._nearest <= _TOUCHING * self.error:  # here is a point: Vardi and Zhang's step away from it
+            return self._by((1.0 - self._mass / self._force) / float(pull.sum()), self._rest)
+        own = self._mass / self._nearest
+        pull[near], self._distance[near] = own, self._nearest
+        rest, weight = [part + own * float(one[near]) for part, one in self._pairs], float(pull.sum())
+        if newton and len(rest) == 2:
+            x, y = self._away
+            along = pull / (self._distance * self._distance)
+            along *= x
+            xx, xy = float(along @ x), float(along @ y)  # and yy is what is missing of the weight
+            determinant = (weight - xx) * xx - xy * xy
+            if determinant > _FLAT * weight * weight:
+                return self._by(1 / determinant, [xx * rest[0] + xy * rest[1], (weight - xx) * rest[1] + xy * rest[0]])
+        return self._by(_FURTHER / weight, rest)
+
+    def _by(self, factor: float, move: list[float]) -> list[float]:
+        return [here + factor * part for here, part in zip(self._at, move, strict=True)]
+
+
+def _about_the_median(p: FloatArray, x: FloatArray) -> float:
+    """The expected distance of the median of points in a line."""
+    order = np.argsort(x)
+    median = x[order[int(np.searchsorted(np.cumsum(p[order]), 0.5 * float(p.sum()))) % len(x)]]
+    return float(p @ np.abs(x - median))
