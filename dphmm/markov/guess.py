@@ -58,10 +58,11 @@ def best_guess(probabilities: FloatArray, points: FloatArray) -> Guess:
 
     Notes
     -----
-    The search is Newton's at first, then Weiszfeld's with over-relaxation. For any point ``y`` and vectors ``u_i`` of length at most one, with
-    ``g = Σ p_i u_i`` and ``m`` the mean, weak duality gives ``min_q Σ p_i |x_i - q| ≥ (Σ p_i u_i·(x_i - y) - g·(m - y))
-    / (1 + |g|)``; the ``u_i`` are the directions from ``y`` to the points, but for the point next to ``y``, whose
-    vector makes ``g`` as small as it can. So what is told is true wherever the search ends.
+    The search is Newton's at first, then Weiszfeld's with over-relaxation. For any point ``y`` and vectors ``u_i`` of
+    length at most one, with ``g = Σ p_i u_i`` and ``m`` the mean, weak duality gives
+    ``min_q Σ p_i |x_i - q| >= (Σ p_i u_i (x_i - y) - g (m - y)) / (1 + |g|)``; the ``u_i`` are the directions from
+    ``y`` to the points, but for the point next to ``y``, whose vector makes ``g`` as small as it can. So what is told
+    is true wherever the search ends.
     """
     mean = np.asarray(probabilities @ points)
     certainty = min(float(probabilities.max()), 1.0)

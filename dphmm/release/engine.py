@@ -22,12 +22,12 @@ from dphmm.markov.belief import Belief
 from dphmm.markov.guess import best_guess
 from dphmm.markov.model import MarkovModel
 from dphmm.mechanisms.base import Mechanism
-from dphmm.mechanisms.catalogue import BODY_OF, MechanismName
+from dphmm.mechanisms.catalogue import MechanismName
 from dphmm.mechanisms.exact import Rational
 from dphmm.policy.graph import PolicyGraph
-from dphmm.policy.protection import REPAIR_LIMIT, Method, protect
+from dphmm.policy.protection import REPAIR_LIMIT, Method
 from dphmm.policy.repair import Objective
-from dphmm.release.account import Account, day_steps
+from dphmm.release.account import Account
 from dphmm.release.capped import Capping
 from dphmm.release.ledger import Ledger
 from dphmm.release.query import Query
@@ -155,7 +155,6 @@ class Releaser:
         """``(N, d)``: what the mechanism takes as true values: points, or whole steps of the published lattice."""
         self._check_sound = SoundnessCheck(policy, self.values)
         self.capping = Capping(settings, model)
-        self._day = day_steps(model.step_seconds)
         self._source = random_source(rng)
         self._plan: StepPlan | None = None
         self._made: tuple[StepPlan, float, Mechanism] | None = None
@@ -225,13 +224,12 @@ class Releaser:
     def resume(
         self, belief: Belief | None, count: int, keeper: CapKeeper | None = None, account: Account | None = None
     ) -> None:
-        """Go on from the public belief after ``count`` releases, None at 0, and with caps from their keeper.
+        """Go on from the public belief after ``count`` releases, None at 0, with caps from their keeper, and spending.
 
-        The account is of all releases about the person so far; records do not tell what was spent where it is left out
-        and there were some.
+        Without the account of what all releases about the person cost, if there are any, records do not tell it.
         """
         self.person.advance(belief, count, keeper)
-        self.person.account = Account() if account is None and not count else account
+        self.person.account = account if count or account is not None else Account()
         self._last: tuple[ReleaseRecord, StepPlan, int] | None = None
 
     @property
@@ -262,21 +260,7 @@ class Releaser:
         constraint = prior.support if settings.delta is None else prior.location_set(settings.delta)
         known = self._plan
         if known is None or known.also != also or not np.array_equal(known.constraint, constraint):
-            protection = None
-            if not (settings.allow_known and int(constraint.sum()) == 1):
-                protection = protect(
-                    self.policy.with_edges(also),
-                    self.measurements,
-                    constraint,
-                    method=settings.repair,
-                    objective=settings.objective,
-                    body=BODY_OF[settings.mechanism],
-                    membership=settings.membership,
-                    repair_limit=settings.repair_limit,
-                )
-                if also:
-                    protection = replace(protection, added=(*also, *protection.added))
-            known = self._plan = StepPlan(constraint, protection, also)
+            known = self._plan = StepPlan.of(settings, self.policy, self.measurements, constraint, also)
         return known
 
     def mechanism(self, plan: StepPlan, epsilon: float) -> Mechanism:
@@ -412,7 +396,7 @@ class Releaser:
             self.person.count,
             released=self._query.place(released),
             guess=best_guess(posterior.probabilities, self.measurements.points),
-            spent=self.person.spend(step, self._day),
+            spent=self.person.spend(step, self.model.step_seconds),
             expected_error=self._query.expected_error(step.mechanism),
             settings=self.settings,
             model=self.model.content_hash,

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dphmm.arrays import BoolArray
 from dphmm.errors import InvalidInputError, StateError
 from dphmm.events.caps import CapKeeper
+from dphmm.geometry.measurements import Measurements
 from dphmm.markov.belief import Belief
 from dphmm.mechanisms.base import Mechanism
-from dphmm.policy.protection import Protection
-from dphmm.release.account import Account
+from dphmm.mechanisms.catalogue import BODY_OF
+from dphmm.policy.graph import PolicyGraph
+from dphmm.policy.protection import Protection, protect
+from dphmm.release.account import Account, day_steps
 from dphmm.tables.values import shorten
+
+if TYPE_CHECKING:
+    from dphmm.release.settings import ReleaseSettings
 
 
 @dataclass(eq=False)
@@ -42,9 +49,9 @@ class PublicState:
     moment: object = field(default_factory=object, repr=False)
     """What the present is known by: it is another one after whatever happens."""
 
-    def spend(self, step: PreparedStep, day: int | None) -> tuple[float | None, float | None]:
-        """Enter a release into the account; what all have spent since, and those of the last ``day`` time steps."""
-        account = self.account
+    def spend(self, step: PreparedStep, step_seconds: float | None) -> tuple[float | None, float | None]:
+        """Enter a release into the account; what all have spent, and those of the day that ends with it."""
+        account, day = self.account, day_steps(step_seconds)
         if account is None:
             return None, None
         if self.count:
@@ -76,6 +83,36 @@ class StepPlan:
     constraint: BoolArray
     protection: Protection | None
     also: tuple[tuple[int, int], ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        settings: ReleaseSettings,
+        policy: PolicyGraph,
+        measurements: Measurements,
+        constraint: BoolArray,
+        also: tuple[tuple[int, int], ...] = (),
+    ) -> StepPlan:
+        """The plan of a constraint set, after the repair that the settings ask for.
+
+        Raises
+        ------
+        AlreadyKnownError
+            When one state only is possible, unless that is allowed.
+        """
+        if settings.allow_known and int(constraint.sum()) == 1:
+            return cls(constraint, None, also)
+        protection = protect(
+            policy.with_edges(also),
+            measurements,
+            constraint,
+            method=settings.repair,
+            objective=settings.objective,
+            body=BODY_OF[settings.mechanism],
+            membership=settings.membership,
+            repair_limit=settings.repair_limit,
+        )
+        return cls(constraint, replace(protection, added=(*also, *protection.added)) if also else protection, also)
 
     @property
     def least_protection(self) -> int:

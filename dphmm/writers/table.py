@@ -75,7 +75,6 @@ class Column(NamedTuple):
         return found
 
 
-
 def _or_nan(number: float | None) -> float:
     return math.nan if number is None else number
 

@@ -96,6 +96,7 @@ def test_nothing_in_the_output_depends_on_the_truth_but_the_draw(world, run):
         assert run(*BASIC, "-o", f"{name}.csv", "--seed", "2").exit_code == 0
     west, east = read_releases(world / "west.csv"), read_releases(world / "east.csv")
     moved = {"latitude", "longitude", "x_km", "y_km", "estimate_latitude", "estimate_longitude"}
+    moved |= {"estimate_radius_m", "adversary_error_m", "adversary_certainty"}  # of the belief after the draw
     differing = {c.name for c in COLUMNS if not np.array_equal(west[c.name], east[c.name])}
     assert {"x_km", "longitude"} <= differing <= moved
 
