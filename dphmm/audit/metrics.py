@@ -136,7 +136,9 @@ def accuracy(beliefs: Sequence[Belief], points: npt.ArrayLike, truth: npt.ArrayL
     return Accuracy(expected, estimate, best, top, k)
 
 
-def no_information(model: MarkovModel, steps: npt.ArrayLike, initial: npt.ArrayLike | None = None) -> list[Belief]:
+def no_information(
+    model: MarkovModel, steps: npt.ArrayLike, initial: npt.ArrayLike | None = None, first: int | None = None
+) -> list[Belief]:
     """The beliefs of an adversary who sees no release: an upper bound of what is left to learn, on average.
 
     Parameters
@@ -147,13 +149,15 @@ def no_information(model: MarkovModel, steps: npt.ArrayLike, initial: npt.ArrayL
         ``(T,)``: time steps before each time; the first entry is not used.
     initial
         ``(N,)``: the distribution at the first time; left out, the model's.
+    first
+        The time step of the first time, counted from 1970, where the model varies with time.
     """
-    belief = Belief.of(
-        model.initial if initial is None else as_distribution(initial, model.size, "the adversary's prior")
-    )
+    given = None if initial is None else as_distribution(initial, model.size, "the adversary's prior")
+    belief, slot = Belief.first(model, first, given), first
     beliefs = [belief]
     for count in np.asarray(steps, dtype=np.int64)[1:].tolist():
-        belief = belief.predict(model, count)
+        belief = belief.predict(model, count, slot)
+        slot = None if slot is None else slot + count
         beliefs.append(belief)
     return beliefs
 

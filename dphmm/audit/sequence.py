@@ -51,6 +51,8 @@ class ReleasedSequence:
     begins
         ``(T,)``: whether the releaser had forgotten all releases before this one, as a batch does after a long gap; or
         empty, where it never had. The adversary forgets nothing.
+    first
+        The time step of the first release, counted from 1970, for models that vary with time; None where nobody knows.
 
     Raises
     ------
@@ -67,6 +69,7 @@ class ReleasedSequence:
     possible: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     factors: FloatArray = field(default_factory=lambda: np.zeros(0))
     begins: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
+    first: int | None = None
 
     def __post_init__(self) -> None:
         points = as_points(self.released, f"the releases of {self.user}")
@@ -85,6 +88,12 @@ class ReleasedSequence:
 
     def __len__(self) -> int:
         return len(self.released)
+
+    @property
+    def slots(self) -> list[int | None]:
+        """The time step of each release, as far as that of the first is known."""
+        passed = np.concatenate([[0], np.cumsum(np.asarray(self.steps)[1:])]).tolist()
+        return [None if self.first is None else self.first + int(one) for one in passed]
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,13 +247,14 @@ def replay_sequence(releaser: Releaser, sequence: ReleasedSequence) -> Iterator[
     AlreadyKnownError
         When one state only is possible and the engine does not allow that.
     """
-    releaser.restart()
+    slots = sequence.slots
+    releaser.restart(slots[0])
     made_with = "was it made with this model, policy, mechanism and delta?"
     for t in range(len(sequence)):
         where = f"user {sequence.user}, release {t + 1}"
         steps = 1 if t == 0 else int(sequence.steps[t])
         if len(sequence.begins) and sequence.begins[t]:
-            releaser.restart()
+            releaser.restart(slots[t])
         try:
             prior = releaser.prior(steps)
             step = releaser.prepare_on(prior, releaser.plan(prior), float(sequence.epsilons[t]), steps)
@@ -254,7 +264,7 @@ def replay_sequence(releaser: Releaser, sequence: ReleasedSequence) -> Iterator[
             raise InvalidInputError(f"{where}: no possible state could have given it; {made_with}") from None
         except AlreadyKnownError as problem:
             raise AlreadyKnownError(f"{where}: {problem}") from None
-        releaser.resume(replay.posterior, t + 1)
+        releaser.resume(replay.posterior, t + 1, slot=slots[t])
         _check_record(sequence, t, step, f"{where}: the record says that", made_with)
         yield replay
 
@@ -309,11 +319,12 @@ def audit_sequence(
     model, points = releaser.model, releaser.measurements.points
     start = None if prior is None else as_distribution(prior, model.size, "the adversary's prior")
     replays = list(replay_sequence(releaser, sequence))
-    observed = Observations(np.array([replay.log_likelihood for replay in replays]), np.asarray(sequence.steps))
+    rows = np.array([replay.log_likelihood for replay in replays])
+    observed = Observations(rows, np.asarray(sequence.steps), sequence.first)
     filtering = filter_releases(model, observed, start)
     smoothed = smooth_releases(model, observed, filtering)
     path = path_of_releases(model, observed, start)
-    uninformed = no_information(model, observed.steps, start)
+    uninformed = no_information(model, observed.steps, start, sequence.first)
     steps = tuple(
         _step(releaser, replay.step.plan, None if start is None else belief)
         for replay, belief in zip(replays, filtering.predicted, strict=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 
 from dphmm.arguments import checked
-from dphmm.errors import EventError
+from dphmm.errors import ConfigurationError, EventError
 from dphmm.space.trajectory import microseconds
+from dphmm.space.zones import time_zone
 
 DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 KINDS: dict[str, tuple[int, ...]] = {
@@ -225,15 +225,10 @@ def zone_of(name: str) -> tzinfo:
     EventError
         When it is unknown.
     """
-    if name == "UTC":
-        return UTC
     try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise EventError(
-            f"time zone {name!r} is unknown; give a name such as Europe/Berlin (where a system has none: "
-            "pip install tzdata)"
-        ) from None
+        return time_zone(name)
+    except ConfigurationError as problem:
+        raise EventError(str(problem)) from None
 
 
 def parse_bound(text: str) -> Bound:

@@ -143,6 +143,7 @@ def _from_store(
                     np.diff(slots, prepend=slots[0]),
                     np.array([record.possible for record in records]),
                     np.array([record.constrained_factor for record in records]),
+                    first=int(slots[0]),
                 )
                 yield Replayed(sequence, engine, tuple(slots.tolist()), terms.randomness == "system")
 
@@ -166,6 +167,7 @@ def _from_table(
             rows["possible_states"],
             rows["constrained_factor"],
             np.diff(rows["forgotten_releases"], prepend=-1) != 0,
+            int(slots[0]),
         )
         yield Replayed(sequence, engine, tuple(slots.tolist()), None)
 

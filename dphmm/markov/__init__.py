@@ -1,6 +1,8 @@
 """How people move: the Markov model, the belief that it carries forward, and all that is inferred with the two.
 
 - `MarkovModel`, and `state_sequence`, `state_sequences`: trajectories as what it is learned from by counting.
+- `ExtendedModel`: one whose transitions vary with public classes of time (`Rhythm`), or that looks back two steps and
+  so tells pairs of states apart (`Contexts`).
 - `Belief`: a distribution over states, predicted and updated.
 - `filter`, `smooth`, `most_probable_path`: inference on plain arrays. `filter_releases`, `smooth_releases` and
   `path_of_releases` are the same on beliefs, which tell a faint state from an impossible one and take gaps in time.
@@ -12,19 +14,25 @@ from __future__ import annotations
 
 from dphmm.markov.belief import Belief
 from dphmm.markov.chain import reverse, reverses, stationary
+from dphmm.markov.contexts import Contexts
+from dphmm.markov.extended import ExtendedModel
 from dphmm.markov.inference import Filtering, Observations, filter, filter_releases, smooth, smooth_releases
 from dphmm.markov.learning import LearnedModel, learn_from_releases
 from dphmm.markov.model import MarkovModel
 from dphmm.markov.path import MostProbablePath, most_probable_path, path_of_releases
+from dphmm.markov.rhythm import Rhythm
 from dphmm.markov.sequence import state_sequence, state_sequences
 
 __all__ = [
     "Belief",
+    "Contexts",
+    "ExtendedModel",
     "Filtering",
     "LearnedModel",
     "MarkovModel",
     "MostProbablePath",
     "Observations",
+    "Rhythm",
     "filter",
     "filter_releases",
     "learn_from_releases",

@@ -9,6 +9,7 @@ import numpy as np
 from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray, as_floats, locked
 from dphmm.errors import CoordinateError, InvalidInputError, StochasticError
+from dphmm.markov.contexts import Contexts
 from dphmm.markov.masses import Masses, masses_of_logs
 from dphmm.markov.model import MarkovModel
 from dphmm.tables.values import shorten
@@ -48,12 +49,27 @@ class Belief:
         self.masses = masses_of_logs(logs)
         """Mantissas and exponents of the probabilities."""
 
+    contexts: Contexts | None = None
+    """What the masses are of, where a model of second order tells more apart than states."""
+
     @classmethod
-    def owning(cls, masses: Masses) -> Belief:
-        """The belief of masses that sum to one."""
+    def owning(cls, masses: Masses, contexts: Contexts | None = None) -> Belief:
+        """The belief of masses that sum to one: of states, or of contexts."""
         belief = cls.__new__(cls)
         belief.masses = masses
+        belief.contexts = contexts
         return belief
+
+    @classmethod
+    def first(cls, model: MarkovModel, slot: int | None = None, initial: FloatArray | None = None) -> Belief:
+        """The belief before the first release, in the step that ends at ``slot``: a model's, or a distribution ``(N,)``.
+
+        Raises
+        ------
+        ConfigurationError
+            When the model varies with time and no slot is given.
+        """
+        return cls.owning(model.first_masses(slot, initial), model.contexts)
 
     @classmethod
     def of(cls, probabilities: FloatArray) -> Belief:
@@ -70,23 +86,31 @@ class Belief:
         return cls.owning(Masses.of(given))
 
     @cached_property
+    def of_states(self) -> Masses:
+        """The masses of the states, summed over their contexts."""
+        return self.masses if self.contexts is None else self.contexts.gathered(self.masses)
+
+    @cached_property
     def support(self) -> BoolArray:
         """The possible states, ``(N,)``."""
-        return locked(self.masses.support)
+        return locked(self.of_states.support)
 
     @property
     def log_mass(self) -> FloatArray:
         """Natural logarithms of the probabilities, ``(N,)``; minus infinity exactly off the support."""
-        return locked(self.masses.logs)
+        return locked(self.of_states.logs)
 
     @property
     def probabilities(self) -> FloatArray:
         """The probabilities ``(N,)``; possible states below about ``1e-308`` show as zero."""
-        return self.masses.plain()
+        return self.of_states.plain()
 
     def to_bytes(self) -> bytes:
-        """The belief in 12 bytes a state, whatever it holds: a float and how many limbs it is smaller by."""
-        limbs = np.where(self.support, -np.ceil((self.masses.exponent - 1.0) / _LIMB), 0.0)
+        """The belief in 12 bytes a state (or context), whatever it holds: a float and how many limbs it is smaller by.
+
+        What the contexts are it does not say: `predict` by the model does.
+        """
+        limbs = np.where(self.masses.support, -np.ceil((self.masses.exponent - 1.0) / _LIMB), 0.0)
         limbs = np.minimum(limbs, np.iinfo(np.int32).max)
         values = self.masses.plain(-_LIMB * limbs)
         return len(limbs).to_bytes(8, "little") + values.astype("<f8").tobytes() + limbs.astype("<i4").tobytes()
@@ -112,18 +136,36 @@ class Belief:
                 return cls.owning(masses)
         raise StochasticError(f"{len(data)} bytes hold no probabilities of {size} states")
 
-    def predict(self, model: MarkovModel, steps: int = 1) -> Belief:
+    def predict(self, model: MarkovModel, steps: int = 1, since: int | None = None) -> Belief:
         """The belief ``steps`` time steps later: ``p M``, as often.
+
+        Parameters
+        ----------
+        model
+            The model.
+        steps
+            How many steps; not negative.
+        since
+            The slot that this belief is about; it matters where the model varies with time.
 
         Raises
         ------
         InvalidInputError
             When ``steps`` is negative.
+        ConfigurationError
+            When the model varies with time and no slot is given.
+        StochasticError
+            When the belief is not about the model's states or contexts.
         """
         if not isinstance(steps, int | np.integer) or not 0 <= steps < 2**63:
             raise InvalidInputError(f"steps is {shorten(steps)}; give a whole number: time does not go back")
-        masses = model.ahead.carry(self.masses, steps)
-        return Belief.owning(masses if steps < 2 else masses.scaled())
+        if len(self.masses.mantissa) != model.chain_size:
+            raise StochasticError(
+                f"the belief is about {len(self.masses.mantissa)} states and the model has {model.chain_size}; give "
+                "the model that it was made with"
+            )
+        masses = model.carry(self.masses, steps, since)
+        return Belief.owning(masses if steps < 2 else masses.scaled(), model.contexts)
 
     def update(self, log_likelihood: FloatArray) -> Belief:
         """The belief after an observation (Equation 2).
@@ -140,15 +182,15 @@ class Belief:
             When no possible state could have given the observation.
         """
         logs = as_floats(log_likelihood, "log likelihoods", StochasticError)
-        if logs.shape != self.masses.mantissa.shape or not logs.max(initial=-np.inf) < np.inf:
+        size = len(self.masses.mantissa) if self.contexts is None else self.contexts.size
+        if logs.shape != (size,) or not logs.max(initial=-np.inf) < np.inf:
             raise StochasticError(
-                f"log likelihoods have shape {logs.shape}; give one below infinity for each of "
-                f"{len(self.masses.mantissa)} states"
+                f"log likelihoods have shape {logs.shape}; give one below infinity for each of {size} states"
             )
-        masses, log_sum = self.masses.times_exp(logs)
+        masses, log_sum = self.masses.times_exp(logs if self.contexts is None else self.contexts.spread(logs))
         if log_sum == -np.inf:
             raise StochasticError("no possible state could have given this observation; model and release do not match")
-        return Belief.owning(masses)
+        return Belief.owning(masses, self.contexts)
 
     def location_set(self, delta: float) -> BoolArray:
         """The δ-location set: the fewest most probable states whose mass is at least ``1 - delta`` (Theorem 4.1).
@@ -174,7 +216,7 @@ class Belief:
     def mean(self, points: FloatArray) -> FloatArray:
         """The expectation of points ``(N, d)`` under the belief, ``(d,)``."""
         places = as_floats(points, "points", CoordinateError)
-        if places.ndim != 2 or len(places) != len(self.masses.mantissa):
+        if places.ndim != 2 or len(places) != len(self.support):
             raise CoordinateError(
                 f"points have shape {places.shape}; give a row for each of {len(self.support)} states"
             )

@@ -35,6 +35,8 @@ class Observations:
     steps
         ``(T,)``: the time steps of the model between each release and the one before, 0 for another release about the
         same moment; the first entry is not used. Left out, 1 throughout.
+    first
+        The slot of the first release, for models that vary with time; left out, nobody knows.
 
     Raises
     ------
@@ -44,6 +46,7 @@ class Observations:
 
     log_likelihood: FloatArray
     steps: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    first: int | None = None
 
     def __post_init__(self) -> None:
         rows = np.ascontiguousarray(as_numbers(self.log_likelihood, "log_likelihood", StochasticError))
@@ -70,6 +73,18 @@ class Observations:
         """The number of states ``N``."""
         return int(self.log_likelihood.shape[1])
 
+    @property
+    def slots(self) -> IntArray | None:
+        """``(T,)``: the slots of the releases; None where nobody knows."""
+        return None if self.first is None else self.first + np.cumsum(self.gaps)
+
+    @property
+    def gaps(self) -> IntArray:
+        """``(T,)``: the steps before each release, none before the first."""
+        steps = self.steps.copy()
+        steps[0] = 0
+        return steps
+
 
 class Filtering:
     """What is known at each release from the releases up to it.
@@ -90,21 +105,24 @@ class Filtering:
     def __init__(self, model: MarkovModel, observations: Observations, initial: npt.ArrayLike | None = None) -> None:
         self._model, self._observations = model, observations
         self._first = first_masses(model, observations, initial)
-        found = passed(model.ahead, self._first, observations.log_likelihood, _gaps(observations))
+        moving = model.moving(observations.gaps, observations.slots)
+        found = passed(moving, self._first, rows_over(model, observations))
         self.rows: Rows = found.after
         self.log_evidence = float(found.log_sums.sum())
 
     @cached_property
     def filtered(self) -> tuple[Belief, ...]:
         """``p(s_t | z_1..t)``, one per release."""
-        return _beliefs(self.rows)
+        return _beliefs(self._model, self.rows)
 
     @cached_property
     def predicted(self) -> tuple[Belief, ...]:
         """``p(s_t | z_1..t-1)``, one per release, worked out when it is asked for."""
-        first = Belief.owning(self._first)
+        model, slots = self._model, self._observations.slots
+        first = Belief.owning(self._first, model.contexts)
         steps = self._observations.steps[1:].tolist()
-        later = [one.predict(self._model, count) for one, count in zip(self.filtered, steps, strict=False)]
+        since = [None] * len(steps) if slots is None else slots[:-1].tolist()
+        later = [one.predict(model, *how) for one, *how in zip(self.filtered, steps, since, strict=False)]
         return (first, *later)
 
 
@@ -125,7 +143,9 @@ def filter_releases(model: MarkovModel, observations: Observations, initial: npt
     StochasticError
         When ``initial`` is no distribution over the states, or no possible state could have given a release.
     InvalidInputError
-        When observations and model differ in the number of states.
+        When observations and model differ in the number of states, or there are more than 2 ** 28 numbers to keep.
+    ConfigurationError
+        When the model varies with time, and the observations do not say when the first one is.
     """
     return Filtering(model, observations, initial)
 
@@ -145,7 +165,7 @@ def smooth_releases(model: MarkovModel, observations: Observations, filtering: F
     tuple of Belief
         One per release.
     """
-    return _beliefs(_smoothed(model, observations, filtering))
+    return _beliefs(model, _smoothed(model, observations, filtering))
 
 
 def _smoothed(model: MarkovModel, observations: Observations, filtering: Filtering) -> Rows:
@@ -154,27 +174,37 @@ def _smoothed(model: MarkovModel, observations: Observations, filtering: Filteri
 
 def passed_back(model: MarkovModel, observations: Observations) -> Pass:
     """The pass backwards, the last release first: what the later releases say of each state, and all from it on."""
-    nothing = Masses.of(np.full(model.size, 1.0 / model.size))
-    steps = np.roll(_gaps(observations)[::-1], 1)
-    return passed(model.back, nothing, observations.log_likelihood[::-1], steps, before=True)
+    nothing = Masses.of(np.full(model.chain_size, 1.0 / model.chain_size))
+    moving = model.moving_back(observations.gaps, observations.slots)
+    return passed(moving, nothing, rows_over(model, observations)[::-1], before=True)
 
 
 def first_masses(model: MarkovModel, observations: Observations, initial: npt.ArrayLike | None) -> Masses:
     """The masses before the first release. Parameters and errors as in `filter_releases`."""
     if observations.size != model.size:
         raise InvalidInputError(f"the releases speak of {observations.size} states and the model of {model.size}")
-    return Masses.of(model.initial if initial is None else as_distribution(initial, model.size))
+    given = None if initial is None else as_distribution(initial, model.size)
+    return model.first_masses(observations.first, given)
 
 
-def _gaps(observations: Observations) -> IntArray:
-    """The steps before each release, none before the first."""
-    steps = observations.steps.copy()
-    steps[0] = 0
-    return steps
+def rows_over(model: MarkovModel, observations: Observations) -> FloatArray:
+    """The log densities of the releases in every state of the model's chain."""
+    rows, contexts = observations.log_likelihood, model.contexts
+    if contexts is None:
+        return rows
+    if len(rows) * len(contexts) > _MOST:
+        raise InvalidInputError(
+            f"{len(rows)} releases and {len(contexts)} pairs of states are more than fit into memory; infer from fewer "
+            "releases at a time, or with a model of first order"
+        )
+    return np.ascontiguousarray(contexts.spread(rows))
 
 
-def _beliefs(rows: Rows) -> tuple[Belief, ...]:
-    return tuple(Belief.owning(rows[t]) for t in range(len(rows.values)))
+_MOST = 1 << 28
+
+
+def _beliefs(model: MarkovModel, rows: Rows) -> tuple[Belief, ...]:
+    return tuple(Belief.owning(rows[t], model.contexts) for t in range(len(rows.values)))
 
 
 @checked

@@ -16,7 +16,10 @@ from scipy.sparse import coo_array, csr_array
 from dphmm.arguments import checked
 from dphmm.arrays import LARGEST, FloatArray, IntArray, as_distribution, as_integers, content_hash, locked
 from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError, StateError
+from dphmm.markov.contexts import Contexts
 from dphmm.markov.flow import Flow
+from dphmm.markov.masses import Masses
+from dphmm.markov.moving import Moving
 from dphmm.space.states import StateSpace
 from dphmm.space.trajectory import microseconds
 from dphmm.stochastic import MatrixLike, as_stochastic, csr_of_arrays
@@ -29,6 +32,8 @@ Sequence = npt.ArrayLike | tuple[npt.ArrayLike, npt.ArrayLike]
 """States one time step apart, -1 where unknown; or a pair of slot numbers (increasing) and the states there."""
 
 _FORMAT = "dphmm-markov-model-1"
+EXTENDED_FORMAT = "dphmm-markov-model-2"
+"""The format of a model whose transitions vary with time or look back: see `dphmm.markov.ExtendedModel`."""
 
 
 @checked
@@ -109,6 +114,32 @@ class MarkovModel:
         if self.step_seconds is None:
             raise ConfigurationError("the model has no step_seconds, so times mean no step; make one that says it")
         return self.step_seconds
+
+    @property
+    def contexts(self) -> Contexts | None:
+        """What the chain remembers beside its state: nothing, in a model of first order."""
+        return None
+
+    @property
+    def chain_size(self) -> int:
+        """The number of states of the chain that the model is: those of the model, in one of first order."""
+        return self.size
+
+    def first_masses(self, slot: int | None = None, initial: FloatArray | None = None) -> Masses:
+        """The masses at the first release, in the step that ends at ``slot``: of the model, or of a distribution."""
+        return Masses.of(self.initial if initial is None else initial)
+
+    def carry(self, masses: Masses, steps: int, since: int | None = None) -> Masses:
+        """Masses ``steps`` steps after slot ``since``, which matters where a model varies with time."""
+        return self.ahead.carry(masses, steps)
+
+    def moving(self, steps: IntArray, slots: IntArray | None) -> Moving:
+        """The way forwards to observations, ``steps`` after one another, in some slots; both ``(T,)``."""
+        return Moving.alike(self.ahead, steps)
+
+    def moving_back(self, steps: IntArray, slots: IntArray | None) -> Moving:
+        """The way backwards, from the last observation on, of the same ``steps`` and ``slots``."""
+        return Moving.alike(self.back, np.roll(steps[::-1], 1))
 
     @cached_property
     def ahead(self) -> Flow:
@@ -250,7 +281,12 @@ class MarkovModel:
         """
         try:
             arrays = read_npz(path)
-            about, initial, size = _about(arrays), _of_numbers(arrays, "initial"), len(arrays["initial"])
+            about = _about(arrays)
+            if about["format"] == EXTENDED_FORMAT:
+                from dphmm.markov.extended import ExtendedModel
+
+                return ExtendedModel.from_arrays(about, arrays)
+            initial, size = _of_numbers(arrays, "initial"), len(arrays["initial"])
             matrix = csr_of_arrays({**arrays, "format": "csr", "shape": (size, size)}, "transition matrix")
             described, step = about.get("states"), about.get("step_seconds")
             states = None if described is None else StateSpace.from_json(described, size)
@@ -268,15 +304,18 @@ class MarkovModel:
 
 def _about(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, Any]:
     """What a model's file says of it, once it is known to be one."""
-    missing = [name for name in ("about", "data", "indices", "indptr", "initial") if name not in arrays]
-    if missing:
-        raise ValueError(f"there is no array {missing[0]!r}")
+    if "about" not in arrays:
+        raise ValueError("there is no array 'about'")
     text = arrays["about"]
     if text.shape != () or text.dtype.kind != "U":
         raise ValueError(f"'about' is {text.dtype} of shape {text.shape}")
     about = parse_json(text.item())
-    if not isinstance(about, dict) or about.get("format") != _FORMAT:
-        raise ValueError(f"it is of another format than {_FORMAT}")
+    if not isinstance(about, dict) or about.get("format") not in (_FORMAT, EXTENDED_FORMAT):
+        raise ValueError(f"it is of another format than {_FORMAT} and {EXTENDED_FORMAT}")
+    plain = ("data", "indices", "indptr", "initial")
+    missing = [name for name in plain if name not in arrays and about["format"] == _FORMAT]
+    if missing:
+        raise ValueError(f"there is no array {missing[0]!r}")
     return about
 
 

@@ -8,12 +8,13 @@ from functools import partial
 
 import numpy as np
 
-from dphmm.arrays import FloatArray, IntArray
+from dphmm.arrays import FloatArray
 from dphmm.compilation import compiled
 from dphmm.errors import StochasticError
 from dphmm.markov import kernels
 from dphmm.markov.flow import NARROW, Flow
 from dphmm.markov.masses import Masses
+from dphmm.markov.moving import Moving
 
 _FAINT = 2.0**-NARROW
 """Rows of floats hold no positive mass below this: from here up a step of plain sums loses nothing."""
@@ -97,19 +98,17 @@ class Pass:
     log_sums: FloatArray
 
 
-def passed(flow: Flow, start: Masses, log_rows: FloatArray, steps: IntArray, before: bool = False) -> Pass:
+def passed(moving: Moving, start: Masses, log_rows: FloatArray, before: bool = False) -> Pass:
     """A pass.
 
     Parameters
     ----------
-    flow
-        What takes masses from one time to the next.
+    moving
+        What takes masses from one observation to the next.
     start
         The masses before the first observation.
     log_rows
         ``(T, N)``: log densities of the observations, minus infinity where one is impossible.
-    steps
-        ``(T,)``: how many steps there are before each observation.
     before
         Whether to keep the masses before the observations.
 
@@ -120,17 +119,19 @@ def passed(flow: Flow, start: Masses, log_rows: FloatArray, steps: IntArray, bef
     """
     length, size = log_rows.shape
     found = Pass(Rows(np.empty((length if before else 1, size))), Rows(np.empty((length, size))), np.empty(length))
-    run = _run_of(flow, length)
+    runs: dict[int, Callable[..., int]] = {}
     now, t, width = start, 0, 1
     while t < length:
-        ahead = min(width, _stretch(steps, t))
+        alike, number = moving.stretch(t)
+        ahead, flow = min(width, alike), moving.flows[number]
         if ahead and flow.is_plain(now):
+            run = runs.get(number) or runs.setdefault(number, _run_of(flow, length))
             done = _by_floats(run, now.plain(), log_rows, slice(t, t + ahead), found, before)
             t, width = t + done, min(2 * width, max(1, _CHUNK // size)) if done == ahead else 1
             if done:
                 now = found.after[t - 1]
                 continue
-        moved = flow.carry(now, int(steps[t]))
+        moved = moving.carry(now, t)
         now, found.log_sums[t] = moved.times_exp(log_rows[t])
         if found.log_sums[t] == -np.inf:
             raise StochasticError(f"release {t}: no possible state could have given it; model and release do not match")
@@ -196,9 +197,3 @@ def _loses(products: FloatArray, ones: FloatArray, others: FloatArray, least: fl
         return False
     low = products < least
     return not least > 0 or bool((low & (ones > 0) & (others > 0)).any())
-
-
-def _stretch(steps: IntArray, start: int) -> int:
-    """How many observations from a place on are one step after the one before."""
-    apart = np.flatnonzero(steps[start:] != 1)
-    return int(apart[0]) if len(apart) else len(steps) - start

@@ -13,8 +13,10 @@ from dphmm.arrays import FloatArray, IntArray
 from dphmm.compilation import compiled
 from dphmm.errors import StochasticError
 from dphmm.markov import kernels
-from dphmm.markov.inference import Observations, first_masses
+from dphmm.markov.flow import Flow
+from dphmm.markov.inference import Observations, first_masses, rows_over
 from dphmm.markov.model import MarkovModel
+from dphmm.markov.moving import Moving
 from dphmm.stochastic import MatrixLike
 
 _COMPILE_FROM = 1_000_000
@@ -43,21 +45,23 @@ def path_of_releases(
 ) -> MostProbablePath:
     """The most probable path. Parameters as in `dphmm.markov.filter_releases`.
 
-    Of equally probable paths the one of lower states is taken, from the last release backwards.
+    Of equally probable paths the one of lower states is taken, from the last release backwards. With a model of second
+    order it is the most probable path of its contexts, told as the states that they are in.
 
     Raises
     ------
     StochasticError
         When no possible path could have given the releases.
     """
-    moves, rows = _Moves(model, len(observations)), observations.log_likelihood
+    rows, first = rows_over(model, observations), first_masses(model, observations, initial)
+    ways = _Ways(model.moving(observations.gaps, observations.slots), len(observations))
     scores = np.empty_like(rows)
-    np.add(first_masses(model, observations, initial).logs, rows[0], out=scores[0])
-    runs = _runs(observations.steps)
-    for start, stop, steps in runs:
+    np.add(first.logs, rows[0], out=scores[0])
+    runs = ways.runs()
+    for start, stop, number in runs:
         if start:
-            np.add(moves.over(scores[start - 1], steps)[1], rows[start], out=scores[start])
-        moves.run(rows[start:stop], scores[start:stop])
+            np.add(ways.over(scores[start - 1], start), rows[start], out=scores[start])
+        ways.moves(number).run(rows[start:stop], scores[start:stop])
     impossible = scores.max(axis=1) == -np.inf
     if impossible.any():
         raise StochasticError(
@@ -65,17 +69,59 @@ def path_of_releases(
         )
     states = np.empty(len(rows), dtype=np.int64)
     states[-1] = int(scores[-1].argmax())
-    for start, stop, steps in reversed(runs):
-        moves.trace(scores[start:stop], states[start:stop])
+    for start, stop, number in reversed(runs):
+        ways.moves(number).trace(scores[start:stop], states[start:stop])
         if start:
-            states[start - 1] = _step_back(moves, scores[start - 1], int(states[start]), steps)
+            states[start - 1] = ways.back(scores[start - 1], int(states[start]), start)
+    if model.contexts is not None:
+        states = model.contexts.last[states]
     return MostProbablePath(states, float(scores[-1].max()))
 
 
-def _runs(steps: IntArray) -> list[tuple[int, int, int]]:
-    """Releases one step apart, as the first one, the one after the last, and the steps before the first."""
-    starts = [0, *(np.flatnonzero(steps[1:] != 1) + 1).tolist()]
-    return [(*ends, int(steps[ends[0]])) for ends in zip(starts, [*starts[1:], len(steps)], strict=True)]
+class _Ways:
+    """The moves of each class of time, and the way to each release.
+
+    Parameters
+    ----------
+    moving
+        The way forwards to the releases.
+    length
+        How many releases there are.
+    """
+
+    def __init__(self, moving: Moving, length: int) -> None:
+        self._moving, self._length = moving, length
+        self._made: dict[int, _Moves] = {}
+
+    def moves(self, number: int) -> _Moves:
+        """Those of a class."""
+        if number not in self._made:
+            self._made[number] = _Moves(self._moving.flows[number], self._length)
+        return self._made[number]
+
+    def runs(self) -> list[tuple[int, int, int]]:
+        """Releases one step of one class apart: the first one, the one after the last, and the class."""
+        found, t = list[tuple[int, int, int]](), 0
+        while t < self._length:
+            alike, number = self._moving.stretch(t + 1) if t + 1 < self._length else (0, 0)
+            found.append((t, t + 1 + alike, number))
+            t += 1 + alike
+        return found
+
+    def over(self, scores: FloatArray, t: int) -> FloatArray:
+        """The scores before a release, of those after the one before."""
+        for number, count in self._moving.before(t):
+            scores = self.moves(number).over(scores, count)[1]
+        return scores
+
+    def back(self, scores: FloatArray, state: int, t: int) -> int:
+        """The best state at the release before, of that at a release."""
+        reached, found = [scores], self._moving.before(t)
+        for number, count in found[:-1]:
+            reached.append(self.moves(number).over(reached[-1], count)[1])
+        for (number, count), one in zip(reversed(found), reversed(reached[: len(found)]), strict=True):
+            state = _step_back(self.moves(number), one, state, count)
+        return state
 
 
 def _step_back(moves: _Moves, scores: FloatArray, state: int, steps: int) -> int:
@@ -96,14 +142,13 @@ class _Moves:
 
     Parameters
     ----------
-    model
-        The model.
+    flow
+        What takes masses one step forwards.
     length
         How many releases there are.
     """
 
-    def __init__(self, model: MarkovModel, length: int) -> None:
-        flow = model.ahead
+    def __init__(self, flow: Flow, length: int) -> None:
         starts, states, shares = flow.lists
         self._lists = starts, states, np.log(shares)
         self._dense = None

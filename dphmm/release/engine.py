@@ -89,6 +89,11 @@ class Releaser:
 
     The first release has the model's initial distribution as its prior.
 
+    With an `dphmm.markov.ExtendedModel` of second order the belief is over pairs of states, and everything else over
+    states: ``C`` holds the states that some possible pair ends in, and the policy, its repair and the promise are about
+    the current state. So two pairs that end in one state hide nobody, and what is said of an edge ``jk`` holds for every
+    pair that ends in j and every one that ends in k, whatever came before.
+
     Examples
     --------
     >>> f = [[1, 0], [2, 1], [3, 0], [0, 1], [4, 2], [1, 2]]
@@ -217,18 +222,33 @@ class Releaser:
         self.person, self.places = other.person, other.places
         return self
 
-    def restart(self) -> None:
-        """Forget all releases: the next one is the first of a new person or session."""
+    def restart(self, first: int | None = None) -> None:
+        """Forget all releases: the next one is the first of a new person or session.
+
+        Parameters
+        ----------
+        first
+            The time step of the next release, counted from 1970 (see `dphmm.Session.slot_of`): public, and needed where
+            the model varies with time or caps name dates. Left out, as it was said before.
+        """
+        if first is not None:
+            self.person.first = first
         self.resume(None, 0)
 
     def resume(
-        self, belief: Belief | None, count: int, keeper: CapKeeper | None = None, account: Account | None = None
+        self,
+        belief: Belief | None,
+        count: int,
+        keeper: CapKeeper | None = None,
+        account: Account | None = None,
+        slot: int | None = None,
     ) -> None:
         """Go on from the public belief after ``count`` releases, None at 0, with caps from their keeper, and spending.
 
-        Without the account of what all releases about the person cost, if there are any, records do not tell it.
+        Without the account of what all releases about the person cost, if there are any, records do not tell it. The
+        time step of the last release, ``slot``, matters where the model varies with time.
         """
-        self.person.advance(belief, count, keeper)
+        self.person.advance(belief, count, keeper, slot)
         self.person.account = account if count or account is not None else Account()
         self._last: tuple[ReleaseRecord, StepPlan, int] | None = None
 
@@ -243,8 +263,17 @@ class Releaser:
         return self._source.bytes is os.urandom
 
     def prior(self, steps: int = 1) -> Belief:
-        """The belief before the next release, ``steps`` time steps after the last one: ``p(s_t | z_1..t-1)``."""
-        return Belief.of(self.model.initial) if self.belief is None else self.belief.predict(self.model, steps)
+        """The belief before the next release, ``steps`` time steps after the last one: ``p(s_t | z_1..t-1)``.
+
+        Raises
+        ------
+        ConfigurationError
+            When the model varies with time and nobody said when the first release is: see `restart`.
+        """
+        person = self.person
+        if person.belief is None:
+            return Belief.first(self.model, person.first)
+        return person.belief.predict(self.model, steps, person.slot)
 
     def plan(self, prior: Belief, also: tuple[tuple[int, int], ...] = ()) -> StepPlan:
         """The constraint set that a prior leads to, and its repaired graph. Public: no true state is involved.
@@ -401,7 +430,7 @@ class Releaser:
             settings=self.settings,
             model=self.model.content_hash,
         )
-        self.person.advance(posterior, self.person.count + 1, keeper)
+        self.person.advance(posterior, self.person.count + 1, keeper, self.person.slot_after(step.steps))
         self._last = (record, step.plan, used)
         return record
 

@@ -249,7 +249,7 @@ class Session:
         if slot == progress.omitted:
             raise OmittedError(f"slot {slot} was omitted: that it has no release was said; release the next one")
         self._catch_up(progress)
-        engine.resume(progress.belief, progress.count, self._known(engine, progress, slot), self._account)
+        engine.resume(progress.belief, progress.count, self._known(engine, progress, slot), self._account, progress.slot)
         if progress.slot is None:
             engine.person.first = slot
         step = engine.prepare(epsilon, 0 if progress.slot is None else slot - progress.slot)
@@ -310,7 +310,8 @@ class Session:
     @property
     def belief(self) -> Belief | None:
         """The public belief after the last release; None before the first."""
-        return self._store.progress(self._stored.number).belief
+        known = self._store.progress(self._stored.number).belief
+        return None if known is None else known.predict(self._model, 0)
 
     def releases(self) -> list[StoredRelease]:
         """Everything that was released, in its order."""

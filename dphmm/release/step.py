@@ -39,6 +39,8 @@ class PublicState:
         The time step of the first release, counted from 1970, where somebody said it.
     account
         What all releases about the person have cost; None where there were some that nobody told of.
+    slot
+        The time step of the last release, where that of the first is known.
     """
 
     belief: Belief | None = None
@@ -46,6 +48,7 @@ class PublicState:
     keeper: CapKeeper | None = None
     first: int | None = None
     account: Account | None = field(default_factory=Account)
+    slot: int | None = None
     moment: object = field(default_factory=object, repr=False)
     """What the present is known by: it is another one after whatever happens."""
 
@@ -61,9 +64,17 @@ class PublicState:
         account.add(slot, step.epsilon, step.constrained_factor)
         return float(account.epsilon), None if day is None else float(account.window(slot, day))
 
-    def advance(self, belief: Belief | None, count: int, keeper: CapKeeper | None = None) -> None:
-        """Come to another belief after so many releases."""
-        self.belief, self.count, self.keeper, self.moment = belief, count, keeper, object()
+    def advance(
+        self, belief: Belief | None, count: int, keeper: CapKeeper | None = None, slot: int | None = None
+    ) -> None:
+        """Come to another belief after so many releases, the last of them in a slot."""
+        self.belief, self.count, self.keeper, self.slot, self.moment = belief, count, keeper, slot, object()
+
+    def slot_after(self, steps: int) -> int | None:
+        """The slot of the next release, so many time steps after the last one (which the first ignores)."""
+        if not self.count:
+            return self.first
+        return None if self.slot is None else self.slot + steps
 
 
 @dataclass(frozen=True)
