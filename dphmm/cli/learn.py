@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,13 @@ if TYPE_CHECKING:
     help="Who is seen again within this time has stayed until then; a longer gap cuts. [default: one step]",
 )
 @click.option("--smoothing", type=float, metavar="COUNT", help="Added to each move seen, both ways. [default: 0.5]")
+@click.option(
+    "--by",
+    type=click.Choice(["hours", "weekday-hours"]),
+    help="A matrix for each hour of the day, or for each hour of working days and of weekends; needs --zone.",
+)
+@click.option("--zone", metavar="ZONE", help="Time zone of --by. [default: that of the preset's region]")
+@click.option("--order", type=click.IntRange(1, 2), default=1, show_default=True, help="2 looks back two steps.")
 @input_options
 @click.option("--overwrite", is_flag=True, help="Replace an output that exists.")
 @click.option("--json", "as_json", is_flag=True, help="Say what was learned as JSON.")
@@ -41,16 +49,28 @@ def command(data: tuple[str, ...], output: Path, as_json: bool, overwrite: bool,
 
     space, source = space_of(given), data_of(data, given)
     smoothing = SMOOTHING if given["smoothing"] is None else given["smoothing"]
-    learned = learn(source, space, given["step"], given["gap"], smoothing, output, overwrite)
+    learned = learn(source, space, given["step"], given["gap"], smoothing, output, overwrite, **_time_of(given))
     files = {"model": str(output), "private_list_of_people": str(private_list(output))}
     say("Learned", {**files, **_facts(learned), "smoothing": smoothing}, as_json)
+
+
+def _time_of(given: dict[str, Any]) -> dict[str, Any]:
+    """What moves depend on beside the place."""
+    zone = given["zone"]
+    if zone is None and given["by"] is not None:
+        zone = _ZONES.get(given["preset"])
+    return {"by": given["by"], "zone": zone, "order": given["order"]}
+
+
+_ZONES = {"geolife": "Asia/Shanghai", "gowalla": "America/Los_Angeles"}
+"""A region of the papers → its time zone."""
 
 
 def _facts(learned: Learned) -> dict[str, Any]:
     return {
         "states": learned.model.size,
         "states_visited": learned.visited,
-        "transitions": learned.model.transition.nnz,
+        "transitions": learned.model.possible_moves,
         "step_seconds": learned.model.step_seconds,
         "users": len(learned.people.trajectories),
         "fixes": learned.people.fixes,
@@ -59,4 +79,22 @@ def _facts(learned: Learned) -> dict[str, Any]:
         "places_on_the_clock": learned.places,
         "of_them_outside_the_region": learned.outside,
         "moves_counted": learned.moves,
+        **_extension(learned),
     }
+
+
+def _extension(learned: Learned) -> dict[str, Any]:
+    """How the model varies with time, or looks back."""
+    made = learned.extension
+    if made is None:
+        return {}
+    facts: dict[str, Any] = {"it": made.model.in_words}
+    if made.model.rhythm is not None:
+        facts |= {"zone": made.model.rhythm.zone, "weight_of_all_hours_in_moves": _finite(made.class_weight)}
+    if made.model.contexts is not None:
+        facts |= {"pairs": len(made.model.contexts.pairs), "weight_of_one_state_in_moves": _finite(made.pair_weight)}
+    return facts
+
+
+def _finite(weight: float) -> float | None:
+    return weight if isfinite(weight) else None

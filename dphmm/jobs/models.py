@@ -12,7 +12,9 @@ from dphmm.arguments import checked
 from dphmm.errors import ConfigurationError
 from dphmm.jobs.learned_from import private_list, write_list
 from dphmm.jobs.people import Data, DataLike, People
+from dphmm.markov.extending import Extension, extend
 from dphmm.markov.model import MarkovModel
+from dphmm.markov.rhythm import By, Rhythm
 from dphmm.markov.sequence import state_sequences
 from dphmm.policy.layer import read_polygons
 from dphmm.readers.places import read_places
@@ -45,6 +47,8 @@ class Learned:
         How many states anybody was in.
     moves
         How many moves from one step to the next were counted.
+    extension
+        How it varies with time or looks back two steps; None where it does neither.
     """
 
     model: MarkovModel
@@ -53,6 +57,7 @@ class Learned:
     outside: int
     visited: int
     moves: int
+    extension: Extension | None = None
 
 
 @checked
@@ -139,6 +144,9 @@ def learn(
     smoothing: float = SMOOTHING,
     output: str | Path | None = None,
     overwrite: bool = False,
+    by: By | None = None,
+    zone: str | None = None,
+    order: int = 1,
 ) -> Learned:
     """Learn how people move, as ``dphmm learn`` does.
 
@@ -161,11 +169,17 @@ def learn(
     output, overwrite
         A ``.npz`` file for the model, and whether one that exists may be replaced. It appears whole or not at all, and
         never without its list.
+    by
+        Classes of time with a matrix each: ``"hours"``, or ``"weekday-hours"``; left out, one matrix serves all day.
+    zone
+        With `by`: the time zone of the hours, such as ``"Asia/Shanghai"`` or ``"+08:00"``.
+    order
+        1, or 2 to look back two steps: see `dphmm.markov.extend`.
 
     Raises
     ------
     ConfigurationError, OutputError
-        When the output is no ``.npz`` file, or exists; before anything is read.
+        When `by` and `zone` do not come together, or the order is another. When the output is no ``.npz`` file, or exists; before anything is read.
     DataFileError
         When data are missing or malformed.
     StochasticError, InvalidInputError
@@ -176,9 +190,14 @@ def learn(
             raise ConfigurationError(f"{output}: a model is a .npz file; name it so")
         for path in (Path(output), private_list(output)):
             check_output(path, overwrite)
+    rhythm = _rhythm(by, zone, step_seconds)
     people = Data.of(data).read()
     sequences = state_sequences(people.trajectories, space, step_seconds, gap_seconds)
     model = MarkovModel.fit(sequences, space.size, smoothing, states=space, step_seconds=float(step_seconds))
+    extension = None
+    if rhythm is not None or order != 1:
+        extension = extend(model, sequences, rhythm, order)
+        model = extension.model
     if output is not None:
         with new_file(output, overwrite) as part:
             model.save(part)
@@ -186,4 +205,14 @@ def learn(
     states = np.concatenate([found for _, found in sequences])
     moves = sum(int(((np.diff(slots) == 1) & (found[1:] >= 0) & (found[:-1] >= 0)).sum()) for slots, found in sequences)
     visited = len(np.unique(states[states >= 0]))
-    return Learned(model, people, len(states), int((states < 0).sum()), visited, moves)
+    return Learned(model, people, len(states), int((states < 0).sum()), visited, moves, extension)
+
+
+def _rhythm(by: By | None, zone: str | None, step_seconds: float) -> Rhythm | None:
+    if by is None:
+        if zone is not None:
+            raise ConfigurationError("--zone is for classes of time; give --by hours or --by weekday-hours too")
+        return None
+    if zone is None:
+        raise ConfigurationError("--by needs the time zone of its hours; give --zone, such as --zone Asia/Shanghai")
+    return Rhythm.of(by, float(step_seconds), zone)

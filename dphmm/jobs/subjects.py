@@ -83,7 +83,7 @@ class Subject:
         """
         learned = load_model(model)
         space = learned.space
-        return cls(state_names(space), space.measurements(), parse_policy(policy, space, learned.transition), learned)
+        return cls(state_names(space), space.measurements(), parse_policy(policy, space, learned.structure), learned)
 
     @classmethod
     def of_tables(cls, states: str | Path, edges: str | Path | None = None, category: str | None = None) -> Subject:

@@ -3,6 +3,7 @@
 - `MarkovModel`, and `state_sequence`, `state_sequences`: trajectories as what it is learned from by counting.
 - `ExtendedModel`: one whose transitions vary with public classes of time (`Rhythm`), or that looks back two steps and
   so tells pairs of states apart (`Contexts`).
+- `extend`: such a model by counting, each class and pair shrunken towards what is known of all.
 - `Belief`: a distribution over states, predicted and updated.
 - `filter`, `smooth`, `most_probable_path`: inference on plain arrays. `filter_releases`, `smooth_releases` and
   `path_of_releases` are the same on beliefs, which tell a faint state from an impossible one and take gaps in time.
@@ -16,6 +17,7 @@ from dphmm.markov.belief import Belief
 from dphmm.markov.chain import reverse, reverses, stationary
 from dphmm.markov.contexts import Contexts
 from dphmm.markov.extended import ExtendedModel
+from dphmm.markov.extending import Extension, extend
 from dphmm.markov.inference import Filtering, Observations, filter, filter_releases, smooth, smooth_releases
 from dphmm.markov.learning import LearnedModel, learn_from_releases
 from dphmm.markov.model import MarkovModel
@@ -27,12 +29,14 @@ __all__ = [
     "Belief",
     "Contexts",
     "ExtendedModel",
+    "Extension",
     "Filtering",
     "LearnedModel",
     "MarkovModel",
     "MostProbablePath",
     "Observations",
     "Rhythm",
+    "extend",
     "filter",
     "filter_releases",
     "learn_from_releases",

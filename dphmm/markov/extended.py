@@ -154,7 +154,7 @@ class ExtendedModel(MarkovModel):
         return int(self.transitions[0].shape[0])
 
     @property
-    def moves(self) -> int:
+    def possible_moves(self) -> int:
         """How many moves of the chain are possible, over all classes of time."""
         return sum(one.nnz for one in self.transitions)
 

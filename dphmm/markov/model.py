@@ -125,6 +125,11 @@ class MarkovModel:
         """The number of states of the chain that the model is: those of the model, in one of first order."""
         return self.size
 
+    @property
+    def possible_moves(self) -> int:
+        """How many moves of the chain are possible."""
+        return int(self.transition.nnz)
+
     def first_masses(self, slot: int | None = None, initial: FloatArray | None = None) -> Masses:
         """The masses at the first release, in the step that ends at ``slot``: of the model, or of a distribution."""
         return Masses.of(self.initial if initial is None else initial)

@@ -152,6 +152,6 @@ def _map(
     if policy is not None:
         if learned is None:
             raise ConfigurationError("--policy needs the states that it is about; give --model too")
-        graph = parse_policy(policy, learned.space, learned.transition)
+        graph = parse_policy(policy, learned.space, learned.structure)
     space = None if learned is None else learned.states
     return ReleaseMap(table, space, tracks, read_polygons(layer) if layer is not None else (), graph)

@@ -272,7 +272,7 @@ class ReleaseSettings:
         """
         if self.policy.startswith(GIVEN):
             raise ConfigurationError(f"policy {self.policy[:24]}… was given as a graph; give its text, or that graph")
-        return parse_policy(self.policy, model.space, model.transition)
+        return parse_policy(self.policy, model.space, model.structure)
 
     def engine(self, model: MarkovModel, rng: Rng = None) -> Releaser:
         """An engine that releases the places of a model's states.

@@ -1,0 +1,329 @@
+"""Learning how movement varies with the clock, and what the state before the last one adds, by shrunken counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import exp, inf
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from dphmm.arguments import checked
+from dphmm.arrays import BoolArray, FloatArray, IntArray, as_integers
+from dphmm.errors import ConfigurationError, InvalidInputError, StateError
+from dphmm.markov.contexts import Contexts
+from dphmm.markov.extended import ExtendedModel
+from dphmm.markov.model import MarkovModel
+from dphmm.markov.rhythm import Rhythm
+
+PAIRS_FROM = 1
+"""A pair of states has a context of its own from so many moves on that follow it."""
+
+_WEIGHTS = (*(float(2**k) for k in range(15)), inf)
+_MOST = 1 << 26
+_SMOOTHING = 0.5
+_LEAST, _FARTHEST = 1e-12, 20.0
+
+
+@dataclass(frozen=True, eq=False)
+class Extension:
+    """An extended model, and how much was taken from the counts of its classes and pairs.
+
+    Parameters
+    ----------
+    model
+        The model.
+    class_weight, pair_weight
+        How many moves the row of all hours counts as beside those of a class, and the row of a state beside those of a
+        pair; infinite where classes or pairs were of no use to other people. NaN where there are none.
+    moves
+        How many moves were counted.
+    impossible
+        How many more were seen that the given model thinks impossible, and were left out.
+    """
+
+    model: ExtendedModel
+    class_weight: float
+    pair_weight: float
+    moves: int
+    impossible: int
+
+
+@dataclass(frozen=True, eq=False)
+class _Moves:
+    """Moves between neighbouring slots: who, from where (and, or -1, from where before), to where, into which slot."""
+
+    person: IntArray
+    before: IntArray
+    source: IntArray
+    target: IntArray
+    slot: IntArray
+
+    def some(self, chosen: BoolArray) -> _Moves:
+        return _Moves(*(part[chosen] for part in vars(self).values()))
+
+
+@dataclass(frozen=True, eq=False)
+class _Counts:
+    """Counted things: each has a parent row, a finer row within it, and a column."""
+
+    person: IntArray = field(repr=False)
+    parent: IntArray = field(repr=False)
+    row: IntArray = field(repr=False)
+    column: IntArray = field(repr=False)
+
+
+@checked
+def extend(
+    model: MarkovModel,
+    sequences: Iterable[tuple[npt.ArrayLike, npt.ArrayLike]],
+    rhythm: Rhythm | None = None,
+    order: int = 1,
+    pairs_from: int = PAIRS_FROM,
+) -> Extension:
+    """How movement differs from a model of first order by the class of time, by the state before the last, or both.
+
+    Each row of the result is ``(counts + w * row) / (total + w)``. For a pair ``row`` is that of its state; for a class
+    it is that of all classes with the odds of leaving the state multiplied by the class's most likely factor, one number
+    for the whole region. So what was seen little stays near what is known anyway, and no move becomes possible or
+    impossible. Of the weights ``w`` that is chosen which predicts the moves of each person best from those of all
+    others.
+
+    Parameters
+    ----------
+    model
+        A model of first order over ``N`` states, whose possible moves stay the possible ones at all times.
+    sequences
+        Slot numbers and states of people, one each, as `dphmm.markov.state_sequence` gives; a state of -1 is unknown.
+    rhythm
+        The classes of time; left out, one matrix serves all steps.
+    order
+        1, or 2 for pairs of states.
+    pairs_from
+        A pair has a context of its own from so many moves on that follow it; 0 for all pairs that are possible.
+
+    Raises
+    ------
+    ConfigurationError
+        When the order is another, the model is extended already, or its step is not the rhythm's.
+    InvalidInputError
+        When the result would have more than 2 ** 26 possible moves.
+    StateError
+        When a state does not exist, or slots do not increase.
+
+    Examples
+    --------
+    >>> base = MarkovModel([[.5, .5], [.5, .5]], [.5, .5], step_seconds=3600)
+    >>> days = np.tile(np.repeat([0, 1], [12, 12]), 10)
+    >>> people = [(np.arange(240), days), (np.arange(240) + 2400, days)]
+    >>> made = extend(base, people, Rhythm.of("hours", 3600)).model
+    >>> made.transitions[3].toarray().round(2)[0].tolist(), made.transitions[11].toarray().round(2)[0].tolist()
+    ([0.98, 0.02], [0.02, 0.98])
+    """
+    if order not in (1, 2):
+        raise ConfigurationError(f"the order is {order}; give 1 or 2")
+    if isinstance(model, ExtendedModel):
+        raise ConfigurationError(f"the model {model.in_words}; extend one of first order")
+    base = model.transition
+    listed = [_checked(one, model.size) for one in sequences]
+    seen = _moves(listed)
+    everywhere = _Table(base, np.arange(model.size))
+    possible = everywhere.holds(seen.source, seen.target)
+    moves = seen.some(possible)
+    rows, table, contexts, pair_weight = moves.source, everywhere, None, float("nan")
+    if order == 2:
+        contexts = Contexts(model.size, _pairs(base, moves, pairs_from))
+        _check_fits(int(np.diff(base.indptr)[contexts.last].sum()), len(contexts))
+        rows = contexts.entered(moves.before, moves.source)
+        pair_weight = _weight(_Counts(moves.person, moves.source, rows, moves.target), np.diff(base.indptr))
+        own = rows >= contexts.size
+        table = _Table(csr_array(base[contexts.last]), contexts.last).mixed(rows[own], moves.target[own], pair_weight)
+    tables, starts, class_weight = [table], model.initial[np.newaxis], float("nan")
+    if rhythm is not None:
+        _check_fits(rhythm.count * table.matrix.nnz, rhythm.count)
+        classes = rhythm.classes_of(moves.slot)
+        finer = classes * table.matrix.shape[0] + rows
+        restlessness = _restlessness(everywhere, moves, classes, rhythm.count)
+        tilt = _Tilt(moves.source, restlessness[classes])
+        counts = _Counts(moves.person, rows, finer, moves.target)
+        class_weight = _weight(counts, np.diff(table.matrix.indptr), tilt)
+        chosen = [classes == number for number in range(rhythm.count)]
+        tables = [
+            table.tilted(float(factor)).mixed(rows[one], moves.target[one], class_weight)
+            for one, factor in zip(chosen, restlessness, strict=True)
+        ]
+        starts = _starts(model, listed, rhythm)
+    matrices = [one.matrix if contexts is None else contexts.chain(one.matrix) for one in tables]
+    made = ExtendedModel(matrices, starts, model.states, model.step_seconds, rhythm, contexts)
+    return Extension(made, class_weight, pair_weight, len(moves.slot), len(seen.slot) - len(moves.slot))
+
+
+def _checked(sequence: tuple[npt.ArrayLike, npt.ArrayLike], size: int) -> tuple[IntArray, IntArray]:
+    slots, states = (as_integers(part, "slots and states", StateError) for part in sequence)
+    if slots.ndim != 1 or slots.shape != states.shape or (np.diff(slots) <= 0).any():
+        raise StateError("slot numbers must increase, one per state")
+    if len(states) and (states.min() < -1 or states.max() >= size):
+        raise StateError(f"a state of a sequence does not exist; states are 0 to {size - 1}, or -1")
+    return slots, states
+
+
+def _moves(sequences: Iterable[tuple[IntArray, IntArray]]) -> _Moves:
+    parts = [(np.zeros(0, dtype=np.int64),) * 5]
+    for person, (slots, states) in enumerate(sequences):
+        if len(slots) < 2:
+            continue
+        joined = (np.diff(slots) == 1) & (states[:-1] >= 0)
+        moved = joined & (states[1:] >= 0)
+        before = np.where(np.append(False, joined[:-1]), np.append(-1, states[:-2]), -1)
+        who = np.full(int(moved.sum()), person)
+        parts.append((who, before[moved], states[:-1][moved], states[1:][moved], slots[1:][moved]))
+    return _Moves(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+class _Table:
+    """Rows of probabilities, ``(n, N)``, and where each entry is.
+
+    Parameters
+    ----------
+    matrix
+        CSR with sorted indices.
+    states
+        ``(n,)``: the state that each row is about.
+    """
+
+    def __init__(self, matrix: csr_array, states: IntArray) -> None:
+        self.matrix, self.states = matrix, states
+        self._keys = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr)) * matrix.shape[1] + matrix.indices
+
+    def _at(self, rows: IntArray, columns: IntArray) -> IntArray:
+        found = np.searchsorted(self._keys, rows * self.matrix.shape[1] + columns)
+        return np.minimum(found, len(self._keys) - 1)
+
+    def holds(self, rows: IntArray, columns: IntArray) -> BoolArray:
+        """Whether there are entries at some places."""
+        return self._keys[self._at(rows, columns)] == rows * self.matrix.shape[1] + columns
+
+    def mixed(self, rows: IntArray, columns: IntArray, weight: float) -> _Table:
+        """The rows mixed with what was counted, ``(counts + weight * row) / (total + weight)``."""
+        if weight == inf or not len(rows):
+            return self
+        matrix = self.matrix
+        share = 1.0 / (np.bincount(rows, minlength=matrix.shape[0]) + weight)
+        data = matrix.data * np.repeat(weight * share, np.diff(matrix.indptr))
+        np.add.at(data, self._at(rows, columns), share[rows])
+        return self._with(data)
+
+    @cached_property
+    def stays(self) -> FloatArray:
+        """The probability of staying, ``(n,)``, from each row."""
+        rows = np.arange(len(self.states))
+        return np.where(self.holds(rows, self.states), self.matrix.data[self._at(rows, self.states)], 0.0)
+
+    def tilted(self, factor: float) -> _Table:
+        """The rows with the odds of leaving the state multiplied by a factor."""
+        lengths = np.diff(self.matrix.indptr)
+        stays = self.matrix.indices == np.repeat(self.states, lengths)
+        scale = np.repeat(1.0 / (self.stays + (1.0 - self.stays) * factor), lengths)
+        return self._with(self.matrix.data * np.where(stays, scale, scale * factor))
+
+    def _with(self, data: FloatArray) -> _Table:
+        matrix = self.matrix
+        return _Table(csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape), self.states)
+
+
+def _check_fits(moves: int, parts: int) -> None:
+    if moves > _MOST:
+        raise InvalidInputError(
+            f"{moves} possible moves in {parts} parts are more than fit into memory; take larger cells, fewer classes of "
+            "time, or pairs of states that were seen more often"
+        )
+
+
+def _pairs(base: csr_array, moves: _Moves, least: int) -> IntArray:
+    """The pairs that have a context of their own."""
+    if least < 0:
+        raise ConfigurationError(f"pairs_from is {least}; give a number that is not negative")
+    if least == 0:
+        rows = np.repeat(np.arange(base.shape[0]), np.diff(base.indptr))
+        return np.stack([rows, base.indices], axis=1).astype(np.int64)
+    known = moves.before >= 0
+    keys, counts = np.unique(moves.before[known] * base.shape[0] + moves.source[known], return_counts=True)
+    return np.stack(np.divmod(keys[counts >= least], base.shape[0]), axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class _Tilt:
+    """Of each counted move: the state that it left or stayed in, and by what its class multiplies the odds of leaving."""
+
+    source: IntArray
+    factor: FloatArray
+
+
+def _restlessness(table: _Table, moves: _Moves, classes: IntArray, count: int) -> FloatArray:
+    """By what the odds of leaving a state are multiplied in each class, ``(K,)``.
+
+    The most likely factor, with a move and a stay of even odds beside those counted, so that it stays finite.
+    """
+    left = (moves.target != moves.source).astype(np.float64)
+    stays = table.stays[moves.source]
+    odds = (1.0 - stays) / np.maximum(stays, _LEAST)
+    found = np.ones(count)
+    for number in range(count):
+        of_class = classes == number
+        own, wanted = odds[of_class], float(left[of_class].sum()) + 0.5
+        low, high = -_FARTHEST, _FARTHEST
+        for _ in range(60):
+            middle = (low + high) / 2
+            expected = float((own * exp(middle) / (1.0 + own * exp(middle))).sum()) + 1.0 / (1.0 + exp(-middle))
+            low, high = (middle, high) if expected < wanted else (low, middle)
+        found[number] = exp((low + high) / 2)
+    return found
+
+
+def _weight(counts: _Counts, degrees: IntArray, tilt: _Tilt | None = None) -> float:
+    """The weight of the parent's row that predicts each person best from all others; the largest of equal ones."""
+    parts = np.stack([counts.person, counts.row, counts.column])
+    _, first, number = np.unique(parts, axis=1, return_index=True, return_counts=True)
+    own = number.astype(np.float64)
+    person, row, column, parent = (part[first] for part in (counts.person, counts.row, counts.column, counts.parent))
+
+    def others(*names: IntArray) -> FloatArray:
+        """How often something was counted of all other people."""
+        alone = np.unique(np.stack(names), axis=1, return_inverse=True)[1].ravel()
+        mine = np.unique(np.stack([*names, person]), axis=1, return_inverse=True)[1].ravel()
+        return np.bincount(alone, own)[alone] - np.bincount(mine, own)[mine]
+
+    child, child_total = others(row, column), others(row)
+    above, above_total = others(parent, column), others(parent)
+    prior = (above + _SMOOTHING) / (above_total + _SMOOTHING * degrees[parent])
+    if tilt is not None:
+        source, factor = tilt.source[first], tilt.factor[first]
+        stayed = source == column
+        here = np.unique(np.stack([parent, person]), axis=1, return_inverse=True)[1].ravel()
+        every = np.unique(parent, return_inverse=True)[1].ravel()
+        staying = np.bincount(every, own * stayed)[every] - np.bincount(here, own * stayed)[here]
+        staying = (staying + _SMOOTHING) / (above_total + _SMOOTHING * degrees[parent])
+        prior = prior * np.where(stayed, 1.0, factor) / (staying + (1.0 - staying) * factor)
+    scores = [
+        float(own @ np.log(prior if weight == inf else (child + weight * prior) / (child_total + weight)))
+        for weight in _WEIGHTS
+    ]
+    return _WEIGHTS[len(scores) - 1 - int(np.argmax(scores[::-1]))]
+
+
+def _starts(model: MarkovModel, sequences: Iterable[tuple[IntArray, IntArray]], rhythm: Rhythm) -> FloatArray:
+    """The distribution of the state by class, shrunken towards that of all times."""
+    parts = [(np.full(len(slots), person), slots, states) for person, (slots, states) in enumerate(sequences)]
+    person, slots, states = (np.concatenate(column) for column in zip(*parts, strict=True))
+    good = (states >= 0) & (model.initial[np.maximum(states, 0)] > 0)
+    person, slots, states = person[good], slots[good], states[good]
+    classes = rhythm.classes_of(slots)
+    counts = _Counts(person, np.zeros_like(states), classes, states)
+    weight = _weight(counts, np.array([int((model.initial > 0).sum())]))
+    if weight == inf:
+        return np.repeat(model.initial[np.newaxis], rhythm.count, axis=0)
+    seen = np.bincount(classes * model.size + states, minlength=rhythm.count * model.size).reshape(rhythm.count, -1)
+    return np.asarray((seen + weight * model.initial) / (seen.sum(axis=1, keepdims=True) + weight))

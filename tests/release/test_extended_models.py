@@ -1,0 +1,169 @@
+"""Releases under models that vary with time or look back two steps: the belief, the promise, sessions."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+from dphmm import MarkovModel, PolicyGraph, Releaser, Session, degree_of_protection
+from dphmm.audit.sequence import ReleasedSequence, audit_sequence, replay_sequence
+from dphmm.errors import ConfigurationError, StochasticError
+from dphmm.markov import Belief, Contexts, ExtendedModel, Rhythm
+
+HOUR = 3600.0
+FIRST = 470_000
+F = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+
+
+def _model(rng, varies=True, zeros=False):
+    """A second-order model over three states with all pairs but one, and its law by class."""
+    rhythm = Rhythm(tuple(h % 24 // 3 % 4 for h in range(168)), HOUR, "Asia/Kolkata") if varies else None
+    count = rhythm.count if rhythm else 1
+    kept = np.array([p for p in itertools.product(range(3), range(3)) if p != (1, 1)])
+    contexts = Contexts(3, kept)
+
+    def rows(*shape):
+        raw = rng.random(shape) + 0.05
+        if zeros:
+            raw[..., 2] *= rng.random(shape[:-1]) > 0.5
+        return raw / raw.sum(axis=-1, keepdims=True)
+
+    starts, single, pairs = rows(count, 3), rows(count, 3, 3), rows(count, 3, 3, 3)
+    pairs[:, 1, 1] = single[:, 1]
+    tables = [csr_array(np.concatenate([single[c], pairs[c, kept[:, 0], kept[:, 1]]])) for c in range(count)]
+    model = ExtendedModel([contexts.chain(one) for one in tables], starts, None, HOUR, rhythm, contexts)
+    return model, (starts, single, pairs)
+
+
+def _posterior(model, tables, slots, logs):
+    """``p(s_t | z_1..t)`` at the last slot by all paths, with log densities where there were releases."""
+    starts, single, pairs = tables
+    number = [0 if model.rhythm is None else model.rhythm.class_of(slot) for slot in slots]
+    found = np.zeros(3)
+    for path in itertools.product(range(3), repeat=len(slots)):
+        mass = starts[number[0]][path[0]]
+        for t in range(1, len(slots)):
+            row = single[number[t], path[0]] if t == 1 else pairs[number[t], path[t - 2], path[t - 1]]
+            mass *= row[path[t]]
+        found[path[-1]] += mass * np.exp(sum(one[path[t]] for t, one in logs.items()))
+    return found / found.sum()
+
+
+@pytest.mark.parametrize("varies", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_belief_after_each_release_is_that_of_all_paths(seed, varies):
+    model, tables = _model(np.random.default_rng(seed), varies)
+    releaser = Releaser(model, F, PolicyGraph.complete(3), 1.0, rng=seed)
+    releaser.restart(first=FIRST)
+    logs, at = {}, 0
+    for t, steps in enumerate((1, 1, 2, 1)):
+        at += steps if t else 0
+        step = releaser.prepare(steps=steps)
+        record = releaser.draw(step, (seed + t) % 3)
+        logs[at] = releaser.log_likelihood(step, record.released)
+        expected = _posterior(model, tables, FIRST + np.arange(at + 1), logs)
+        assert releaser.belief.probabilities == pytest.approx(expected, abs=1e-12)
+        assert record.estimate == pytest.approx(expected @ F, abs=1e-12)
+
+
+def test_the_promise_is_about_states_two_pairs_that_end_in_one_hide_nobody():
+    """State 2 has no edge; two pairs end in it, with one measurement. As a state of its own each would hide the other."""
+    model, _ = _model(np.random.default_rng(1), varies=False)
+    policy = PolicyGraph.from_edges(3, [[0, 1]])
+    releaser = Releaser(model, F, policy, 1.0, rng=0)
+    releaser.release(0)
+    record = releaser.release(1)
+    assert int(releaser.belief.masses.support[3:].reshape(-1).sum()) > 3, "several pairs are possible"
+    assert record.possible == 3
+    assert any(2 in edge for edge in record.added), "state 2 is exposed, and gets a partner"
+    last, size = model.contexts.last, len(model.contexts)
+    pairs = [(a, b) for a, b in itertools.combinations(range(size), 2) if {*last[[a, b]].tolist()} == {0, 1}]
+    twin = degree_of_protection(PolicyGraph.from_edges(size, pairs), F[last])
+    assert degree_of_protection(policy, F)[2] == 1
+    assert twin[last == 2].min() > 1, "the broken twin: pairs as states of their own would seem to be protected"
+
+
+def test_on_every_edge_all_pairs_that_end_in_its_states_have_the_promised_ratio():
+    model, _ = _model(np.random.default_rng(2))
+    releaser = Releaser(model, F, PolicyGraph.from_edges(3, [[0, 1], [1, 2]]), 0.7, rng=0)
+    releaser.restart(first=FIRST)
+    releaser.release(0)
+    step = releaser.prepare()
+    for z in [(0.0, 0.0), (0.4, 1.3), (-2.0, 0.1)]:
+        told = releaser.log_likelihood(step, z)
+        over_pairs = model.contexts.spread(told)
+        for a, b in itertools.combinations(range(len(model.contexts)), 2):
+            if {int(model.contexts.last[a]), int(model.contexts.last[b])} in ({0, 1}, {1, 2}):
+                assert abs(over_pairs[a] - over_pairs[b]) <= 0.7 * (1 + 1e-9)
+
+
+def test_a_model_that_varies_needs_the_clock_and_one_that_does_not_ignores_it():
+    model, _ = _model(np.random.default_rng(3))
+    releaser = Releaser(model, F, PolicyGraph.complete(3), 1.0, rng=0)
+    with pytest.raises(ConfigurationError, match=r"releaser.restart\(first=slot\)"):
+        releaser.release(0)
+    releaser.restart(first=FIRST)
+    releaser.release(0)
+    plain = MarkovModel(np.full((3, 3), 1 / 3), [0.2, 0.3, 0.5])
+    one, other = (Releaser(plain, F, PolicyGraph.complete(3), 1.0, rng=5) for _ in range(2))
+    other.restart(first=FIRST)
+    assert [one.release(k) for k in (0, 1)] == [other.release(k) for k in (0, 1)]
+
+
+@pytest.mark.parametrize("varies", [False, True])
+def test_a_session_goes_on_as_if_it_had_not_been_closed(tmp_path, varies):
+    model, _ = _model(np.random.default_rng(4), varies)
+    moments, states = [FIRST, FIRST + 1, FIRST + 5, FIRST + 40], [0, 2, 1, 1]
+
+    def engine(seed):
+        return Releaser(model, F, PolicyGraph.complete(3), 1.0, rng=np.random.default_rng(seed))
+
+    whole = []
+    with Session.open(tmp_path / "a", "me", engine(1)) as session:
+        whole = [session.release(state, moment) for state, moment in zip(states, moments, strict=True)]
+        belief = session.belief
+    replayed = engine(2)
+    released = np.array([record.released for record in whole])
+    steps = np.diff(moments, prepend=moments[0])
+    sequence = ReleasedSequence("me", released, np.ones(4), steps, first=FIRST)
+    last = list(replay_sequence(replayed, sequence))[-1]
+    assert belief.probabilities == pytest.approx(last.posterior.probabilities, abs=1e-13)
+    reopened = []
+    source = np.random.default_rng(1)
+    for state, moment in zip(states, moments, strict=True):
+        with Session.open(tmp_path / "b", "me", Releaser(model, F, PolicyGraph.complete(3), 1.0, rng=source)) as session:
+            reopened.append(session.release(state, moment))
+    assert [one.possible for one in reopened] == [one.possible for one in whole]
+    assert [one.released for one in reopened] == [one.released for one in whole]
+    for one, other in zip(reopened, whole, strict=True):
+        assert one.estimate == pytest.approx(other.estimate, rel=1e-12)
+
+
+def test_an_audit_of_a_sequence_equals_all_paths_and_an_hour_off_it_does_not():
+    model, tables = _model(np.random.default_rng(6))
+    releaser = Releaser(model, F, PolicyGraph.complete(3), 1.0, rng=3)
+    releaser.restart(first=FIRST)
+    records = [releaser.release(k) for k in (0, 1, 2, 2)]
+    released = np.array([one.released for one in records])
+
+    def audit(first):
+        return audit_sequence(releaser, ReleasedSequence("me", released, np.ones(4), np.ones(4, dtype=int), first=first))
+
+    found = audit(FIRST)
+    rows = [replay.log_likelihood for replay in replay_sequence(releaser, ReleasedSequence("me", released, np.ones(4), np.ones(4, dtype=int), first=FIRST))]
+    expected = _posterior(model, tables, FIRST + np.arange(4), dict(enumerate(rows)))
+    assert found.filtering.filtered[-1].probabilities == pytest.approx(expected, abs=1e-12)
+    assert found.smoothed[-1].probabilities == pytest.approx(expected, abs=1e-12)
+    assert np.abs(audit(FIRST + 5).filtering.filtered[-1].probabilities - expected).max() > 1e-6
+
+
+def test_a_belief_of_pairs_is_not_taken_for_one_of_states():
+    model, _ = _model(np.random.default_rng(7), varies=False)
+    belief = Belief.first(model).predict(model, 2)
+    again = Belief.from_bytes(belief.to_bytes()).predict(model, 0)
+    np.testing.assert_array_equal(again.probabilities, belief.probabilities)
+    with pytest.raises(StochasticError, match="about 11 states and the model has 3"):
+        belief.predict(MarkovModel(np.eye(3), [1, 0, 0]), 1)
