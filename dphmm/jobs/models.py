@@ -179,7 +179,8 @@ def learn(
     Raises
     ------
     ConfigurationError, OutputError
-        When `by` and `zone` do not come together, or the order is another. When the output is no ``.npz`` file, or exists; before anything is read.
+        When `by` and `zone` do not come together, or the order is another. When the output is no ``.npz``
+        file, or exists; before anything is read.
     DataFileError
         When data are missing or malformed.
     StochasticError, InvalidInputError

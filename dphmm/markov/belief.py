@@ -62,7 +62,7 @@ class Belief:
 
     @classmethod
     def first(cls, model: MarkovModel, slot: int | None = None, initial: FloatArray | None = None) -> Belief:
-        """The belief before the first release, in the step that ends at ``slot``: a model's, or a distribution ``(N,)``.
+        """The belief before the first release, in the step that ends at ``slot``: a model's, or a distribution.
 
         Raises
         ------

@@ -38,7 +38,7 @@ class Contexts:
 
     def __init__(self, size: int, pairs: npt.ArrayLike) -> None:
         given = as_integers(pairs, "the pairs of states", StateError)
-        if size < 1 or given.size and (given.ndim != 2 or given.shape[1] != 2):
+        if size < 1 or (given.size and (given.ndim != 2 or given.shape[1] != 2)):
             raise StateError(f"pairs of states have shape {given.shape} for {size} states; give (m, 2) of them")
         found = given.reshape(-1, 2)
         if found.size and (found.min() < 0 or found.max() >= size):
@@ -74,7 +74,7 @@ class Contexts:
     def chain(self, rows: csr_array) -> csr_array:
         """The transition matrix ``(P, P)`` over contexts, of the probabilities ``(P, N)`` of the next state in each."""
         at = np.repeat(np.arange(len(self)), np.diff(rows.indptr))
-        targets = self.entered(self.last[at], rows.indices)
+        targets = self.entered(self.last[at], rows.indices.astype(np.int64))
         return csr_array((rows.data, targets, rows.indptr), shape=(len(self),) * 2)
 
     def check(self, matrix: csr_array) -> None:

@@ -39,8 +39,13 @@ class ExtendedModel(MarkovModel):
     """A Markov model whose transitions vary with public classes of time, or look back two steps, or both.
 
     It goes wherever a `MarkovModel` goes whose one matrix is not asked for: `transition` refuses. With a `rhythm`, the
-    move into the step that ends at slot ``t`` is made by the matrix of that step's class, so that whoever uses the model
-    has to say when the first step is.
+    move into the step that ends at slot ``t`` is made by the matrix of that step's class, so that whoever uses the
+    model has to say when the first step is.
+
+    In a release of second order the belief is over pairs of states, and everything else over states: the constraint set
+    holds the states that some possible pair ends in, and the policy, its repair and the promise are about the current
+    state. So two pairs that end in one state hide nobody, and what is said of an edge ``jk`` holds for every pair that
+    ends in j and every one that ends in k, whatever came before.
 
     Parameters
     ----------
@@ -53,8 +58,8 @@ class ExtendedModel(MarkovModel):
     rhythm
         The classes; left out, one matrix serves all steps.
     contexts
-        For the second order: which pairs of states the chain tells apart. Its states are then contexts, of which each is
-        in one state; measurements, policies and releases are of states. Left out, first order.
+        For the second order: which pairs of states the chain tells apart. Its states are then contexts, of which each
+        is in one state; measurements, policies and releases are of states. Left out, first order.
 
     Raises
     ------
@@ -124,7 +129,7 @@ class ExtendedModel(MarkovModel):
         return self._contexts
 
     @property
-    def transition(self) -> csr_array:  # type: ignore[override]
+    def transition(self) -> csr_array:
         """Refuses: there is no one matrix of moves between states.
 
         Raises

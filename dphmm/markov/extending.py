@@ -87,8 +87,8 @@ def extend(
     """How movement differs from a model of first order by the class of time, by the state before the last, or both.
 
     Each row of the result is ``(counts + w * row) / (total + w)``. For a pair ``row`` is that of its state; for a class
-    it is that of all classes with the odds of leaving the state multiplied by the class's most likely factor, one number
-    for the whole region. So what was seen little stays near what is known anyway, and no move becomes possible or
+    it is that of all classes with the odds of leaving the state multiplied by the class's most likely factor, one
+    number for the whole region. So what was seen little stays near what is known anyway, and no move becomes possible or
     impossible. Of the weights ``w`` that is chosen which predicts the moves of each person best from those of all
     others.
 
@@ -204,7 +204,7 @@ class _Table:
 
     def holds(self, rows: IntArray, columns: IntArray) -> BoolArray:
         """Whether there are entries at some places."""
-        return self._keys[self._at(rows, columns)] == rows * self.matrix.shape[1] + columns
+        return np.asarray(self._keys[self._at(rows, columns)] == rows * self.matrix.shape[1] + columns)
 
     def mixed(self, rows: IntArray, columns: IntArray, weight: float) -> _Table:
         """The rows mixed with what was counted, ``(counts + weight * row) / (total + weight)``."""
@@ -237,8 +237,8 @@ class _Table:
 def _check_fits(moves: int, parts: int) -> None:
     if moves > _MOST:
         raise InvalidInputError(
-            f"{moves} possible moves in {parts} parts are more than fit into memory; take larger cells, fewer classes of "
-            "time, or pairs of states that were seen more often"
+            f"{moves} possible moves in {parts} parts are more than fit into memory; take larger cells, fewer classes "
+            "of time, or pairs of states that were seen more often"
         )
 
 
@@ -256,7 +256,7 @@ def _pairs(base: csr_array, moves: _Moves, least: int) -> IntArray:
 
 @dataclass(frozen=True, eq=False)
 class _Tilt:
-    """Of each counted move: the state that it left or stayed in, and by what its class multiplies the odds of leaving."""
+    """Of each counted move: the state that it began in, and by what its class multiplies the odds of leaving."""
 
     source: IntArray
     factor: FloatArray
@@ -294,7 +294,7 @@ def _weight(counts: _Counts, degrees: IntArray, tilt: _Tilt | None = None) -> fl
         """How often something was counted of all other people."""
         alone = np.unique(np.stack(names), axis=1, return_inverse=True)[1].ravel()
         mine = np.unique(np.stack([*names, person]), axis=1, return_inverse=True)[1].ravel()
-        return np.bincount(alone, own)[alone] - np.bincount(mine, own)[mine]
+        return np.asarray(np.bincount(alone, own)[alone] - np.bincount(mine, own)[mine])
 
     child, child_total = others(row, column), others(row)
     above, above_total = others(parent, column), others(parent)
@@ -304,9 +304,9 @@ def _weight(counts: _Counts, degrees: IntArray, tilt: _Tilt | None = None) -> fl
         stayed = source == column
         here = np.unique(np.stack([parent, person]), axis=1, return_inverse=True)[1].ravel()
         every = np.unique(parent, return_inverse=True)[1].ravel()
-        staying = np.bincount(every, own * stayed)[every] - np.bincount(here, own * stayed)[here]
-        staying = (staying + _SMOOTHING) / (above_total + _SMOOTHING * degrees[parent])
-        prior = prior * np.where(stayed, 1.0, factor) / (staying + (1.0 - staying) * factor)
+        stays = np.bincount(every, own * stayed)[every] - np.bincount(here, own * stayed)[here]
+        staying = (stays + _SMOOTHING) / (above_total + _SMOOTHING * degrees[parent])
+        prior *= np.where(stayed, 1.0, factor) / (staying + (1.0 - staying) * factor)
     scores = [
         float(own @ np.log(prior if weight == inf else (child + weight * prior) / (child_total + weight)))
         for weight in _WEIGHTS

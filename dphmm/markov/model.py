@@ -130,19 +130,19 @@ class MarkovModel:
         """How many moves of the chain are possible."""
         return int(self.transition.nnz)
 
-    def first_masses(self, slot: int | None = None, initial: FloatArray | None = None) -> Masses:
+    def first_masses(self, slot: int | None = None, initial: FloatArray | None = None) -> Masses:  # noqa: ARG002
         """The masses at the first release, in the step that ends at ``slot``: of the model, or of a distribution."""
         return Masses.of(self.initial if initial is None else initial)
 
-    def carry(self, masses: Masses, steps: int, since: int | None = None) -> Masses:
+    def carry(self, masses: Masses, steps: int, since: int | None = None) -> Masses:  # noqa: ARG002
         """Masses ``steps`` steps after slot ``since``, which matters where a model varies with time."""
         return self.ahead.carry(masses, steps)
 
-    def moving(self, steps: IntArray, slots: IntArray | None) -> Moving:
+    def moving(self, steps: IntArray, slots: IntArray | None) -> Moving:  # noqa: ARG002
         """The way forwards to observations, ``steps`` after one another, in some slots; both ``(T,)``."""
         return Moving.alike(self.ahead, steps)
 
-    def moving_back(self, steps: IntArray, slots: IntArray | None) -> Moving:
+    def moving_back(self, steps: IntArray, slots: IntArray | None) -> Moving:  # noqa: ARG002
         """The way backwards, from the last observation on, of the same ``steps`` and ``slots``."""
         return Moving.alike(self.back, np.roll(steps[::-1], 1))
 

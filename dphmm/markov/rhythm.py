@@ -36,13 +36,13 @@ _CHUNK = 1 << 16
 class Rhythm:
     """A public function of the clock: the class of every step.
 
-    A step that ends at an instant belongs to the hour that it begins in, in a time zone; each of the 168 hours of a week
-    has a class.
+    A step that ends at an instant belongs to the hour that it begins in, in a time zone; each of the 168 hours of a
+    week has a class.
 
     Parameters
     ----------
     classes
-        The class of each hour of the week from Monday 0:00 on: 168 whole numbers that use each of 0, 1, … at least once.
+        The class of each hour of the week from Monday 0:00 on: 168 whole numbers that use each of 0, 1, … once or more.
     step_seconds
         How long a step is.
     zone
@@ -111,7 +111,9 @@ class Rhythm:
         hours = [hour for hour, one in enumerate(self.classes) if one == number]
         days = sorted({hour // 24 for hour in hours})
         times = sorted({hour % 24 for hour in hours})
-        named = "every day" if len(days) == 7 else "/".join("Mo Tu We Th Fr Sa Su".split()[day] for day in days)
+        named = (
+            "every day" if len(days) == 7 else "/".join(["Mo", "Tu", "We", "Th", "Fr", "Sa", "Su"][day] for day in days)
+        )
         return f"{named} {','.join(str(time) for time in times)}h"
 
     def class_of(self, slot: int) -> int:
@@ -129,10 +131,10 @@ class Rhythm:
             return np.array([self.class_of(int(slot)) for slot in slots.ravel()]).reshape(slots.shape)
         start = (slots - 1) * self._step
         local = start + self._offsets(start)
-        return self._table[(local // _HOUR + _MONDAY) % WEEK]
+        return np.asarray(self._table[(local // _HOUR + _MONDAY) % WEEK])
 
     def runs(self, after: int, steps: int) -> Iterator[tuple[int, int]]:
-        """The classes of the steps after slot ``after``, as runs of equal ones: class and length, together ``steps``."""
+        """The classes of the steps after slot ``after``, as runs of equal ones: class and length, in all ``steps``."""
         done, now, length = 0, -1, 0
         while done < steps:
             count = min(_CHUNK, steps - done)

@@ -148,6 +148,6 @@ def again(queries: Mapping[str, Releaser], releases: Iterable[StoredRelease]) ->
         step = engine.prepare_on(prior, engine.plan(prior), record.epsilon, steps)
         likelihood = engine.log_likelihood(step, record.released)
         keeper = engine.capping.after(engine.person, likelihood, steps)
-        engine.resume(prior.update(likelihood), count + 1, keeper, release.slot)
+        engine.resume(prior.update(likelihood), count + 1, keeper, slot=release.slot)
         last = release.slot
     return keeper

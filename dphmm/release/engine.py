@@ -89,11 +89,6 @@ class Releaser:
 
     The first release has the model's initial distribution as its prior.
 
-    With an `dphmm.markov.ExtendedModel` of second order the belief is over pairs of states, and everything else over
-    states: ``C`` holds the states that some possible pair ends in, and the policy, its repair and the promise are about
-    the current state. So two pairs that end in one state hide nobody, and what is said of an edge ``jk`` holds for every
-    pair that ends in j and every one that ends in k, whatever came before.
-
     Examples
     --------
     >>> f = [[1, 0], [2, 1], [3, 0], [0, 1], [4, 2], [1, 2]]
@@ -223,16 +218,12 @@ class Releaser:
         return self
 
     def restart(self, first: int | None = None) -> None:
-        """Forget all releases: the next one is the first of a new person or session.
+        """Forget all releases: the next one is the first of a new person or session, in time step ``first``.
 
-        Parameters
-        ----------
-        first
-            The time step of the next release, counted from 1970 (see `dphmm.Session.slot_of`): public, and needed where
-            the model varies with time or caps name dates. Left out, as it was said before.
+        That is public, counted from 1970 as by `dphmm.Session.slot_of`, and needed where the model varies with time or
+        caps name dates. Left out, it is as said before.
         """
-        if first is not None:
-            self.person.first = first
+        self.person.first = self.person.first if first is None else first
         self.resume(None, 0)
 
     def resume(
@@ -263,17 +254,8 @@ class Releaser:
         return self._source.bytes is os.urandom
 
     def prior(self, steps: int = 1) -> Belief:
-        """The belief before the next release, ``steps`` time steps after the last one: ``p(s_t | z_1..t-1)``.
-
-        Raises
-        ------
-        ConfigurationError
-            When the model varies with time and nobody said when the first release is: see `restart`.
-        """
-        person = self.person
-        if person.belief is None:
-            return Belief.first(self.model, person.first)
-        return person.belief.predict(self.model, steps, person.slot)
+        """The belief before the next release, ``steps`` time steps after the last one: ``p(s_t | z_1..t-1)``."""
+        return self.person.prior(self.model, steps)
 
     def plan(self, prior: Belief, also: tuple[tuple[int, int], ...] = ()) -> StepPlan:
         """The constraint set that a prior leads to, and its repaired graph. Public: no true state is involved.

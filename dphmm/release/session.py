@@ -249,7 +249,9 @@ class Session:
         if slot == progress.omitted:
             raise OmittedError(f"slot {slot} was omitted: that it has no release was said; release the next one")
         self._catch_up(progress)
-        engine.resume(progress.belief, progress.count, self._known(engine, progress, slot), self._account, progress.slot)
+        engine.resume(
+            progress.belief, progress.count, self._known(engine, progress, slot), self._account, progress.slot
+        )
         if progress.slot is None:
             engine.person.first = slot
         step = engine.prepare(epsilon, 0 if progress.slot is None else slot - progress.slot)

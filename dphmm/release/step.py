@@ -12,6 +12,7 @@ from dphmm.errors import InvalidInputError, StateError
 from dphmm.events.caps import CapKeeper
 from dphmm.geometry.measurements import Measurements
 from dphmm.markov.belief import Belief
+from dphmm.markov.model import MarkovModel
 from dphmm.mechanisms.base import Mechanism
 from dphmm.mechanisms.catalogue import BODY_OF
 from dphmm.policy.graph import PolicyGraph
@@ -69,6 +70,18 @@ class PublicState:
     ) -> None:
         """Come to another belief after so many releases, the last of them in a slot."""
         self.belief, self.count, self.keeper, self.slot, self.moment = belief, count, keeper, slot, object()
+
+    def prior(self, model: MarkovModel, steps: int) -> Belief:
+        """The belief before the next release, ``steps`` time steps after the last one: ``p(s_t | z_1..t-1)``.
+
+        Raises
+        ------
+        ConfigurationError
+            When the model varies with time and nobody said when the first release is.
+        """
+        if self.belief is None:
+            return Belief.first(model, self.first)
+        return self.belief.predict(model, steps, self.slot)
 
     def slot_after(self, steps: int) -> int | None:
         """The slot of the next release, so many time steps after the last one (which the first ignores)."""

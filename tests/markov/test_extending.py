@@ -53,14 +53,20 @@ def _held_out(model, sequences):
     return total / count
 
 
-@pytest.mark.parametrize("law, kind", [(_by_hour, "hours"), (_onwards, "pairs")])
+@pytest.mark.parametrize(("law", "kind"), [(_by_hour, "hours"), (_onwards, "pairs")])
 def test_the_known_law_is_found_and_other_people_are_predicted_better(law, kind):
     rng = np.random.default_rng(1)
     people, others = _walks(rng, 8, 600, law), _walks(rng, 4, 400, law)
     base = MarkovModel.fit(people, 3, 0.5, step_seconds=HOUR)
     made = extend(base, people, HOURS if kind == "hours" else None, 1 if kind == "hours" else 2)
     gain = _held_out(made.model, others) - _held_out(base, others)
-    entropy = np.mean([np.log(law(int(s), a, b)[c]) for slots, states in others for s, a, b, c in zip(slots[2:], states, states[1:], states[2:], strict=False)])
+    entropy = np.mean(
+        [
+            np.log(law(int(s), a, b)[c])
+            for slots, states in others
+            for s, a, b, c in zip(slots[2:], states, states[1:], states[2:], strict=False)
+        ]
+    )
     assert gain > 0.08
     assert _held_out(made.model, others) == pytest.approx(entropy, abs=0.05)
     if kind == "hours":

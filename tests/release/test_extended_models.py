@@ -70,7 +70,7 @@ def test_the_belief_after_each_release_is_that_of_all_paths(seed, varies):
 
 
 def test_the_promise_is_about_states_two_pairs_that_end_in_one_hide_nobody():
-    """State 2 has no edge; two pairs end in it, with one measurement. As a state of its own each would hide the other."""
+    """State 2 has no edge; two pairs end in it, with one measurement. Taken for states they would hide each other."""
     model, _ = _model(np.random.default_rng(1), varies=False)
     policy = PolicyGraph.from_edges(3, [[0, 1]])
     releaser = Releaser(model, F, policy, 1.0, rng=0)
@@ -134,7 +134,9 @@ def test_a_session_goes_on_as_if_it_had_not_been_closed(tmp_path, varies):
     reopened = []
     source = np.random.default_rng(1)
     for state, moment in zip(states, moments, strict=True):
-        with Session.open(tmp_path / "b", "me", Releaser(model, F, PolicyGraph.complete(3), 1.0, rng=source)) as session:
+        with Session.open(
+            tmp_path / "b", "me", Releaser(model, F, PolicyGraph.complete(3), 1.0, rng=source)
+        ) as session:
             reopened.append(session.release(state, moment))
     assert [one.possible for one in reopened] == [one.possible for one in whole]
     assert [one.released for one in reopened] == [one.released for one in whole]
@@ -150,10 +152,17 @@ def test_an_audit_of_a_sequence_equals_all_paths_and_an_hour_off_it_does_not():
     released = np.array([one.released for one in records])
 
     def audit(first):
-        return audit_sequence(releaser, ReleasedSequence("me", released, np.ones(4), np.ones(4, dtype=int), first=first))
+        return audit_sequence(
+            releaser, ReleasedSequence("me", released, np.ones(4), np.ones(4, dtype=int), first=first)
+        )
 
     found = audit(FIRST)
-    rows = [replay.log_likelihood for replay in replay_sequence(releaser, ReleasedSequence("me", released, np.ones(4), np.ones(4, dtype=int), first=FIRST))]
+    rows = [
+        replay.log_likelihood
+        for replay in replay_sequence(
+            releaser, ReleasedSequence("me", released, np.ones(4), np.ones(4, dtype=int), first=FIRST)
+        )
+    ]
     expected = _posterior(model, tables, FIRST + np.arange(4), dict(enumerate(rows)))
     assert found.filtering.filtered[-1].probabilities == pytest.approx(expected, abs=1e-12)
     assert found.smoothed[-1].probabilities == pytest.approx(expected, abs=1e-12)
