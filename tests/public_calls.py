@@ -173,6 +173,19 @@ def geometry_and_markov() -> None:
         "markov.MarkovModel.fit", markov.MarkovModel.fit, sequences=[[0, 1, -1, 2]], size=3, smoothing=0.5,
         neighbours=[[0, 1]], step_seconds=60.0
     )  # fmt: skip
+    right("markov.Contexts", markov.Contexts, size=3, pairs=[[0, 1], [1, 1]])
+    right("markov.Rhythm", markov.Rhythm, classes=(0, 1) * 84, step_seconds=60.0, zone="UTC")
+    right("markov.Rhythm.of", markov.Rhythm.of, by="hours", step_seconds=60.0, zone="Europe/Berlin")
+    right(
+        "markov.extend",
+        markov.extend,
+        "model sequences rhythm",
+        model=MODEL,
+        sequences=[([0, 1, 2], [0, 1, 1])],
+        rhythm=None,
+        order=2,
+        pairs_from=1,
+    )
     right("markov.MarkovModel.save", MODEL.save, path="model.npz")
     right("markov.MarkovModel.load", markov.MarkovModel.load, path="missing.npz")
     right("markov.Observations", markov.Observations, log_likelihood=np.zeros((2, SIZE)), steps=np.array([0, 1]))

@@ -88,8 +88,8 @@ def extend(
 
     Each row of the result is ``(counts + w * row) / (total + w)``. For a pair ``row`` is that of its state; for a class
     it is that of all classes with the odds of leaving the state multiplied by the class's most likely factor, one
-    number for the whole region. So what was seen little stays near what is known anyway, and no move becomes possible or
-    impossible. Of the weights ``w`` that is chosen which predicts the moves of each person best from those of all
+    number for the whole region. So what was seen little stays near what is known anyway, and no move becomes possible
+    or impossible. Of the weights ``w`` that is chosen which predicts the moves of each person best from those of all
     others.
 
     Parameters

@@ -66,12 +66,16 @@ class Rhythm:
 
     def __post_init__(self) -> None:
         microseconds(self.step_seconds, "step_seconds")
-        whole = all(isinstance(one, int) and not isinstance(one, bool) for one in self.classes)
-        if len(self.classes) != WEEK or not whole or set(self.classes) != set(range(max(self.classes) + 1)):
+        given: Any = self.classes
+        classes = tuple(given.tolist()) if isinstance(given, np.ndarray) and given.ndim == 1 else given
+        good = isinstance(classes, tuple) and len(classes) == WEEK
+        good = good and all(isinstance(one, int) and not isinstance(one, bool) for one in classes)
+        if not good or set(classes) != set(range(len(set(classes)))):
             raise ConfigurationError(
-                f"the classes of time are {shorten(self.classes)}; give one for each of the {WEEK} hours of a week, "
-                "numbered from 0 without gaps"
+                f"the classes of time are {shorten(given)}; give one for each of the {WEEK} hours of a week, numbered "
+                "from 0 without gaps"
             )
+        object.__setattr__(self, "classes", classes)
         time_zone(self.zone)
 
     @classmethod
@@ -83,7 +87,7 @@ class Rhythm:
         ConfigurationError
             When there is no such name, or the zone is unknown.
         """
-        if by not in get_args(By):
+        if not isinstance(by, str) or by not in get_args(By):
             raise ConfigurationError(
                 f"classes of time {shorten(by)} are unknown; give one of {', '.join(get_args(By))}"
             )

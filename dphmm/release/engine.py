@@ -220,8 +220,7 @@ class Releaser:
     def restart(self, first: int | None = None) -> None:
         """Forget all releases: the next one is the first of a new person or session, in time step ``first``.
 
-        That is public, counted from 1970 as by `dphmm.Session.slot_of`, and needed where the model varies with time or
-        caps name dates. Left out, it is as said before.
+        That is public (see `dphmm.Session.slot_of`), for models that vary with time and caps that name dates.
         """
         self.person.first = self.person.first if first is None else first
         self.resume(None, 0)
@@ -236,8 +235,8 @@ class Releaser:
     ) -> None:
         """Go on from the public belief after ``count`` releases, None at 0, with caps from their keeper, and spending.
 
-        Without the account of what all releases about the person cost, if there are any, records do not tell it. The
-        time step of the last release, ``slot``, matters where the model varies with time.
+        Without the account of what all releases about the person cost, if there are any, records do not tell it. Where
+        the model varies with time, ``slot`` is that of the last release.
         """
         self.person.advance(belief, count, keeper, slot)
         self.person.account = account if count or account is not None else Account()
