@@ -186,6 +186,17 @@ def geometry_and_markov() -> None:
         order=2,
         pairs_from=1,
     )
+    right(
+        "markov.fit_shrunk", markov.fit_shrunk, "space", sequences=[[0, 1, -1, 2]], space=GRID, step_seconds=60.0,
+        max_speed_kmh=100.0, weight=3.0
+    )  # fmt: skip
+    right("markov.Reach", markov.Reach, "space", space=GRID, step_seconds=60.0, max_speed_kmh=100.0)
+    reach = markov.Reach(GRID, 60.0)
+    right("markov.Reach.find", reach.find, sources=[0, 1], targets=[1, 2])
+    right(
+        "markov.RegionKernel", markov.RegionKernel, "reach", reach=reach, shares=np.ones(reach.ring_count),
+        attraction=np.ones(GRID.size)
+    )  # fmt: skip
     right("markov.MarkovModel.save", MODEL.save, path="model.npz")
     right("markov.MarkovModel.load", markov.MarkovModel.load, path="missing.npz")
     right("markov.Observations", markov.Observations, log_likelihood=np.zeros((2, SIZE)), steps=np.array([0, 1]))

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     metavar="SECONDS",
     help="Who is seen again within this time has stayed until then; a longer gap cuts. [default: one step]",
 )
-@click.option("--smoothing", type=float, metavar="COUNT", help="Added to each move seen, both ways. [default: 0.5]")
 @click.option(
     "--by",
     type=click.Choice(["hours", "weekday-hours"]),
@@ -34,6 +33,8 @@ if TYPE_CHECKING:
 )
 @click.option("--zone", metavar="ZONE", help="Time zone of --by. [default: that of the preset's region]")
 @click.option("--order", type=click.IntRange(1, 2), default=1, show_default=True, help="2 looks back two steps.")
+@click.option("--max-speed", type=float, metavar="KMH", help="Faster moves than this are impossible. [default: 150]")
+@click.option("--smoothing", type=float, metavar="COUNT", help="Possible is what was seen, with this added, both ways.")
 @input_options
 @click.option("--overwrite", is_flag=True, help="Replace an output that exists.")
 @click.option("--json", "as_json", is_flag=True, help="Say what was learned as JSON.")
@@ -45,13 +46,27 @@ def command(data: tuple[str, ...], output: Path, as_json: bool, overwrite: bool,
     alone, by which 'dphmm release' and 'dphmm batch' refuse them.
     """
     from dphmm.jobs.learned_from import private_list
-    from dphmm.jobs.models import SMOOTHING, learn
+    from dphmm.jobs.models import learn
 
     space, source = space_of(given), data_of(data, given)
-    smoothing = SMOOTHING if given["smoothing"] is None else given["smoothing"]
-    learned = learn(source, space, given["step"], given["gap"], smoothing, output, overwrite, **_time_of(given))
+    smoothing = given["smoothing"]
+    clock, time = (given["step"], given["gap"]), _time_of(given)
+    speed = given["max_speed"]
+    learned = learn(source, space, *clock, smoothing, output, overwrite, max_speed_kmh=speed, **time)
     files = {"model": str(output), "private_list_of_people": str(private_list(output))}
-    say("Learned", {**files, **_facts(learned), "smoothing": smoothing}, as_json)
+    say("Learned", {**files, **_facts(learned), **_support(learned, smoothing)}, as_json)
+
+
+def _support(learned: Learned, smoothing: float | None) -> dict[str, Any]:
+    """What decided which moves are possible, and how probable those are that nobody made."""
+    shrunk = learned.shrunk
+    if shrunk is None:
+        return {"smoothing": smoothing}
+    return {
+        "highest_speed_kmh": shrunk.kernel.reach.max_speed_kmh,
+        "moves_that_were_faster": shrunk.too_fast,
+        "weight_of_the_region_in_moves": shrunk.weight,
+    }
 
 
 def _time_of(given: dict[str, Any]) -> dict[str, Any]:

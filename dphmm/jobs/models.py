@@ -14,16 +14,15 @@ from dphmm.jobs.learned_from import private_list, write_list
 from dphmm.jobs.people import Data, DataLike, People
 from dphmm.markov.extending import Extension, extend
 from dphmm.markov.model import MarkovModel
+from dphmm.markov.reach import MAX_SPEED_KMH
 from dphmm.markov.rhythm import By, Rhythm
 from dphmm.markov.sequence import state_sequences
+from dphmm.markov.shrinkage import ShrunkModel, fit_shrunk
 from dphmm.policy.layer import read_polygons
 from dphmm.readers.places import read_places
 from dphmm.space.grid import Grid
 from dphmm.space.states import StateSpace
 from dphmm.tables import check_output, new_file
-
-SMOOTHING = 0.5
-"""Added to each move seen, both ways, unless it is said."""
 
 Model = MarkovModel | str | Path
 """A model, or the file that holds one."""
@@ -49,6 +48,8 @@ class Learned:
         How many moves from one step to the next were counted.
     extension
         How it varies with time or looks back two steps; None where it does neither.
+    shrunk
+        What the moves were shrunk towards, and how far; None for a model that was smoothed.
     """
 
     model: MarkovModel
@@ -58,6 +59,7 @@ class Learned:
     visited: int
     moves: int
     extension: Extension | None = None
+    shrunk: ShrunkModel | None = None
 
 
 @checked
@@ -141,12 +143,13 @@ def learn(
     space: StateSpace,
     step_seconds: float = 60.0,
     gap_seconds: float | None = None,
-    smoothing: float = SMOOTHING,
+    smoothing: float | None = None,
     output: str | Path | None = None,
     overwrite: bool = False,
     by: By | None = None,
     zone: str | None = None,
     order: int = 1,
+    max_speed_kmh: float | None = None,
 ) -> Learned:
     """Learn how people move, as ``dphmm learn`` does.
 
@@ -164,8 +167,9 @@ def learn(
     gap_seconds
         Who is seen again within this time has stayed until then; a longer gap cuts. Left out, one step.
     smoothing
-        Added to each move seen, both ways, and to staying. At 0 a place that was once left in one direction only is
-        impossible to come back from; other people are then often where the model thinks that nobody can be.
+        Left out, every move that a person can make within a step is possible, and moves are shrunk towards what the
+        region has in common: see `dphmm.markov.fit_shrunk`. A number is added to each move seen, both ways, and to
+        staying, and no other move is possible; other people are then often where the model thinks that nobody can be.
     output, overwrite
         A ``.npz`` file for the model, and whether one that exists may be replaced. It appears whole or not at all, and
         never without its list.
@@ -175,12 +179,14 @@ def learn(
         With `by`: the time zone of the hours, such as ``"Asia/Shanghai"`` or ``"+08:00"``.
     order
         1, or 2 to look back two steps: see `dphmm.markov.extend`.
+    max_speed_kmh
+        What decides which moves a person can make; left out, 150. Not with smoothing.
 
     Raises
     ------
     ConfigurationError, OutputError
-        When `by` and `zone` do not come together, or the order is another. When the output is no ``.npz``
-        file, or exists; before anything is read.
+        When `by` and `zone` do not come together, the order is another, both a speed and a smoothing are given, or the
+        output is no ``.npz`` file, or exists; before anything is read. When too many moves are possible.
     DataFileError
         When data are missing or malformed.
     StochasticError, InvalidInputError
@@ -191,11 +197,17 @@ def learn(
             raise ConfigurationError(f"{output}: a model is a .npz file; name it so")
         for path in (Path(output), private_list(output)):
             check_output(path, overwrite)
+    if smoothing is not None and max_speed_kmh is not None:
+        raise ConfigurationError("--max-speed and --smoothing are both given; smoothing makes possible what was seen")
     rhythm = _rhythm(by, zone, step_seconds)
     people = Data.of(data).read()
     sequences = state_sequences(people.trajectories, space, step_seconds, gap_seconds)
-    model = MarkovModel.fit(sequences, space.size, smoothing, states=space, step_seconds=float(step_seconds))
-    extension = None
+    shrunk = extension = None
+    if smoothing is None:
+        shrunk = fit_shrunk(sequences, space, step_seconds, MAX_SPEED_KMH if max_speed_kmh is None else max_speed_kmh)
+        model = shrunk.model
+    else:
+        model = MarkovModel.fit(sequences, space.size, smoothing, states=space, step_seconds=float(step_seconds))
     if rhythm is not None or order != 1:
         extension = extend(model, sequences, rhythm, order)
         model = extension.model
@@ -206,7 +218,7 @@ def learn(
     states = np.concatenate([found for _, found in sequences])
     moves = sum(int(((np.diff(slots) == 1) & (found[1:] >= 0) & (found[:-1] >= 0)).sum()) for slots, found in sequences)
     visited = len(np.unique(states[states >= 0]))
-    return Learned(model, people, len(states), int((states < 0).sum()), visited, moves, extension)
+    return Learned(model, people, len(states), int((states < 0).sum()), visited, moves, extension, shrunk)
 
 
 def _rhythm(by: By | None, zone: str | None, step_seconds: float) -> Rhythm | None:

@@ -1,6 +1,8 @@
 """How people move: the Markov model, the belief that it carries forward, and all that is inferred with the two.
 
 - `MarkovModel`, and `state_sequence`, `state_sequences`: trajectories as what it is learned from by counting.
+- `fit_shrunk`: a model in which every move within a highest speed is possible (`Reach`), and counts of moves are shrunk
+  towards what the region has in common (`RegionKernel`).
 - `ExtendedModel`: one whose transitions vary with public classes of time (`Rhythm`), or that looks back two steps and
   so tells pairs of states apart (`Contexts`).
 - `extend`: such a model by counting, each class and pair shrunken towards what is known of all.
@@ -22,10 +24,13 @@ from dphmm.markov.inference import Filtering, Observations, filter, filter_relea
 from dphmm.markov.learning import LearnedModel, learn_from_releases
 from dphmm.markov.model import MarkovModel
 from dphmm.markov.path import MostProbablePath, most_probable_path, path_of_releases
+from dphmm.markov.reach import MAX_SPEED_KMH, Reach
 from dphmm.markov.rhythm import Rhythm
 from dphmm.markov.sequence import state_sequence, state_sequences
+from dphmm.markov.shrinkage import RegionKernel, ShrunkModel, fit_shrunk
 
 __all__ = [
+    "MAX_SPEED_KMH",
     "Belief",
     "Contexts",
     "ExtendedModel",
@@ -35,10 +40,14 @@ __all__ = [
     "MarkovModel",
     "MostProbablePath",
     "Observations",
+    "Reach",
+    "RegionKernel",
     "Rhythm",
+    "ShrunkModel",
     "extend",
     "filter",
     "filter_releases",
+    "fit_shrunk",
     "learn_from_releases",
     "most_probable_path",
     "path_of_releases",

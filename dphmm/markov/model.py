@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import coo_array, csr_array
+from scipy.sparse import csr_array
 
 from dphmm.arguments import checked
 from dphmm.arrays import LARGEST, FloatArray, IntArray, as_distribution, as_integers, content_hash, locked
@@ -19,6 +19,7 @@ from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError, S
 from dphmm.markov.contexts import Contexts
 from dphmm.markov.flow import Flow
 from dphmm.markov.masses import Masses
+from dphmm.markov.moves import Sequence, all_moves, check_states, moves_of, pair_counts
 from dphmm.markov.moving import Moving
 from dphmm.space.states import StateSpace
 from dphmm.space.trajectory import microseconds
@@ -27,9 +28,6 @@ from dphmm.tables.json_text import parse_json
 from dphmm.tables.numpy_files import read_npz
 from dphmm.tables.output import new_file
 from dphmm.tables.values import as_number, one_line
-
-Sequence = npt.ArrayLike | tuple[npt.ArrayLike, npt.ArrayLike]
-"""States one time step apart, -1 where unknown; or a pair of slot numbers (increasing) and the states there."""
 
 _FORMAT = "dphmm-markov-model-1"
 EXTENDED_FORMAT = "dphmm-markov-model-2"
@@ -221,23 +219,25 @@ class MarkovModel:
         smoothing = float(smoothing)
         if size < 1:
             raise StateError(f"size is {size}; give at least one state")
-        occupancy, sources, targets = _count(sequences, size)
+        moves = all_moves(moves_of(sequence, size) for sequence in sequences)
+        occupancy, sources, targets = np.bincount(moves.visits, minlength=size), moves.sources, moves.targets
         if not occupancy.any():
             raise InvalidInputError(
                 "no sequence visits any state; check the region, the step and the times of the data"
             )
-        counts = _pairs(sources, targets, size)
+        counts = pair_counts(sources, targets, size)
         if smoothing > 0:
             one, other = (sources, targets) if neighbours is None else _neighbours(neighbours)
-            _check_states(np.concatenate([one, other]), size)
+            check_states(np.concatenate([one, other]), size)
             reached = np.unique(np.concatenate([one, other, np.flatnonzero(occupancy)]))
-            conceivable = _pairs(one, other, size) + _pairs(other, one, size) + _pairs(reached, reached, size)
+            both = np.concatenate([one, other, reached]), np.concatenate([other, one, reached])
+            conceivable = pair_counts(*both, size)
             conceivable.data[:] = smoothing
             counts = counts + conceivable
             occupancy = occupancy.astype(np.float64)
             occupancy[reached] += smoothing
         never_left = np.flatnonzero(np.diff(counts.indptr) == 0)
-        counts = counts + _pairs(never_left, never_left, size)
+        counts = counts + pair_counts(never_left, never_left, size)
         counts.data /= np.repeat(counts.sum(axis=1), np.diff(counts.indptr))
         return cls(counts, occupancy / occupancy.sum(), states, step_seconds)
 
@@ -330,44 +330,8 @@ def _of_numbers(arrays: Mapping[str, npt.NDArray[Any]], name: str) -> npt.NDArra
     return arrays[name]
 
 
-def _count(sequences: Iterable[Sequence], size: int) -> tuple[npt.NDArray[Any], IntArray, IntArray]:
-    """Visits per state, and the source and target of every move seen."""
-    occupancy = np.zeros(size, dtype=np.int64)
-    sources, targets = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
-    for sequence in sequences:
-        if isinstance(sequence, tuple):
-            if len(sequence) != 2:
-                raise InvalidInputError(f"a sequence has {len(sequence)} parts; give slot numbers and states")
-            slots, states = (as_integers(part, "slots and states", StateError) for part in sequence)
-            if slots.ndim != 1 or slots.shape != states.shape or (np.diff(slots) <= 0).any():
-                raise InvalidInputError("slot numbers must increase, one per state")
-        else:
-            states = as_integers(sequence, "the states of a sequence", StateError)
-            if states.ndim != 1:
-                raise StateError(f"the states of a sequence have shape {states.shape}; give a list of states")
-            slots = np.arange(len(states))
-        known = states >= 0
-        _check_states(states[states != -1], size)
-        occupancy += np.bincount(states[known], minlength=size)
-        moved = known[:-1] & known[1:] & (np.diff(slots) == 1)
-        sources.append(states[:-1][moved])
-        targets.append(states[1:][moved])
-    return occupancy, np.concatenate(sources), np.concatenate(targets)
-
-
 def _neighbours(neighbours: npt.ArrayLike) -> tuple[IntArray, IntArray]:
     pairs = as_integers(neighbours, "neighbours", StateError)
     if pairs.ndim != 2 or pairs.shape[1] != 2:
         raise StateError(f"neighbours have shape {pairs.shape}; give pairs of states")
     return pairs[:, 0], pairs[:, 1]
-
-
-def _pairs(sources: IntArray, targets: IntArray, size: int) -> csr_array:
-    """How often each pair of states is among some, as a matrix."""
-    return coo_array((np.ones(len(sources)), (sources, targets)), shape=(size, size)).tocsr()
-
-
-def _check_states(states: IntArray, size: int) -> None:
-    outside = states[(states < 0) | (states >= size)]
-    if len(outside):
-        raise StateError(f"state {int(outside[0])} does not exist; states are 0 to {size - 1}")

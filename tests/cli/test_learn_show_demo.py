@@ -28,12 +28,25 @@ def test_learn_counts_what_the_table_holds(world, run):
     assert "moves counted" in run("learn", "walk.csv", *BOX, "-o", "again.npz").stdout
 
 
-def test_learn_smooths_by_one_half_unless_told_otherwise(world, run):
-    for name, more in (("default", ()), ("half", ("--smoothing", 0.5)), ("none", ("--smoothing", 0))):
+def test_learn_holds_possible_what_a_person_can_do_within_a_step(world, run):
+    for name, more in (("default", ()), ("usual", ("--max-speed", 150)), ("walk", ("--max-speed", 5))):
         assert run("learn", "walk.csv", *BOX, *more, "-o", f"{name}.npz").exit_code == 0
-    default, half, none = (MarkovModel.load(world / f"{name}.npz") for name in ("default", "half", "none"))
-    assert default.content_hash == half.content_hash != none.content_hash
-    assert (default.transition.T != 0).nnz == ((default.transition != 0) + (default.transition.T != 0)).nnz
+    default, usual, walk = (MarkovModel.load(world / f"{name}.npz") for name in ("default", "usual", "walk"))
+    assert default.content_hash == usual.content_hash != walk.content_hash
+    assert walk.transition.nnz < default.transition.nnz
+    assert (default.initial > 0).all()
+    assert (default.transition.diagonal() > 0).all()
+
+
+def test_learn_with_smoothing_holds_possible_what_was_seen_both_ways(world, run):
+    told = json.loads(run("learn", "walk.csv", *BOX, "--smoothing", 0.5, "-o", "half.npz", "--json").stdout)
+    assert told["smoothing"] == 0.5
+    half = MarkovModel.load(world / "half.npz")
+    assert (half.transition.T != 0).nnz == ((half.transition != 0) + (half.transition.T != 0)).nnz
+    assert (half.initial == 0).any()
+    both = run("learn", "walk.csv", *BOX, "--smoothing", 0.5, "--max-speed", 90, "-o", "both.npz")
+    assert (both.exit_code, both.stdout) == (2, "")
+    assert "--max-speed and --smoothing" in both.stderr
 
 
 def test_the_same_person_in_two_files_is_one(world, run):
