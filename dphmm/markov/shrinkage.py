@@ -228,4 +228,4 @@ def _positive(values: npt.ArrayLike, name: str, count: int) -> FloatArray:
     found = as_floats(values, name)
     if found.shape != (count,) or not ((found > 0) & (found <= LARGEST)).all():
         raise InvalidInputError(f"{name} have shape {found.shape}; give {count} positive numbers")
-    return found / found.sum()
+    return np.asarray(found / found.sum())
