@@ -23,6 +23,7 @@ COMMANDS: Mapping[str, str] = {
     "data": "Fetch the public data sets that the papers use.",
     "learn": "Learn a Markov model of movement from trajectories.",
     "release": "Release private locations for trajectories, or for a stream.",
+    "serve": "Relay places from phones to recipients, live.",
     "session": "List, show and export durable sessions.",
     "batch": "Release every user of a data set, in files by user.",
     "evaluate": "Compare policies, mechanisms and budgets on a data set.",

@@ -22,7 +22,7 @@ FORMAT = 4
 
 _OWNER_ONLY = 0o600
 _PAGE = 4096
-_SCHEMA = """
+SCHEMA = """
 CREATE TABLE session (
     number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, terms TEXT NOT NULL, limits TEXT NOT NULL,
     digest BLOB NOT NULL);
@@ -31,7 +31,10 @@ CREATE TABLE progress (
     belief BLOB, omitted INTEGER, digest BLOB NOT NULL);
 CREATE TABLE record (
     session INTEGER NOT NULL REFERENCES session, number INTEGER NOT NULL, slot INTEGER NOT NULL, query TEXT NOT NULL,
-    body TEXT NOT NULL, digest BLOB NOT NULL, PRIMARY KEY (session, number), UNIQUE (session, slot, query))"""
+    body TEXT NOT NULL, digest BLOB NOT NULL, PRIMARY KEY (session, number), UNIQUE (session, slot, query));
+CREATE TABLE told (
+    recipient TEXT NOT NULL, session INTEGER NOT NULL REFERENCES session, number INTEGER NOT NULL,
+    PRIMARY KEY (recipient, session))"""
 
 
 class Database:
@@ -55,6 +58,9 @@ class Database:
     OutputError
         When it is to be written and cannot be.
     """
+
+    held = ""
+    """What makes a reading statement of a transaction wait for other writers: here the transaction did so itself."""
 
     def __init__(self, path: str | Path, wait_seconds: float = 30.0, readonly: bool = False) -> None:
         self.path = Path(os.path.abspath(path))
@@ -89,7 +95,7 @@ class Database:
                     new.execute(f"PRAGMA page_size={_PAGE}")
                     new.execute("PRAGMA synchronous=FULL")
                     new.executescript(
-                        f"BEGIN; PRAGMA application_id={APPLICATION}; PRAGMA user_version={FORMAT}; {_SCHEMA}; COMMIT"
+                        f"BEGIN; PRAGMA application_id={APPLICATION}; PRAGMA user_version={FORMAT}; {SCHEMA}; COMMIT"
                     )
                     new.execute("PRAGMA journal_mode=WAL")
                 with suppress(FileExistsError):
@@ -168,7 +174,7 @@ class Database:
         with self._plain_errors(), closing(self._connect(mode)) as looking:
             verdict = looking.execute("PRAGMA quick_check(1)").fetchone()[0]
             tables = {sql for (sql,) in looking.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")}
-            if verdict != "ok" or tables != {statement.strip() for statement in _SCHEMA.split(";")}:
+            if verdict != "ok" or tables != {statement.strip() for statement in SCHEMA.split(";")}:
                 problem = "its tables are others" if verdict == "ok" else " ".join(verdict.split())
                 raise DataFileError(self.path, f"is damaged ({problem}); restore a copy")
 

@@ -116,7 +116,11 @@ class ReleaseStream:
 
     def moment(self, time: np.datetime64) -> np.datetime64:
         """The end of the time step that an instant belongs to, in UTC: the time of its answer."""
-        return np.datetime64(step_number(time, self._step_seconds) * self._step, "us")
+        return self.end_of(step_number(time, self._step_seconds))
+
+    def end_of(self, slot: int) -> np.datetime64:
+        """The end of a time step, in UTC."""
+        return np.datetime64(slot * self._step, "us")
 
     @checked
     def take(
@@ -202,7 +206,9 @@ class RecordedPeople(ReleaseStream):
     ) -> None:
         super().__init__(engine, accepted)
         self._limits = limits
-        self._store = SessionStore(path, wait_seconds)
+        self._sessions: dict[str, Session] = {}
+        self.store = SessionStore(path, wait_seconds)
+        """Where the sessions are."""
 
     def __enter__(self) -> RecordedPeople:
         return self
@@ -212,7 +218,7 @@ class RecordedPeople(ReleaseStream):
 
     def close(self) -> None:
         """Let go of the file."""
-        self._store.close()
+        self.store.close()
 
     def trajectory(self, track: SlottedTrajectory) -> Iterator[TimedRelease]:
         """Release every place of a trajectory, as `release_trajectory` does.
@@ -230,7 +236,17 @@ class RecordedPeople(ReleaseStream):
         for _, _, release in walk(self._person(track.user), self._space, track, outside, self._step_seconds):
             yield release
 
+    def session(self, user: str) -> Session:
+        """A person's session; begun where there is none.
+
+        Raises
+        ------
+        SessionMismatchError
+            When it began with other settings, another model or other limits.
+        """
+        if user not in self._sessions:
+            self._sessions[user] = Session.open(self.store, user, self._engine.another(), self._limits)
+        return self._sessions[user]
+
     def _person(self, user: str) -> Person:
-        if user not in self._people:
-            self._people[user] = Session.open(self._store, user, self._engine.another(), self._limits)
-        return self._people[user]
+        return self.session(user)

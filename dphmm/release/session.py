@@ -305,6 +305,11 @@ class Session:
         return self._stored.name
 
     @property
+    def number(self) -> int:
+        """The session's number in its store."""
+        return self._stored.number
+
+    @property
     def limits(self) -> Limits:
         """What may be spent."""
         return self._stored.limits

@@ -15,6 +15,7 @@ from dphmm.errors import DataFileError, SessionBusyError
 from dphmm.markov.belief import Belief
 from dphmm.release.database import Database
 from dphmm.release.ledger import Limits
+from dphmm.release.postgres import PostgresDatabase, is_server
 from dphmm.release.record import ReleaseRecord
 from dphmm.release.terms import Terms
 from dphmm.tables.json_text import parse_json
@@ -96,7 +97,8 @@ class SessionStore:
     Parameters
     ----------
     path
-        The file. Where there is none it is made, readable by its owner alone, unless `readonly`.
+        The file. Where there is none it is made, readable by its owner alone, unless `readonly`. Or a PostgreSQL
+        database as ``postgresql://user@host/database``, whose tables are made where there are none.
     wait_seconds
         How long to wait for another process that is writing.
     readonly
@@ -111,6 +113,11 @@ class SessionStore:
     """
 
     def __init__(self, path: str | Path, wait_seconds: float = 30.0, readonly: bool = False) -> None:
+        self._database: Database | PostgresDatabase
+        if is_server(path):
+            self.path = Path("the database")
+            self._database = PostgresDatabase(str(path), wait_seconds, readonly)
+            return
         self.path = Path(path)
         if not readonly and not self.path.exists():
             Database.create(self.path)
@@ -227,17 +234,20 @@ class SessionStore:
 
     def add(self, name: str, terms: Mapping[str, Terms], limits: Limits) -> StoredSession:
         """The session of a name, made with these terms and limits where there is none."""
-        with self._database.transaction():
-            known = self.session(name)
-            if known is None:
-                agreed = {query: one.to_json() for query, one in terms.items()}
-                texts = json.dumps(agreed, sort_keys=True), json.dumps(asdict(limits))
+        agreed = {query: one.to_json() for query, one in terms.items()}
+        texts = json.dumps(agreed, sort_keys=True), json.dumps(asdict(limits))
+        for _ in range(_ATTEMPTS):
+            with self._database.transaction():
+                if self.session(name) is not None:
+                    break
                 ((number,),) = self._database.execute("SELECT 1 + COALESCE(MAX(number), 0) FROM session")
-                self._database.execute(
-                    "INSERT INTO session VALUES (?, ?, ?, ?, ?)", (number, name, *texts, _digest(number, name, *texts))
-                )
-                self._database.execute("INSERT INTO progress VALUES (?, 0, NULL, x'', NULL, NULL, x'')", (number,))
-                self._set_progress(number, Progress(0, None, None, b"", None))
+                if self._database.execute(
+                    "INSERT INTO session VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING number",
+                    (number, name, *texts, _digest(number, name, *texts)),
+                ):
+                    values = number, 0, None, b"", None, None, b""
+                    self._database.execute("INSERT INTO progress VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+                    self._set_progress(number, Progress(0, None, None, b"", None))
         known = self.session(name)
         if known is None:
             raise SessionBusyError(f"{self.path}: session {name!r} vanished while it was made; ask again")
@@ -297,8 +307,32 @@ class SessionStore:
         return True
 
     def _is_still(self, session: int, progress: Progress) -> bool:
-        found = self._database.execute("SELECT count, omitted FROM progress WHERE session = ?", (session,))
+        query = f"SELECT count, omitted FROM progress WHERE session = ?{self._database.held}"
+        found = self._database.execute(query, (session,))
         return found == [(progress.count, progress.omitted)]
+
+    # ---- who was told --------------------------------------------------------------------------------------------
+
+    def told(self, recipient: str, session: int) -> int:
+        """Of how many of a session's releases a recipient was told: all that there are, when they are first asked for.
+
+        A recipient who is new learns nothing of the time before.
+        """
+        with self._database.transaction():
+            self._database.execute(
+                "INSERT INTO told SELECT ?, session, count FROM progress WHERE session = ? ON CONFLICT DO NOTHING",
+                (recipient, session),
+            )
+        query = "SELECT number FROM told WHERE recipient = ? AND session = ?"
+        return int(self._database.execute(query, (recipient, session))[0][0])
+
+    def set_told(self, recipient: str, session: int, number: int) -> None:
+        """Write of how many releases a recipient was told."""
+        with self._database.transaction():
+            self._database.execute(
+                "UPDATE told SET number = ? WHERE recipient = ? AND session = ? AND number < ?",
+                (number, recipient, session, number),
+            )
 
     def _set_progress(self, session: int, progress: Progress) -> None:
         belief = None if progress.belief is None else progress.belief.to_bytes()
@@ -307,6 +341,10 @@ class SessionStore:
             "UPDATE progress SET count = ?, slot = ?, head = ?, belief = ?, omitted = ?, digest = ? WHERE session = ?",
             (*values, _digest(session, *values), session),
         )
+
+
+_ATTEMPTS = 100
+"""So many others may make a session at the same moment."""
 
 
 def _check_types(values: Iterable[tuple[Any, Any]]) -> None:

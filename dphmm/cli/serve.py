@@ -1,0 +1,45 @@
+"""``dphmm serve``: the live relay between phones and recipients."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from dphmm.cli.terminal import echo
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--init", is_flag=True, help="Write FILE with new tokens, and print how to set up the apps.")
+@click.option("--model", type=click.Path(path_type=Path), help="With --init: the model's file.")
+@click.option("--user", "users", multiple=True, help="With --init: somebody whose phone posts; may be repeated.")
+@click.option("--policy", default="utility:1km", show_default=True, help="With --init: as in 'dphmm release'.")
+@click.option("--epsilon", default=0.5, show_default=True, help="With --init: the privacy budget of each release.")
+@click.option("--url", help="With --init: the address at which phones reach the relay, such as https://relay.example.")
+@click.option("--workers", default=1, show_default=True, help="Processes; several need a PostgreSQL store.")
+@click.option("--overwrite", is_flag=True, help="With --init: replace FILE.")
+def command(
+    file: Path,
+    init: bool,
+    model: Path | None,
+    users: tuple[str, ...],
+    policy: str,
+    epsilon: float,
+    url: str | None,
+    workers: int,
+    overwrite: bool,
+) -> None:
+    """Relay places from phones to recipients as FILE says, a TOML file; 'docs/serve.md' explains it.
+
+    Phones post true places; each recipient gets what the policy allows. Nothing true is stored, logged or shown.
+    """
+    if init:
+        from dphmm.serve.setup import write_relay
+
+        for line in write_relay(file, model, users, policy, epsilon, url, overwrite):
+            echo(line)
+        return
+    from dphmm.serve.server import serve
+
+    serve(file, workers)

@@ -1,0 +1,169 @@
+"""Who keeps people's sessions: one thread, on which every fix is released and every answer is read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, fields
+from typing import TypeVar
+
+import numpy as np
+
+from dphmm.errors import BudgetExceededError, InvalidInputError, SessionBusyError, TimeOrderError
+from dphmm.jobs.learned_from import people_seen, refuse_own
+from dphmm.jobs.models import load_model
+from dphmm.release.engine import Releaser
+from dphmm.release.people import Accepted, RecordedPeople
+from dphmm.release.trajectory import place_on_earth
+from dphmm.serve.config import RelayConfig, is_server
+from dphmm.serve.fix import Fix, Received
+from dphmm.serve.told import Told
+
+Value = TypeVar("Value")
+
+_AT_ONCE = 4
+"""So many fixes of one message are released before another message has its turn."""
+
+
+@dataclass
+class Outcome:
+    """What became of the fixes of a message: counts, which say nothing of places.
+
+    Attributes
+    ----------
+    released
+        Answered by a release, a new one or the one that their time step had.
+    silent
+        Of time steps of which was said that they have no release.
+    late
+        From before the last release, of a time step that has none. They are dropped.
+    ahead
+        Too far in the future. They are dropped.
+    spent
+        Beyond what the person may spend.
+    refused
+        Not to be released at all: the model was learned from this person.
+    malformed
+        No places.
+    """
+
+    released: int = 0
+    silent: int = 0
+    late: int = 0
+    ahead: int = 0
+    spent: int = 0
+    refused: int = 0
+    malformed: int = 0
+
+    def add(self, other: Outcome) -> None:
+        """Count another message's in."""
+        for one in fields(self):
+            setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
+
+
+class Keeper:
+    """Releases fixes and reads releases, one after another on a thread of its own.
+
+    Parameters
+    ----------
+    config
+        The relay's file.
+
+    Raises
+    ------
+    DphmmError
+        As the model, the policy and the store say; before anything is served.
+    """
+
+    def __init__(self, config: RelayConfig) -> None:
+        self._config = config
+        self._thread = ThreadPoolExecutor(1, "dphmm-keeper")
+        self.total = Outcome()
+        """What became of all fixes since the start."""
+        self.is_shared = is_server(config.store)
+        """Whether other processes may release to the same store."""
+        self._run(self._open)
+
+    def close(self) -> None:
+        """Finish what was begun, and let go of the store."""
+        self._run(self._people.close)
+        self._thread.shutdown()
+
+    async def take(self, user: str, received: Received) -> Outcome:
+        """Release the places of a person's message, in order of time.
+
+        When this returns, whatever was released is on the disk.
+        """
+        outcome = Outcome(malformed=received.malformed)
+        fixes = sorted(received.fixes, key=lambda fix: fix.time)
+        for start in range(0, len(fixes), _AT_ONCE):
+            part = fixes[start : start + _AT_ONCE]
+            outcome.add(await self._on_thread(lambda part=part: self._take(user, part)))
+        self.total.add(outcome)
+        return outcome
+
+    async def first_untold(self, recipient: str, user: str) -> tuple[int, Told] | None:
+        """The first release of a person that a recipient was not told of, and how many there were up to it."""
+        return await self._on_thread(lambda: self._first_untold(recipient, user))
+
+    async def set_told(self, recipient: str, user: str, count: int) -> None:
+        """Note that a recipient was told of so many releases of a person."""
+        await self._on_thread(lambda: self._store.set_told(recipient, self._session(user), count))
+
+    # ---- on the thread -------------------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        config = self._config
+        model = load_model(config.model)
+        self._engine: Releaser = config.release.engine(model)
+        seen = None if config.allow_own_model else people_seen(config.model, model)
+        accepted = Accepted(None, config.clock_skew_seconds, lambda user: refuse_own(seen, [user]))
+        self._people = RecordedPeople(config.store, self._engine, config.limits, accepted)
+        self._store = self._people.store
+        self._numbers: dict[str, int] = {}
+        for user in config.users:
+            for one in config.recipients:
+                if one.is_about(user):
+                    self._store.told(one.name, self._session(user))
+
+    def _take(self, user: str, fixes: Sequence[Fix]) -> Outcome:
+        outcome = Outcome()
+        for fix in fixes:
+            try:
+                release = self._people.take(user, fix.time, fix.latitude, fix.longitude)
+            except TimeOrderError:
+                ahead = fix.time > np.datetime64("now", "us")
+                outcome.ahead, outcome.late = outcome.ahead + ahead, outcome.late + (not ahead)
+            except BudgetExceededError:
+                outcome.spent += 1
+            except SessionBusyError:
+                raise
+            except InvalidInputError:
+                outcome.refused += 1
+            else:
+                outcome.released += release is not None
+                outcome.silent += release is None
+        return outcome
+
+    def _first_untold(self, recipient: str, user: str) -> tuple[int, Told] | None:
+        session = self._session(user)
+        number = self._store.told(recipient, session)
+        if self._store.progress(session).count <= number:
+            return None
+        (stored,) = self._store.releases(session, number, number + 1)
+        time = self._people.end_of(stored.slot)
+        return number + 1, Told.of(place_on_earth(user, time, stored.record, self._engine.model.space))
+
+    def _session(self, user: str) -> int:
+        if user not in self._numbers:
+            self._numbers[user] = self._people.session(user).number
+        return self._numbers[user]
+
+    # ---- the thread ----------------------------------------------------------------------------------------------
+
+    def _run(self, work: Callable[[], Value]) -> Value:
+        return self._thread.submit(work).result()
+
+    async def _on_thread(self, work: Callable[[], Value]) -> Value:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)

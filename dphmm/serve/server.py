@@ -1,0 +1,128 @@
+"""Running the relay: sockets, workers, logs that hold no place."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from asyncio import TimerHandle, Transport
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from dphmm.errors import ConfigurationError, need
+from dphmm.serve.config import RelayConfig, is_server
+
+CONFIG_VARIABLE = "DPHMM_RELAY"
+"""The environment variable in which workers find the relay's file."""
+
+_PATIENCE_S = 15.0
+"""A connection that has not asked for anything within this time is closed."""
+_MOST_CONNECTIONS = 2000
+
+
+def serve(path: Path, workers: int = 1) -> None:
+    """Run a relay until it is interrupted.
+
+    Parameters
+    ----------
+    path
+        The relay's file.
+    workers
+        Processes that answer; more than one need a database server as the store.
+
+    Raises
+    ------
+    DphmmError
+        When the file, the model, the policy or the store cannot be used; before a socket is opened.
+    """
+    uvicorn = need("uvicorn", "serve")
+    config = RelayConfig.read(path)
+    if workers < 1 or (workers > 1 and not is_server(config.store)):
+        raise ConfigurationError(
+            f"workers is {workers}; a file of sessions has one, several need store = 'postgresql://…'"
+        )
+    host, port = config.address
+    options: dict[str, Any] = {
+        "host": host,
+        "port": port,
+        "log_config": None,
+        "access_log": False,  # its lines would hold what is in queries: places and tokens
+        "server_header": False,
+        "limit_concurrency": _MOST_CONNECTIONS,
+        "timeout_graceful_shutdown": 10,
+        "http": PatientProtocol(),
+    }
+    log_lines()
+    if workers == 1:
+        from dphmm.serve.app import make_app
+
+        uvicorn.run(make_app(config), **options)
+        return
+    os.environ[CONFIG_VARIABLE] = str(path)
+    uvicorn.run("dphmm.serve.server:worker", factory=True, workers=workers, **options)
+
+
+def worker() -> Any:
+    """The relay of the file that the environment names: what each worker runs."""
+    from dphmm.serve.app import make_app
+
+    log_lines()
+    return make_app(RelayConfig.read(Path(os.environ[CONFIG_VARIABLE])))
+
+
+def PatientProtocol() -> type[Any]:
+    """Uvicorn's protocol, which also closes connections that say nothing, or say it too slowly."""
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    class Patient(H11Protocol):
+        _waiting: TimerHandle | None = None
+
+        def connection_made(self, transport: Transport) -> None:
+            super().connection_made(transport)
+            self._waiting = self.loop.call_later(_PATIENCE_S, self._give_up)
+
+        def _give_up(self) -> None:
+            if self.cycle is None and not self.transport.is_closing():
+                self.transport.close()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            if self._waiting is not None:
+                self._waiting.cancel()
+            super().connection_lost(exc)
+
+    return Patient
+
+
+# ---- logs ------------------------------------------------------------------------------------------------------------
+
+
+class _Lines(logging.Formatter):
+    """One JSON object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        said = {
+            "time": f"{datetime.fromtimestamp(record.created, UTC):%Y-%m-%dT%H:%M:%SZ}",
+            "level": record.levelname.lower(),
+            "from": record.name,
+            "message": _without_trace(" ".join(record.getMessage().split())),
+        }
+        if record.exc_info and record.exc_info[0] is not None:
+            said["error"] = record.exc_info[0].__name__  # not what it says: that may hold a place
+        return json.dumps(said, ensure_ascii=False)
+
+
+def _without_trace(message: str) -> str:
+    """A message that is the text of an error with the way to it, as that error's kind alone."""
+    return "an error that nobody expected" if message.startswith("Traceback") else message
+
+
+def log_lines() -> None:
+    """Log to standard error, one JSON object a line, without the texts of errors that nobody expected."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Lines())
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(logging.INFO)
+    for name in ("httpx", "httpcore"):  # they log addresses with their queries
+        logging.getLogger(name).setLevel(logging.WARNING)

@@ -1,0 +1,116 @@
+"""A relay's first file: tokens for phones, and how to set up their apps."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import tomli_w
+
+from dphmm.errors import ConfigurationError, need
+from dphmm.jobs.models import load_model
+from dphmm.release.settings import ReleaseSettings
+from dphmm.serve.config import RelayConfig
+from dphmm.serve.tokens import hash_token, new_token
+from dphmm.tables import check_output, write_text
+
+_DEFAULT_URL = "http://127.0.0.1:8787"
+
+
+def write_relay(
+    path: Path,
+    model: Path | None,
+    users: Sequence[str],
+    policy: str = "utility:1km",
+    epsilon: float = 0.5,
+    url: str | None = None,
+    overwrite: bool = False,
+) -> Iterator[str]:
+    """Write a relay's file, and say how the people's apps are set up: the only time that their tokens are shown.
+
+    Parameters
+    ----------
+    path
+        The file to write, readable by its owner alone.
+    model
+        The model's file.
+    users
+        Whose phones post.
+    policy, epsilon
+        How their places are released.
+    url
+        Where phones reach the relay.
+    overwrite
+        Whether a file that exists may be replaced.
+
+    Yields
+    ------
+    str
+        Lines to show.
+
+    Raises
+    ------
+    ConfigurationError
+        When there is no model or nobody is named, or names or settings cannot be used.
+    OutputError
+        When the file exists.
+    """
+    if model is None or not users:
+        raise ConfigurationError("--init needs --model FILE, and --user NAME for everybody whose phone posts")
+    check_output(path, overwrite)
+    settings = ReleaseSettings(policy=policy, epsilon=epsilon)
+    settings.engine(load_model(model))  # refuses what could not be served
+    tokens = {user: new_token() for user in dict.fromkeys(users)}
+    folder = path.resolve().parent
+    content = {
+        "model": os.path.relpath(model.resolve(), folder),
+        "store": "people.db",
+        "listen": "127.0.0.1:8787",
+        "release": {"policy": policy, "epsilon": epsilon},
+        "device": [{"user": user, "token": hash_token(token)} for user, token in tokens.items()],
+    }
+    RelayConfig.model_validate(content)
+    write_text(path, tomli_w.dumps(content), overwrite, private=True)
+    yield f"Written: {path}. Its tokens are digests; the tokens themselves are shown here, and nowhere again."
+    base = (url or _DEFAULT_URL).rstrip("/")
+    for user, token in tokens.items():
+        yield from ("", *app_settings(user, token, base))
+    yield ""
+    yield f"Run it: dphmm serve {path}"
+
+
+def app_settings(user: str, token: str, url: str) -> Iterator[str]:
+    """How somebody's apps are set up, in lines, with a code to scan for OwnTracks."""
+    yield f"{user}"
+    yield f"  OwnTracks        mode HTTP, URL {url}/owntracks, user {user}, password {token}"
+    yield f"  Overland         receiver {url}/overland, access token {token}"
+    yield f"  Traccar Client   server {url}/osmand (or {url}/traccar), device identifier {token}"
+    yield f"  GPSLogger        custom URL {url}/gpslogger?token={token}&lat=%LAT&lon=%LON&timestamp=%TIMESTAMP"
+    yield f"  Home Assistant   webhook {url}/home-assistant/{token}"
+    yield f"  anything else    POST {url}/fix with 'Authorization: Bearer {token}'"
+    yield from _code(owntracks_link(user, token, url))
+
+
+def owntracks_link(user: str, token: str, url: str) -> str:
+    """A link that sets OwnTracks up when its code is scanned."""
+    configuration = {
+        "_type": "configuration",
+        "mode": 3,
+        "url": f"{url}/owntracks",
+        "auth": True,
+        "username": user,
+        "password": token,
+        "tid": user[-2:],
+    }
+    encoded = base64.b64encode(json.dumps(configuration).encode("utf-8")).decode("ascii")
+    return f"owntracks:///config?inline={encoded}"
+
+
+def _code(link: str) -> list[str]:
+    shown = io.StringIO()
+    need("segno", "serve").make(link, error="l").terminal(out=shown, compact=True)
+    return ["  OwnTracks, to scan:", *(f"  {line}" for line in shown.getvalue().splitlines())]
