@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -29,3 +30,20 @@ def real_data() -> Path:
 def real_trajectories(real_data) -> Callable[[str], tuple[Trajectory, ...]]:
     """Everybody in a file of the real traces, read once for all tests."""
     return cache(lambda name: read(real_data / name).trajectories)
+
+
+@pytest.fixture
+def postgres() -> Iterator[str]:
+    """A PostgreSQL store of the test's own; skips where no server is reached at ``DPHMM_POSTGRES``."""
+    psycopg = pytest.importorskip("psycopg")
+    server = os.environ.get("DPHMM_POSTGRES", "postgresql://postgres@127.0.0.1:5432/test")
+    schema = f"dphmm_{uuid.uuid4().hex}"
+    try:
+        connection = psycopg.connect(server, autocommit=True, connect_timeout=2)
+    except psycopg.OperationalError:
+        pytest.skip(f"no PostgreSQL server at {server}: start one, or set DPHMM_POSTGRES")
+    with connection:
+        connection.execute(f"CREATE SCHEMA {schema}")
+        yield f"{server}?options=-csearch_path%3D{schema}"
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f"DROP SCHEMA {schema} CASCADE")

@@ -59,10 +59,14 @@ class PostgresDatabase:
             self._connection = psycopg.connect(url, autocommit=True, connect_timeout=max(2, int(wait_seconds)))
         except psycopg.Error as problem:
             raise OutputError(f"the database cannot be reached ({_said(problem)}); check its address") from None
-        self.execute(f"SET lock_timeout = {int(1000 * wait_seconds)}")
-        self.execute("SET synchronous_commit = on")
-        self.execute(f"SET default_transaction_read_only = {'on' if readonly else 'off'}")
-        self._check_tables(readonly)
+        try:
+            self.execute(f"SET lock_timeout = {int(1000 * wait_seconds)}")
+            self.execute("SET synchronous_commit = on")
+            self.execute(f"SET default_transaction_read_only = {'on' if readonly else 'off'}")
+            self._check_tables(readonly)
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Let go of the server."""

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -15,8 +16,9 @@ from dphmm.jobs.learned_from import people_seen, refuse_own
 from dphmm.jobs.models import load_model
 from dphmm.release.engine import Releaser
 from dphmm.release.people import Accepted, RecordedPeople
+from dphmm.release.postgres import is_server
 from dphmm.release.trajectory import place_on_earth
-from dphmm.serve.config import RelayConfig, is_server
+from dphmm.serve.config import RelayConfig
 from dphmm.serve.fix import Fix, Received
 from dphmm.serve.told import Told
 
@@ -98,18 +100,17 @@ class Keeper:
         outcome = Outcome(malformed=received.malformed)
         fixes = sorted(received.fixes, key=lambda fix: fix.time)
         for start in range(0, len(fixes), _AT_ONCE):
-            part = fixes[start : start + _AT_ONCE]
-            outcome.add(await self._on_thread(lambda part=part: self._take(user, part)))
+            outcome.add(await self._on_thread(partial(self._take, user, fixes[start : start + _AT_ONCE])))
         self.total.add(outcome)
         return outcome
 
     async def first_untold(self, recipient: str, user: str) -> tuple[int, Told] | None:
         """The first release of a person that a recipient was not told of, and how many there were up to it."""
-        return await self._on_thread(lambda: self._first_untold(recipient, user))
+        return await self._on_thread(partial(self._first_untold, recipient, user))
 
     async def set_told(self, recipient: str, user: str, count: int) -> None:
         """Note that a recipient was told of so many releases of a person."""
-        await self._on_thread(lambda: self._store.set_told(recipient, self._session(user), count))
+        await self._on_thread(partial(self._set_told, recipient, user, count))
 
     # ---- on the thread -------------------------------------------------------------------------------------------
 
@@ -133,8 +134,9 @@ class Keeper:
             try:
                 release = self._people.take(user, fix.time, fix.latitude, fix.longitude)
             except TimeOrderError:
-                ahead = fix.time > np.datetime64("now", "us")
-                outcome.ahead, outcome.late = outcome.ahead + ahead, outcome.late + (not ahead)
+                ahead = bool(fix.time > np.datetime64("now", "us"))
+                outcome.ahead += ahead
+                outcome.late += not ahead
             except BudgetExceededError:
                 outcome.spent += 1
             except SessionBusyError:
@@ -154,6 +156,9 @@ class Keeper:
         (stored,) = self._store.releases(session, number, number + 1)
         time = self._people.end_of(stored.slot)
         return number + 1, Told.of(place_on_earth(user, time, stored.record, self._engine.model.space))
+
+    def _set_told(self, recipient: str, user: str, count: int) -> None:
+        self._store.set_told(recipient, self._session(user), count)
 
     def _session(self, user: str) -> int:
         if user not in self._numbers:

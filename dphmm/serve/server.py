@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import os
-from asyncio import TimerHandle, Transport
+from asyncio import BaseTransport, TimerHandle, Transport
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from dphmm.errors import ConfigurationError, need
-from dphmm.serve.config import RelayConfig, is_server
+from dphmm.release.postgres import is_server
+from dphmm.serve.config import RelayConfig
 
 CONFIG_VARIABLE = "DPHMM_RELAY"
 """The environment variable in which workers find the relay's file."""
@@ -78,12 +79,13 @@ def PatientProtocol() -> type[Any]:
     class Patient(H11Protocol):
         _waiting: TimerHandle | None = None
 
-        def connection_made(self, transport: Transport) -> None:
-            super().connection_made(transport)
+        def connection_made(self, transport: BaseTransport) -> None:
+            super().connection_made(cast(Transport, transport))
             self._waiting = self.loop.call_later(_PATIENCE_S, self._give_up)
 
         def _give_up(self) -> None:
-            if self.cycle is None and not self.transport.is_closing():
+            asked = getattr(self, "cycle", None)
+            if asked is None:
                 self.transport.close()
 
         def connection_lost(self, exc: Exception | None) -> None:

@@ -44,7 +44,7 @@ class Told:
         """What is told of a release."""
         row = {"released": True} | next(ReleaseTable.of([release]).rows())
         second = int(release.time.astype("datetime64[s]").astype(np.int64))
-        radius = round(1000 * getattr(release.record, "adversary_error", release.record.expected_error), 1)
+        radius = round(1000 * release.record.estimate_radius, 1)
         return cls(
             release.user, second, row["time"], release.estimate_latitude, release.estimate_longitude, radius, row
         )

@@ -1,0 +1,140 @@
+"""A relay on a small town, and people who are told."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from dphmm.jobs import learn, region
+from dphmm.serve.app import make_app
+from dphmm.serve.config import RelayConfig
+
+TOKEN = {"ann": "a" * 40, "bob": "b" * 40}
+START = 1_709_802_000
+"""A moment in the past, the end of a step of 300 s."""
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=0.5)
+    path = tmp_path_factory.mktemp("relay") / "model.npz"
+    learn("data/sample/geolife", space, step_seconds=300, output=path)
+    return path
+
+
+@pytest.fixture
+def config(model: Path, tmp_path: Path) -> Callable[..., RelayConfig]:
+    def make(**changes: Any) -> RelayConfig:
+        keys = {
+            "model": str(model),
+            "store": str(tmp_path / "people.db"),
+            "release": {"policy": "utility:1km", "epsilon": 0.5},
+            "device": [{"user": user, "token": token} for user, token in TOKEN.items()],
+        }
+        return RelayConfig.model_validate(keys | changes)
+
+    return make
+
+
+@contextmanager
+def running(app: Any) -> Iterator[str]:
+    """An application on a port of this machine, served by a thread: its address."""
+    import uvicorn
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    server = uvicorn.Server(uvicorn.Config(app, "127.0.0.1", port, log_config=None, access_log=False))
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve()), daemon=True)
+    thread.start()
+    try:
+        wait_for(lambda: server.started)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = True
+        thread.join(20)
+
+
+@contextmanager
+def relay(config: RelayConfig) -> Iterator[httpx.Client]:
+    """Somebody who talks to the relay of a file."""
+    with running(make_app(config)) as url, httpx.Client(base_url=url) as client:
+        yield client
+
+
+@pytest.fixture
+def client(config: Callable[..., RelayConfig]) -> Iterator[httpx.Client]:
+    with relay(config()) as opened:
+        yield opened
+
+
+class Inbox:
+    """A recipient over HTTP: keeps what it is sent, and answers as it is told to."""
+
+    def __init__(self) -> None:
+        self.status = 200
+        self.messages: list[tuple[str, dict[str, str], bytes]] = []
+        self.url = ""
+
+    async def _take(self, request: Request) -> Response:
+        body = await request.body()
+        if self.status == 200:
+            self.messages.append((request.url.path, dict(request.headers), body))
+        return Response("[]", self.status)
+
+    @property
+    def app(self) -> Starlette:
+        return Starlette(routes=[Route("/in", self._take, methods=["POST"])])
+
+
+@pytest.fixture
+def inbox() -> Iterator[Inbox]:
+    box = Inbox()
+    with running(box.app) as url:
+        box.url = f"{url}/in"
+        yield box
+
+
+def wait_for(true: Callable[[], Any], seconds: float = 20.0) -> None:
+    """Wait until something is so."""
+    until = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < until, "it took too long"
+        time.sleep(0.01)
+
+
+def location(second: int = START, latitude: float = 45.0, longitude: float = -30.0) -> dict[str, Any]:
+    """As OwnTracks sends it, with all that does not go on."""
+    return {
+        "_type": "location", "BSSID": "b0:f2:8:45:94:33", "SSID": "Home Sweet Home", "acc": 4, "alt": 15, "batt": 51,
+        "bs": 1, "conn": "w", "created_at": second, "lat": latitude, "lon": longitude, "m": 1, "t": "u", "tid": "p9",
+        "topic": "owntracks/ann/phone", "tst": second, "vac": 4, "vel": 0,
+    }  # fmt: skip
+
+
+@pytest.fixture
+def broker() -> str:
+    """An MQTT broker that lets anybody in; skips where none is reached at ``DPHMM_BROKER``."""
+    pytest.importorskip("aiomqtt")
+    address = os.environ.get("DPHMM_BROKER", "mqtt://127.0.0.1:1883")
+    parts = urlsplit(address)
+    try:
+        socket.create_connection((parts.hostname or "", parts.port or 1883), timeout=2).close()
+    except OSError:
+        pytest.skip(f"no MQTT broker at {address}: start one, or set DPHMM_BROKER")
+    return address

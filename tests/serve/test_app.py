@@ -1,0 +1,214 @@
+"""The relay over HTTP: who may post, what is answered, and that nothing true is kept, logged or answered."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import socket
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from dphmm.release.store import SessionStore
+from tests.serve.conftest import START, TOKEN, location, relay
+from tests.serve.test_payloads import OSMAND, OVERLAND, TRACCAR
+
+ANN = ("ann", TOKEN["ann"])
+BEARER = {"Authorization": f"Bearer {TOKEN['ann']}"}
+
+
+def releases(path: Path, user: str = "ann"):
+    with SessionStore(path, readonly=True) as store:
+        session = store.session(user)
+        return [] if session is None else list(store.releases(session.number))
+
+
+def posts(client, second=START):
+    """The same place through every door, as each app posts it."""
+    at = datetime.fromtimestamp(second, UTC).isoformat()
+    feature = json.loads(json.dumps(OVERLAND["locations"][0]))
+    feature["properties"]["timestamp"] = at
+    point = {"device_id": TOKEN["ann"], "location": TRACCAR["location"] | {"timestamp": at}}
+    fields = OSMAND | {"id": TOKEN["ann"], "timestamp": str(second)}
+    plain = {"time": at, "latitude": 45.0, "longitude": -30.0}
+    return {
+        "owntracks": client.post("/owntracks", json=location(second), auth=ANN),
+        "owntracks, named by a header": client.post(
+            "/owntracks", json=location(second), auth=("", TOKEN["ann"]), headers={"X-Limit-U": "ann"}
+        ),
+        "overland": client.post("/overland", json={"locations": [feature]}, headers=BEARER),
+        "overland, token in the query": client.post(
+            f"/overland?token={TOKEN['ann']}", json={"locations": [feature]}
+        ),
+        "osmand": client.get("/osmand", params=fields),
+        "osmand, as a form": client.post("/osmand", data=fields),
+        "traccar": client.post("/traccar", json=point),
+        "gpslogger": client.get("/gpslogger", params=fields | {"token": TOKEN["ann"]}),
+        "plain": client.post("/fix", json=plain, headers=BEARER),
+        "plain, a list": client.post("/fix", json=[plain], headers=BEARER),
+    }  # fmt: skip
+
+
+def test_one_moment_has_one_release_whoever_posts_it_and_how_often(config, tmp_path):
+    made = config()
+    with relay(made) as client:
+        for _ in range(2):
+            for name, answer in posts(client).items():
+                assert answer.status_code == 200, name
+    with relay(made) as client:  # after a restart
+        posts(client)
+    (only,) = releases(tmp_path / "people.db")
+    assert only.slot * 300 == START
+
+
+def test_apps_get_the_answers_that_let_their_queues_go_on(client):
+    answers = posts(client)
+    assert answers["owntracks"].json() == []
+    assert answers["overland"].json() == {"result": "ok"}
+    for body in (b"", b"nonsense", b'{"_type": "dump"}', b'{"_type": "encrypted", "data": "x"}'):
+        answer = client.post("/owntracks", content=body, auth=ANN)
+        assert (answer.status_code, answer.json()) == (200, [])
+    late = client.post("/owntracks", json=location(START - 90_000), auth=ANN)
+    ahead = client.post("/owntracks", json=location(START + 10**9), auth=ANN)
+    assert (late.status_code, ahead.status_code) == (200, 200)
+    metrics = client.get("/metrics").text
+    assert 'dphmm_fixes_total{outcome="late"} 1' in metrics
+    assert 'dphmm_fixes_total{outcome="ahead"} 1' in metrics
+
+
+def test_a_batch_of_old_points_in_any_order_is_released_in_time_s_order(config, tmp_path):
+    features = []
+    for k in (7, 3, 9, 0, 1, 8, 2, 6, 4, 5):
+        feature = json.loads(json.dumps(OVERLAND["locations"][0]))
+        feature["properties"]["timestamp"] = datetime.fromtimestamp(START + 300 * k, UTC).isoformat()
+        features.append(feature)
+    with relay(config()) as client:
+        for _ in range(2):
+            assert client.post("/overland", json={"locations": features}, headers=BEARER).json() == {"result": "ok"}
+    slots = [one.slot for one in releases(tmp_path / "people.db")]
+    assert slots == [START // 300 + k for k in range(10)]
+
+
+@pytest.mark.parametrize(
+    ("path", "sent", "status"),
+    [
+        ("/owntracks", {"json": location()}, 401),
+        ("/owntracks", {"json": location(), "auth": ("ann", "wrong")}, 401),
+        ("/owntracks", {"json": location(), "auth": ("bob", TOKEN["ann"])}, 401),
+        ("/owntracks", {"json": location(), "auth": ANN, "headers": {"X-Limit-U": "bob"}}, 401),
+        ("/owntracks", {"json": location(), "headers": {"Authorization": "Basic \x80"}}, 401),
+        ("/overland", {"json": OVERLAND}, 401),
+        ("/overland?token=wrong", {"json": OVERLAND}, 401),
+        ("/osmand", {"data": OSMAND}, 400),
+        ("/traccar", {"json": TRACCAR}, 404),
+        ("/gpslogger", {"data": OSMAND}, 401),
+        ("/home-assistant/wrong", {"json": {"type": "update_location"}}, 404),
+        ("/fix", {"json": {}}, 401),
+        ("/fix", {"json": {}, "headers": BEARER}, 400),
+        ("/fix", {"content": b"[1", "headers": BEARER}, 400),
+        ("/fix", {"json": [{"time": "2024-03-07", "latitude": 45, "longitude": -30}], "headers": BEARER}, 400),
+        ("/fix", {"content": b"x" * (1 << 20) + b"x", "headers": BEARER}, 413),
+        ("/owntracks", {"content": iter([b"x" * (1 << 19)] * 3), "auth": ANN}, 413),
+        ("/elsewhere", {"json": {}}, 404),
+    ],
+)
+def test_what_may_not_be_posted_is_refused_and_nothing_is_released(config, tmp_path, path, sent, status):
+    if "headers" in sent and "\x80" in sent["headers"].get("Authorization", ""):
+        sent = sent | {"headers": {"Authorization": "Basic " + base64.b64encode(b"\xff:\xff").decode()}}
+    with relay(config()) as client:
+        assert client.post(path, **sent).status_code == status
+    assert releases(tmp_path / "people.db") == []
+
+
+def test_nothing_true_is_stored_logged_or_answered(config, tmp_path, caplog):
+    caplog.set_level(logging.DEBUG)
+    latitude, longitude = 45.0123456, -30.0123456
+    sent = {**location(latitude=latitude, longitude=longitude), "SSID": "Home Sweet Home", "batt": 51}
+    with relay(config()) as client:
+        seen = client.post("/owntracks", json=sent, auth=ANN).text
+        fields = OSMAND | {"id": TOKEN["ann"], "lat": str(latitude), "lon": str(longitude), "timestamp": "x"}
+        seen += client.get("/osmand", params=fields).text
+        seen += client.post("/fix", json={"time": "x", "latitude": latitude, "longitude": 0}, headers=BEARER).text
+        seen += client.get("/metrics").text + client.get("/health").text + client.get("/openapi.json").text
+    logged = "\n".join(one.getMessage() for one in caplog.records if one.name.startswith(("dphmm", "uvicorn")))
+    kept = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    for secret in ("45.0123", "30.0123", "Home Sweet Home", TOKEN["ann"], "b0:f2"):
+        assert secret not in seen
+        assert secret not in logged
+        assert secret.encode() not in kept
+
+
+def test_a_store_that_is_full_or_gone_is_answered_by_later_and_the_same_post_is_taken_then(config, monkeypatch):
+    from dphmm.errors import OutputError
+
+    with relay(config()) as client:
+        with monkeypatch.context() as patch:
+            patch.setattr(SessionStore, "append", lambda *_: (_ for _ in ()).throw(OutputError("no room at 45.0123")))
+            answer = client.post("/owntracks", json=location(), auth=ANN)
+            assert answer.status_code == 503
+            assert "45.0123" not in answer.text
+        assert client.post("/owntracks", json=location(), auth=ANN).status_code == 200
+
+
+def test_limits_hold_and_phones_are_not_told(config, tmp_path):
+    from dphmm import Limits
+
+    with relay(config(limits={"epsilon": 1.0})) as client:
+        for k in range(4):
+            assert client.post("/owntracks", json=location(START + 300 * k), auth=ANN).json() == []
+        assert 'dphmm_fixes_total{outcome="spent"} 2' in client.get("/metrics").text
+    assert len(releases(tmp_path / "people.db")) == 2
+    assert Limits(epsilon=1.0).epsilon == 1.0
+
+
+def test_people_whom_the_model_saw_are_refused_without_a_word_to_their_phones(config, tmp_path):
+    seen = [{"user": "001", "token": "c" * 40}]
+    with relay(config(device=seen)) as client:
+        assert client.post("/owntracks", json=location(), auth=("001", "c" * 40)).status_code == 200
+        assert 'dphmm_fixes_total{outcome="refused"} 1' in client.get("/metrics").text
+    assert releases(tmp_path / "people.db", "001") == []
+
+
+def test_a_body_that_never_ends_is_given_up(config, monkeypatch):
+    monkeypatch.setattr("dphmm.serve.app._PATIENCE_S", 0.2)
+    with relay(config()) as client:
+        host, port = client.base_url.host, client.base_url.port
+        with socket.create_connection((host, port)) as slow:
+            slow.sendall(
+                f"POST /fix HTTP/1.1\r\nHost: x\r\nAuthorization: {BEARER['Authorization']}\r\n"
+                "Content-Length: 100\r\n\r\n{".encode()
+            )
+            slow.settimeout(10)
+            assert b"408" in slow.recv(1000)
+        assert client.get("/health").json()["status"] == "ok"
+
+
+def test_connections_that_ask_for_nothing_are_closed(config, monkeypatch):
+    import asyncio
+    import threading
+
+    import uvicorn
+
+    from dphmm.serve import server
+    from tests.serve.conftest import wait_for
+
+    monkeypatch.setattr(server, "_PATIENCE_S", 0.3)
+
+    async def app(scope, receive, send):
+        assert scope["type"] == "lifespan"
+
+    made = uvicorn.Server(
+        uvicorn.Config(app, "127.0.0.1", 0, log_config=None, lifespan="off", http=server.PatientProtocol())
+    )
+    thread = threading.Thread(target=lambda: asyncio.run(made.serve()), daemon=True)
+    thread.start()
+    wait_for(lambda: made.started)
+    port = made.servers[0].sockets[0].getsockname()[1]
+    with socket.create_connection(("127.0.0.1", port)) as silent:
+        silent.settimeout(10)
+        silent.sendall(b"GET / HTT")  # and nothing more
+        assert silent.recv(100) == b""
+    made.should_exit = True
+    thread.join(10)

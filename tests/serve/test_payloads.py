@@ -1,0 +1,136 @@
+"""What apps post, as they post it: the places go on, and nothing else of it."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+import numpy as np
+import pytest
+
+from dphmm.errors import InvalidInputError
+from dphmm.serve import gpslogger, home_assistant, overland, owntracks, plain, traccar
+from dphmm.serve.fix import Fix, Received, fix_of
+from tests.serve.conftest import START, location
+
+PLACE = Fix(np.datetime64(START, "s").astype("datetime64[us]"), 45.0, -30.0)
+ISO = datetime.fromtimestamp(START, UTC).isoformat()
+
+
+def body(value: object) -> bytes:
+    return json.dumps(value).encode()
+
+
+OVERLAND = {
+    "locations": [
+        {
+            "type": "Feature",
+            "geometry": {"type": "Point", "coordinates": [-30.0, 45.0, 12.0]},
+            "properties": {
+                "timestamp": ISO.replace("+00:00", "Z"), "altitude": 12, "speed": 0, "horizontal_accuracy": 30,
+                "vertical_accuracy": -1, "motion": ["driving", "stationary"], "pauses": False, "activity": "other",
+                "desired_accuracy": 100, "deferred": 1000, "significant_change": "disabled", "locations_in_payload": 1,
+                "battery_state": "charging", "battery_level": 0.8, "device_id": "x", "wifi": "Home", "unique_id": "y",
+            },
+        }
+    ],
+    "trip": {"mode": "car"},
+}  # fmt: skip
+TRACCAR = {
+    "device_id": "t",
+    "location": {
+        "timestamp": ISO, "coords": {"latitude": 45.0, "longitude": -30.0, "accuracy": 5, "speed": 1.2, "heading": 3,
+        "altitude": 12}, "is_moving": True, "odometer": 3, "event": "motionchange", "battery": {"level": 0.5,
+        "is_charging": False}, "activity": {"type": "walking"}, "extras": {},
+    },
+}  # fmt: skip
+OSMAND = {
+    "id": "t", "timestamp": str(START), "lat": "45.0", "lon": "-30.0", "speed": "0.0", "bearing": "0", "batt": "51",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "received",
+    [
+        owntracks.read(body(location())),
+        owntracks.read(body(location() | {"tst": str(START)})),
+        overland.read(body(OVERLAND)),
+        overland.read(body({"current": OVERLAND["locations"][0]})),
+        traccar.read(body(TRACCAR)),
+        traccar.read_fields(OSMAND),
+        traccar.read_fields(OSMAND | {"timestamp": f"{START}000"}),
+        traccar.read_fields({"id": "t", "timestamp": ISO, "location": "45.0,-30.0"}),
+        gpslogger.read_fields({"lat": "45.0", "lon": "-30.0", "timestamp": str(START), "acc": "4", "batt": "51"}),
+        gpslogger.read_fields({"latitude": "45.0", "longitude": "-30.0", "time": ISO, "device": "x", "battery": "3"}),
+        plain.read(body({"time": ISO, "latitude": 45.0, "longitude": -30})),
+    ],
+)
+def test_a_message_of_each_app_gives_the_place_and_its_time(received):
+    assert received == Received((PLACE,), 0)
+
+
+def test_home_assistant_and_gpslogger_without_a_time_mean_now():
+    message = {"type": "update_location", "data": {"gps": [45.0, -30.0], "gps_accuracy": 20, "battery": 5, "speed": 0}}
+    for received in (home_assistant.read(body(message)), gpslogger.read_fields({"lat": "45.0", "lon": "-30.0"})):
+        (fix,) = received.fixes
+        assert (fix.latitude, fix.longitude) == (45.0, -30.0)
+        assert abs(fix.time - np.datetime64("now", "us")) < np.timedelta64(5, "s")
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"_type": "transition", "lat": 45, "lon": -30, "tst": START, "event": "enter", "desc": "Home"},
+        {"_type": "waypoint", "lat": 45, "lon": -30, "tst": START, "rad": 50, "desc": "Home"},
+        {"_type": "waypoints", "waypoints": []},
+        {"_type": "lwt", "tst": START},
+        {"_type": "dump", "configuration": {}},
+        {"_type": "card", "name": "Ann", "face": "…"},
+        {"_type": "encrypted", "data": "…"},
+        [],
+        "location",
+        None,
+    ],
+)
+def test_what_else_owntracks_sends_holds_no_place(message):
+    assert owntracks.read(body(message)) == Received()
+
+
+@pytest.mark.parametrize("raw", [b"", b"\xff", b"{", b"[" * 5000, b"1" * 5000, b'{"_type": "location"'])
+def test_bodies_that_are_no_json_hold_no_place(raw):
+    for read in (owntracks.read, overland.read, home_assistant.read):
+        assert not read(raw).fixes
+    with pytest.raises(InvalidInputError, match="no JSON"):
+        plain.read(raw)
+
+
+@pytest.mark.parametrize(
+    ("time", "latitude", "longitude"),
+    [
+        (START, 91, 0),
+        (START, 0, 181),
+        (START, float("nan"), 0),
+        (START, True, 0),
+        (START, None, 0),
+        (START, "north", 0),
+        (START, 10**400, 0),
+        (-1, 45, 0),
+        (1e30, 45, 0),
+        (True, 45, 0),
+        (None, 45, 0),
+        ("yesterday", 45, 0),
+        ("2024-03-07T09:00:00", 45, 0),
+        ([START], 45, 0),
+    ],
+)
+def test_a_malformed_place_is_counted_and_holds_up_no_other(time, latitude, longitude):
+    with pytest.raises((ValueError, TypeError, AttributeError)):
+        fix_of(time, latitude, longitude)
+    bad = {"geometry": {"type": "Point", "coordinates": [longitude, latitude]}, "properties": {"timestamp": time}}
+    found = overland.read(body({"locations": [bad, *OVERLAND["locations"], {"geometry": None}, 7]}))
+    assert found == Received((PLACE,), 3)
+
+
+def test_places_are_not_in_what_fixes_print():
+    message = owntracks.read(body(location(latitude=45.12345)))
+    assert "45.1" not in repr(message) + repr(message.fixes[0]) + str(message)
