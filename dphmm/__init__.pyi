@@ -16,6 +16,7 @@ from . import (
     readers,
     release,
     reports,
+    serve,
     space,
     tables,
     writers,

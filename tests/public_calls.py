@@ -29,6 +29,7 @@ import dphmm.policy as policy
 import dphmm.readers as readers
 import dphmm.release as release
 import dphmm.reports as reports
+import dphmm.serve as serve
 import dphmm.space as space
 import dphmm.tables as tables
 import dphmm.writers as writers
@@ -571,6 +572,10 @@ def audits_and_jobs() -> None:
     right(
         "jobs.learn", jobs.learn, "space", data=str(town), space=space.Grid.over((44.97, -30.04, 45.03, -29.96), 2.0),
         step_seconds=3600.0, gap_seconds=7200.0, smoothing=0.5
+    )  # fmt: skip
+    right(
+        "serve.write_relay", serve.write_relay, "", path="relay.toml", model="missing.npz", users=["ann"],
+        policy="utility:1km", epsilon=0.5, url="https://relay.example"
     )  # fmt: skip
     right(
         "jobs.release", jobs.release, "settings", data=str(town), model="missing.npz", settings=SETTINGS,

@@ -44,7 +44,8 @@ MAY_IMPORT = {
     "reports": {"arguments"},
     "evaluation": JOINED | {"jobs", "reports"},
     "plots": JOINED | {"jobs", "reports", "evaluation"},
-    "cli": JOINED | {"jobs", "reports", "evaluation", "plots"},
+    "serve": JOINED | {"jobs"},
+    "cli": JOINED | {"jobs", "reports", "evaluation", "plots", "serve"},
 }
 """Stage → the stages it may import besides itself. `docs/architecture.md` says the same in words."""
 

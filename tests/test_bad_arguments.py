@@ -73,6 +73,7 @@ NOT_VARIED = {
     "plots.evaluation_figures": "takes tables and a configuration alone",
     "plots.event_over_time": "takes axes and an audit",
     "plots.leakage_over_time": "takes axes and a leakage alone",
+    "serve.serve": "serves until it is interrupted",
     "tables.read_features": "takes a document alone",
     "writers.summarise": "takes a table alone",
 }

@@ -1,1 +1,10 @@
-"""The live relay: phones post true places, recipients get what a policy allows, and nothing true is kept."""
+"""The live relay: phones post true places, recipients get what a policy allows, and nothing true is kept.
+
+`dphmm serve` runs it; `docs/serve.md` says how it is set up.
+"""
+
+from dphmm.serve.config import RelayConfig
+from dphmm.serve.server import serve
+from dphmm.serve.setup import write_relay
+
+__all__ = ["RelayConfig", "serve", "write_relay"]

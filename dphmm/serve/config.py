@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -220,17 +221,20 @@ class RelayConfig(_Strict):
         DataFileError, ConfigurationError
             When it cannot be read, or a key is unknown, missing or wrong; the message names the first.
         """
-        keys = read_keys(path, EXAMPLE)
+        return cls.of(read_keys(path, EXAMPLE), path).beside(path.parent)
+
+    @classmethod
+    def of(cls, keys: Mapping[str, Any], path: Path) -> RelayConfig:
+        """What the keys of a file say; errors as `read`."""
         try:
-            config = cls.model_validate(keys)
+            return cls.model_validate(keys)
         except ValidationError as problem:
             key, kind, said = first_flaw(problem)
             if kind == "extra_forbidden":
                 raise ConfigurationError(f"{path}: key {key!r} is unknown; see {EXAMPLE}") from None
             raise ConfigurationError(f"{path}: {key or 'the file'} {said}; see {EXAMPLE}") from None
         except DphmmError as problem:
-            raise ConfigurationError(f"{path}: release: {problem}") from None
-        return config.beside(path.parent)
+            raise ConfigurationError(f"{path}: {problem}") from None
 
     def beside(self, folder: Path) -> RelayConfig:
         """The same, with files that are named relative to a folder found from here."""

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
+from dphmm.arguments import checked
 from dphmm.errors import ConfigurationError, need
 from dphmm.release.postgres import is_server
 from dphmm.serve.config import RelayConfig
@@ -22,7 +23,8 @@ _PATIENCE_S = 15.0
 _MOST_CONNECTIONS = 2000
 
 
-def serve(path: Path, workers: int = 1) -> None:
+@checked
+def serve(path: str | Path, workers: int = 1) -> None:
     """Run a relay until it is interrupted.
 
     Parameters
@@ -38,7 +40,7 @@ def serve(path: Path, workers: int = 1) -> None:
         When the file, the model, the policy or the store cannot be used; before a socket is opened.
     """
     uvicorn = need("uvicorn", "serve")
-    config = RelayConfig.read(path)
+    config = RelayConfig.read(Path(path))
     if workers < 1 or (workers > 1 and not is_server(config.store)):
         raise ConfigurationError(
             f"workers is {workers}; a file of sessions has one, several need store = 'postgresql://…'"

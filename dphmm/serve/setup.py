@@ -11,6 +11,7 @@ from pathlib import Path
 
 import tomli_w
 
+from dphmm.arguments import checked
 from dphmm.errors import ConfigurationError, need
 from dphmm.jobs.models import load_model
 from dphmm.release.settings import ReleaseSettings
@@ -21,15 +22,16 @@ from dphmm.tables import check_output, write_text
 _DEFAULT_URL = "http://127.0.0.1:8787"
 
 
+@checked
 def write_relay(
-    path: Path,
-    model: Path | None,
+    path: str | Path,
+    model: str | Path | None,
     users: Sequence[str],
     policy: str = "utility:1km",
     epsilon: float = 0.5,
     url: str | None = None,
     overwrite: bool = False,
-) -> Iterator[str]:
+) -> list[str]:
     """Write a relay's file, and say how the people's apps are set up: the only time that their tokens are shown.
 
     Parameters
@@ -47,9 +49,9 @@ def write_relay(
     overwrite
         Whether a file that exists may be replaced.
 
-    Yields
-    ------
-    str
+    Returns
+    -------
+    list of str
         Lines to show.
 
     Raises
@@ -61,26 +63,25 @@ def write_relay(
     """
     if model is None or not users:
         raise ConfigurationError("--init needs --model FILE, and --user NAME for everybody whose phone posts")
-    check_output(path, overwrite)
-    settings = ReleaseSettings(policy=policy, epsilon=epsilon)
-    settings.engine(load_model(model))  # refuses what could not be served
+    file, model_file = check_output(path, overwrite), Path(model)
+    ReleaseSettings(policy=policy, epsilon=epsilon).engine(load_model(model_file))  # refuses what could not be served
     tokens = {user: new_token() for user in dict.fromkeys(users)}
-    folder = path.resolve().parent
     content = {
-        "model": os.path.relpath(model.resolve(), folder),
+        "model": os.path.relpath(model_file.resolve(), file.resolve().parent),
         "store": "people.db",
         "listen": "127.0.0.1:8787",
         "release": {"policy": policy, "epsilon": epsilon},
         "device": [{"user": user, "token": hash_token(token)} for user, token in tokens.items()],
     }
-    RelayConfig.model_validate(content)
-    write_text(path, tomli_w.dumps(content), overwrite, private=True)
-    yield f"Written: {path}. Its tokens are digests; the tokens themselves are shown here, and nowhere again."
+    RelayConfig.of(content, file)
+    write_text(file, tomli_w.dumps(content), overwrite, private=True)
     base = (url or _DEFAULT_URL).rstrip("/")
-    for user, token in tokens.items():
-        yield from ("", *app_settings(user, token, base))
-    yield ""
-    yield f"Run it: dphmm serve {path}"
+    return [
+        f"Written: {file}. It holds digests of the tokens; the tokens themselves are shown here, and nowhere again.",
+        *(line for user, token in tokens.items() for line in ("", *app_settings(user, token, base))),
+        "",
+        f"Run it: dphmm serve {file}",
+    ]
 
 
 def app_settings(user: str, token: str, url: str) -> Iterator[str]:
