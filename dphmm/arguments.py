@@ -273,7 +273,7 @@ _KINDS_OF: dict[str, tuple[str, ...]] = {
     "DataLike": ("Data", "path", "paths"),
     **{
         name: (name,)
-        for name in ("Data", "Measurements", "ReleaseSettings", "ReleaseTable", "SessionStore", "TimedTable")
+        for name in ("Account", "Data", "Measurements", "ReleaseSettings", "ReleaseTable", "SessionStore", "TimedTable")
     },
     **dict.fromkeys(("Sequence[str]", "Collection[str]", "Iterable[str]", "tuple[str, ...]", "list[str]"), ("words",)),
     **dict.fromkeys(("npt.ArrayLike", "FloatArray", "IntArray", "BoolArray"), ("array",)),
