@@ -527,6 +527,8 @@ def audits_and_jobs() -> None:
         events=[("a", events.Presence([0], 0, 0))], prior=EVEN
     )  # fmt: skip
 
+    right("audit.Thresholds", audit.Thresholds, least_error=0.5, most_certainty=0.5)
+
     right("writers.check_format", writers.check_format, path="new.csv")
     right("writers.check_private_name", writers.check_private_name, path="PRIVATE.csv")
     table = writers.ReleaseTable.of([])

@@ -6,6 +6,7 @@ from dphmm.audit.empirical import PairAudit, audit_pair, audit_pairs, hardest_ed
 from dphmm.audit.event import EventAudit, audit_events
 from dphmm.audit.policy_audit import ConstraintAudit, Witness, audit_constraint, audit_constraints, support_sequence
 from dphmm.audit.sequence import ReleasedSequence, Replay, SequenceAudit, audit_sequence, replay_sequence
+from dphmm.audit.verdict import Thresholds
 
 __all__ = [
     "AdversaryAudit",
@@ -17,6 +18,7 @@ __all__ = [
     "Replay",
     "SecretsAudit",
     "SequenceAudit",
+    "Thresholds",
     "Witness",
     "audit_blowfish",
     "audit_constraint",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,6 +15,7 @@ from dphmm.cli.inputs import (
     cap_options,
     caps_of,
     event_option,
+    kilometres_of,
     names_of,
     options,
     settings_of,
@@ -159,19 +161,24 @@ def _row(stated: dict[str, Any]) -> tuple[str, ...]:
 @click.option("--adversary", type=click.Path(), metavar="FILE.csv", help="Another prior: columns state, probability.")
 @true_options
 @click.option("--top", type=int, default=5, show_default=True, help="How many places count as the top.")
+@click.option("--least-error", metavar="LENGTH", help="Exit with 1 where the best guess comes nearer, such as 500m.")
+@click.option("--most-certainty", type=float, help="Exit with 1 where one place is more probable than this.")
 @_output_options
 def session(releases: Path, **given: Any) -> None:
     """What the releases in RELEASES tell the best-informed adversary.
 
     RELEASES is a file of durable sessions ('dphmm release --session'), which says how it was made, or a file that
     'dphmm release -o' wrote. Then give the settings it was made with: --policy alone where all but the epsilon and the
-    mechanism were left at their defaults, otherwise all of them.
+    mechanism were left at their defaults, otherwise all of them. Errors are those that the adversary expects of the
+    best guess, at some release and in hindsight.
     """
+    from dphmm.audit.verdict import Thresholds, metres
     from dphmm.jobs.replays import audit_session
 
     _check_report(given)
     if given["model"] is None:
         raise ConfigurationError("the model is missing; give --model with the one that the releases were made with")
+    least = None if given["least_error"] is None else kilometres_of(given["least_error"], "--least-error")
     found = audit_session(
         releases,
         given["model"],
@@ -180,6 +187,7 @@ def session(releases: Path, **given: Any) -> None:
         prior=given["adversary"],
         true=true_data(given),
         top=given["top"],
+        thresholds=Thresholds(least, given["most_certainty"]),
         watch=progress,
     )
     rows = [
@@ -190,13 +198,15 @@ def session(releases: Path, **given: Any) -> None:
             *(f"{known.entropy.mean():.2f}" for known in (audit.uninformed, audit.online, audit.hindsight)),
             *(f"{known.best.mean():.2f}" for known in (audit.uninformed, audit.hindsight)),
             f"{audit.hindsight.best.max():.2f}",
-            f"{audit.hindsight.spread.mean():.3g}",
+            *(metres(float(median(one.error))) for one in (audit.uninformed, audit.online, audit.hindsight)),
+            metres(audit.hindsight.error.min()),
             f"{len(audit.exposed_steps):,}",
         )
         for audit in found.audits
     ]
     bits, guess = ("bits without", "at the time", "in hindsight"), ("best guess without", "in hindsight", "at most")
-    head = ("user", "releases", "epsilon", *bits, *guess, "error (km)", "exposed")
+    error = ("error without", "at the time", "in hindsight", "at least")
+    head = ("user", "releases", "epsilon", *bits, *guess, *error, "exposed")
     if found.private:
         echo("dphmm: the true places went into this audit; keep it to yourself.", err=True)
     _end(found, given, "Session audit", found.in_words(), head, rows)

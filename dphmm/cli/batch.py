@@ -9,7 +9,7 @@ import click
 
 from dphmm.cli.inputs import data_of, input_options, own_model_option, settings_of, settings_options
 from dphmm.cli.progress import progress
-from dphmm.cli.summary import say, warn_of_seed
+from dphmm.cli.summary import say, warn, warn_of_seed
 
 
 @click.command()
@@ -43,4 +43,7 @@ def command(data: tuple[Path, ...], folder: Path, model: Path, seed: int | None,
     more = {name: given[name] for name in ("kind", "session_gap", "workers", "resume")}
     more["allow_own_model"] = bool(given["allow_own_model"])
     found = batch(data_of(data, given), folder, model, settings, seed=seed, watch=progress, **more)
-    say("Released", {**found.facts(), **found.private_facts(), "folder": str(folder)}, as_json)
+    warnings = found.warnings()
+    listed = {"warnings": warnings} if as_json else {}
+    say("Released", {**found.facts(), **found.private_facts(), "folder": str(folder), **listed}, as_json)
+    warn(warnings)

@@ -224,6 +224,31 @@ def seconds_of(text: str, what: str) -> float:
     return float(found[1]) * _SECONDS[found[2]]
 
 
+def kilometres_of(text: str, what: str) -> float:
+    """A length such as ``500m`` or ``1.2km``, in kilometres.
+
+    Raises
+    ------
+    ConfigurationError
+        When it is none, or not positive.
+
+    Examples
+    --------
+    >>> kilometres_of("500m", "--least-error")
+    0.5
+    """
+    from dphmm.errors import PolicyError
+    from dphmm.policy.expression import kilometres
+
+    try:
+        length = kilometres(text)
+    except PolicyError:
+        length = 0.0
+    if not length > 0:
+        raise ConfigurationError(f"{what} is {text!r}; give a length with its unit, such as 500m or 1.2km")
+    return length
+
+
 def names_of(text: str | None) -> tuple[str, ...]:
     """The names in a comma-separated text."""
     return tuple(part.strip() for part in (text or "").split(",") if part.strip())

@@ -32,6 +32,7 @@ class ReleaseJob(BaseModel):
     output: Path | None = Field(default=None, strict=False)
     model: Path = Field(strict=False)
     summary: Path | None = Field(default=None, strict=False)
+    daily: Path | None = Field(default=None, strict=False)
     private_diagnostics: Path | None = Field(default=None, strict=False)
     session: Path | None = Field(default=None, strict=False)
     limit_epsilon: float | None = None

@@ -21,7 +21,7 @@ from dphmm.cli.inputs import (
     settings_options,
 )
 from dphmm.cli.progress import progress
-from dphmm.cli.summary import say, warn_of_seed
+from dphmm.cli.summary import say, warn, warn_of_seed
 from dphmm.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ _stream_options = options(
 @cap_options
 @own_model_option
 @click.option("--summary", type=click.Path(), metavar="FILE", help="A .csv with one row per user.")
+@click.option("--daily", type=click.Path(), metavar="FILE", help="A .csv with one row per user and day (UTC).")
 @click.option(
     "--private-diagnostics", type=click.Path(), metavar="FILE", help="Errors and true states, for yourself alone."
 )
@@ -104,6 +105,7 @@ def _release_files(job: ReleaseJob, as_json: bool) -> None:
         job.settings,
         job.output,
         summary=job.summary,
+        daily=job.daily,
         private_diagnostics=job.private_diagnostics or False,
         session=job.session,
         limits=job.limits,
@@ -116,14 +118,17 @@ def _release_files(job: ReleaseJob, as_json: bool) -> None:
     files = {"output": job.output, "private_diagnostics": job.private_diagnostics}
     written = {name: None if path is None else str(path) for name, path in files.items()}
     told = {**asked, "outside_the_region": job.settings.outside, **done.facts(), **done.private_facts()}
-    say("Released", {**told, "settings": job.settings.content_hash, **written}, as_json)
+    warnings = done.warnings()
+    listed = {"warnings": warnings} if as_json else {}
+    say("Released", {**told, "settings": job.settings.content_hash, **written, **listed}, as_json)
+    warn(warnings)
 
 
 def _release_stream(job: ReleaseJob) -> None:
     from dphmm.cli.stream import answer_lines
     from dphmm.jobs.releases import CLOCK_SKEW_SECONDS, live
 
-    for key in ("output", "summary", "private_diagnostics"):
+    for key in ("output", "summary", "daily", "private_diagnostics"):
         if getattr(job, key) is not None:
             raise ConfigurationError(f"{option_of(key)} needs DATA; without it, lines go to standard output")
     skew = CLOCK_SKEW_SECONDS if job.clock_skew is None else seconds_of(job.clock_skew, "--clock-skew")

@@ -61,6 +61,12 @@ def warn_of_seed(seed: int | None) -> None:
         echo("dphmm: the noise follows from --seed, so this output is not private.", err=True)
 
 
+def warn(warnings: Sequence[str]) -> None:
+    """Say warnings on standard error, one a line."""
+    for text in warnings:
+        echo(f"dphmm: warning: {text}", err=True, fg="red")
+
+
 def shown(value: Any) -> str:
     """A value as people read it.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
@@ -16,6 +16,7 @@ from dphmm.arguments import checked
 from dphmm.arrays import Rng
 from dphmm.errors import AlreadyKnownError, ConfigurationError
 from dphmm.jobs.checkpoint import Checkpoint, file_hash
+from dphmm.jobs.exposure import exposure_facts, warnings_of
 from dphmm.jobs.learned_from import people_seen, refuse_own
 from dphmm.jobs.models import load_model
 from dphmm.jobs.people import Data, DataLike
@@ -24,6 +25,7 @@ from dphmm.jobs.secret import KEY, folder_key, keyed_source
 from dphmm.jobs.watch import Watch, unwatched
 from dphmm.jobs.workers import Processes
 from dphmm.policy.alone import said_of_alone
+from dphmm.policy.expression import policy_in_words
 from dphmm.release.account import Account
 from dphmm.release.engine import Releaser
 from dphmm.release.ledger import in_words, unless_seeded
@@ -32,6 +34,7 @@ from dphmm.release.trajectory import TimedRelease, release_trajectory
 from dphmm.space.states import OUTSIDE
 from dphmm.space.trajectory import Trajectory
 from dphmm.writers.formats import write_releases
+from dphmm.writers.summary import summarise
 from dphmm.writers.table import ReleaseTable
 
 FILE_KINDS = ("parquet", "csv", "geojson", "gpkg")
@@ -110,6 +113,8 @@ class UserDone:
         How many releases belong to a later session than the first, whose belief forgets the releases before.
     outside
         How many places on the model's clock lie outside the region. Private.
+    summary
+        What `dphmm.writers.summarise` says of the releases; empty where there are none.
     """
 
     entry: Entry
@@ -117,6 +122,7 @@ class UserDone:
     constrained_epsilon: float
     forgetting: int
     outside: int
+    summary: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def user(self) -> str:
@@ -153,6 +159,10 @@ class Batch:
     is_private: bool
     alone: str | None
 
+    def warnings(self) -> list[str]:
+        """What whoever reads 'private' should be told besides, with what to do about it; public."""
+        return warnings_of([one.summary for one in self.done if one.releases], self.settings.policy)
+
     def facts(self) -> dict[str, Any]:
         """What this run amounts to and promises, from public things alone."""
         some = [one for one in self.done if one.releases]
@@ -171,7 +181,9 @@ class Batch:
             "randomness": "system" if self.is_private else "seeded",
             "epsilon_of_each": self.settings.epsilon,
             "epsilon_of_the_user_with_most": spent,
+            "joined_places": policy_in_words(self.settings.policy),
             **unless_seeded(promise, self.is_private),
+            **(exposure_facts([one.summary for one in some]) if some else {}),
             "releases_that_forget_earlier_ones": sum(one.forgetting for one in some),
             "users_with_such_releases": sum(1 for one in some if one.forgetting),
             "settings": self.settings.content_hash,
@@ -358,13 +370,15 @@ def _release_user(work: tuple[BatchJob, Path, Trajectory]) -> UserDone:
     if not made:
         return UserDone(Entry(person.user, 0, ""), 0.0, 0.0, 0, outside)
     part.parent.mkdir(parents=True, exist_ok=True)
-    write_releases(part, ReleaseTable.of(made), overwrite=True)
+    table = ReleaseTable.of(made)
+    write_releases(part, table, overwrite=True)
     return UserDone(
         Entry(person.user, len(made), file_hash(part)),
         sum(one.record.epsilon for one in made),
         max(one.record.constrained_epsilon for one in made),
         sum(1 for one in made if one.forgotten),
         outside,
+        summarise(table)[0],
     )
 
 

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,14 @@ import numpy as np
 from dphmm.arguments import checked
 from dphmm.arrays import Rng
 from dphmm.errors import AlreadyKnownError, ConfigurationError
+from dphmm.jobs.exposure import exposure_facts, warnings_of
 from dphmm.jobs.learned_from import people_seen, refuse_own, said
 from dphmm.jobs.models import Model, load_model
 from dphmm.jobs.people import Data, DataLike, People
+from dphmm.jobs.replays import hindsight_of
 from dphmm.jobs.watch import Watch, unwatched
 from dphmm.policy.alone import said_of_alone
+from dphmm.policy.expression import policy_in_words
 from dphmm.release.engine import Releaser
 from dphmm.release.ledger import Limits, in_words, unless_seeded
 from dphmm.release.people import Accepted, RecordedPeople, ReleaseStream
@@ -29,7 +33,7 @@ from dphmm.space.trajectory import SlottedTrajectory
 from dphmm.tables import check_output
 from dphmm.writers.diagnostics import check_private_name, write_diagnostics
 from dphmm.writers.formats import check_format, write_releases
-from dphmm.writers.summary import write_summary
+from dphmm.writers.summary import Hindsight, summarise, write_summary
 from dphmm.writers.table import ReleaseTable
 
 CLOCK_SKEW_SECONDS = 300.0
@@ -60,6 +64,11 @@ class Released:
         Whether the model was learned from these people's data, as far as that is known. Private.
     alone
         How many states the policy joins to no other, and how far from one they are, in words; None if there are none.
+    settings
+        How they were released.
+    hindsight
+        What is known of each release's time once all are there; None where that was not worked out: over more than ten
+        million releases times states, and of durable sessions, which may hold more releases. `audit_session` does it.
     """
 
     table: ReleaseTable
@@ -70,7 +79,17 @@ class Released:
     gaps: int
     own_model: str
     alone: str | None
+    settings: ReleaseSettings
     withheld: int = 0
+    hindsight: Hindsight | None = None
+
+    @cached_property
+    def _by_user(self) -> list[dict[str, Any]]:
+        return summarise(self.table, hindsight=self.hindsight)
+
+    def warnings(self) -> list[str]:
+        """What whoever reads 'private' should be told besides, with what to do about it; public."""
+        return warnings_of(self._by_user, self.settings.policy)
 
     def facts(self) -> dict[str, Any]:
         """What the releases amount to and promise, from public things alone."""
@@ -86,7 +105,9 @@ class Released:
             "exact": bool(table["exact"].all()),
             "randomness": "system" if self.is_private else "seeded",
             "epsilon_of_the_user_with_most": max(spent),
+            "joined_places": policy_in_words(self.settings.policy),
             **unless_seeded(promise, self.is_private),
+            **exposure_facts(self._by_user),
             "expected_error_m_median": float(np.median(table["expected_error_m"])),
             "possible_states_least": int(table["possible_states"].min()),
             "least_protection": int(table["least_protection"].min()),
@@ -115,6 +136,7 @@ def release(
     output: str | Path | None = None,
     *,
     summary: str | Path | None = None,
+    daily: str | Path | None = None,
     private_diagnostics: bool | str | Path = False,
     session: str | Path | None = None,
     limits: Limits | None = None,
@@ -139,7 +161,9 @@ def release(
     output
         A file for the releases: .gpkg, .geojson, .csv, .gpx or .parquet.
     summary
-        A .csv with one row per user.
+        A .csv with one row per user; see `dphmm.writers.summarise`.
+    daily
+        A .csv with one row per user and day in UTC.
     private_diagnostics
         Whether to keep what needs the truth to compute, or the .csv file to write it to, whose name must say so.
     session
@@ -181,7 +205,7 @@ def release(
     True
     """
     diagnostics_file = None if isinstance(private_diagnostics, bool) else Path(private_diagnostics)
-    for path, check in ((output, check_format), (summary, Path), (diagnostics_file, check_private_name)):
+    for path, check in ((output, check_format), (summary, Path), (daily, Path), (diagnostics_file, check_private_name)):
         if path is not None:
             check_output(check(path), overwrite)
     if session is not None and private_diagnostics:
@@ -202,11 +226,15 @@ def release(
     own = said(seen, allow_own_model)
     withheld = _withheld(tracks, made, learned.space, settings) if settings.caps else 0
     alone, table = said_of_alone(engine.policy, learned.space), ReleaseTable.of(made)
-    done = Released(table, people, tuple(kept), engine.is_private, outside, gaps, own, alone, withheld)
+    known = None if session is not None else hindsight_of(table, engine)
+    diagnostics, private = tuple(kept), engine.is_private
+    done = Released(table, people, diagnostics, private, outside, gaps, own, alone, settings, withheld, known)
     if output is not None:
         write_releases(output, done.table, overwrite)
     if summary is not None:
-        write_summary(summary, done.table, overwrite)
+        write_summary(summary, done.table, overwrite, hindsight=known)
+    if daily is not None:
+        write_summary(daily, done.table, overwrite, daily=True, hindsight=known)
     if diagnostics_file is not None:
         write_diagnostics(diagnostics_file, kept, overwrite)
     return done

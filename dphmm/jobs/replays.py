@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,8 @@ import numpy as np
 from dphmm.arguments import checked
 from dphmm.arrays import IntArray, content_hash
 from dphmm.audit.metrics import TOP
-from dphmm.audit.sequence import ReleasedSequence, SequenceAudit, audit_sequence
+from dphmm.audit.sequence import ReleasedSequence, SequenceAudit, audit_sequence, in_hindsight
+from dphmm.audit.verdict import Thresholds, verdict
 from dphmm.errors import ConfigurationError, DataFileError, SessionMismatchError
 from dphmm.jobs.models import Model, load_model
 from dphmm.jobs.people import Data, DataLike
@@ -29,9 +30,12 @@ from dphmm.release.trajectory import located
 from dphmm.space.states import OUTSIDE, StateSpace
 from dphmm.space.trajectory import microseconds
 from dphmm.writers.formats import read_releases
+from dphmm.writers.summary import Hindsight
 from dphmm.writers.table import ReleaseTable
 
 _SQLITE = b"SQLite format 3\x00"
+_MOST_CELLS = 10_000_000
+"""Releases times states that are smoothed without being asked."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,17 +163,51 @@ def _from_table(
         engine: Releaser = engine_of(settings).another()
         _check_made_with(path, user, rows, engine)
         slots = _slots(path, user, rows, model)
-        sequence = ReleasedSequence(
-            user,
-            np.stack([rows["x_km"], rows["y_km"]], axis=1),
-            rows["epsilon"],
-            np.diff(slots, prepend=slots[0]),
-            rows["possible_states"],
-            rows["constrained_factor"],
-            np.diff(rows["forgotten_releases"], prepend=-1) != 0,
-            int(slots[0]),
-        )
-        yield Replayed(sequence, engine, tuple(slots.tolist()), None)
+        yield Replayed(sequence_of(user, rows, slots), engine, tuple(slots.tolist()), None)
+
+
+def sequence_of(user: str, rows: ReleaseTable, slots: IntArray) -> ReleasedSequence:
+    """The releases of a user's rows, whose time steps are ``slots``, ``(T,)``."""
+    return ReleasedSequence(
+        user,
+        np.stack([rows["x_km"], rows["y_km"]], axis=1),
+        rows["epsilon"],
+        np.diff(slots, prepend=slots[0]),
+        rows["possible_states"],
+        rows["constrained_factor"],
+        np.diff(rows["forgotten_releases"], prepend=-1) != 0,
+        int(slots[0]),
+    )
+
+
+def hindsight_of(table: ReleaseTable, engine: Releaser) -> Hindsight | None:
+    """What is known of each release's time in hindsight, by whoever has all of its user's releases.
+
+    Parameters
+    ----------
+    table
+        The releases, each user's in order of time.
+    engine
+        An engine of the model and the settings that they were made with.
+
+    Returns
+    -------
+    Hindsight or None
+        None where somebody has so many releases over so many states that it would take long: `audit_session` does it.
+    """
+    users, model = table["user"].astype(str), engine.model
+    names, counts = np.unique(users, return_counts=True)
+    if not len(names) or int(counts.max()) * model.size > _MOST_CELLS:
+        return None
+    found = Hindsight(np.empty(len(table)), np.empty(len(table)))
+    step = microseconds(model.step, "step")
+    for user in names.tolist():
+        mine = users == user
+        rows = table.select(mine)
+        slots = rows["time"].astype("datetime64[us]").astype(np.int64) // step
+        known = in_hindsight(engine.another(), sequence_of(user, rows, slots))
+        found.error_m[mine], found.certainty[mine] = 1000.0 * known.error, known.best
+    return found
 
 
 def _stated(path: Path, user: str, rows: ReleaseTable, policy: str) -> ReleaseSettings:
@@ -258,28 +296,53 @@ class SessionAudit:
         Their releases, and what was found about each.
     private
         Whether the truth went in; what was found is private then.
+    thresholds
+        What was to be learned at most.
     """
 
     space: StateSpace
     people: tuple[Replayed, ...]
     audits: tuple[SequenceAudit, ...] = field(repr=False)
     private: bool
+    thresholds: Thresholds = field(default_factory=Thresholds)
 
     @property
     def is_exposed(self) -> bool:
-        """Whether at some release some state was."""
+        """Whether at some release some state was, or more was learned than the thresholds allow."""
+        return bool(self.beyond) or self.has_exposed_state
+
+    @property
+    def has_exposed_state(self) -> bool:
+        """Whether at some release some state was exposed."""
         return any(audit.exposed_steps for audit in self.audits)
 
+    @cached_property
+    def beyond(self) -> dict[str, tuple[str, ...]]:
+        """User → what was learned of them beyond the thresholds, in words; those alone of whom something was."""
+        found = {audit.user: self.thresholds.beyond(audit) for audit in self.audits}
+        return {user: said for user, said in found.items() if said}
+
     def in_words(self) -> str:
-        """What each release kept to itself, and what all of them told of the person who is known best."""
+        """What each release kept to itself, what all of them told of the person known best, and whether it is much."""
         kept = (
             "At some release a state is exposed."
-            if self.is_exposed
+            if self.has_exposed_state
             else "At no release is a state exposed: each possible one has another that this release tells it from by a "
             "factor of at most e^epsilon."
         )
         known_best = max(self.audits, key=lambda audit: float(audit.hindsight.best.mean()))
-        return f"{kept} {known_best.in_words()}"
+        return f"{kept} {known_best.in_words()} {verdict(known_best)}.{self._against_thresholds()}"
+
+    def _against_thresholds(self) -> str:
+        if self.thresholds == Thresholds():
+            return ""
+        if not self.beyond:
+            return " Nobody is known beyond the thresholds."
+        user, said = next(iter(self.beyond.items()))
+        return (
+            f" Beyond the thresholds are {len(self.beyond)} of {len(self.audits)} users; {user}: {'; '.join(said)}. "
+            "Release less often or with a smaller epsilon: dphmm calibrate finds it."
+        )
 
     def facts(self) -> dict[str, Any]:
         """What was found as plain JSON values."""
@@ -288,6 +351,8 @@ class SessionAudit:
             "exposed": self.is_exposed,
             "in_words": self.in_words(),
             "private": self.private,
+            "thresholds": vars(self.thresholds),
+            "beyond": {user: list(said) for user, said in self.beyond.items()},
             "users": [
                 {**audit.facts(names), "randomness_was_private": one.private}
                 for audit, one in zip(self.audits, self.people, strict=True)
@@ -305,6 +370,7 @@ def audit_session(
     prior: Prior | None = None,
     true: DataLike | None = None,
     top: int = TOP,
+    thresholds: Thresholds | None = None,
     watch: Watch = unwatched,
 ) -> SessionAudit:
     """What releases tell the best-informed adversary, as ``dphmm audit session`` does.
@@ -319,6 +385,8 @@ def audit_session(
         The trajectories that were released, for whoever may know them; the result is private then.
     top
         How many places count as the top.
+    thresholds
+        What is to be learned at most; whoever is known better counts as exposed.
     watch
         Who is shown the progress.
 
@@ -354,4 +422,4 @@ def audit_session(
         audit_sequence(one.engine, one.sequence, believed, truth, top)
         for one, truth in watch(zip(people, truths, strict=True), "Replaying", len(people))
     )
-    return SessionAudit(learned.space, people, audits, true is not None)
+    return SessionAudit(learned.space, people, audits, true is not None, thresholds or Thresholds())

@@ -83,6 +83,45 @@ def canonical_policy(text: str) -> str:
     return "|".join("&".join(_canonical_term(term) for term in terms) for terms in _terms(text))
 
 
+def policy_radius(text: str) -> float | None:
+    """The longest radius in a policy's text, in kilometres; None where it has none.
+
+    Examples
+    --------
+    >>> policy_radius("complete & utility:500m | transition"), policy_radius("complete")
+    (0.5, None)
+    """
+    radii = (term.partition(":")[2] for terms in _terms(text) for term in terms if term.startswith("utility:"))
+    return max(map(kilometres, radii), default=None)
+
+
+def policy_in_words(text: str) -> str:
+    """Between which places a policy makes its promise.
+
+    Examples
+    --------
+    >>> policy_in_words("utility:1km"), policy_in_words("transition & utility:500m")
+    ('places at most 1 km apart', 'places that share a possible place before and are at most 0.5 km apart')
+    """
+    said = [" and ".join(_in_words(term) for term in terms) for terms in _terms(text)]
+    if said == ["are any two"]:
+        return "any two places"
+    if len(said) == 1 and said[0].startswith("are at most") and " and " not in said[0]:
+        return f"places {said[0].removeprefix('are ')}"
+    return f"places that {', or that '.join(said)}"
+
+
+def _in_words(term: str) -> str:
+    kind, _, argument = (part.strip() for part in term.partition(":"))
+    if kind == "utility":
+        return f"are at most {kilometres(argument):g} km apart"
+    if kind == "categorical":
+        return f"lie in one area of {Path(_layer(argument)[0]).name}"
+    if kind == "graph":
+        return f"{Path(argument).name} joins"
+    return {"complete": "are any two", "transition": "share a possible place before"}.get(kind, "the policy joins")
+
+
 def _terms(text: str) -> list[list[str]]:
     """The terms of a policy: the unions of lists of policies to intersect."""
     return [[term.strip() for term in union.split("&")] for union in text.split("|")]
@@ -97,7 +136,7 @@ def _layer(argument: str) -> tuple[str, str | None]:
 def _canonical_term(text: str) -> str:
     kind, _, argument = (part.strip() for part in text.partition(":"))
     if kind == "utility":
-        return f"utility:{_kilometres(argument)!r}km"
+        return f"utility:{kilometres(argument)!r}km"
     if kind == "categorical":
         path, label = _layer(argument)
         return f"{kind}:{_file_hash(path)}{'' if label is None else f'@{label}'}"
@@ -131,7 +170,7 @@ def _policy(text: str, space: StateSpace, transition: csr_array | None) -> Polic
 
 
 def _utility(text: str, argument: str, space: StateSpace) -> PolicyGraph:
-    graph = PolicyGraph.utility(space.measurements(), _kilometres(argument))
+    graph = PolicyGraph.utility(space.measurements(), kilometres(argument))
     return refuse_if_empty(graph, text, space, is_radius=True)
 
 
@@ -141,7 +180,14 @@ def _transition(transition: csr_array | None) -> PolicyGraph:
     return PolicyGraph.transition(transition)
 
 
-def _kilometres(text: str) -> float:
+def kilometres(text: str) -> float:
+    """A length with its unit, ``500m`` or ``1km``, in kilometres.
+
+    Raises
+    ------
+    PolicyError
+        When it is none.
+    """
     matched = _LENGTH.fullmatch(text.strip())
     value = float(matched[1]) * _KM_PER_UNIT[matched[2]] if matched else math.nan
     if not math.isfinite(value):

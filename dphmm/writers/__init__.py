@@ -2,12 +2,13 @@
 
 from dphmm.writers.diagnostics import check_private_name, write_diagnostics
 from dphmm.writers.formats import FORMATS, check_format, read_releases, write_releases
-from dphmm.writers.summary import summarise, write_summary
+from dphmm.writers.summary import Hindsight, summarise, write_summary
 from dphmm.writers.table import COLUMNS, ReleaseTable
 
 __all__ = [
     "COLUMNS",
     "FORMATS",
+    "Hindsight",
     "ReleaseTable",
     "check_format",
     "check_private_name",

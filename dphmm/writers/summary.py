@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import isnan
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from dphmm.arrays import FloatArray
 from dphmm.tables import iso_time, new_file, write_csv
 from dphmm.writers.table import ReleaseTable
 
@@ -17,8 +19,14 @@ COLUMNS: Mapping[str, Callable[[ReleaseTable], Any]] = {
     "first_time": lambda rows: iso_time(rows["time"].min()),
     "last_time": lambda rows: iso_time(rows["time"].max()),
     "epsilon_total": lambda rows: float(rows["epsilon"].sum()),
+    "epsilon_dearest_day": lambda rows: _told(rows["epsilon_last_day"], np.max),
     "exact": lambda rows: bool(rows["exact"].all()),
     "expected_error_m_median": lambda rows: float(np.median(rows["expected_error_m"])),
+    "estimate_radius_m_median": lambda rows: float(np.median(rows["estimate_radius_m"])),
+    "adversary_error_m_median": lambda rows: float(np.median(rows["adversary_error_m"])),
+    "adversary_error_m_least": lambda rows: float(rows["adversary_error_m"].min()),
+    "adversary_certainty_median": lambda rows: float(np.median(rows["adversary_certainty"])),
+    "adversary_certainty_most": lambda rows: float(rows["adversary_certainty"].max()),
     "possible_states_least": lambda rows: int(rows["possible_states"].min()),
     "possible_states_most": lambda rows: int(rows["possible_states"].max()),
     "least_protection": lambda rows: int(rows["least_protection"].min()),
@@ -28,25 +36,87 @@ COLUMNS: Mapping[str, Callable[[ReleaseTable], Any]] = {
 }
 """Column → what it says of one user's releases.
 
-Budgets add up over time, so `epsilon_total` is what all releases of a user cost together; `exact` is whether all of
-them were drawn by integers alone.
+Budgets add up over time, so `epsilon_total` is what all releases of a user cost together, and `epsilon_dearest_day` the
+most that was spent within 24 hours up to one of them; `exact` is whether all of them were drawn by integers alone. The
+adversary is whoever knows the model and the releases up to the one in question.
 """
 
 
-def summarise(table: ReleaseTable) -> list[dict[str, Any]]:
-    """One row per user, in the order of the users' names; the keys are those of `COLUMNS`."""
-    users = table["user"].astype(str)
-    parts = (table.select(users == user) for user in sorted(set(users.tolist())))
-    return [{name: of(part) for name, of in COLUMNS.items()} for part in parts]
+def _told(values: FloatArray, of: Callable[[FloatArray], Any]) -> float:
+    """A figure of the values that are told; NaN where none is."""
+    known = values[~np.isnan(values)]
+    return float(of(known)) if len(known) else float("nan")
 
 
-def write_summary(path: str | Path, table: ReleaseTable, overwrite: bool = False) -> None:
-    """Write `summarise` as CSV, whole or not at all.
+class Hindsight(NamedTuple):
+    """What is known of each release's time once all releases of its user are there, in the order of a table.
+
+    Attributes
+    ----------
+    error_m
+        ``(n,)``: the expected distance of the best guess, metres.
+    certainty
+        ``(n,)``: the probability of the most probable state.
+    """
+
+    error_m: FloatArray
+    certainty: FloatArray
+
+
+def summarise(table: ReleaseTable, daily: bool = False, hindsight: Hindsight | None = None) -> list[dict[str, Any]]:
+    """One row per user, in the order of the users' names; the keys are those of `COLUMNS`.
+
+    Parameters
+    ----------
+    table
+        The releases.
+    daily
+        Whether to make a row for each day in UTC that a user has releases on, with the key ``"day"`` after the user's.
+    hindsight
+        What is known in hindsight; then rows end with its median and worst figures.
+    """
+    users, days = table["user"].astype(str), table["time"].astype("datetime64[D]")
+    rows = []
+    for user in sorted(set(users.tolist())):
+        mine = users == user
+        for day in np.unique(days[mine]) if daily else (None,):
+            part = mine if day is None else mine & (days == day)
+            chosen = table.select(part)
+            row = {name: of(chosen) for name, of in COLUMNS.items()}
+            if hindsight is not None:
+                row |= _in_hindsight(hindsight.error_m[part], hindsight.certainty[part])
+            rows.append(row if day is None else {"user": row.pop("user"), "day": str(day), **row})
+    return rows
+
+
+def _in_hindsight(error_m: FloatArray, certainty: FloatArray) -> dict[str, float]:
+    return {
+        "adversary_error_m_median_in_hindsight": float(np.median(error_m)),
+        "adversary_error_m_least_in_hindsight": float(error_m.min()),
+        "adversary_certainty_median_in_hindsight": float(np.median(certainty)),
+        "adversary_certainty_most_in_hindsight": float(certainty.max()),
+    }
+
+
+def write_summary(
+    path: str | Path,
+    table: ReleaseTable,
+    overwrite: bool = False,
+    daily: bool = False,
+    hindsight: Hindsight | None = None,
+) -> None:
+    """Write `summarise` as CSV, whole or not at all; what is not told is left empty.
 
     Raises
     ------
     OutputError
         When the file exists and may not be overwritten, or cannot be written.
     """
+    rows = summarise(table, daily, hindsight)
+    header = list(rows[0] if rows else COLUMNS)
     with new_file(path, overwrite) as part:
-        write_csv(part, list(COLUMNS), (row.values() for row in summarise(table)))
+        write_csv(part, header, ([_cell(value) for value in row.values()] for row in rows))
+
+
+def _cell(value: Any) -> Any:
+    return "" if isinstance(value, float) and isnan(value) else value
