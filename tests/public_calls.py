@@ -244,11 +244,15 @@ def policies_and_mechanisms() -> None:
     right("policy.PolicyGraph.check_measurements", graph().check_measurements, f=F)
     right("policy.PolicyGraph.restrict", graph().restrict, constraint=MASK)
     right("policy.PolicyGraph.with_edges", graph().with_edges, added=[(0, 1)])
+    right("policy.PolicyGraph.with_open", made.from_edges(SIZE, [[0, 1]]).with_open, states=[3, 4])
+    right("policy.PolicyGraph.components", graph().components, constraint=MASK)
     right("policy.PolicyGraph.to_json", graph().to_json, path="policy.json")
     cut = {"graph": graph(), "f": F, "constraint": MASK, "body": "hull", "membership": "halfspace"}
     for name in ("degree_of_protection", "exposed_states"):
         right(f"policy.{name}", getattr(policy, name), "graph", **cut)
     right("policy.protect", policy.protect, "graph", **cut, method="exact", objective="volume")
+    by_component = {**cut, "calibration": "component"}
+    right("policy.protect", policy.protect, "graph", **by_component, prior=np.full(SIZE, 1 / SIZE))
     right("policy.parse_policy", policy.parse_policy, "space", text="utility:2km", space=PLACES)
 
     right("mechanisms.KNormMechanism", mechanisms.KNormMechanism, "hull", hull=HULL, epsilon=1.0)
@@ -284,7 +288,7 @@ def releases() -> None:
     right(
         "release.Releaser", release.Releaser, "model policy", model=MODEL, f=F, policy=graph(), epsilon=1.0,
         mechanism="lattice", repair="exact", delta=0.1, rng=0, objective="volume", membership="halfspace",
-        spacing=0.001, outside="border"
+        spacing=0.001, outside="border", calibration="component"
     )  # fmt: skip
     right("release.Releaser.release", _fresh("release"), state=3, epsilon=1.0, steps=1)
     right("release.Releaser.prepare", _fresh("prepare"), epsilon=1.0, steps=1)
@@ -303,7 +307,7 @@ def releases() -> None:
     right(
         "release.ReleaseSettings", release.ReleaseSettings, policy="complete", epsilon=1.0, mechanism="lattice",
         repair="exact", objective="volume", membership="halfspace", delta=0.1, allow_known=False, spacing=0.001,
-        outside="border"
+        outside="border", calibration="component"
     )  # fmt: skip
     right("release.ReleaseSettings.from_dict", release.ReleaseSettings.from_dict, values=SETTINGS.to_dict())
     right("release.ReleaseSettings.from_json", release.ReleaseSettings.from_json, text=SETTINGS.to_json())

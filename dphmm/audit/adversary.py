@@ -16,7 +16,8 @@ from dphmm.geometry.disc import Disc
 from dphmm.geometry.hull import Body
 from dphmm.geometry.measurements import Measurements
 from dphmm.geometry.neighbours import CoordinateBody, count_within
-from dphmm.policy.protection import Protection, noise_body
+from dphmm.policy.by_component import noise_body
+from dphmm.policy.protection import Protection
 
 Relation = Literal["equal", "narrower", "wider", "overlapping", "disjoint"]
 

@@ -19,8 +19,9 @@ from dphmm.geometry.hull import Body, SensitivityHull
 from dphmm.geometry.measurements import Measurements
 from dphmm.geometry.neighbours import CoordinateBody, count_within
 from dphmm.markov.model import MarkovModel
+from dphmm.policy.by_component import noise_body
 from dphmm.policy.graph import PolicyGraph
-from dphmm.policy.protection import Method, Protection, noise_body, protect
+from dphmm.policy.protection import Method, Protection, protect
 from dphmm.policy.repair import Objective
 
 AuditedMechanism = Literal["k-norm", "laplace", "planar-laplace"]

@@ -283,6 +283,7 @@ def _settings(given: dict[str, Any]) -> ReleaseSettings | str | None:
 @click.option("--mechanism", default="lattice", show_default=True, help="Or k-norm, laplace, planar-isotropic, …")
 @click.option("--epsilon", type=float, default=1.0, show_default=True, help="The budget of a release.")
 @click.option("--spacing", default="0.001", show_default=True, metavar="STEP", help="For lattice: its step.")
+@click.option("--calibration", type=click.Choice(["graph", "component"]), default="graph", show_default=True)
 @click.option("--samples", type=int, default=100_000, show_default=True, help="Draws of each state of a pair.")
 @click.option("--confidence", type=float, default=0.99, show_default=True, help="That all bounds hold together.")
 @click.option("--pairs", type=int, default=8, show_default=True, help="The hardest edges; 0 for every edge.")
@@ -300,7 +301,7 @@ def mechanism(**given: Any) -> None:
         raise ConfigurationError(
             f"{len(constraints)} constraints are given; a mechanism is audited under one at a time"
         )
-    drawn = ("mechanism", "epsilon", "spacing", "samples", "confidence", "low_bits", "rng")
+    drawn = ("mechanism", "epsilon", "spacing", "calibration", "samples", "confidence", "low_bits", "rng")
     found = audit_mechanism(
         subject,
         constraint=constraints[0] if constraints else None,

@@ -74,6 +74,9 @@ settings_options = options(
     click.option(
         "--repair-limit", type=int, help="Work of an exact repair, about a second per thousand. [default: 5000]"
     ),
+    click.option(
+        "--calibration", help="Noise measured for the whole graph, or for each component alone. [default: graph]"
+    ),
 )
 """The options of a `ReleaseSettings`, one for each of its fields but caps on events."""
 

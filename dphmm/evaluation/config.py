@@ -15,6 +15,7 @@ from dphmm.arguments import checked
 from dphmm.errors import ConfigurationError, PolicyError
 from dphmm.jobs.keys import first_flaw, read_keys
 from dphmm.mechanisms.catalogue import MechanismName
+from dphmm.policy.by_component import Calibration
 from dphmm.policy.expression import canonical_policy
 from dphmm.policy.protection import Method
 from dphmm.policy.repair import Objective
@@ -34,7 +35,7 @@ class Setting:
         The radius of ``"utility"``; 0.0 for the others.
     epsilon
         The budget of a release.
-    mechanism, repair, objective
+    mechanism, repair, objective, calibration
         As in `dphmm.ReleaseSettings`.
     delta
         What the δ-location set may leave out; 0.0 for the policies whose constraint set is the whole support.
@@ -47,6 +48,7 @@ class Setting:
     repair: Method
     objective: Objective
     delta: float
+    calibration: Calibration = "graph"
 
     @property
     def release_settings(self) -> ReleaseSettings:
@@ -60,6 +62,7 @@ class Setting:
             self.objective,
             delta=self.delta or None,
             allow_known=True,
+            calibration=self.calibration,
         )
 
     @property
@@ -103,9 +106,9 @@ class EvaluationConfig(BaseModel):
     start
         ``"known"``: the adversary knows the place one time step before the first release (the nearest state that the
         model can leave), so that the constraint set grows from there. ``"anywhere"``: the model's initial distribution.
-    policies, radius_km, epsilon, delta, mechanism, repair, objective
+    policies, radius_km, epsilon, delta, mechanism, repair, objective, calibration
         The comparison at the middle of everything: see `Setting`.
-    epsilons, radii_km, repairs, mechanisms
+    epsilons, radii_km, repairs, mechanisms, calibrations
         Sweeps around it, each with the rest left as it is; empty for none.
     seed
         Of the split and of the noise.
@@ -141,10 +144,12 @@ class EvaluationConfig(BaseModel):
     mechanism: MechanismName = "lattice"
     repair: Method = "exact"
     objective: Objective = "error"
+    calibration: Calibration = "graph"
     epsilons: tuple[float, ...] = Field(default=(), strict=False)
     radii_km: tuple[float, ...] = Field(default=(), strict=False)
     repairs: tuple[Method, ...] = Field(default=(), strict=False)
     mechanisms: tuple[MechanismName, ...] = Field(default=(), strict=False)
+    calibrations: tuple[Calibration, ...] = Field(default=(), strict=False)
     seed: int = Field(default=0, ge=0)
     task_sequences: int = Field(default=5, ge=1)
 
@@ -159,6 +164,7 @@ class EvaluationConfig(BaseModel):
             self.repair,
             self.objective,
             self.delta if complete else 0.0,
+            self.calibration,
         )
 
     def settings(self) -> tuple[Setting, ...]:
@@ -167,6 +173,7 @@ class EvaluationConfig(BaseModel):
         for base in tuple(found):
             found += [replace(base, epsilon=float(epsilon)) for epsilon in self.epsilons]
             found += [replace(base, mechanism=mechanism) for mechanism in self.mechanisms]
+            found += [replace(base, calibration=calibration) for calibration in self.calibrations]
         if "utility" in self.policies:
             base = self.base("utility")
             found += [replace(base, radius_km=float(radius)) for radius in self.radii_km]

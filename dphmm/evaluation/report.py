@@ -72,7 +72,17 @@ def report_html(evaluation: Evaluation, pictures: Mapping[str, bytes], command: 
         Section(
             "Every setting",
             (),
-            ("policy", "r, km", "δ", "ε", "mechanism", "repair", "objective", *(label for _, label, _ in _SHOWN)),
+            (
+                "policy",
+                "r, km",
+                "δ",
+                "ε",
+                "mechanism",
+                "repair",
+                "objective",
+                "calibration",
+                *(label for _, label, _ in _SHOWN),
+            ),
             _settings(table, evaluation),
         ),
         Section("Figures", pictures=[Picture(png, _CAPTIONS[name], True) for name, png in pictures.items()]),
@@ -118,7 +128,16 @@ def _settings(table: StepTable, evaluation: Evaluation) -> list[tuple[str | Cell
         radius = f"{setting.radius_km:g}" if setting.radius_km else ""
         delta = f"{setting.delta:g}" if setting.delta else ""
         aim = setting.objective if setting.repair == "exact" else ""
-        said = (setting.policy, radius, delta, f"{setting.epsilon:g}", setting.mechanism, setting.repair, aim)
+        said = (
+            setting.policy,
+            radius,
+            delta,
+            f"{setting.epsilon:g}",
+            setting.mechanism,
+            setting.repair,
+            aim,
+            setting.calibration,
+        )
         rows.append((*said, *(_number(total(table, setting, metric), factor) for metric, _, factor in _SHOWN)))
     return rows
 

@@ -24,6 +24,7 @@ COLUMNS: Mapping[str, str] = {
     "repair": "object",
     "objective": "object",
     "delta": "float64",
+    "calibration": "object",
     "sequence": "int64",
     "step": "int64",
     "runtime_s": "float64",

@@ -129,10 +129,10 @@ def _released(releaser: Releaser, state: int) -> dict[str, Any]:
         "runtime_s": seconds,
         "protection": private.degree_of_protection,
         "error_km": private.error,
-        "squared_error_km2": record.expected_error**2 + float(moved @ moved),  # the noise is symmetric
+        "squared_error_km2": private.expected_error**2 + float(moved @ moved),  # the noise is symmetric
         "estimate_error_km": private.estimate_error,
         "adversary_error_km": float(belief.probabilities @ np.linalg.norm(measurements.points - place, axis=1)),
-        "expected_error_km": record.expected_error,
+        "expected_error_km": private.expected_error,
         "possible": record.possible,
         "stood_in": private.stood_in,
         "edges_added": len(record.added),

@@ -8,6 +8,7 @@ Pr(s, not E)``.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -102,16 +103,16 @@ class Outputs(ABC):
         places, which = np.unique(np.asarray(values), axis=0, return_inverse=True)
         self.places: FloatArray = places.astype(np.float64)
         """``(n, d)``: the different places."""
-        self._which: IntArray = np.asarray(which, dtype=np.int64).ravel()
+        self.which: IntArray = np.asarray(which, dtype=np.int64).ravel()
 
     def gathered(self, log_masses: FloatArray) -> FloatArray:
         """The logarithms ``(n, j)`` of the mass at each place, from those ``(N, j)`` of each state."""
         if len(self.places) == len(log_masses):
             found = np.empty_like(log_masses)
-            found[self._which] = log_masses
+            found[self.which] = log_masses
             return found
         found = np.full((len(self.places), log_masses.shape[1]), -np.inf)
-        np.logaddexp.at(found, self._which, log_masses)
+        np.logaddexp.at(found, self.which, log_masses)
         return found
 
     @abstractmethod
@@ -176,6 +177,45 @@ class BoundedOutputs(Outputs):
         certain = is_below(grown @ questions.plus, (1 / grown) @ questions.minus).any(axis=0).all()
         sums = (part.sum(axis=0, keepdims=True) for part in (questions.plus, questions.minus, questions.against))
         return Finding(bool(certain), questions.reached(*sums)[0])
+
+
+class PartedOutputs(Outputs):
+    """The outputs of a noise that is another one for each part of the states: sound, and wasteful.
+
+    No output passes a bound by all states together if it passes it by none of the parts. (Far out, and where the noises
+    have different supports, an output tells the part, so that little is wasted.)
+
+    Parameters
+    ----------
+    parts
+        The outputs of each part's noise about the places of its states, and the numbers of those states.
+    at
+        A function from a budget to ``(c, N)``: the log density, in every state, of some outputs to look at.
+    """
+
+    def __init__(self, parts: Sequence[tuple[Outputs, IntArray]], at: Callable[[float], FloatArray]) -> None:
+        super().__init__(np.arange(sum(len(states) for _, states in parts))[:, np.newaxis])
+        self._parts, self._at = parts, at
+
+    def ask(self, questions: Questions, epsilon: float) -> Finding:
+        """Part by part; the highest odds are those of all parts together at the outputs to look at."""
+        certain = all(part.ask(_gathered(part, questions, states), epsilon).certain for part, states in self._parts)
+        log_table = self._at(epsilon)
+        top = log_table.max(axis=1, keepdims=True)
+        weights = np.exp(log_table - np.where(np.isfinite(top), top, 0.0))
+        sums = (weights @ part for part in (questions.plus, questions.minus, questions.against))
+        return Finding(certain, questions.reached(*sums).max(axis=0))
+
+
+def _gathered(part: Outputs, questions: Questions, states: IntArray) -> Questions:
+    """The questions about the states of one part, by its places."""
+
+    def summed(values: FloatArray) -> FloatArray:
+        found = np.zeros((len(part.places), values.shape[1]))
+        np.add.at(found, part.which, values[states])
+        return found
+
+    return Questions(questions.log_odds, summed(questions.plus), summed(questions.minus), summed(questions.against))
 
 
 class TableOutputs(Outputs):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import numpy as np
 from scipy.sparse import csr_array, eye_array
 
 from dphmm.arguments import checked
-from dphmm.arrays import BoolArray, Rng, check_epsilon
+from dphmm.arrays import BoolArray, Rng, check_epsilon, random_source
 from dphmm.audit.adversary import AdversaryAudit, audit_support
 from dphmm.audit.blowfish import BlowfishPolicy, SecretsAudit, audit_blowfish
 from dphmm.audit.empirical import PairAudit, audit_pairs, hardest_edges
@@ -23,9 +23,11 @@ from dphmm.jobs.watch import Watch, unwatched
 from dphmm.markov.model import MarkovModel
 from dphmm.mechanisms.catalogue import MechanismName
 from dphmm.mechanisms.exact import Rational
+from dphmm.policy.by_component import Calibration
 from dphmm.policy.protection import protect
 from dphmm.policy.repair import Objective
 from dphmm.release.engine import Releaser
+from dphmm.release.noise import parts_of
 from dphmm.release.settings import GIVEN, ReleaseSettings
 
 __all__ = ["MechanismAudit", "PolicyAudit", "SecretsAudit", "audit_mechanism", "audit_policy", "audit_secrets"]
@@ -242,6 +244,7 @@ def audit_mechanism(
     constraint: Constraint | None = None,
     *,
     spacing: Rational = ReleaseSettings.spacing,
+    calibration: Calibration = "graph",
     samples: int = 100_000,
     confidence: float = 0.99,
     pairs: int | None = 8,
@@ -255,7 +258,7 @@ def audit_mechanism(
     ----------
     subject
         The states and the policy, whose repaired graph's edges are looked at.
-    mechanism, epsilon, spacing
+    mechanism, epsilon, spacing, calibration
         As in `dphmm.ReleaseSettings`.
     constraint
         Which states are possible; left out, all.
@@ -264,7 +267,7 @@ def audit_mechanism(
     confidence
         That all bounds hold together.
     pairs
-        How many of the hardest edges, or None for every edge.
+        How many of the hardest edges of each body of noise, or None for every edge.
     low_bits
         Whether events may depend on the last bits of floating-point draws.
     rng
@@ -290,17 +293,28 @@ def audit_mechanism(
     (2, False)
     """
     possible = constraint or subject.all_states()
-    settings = ReleaseSettings(GIVEN + subject.policy.content_hash, epsilon, mechanism, spacing=spacing)
-    engine = _engine(subject, possible.states, settings, rng)
+    given = GIVEN + subject.policy.content_hash
+    settings = ReleaseSettings(given, epsilon, mechanism, spacing=spacing, calibration=calibration)
+    source = random_source(rng)
+    engine = _engine(subject, possible.states, settings, source)
     step = engine.prepare()
     assert step.plan.protection is not None, "an engine that allows no known state has a repaired graph"
-    edges = hardest_edges(step.plan.protection.graph, engine.measurements, pairs)
-    if not len(edges):
+    graph, chosen = step.plan.protection.graph, []
+    for drawn, members in parts_of(step.mechanism, possible.states):
+        edges = hardest_edges(graph.restrict(members), engine.measurements, pairs) if members.any() else ()
+        if len(edges):
+            chosen.append((drawn, edges))
+    count = sum(len(edges) for _, edges in chosen)
+    if not count:
         raise ConfigurationError("the policy has no edge between possible states; there is nothing to sample")
-    bounds = audit_pairs(
-        step.mechanism, engine.values, edges, settings.epsilon, samples, confidence, rng=rng, low_bits=low_bits
-    )
-    found = tuple(watch(bounds, "Sampling", len(edges)))
+
+    def bounds() -> Iterator[PairAudit]:
+        for drawn, edges in chosen:
+            own = 1.0 - (1.0 - confidence) * len(edges) / count
+            budget = settings.epsilon
+            yield from audit_pairs(drawn, engine.values, edges, budget, samples, own, rng=source, low_bits=low_bits)
+
+    found = tuple(watch(bounds(), "Sampling", count))
     return MechanismAudit(subject, possible, mechanism, settings.epsilon, confidence, low_bits, found)
 
 
@@ -317,4 +331,5 @@ def _engine(subject: Subject, possible: BoolArray, settings: ReleaseSettings, rn
         settings.mechanism,
         rng=rng,
         spacing=settings.spacing,
+        calibration=settings.calibration,
     )

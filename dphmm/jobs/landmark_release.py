@@ -78,7 +78,7 @@ def noise_scale(releaser: Releaser) -> float:
     """A length with which `Adaptive` compares the engine's releases: the noise body's root mean square radius.
 
     Of the body at the first step, which is public, in the unit of the measurements: the noise of budget ε is of the
-    order of this over ε.
+    order of this over ε. Where components have bodies of their own, their root mean square by the belief.
 
     Raises
     ------
@@ -88,10 +88,18 @@ def noise_scale(releaser: Releaser) -> float:
         As `Releaser.plan`.
     """
     releaser.restart()
-    protection = releaser.plan(releaser.prior()).protection
-    if protection is None or protection.hull.dimension == 0:
+    prior = releaser.prior()
+    protection = releaser.plan(prior).protection
+    squared = 0.0
+    if protection is not None and protection.part_of is not None:
+        squares = np.array([part.hull.mean_squared_radius for part in protection.parts])
+        possible = protection.part_of >= 0
+        squared = float(np.average(squares[protection.part_of[possible]], weights=prior.probabilities[possible]))
+    elif protection is not None:
+        squared = protection.hull.mean_squared_radius
+    if squared == 0:
         raise InvalidInputError("the first release has no noise, so there is no scale to compare changes with")
-    return sqrt(protection.hull.mean_squared_radius)
+    return sqrt(squared)
 
 
 def losses_on_clock(line: Timeline, slots: IntArray, costs: FloatArray, known: Mobility = UNKNOWN) -> FloatArray:

@@ -19,7 +19,7 @@ from dphmm.geometry import planar
 from dphmm.geometry.gauge import Gauge
 from dphmm.geometry.growing import GrowingBody, PlanarBody, origin
 from dphmm.geometry.measurements import Measurements
-from dphmm.policy.edges import EdgeSet
+from dphmm.policy.edges import EdgeSet, joined
 
 _SMALL_GROUP = 32
 """Groups up to this size are compared pair by pair; larger ones by their convex hulls."""
@@ -98,6 +98,24 @@ class CliqueEdges(EdgeSet):
         starts, members = self._within(nodes, np.arange(len(self.starts) - 1))
         found[members[np.repeat(np.diff(starts) >= 2, np.diff(starts))]] = True
         return found
+
+    def components(self, nodes: BoolArray) -> IntArray:
+        """Every state of a group is joined to the group's first."""
+        starts, members = self._within(nodes, np.arange(len(self.starts) - 1))
+        first = (
+            np.repeat(members[np.minimum(starts[:-1], len(members) - 1)], np.diff(starts)) if len(members) else members
+        )
+        return joined(np.where(nodes, np.arange(self.size), -1), np.stack([first, members], axis=1))
+
+    def crosses(self, labels: IntArray, nodes: BoolArray) -> bool:
+        """Whether a group's least and largest labels differ."""
+        starts, members = self._within(nodes, np.arange(len(self.starts) - 1))
+        starts, members = _groups_where(np.diff(starts) >= 2, starts, members)
+        if not len(members):
+            return False
+        found = labels[members]
+        least, largest = (reduce.reduceat(found, starts[:-1]) for reduce in (np.minimum, np.maximum))
+        return bool((least != largest).any())
 
     def spanning(self, measurements: Measurements, nodes: BoolArray) -> npt.NDArray[Any]:
         """Widest groups first: one whose unconstrained extents fit into the hull so far cannot matter."""

@@ -93,6 +93,39 @@ class EdgeSet(ABC):
             found[edges.ravel()] = True
         return found
 
+    def components(self, nodes: BoolArray) -> IntArray:
+        """The smallest state of each state's connected component within ``nodes``, ``(N,)``; -1 outside."""
+        found = np.where(nodes, np.arange(self.size), -1)
+        for edges in self.chunks(nodes):
+            found = joined(found, edges)
+        return found
+
+    def crosses(self, labels: IntArray, nodes: BoolArray) -> bool:
+        """Whether an edge within ``nodes`` joins states of different labels ``(N,)``.
+
+        It is what `components` is checked by, and uses nothing of it.
+        """
+        return any(bool((labels[edges[:, 0]] != labels[edges[:, 1]]).any()) for edges in self.chunks(nodes))
+
+
+def joined(components: IntArray, pairs: IntArray) -> IntArray:
+    """Components ``(N,)``, each named by its smallest state, after the two of each pair ``(m, 2)`` have become one."""
+    ends = components[pairs]
+    ends = ends[ends[:, 0] != ends[:, 1]]
+    if not len(ends):
+        return components
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    named, where = np.unique(ends, return_inverse=True)
+    where = where.reshape(ends.shape)
+    links = coo_array((np.ones(len(where), dtype=np.int8), (where[:, 0], where[:, 1])), shape=(len(named),) * 2)
+    _, group = connected_components(links, directed=False)
+    first = np.unique(group, return_index=True)[1]  # the names are in order, so that the first is the smallest
+    renamed = np.arange(-1, len(components))  # shifted by one, for -1
+    renamed[named + 1] = named[first[group]]
+    return np.asarray(renamed[components + 1])
+
 
 class ListedEdges(EdgeSet):
     """Edges given one by one.
@@ -191,6 +224,20 @@ class UnionEdges(EdgeSet):
         """The widest of any part."""
         within = [(part, nodes & own) for part, own in self.parts]
         return max((part.widest(points, both, gauge) for part, both in within if both.any()), default=0.0)
+
+    def components(self, nodes: BoolArray) -> IntArray:
+        """The components of each part, joined."""
+        found = np.where(nodes, np.arange(self.size), -1)
+        for part, own in self.parts:
+            both = nodes & own
+            if both.any():
+                states = np.flatnonzero(both)
+                found = joined(found, np.stack([states, part.components(both)[states]], axis=1))
+        return found
+
+    def crosses(self, labels: IntArray, nodes: BoolArray) -> bool:
+        """Whether an edge of any part does."""
+        return any(part.crosses(labels, nodes & own) for part, own in self.parts if (nodes & own).any())
 
     def is_empty(self, nodes: BoolArray) -> bool:
         """Whether no part has an edge."""

@@ -44,6 +44,8 @@ _LISTABLE = 50_000_000
 class PolicyGraph:
     """An undirected graph over states ``0 .. size - 1``; an edge asks that its two states be indistinguishable.
 
+    A state without an edge may be declared `open`: it is released as it is.
+
     Made by `complete`, `categorical`, `utility`, `transition`, `from_groups`, `from_edges`, `from_networkx` or
     `from_json`; combined by ``a | b`` and ``a & b``; cut down to a constraint set by `restrict`. Graphs are immutable,
     and the dense kinds are never listed edge by edge unless `edges` or `to_networkx` asks for it.
@@ -57,9 +59,10 @@ class PolicyGraph:
     [[1, 2]]
     """
 
-    def __init__(self, edge_set: EdgeSet, nodes: BoolArray | None = None) -> None:
+    def __init__(self, edge_set: EdgeSet, nodes: BoolArray | None = None, open_: BoolArray | None = None) -> None:
         self._edge_set = edge_set
         self._nodes: BoolArray = frozen(np.ones(edge_set.size, dtype=np.bool_) if nodes is None else nodes)
+        self._open: BoolArray | None = None if open_ is None or not open_.any() else frozen(open_)
 
     # ---- making graphs -------------------------------------------------------------------------------------------
 
@@ -168,7 +171,7 @@ class PolicyGraph:
     def from_networkx(
         cls, graph: networkx.Graph[Any], size: int | None = None, names: Sequence[Hashable] | None = None
     ) -> PolicyGraph:
-        """Any undirected networkx graph; self-loops are ignored.
+        """Any undirected networkx graph; self-loops are ignored, and nodes with the attribute ``open=True`` are open.
 
         Parameters
         ----------
@@ -192,7 +195,9 @@ class PolicyGraph:
         if unknown is not None:
             known = "the given names" if names is not None else f"0 to {len(states) - 1}"
             raise PolicyError(f"the policy graph names state {unknown!r}, which does not exist; states are {known}")
-        return cls(ListedEdges(len(states), [(index[a], index[b]) for a, b in graph.edges() if a != b]))
+        made = cls(ListedEdges(len(states), [(index[a], index[b]) for a, b in graph.edges() if a != b]))
+        open_ = [index[node] for node, known in graph.nodes(data=True) if known.get("open") is True]
+        return made.with_open(open_) if open_ else made
 
     @classmethod
     @checked
@@ -229,12 +234,45 @@ class PolicyGraph:
         return self._nodes
 
     @property
+    def open(self) -> BoolArray:
+        """Which states are open, ``(N,)``: released as they are, and called neither exposed nor protected. Read-only.
+
+        An open state has no edge, so that releasing it as it is costs nothing on any; see `with_open`.
+        """
+        return frozen(np.zeros(self.size, dtype=np.bool_) if self._open is None else self._open & self._nodes)
+
+    @checked
+    def components(self, constraint: npt.ArrayLike | None = None) -> IntArray:
+        """The number of each state's connected component, ``(N,)``, among the possible states; -1 outside.
+
+        Counted from 0 in the order of their smallest states. A state without an edge is one of its own.
+
+        Without a ``constraint``, ``(N,)`` booleans, the possible states are those that the graph holds.
+
+        Examples
+        --------
+        >>> PolicyGraph.categorical([0, 1, 1, 2, 2, 2]).components([True, False, True, True, False, True]).tolist()
+        [0, -1, 1, 2, -1, 2]
+        """
+        nodes = self._nodes if constraint is None else as_constraint(constraint, self.size)
+        first = self.restrict(nodes)._edge_set.components(nodes)
+        within = np.flatnonzero(first >= 0)
+        first[within] = np.unique(first[within], return_inverse=True)[1].ravel()
+        return first
+
+    def crosses(self, labels: IntArray, constraint: BoolArray) -> bool:
+        """Whether an edge between possible states joins different labels ``(N,)``; shares nothing with `components`."""
+        nodes = self._nodes & constraint
+        return bool(nodes.any()) and self._edge_set.crosses(labels, nodes)
+
+    @property
     def content_hash(self) -> str:
         """A hash of what defines the graph, in hexadecimal: graphs of equal hash are the same.
 
         The same graph made in another way (`complete` and `categorical` with one label, say) may have another hash.
         """
-        return content_hash("policy", self._edge_set.content_hash, self._nodes)
+        parts = () if self._open is None else ("open", self.open)
+        return content_hash("policy", self._edge_set.content_hash, self._nodes, *parts)
 
     def edges(self) -> IntArray:
         """All edges ``(m, 2)``, the smaller state first, in lexicographic order.
@@ -312,25 +350,68 @@ class PolicyGraph:
         """``G ∩ C``: the states of ``C`` and the edges between them; none where the graph does not hold both ends."""
         wanted = as_constraint(constraint, self.size)
         held = bool(self._nodes[wanted].all())
-        return PolicyGraph(self._edge_set if held else UnionEdges(((self._edge_set, self._nodes),)), wanted)
+        edge_set = self._edge_set if held else UnionEdges(((self._edge_set, self._nodes),))
+        return PolicyGraph(edge_set, wanted, None if self._open is None else self.open & wanted)
+
+    @checked
+    def with_open(self, states: npt.ArrayLike) -> PolicyGraph:
+        """The graph with more open states: places that are released as they are.
+
+        Parameters
+        ----------
+        states
+            Their numbers, or ``(N,)`` booleans. None of them may have an edge.
+
+        Raises
+        ------
+        PolicyError
+            For a state that does not exist, or that an edge connects: what is hidden among others is not open.
+
+        Examples
+        --------
+        >>> graph = PolicyGraph.categorical([0, 0, -1, -1]).with_open([2, 3])
+        >>> graph.open.tolist()
+        [False, False, True, True]
+        """
+        given = np.asarray(states)
+        if given.dtype == np.bool_ and given.shape != (self.size,):
+            raise PolicyError(f"open states are booleans of shape {given.shape}; give one for each of {self.size}")
+        numbers = as_integers(np.flatnonzero(given) if given.dtype == np.bool_ else given, "open states", PolicyError)
+        _check_states(numbers.ravel(), self.size)
+        open_ = self.open.copy()
+        open_[numbers.ravel()] = True
+        return PolicyGraph(self._edge_set, self._nodes, open_)._check_open()
 
     def with_edges(self, added: Sequence[tuple[int, int]]) -> PolicyGraph:
-        """The graph with more edges; their ends join its nodes."""
+        """The graph with more edges; their ends join its nodes, and are open no longer."""
         more = PolicyGraph.from_edges(self.size, added)
         if not more._edge_set.count_bound():
             return self
-        return self | more.restrict(more.connected())
+        ends = more.connected()
+        return PolicyGraph(self._edge_set, self._nodes, self.open & ~ends) | more.restrict(ends)
 
     def __or__(self, other: PolicyGraph) -> PolicyGraph:
-        """The union of nodes and of edges."""
+        """The union of nodes, of edges and of open states, none of which may be connected."""
         self._check_same_size(other)
         parts = ((self._edge_set, self._nodes), (other._edge_set, other._nodes))
-        return PolicyGraph(UnionEdges(parts), self._nodes | other._nodes)
+        return PolicyGraph(UnionEdges(parts), self._nodes | other._nodes, self.open | other.open)._check_open()
 
     def __and__(self, other: PolicyGraph) -> PolicyGraph:
-        """The intersection of nodes and of edges."""
+        """The intersection of nodes and of edges; open is what is open in both."""
         self._check_same_size(other)
-        return PolicyGraph(IntersectionEdges(self._edge_set, other._edge_set), self._nodes & other._nodes)
+        edge_set = IntersectionEdges(self._edge_set, other._edge_set)
+        return PolicyGraph(edge_set, self._nodes & other._nodes, self.open & other.open)
+
+    def _check_open(self) -> PolicyGraph:
+        """The graph itself, refused where an open state has an edge."""
+        if self._open is None:
+            return self
+        if len(both := np.flatnonzero(self.open & self.connected())):
+            raise PolicyError(
+                f"state {int(both[0])} is open and connected by the policy ({len(both)} such in all); what is released "
+                "as it is cannot be hidden among others: leave it out of one of the two"
+            )
+        return self
 
     def _check_same_size(self, other: PolicyGraph) -> None:
         if self.size != other.size:
@@ -342,6 +423,7 @@ class PolicyGraph:
 
         graph: networkx.Graph[int] = networkx.Graph()
         graph.add_nodes_from(np.flatnonzero(self._nodes).tolist())
+        graph.add_nodes_from(np.flatnonzero(self.open).tolist(), open=True)
         graph.add_edges_from(self.edges().tolist())
         return graph
 

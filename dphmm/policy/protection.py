@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from dphmm.arguments import checked
-from dphmm.arrays import IntArray, as_constraint, frozen
+from dphmm.arrays import BoolArray, FloatArray, IntArray, as_constraint, frozen
 from dphmm.errors import AlreadyKnownError, InvalidInputError, PolicyError
 from dphmm.geometry.disc import Disc
 from dphmm.geometry.growing import growing_body
 from dphmm.geometry.hull import Body, Membership, SensitivityHull
 from dphmm.geometry.measurements import Measurements
 from dphmm.geometry.neighbours import CoordinateBody, count_within
+from dphmm.policy.by_component import (
+    Calibration,
+    NoiseBodies,
+    NoiseBody,
+    degrees_within,
+    exposed_among,
+    labels_of,
+    noise_body,
+    prior_over,
+    shapes_of,
+)
 from dphmm.policy.graph import PolicyGraph
+from dphmm.policy.merging import Costs, Merged, MergingProblem, best_merging, merging_in_turn, nearest_merging
 from dphmm.policy.repair import Objective, Repair, RepairProblem, candidates_of
+from dphmm.tables.values import shorten
 
 Method = Literal["greedy", "sequential", "exact"]
 """How exposed states get partners: Algorithm 1, Algorithm 3, or jointly and exactly."""
@@ -41,7 +56,8 @@ class Protection:
     certified
         Whether the repair is proven to be of least `value` among all that give every exposed state one partner.
     value
-        The objective reached: the body's area (volume), or its squared error at epsilon one.
+        The objective reached: the body's area (volume), or its squared error at epsilon one. Of several bodies the
+        mean over the possible states, by their prior probability.
     bound
         A proven lower bound of the objective. Equal to `value` where certified; otherwise `gap` says how far off.
     degrees
@@ -52,7 +68,16 @@ class Protection:
     coordinate_hull
         The hull in the measurements' coordinates: integers on a lattice.
     diameter
-        ``max ‖f_j - f_k‖`` in the body's norm over pairs of possible states: the factor of Theorem 6.3.
+        ``max ‖f_j - f_k‖`` in the body's norm over pairs of possible states: the factor of Theorem 6.3. Infinite where
+        there are several components with noise of their own: which one a state is in, a release may tell.
+    components
+        ``(N,)``: the component of each possible state, counted from 0, -1 outside; None where one body serves all. An
+        open state is a component of its own.
+    parts
+        The different bodies of noise, each for some components; empty where one serves all. `hull` is then that of the
+        whole repaired graph and `body` the one around it, which no noise is drawn from.
+    part_of
+        ``(N,)``: which of the parts each possible state has, -1 outside.
     """
 
     graph: PolicyGraph
@@ -65,6 +90,14 @@ class Protection:
     body: SensitivityHull | Disc
     coordinate_hull: SensitivityHull = field(repr=False)
     diameter: float
+    components: IntArray | None = field(default=None, repr=False)
+    parts: tuple[NoiseBody, ...] = field(default=(), repr=False)
+    part_of: IntArray | None = field(default=None, repr=False)
+
+    @property
+    def open(self) -> BoolArray:
+        """Which possible states are released as they are, ``(N,)``."""
+        return self.graph.open
 
     @property
     def gap(self) -> float:
@@ -79,6 +112,7 @@ def degree_of_protection(
     constraint: npt.ArrayLike | None = None,
     body: Body = "hull",
     membership: Membership = "halfspace",
+    calibration: Calibration = "graph",
 ) -> IntArray:
     """How many possible states each possible state is hidden among (Definition 5.2), itself included.
 
@@ -93,16 +127,26 @@ def degree_of_protection(
         (Laplace) or the least disc (planar Laplace). A state may be exposed under one and protected under another.
     membership
         How membership in a hull is decided: by half-spaces, or by the quadratic program of Equation (6).
+    calibration
+        Whether one body serves the whole graph (``"graph"``), or each connected component has its own
+        (``"component"``). Then a state is hidden among states of its own component only.
 
     Returns
     -------
     ndarray of int, shape (N,)
-        At least 1 for a possible state (1 means exposed), 0 outside the constraint. A different state with the same
-        measurement counts. Exact where the measurements lie on a lattice and the body is the hull.
+        At least 1 for a possible state (1 means exposed, or open), 0 outside the constraint. A different state with the
+        same measurement counts, an open one never. Exact where the measurements lie on a lattice and the body is the
+        hull.
     """
     measurements = graph.check_measurements(f)
     possible = as_constraint(constraint, graph.size)
-    hull = SensitivityHull(graph.restrict(possible).spanning(measurements))
+    _check_choices(body=body, calibration=calibration)
+    restricted = graph.restrict(possible)
+    if calibration == "component" or restricted.open.any():
+        labels = labels_of(restricted, calibration)
+        bodies = NoiseBodies.of(measurements, shapes_of(restricted, measurements, labels), body)
+        return degrees_within(measurements, labels, bodies, body, membership)
+    hull = SensitivityHull(restricted.spanning(measurements))
     return count_within(CoordinateBody(measurements, noise_body(measurements, hull, body), membership), possible)
 
 
@@ -113,9 +157,15 @@ def exposed_states(
     constraint: npt.ArrayLike | None = None,
     body: Body = "hull",
     membership: Membership = "halfspace",
+    calibration: Calibration = "graph",
 ) -> IntArray:
-    """The possible states that nothing hides: those whose degree of protection is 1. Parameters as there."""
-    return np.flatnonzero(degree_of_protection(graph, f, constraint, body, membership) == 1)
+    """The possible states that nothing hides and that are not open: their degree of protection is 1.
+
+    Parameters as for `degree_of_protection`. With ``calibration="component"`` they are the states that are alone in
+    their component: being inside another component's hull hides nothing.
+    """
+    degrees = degree_of_protection(graph, f, constraint, body, membership, calibration)
+    return np.flatnonzero((degrees == 1) & ~graph.open)
 
 
 @checked
@@ -128,6 +178,8 @@ def protect(
     body: Body = "hull",
     membership: Membership = "halfspace",
     repair_limit: int = REPAIR_LIMIT,
+    calibration: Calibration = "graph",
+    prior: npt.ArrayLike | None = None,
 ) -> Protection:
     """The constrained graph with edges added until no possible state is exposed: a protectable graph.
 
@@ -153,11 +205,21 @@ def protect(
         it takes to look at every pair of an exposed and a possible state once. It is counted and not timed, so that the
         same graph gets the same repair everywhere. What is found when it runs out is not `Protection.certified`, and
         `Protection.gap` says how far from the best it may be.
+    calibration
+        Whether one body of noise serves the whole graph (``"graph"``), or each connected component has its own
+        (``"component"``). A partner then merges two components, and what is minimised is the mean over the possible
+        states: ``sum of p(s) E|z - f(s)|²`` at epsilon one. ``"greedy"`` takes the nearest partners, ``"sequential"``
+        those that add least, one after another.
+    prior
+        With ``"component"``: ``(N,)``, how probable each state is, of which the possible ones count in proportion; left
+        out, all alike.
 
     Raises
     ------
     AlreadyKnownError
-        When one state only is possible.
+        When one state only is possible, and is not open.
+    StochasticError
+        When the prior is no distribution over the states, or rules out all possible ones.
     InvalidInputError
         For an unknown method, objective or body, or a limit that is no whole number from 0.
 
@@ -172,63 +234,154 @@ def protect(
     14.0
     """
     measurements = graph.check_measurements(f)
-    _check_choices(method, objective, body)
+    _check_choices(method, objective, body, calibration)
     check_repair_limit(repair_limit)
     possible = as_constraint(constraint, graph.size)
-    if int(possible.sum()) < 2:
+    restricted = graph.restrict(possible)
+    if int(possible.sum()) < 2 and not restricted.open.any():
         state = int(np.argmax(possible))
         raise AlreadyKnownError(
             f"state {state} is the only possible one, so no noise hides it; allow that or stop here"
         )
-    restricted = graph.restrict(possible)
-    hull = SensitivityHull(restricted.spanning(measurements))
-    noise = CoordinateBody(measurements, noise_body(measurements, hull, body), membership)
-    degrees = count_within(noise, possible)
-    exposed = np.flatnonzero(degrees == 1)
-    base = growing_body(np.rint(hull.vertices).astype(np.int64) if measurements.is_lattice else hull.vertices)
-    candidates, complete = candidates_of(measurements, exposed, possible)
-    problem = RepairProblem(base, candidates, measurements.spacing, objective, complete)
-    if body != "hull":
-        repair = _ball_repair(problem, measurements, objective, body)
-    elif method == "exact" and len(exposed):
-        repair = problem.exact(repair_limit * 1_000_000)
-    else:
-        repair = problem.sequential() if method == "sequential" else problem.greedy()
-    if len(exposed):
-        restricted = restricted.with_edges(repair.added)
-        hull = SensitivityHull(repair.shape.vertices)
-        noise = CoordinateBody(measurements, noise_body(measurements, hull, body), membership)
+    problem = _Problem(measurements, method, objective, body, membership, repair_limit)
+    if calibration == "component":
+        return problem.by_component(restricted, prior_over(prior, possible))
+    return problem.beside_open(restricted) if restricted.open.any() else problem.whole(restricted)
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """What a repair is asked for: the arguments of `protect` that stay the same whatever the constraint."""
+
+    measurements: Measurements
+    method: Method
+    objective: Objective
+    body: Body
+    membership: Membership
+    repair_limit: int
+
+    def whole(self, restricted: PolicyGraph) -> Protection:
+        """One body of noise for all possible states, none of which is open."""
+        possible = restricted.nodes
+        hull = SensitivityHull(restricted.spanning(self.measurements))
+        noise = CoordinateBody(self.measurements, noise_body(self.measurements, hull, self.body), self.membership)
         degrees = count_within(noise, possible)
-    still = np.flatnonzero(degrees == 1)
-    if len(still):
-        raise PolicyError(
-            f"state {int(still[0])} is still exposed after the repair: its partner lies on the boundary beyond what "
-            f"membership {membership!r} resolves; use membership 'halfspace'"
+        exposed = np.flatnonzero(degrees == 1)
+        base = growing_body(np.rint(hull.vertices).astype(np.int64) if self.measurements.is_lattice else hull.vertices)
+        candidates, complete = candidates_of(self.measurements, exposed, possible)
+        problem = RepairProblem(base, candidates, self.measurements.spacing, self.objective, complete)
+        if self.body != "hull":
+            repair = _ball_repair(problem, self.measurements, self.objective, self.body)
+        elif self.method == "exact" and len(exposed):
+            repair = problem.exact(self.repair_limit * 1_000_000)
+        else:
+            repair = problem.sequential() if self.method == "sequential" else problem.greedy()
+        if len(exposed):
+            restricted = restricted.with_edges(repair.added)
+            hull = SensitivityHull(repair.shape.vertices)
+            noise = CoordinateBody(self.measurements, noise_body(self.measurements, hull, self.body), self.membership)
+            degrees = count_within(noise, possible)
+        self._check_nobody_exposed(degrees, restricted)
+        units = self.measurements.to_units(hull)
+        scale = float(np.prod(self.measurements.spacing)) if self.body == "hull" and self.objective == "volume" else 1.0
+        return Protection(
+            graph=restricted,
+            hull=units,
+            added=repair.added,
+            certified=repair.bound >= repair.value * (1 - 1e-12),
+            value=repair.value * scale,
+            bound=min(repair.bound, repair.value) * scale,
+            degrees=frozen(degrees),
+            body=units if self.body == "hull" else _in_units(self.measurements, noise.body),
+            coordinate_hull=hull,
+            diameter=noise.diameter(possible),
         )
-    units = measurements.to_units(hull)
-    scale = float(np.prod(measurements.spacing)) if body == "hull" and objective == "volume" else 1.0
-    return Protection(
-        graph=restricted,
-        hull=units,
-        added=repair.added,
-        certified=repair.bound >= repair.value * (1 - 1e-12),
-        value=repair.value * scale,
-        bound=min(repair.bound, repair.value) * scale,
-        degrees=frozen(degrees),
-        body=units if body == "hull" else _in_units(measurements, noise.body),
-        coordinate_hull=hull,
-        diameter=noise.diameter(possible),
-    )
+
+    def beside_open(self, restricted: PolicyGraph) -> Protection:
+        """One body of noise for all possible states but the open ones; a single one of these takes an open partner."""
+        hidden = restricted.nodes & ~restricted.open
+        if int(hidden.sum()) < 2:
+            return self.by_component(restricted, prior_over(None, restricted.nodes))
+        found = self.whole(restricted.restrict(hidden))
+        graph = restricted.with_edges(found.added)
+        labels, none = labels_of(graph, "graph"), SensitivityHull(np.zeros((0, self.measurements.dimension)))
+        return replace(
+            found,
+            graph=graph,
+            degrees=frozen(np.where(graph.open, 1, found.degrees)),
+            diameter=inf,
+            components=frozen(labels),
+            parts=(NoiseBody(found.coordinate_hull, found.hull, found.body), NoiseBody(none, none, none)),
+            part_of=frozen(np.where(labels < 0, -1, np.where(graph.open, 1, 0))),
+        )
+
+    def by_component(self, restricted: PolicyGraph, prior: FloatArray) -> Protection:
+        """A body of noise for each connected component; a partner merges two."""
+        measurements = self.measurements
+        labels = labels_of(restricted, "component")
+        shapes = shapes_of(restricted, measurements, labels)
+        exposed = exposed_among(restricted, labels)
+        weights = np.bincount(labels[restricted.nodes], prior[restricted.nodes], len(shapes)).astype(np.float64)
+        costs = Costs(measurements.spacing, self.body, self.objective)
+        limit = self.repair_limit * 1_000_000
+        problem = MergingProblem(costs, measurements.coordinates, labels, shapes, weights, exposed, limit)
+        repair = _MERGING[self.method](problem)
+        if repair.edges:
+            restricted = restricted.with_edges(repair.edges)
+            labels = labels_of(restricted, "component")
+            shapes = problem.shapes_after(repair.edges, labels)
+        bodies = NoiseBodies.of(measurements, shapes, self.body)
+        degrees = degrees_within(measurements, labels, bodies, self.body, self.membership)
+        self._check_nobody_exposed(degrees, restricted)
+        everything = SensitivityHull(np.concatenate([one.coordinate_hull.vertices for one in bodies.bodies]))
+        around = noise_body(measurements, everything, self.body)
+        units = measurements.to_units(everything)
+        diameter = inf
+        if len(shapes) == 1:
+            diameter = CoordinateBody(measurements, around, self.membership).diameter(restricted.nodes)
+        return Protection(
+            graph=restricted,
+            hull=units,
+            added=repair.edges,
+            certified=repair.bound >= repair.value * (1 - 1e-12),
+            value=repair.value,
+            bound=repair.bound,
+            degrees=frozen(degrees),
+            body=units if self.body == "hull" else _in_units(measurements, around),
+            coordinate_hull=everything,
+            diameter=diameter,
+            components=frozen(labels),
+            parts=bodies.bodies,
+            part_of=frozen(np.where(labels < 0, -1, bodies.of_component[labels])),
+        )
+
+    def _check_nobody_exposed(self, degrees: IntArray, graph: PolicyGraph) -> None:
+        still = np.flatnonzero((degrees == 1) & ~graph.open)
+        if len(still):
+            raise PolicyError(
+                f"state {int(still[0])} is still exposed after the repair: its partner lies on the boundary beyond "
+                f"what membership {self.membership!r} resolves; use membership 'halfspace'"
+            )
 
 
-def _check_choices(method: str, objective: str, body: str) -> None:
+_MERGING: Mapping[Method, Callable[[MergingProblem], Merged]] = {
+    "greedy": nearest_merging,
+    "sequential": merging_in_turn,
+    "exact": best_merging,
+}
+
+
+def _check_choices(
+    method: str = "exact", objective: str = "error", body: str = "hull", calibration: str = "graph"
+) -> None:
     for name, value, known in (
         ("repair method", method, get_args(Method)),
         ("objective", objective, get_args(Objective)),
         ("noise body", body, get_args(Body)),
+        ("calibration", calibration, get_args(Calibration)),
     ):
-        if value not in known:
-            raise InvalidInputError(f"{name} is {value!r}; choose one of {', '.join(known)}")
+        if not isinstance(value, str) or value not in known:
+            raise InvalidInputError(f"{name} is {shorten(value)}; choose one of {', '.join(known)}")
 
 
 def check_repair_limit(limit: object) -> int:
@@ -236,22 +389,6 @@ def check_repair_limit(limit: object) -> int:
     if isinstance(limit, bool) or not isinstance(limit, int | np.integer) or limit < 0:
         raise InvalidInputError(f"repair_limit is {limit!r}; give a whole number from 0, such as {REPAIR_LIMIT}")
     return int(limit)
-
-
-def noise_body(measurements: Measurements, hull: SensitivityHull, body: Body) -> SensitivityHull | Disc:
-    """The body that noise is drawn from around a hull in coordinates.
-
-    In coordinates as well, except that a disc is in the unit of the measurements.
-    """
-    if body == "hull" or hull.dimension == 0:
-        return hull
-    if body == "disc":
-        return Disc(float(measurements.lengths(hull.vertices).max()), measurements.dimension)
-    steps = measurements.spacing
-    if np.ptp(steps) <= 1e-12 * steps.max():
-        return SensitivityHull(np.abs(hull.vertices).sum(axis=1).max() * np.eye(len(steps)))
-    reach = float(np.abs(hull.vertices * steps).sum(axis=1).max())
-    return SensitivityHull(np.diag(reach / steps))
 
 
 def _in_units(measurements: Measurements, body: SensitivityHull | Disc) -> SensitivityHull | Disc:

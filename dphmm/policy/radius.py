@@ -14,10 +14,11 @@ from dphmm.geometry.gauge import Gauge
 from dphmm.geometry.growing import origin
 from dphmm.geometry.measurements import Measurements, Raster
 from dphmm.geometry.neighbours import CoordinateBody, count_within, near_pairs
-from dphmm.policy.edges import EdgeSet
+from dphmm.policy.edges import EdgeSet, joined
 
 _CELLS_AT_A_TIME = 1 << 16
 _FEW_PAIRS = 1 << 13
+_UNKNOWN: Any = object()
 _ROUNDING = 64 * float(np.finfo(np.float64).eps)
 
 
@@ -36,7 +37,7 @@ class RadiusEdges(EdgeSet):
         self.size = places.size
         self.places = places
         self.radius = radius
-        self._found: tuple[Measurements, IntArray | None] | None = None
+        self._found: tuple[tuple[Measurements, IntArray | None], ...] = ()
         self._proportion: tuple[FloatArray, tuple[Raster, IntArray, FloatArray] | None] | None = None
 
     def chunks(self, nodes: BoolArray) -> Iterator[IntArray]:
@@ -78,6 +79,47 @@ class RadiusEdges(EdgeSet):
         if self.radius == 0:
             return super().connected(nodes)
         return count_within(CoordinateBody(self.places, Disc(self.radius, self.places.dimension)), nodes) > 1
+
+    def components(self, nodes: BoolArray) -> IntArray:
+        """On a raster: cells that touch are joined at once, what is left by one offset after another."""
+        raster, offsets = self.places.raster, self._offsets(self.places)
+        if raster is None or offsets is None:
+            return super().components(nodes)
+        cells, blobs = _touching(raster.occupied(nodes), offsets)
+        for dx, dy in offsets[::-1].tolist():
+            if blobs.max(initial=0) == blobs.min(initial=0):
+                break
+            first, second = _shifted(cells, dx, dy)
+            both = (first >= 0) & (second >= 0)
+            blobs = joined(blobs, np.unique(np.stack([first[both], second[both]], axis=1), axis=0))
+        states = np.flatnonzero(nodes)
+        of_state = blobs[cells.ravel()[raster.flat[states]]]
+        blob, first_at = np.unique(of_state, return_index=True)
+        found = np.full(self.size, -1, dtype=np.int64)
+        found[states] = states[first_at][np.searchsorted(blob, of_state)]
+        return found
+
+    def crosses(self, labels: IntArray, nodes: BoolArray) -> bool:
+        """On a raster where no two states share a cell: whether any state of the rarer labels has such an edge."""
+        raster, offsets = self.places.raster, self._offsets(self.places)
+        states = np.flatnonzero(nodes)
+        if not len(states) or (labels[states] == labels[states[0]]).all():
+            return False
+        if raster is None or offsets is None or not raster.is_simple:
+            return super().crosses(labels, nodes)
+        cells = np.full((raster.height, raster.width), -1, dtype=np.int64)
+        number = np.unique(labels[states], return_inverse=True)[1].ravel()
+        cells.ravel()[raster.flat[states]] = number
+        rare = states[number != np.bincount(number).argmax()]
+        rows, columns = np.divmod(raster.flat[rare], raster.width)
+        own = cells[rows, columns]
+        for dx, dy in np.concatenate([offsets, -offsets]).tolist():
+            x, y = columns + dx, rows + dy
+            on = (x >= 0) & (x < raster.width) & (y >= 0) & (y < raster.height)
+            other = cells[y[on], x[on]]
+            if ((other >= 0) & (other != own[on])).any():
+                return True
+        return False
 
     def spanning(self, measurements: Measurements, nodes: BoolArray) -> npt.NDArray[Any]:
         """On a raster there are few distinct differences: the longest first, each looked for once."""
@@ -131,15 +173,17 @@ class RadiusEdges(EdgeSet):
 
         ``None`` where the measurements fill no raster, or are not where the states are.
         """
-        if self._found is None or self._found[0] is not measurements:
+        known = next((found for of, found in self._found if of is measurements), _UNKNOWN)
+        if known is _UNKNOWN:
             points, places, raster = measurements.points, self.places.points, measurements.raster
             same = measurements is self.places or (
                 points.shape == places.shape
                 and bool(np.abs(points - places).max() <= RELATIVE_TOLERANCE / 4 * measurements.spacing.min())
             )
             found = None if raster is None or not same else self._find_offsets(raster, measurements.spacing)
-            self._found = (measurements, found)
-        return self._found[1]
+            self._found = ((measurements, found), *self._found[:1])
+            return found
+        return known
 
     def _find_offsets(self, raster: Raster, step: FloatArray) -> IntArray:
         spacing: FloatArray = np.ones(2)
@@ -152,6 +196,30 @@ class RadiusEdges(EdgeSet):
         lengths = np.linalg.norm(offsets * spacing, axis=1)
         order = np.argsort(-lengths, kind="stable")
         return np.asarray(offsets[order][lengths[order] <= self.radius * (1 + RELATIVE_TOLERANCE)])
+
+
+def _touching(occupied: BoolArray, offsets: IntArray) -> tuple[IntArray, IntArray]:
+    """Blobs of occupied cells that touch by offsets of at most one step: a blob's number in each cell, -1 where empty.
+
+    And the blobs' own numbers, to be `joined`.
+    """
+    from scipy.ndimage import label
+
+    structure = np.zeros((3, 3), dtype=np.bool_)
+    structure[1, 1] = True
+    for dx, dy in offsets[(np.abs(offsets) <= 1).all(axis=1)].tolist():
+        structure[1 + dy, 1 + dx] = structure[1 - dy, 1 - dx] = True
+    found, count = label(occupied, structure)
+    return np.asarray(found, dtype=np.int64) - 1, np.arange(count)
+
+
+def _shifted(cells: IntArray, dx: int, dy: int) -> tuple[IntArray, IntArray]:
+    """Each cell beside the one ``(dx, dy)`` from it, ``dy >= 0``, where both are on the raster; flattened."""
+    height, width = cells.shape
+    if dy >= height or abs(dx) >= width:
+        return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+    left, right = slice(max(0, -dx), width - max(0, dx)), slice(max(0, dx), width - max(0, -dx))
+    return cells[: height - dy, left].ravel(), cells[dy:, right].ravel()
 
 
 def _cropped(occupied: BoolArray) -> BoolArray:

@@ -12,9 +12,10 @@ from dphmm.arrays import BoolArray, FloatArray
 from dphmm.errors import InvalidInputError, WithheldError
 from dphmm.events.calendar import Clock
 from dphmm.events.caps import CapKeeper
-from dphmm.events.outputs import Outputs, outputs_of
+from dphmm.events.outputs import Outputs, PartedOutputs, outputs_of
 from dphmm.events.priors import read_priors
 from dphmm.markov.model import MarkovModel
+from dphmm.release.noise import ComponentNoise
 from dphmm.release.step import PreparedStep, PublicState, StepPlan
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from dphmm.release.store import StoredRelease
 
 _REMEMBERED = 64
+_LOOKED_AT = 16
+"""Where parts of the states have noise of their own: how many outputs are looked at for how far odds can get."""
 
 
 class Capping:
@@ -101,11 +104,7 @@ class Capping:
         if not self:
             return engine.prepare_on(prior, plan, epsilon, steps)
         if self._outputs is None or self._outputs[0] is not plan:
-            values = engine.values.copy()
-            outside = np.flatnonzero(~plan.constraint)
-            if len(outside):
-                values[outside] = engine.values[engine.places.surrogates(outside, plan.constraint)]
-            self._outputs = (plan, outputs_of(engine.mechanism(plan, epsilon), values))
+            self._outputs = (plan, _outputs(engine, plan, epsilon))
         choice = self.keeper(engine.person).choose(self._outputs[1], epsilon, steps)
         if choice.epsilon is None:
             raise WithheldError(
@@ -125,6 +124,27 @@ class Capping:
         keeper = self.keeper(person).copy()
         keeper.update(log_likelihood, steps)
         return keeper
+
+
+def _outputs(engine: Releaser, plan: StepPlan, epsilon: float) -> Outputs:
+    """All outputs of a step's noise, at any budget; states that are not possible are released as their stand-ins."""
+    released_as = np.arange(len(engine.values))
+    outside = np.flatnonzero(~plan.constraint)
+    if len(outside):
+        released_as[outside] = engine.places.surrogates(outside, plan.constraint)
+    values, noise = engine.values[released_as], engine.mechanism(plan, epsilon)
+    if not isinstance(noise, ComponentNoise):
+        return outputs_of(noise, values)
+    part = noise.part_of[released_as]
+    members = [(mechanism, np.flatnonzero(part == number)) for number, mechanism in enumerate(noise.mechanisms)]
+    parts = [(outputs_of(mechanism, values[states]), states) for mechanism, states in members if len(states)]
+    possible = np.flatnonzero(plan.constraint)
+    some = np.unique(possible[np.linspace(0, len(possible) - 1, _LOOKED_AT).astype(np.int64)])
+
+    def at(budget: float) -> FloatArray:
+        return engine.log_densities(plan, budget, engine.values[some])[:, released_as]
+
+    return PartedOutputs(parts, at)
 
 
 def again(queries: Mapping[str, Releaser], releases: Iterable[StoredRelease]) -> CapKeeper | None:

@@ -24,12 +24,15 @@ from dphmm.markov.model import MarkovModel
 from dphmm.mechanisms.base import Mechanism
 from dphmm.mechanisms.catalogue import MechanismName
 from dphmm.mechanisms.exact import Rational
+from dphmm.policy.by_component import Calibration
 from dphmm.policy.graph import PolicyGraph
 from dphmm.policy.protection import REPAIR_LIMIT, Method
 from dphmm.policy.repair import Objective
 from dphmm.release.account import Account
 from dphmm.release.capped import Capping
 from dphmm.release.ledger import Ledger
+from dphmm.release.noise import ComponentNoise
+from dphmm.release.planning import Planner
 from dphmm.release.query import Query
 from dphmm.release.record import PrivateDiagnostics, ReleaseRecord
 from dphmm.release.settings import GIVEN, Outside, ReleaseSettings
@@ -66,7 +69,7 @@ class Releaser:
         see `dphmm.mechanisms.base.NormMechanism`.
     rng
         Left out, the operating system's randomness. A seed or generator makes releases repeatable, hence not private.
-    repair, delta, objective, membership, allow_known, outside, repair_limit, caps, priors
+    repair, delta, objective, membership, allow_known, outside, repair_limit, caps, priors, calibration
         As in `ReleaseSettings`.
     spacing
         For ``"lattice"``: the step of the published lattice in the unit of ``f``, a rational (a float is read as its
@@ -118,9 +121,10 @@ class Releaser:
         repair_limit: int = REPAIR_LIMIT,
         caps: Sequence[Cap] = (),
         priors: str | None = None,
+        calibration: Calibration = "graph",
     ) -> None:
         given = GIVEN, epsilon, mechanism, repair, objective, membership, delta, allow_known, spacing, outside
-        settings = ReleaseSettings(*given, repair_limit, tuple(caps), priors)
+        settings = ReleaseSettings(*given, repair_limit, tuple(caps), priors, calibration)
         self._begin(settings, model, policy.check_measurements(f), policy, rng)
 
     @classmethod
@@ -156,8 +160,8 @@ class Releaser:
         self._check_sound = SoundnessCheck(policy, self.values)
         self.capping = Capping(settings, model)
         self._source = random_source(rng)
-        self._plan: StepPlan | None = None
-        self._made: tuple[StepPlan, float, Mechanism] | None = None
+        self._planner = Planner(settings, policy, self.measurements)
+        self._made: tuple[StepPlan, float, Mechanism | ComponentNoise] | None = None
         self.person = PublicState()
         self.places = self.measurements  # the nearest possible state by these stands in for one that is not
         self.restart()
@@ -174,7 +178,8 @@ class Releaser:
         engine = copy(self)
         if rng is not None:
             engine._source = random_source(rng)
-        engine._plan = engine._made = None
+        engine._planner = Planner(engine.settings, engine.policy, engine.measurements)
+        engine._made = None
         engine.person = PublicState()
         engine.restart()
         return engine
@@ -240,7 +245,7 @@ class Releaser:
         """
         self.person.advance(belief, count, keeper, slot)
         self.person.account = account if count or account is not None else Account()
-        self._last: tuple[ReleaseRecord, StepPlan, int] | None = None
+        self._last: tuple[ReleaseRecord, StepPlan, int, float] | None = None
 
     @property
     def belief(self) -> Belief | None:
@@ -266,17 +271,12 @@ class Releaser:
         AlreadyKnownError
             When one state only is possible, unless that is allowed.
         """
-        settings = self.settings
-        constraint = prior.support if settings.delta is None else prior.location_set(settings.delta)
-        known = self._plan
-        if known is None or known.also != also or not np.array_equal(known.constraint, constraint):
-            known = self._plan = StepPlan.of(settings, self.policy, self.measurements, constraint, also)
-        return known
+        return self._planner(prior, also)
 
-    def mechanism(self, plan: StepPlan, epsilon: float) -> Mechanism:
-        """The mechanism of a step: in lattice steps for ``"lattice"``, otherwise in the unit of the measurements."""
+    def mechanism(self, plan: StepPlan, epsilon: float) -> Mechanism | ComponentNoise:
+        """The noise of a step: in lattice steps for ``"lattice"``, otherwise in the unit of the measurements."""
         if self._made is None or self._made[0] is not plan or self._made[1] != epsilon:
-            self._made = (plan, epsilon, self._query.mechanism(plan.protection, epsilon))
+            self._made = (plan, epsilon, self._query.noise(plan.protection, epsilon))
         return self._made[2]
 
     def release(self, state: int, epsilon: float | None = None, steps: int = 1) -> ReleaseRecord:
@@ -396,7 +396,7 @@ class Releaser:
 
     def drawn(self, step: PreparedStep, used: int) -> ReleaseRecord:
         """Draw the release of a state that `ready` gave, and update the belief."""
-        released = step.mechanism.sample(self.values[used], self._source)
+        released = self._query.draw(step.mechanism, used, self._source)
         wanted = self.capping.wanted(step.prior.support)
         likelihood = self._query.log_likelihood(step.mechanism, released, wanted, step.plan.constraint, self.places)
         posterior = step.prior.update(likelihood)
@@ -407,21 +407,29 @@ class Releaser:
             released=self._query.place(released),
             guess=best_guess(posterior.probabilities, self.measurements.points),
             spent=self.person.spend(step, self.model.step_seconds),
-            expected_error=self._query.expected_error(step.mechanism),
+            expected_error=self._query.expected_error(step.mechanism, step.prior.probabilities),
+            hidden=self._query.hidden(step.mechanism, posterior, step.plan, self.places),
             settings=self.settings,
             model=self.model.content_hash,
         )
         self.person.advance(posterior, self.person.count + 1, keeper, self.person.slot_after(step.steps))
-        self._last = (record, step.plan, used)
+        self._last = (record, step.plan, used, self._query.error_at(step.mechanism, used))
         return record
 
     def nearest_in_noise(self, plan: StepPlan, epsilon: float, states: IntArray) -> IntArray:
         """The possible state that a step's noise tells each of some possible states from least, public, ``(k,)``."""
-        gauge = self.mechanism(plan, epsilon).gauge(epsilon)
-        return self._check_sound.nearest(gauge, plan.constraint, states)[0]
+        return self._check_sound.nearest_in(self.mechanism(plan, epsilon), plan.constraint, epsilon, states)
+
+    def log_densities(self, plan: StepPlan, epsilon: float, outputs: npt.NDArray[Any]) -> FloatArray:
+        """``log p(z | s)`` of outputs ``(c, d)``, as a mechanism draws them, for all possible states: ``(c, N)``."""
+        known = self.mechanism(plan, epsilon), plan.constraint, plan.constraint, self.places
+        return np.stack([self._query.log_likelihood(known[0], z, *known[1:]) for z in outputs])
 
     def log_likelihood(self, step: PreparedStep, released: npt.ArrayLike) -> FloatArray:
         """``log p(z | s)`` of a release ``z``, ``(d,)``, for every state ``(N,)``, as an adversary knows it.
+
+        Each component of the constrained graph has its own noise, its own normaliser and its own support. Where
+        real-valued noise has different dimensions, densities are taken as `ComponentNoise.log_density` says.
 
         States outside the constraint set have the density of the nearest possible state, which stands in for them.
 

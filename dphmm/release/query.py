@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, as_floats
+from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, RandomSource, as_floats
 from dphmm.errors import CoordinateError, InvalidInputError
 from dphmm.geometry.disc import Disc
 from dphmm.geometry.hull import SensitivityHull
 from dphmm.geometry.measurements import Measurements
+from dphmm.markov.belief import Belief
 from dphmm.mechanisms.base import Mechanism
 from dphmm.mechanisms.catalogue import PLANAR_ONLY
 from dphmm.mechanisms.isotropic import PlanarIsotropicMechanism
@@ -21,8 +22,13 @@ from dphmm.mechanisms.laplace import LaplaceMechanism
 from dphmm.mechanisms.lattice import LatticeKNormMechanism
 from dphmm.mechanisms.planar_laplace import PlanarLaplaceMechanism
 from dphmm.mechanisms.spacing import Spacing
+from dphmm.policy.by_component import NoiseBody
 from dphmm.policy.protection import Protection
+from dphmm.release.noise import ComponentNoise, Hidden
 from dphmm.release.settings import ReleaseSettings
+from dphmm.release.step import StepPlan
+
+_REMEMBERED = 64
 
 
 class Query:
@@ -54,6 +60,7 @@ class Query:
         """The measurements, on the published lattice for exact noise."""
         self.values: npt.NDArray[Any] = measurements.points
         """``(N, d)``: what the mechanism takes as true values: points, or whole steps of the published lattice."""
+        self._made: dict[tuple[bytes, float], Mechanism] = {}
         self._lattice: Spacing | None = None
         if settings.mechanism == "lattice":
             self._lattice = Spacing(settings.spacing)
@@ -79,11 +86,26 @@ class Query:
                 "spacing"
             )
 
-    def mechanism(self, protection: Protection | None, epsilon: float) -> Mechanism:
-        """The mechanism for a repaired graph, or for one possible state, which is released as it is.
+    def noise(self, protection: Protection | None, epsilon: float) -> Mechanism | ComponentNoise:
+        """The noise for a repaired graph, or for one possible state, which is released as it is.
 
         In lattice steps for ``"lattice"``, otherwise in the unit of the measurements.
         """
+        if protection is None or protection.part_of is None or protection.components is None:
+            return self._mechanism(protection, epsilon)
+        made = tuple(self._remembered(part, epsilon) for part in protection.parts)
+        return ComponentNoise(protection.part_of, made, protection.components)
+
+    def _remembered(self, body: NoiseBody, epsilon: float) -> Mechanism:
+        """The mechanism of one part; most parts are those of the step before."""
+        key = body.coordinate_hull.vertices.tobytes(), epsilon
+        if key not in self._made:
+            if len(self._made) >= _REMEMBERED:
+                del self._made[next(iter(self._made))]
+            self._made[key] = self._mechanism(body, epsilon)
+        return self._made[key]
+
+    def _mechanism(self, protection: Protection | NoiseBody | None, epsilon: float) -> Mechanism:
         dimension = self.measurements.dimension
         if self._lattice is not None:
             vertices = np.zeros((0, dimension)) if protection is None else protection.coordinate_hull.vertices
@@ -98,9 +120,43 @@ class Query:
             return LaplaceMechanism(float(np.abs(hull.vertices).sum(axis=1).max()), epsilon, dimension)
         return (PlanarIsotropicMechanism if self._name == "planar-isotropic" else KNormMechanism)(hull, epsilon)
 
-    def expected_error(self, mechanism: Mechanism) -> float:
-        """The root mean square distance of a release from what it was drawn around, in the measurements' unit."""
+    def draw(self, noise: Mechanism | ComponentNoise, state: int, source: RandomSource) -> npt.NDArray[Any]:
+        """A release of what is measured in a possible state."""
+        mechanism = noise.of(state) if isinstance(noise, ComponentNoise) else noise
+        return mechanism.sample(self.values[state], source)
+
+    def error_at(self, noise: Mechanism | ComponentNoise, state: int) -> float:
+        """The root mean square distance of a release of a possible state from what is measured there. Private."""
+        mechanism = noise.of(state) if isinstance(noise, ComponentNoise) else noise
         return sqrt(mechanism.squared_error) * (1.0 if self._lattice is None else float(self._lattice.step))
+
+    def expected_error(self, noise: Mechanism | ComponentNoise, weights: FloatArray) -> float:
+        """The root mean square distance of a release from what it was drawn around, in the measurements' unit.
+
+        Where that differs by state it is the mean over probabilities ``(N,)``, of which possible states' count in
+        proportion.
+        """
+        squared = noise.squared_error if not isinstance(noise, ComponentNoise) else _mean(noise, weights)
+        return sqrt(squared) * (1.0 if self._lattice is None else float(self._lattice.step))
+
+    def hidden(
+        self, noise: Mechanism | ComponentNoise, posterior: Belief, plan: StepPlan, places: Measurements
+    ) -> Hidden:
+        """What everybody sees, after a release, of the component that it came from."""
+        step = 1.0 if self._lattice is None else float(self._lattice.step)
+        if not isinstance(noise, ComponentNoise):
+            return Hidden(1, int(plan.constraint.sum()), 1.0, sqrt(noise.squared_error) * step, False)
+        probabilities = posterior.probabilities
+        outside = np.flatnonzero(posterior.support & ~plan.constraint)
+        if len(outside):  # they were released as their stand-ins
+            probabilities = probabilities.copy()
+            np.add.at(probabilities, places.surrogates(outside, plan.constraint), probabilities[outside])
+        shares = noise.by_component(probabilities)
+        likeliest = int(np.argmax(shares))
+        members = np.flatnonzero(noise.components == likeliest)
+        open_ = plan.protection is not None and bool(plan.protection.open[members[0]])
+        error = sqrt(float(noise.squared_errors[members[0]])) * step
+        return Hidden(len(shares), len(members), min(1.0, float(shares[likeliest])), error, open_)
 
     def place(self, released: npt.NDArray[Any]) -> tuple[float, ...]:
         """What a mechanism drew, in the measurements' unit."""
@@ -121,7 +177,7 @@ class Query:
 
     def log_likelihood(
         self,
-        mechanism: Mechanism,
+        noise: Mechanism | ComponentNoise,
         released: npt.NDArray[Any],
         wanted: BoolArray,
         constraint: BoolArray,
@@ -132,11 +188,22 @@ class Query:
         One outside the constraint set has the density of its stand-in, the possible state that is nearest by
         ``places``.
         """
-        if constraint.all():
-            return mechanism.log_density(released, self.values)
-        likelihood = np.full(len(constraint), -inf)
-        likelihood[constraint] = mechanism.log_density(released, self.values[constraint])
+        if isinstance(noise, ComponentNoise):
+            likelihood = noise.log_density(released, self.values, self._lattice is not None)
+        elif constraint.all():
+            return noise.log_density(released, self.values)
+        else:
+            likelihood = np.full(len(constraint), -inf)
+            likelihood[constraint] = noise.log_density(released, self.values[constraint])
         outside = np.flatnonzero(wanted & ~constraint)
         if len(outside):
             likelihood[outside] = likelihood[places.surrogates(outside, constraint)]
         return likelihood
+
+
+def _mean(noise: ComponentNoise, weights: FloatArray) -> float:
+    possible = noise.part_of >= 0
+    within = np.where(possible, weights, 0.0)
+    if not within.sum() > 0:  # all of it is beyond what doubles hold
+        within = possible.astype(np.float64)
+    return float(within @ noise.squared_errors / within.sum())

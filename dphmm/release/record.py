@@ -14,6 +14,7 @@ from dphmm.arguments import checked
 from dphmm.errors import InvalidInputError
 from dphmm.geometry.measurements import Measurements
 from dphmm.markov.guess import Guess
+from dphmm.release.noise import Hidden
 from dphmm.release.settings import ReleaseSettings
 from dphmm.release.step import PreparedStep, StepPlan
 from dphmm.tables.json_text import parse_json
@@ -29,7 +30,8 @@ class ReleaseRecord:
     kilometres for locations.
 
     With ``C`` the constraint set, ``G`` the repaired, that is, protectable graph on it and ``K`` the body that the
-    noise is drawn from, the release ``z`` satisfies, for all measurable sets ``S`` of releases:
+    noise is drawn from (for each connected component its own, with ``calibration="component"``), the release ``z``
+    satisfies, for all measurable sets ``S`` of releases:
 
     * ``P(z in S | j) <= exp(epsilon) P(z in S | k)`` for every edge ``jk`` of ``G`` (Definition 4.4, Theorem 6.2);
     * ``P(z in S | j) <= exp(constrained_factor * epsilon) P(z in S | k)`` for all ``j, k`` in ``C`` (Theorem 6.3).
@@ -53,11 +55,14 @@ class ReleaseRecord:
         Whether it draws by integers alone, so that the two statements above hold for the numbers that leave the
         computer; otherwise they hold for the real numbers that the program stands for.
     expected_error
-        The root mean square distance of `released` from the measurement it was drawn around.
+        The root mean square distance of a release from the measurement it is drawn around. Where the noise differs by
+        component, the mean over ``C`` by the belief before the release: which component this one came from is no part
+        of it.
     possible
         The size of ``C``.
     least_protection
-        The least degree of protection over ``C`` after the repair; at least 2, but for `already_known`.
+        The least degree of protection over ``C`` after the repair, open states left out; at least 2, but for
+        `already_known` and where all of ``C`` is open.
     added
         The edges ``(i, j)`` that the repair added.
     area
@@ -65,7 +70,8 @@ class ReleaseRecord:
     dimension
         The dimension of the sensitivity hull.
     constrained_factor
-        ``max ‖f_j - f_k‖_K`` over ``j, k`` in ``C``; infinite where a release can rule a state out.
+        ``max ‖f_j - f_k‖_K`` over ``j, k`` in ``C``; infinite where a release can rule a state out, and where there
+        are several `components`: between two of them nothing is promised.
     certified
         Whether the repair is proven to be the best.
     gap
@@ -89,6 +95,18 @@ class ReleaseRecord:
     reach
         For each cap on an event how probable some output of this release could have made it, as far as outputs were
         looked at; the most that any could is between this and the cap.
+    components
+        How many components with noise of their own ``C`` falls into: the connected components of ``G``, or 1 where one
+        hull serves all. An open state is one.
+    component_size, component_certainty, component_error
+        Of the likeliest component given all releases so far, this one included, which is what everybody who reads
+        them can work out: its number of possible states, its probability, and the root mean square distance of its
+        releases from the measurement they are drawn around. That this one came from it is certain only where the
+        probability is 1; no field tells more of where it came from than `released` does.
+    open
+        Whether the likeliest component is an open state: `released` is then its place as it is, but for a chance of
+        ``1 - component_certainty``. It cost nothing on any edge, as no open state has one; `epsilon` is booked all the
+        same, because a budget is booked before the draw, when it is not known what will come of it.
     """
 
     index: int
@@ -116,6 +134,11 @@ class ReleaseRecord:
     epsilon_so_far: float | None
     epsilon_last_day: float | None
     reach: tuple[float, ...] = ()
+    components: int = 1
+    component_size: int = 0
+    component_certainty: float = 1.0
+    component_error: float = 0.0
+    open: bool = False
 
     @classmethod
     def of(
@@ -127,6 +150,7 @@ class ReleaseRecord:
         guess: Guess,
         spent: tuple[float | None, float | None],
         expected_error: float,
+        hidden: Hidden,
         settings: ReleaseSettings,
         model: str,
     ) -> ReleaseRecord:
@@ -159,6 +183,11 @@ class ReleaseRecord:
             epsilon_so_far=spent[0],
             epsilon_last_day=spent[1],
             reach=step.reach,
+            components=hidden.components,
+            component_size=hidden.size,
+            component_certainty=hidden.certainty,
+            component_error=hidden.error,
+            open=hidden.open,
         )
 
     @property
@@ -255,7 +284,7 @@ _READ: Mapping[str, Callable[[Any, str], Any]] = {
     "tuple[tuple[int, int], ...]": _edges,
 }
 """The type of a field, as it is written above → what reads it out of JSON."""
-_MAY_BE_INFINITE = frozenset({"expected_error", "constrained_factor"})
+_MAY_BE_INFINITE = frozenset({"expected_error", "component_error", "constrained_factor"})
 
 
 @dataclass(frozen=True)
@@ -279,6 +308,8 @@ class PrivateDiagnostics:
         The distance of the posterior mean from the true measurement.
     degree_of_protection
         The degree of protection of `used_state`.
+    expected_error
+        The root mean square distance of releases of `used_state` from the measurement there.
     """
 
     index: int
@@ -288,12 +319,13 @@ class PrivateDiagnostics:
     error: float
     estimate_error: float
     degree_of_protection: int
+    expected_error: float
 
     @classmethod
     def of(
-        cls, record: ReleaseRecord, plan: StepPlan, used: int, true: int, measurements: Measurements
+        cls, record: ReleaseRecord, plan: StepPlan, used: int, error: float, true: int, measurements: Measurements
     ) -> PrivateDiagnostics:
-        """Of a record, what it was drawn under, the state that was used and the true one."""
+        """Of a record, what it was drawn under, the state that was used with its expected error, and the true one."""
         place = measurements.points[true]
         return cls(
             index=record.index,
@@ -303,4 +335,5 @@ class PrivateDiagnostics:
             error=float(np.linalg.norm(np.array(record.released) - place)),
             estimate_error=float(np.linalg.norm(np.array(record.estimate) - place)),
             degree_of_protection=1 if plan.protection is None else int(plan.protection.degrees[used]),
+            expected_error=error,
         )

@@ -36,7 +36,7 @@ Slot = int | datetime | np.datetime64
 
 MAIN_QUERY = "main"
 _FARTHEST_SLOT = 2**62
-_NUMBER_WIDTH, _EDGE_WIDTH, _RECORD_WIDTH = 26, 44, 1060
+_NUMBER_WIDTH, _EDGE_WIDTH, _RECORD_WIDTH = 26, 44, 1_300
 """Characters that a float, an added edge, and all else of a record take in JSON at most."""
 
 

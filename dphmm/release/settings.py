@@ -20,6 +20,7 @@ from dphmm.events.caps import Cap
 from dphmm.geometry.hull import Membership
 from dphmm.mechanisms.catalogue import EXACT, MECHANISMS, MechanismName
 from dphmm.mechanisms.exact import Rational, rational
+from dphmm.policy.by_component import Calibration
 from dphmm.policy.expression import canonical_policy, parse_policy
 from dphmm.policy.protection import REPAIR_LIMIT, Method, check_repair_limit
 from dphmm.policy.repair import Objective
@@ -44,6 +45,7 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
     "objective": get_args(Objective),
     "membership": get_args(Membership),
     "outside": get_args(Outside),
+    "calibration": get_args(Calibration),
 }
 
 
@@ -89,6 +91,10 @@ class ReleaseSettings:
         the largest, epsilon at most, at which no output passes one; a moment for which none is left has no release.
     priors
         With caps: a table of other first distributions for which they are kept too; see `dphmm.events.read_priors`.
+    calibration
+        What noise is measured for: one sensitivity hull for the whole policy graph (``"graph"``), or one for each of
+        its connected components (``"component"``), so that a long edge in one place blurs no other. Which component a
+        person is in may then be learned from a release.
 
     Raises
     ------
@@ -115,6 +121,7 @@ class ReleaseSettings:
     outside = "border"
     repair_limit = 5000
     caps = []
+    calibration = "graph"
     """
 
     policy: str = "utility:1km"
@@ -130,6 +137,7 @@ class ReleaseSettings:
     repair_limit: int = REPAIR_LIMIT
     caps: tuple[Cap, ...] = ()
     priors: str | None = None
+    calibration: Calibration = "graph"
 
     def __post_init__(self) -> None:
         if not isinstance(self.policy, str) or not self.policy.strip() or not is_text(self.policy):

@@ -15,7 +15,9 @@ import numpy.typing as npt
 from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray
 from dphmm.errors import PromiseError
 from dphmm.geometry.gauge import Gauge
+from dphmm.mechanisms.base import Mechanism
 from dphmm.policy.graph import PolicyGraph
+from dphmm.release.noise import ComponentNoise, parts_of
 from dphmm.release.step import PreparedStep
 
 _ROUNDING = 64 * float(np.finfo(np.float64).eps)
@@ -27,10 +29,11 @@ class SoundnessCheck:
 
     1. No possible state is missing: the constraint set holds the belief's support, or with ``delta`` a share of
        ``1 - delta`` of it.
-    2. On every edge of the policy between possible states, and on every edge that the repair added, the loss is at most
-       the step's epsilon, to within `dphmm.arrays.RELATIVE_TOLERANCE` and the rounding of the measurements.
-    3. Every possible state has another within that loss: its degree of protection is at least 2. One possible state
-       alone is let through where that is allowed.
+    2. Both ends of every edge of the policy between possible states, and of every edge that the repair added, are
+       released by the same mechanism, and the loss between them is at most the step's epsilon, to within
+       `dphmm.arrays.RELATIVE_TOLERANCE` and the rounding of the measurements.
+    3. Every possible state that is not open has another within that loss that the same mechanism releases: its degree
+       of protection is at least 2. One possible state alone is let through where that is allowed.
 
     A step that was found sound is not looked at twice, nor is a body of noise under which the whole policy is sound.
 
@@ -67,16 +70,37 @@ class SoundnessCheck:
             if not allow_known or int(plan.constraint.sum()) != 1:
                 raise PromiseError("nothing hides the possible states of this step; nothing was drawn")
         else:
-            gauge = step.mechanism.gauge(step.epsilon, self._rounding)
-            self._check_edges(gauge, plan.constraint, np.array(plan.protection.added, dtype=np.int64).reshape(-1, 2))
-            self._check_degrees(gauge, plan.constraint)
+            self._check_noise(step, np.array(plan.protection.added, dtype=np.int64).reshape(-1, 2))
         self._sound = (plan, step.mechanism, step.epsilon)
 
-    def _check_edges(self, gauge: Gauge, constraint: BoolArray, added: IntArray) -> None:
+    def _check_noise(self, step: PreparedStep, added: IntArray) -> None:
+        constraint, noise = step.plan.constraint, step.mechanism
+        hidden = constraint & ~self._policy.open
+        hidden[added.ravel()] = True
+        if not isinstance(noise, ComponentNoise):
+            if (constraint & ~hidden).any():
+                raise PromiseError("open states would be released with the noise of others; nothing was drawn")
+            gauge = noise.gauge(step.epsilon, self._rounding)
+            self._check_edges(gauge, constraint, added, not (constraint != hidden).any())
+            self._check_degrees(gauge, constraint, hidden)
+            return
+        part = noise.part_of
+        apart = part[added[:, 0]] != part[added[:, 1]]
+        if (part[constraint] < 0).any() or apart.any() or self._policy.crosses(part, constraint):
+            raise PromiseError(
+                "states that must stay indistinguishable would be released by different noise; nothing was drawn"
+            )
+        for mechanism, members in parts_of(noise, constraint):
+            gauge = mechanism.gauge(step.epsilon, self._rounding)
+            self._check_edges(gauge, members, added[members[added[:, 0]]], whole=False)
+            self._check_degrees(gauge, members, members & hidden)
+
+    def _check_edges(self, gauge: Gauge, members: BoolArray, added: IntArray, whole: bool) -> None:
+        """Look at the edges between states of one mechanism, ``whole`` where that is all possible ones."""
         loss = float(gauge(self._points[added[:, 0]] - self._points[added[:, 1]]).max(initial=0.0))
-        if not self._holds_everywhere(gauge):
-            loss = max(loss, self._policy.widest(self._points, gauge, constraint))
-            if loss <= 1 and constraint.all():
+        if not (whole and self._holds_everywhere(gauge)):
+            loss = max(loss, self._policy.widest(self._points, gauge, members))
+            if loss <= 1 and whole and members.all():
                 self._bodies[gauge.key] = True
         if not loss <= 1:
             raise PromiseError(
@@ -97,17 +121,28 @@ class SoundnessCheck:
             self._bodies[gauge.key] = known
         return known
 
-    def _check_degrees(self, gauge: Gauge, constraint: BoolArray) -> None:
+    def _check_degrees(self, gauge: Gauge, members: BoolArray, hidden: BoolArray) -> None:
+        """Look for a neighbour of every state to be hidden among the states of the same mechanism."""
         partner, distance = self._nearest
-        alone = np.flatnonzero(constraint & ~(constraint[partner] & (distance <= gauge.inner)))
+        alone = np.flatnonzero(hidden & ~(members[partner] & (distance <= gauge.inner)))
         if len(alone):
-            found = self.nearest(gauge, constraint, alone)[1]
+            found = self.nearest(gauge, members, alone)[1]
             if not (found <= 1).all():
                 state = int(alone[np.argmax(found)])
                 raise PromiseError(
                     f"state {state} would be hidden among nobody in this step's noise; nothing was drawn: round the "
                     "measurements, or use 'lattice'"
                 )
+
+    def nearest_in(
+        self, noise: Mechanism | ComponentNoise, constraint: BoolArray, loss: float, states: IntArray
+    ) -> IntArray:
+        """The possible state that a step's noise tells each of some possible states from least, ``(k,)``."""
+        found = np.empty(len(states), dtype=np.int64)
+        for mechanism, members in parts_of(noise, constraint):
+            if (here := members[states]).any():
+                found[here] = self.nearest(mechanism.gauge(loss), members, states[here])[0]
+        return found
 
     def nearest(self, gauge: Gauge, constraint: BoolArray, states: IntArray) -> tuple[IntArray, FloatArray]:
         """The possible state nearest by a gauge to each of some possible states, itself excluded; and how near."""

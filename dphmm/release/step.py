@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from dphmm.arrays import BoolArray
 from dphmm.errors import InvalidInputError, StateError
 from dphmm.events.caps import CapKeeper
-from dphmm.geometry.measurements import Measurements
 from dphmm.markov.belief import Belief
 from dphmm.markov.model import MarkovModel
 from dphmm.mechanisms.base import Mechanism
-from dphmm.mechanisms.catalogue import BODY_OF
-from dphmm.policy.graph import PolicyGraph
-from dphmm.policy.protection import Protection, protect
+from dphmm.policy.protection import Protection
 from dphmm.release.account import Account, day_steps
+from dphmm.release.noise import ComponentNoise
 from dphmm.tables.values import shorten
-
-if TYPE_CHECKING:
-    from dphmm.release.settings import ReleaseSettings
 
 
 @dataclass(eq=False)
@@ -107,41 +101,21 @@ class StepPlan:
     constraint: BoolArray
     protection: Protection | None
     also: tuple[tuple[int, int], ...] = ()
+    prior: Belief | None = field(default=None, repr=False)
+    """The belief that the repair was chosen by, where it depends on one."""
 
-    @classmethod
-    def of(
-        cls,
-        settings: ReleaseSettings,
-        policy: PolicyGraph,
-        measurements: Measurements,
-        constraint: BoolArray,
-        also: tuple[tuple[int, int], ...] = (),
-    ) -> StepPlan:
-        """The plan of a constraint set, after the repair that the settings ask for.
-
-        Raises
-        ------
-        AlreadyKnownError
-            When one state only is possible, unless that is allowed.
-        """
-        if settings.allow_known and int(constraint.sum()) == 1:
-            return cls(constraint, None, also)
-        protection = protect(
-            policy.with_edges(also),
-            measurements,
-            constraint,
-            method=settings.repair,
-            objective=settings.objective,
-            body=BODY_OF[settings.mechanism],
-            membership=settings.membership,
-            repair_limit=settings.repair_limit,
-        )
-        return cls(constraint, replace(protection, added=(*also, *protection.added)) if also else protection, also)
+    def serves(self, prior: Belief, constraint: BoolArray, also: tuple[tuple[int, int], ...]) -> bool:
+        """Whether it is the plan of a belief that leads to a constraint set, with such edges."""
+        same = self.prior is None or self.prior is prior or np.array_equal(self.prior.log_mass, prior.log_mass)
+        return same and self.also == also and np.array_equal(self.constraint, constraint)
 
     @property
     def least_protection(self) -> int:
-        """The least degree of protection over ``C``."""
-        return 1 if self.protection is None else int(self.protection.degrees[self.constraint].min())
+        """The least degree of protection over ``C`` but its open states; 1 where there is no other."""
+        if self.protection is None:
+            return 1
+        hidden = self.protection.degrees[self.constraint & ~self.protection.open]
+        return int(hidden.min()) if len(hidden) else 1
 
 
 @dataclass(frozen=True)
@@ -157,7 +131,7 @@ class PreparedStep:
     plan
         The constraint set and its repaired graph.
     mechanism
-        What the release is drawn from.
+        What the release is drawn from: one for all possible states, or one for each part of them.
     epsilon
         The budget.
     steps
@@ -166,7 +140,7 @@ class PreparedStep:
 
     prior: Belief
     plan: StepPlan
-    mechanism: Mechanism
+    mechanism: Mechanism | ComponentNoise
     epsilon: float
     steps: int
     moment: object = field(repr=False)
@@ -176,7 +150,7 @@ class PreparedStep:
 
     @property
     def constrained_factor(self) -> float:
-        """``max ‖f_j - f_k‖_K`` over possible states: the factor of Theorem 6.3."""
+        """``max ‖f_j - f_k‖_K`` over possible states: the factor of Theorem 6.3; infinite where components differ."""
         return 0.0 if self.plan.protection is None else self.plan.protection.diameter
 
 

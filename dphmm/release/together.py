@@ -101,7 +101,8 @@ def _shared_edges(engine: Releaser, plan: StepPlan, epsilon: float) -> tuple[Edg
     """
     if plan.protection is None:
         return ()
-    alone: BoolArray = plan.constraint & ~plan.protection.graph.connected()
+    graph = plan.protection.graph
+    alone: BoolArray = plan.constraint & ~graph.connected() & ~graph.open
     if not alone.any():
         return plan.protection.added
     states = np.flatnonzero(alone)

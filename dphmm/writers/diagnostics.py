@@ -23,6 +23,7 @@ COLUMNS: Mapping[str, Callable[[TimedDiagnostics], object]] = {
     "private_error_m": lambda one: repr(one.diagnostics.error * 1000.0),
     "private_estimate_error_m": lambda one: repr(one.diagnostics.estimate_error * 1000.0),
     "private_degree_of_protection": lambda one: one.diagnostics.degree_of_protection,
+    "private_expected_error_m": lambda one: repr(one.diagnostics.expected_error * 1000.0),
 }
 """The columns, every one of which says what it is → their cells."""
 

@@ -107,6 +107,11 @@ COLUMNS = (
     Column("repair_gap", "number", lambda one: one.record.gap),
     Column("hull_area_km2", "number", lambda one: one.record.area),
     Column("constrained_factor", "number", lambda one: one.record.constrained_factor),
+    Column("components", "count", lambda one: one.record.components),
+    Column("component_states", "count", lambda one: one.record.component_size),
+    Column("component_certainty", "number", lambda one: one.record.component_certainty),
+    Column("component_error_m", "number", lambda one: one.record.component_error * 1000.0),
+    Column("open", "flag", lambda one: one.record.open),
     Column("already_known", "flag", lambda one: one.record.already_known),
     Column("forgotten_releases", "count", lambda one: one.forgotten),
     Column("settings", "text", lambda one: one.record.settings[:16]),
@@ -114,41 +119,7 @@ COLUMNS = (
 )
 """Everything that a file of releases holds. Whatever else depends on the true place has no column.
 
-=======================  ================================================================================
-column                   what it says
-=======================  ================================================================================
-``user``                 whose release it is
-``time``                 when, in UTC
-``latitude``             released place, WGS 84 degrees; empty when the draw lies beyond the Earth's plane
-``longitude``            released place, WGS 84 degrees; empty when the draw lies beyond the Earth's plane
-``x_km``                 released place in the local plane, km east of its centre
-``y_km``                 released place in the local plane, km north of its centre
-``estimate_latitude``    posterior mean of the place given all releases so far, degrees
-``estimate_longitude``   posterior mean of the place given all releases so far, degrees
-``estimate_radius_m``    expected distance of the estimate from the person, metres, to whoever knows the model and all
-                         releases so far
-``adversary_error_m``    expected distance of their best guess, the point that is expected to be nearest, metres; told
-                         at most 2 % too small, never too large
-``adversary_certainty``  the probability of the state that they hold most probable
-``epsilon``              privacy budget of this release
-``epsilon_so_far``       the sum of the budgets of all the user's releases up to this one
-``epsilon_last_day``     the same of those in the 24 hours that end with this one
-``mechanism``            how the noise was drawn
-``exact``                whether it was drawn by integers alone, so that the promise holds for the numbers in the file
-``expected_error_m``     root mean square distance of the release from the truth, metres
-``possible_states``      how many states were possible, |C_t|
-``least_protection``     the least degree of protection of a possible state: this release alone tells each from so many,
-                         itself included, by a factor of at most e^epsilon
-``edges_added``          edges that were added to the policy so that no possible state was exposed
-``repair_gap``           how much of the squared error (or area) a better repair could save at most; 0: proven best
-``hull_area_km2``        area of the sensitivity hull
-``constrained_factor``   any two possible states are told apart by at most this many times epsilon
-``already_known``        true when one state only was possible, which nothing can hide
-``forgotten_releases``   how many earlier releases about the user the row does not take into account
-``settings``             how it was released: the first 16 digits of the settings' SHA-256
-``model``                the model it was released with: the first 16 digits of its SHA-256
-=======================  ================================================================================
-"""
+=======================  ========================================================================="""
 
 CRS = "EPSG:4326"
 """The reference system of every latitude and longitude written: WGS 84."""

@@ -186,7 +186,7 @@ def test_example_10_8_the_hull_gives_the_true_state_no_away():
         releaser = Releaser(MarkovModel(WALK, start), F, graph(), 1.0, rng=3)
         record = releaser.release(state)
         assert record.dimension == 2
-        plans.append(releaser._plan.protection.hull.vertices.tolist())
+        plans.append(releaser._planner._last.protection.hull.vertices.tolist())
         assert (releaser.belief.probabilities > 0).tolist() == [False, False, False, True, True, True]
     assert plans[0] == plans[1] == plans[2]
 

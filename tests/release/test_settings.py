@@ -74,6 +74,7 @@ def test_every_field_is_written_and_makes_another_hash(tmp_path):
         "repair_limit": 7,
         "caps": (Cap("state:3 between 1 and 4", 0.7),),
         "priors": str(tmp_path / "priors.csv"),
+        "calibration": "component",
     }
     (tmp_path / "priors.csv").write_text("state,one\n")
     base = ReleaseSettings()

@@ -1,0 +1,194 @@
+"""Bodies of noise that differ by connected component: hulls, degrees of protection, and who is exposed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from dphmm.arrays import BoolArray, FloatArray, IntArray, as_floats
+from dphmm.errors import StochasticError
+from dphmm.geometry.disc import Disc
+from dphmm.geometry.growing import GrowingBody, growing_body, origin
+from dphmm.geometry.hull import Body, Membership, SensitivityHull
+from dphmm.geometry.measurements import Measurements
+from dphmm.geometry.neighbours import CoordinateBody, count_within
+from dphmm.policy.graph import PolicyGraph
+
+Calibration = Literal["graph", "component"]
+"""What noise is measured for: one hull for the whole constrained graph, or one for each of its connected components."""
+
+_SMALL = 48
+"""Components of up to so many states are looked at pair by pair."""
+
+
+@dataclass(frozen=True)
+class NoiseBody:
+    """What the noise of some components is drawn from.
+
+    Parameters
+    ----------
+    coordinate_hull, hull
+        The sensitivity hull, in the measurements' coordinates and in their unit.
+    body
+        The hull itself, or the least cross-polytope or disc that holds it; in the unit of the measurements.
+    """
+
+    coordinate_hull: SensitivityHull
+    hull: SensitivityHull
+    body: SensitivityHull | Disc
+
+    @classmethod
+    def of(cls, measurements: Measurements, coordinate_hull: SensitivityHull, body: Body) -> NoiseBody:
+        """The body of a kind around a hull in coordinates."""
+        hull = measurements.to_units(coordinate_hull)
+        if body == "hull" or hull.dimension == 0:
+            return cls(coordinate_hull, hull, hull)
+        around = noise_body(measurements, coordinate_hull, body)
+        return cls(coordinate_hull, hull, around if isinstance(around, Disc) else measurements.to_units(around))
+
+
+def noise_body(measurements: Measurements, hull: SensitivityHull, body: Body) -> SensitivityHull | Disc:
+    """The body that noise is drawn from around a hull in coordinates.
+
+    In coordinates as well, except that a disc is in the unit of the measurements.
+    """
+    if body == "hull" or hull.dimension == 0:
+        return hull
+    if body == "disc":
+        return Disc(float(measurements.lengths(hull.vertices).max()), measurements.dimension)
+    steps = measurements.spacing
+    if np.ptp(steps) <= 1e-12 * steps.max():
+        return SensitivityHull(np.abs(hull.vertices).sum(axis=1).max() * np.eye(len(steps)))
+    reach = float(np.abs(hull.vertices * steps).sum(axis=1).max())
+    return SensitivityHull(np.diag(reach / steps))
+
+
+def labels_of(graph: PolicyGraph, calibration: Calibration) -> IntArray:
+    """What shares a body of noise in a constrained graph, ``(N,)``: -1 outside, otherwise counted from 0.
+
+    Connected components; or all states that are not open, and each open one by itself.
+    """
+    if calibration == "component":
+        return graph.components()
+    labels = np.where(graph.nodes, 0, -1)
+    states = np.flatnonzero(graph.open)
+    rest = int((graph.nodes & ~graph.open).any())
+    labels[states] = rest + np.arange(len(states))
+    return labels
+
+
+def shapes_of(graph: PolicyGraph, measurements: Measurements, labels: IntArray) -> list[GrowingBody]:
+    """The hull of the differences over the edges of each component, in coordinates."""
+    sizes = np.bincount(labels[labels >= 0])
+    shapes = [origin(measurements.coordinates)] * len(sizes)
+    if (sizes > 1).sum() == 1:
+        shapes[int(np.argmax(sizes))] = _hull(graph, measurements)
+        return shapes
+    size = np.where(labels >= 0, sizes[labels], 0)
+    small = (size > 1) & (size <= _SMALL)
+    if small.any():
+        for edges in graph.restrict(small).edge_blocks():
+            for component, block in _by_label(edges, labels[edges[:, 0]]):
+                shapes[component] = shapes[component].grow(measurements.differences(block))
+    for component in np.flatnonzero(sizes > _SMALL).tolist():
+        shapes[component] = _hull(graph.restrict(labels == component), measurements)
+    return shapes
+
+
+def _hull(graph: PolicyGraph, measurements: Measurements) -> GrowingBody:
+    vertices = SensitivityHull(graph.spanning(measurements)).vertices
+    return growing_body(np.rint(vertices).astype(np.int64) if measurements.is_lattice else vertices)
+
+
+def _by_label(rows: IntArray, labels: IntArray) -> list[tuple[int, IntArray]]:
+    """The rows of each label."""
+    if not len(rows):
+        return []
+    order = np.argsort(labels, kind="stable")
+    starts = np.flatnonzero(np.diff(labels[order], prepend=-1))
+    return list(zip(labels[order[starts]].tolist(), np.split(rows[order], starts[1:]), strict=True))
+
+
+@dataclass(frozen=True)
+class NoiseBodies:
+    """The different bodies of noise of some components.
+
+    Parameters
+    ----------
+    bodies
+        Each different body once.
+    of_component
+        ``(c,)``: which of them each component has.
+    """
+
+    bodies: tuple[NoiseBody, ...]
+    of_component: IntArray
+
+    @classmethod
+    def of(cls, measurements: Measurements, shapes: list[GrowingBody], body: Body) -> NoiseBodies:
+        """The bodies of a kind around hulls in coordinates."""
+        numbers: dict[bytes, int] = {}
+        bodies: list[NoiseBody] = []
+        which = np.empty(len(shapes), dtype=np.int64)
+        for component, shape in enumerate(shapes):
+            key = shape.vertices.tobytes()
+            if key not in numbers:
+                numbers[key] = len(bodies)
+                bodies.append(NoiseBody.of(measurements, SensitivityHull(shape.vertices), body))
+            which[component] = numbers[key]
+        return cls(tuple(bodies), which)
+
+
+def degrees_within(
+    measurements: Measurements, labels: IntArray, bodies: NoiseBodies, body: Body, membership: Membership
+) -> IntArray:
+    """How many states of its own component lie within the component's body about each state, ``(N,)``; 0 outside."""
+    degrees = np.where(labels >= 0, 1, 0)
+    states = np.flatnonzero(labels >= 0)
+    sizes = np.bincount(labels[states])
+    grouped = sizes[labels[states]] > 1
+    for component, members in _by_label(states[grouped], labels[states][grouped]):
+        found = bodies.bodies[int(bodies.of_component[component])]
+        around = noise_body(measurements, found.coordinate_hull, body)
+        inside = CoordinateBody(measurements, around, membership)
+        if len(members) <= _SMALL:
+            points = measurements.coordinates[members]
+            pairs = (points[:, None] - points[None]).reshape(-1, measurements.dimension)
+            degrees[members] = inside.contains(pairs).reshape(len(members), -1).sum(axis=1)
+        else:
+            within: BoolArray = np.zeros(len(labels), dtype=np.bool_)
+            within[members] = True
+            degrees[members] = count_within(inside, within)[members]
+    return degrees
+
+
+def exposed_among(graph: PolicyGraph, labels: IntArray) -> IntArray:
+    """The states of a constrained graph that are alone in their component and not open."""
+    sizes = np.bincount(labels[labels >= 0])
+    alone = (labels >= 0) & ~graph.open
+    alone[alone] = sizes[labels[alone]] == 1
+    return np.flatnonzero(alone)
+
+
+def prior_over(prior: npt.ArrayLike | None, possible: BoolArray) -> FloatArray:
+    """Probabilities ``(N,)`` of the possible states that sum to one: a prior's, or equal ones; zero elsewhere.
+
+    Raises
+    ------
+    StochasticError
+        When the prior is no array ``(N,)`` of numbers that are finite and not negative, or has nothing on them.
+    """
+    if prior is None:
+        return np.asarray(possible / possible.sum())
+    given = as_floats(prior, "the prior", StochasticError)
+    if given.shape != possible.shape or not ((given >= 0) & (given < np.inf)).all():
+        raise StochasticError(
+            f"the prior has shape {given.shape}; give a probability for each of {len(possible)} states"
+        )
+    within = np.where(possible, given, 0.0)
+    if not within.sum() > 0:
+        raise StochasticError("the prior holds no possible state; give positive probabilities to some")
+    return np.asarray(within / within.sum())

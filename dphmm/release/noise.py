@@ -1,0 +1,123 @@
+"""The noise of a step that is not the same for all possible states: each part of them has a mechanism of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dphmm.arrays import BoolArray, FloatArray, IntArray
+from dphmm.mechanisms.base import Mechanism
+
+_ROUNDING = 4 * float(np.finfo(np.float64).eps)
+"""How wide a flat is on which real-valued noise stays, relative to the largest coordinate: as far as rounding goes."""
+
+
+@dataclass(frozen=True, eq=False)
+class ComponentNoise:
+    """One mechanism for each part of the possible states: connected components, those alike together, and open states.
+
+    Both ends of every edge are in one part, so that an edge's two states are told apart by at most the part's epsilon.
+    Between parts nothing is promised: which one a state is in, a release may tell.
+
+    Parameters
+    ----------
+    part_of
+        ``(N,)``: the part of each possible state, -1 for others.
+    mechanisms
+        The mechanism of each part; that of open states adds nothing.
+    components
+        ``(N,)``: the component of each possible state, counted from 0, -1 for others.
+    """
+
+    part_of: IntArray
+    mechanisms: tuple[Mechanism, ...]
+    components: IntArray
+
+    def of(self, state: int) -> Mechanism:
+        """The mechanism that a possible state is released by."""
+        return self.mechanisms[int(self.part_of[state])]
+
+    @cached_property
+    def members(self) -> tuple[IntArray, ...]:
+        """The states of each part."""
+        return tuple(np.flatnonzero(self.part_of == part) for part in range(len(self.mechanisms)))
+
+    @cached_property
+    def squared_errors(self) -> FloatArray:
+        """``(N,)``: the expected squared distance of a release of each possible state from what is measured there."""
+        found = np.zeros(len(self.part_of))
+        for states, mechanism in zip(self.members, self.mechanisms, strict=True):
+            found[states] = mechanism.squared_error
+        return found
+
+    def log_density(self, released: npt.NDArray[Any], values: npt.NDArray[Any], exact: bool) -> FloatArray:
+        """``log p(z | s)`` of a release for every possible state, ``(N,)``, by its own normaliser; -inf for others.
+
+        Parameters
+        ----------
+        released, values
+            ``z``, ``(d,)``, and the true values, ``(N, d)``.
+        exact
+            Whether the densities are probabilities, as on a lattice. Otherwise those of parts whose noise stays on a
+            point or a line count as spread over as little beside it as rounding does, so that they can be compared
+            with the densities of the others: they are larger by that much, and nothing is ever ruled out by rounding.
+        """
+        found = np.full(len(values), -np.inf)
+        ranks = [_rank(mechanism) for mechanism in self.mechanisms]
+        width = _ROUNDING * max(float(np.abs(released).max()), float(np.abs(values).max()), 1e-300)
+        for states, mechanism, rank in zip(self.members, self.mechanisms, ranks, strict=True):
+            if len(states):
+                found[states] = mechanism.log_density(released, values[states])
+                if not exact:
+                    found[states] -= (max(ranks) - rank) * np.log(width)
+        return found
+
+    def by_component(self, probabilities: FloatArray) -> FloatArray:
+        """The sum over each component of probabilities ``(N,)`` of possible states."""
+        within = self.components >= 0
+        return np.asarray(np.bincount(self.components[within], probabilities[within]), dtype=np.float64)
+
+
+def parts_of(noise: Mechanism | ComponentNoise, constraint: BoolArray) -> Iterator[tuple[Mechanism, BoolArray]]:
+    """Each mechanism of a step's noise, and which possible states ``(N,)`` are released by it."""
+    if not isinstance(noise, ComponentNoise):
+        yield noise, constraint
+        return
+    for part, mechanism in enumerate(noise.mechanisms):
+        yield mechanism, noise.part_of == part
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """What a release lets everybody see of the component that it came from: of the likeliest one, given everything.
+
+    Parameters
+    ----------
+    components
+        How many components with noise of their own the possible states fall into.
+    size
+        How many possible states the likeliest has.
+    certainty
+        How probable it is, given all releases so far.
+    error
+        The root mean square distance of its releases from what they were drawn around.
+    open
+        Whether it is an open state.
+    """
+
+    components: int
+    size: int
+    certainty: float
+    error: float
+    open: bool
+
+
+def _rank(mechanism: Mechanism) -> int:
+    """The dimension of what noise is spread over."""
+    hull = getattr(mechanism, "hull", None)
+    return mechanism.dimension if hull is None else int(hull.dimension)
