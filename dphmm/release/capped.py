@@ -142,7 +142,9 @@ def _outputs(engine: Releaser, plan: StepPlan, epsilon: float) -> Outputs:
     some = np.unique(possible[np.linspace(0, len(possible) - 1, _LOOKED_AT).astype(np.int64)])
 
     def at(budget: float) -> FloatArray:
-        return engine.log_densities(plan, budget, engine.values[some])[:, released_as]
+        drawn, exact = engine.mechanism(plan, budget), engine.settings.is_exact
+        assert isinstance(drawn, ComponentNoise), "a plan has one kind of noise"
+        return np.stack([drawn.log_density(z, engine.values, exact)[released_as] for z in engine.values[some]])
 
     return PartedOutputs(parts, at)
 

@@ -420,16 +420,10 @@ class Releaser:
         """The possible state that a step's noise tells each of some possible states from least, public, ``(k,)``."""
         return self._check_sound.nearest_in(self.mechanism(plan, epsilon), plan.constraint, epsilon, states)
 
-    def log_densities(self, plan: StepPlan, epsilon: float, outputs: npt.NDArray[Any]) -> FloatArray:
-        """``log p(z | s)`` of outputs ``(c, d)``, as a mechanism draws them, for all possible states: ``(c, N)``."""
-        known = self.mechanism(plan, epsilon), plan.constraint, plan.constraint, self.places
-        return np.stack([self._query.log_likelihood(known[0], z, *known[1:]) for z in outputs])
-
     def log_likelihood(self, step: PreparedStep, released: npt.ArrayLike) -> FloatArray:
         """``log p(z | s)`` of a release ``z``, ``(d,)``, for every state ``(N,)``, as an adversary knows it.
 
-        Each component of the constrained graph has its own noise, its own normaliser and its own support. Where
-        real-valued noise has different dimensions, densities are taken as `ComponentNoise.log_density` says.
+        Each component has its own normaliser and support; see `dphmm.release.noise.ComponentNoise.log_density`.
 
         States outside the constraint set have the density of the nearest possible state, which stands in for them.
 
