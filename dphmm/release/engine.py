@@ -149,10 +149,7 @@ class Releaser:
         if settings.policy == GIVEN:
             settings = replace(settings, policy=GIVEN + content_hash(policy.content_hash, measurements.points))
             self._query.check_told_apart()
-        self.settings = settings
-        """How places are released."""
-        self.model = model
-        self.policy = policy
+        self.settings, self.model, self.policy = settings, model, policy
         self.measurements = self._query.measurements
         """What is measured, on the published lattice for exact noise."""
         self.values: npt.NDArray[Any] = self._query.values
