@@ -165,7 +165,7 @@ class Releaser:
 
     @checked
     def another(self, rng: Rng = None) -> Releaser:
-        """An engine of the same settings and model that has released nothing.
+        """An engine of the same settings and model that has released nothing; it begins with this one's last plan.
 
         Parameters
         ----------
@@ -175,8 +175,7 @@ class Releaser:
         engine = copy(self)
         if rng is not None:
             engine._source = random_source(rng)
-        engine._planner = Planner(engine.settings, engine.policy, engine.measurements)
-        engine._made = None
+        engine._planner = copy(self._planner)
         engine.person = PublicState()
         engine.restart()
         return engine

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import TypeVar
 
 import numpy as np
 
-from dphmm.errors import BudgetExceededError, InvalidInputError, SessionBusyError, TimeOrderError
+from dphmm.errors import AlreadyKnownError, BudgetExceededError, InvalidInputError, SessionBusyError, TimeOrderError
 from dphmm.jobs.learned_from import people_seen, refuse_own
 from dphmm.jobs.models import load_model
 from dphmm.release.engine import Releaser
@@ -120,6 +121,8 @@ class Keeper:
         self._engine: Releaser = config.release.engine(model)
         seen = None if config.allow_own_model else people_seen(config.model, model)
         accepted = Accepted(None, config.clock_skew_seconds, lambda user: refuse_own(seen, [user]))
+        with suppress(AlreadyKnownError):  # everybody's first plan is the same, and made once
+            self._engine.prepare()
         self._people = RecordedPeople(config.store, self._engine, config.limits, accepted)
         self._store = self._people.store
         self._numbers: dict[str, int] = {}

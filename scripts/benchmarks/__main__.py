@@ -17,14 +17,13 @@ from scripts.benchmarks import (
     leakage,
     policy,
     readers,
+    relay,
     session,
 )
 from scripts.benchmarks.report import Report
 
-STAGES = {
-    module.__name__.rpartition(".")[2]: module
-    for module in (engine, policy, lattice, session, audit, evaluation, readers, leakage, landmarks, counts, events)
-}
+MODULES = (engine, policy, lattice, session, audit, evaluation, readers, leakage, landmarks, counts, events, relay)
+STAGES = {module.__name__.rpartition(".")[2]: module for module in MODULES}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
