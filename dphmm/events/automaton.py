@@ -15,6 +15,9 @@ from dphmm.events.wide import Moves
 MOST = 512
 """An event that needs more than so many progress states at a time is refused."""
 
+LONGEST = 1_000_000
+"""And one that needs more than so many over all times: odds over them would take many minutes."""
+
 Part = tuple[frozenset[States], BoolArray]
 """Some sets of states, and the states ``(N,)`` that lie in these and in no other."""
 
@@ -80,14 +83,21 @@ class Automaton:
         Raises
         ------
         EventError
-            When it names a state that does not exist, or needs more than `MOST` progress states.
+            When it names a state that does not exist, or needs more than `MOST` progress states at a time, or more
+            than `LONGEST` over all times.
         """
         compiler, layers = _Compiler(event, size), list[Layer]()
         progress: tuple[Progress, ...] = (event.start,)
+        if event.last - event.first >= LONGEST:
+            raise _too_long("steps")
+        held = 0
         for time in range(event.first, event.last + 1):
             layer = compiler.layer(time, progress)
             layers.append(layer)
             progress = layer.after
+            held += len(progress)
+            if held > LONGEST:
+                raise _too_long("progress states over all its steps")
         return cls(event, size, tuple(layers))
 
     def layer(self, time: int) -> Layer | None:
@@ -99,6 +109,10 @@ class Automaton:
         """Which progress states after a time are yes, no, and undecided."""
         index = min(time - self.event.first, len(self.layers) - 1)
         return self.layers[index].cut_after if index >= 0 else self.layers[0].cut_before
+
+
+def _too_long(what: str) -> EventError:
+    return EventError(f"the event has more than {LONGEST:,} {what}; give a shorter window")
 
 
 class _Compiler:

@@ -139,7 +139,10 @@ def _leaves(found: Any) -> list[Any]:
 
 def of_json_text(data: bytes, rng: Random) -> bytes:
     """A JSON file changed in its structure, and sometimes twice a key."""
-    made = written(of_json(json.loads(data), rng))
+    try:
+        made = written(of_json(json.loads(data), rng))
+    except (ValueError, RecursionError):  # one that was changed before
+        return of_bytes(data, rng)
     if rng.random() < 0.05:
         made = made.replace("{", '{"type": 7, ', 1)
     return made.encode("utf-8", "surrogatepass")
@@ -261,10 +264,10 @@ def of_json_lines(data: bytes, rng: Random) -> bytes:
         start = lines[at].find(b"{")
         if start >= 0 and rng.random() < 0.85:
             try:
-                said = of_json(json.loads(lines[at][start:]), rng)
-            except (ValueError, RecursionError):
-                said = value(rng)
-            lines[at] = lines[at][:start] + written(said).encode("utf-8", "surrogatepass")
+                said = written(of_json(json.loads(lines[at][start:]), rng))
+            except (ValueError, RecursionError):  # one that was changed before
+                said = written(value(rng))
+            lines[at] = lines[at][:start] + said.encode("utf-8", "surrogatepass")
         else:
             lines[at] = of_bytes(lines[at], rng)
     return b"\n".join(lines)

@@ -415,6 +415,46 @@ def of_policy(data: bytes, rng: Random) -> bytes:
     return "".join(words).encode("utf-8", "surrogatepass")
 
 
+@cache
+def events() -> list[Seed]:
+    """Events over time as text."""
+    texts = (
+        "at:3,4 between 2024-03-07 and 2024-03-10 any weekday 9-12 in Europe/Berlin",
+        "state:2 between 1 and 2 | !state:0 at 3",
+        "2 of (at:1 on 2024-03-07; at:2 at 3; at:4 at least 2 visits between 0 and 9)",
+        "at:1 then at:2 then at:1 from 2024-03-07T09:03Z",
+    )
+    return [("event.txt", text.encode()) for text in texts]
+
+
+def of_event(data: bytes, rng: Random) -> bytes:
+    """An event with one or two of its words replaced, moved or said twice."""
+    words = data.decode().split(" ")
+    more = (
+        "between", "and", "at", "at:9", "state:1", "in", "Mars/Base", "America/Santiago", "0001-01-01", "9999-12-31", "24-0",
+        "23-1", "2024-03-31T02:30", "any", "day", "weekend", "least", "99999999999 times", "days", "visits", "then", "of (",
+        "(", ")", ";", "!", "|", "&", '"', '"a b', "at:/dev/zero.geojson", "at:/.json", "-1", "1e9", "1" * 5000,
+        "between 0 and 999999999999", "999999 of", "2024-W10-1",
+    )  # fmt: skip
+    for _ in range(rng.choice((1, 1, 2))):
+        at = rng.randrange(len(words))
+        kind = rng.random()
+        if kind < 0.2:
+            words.insert(at, rng.choice(words))
+        elif kind < 0.35:
+            del words[at]
+        else:
+            words[at] = rng.choice(more) if kind < 0.75 else values.text(rng)
+        words = words or [""]
+    return " ".join(words).encode("utf-8", "surrogatepass")
+
+
+@cache
+def priors() -> list[Seed]:
+    """Two distributions over cells."""
+    return [("p.csv", b"state,home,away\n0,0.5,0\n3,0.25,0.5\n4,0.25,0.5\n")]
+
+
 # ---- releases and sessions -----------------------------------------------------------------------------------------
 
 

@@ -22,6 +22,7 @@ from dphmm.cli.stream import answer_lines
 from dphmm.evaluation.config import load_config
 from dphmm.evaluation.split import Split
 from dphmm.evaluation.steps import StepTable
+from dphmm.events import Clock, EventOdds, parse_event, read_priors
 from dphmm.jobs.checkpoint import Checkpoint
 from dphmm.jobs.counting import Counts
 from dphmm.jobs.leaks import leak_of_releases
@@ -199,6 +200,15 @@ def _settings(text: str) -> None:
     _ = made.to_json(), made.to_toml()
 
 
+def _event(text: str) -> None:
+    event = parse_event(text)
+    _ = str(event), event.canonical
+    first = int(np.datetime64("2024-03-07T09:00", "m").astype(int))
+    made = event.on(seeds.grid(), Clock(60.0, first))
+    if made.last < 20_000:
+        EventOdds(seeds.model().transition, seeds.model().initial, made)
+
+
 def _terms(text: str) -> None:
     Terms.from_json(text).to_json()
 
@@ -339,6 +349,8 @@ TARGETS: Mapping[str, Target] = {
     "layer-kml": Target(seeds.layer_kml, mixed(nasty.of_xml), _layer),
     "layer-gpkg": Target(seeds.layer_gpkg, partial(of_sqlite, cell=_cell, sign=_unsigned), _layer),
     "graph": Target(seeds.graph, JSON, _graph),
+    "event": Target(seeds.events, mixed(seeds.of_event), _text(_event)),
+    "priors": Target(seeds.priors, FIELDS, lambda path: read_priors(path, seeds.grid())),
     "policy": Target(seeds.policies, mixed(seeds.of_policy), _policy),
     "releases-csv": Target(partial(seeds.released, ".csv"), FIELDS, _releases),
     "releases-geojson": Target(partial(seeds.released, ".geojson"), JSON, _releases),

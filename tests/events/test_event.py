@@ -116,3 +116,11 @@ def test_an_automaton_that_would_grow_without_end_is_refused():
     counts = [Times([state], 0, 60, 30) for state in range(4)]
     with pytest.raises(EventError, match="more than 512 progress states"):
         Automaton.of(AtLeast(4, counts), 4)
+
+
+def test_an_event_over_longer_than_anybody_waits_for_is_refused_at_once():
+    with pytest.raises(EventError, match="more than 1,000,000 steps; give a shorter window"):
+        Automaton.of(Presence([1], 5, 1_000_005), 3)
+    with pytest.raises(EventError, match="more than 1,000,000 progress states over all its steps"):
+        Automaton.of(Times([1], 0, 500_000, 300), 3)
+    assert len(Automaton.of(Presence([1], 7, 20_006), 3).layers) == 20_000

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from random import Random
 
 import pytest
 
-from scripts.fuzzing import crew
+from scripts.fuzzing import crew, nasty
 from scripts.fuzzing.__main__ import main
 from scripts.fuzzing.attempt import ACCEPTED, REFUSED, attempt, hostile
 from scripts.fuzzing.commands import BASES, COMMANDS, SLOW
@@ -40,6 +41,12 @@ def test_an_input_is_the_same_at_every_call():
         made = [[hostile(TARGETS[name], name, seed, 3) for _ in range(2)] for seed in (0, 1)]
         assert made[0][0] == made[0][1]
         assert made[0][0] != made[1][0]
+
+
+def test_what_was_changed_before_can_be_changed_again():
+    for number in range(20):
+        assert isinstance(nasty.of_json_text(b'{"a": [1, }', Random(number)), bytes)
+        assert isinstance(nasty.of_json_lines(b'{"a": ' * 2000 + b"1" + b"}" * 2000, Random(number)), bytes)
 
 
 def test_every_way_to_go_wrong_is_found_as_such():
