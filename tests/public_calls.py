@@ -198,6 +198,10 @@ def geometry_and_markov() -> None:
         "markov.RegionKernel", markov.RegionKernel, "reach", reach=reach, shares=np.ones(reach.ring_count),
         attraction=np.ones(GRID.size)
     )  # fmt: skip
+    right("markov.draw_paths", markov.draw_paths, "model", model=MODEL, people=2, length=3, first=5, rng=0)
+    right("markov.draw_like", markov.draw_like, "model", model=MODEL, firsts=[5, 6], lengths=[1, 2], rng=0)
+    right("markov.jensen_shannon", markov.jensen_shannon, one=[1.0, 2.0], other=[2.0, 0.0])
+    right("markov.Crowd.of", markov.Crowd.of, "classes", stretches=[[0, 1], [2]], points=F, classes=None)
     right("markov.MarkovModel.save", MODEL.save, path="model.npz")
     right("markov.MarkovModel.load", markov.MarkovModel.load, path="missing.npz")
     right("markov.Observations", markov.Observations, log_likelihood=np.zeros((2, SIZE)), steps=np.array([0, 1]))
@@ -582,6 +586,14 @@ def audits_and_jobs() -> None:
     right(
         "serve.write_relay", serve.write_relay, "", path="relay.toml", model="missing.npz", users=["ann"],
         policy="utility:1km", epsilon=0.5, url="https://relay.example"
+    )  # fmt: skip
+    right(
+        "jobs.synthesize", jobs.synthesize, "model", model=markov.MarkovModel(MATRIX, EVEN, PLACES, 60.0),
+        output="nobody.csv", people=2, days=0.01, start="2024-01-01", rng=0, overwrite=True
+    )  # fmt: skip
+    right(
+        "jobs.compare_people", jobs.compare_people, "model", model="missing.npz", data=str(town), gap_seconds=600.0,
+        rng=0
     )  # fmt: skip
     right(
         "jobs.release", jobs.release, "settings", data=str(town), model="missing.npz", settings=SETTINGS,

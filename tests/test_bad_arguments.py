@@ -65,6 +65,7 @@ BAD = {
 NOT_VARIED = {
     "audit.replay_sequence": "takes engines and sequences alone",
     "jobs.Watch": "is a protocol",
+    "markov.compare_crowds": "takes crowds alone",
     "mechanisms.Mechanism": "is a protocol",
     "plots.ReleaseMap": "takes tables, spaces and trajectories alone",
     "plots.audit_sections": "takes an audit alone",

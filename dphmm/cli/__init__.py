@@ -27,6 +27,7 @@ COMMANDS: Mapping[str, str] = {
     "session": "List, show and export durable sessions.",
     "batch": "Release every user of a data set, in files by user.",
     "evaluate": "Compare policies, mechanisms and budgets on a data set.",
+    "synthesize": "People who do not exist, out of a model; compared with real ones.",
     "show": "Draw a release: a picture, or a map to open in a browser.",
     "audit": "What a policy exposes, what releases tell, what the noise really gives.",
     "leak": "Temporal privacy leakage of a stream of releases.",

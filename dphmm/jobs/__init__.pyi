@@ -13,11 +13,13 @@ from .releases import Released, live, release
 from .replays import Replayed, SessionAudit, audit_session, replay
 from .sessions import export_sessions, read_sessions
 from .subjects import Constraint, Subject
+from .synthesis import Comparison, Synthesized, compare_people, synthesize
 from .watch import Watch
 
 __all__ = [
     "Batch",
     "Budgets",
+    "Comparison",
     "Constraint",
     "Counted",
     "Counts",
@@ -38,6 +40,7 @@ __all__ = [
     "SecretsAudit",
     "SessionAudit",
     "Subject",
+    "Synthesized",
     "Watch",
     "audit_event",
     "audit_mechanism",
@@ -47,6 +50,7 @@ __all__ = [
     "batch",
     "budget",
     "compare_counts",
+    "compare_people",
     "count_people",
     "export_sessions",
     "landmark_engine",
@@ -62,4 +66,5 @@ __all__ = [
     "release",
     "repair_counts",
     "replay",
+    "synthesize",
 ]

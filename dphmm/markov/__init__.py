@@ -7,6 +7,8 @@
   so tells pairs of states apart (`Contexts`).
 - `extend`: such a model by counting, each class and pair shrunken towards what is known of all.
 - `Belief`: a distribution over states, predicted and updated.
+- `draw_paths`, `draw_like`: people who do not exist; `Crowd`, `compare_crowds`, `jensen_shannon`: how alike they are
+  to those who do.
 - `filter`, `smooth`, `most_probable_path`: inference on plain arrays. `filter_releases`, `smooth_releases` and
   `path_of_releases` are the same on beliefs, which tell a faint state from an impossible one and take gaps in time.
 - `learn_from_releases`: a model from `Observations` alone, by expectation maximisation.
@@ -22,17 +24,20 @@ from dphmm.markov.extended import ExtendedModel
 from dphmm.markov.extending import Extension, extend
 from dphmm.markov.inference import Filtering, Observations, filter, filter_releases, smooth, smooth_releases
 from dphmm.markov.learning import LearnedModel, learn_from_releases
+from dphmm.markov.likeness import Crowd, compare_crowds, jensen_shannon
 from dphmm.markov.model import MarkovModel
 from dphmm.markov.path import MostProbablePath, most_probable_path, path_of_releases
 from dphmm.markov.reach import MAX_SPEED_KMH, Reach
 from dphmm.markov.rhythm import Rhythm
 from dphmm.markov.sequence import state_sequence, state_sequences
 from dphmm.markov.shrinkage import RegionKernel, ShrunkModel, fit_shrunk
+from dphmm.markov.walks import draw_like, draw_paths
 
 __all__ = [
     "MAX_SPEED_KMH",
     "Belief",
     "Contexts",
+    "Crowd",
     "ExtendedModel",
     "Extension",
     "Filtering",
@@ -44,10 +49,14 @@ __all__ = [
     "RegionKernel",
     "Rhythm",
     "ShrunkModel",
+    "compare_crowds",
+    "draw_like",
+    "draw_paths",
     "extend",
     "filter",
     "filter_releases",
     "fit_shrunk",
+    "jensen_shannon",
     "learn_from_releases",
     "most_probable_path",
     "path_of_releases",
