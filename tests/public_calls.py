@@ -198,6 +198,14 @@ def geometry_and_markov() -> None:
         "markov.RegionKernel", markov.RegionKernel, "reach", reach=reach, shares=np.ones(reach.ring_count),
         attraction=np.ones(GRID.size)
     )  # fmt: skip
+    right(
+        "markov.move_probabilities",
+        markov.move_probabilities,
+        "model",
+        model=MODEL,
+        stretches=[[0, 1], [2]],
+        firsts=[5, 6],
+    )
     right("markov.draw_paths", markov.draw_paths, "model", model=MODEL, people=2, length=3, first=5, rng=0)
     right("markov.draw_like", markov.draw_like, "model", model=MODEL, firsts=[5, 6], lengths=[1, 2], rng=0)
     right("markov.jensen_shannon", markov.jensen_shannon, one=[1.0, 2.0], other=[2.0, 0.0])

@@ -109,3 +109,7 @@ def _say_comparison(found: Comparison) -> None:
     )
     header = ("measure", "people who do not exist", "one half of the real ones", "places drawn alone", "")
     say_table(header, rows, title)
+    echo(
+        f"The model gives a step of theirs a log likelihood of {found.log_likelihood:.4f} on average; "
+        f"{found.impossible:.2%} of their steps it thinks impossible."
+    )

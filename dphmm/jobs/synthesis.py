@@ -19,6 +19,7 @@ from dphmm.jobs.models import Model, load_model
 from dphmm.jobs.people import Data, DataLike
 from dphmm.jobs.watch import Watch, unwatched
 from dphmm.markov.extended import ExtendedModel
+from dphmm.markov.likelihood import move_probabilities
 from dphmm.markov.likeness import Crowd, compare_crowds
 from dphmm.markov.model import MarkovModel
 from dphmm.markov.sequence import state_sequence
@@ -84,6 +85,11 @@ class Comparison:
         the places in these.
     left_out
         How many more there were whom the model was learned from.
+    log_likelihood
+        The mean natural logarithm of the probability that the model gives a step of the real people, over those that it
+        thinks possible.
+    impossible
+        The share of their steps that it thinks impossible.
     real, drawn
         What was counted. Private.
     space
@@ -97,6 +103,8 @@ class Comparison:
     stretches: int
     places: int
     left_out: int
+    log_likelihood: float
+    impossible: float
     real: Crowd = field(repr=False)
     drawn: Crowd = field(repr=False)
     space: StateSpace = field(repr=False)
@@ -109,7 +117,11 @@ class Comparison:
             for name in self.synthetic
         }
         counted = {"people": self.people, "stretches": self.stretches, "places": self.places}
-        return {"compared_with": {**counted, "people_left_out": self.left_out}, "measures": measures}
+        likely = {
+            "log_likelihood_per_step": self.log_likelihood if isfinite(self.log_likelihood) else None,
+            "impossible_steps": self.impossible,
+        }
+        return {"compared_with": {**counted, "people_left_out": self.left_out}, **likely, "measures": measures}
 
 
 @checked
@@ -265,6 +277,7 @@ def compare_people(
     classes = _classes(learned, firsts, lengths)
     crowd = Crowd.of(true, space.points, classes)
     drawn = Crowd.of(draw_like(learned, firsts, lengths, source), space.points, classes)
+    probabilities = move_probabilities(learned, true, firsts)
     alone = np.minimum(np.searchsorted(np.cumsum(learned.initial), source.uniform(int(lengths.sum()))), space.size - 1)
     apart = Crowd.of(np.split(alone, np.cumsum(lengths)[:-1]), space.points, classes)
     return Comparison(
@@ -275,6 +288,8 @@ def compare_people(
         len(true),
         int(lengths.sum()),
         len(everyone) - len(others),
+        float(np.log(probabilities[probabilities > 0]).mean()) if probabilities.any() else float("nan"),
+        float((probabilities == 0).mean()),
         crowd,
         drawn,
         space,
@@ -282,7 +297,7 @@ def compare_people(
 
 
 def _stretches(who: int, slots: IntArray, states: IntArray) -> list[tuple[int, int, IntArray]]:
-    """The stretches without a gap and within the region of a sequence, of two places or more, with their first slots."""
+    """The stretches of a sequence without a gap within the region, of two places or more, with their first slots."""
     within = states >= 0
     cut = np.flatnonzero((np.diff(slots) != 1) | ~within[1:] | ~within[:-1]) + 1
     parts = zip(np.split(slots, cut), np.split(states, cut), strict=True)

@@ -9,6 +9,7 @@
 - `Belief`: a distribution over states, predicted and updated.
 - `draw_paths`, `draw_like`: people who do not exist; `Crowd`, `compare_crowds`, `jensen_shannon`: how alike they are
   to those who do.
+- `move_probabilities`: how probable a model thinks what people did.
 - `filter`, `smooth`, `most_probable_path`: inference on plain arrays. `filter_releases`, `smooth_releases` and
   `path_of_releases` are the same on beliefs, which tell a faint state from an impossible one and take gaps in time.
 - `learn_from_releases`: a model from `Observations` alone, by expectation maximisation.
@@ -24,6 +25,7 @@ from dphmm.markov.extended import ExtendedModel
 from dphmm.markov.extending import Extension, extend
 from dphmm.markov.inference import Filtering, Observations, filter, filter_releases, smooth, smooth_releases
 from dphmm.markov.learning import LearnedModel, learn_from_releases
+from dphmm.markov.likelihood import move_probabilities
 from dphmm.markov.likeness import Crowd, compare_crowds, jensen_shannon
 from dphmm.markov.model import MarkovModel
 from dphmm.markov.path import MostProbablePath, most_probable_path, path_of_releases
@@ -59,6 +61,7 @@ __all__ = [
     "jensen_shannon",
     "learn_from_releases",
     "most_probable_path",
+    "move_probabilities",
     "path_of_releases",
     "reverse",
     "reverses",

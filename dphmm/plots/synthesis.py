@@ -56,10 +56,11 @@ def draw_visits(ax: Axes, found: Comparison, share: FloatArray, top: float) -> A
         drawn.set_array(share[visited])
         ax.add_collection(drawn)
     else:
-        drawn = ax.scatter(*space.points[visited].T, c=share[visited], cmap="viridis_r", norm=norm, s=30)
-    (west, south), (east, north) = extent(space)
-    ax.set_xlim(west, east)
-    ax.set_ylim(south, north)
+        east, north = space.points[visited].T
+        drawn = ax.scatter(east, north, c=share[visited], cmap="viridis_r", norm=norm, s=30)
+    low, high = extent(space)
+    ax.set_xlim(low[0], high[0])
+    ax.set_ylim(low[1], high[1])
     ax.set_aspect("equal")
     ax.tick_params(labelsize=7)
     ax.set_xlabel("km", fontsize=8)

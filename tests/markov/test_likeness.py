@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 from scipy.spatial.distance import jensenshannon
 
 from dphmm.errors import InvalidInputError, StateError
-from dphmm.markov import Crowd, compare_crowds, jensen_shannon
+from dphmm.markov import (
+    Contexts,
+    Crowd,
+    ExtendedModel,
+    Observations,
+    Rhythm,
+    compare_crowds,
+    filter_releases,
+    jensen_shannon,
+    move_probabilities,
+)
 from dphmm.markov.likeness import MEASURES
 
 SQUARE = np.array([[0.0, 0.0], [3.0, 0.0], [0.0, 4.0], [3.0, 4.0]])
@@ -80,3 +91,24 @@ def test_what_is_no_crowd_is_refused():
         Crowd.of([[0], []], SQUARE)
     with pytest.raises(StateError, match="does not exist"):
         Crowd.of([[0, 4]], SQUARE)
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_probabilities_of_steps_are_those_of_whole_paths(order):
+    """Multiplied out they are what the filter says of observations that tell the state."""
+    rng = np.random.default_rng(order)
+    rhythm = Rhythm(tuple(h % 4 for h in range(168)), 3600.0)
+    contexts = Contexts(3, [[0, 1], [1, 1], [2, 0]]) if order == 2 else None
+    rows = rng.random((4, 3 if order == 1 else 6, 3))
+    rows /= rows.sum(axis=-1, keepdims=True)
+    matrices = list(rows) if contexts is None else [contexts.chain(csr_array(one)) for one in rows]
+    model = ExtendedModel(matrices, np.full((4, 3), 1 / 3), None, 3600.0, rhythm, contexts)
+    paths = [rng.integers(3, size=6), rng.integers(3, size=1), rng.integers(3, size=4)]
+    firsts = [1000, 1007, 2003]
+    found = np.split(move_probabilities(model, paths, firsts), [5])
+    for path, first, steps in ((paths[0], 1000, found[0]), (paths[2], 2003, found[1])):
+        told = np.where(np.arange(3) == path[:, np.newaxis], 0.0, -np.inf)
+        evidence = filter_releases(model, Observations(told, first=first)).log_evidence
+        assert np.log(steps).sum() + np.log(1 / 3) == pytest.approx(evidence, abs=1e-12)
+    with pytest.raises(InvalidInputError, match="give the first of each"):
+        move_probabilities(model, paths)
