@@ -30,7 +30,8 @@ from dphmm.policy.by_component import (
     shapes_of,
 )
 from dphmm.policy.graph import PolicyGraph
-from dphmm.policy.merging import Costs, Merged, MergingProblem, best_merging, merging_in_turn, nearest_merging
+from dphmm.policy.merging import Costs, Merged, MergingProblem
+from dphmm.policy.merging_guesses import best_merging, merging_in_turn, nearest_merging
 from dphmm.policy.repair import Objective, Repair, RepairProblem, candidates_of
 from dphmm.tables.values import shorten
 

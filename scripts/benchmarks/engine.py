@@ -73,7 +73,7 @@ def checks(report: Report, sides: list[int]) -> None:
                 engine.release(state)
 
                 def cold(engine=engine, state=state, look=look) -> None:
-                    engine._plan = engine._made = None
+                    engine._planner._last = engine._made = None
                     look._sound = (None,)
                     engine.restart()
                     engine.release(state)

@@ -172,8 +172,7 @@ def test_a_repair_that_forgets_the_partners_component_is_found_out(monkeypatch):
     def broken(self, edges):
         shape, joined = self.shape_of(edges)
         own = sum(float(self.weights[c]) for c in joined if len(self.shapes[c].vertices) == 1)
-        cost = own * self.costs.of(shape)
-        return merging.Cluster(cost, cost, 0.0, 0.0)
+        return merging.Cluster(own * self.costs.of(shape), 0.0, own, tuple(joined))
 
     monkeypatch.setattr(merging.MergingProblem, "cluster", broken)
     differ = 0
