@@ -38,6 +38,7 @@ from .readers import read
 from .release.engine import Releaser
 from .release.ledger import Ledger, Limits
 from .release.record import PrivateDiagnostics, ReleaseRecord
+from .release.schedule import Schedule
 from .release.session import Session
 from .release.settings import ReleaseSettings
 from .release.trajectory import release_trajectory
@@ -66,6 +67,7 @@ __all__ = [
     "ReleaseRecord",
     "ReleaseSettings",
     "Releaser",
+    "Schedule",
     "SensitivityHull",
     "Session",
     "Trajectory",

@@ -14,7 +14,6 @@
     │   ├── CoordinateError                   NaN, infinite or impossible coordinates
     │   ├── TimeOrderError                    times that go back, or lie in the future
     │   │   └── OmittedError                  a moment of which was said that it has no release
-    │   │       └── WithheldError             caps on events leave nothing to release it with
     │   ├── CountError                        counts, or numbers of users, that cannot be
     │   ├── LandmarkError                     significant timestamps that are not among the timestamps
     │   ├── EventError                        an event that cannot be read, or asked about
@@ -113,10 +112,6 @@ class TimeOrderError(InvalidInputError):
 
 class OmittedError(TimeOrderError):
     """A moment of which was said that it has no release; it never gets one."""
-
-
-class WithheldError(OmittedError):
-    """A moment for which caps on events leave no budget, whatever would be drawn; nothing was drawn or spent."""
 
 
 class CountError(InvalidInputError):

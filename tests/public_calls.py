@@ -302,6 +302,7 @@ def releases() -> None:
         mechanism="lattice", repair="exact", delta=0.1, rng=0, objective="volume", membership="halfspace",
         spacing=0.001, outside="border", calibration="component"
     )  # fmt: skip
+    right("release.Schedule", release.Schedule, target_error=0.5, window_epsilon=5.0, window_seconds=3600.0)
     right("release.Releaser.release", _fresh("release"), state=3, epsilon=1.0, steps=1)
     right("release.Releaser.prepare", _fresh("prepare"), epsilon=1.0, steps=1)
     right("release.Releaser.check_state", _fresh("check_state"), state=3)

@@ -40,7 +40,7 @@ class ReleasedSequence:
     released
         ``(T, d)``: the released measurements.
     epsilons
-        ``(T,)``: their budgets.
+        ``(T,)``: their budgets; 0 where nothing was drawn, and the row of `released` is not looked at.
     steps
         ``(T,)``: the time steps between each release and the one before, 0 for another release about the same moment;
         the first entry is not used.
@@ -81,7 +81,7 @@ class ReleasedSequence:
                 raise InvalidInputError(f"user {self.user}: {name} are no list of numbers; give one for each release")
             if len(values) != len(points) and (len(values) or name in ("epsilons", "steps")):
                 raise InvalidInputError(f"user {self.user}: there are {len(values)} {name} for {len(points)} releases")
-        for epsilon in self.epsilons:
+        for epsilon in np.asarray(self.epsilons)[np.asarray(self.epsilons) != 0]:
             check_epsilon(float(epsilon))
         if (np.asarray(self.steps)[1:] < 0).any():
             raise InvalidInputError(f"user {self.user}: a release lies before the one before it; sort them by time")
@@ -257,7 +257,10 @@ def replay_sequence(releaser: Releaser, sequence: ReleasedSequence) -> Iterator[
             releaser.restart(slots[t])
         try:
             prior = releaser.prior(steps)
-            step = releaser.prepare_on(prior, releaser.plan(prior), float(sequence.epsilons[t]), steps)
+            if sequence.epsilons[t]:
+                step = releaser.prepare_on(prior, releaser.plan(prior), float(sequence.epsilons[t]), steps)
+            else:
+                step = PreparedStep.withholding(prior, steps, releaser.person.moment, "target")
             likelihood = releaser.log_likelihood(step, sequence.released[t])
             replay = Replay(step, likelihood, step.prior.update(likelihood))
         except StochasticError:
@@ -365,8 +368,9 @@ def in_hindsight(releaser: Releaser, sequence: ReleasedSequence, k: int = TOP) -
 
 def _step(releaser: Releaser, plan: StepPlan, belief: Belief | None) -> StepAudit:
     protection = plan.protection
-    if protection is None:  # one state only was possible
-        return StepAudit(1, 1, (), 1, 0.0, 0.0, None)
+    if protection is None:  # one state only was possible, or nothing was drawn
+        possible = int(plan.constraint.sum())
+        return StepAudit(possible, possible, (), int(possible == 1), 0.0, 0.0, None)
     measurements, to_protect = releaser.measurements, 0
     if protection.added:
         to_protect = len(exposed_states(releaser.policy, measurements, plan.constraint, body_kind(protection)))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dphmm.cli.inputs import (
+    AIMS,
     POLICY_HELP,
     cap_options,
     caps_of,
@@ -274,7 +275,7 @@ def _settings(given: dict[str, Any]) -> ReleaseSettings | str | None:
     from dphmm.release.settings import NAMES
 
     given["caps"] = caps_of(given) if given["never_surer"] or given["never_less"] else None
-    said = [name for name in NAMES if given[name] is not None]
+    said = [name for name in (*NAMES, *AIMS) if given.get(name) is not None]
     return None if not said else str(given["policy"]) if said == ["policy"] else settings_of(given)
 
 

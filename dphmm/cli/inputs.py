@@ -77,8 +77,18 @@ settings_options = options(
     click.option(
         "--calibration", help="Noise measured for the whole graph, or for each component alone. [default: graph]"
     ),
+    click.option(
+        "--target-error", metavar="500m", help="Draw only where the estimate's expected error would be above this."
+    ),
+    click.option(
+        "--day-epsilon", type=float, help="Draw so that no 24 hours cost more, and the budget lasts for all of them."
+    ),
+    click.option("--epsilon-window", metavar="TIME", help="With --day-epsilon: a window such as 8h instead of a day."),
 )
-"""The options of a `ReleaseSettings`, one for each of its fields but caps on events."""
+"""The options of a `ReleaseSettings`, one for each of its fields but caps on events; of its schedule: see `AIMS`."""
+
+AIMS = ("target_error", "day_epsilon", "epsilon_window")
+"""The options of a schedule."""
 
 event_option = click.option("--event", "events", multiple=True, metavar="TEXT", help=f"{EVENT_HELP} May be repeated.")
 
@@ -168,6 +178,7 @@ def settings_of(
     from dphmm.release.settings import NAMES, ReleaseSettings
 
     values = {name: given[name] for name in NAMES if given.get(name) is not None}
+    values |= _aimed(given, named)
     for name in ("policy", "epsilon"):
         if name not in values:
             raise ConfigurationError(f"{name} is missing; give --{name}{elsewhere.format(name)}")
@@ -176,6 +187,35 @@ def settings_of(
     except InvalidInputError as problem:
         name, _, said = str(problem).partition(" ")
         raise type(problem)(f"{named(name)} {said}") from None
+
+
+def _aimed(given: Mapping[str, Any], named: Callable[[str], str]) -> dict[str, Any]:
+    """The schedule that the options of `AIMS` say, and the greatest budget of a release where that follows."""
+    target, day, window = (given.get(name) for name in AIMS)
+    if window is not None and day is None:
+        raise ConfigurationError(f"{named('epsilon_window')} is for a budget; give --day-epsilon, what it may hold")
+    if target is None and day is None:
+        return {}
+    if given.get("schedule") is not None:
+        raise ConfigurationError(f"{named('schedule')} is given twice; say it by the options, or by the key")
+    from dphmm.release.account import DAY_SECONDS
+    from dphmm.release.schedule import Schedule
+    from dphmm.tables.values import shown
+
+    for name, value in (("target_error", target), ("epsilon_window", window)):
+        if value is not None and not isinstance(value, str):
+            raise ConfigurationError(f"{named(name)} is {shown(value)}; give a text with its unit, such as '500m'")
+    try:
+        schedule = Schedule(
+            None if target is None else kilometres_of(target, named("target_error")),
+            day,
+            DAY_SECONDS if window is None else seconds_of(window, named("epsilon_window")),
+        )
+    except ConfigurationError as problem:
+        said = str(problem).replace("window_epsilon", named("day_epsilon"))
+        raise ConfigurationError(said.replace("target_error", named("target_error"), 1)) from None
+    most = {} if given.get("epsilon") is not None or day is None else {"epsilon": day}
+    return {"schedule": schedule, **most}
 
 
 def caps_of(given: Mapping[str, Any]) -> tuple[Any, ...] | None:

@@ -14,7 +14,7 @@ from dphmm.errors import AlreadyKnownError, BudgetExceededError, DataFileError, 
 from dphmm.tables import iso_time
 from dphmm.tables.columns import ALIASES
 from dphmm.tables.values import since_epoch
-from dphmm.writers.table import ReleaseTable
+from dphmm.writers.table import said_of
 
 if TYPE_CHECKING:
     from dphmm.release.people import ReleaseStream
@@ -29,7 +29,8 @@ def answer_lines(stream: ReleaseStream) -> None:
     The answer is the release as an object with the columns of a table of releases. A line that has none, whatever is in
     it, is answered by ``{"released": false, "reason": …}``, with the user and the time of the slot as far as the line
     tells them, and the next is read: no line of one person ends the stream for the others. No answer repeats a place or
-    the time of a fix.
+    the time of a fix. Where a schedule or caps on events leave nothing to draw with, the answer says so and has the
+    columns too, with the prediction in them.
 
     Parameters
     ----------
@@ -63,7 +64,7 @@ def _answer(stream: ReleaseStream, line: bytes, number: int) -> dict[str, Any]:
         return about | _refusal(number, str(problem))
     if release is None:
         return about | {"released": False, "reason": stream.silence}
-    return {"released": True} | next(ReleaseTable.of([release]).rows())
+    return said_of(release)
 
 
 def _refusal(number: int, reason: str) -> dict[str, Any]:

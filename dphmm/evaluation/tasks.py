@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import lru_cache
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +122,7 @@ def _released(releaser: Releaser, state: int) -> dict[str, Any]:
     record = releaser.release(state)
     seconds = time.thread_time() - started
     private, measurements = releaser.private_diagnostics(state), releaser.measurements
-    place = measurements.points[state]
+    place, (x, y) = measurements.points[state], record.released or (nan, nan)
     moved = measurements.points[private.used_state] - place  # where a stand-in was released
     belief = releaser.belief
     assert belief is not None
@@ -142,8 +143,8 @@ def _released(releaser: Releaser, state: int) -> dict[str, Any]:
         "constrained_factor": record.constrained_factor,
         "true_x_km": float(place[0]),
         "true_y_km": float(place[1]),
-        "released_x_km": record.released[0],
-        "released_y_km": record.released[1],
+        "released_x_km": x,
+        "released_y_km": y,
         "estimate_x_km": record.estimate[0],
         "estimate_y_km": record.estimate[1],
     }

@@ -299,6 +299,7 @@ def audit_mechanism(
     engine = _engine(subject, possible.states, settings, source)
     step = engine.prepare()
     assert step.plan.protection is not None, "an engine that allows no known state has a repaired graph"
+    assert step.mechanism is not None, "without a schedule something is drawn at every moment"
     graph, chosen = step.plan.protection.graph, []
     for drawn, members in parts_of(step.mechanism, possible.states):
         edges = hardest_edges(graph.restrict(members), engine.measurements, pairs) if members.any() else ()

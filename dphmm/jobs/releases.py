@@ -27,14 +27,14 @@ from dphmm.release.engine import Releaser
 from dphmm.release.ledger import Limits, in_words, unless_seeded
 from dphmm.release.people import Accepted, RecordedPeople, ReleaseStream
 from dphmm.release.settings import ReleaseSettings
-from dphmm.release.trajectory import TimedDiagnostics, TimedRelease, located, release_trajectory
-from dphmm.space.states import OUTSIDE, StateSpace
+from dphmm.release.trajectory import TimedDiagnostics, TimedRelease, release_trajectory
+from dphmm.space.states import OUTSIDE
 from dphmm.space.trajectory import SlottedTrajectory
 from dphmm.tables import check_output
 from dphmm.writers.diagnostics import check_private_name, write_diagnostics
 from dphmm.writers.formats import check_format, write_releases
 from dphmm.writers.summary import Hindsight, summarise, write_summary
-from dphmm.writers.table import ReleaseTable
+from dphmm.writers.table import WITHHELD_FOR, ReleaseTable
 
 CLOCK_SKEW_SECONDS = 300.0
 """By how much the time of a fix that comes now may lie ahead of this machine's clock, unless it is said."""
@@ -56,8 +56,6 @@ class Released:
         Whether noise came from the operating system; where it follows from a seed nothing is private.
     outside
         How many of the places on the model's clock lie outside the region. Private.
-    withheld
-        For how many of the places caps on events left no budget; public.
     gaps
         How many ticks of the clock between somebody's first place and last have none. Private.
     own_model
@@ -80,7 +78,6 @@ class Released:
     own_model: str
     alone: str | None
     settings: ReleaseSettings
-    withheld: int = 0
     hindsight: Hindsight | None = None
 
     @cached_property
@@ -93,13 +90,15 @@ class Released:
 
     def facts(self) -> dict[str, Any]:
         """What the releases amount to and promise, from public things alone."""
-        table = self.table
+        table, drawn = self.table, self.table.select(~self.table["withheld"])
+        reasons = table["withheld_for"]
         users = set(table["user"].tolist())
         spent = [float(table["epsilon"][table["user"] == user].sum()) for user in users]
         epsilons = table["epsilon"]
         promise = in_words(epsilons.max(), (table["constrained_factor"] * epsilons).max(), max(spent))
         return {
-            "releases": len(table),
+            "releases": len(drawn),
+            **{f"moments_withheld_for_{reason}": int((reasons == reason).sum()) for reason in WITHHELD_FOR},
             "users": len(users),
             "mechanism": str(table["mechanism"][0]),
             "exact": bool(table["exact"].all()),
@@ -108,14 +107,13 @@ class Released:
             "joined_places": policy_in_words(self.settings.policy),
             **unless_seeded(promise, self.is_private),
             **exposure_facts(self._by_user),
-            "expected_error_m_median": float(np.median(table["expected_error_m"])),
+            "expected_error_m_median": float(np.median(drawn["expected_error_m"])) if len(drawn) else None,
             "possible_states_least": int(table["possible_states"].min()),
             "least_protection": int(table["least_protection"].min()),
             "states_the_policy_joins_to_none": self.alone,
             "edges_added_most": int(table["edges_added"].max()),
             "repair_gap_most": float(table["repair_gap"].max()),
             "releases_already_known": int(table["already_known"].sum()),
-            "releases_withheld_for_events": self.withheld,
         }
 
     def private_facts(self) -> dict[str, Any]:
@@ -224,11 +222,10 @@ def release(
         made = _released(tracks, engine, recorded, kept if private_diagnostics else None, watch)
     gaps = sum(int((one.steps - 1).sum()) for one in tracks)
     own = said(seen, allow_own_model)
-    withheld = _withheld(tracks, made, learned.space, settings) if settings.caps else 0
     alone, table = said_of_alone(engine.policy, learned.space), ReleaseTable.of(made)
     known = None if session is not None else hindsight_of(table, engine)
     diagnostics, private = tuple(kept), engine.is_private
-    done = Released(table, people, diagnostics, private, outside, gaps, own, alone, settings, withheld, known)
+    done = Released(table, people, diagnostics, private, outside, gaps, own, alone, settings, known)
     if output is not None:
         write_releases(output, done.table, overwrite)
     if summary is not None:
@@ -335,15 +332,3 @@ def _released(
                 raise AlreadyKnownError(f"user {track.user}: {problem}, with --allow-known") from None
 
     return list(watch(everything(), "Releasing", sum(len(track) for track in tracks)))
-
-
-def _withheld(
-    tracks: Sequence[SlottedTrajectory], made: Sequence[TimedRelease], space: StateSpace, settings: ReleaseSettings
-) -> int:
-    """For how many of the places that were not to be omitted there is no release."""
-    answered = {(one.user, one.time) for one in made}
-    count = 0
-    for track in tracks:
-        states, _ = located(space, track.latitude, track.longitude, settings.outside)
-        count += sum((track.user, time) not in answered for time in track.times[states != OUTSIDE])
-    return count

@@ -142,7 +142,7 @@ def _from_store(
                 records = [release.record for release in stored]
                 sequence = ReleasedSequence(
                     name,
-                    np.array([record.released for record in records]),
+                    np.array([record.released or (0.0,) * len(record.estimate) for record in records]),
                     np.array([record.epsilon for record in records]),
                     np.diff(slots, prepend=slots[0]),
                     np.array([record.possible for record in records]),
@@ -170,7 +170,7 @@ def sequence_of(user: str, rows: ReleaseTable, slots: IntArray) -> ReleasedSeque
     """The releases of a user's rows, whose time steps are ``slots``, ``(T,)``."""
     return ReleasedSequence(
         user,
-        np.stack([rows["x_km"], rows["y_km"]], axis=1),
+        np.where(rows["withheld"][:, None], 0.0, np.stack([rows["x_km"], rows["y_km"]], axis=1)),
         rows["epsilon"],
         np.diff(slots, prepend=slots[0]),
         rows["possible_states"],

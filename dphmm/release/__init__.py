@@ -4,6 +4,7 @@ from dphmm.release.engine import Releaser
 from dphmm.release.ledger import Ledger, Limits
 from dphmm.release.people import Accepted, RecordedPeople, ReleaseStream
 from dphmm.release.record import PrivateDiagnostics, ReleaseRecord
+from dphmm.release.schedule import Schedule
 from dphmm.release.session import Session
 from dphmm.release.settings import ReleaseSettings
 from dphmm.release.step import PreparedStep, StepPlan
@@ -22,6 +23,7 @@ __all__ = [
     "ReleaseSettings",
     "ReleaseStream",
     "Releaser",
+    "Schedule",
     "Session",
     "SessionStore",
     "StepPlan",

@@ -32,7 +32,7 @@ class Account:
         self._before: list[Fraction] = []
 
     def add(self, slot: int, epsilon: float, constrained_factor: float) -> None:
-        """One more release; its slot is not before the last one's."""
+        """One more release, with a budget of 0 where it is withheld; its slot is not before the last one's."""
         self.count += 1
         self._slots.append(slot)
         self._before.append(self.epsilon)
@@ -48,6 +48,16 @@ class Account:
         """The sum of the budgets in the ``steps`` time steps that end with ``slot``, the last one so far or a later."""
         first = bisect_right(self._slots, slot - steps)
         return self.epsilon - self._before[first] if first < self.count else Fraction(0)
+
+    def recent(self, slot: int, steps: int) -> list[tuple[int, Fraction]]:
+        """Slot and budget of each release in the ``steps`` time steps that end with ``slot``; withheld ones have none.
+
+        The slot is the last one so far or a later.
+        """
+        first = bisect_right(self._slots, slot - steps)
+        sums = [*self._before[first:], self.epsilon]
+        found = zip(self._slots[first:], sums, sums[1:], strict=False)
+        return [(when, after - before) for when, before, after in found if after > before]
 
 
 def day_steps(step_seconds: float | None) -> int | None:

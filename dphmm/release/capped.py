@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dphmm.arrays import BoolArray, FloatArray
-from dphmm.errors import InvalidInputError, WithheldError
+from dphmm.errors import InvalidInputError
 from dphmm.events.calendar import Clock
 from dphmm.events.caps import CapKeeper
 from dphmm.events.outputs import Outputs, PartedOutputs, outputs_of
@@ -83,6 +83,8 @@ class Capping:
     def prepare(self, engine: Releaser, prior: Belief, plan: StepPlan, epsilon: float, steps: int) -> PreparedStep:
         """A step of an engine with the largest budget, at most the given one, at which no output passes a cap.
 
+        Where nothing is left it is one at which nothing is drawn.
+
         Parameters
         ----------
         engine
@@ -96,8 +98,6 @@ class Capping:
 
         Raises
         ------
-        WithheldError
-            When nothing is left. Release another moment then, with as many steps more.
         EventError, InvalidInputError
             As `keeper`.
         """
@@ -107,10 +107,7 @@ class Capping:
             self._outputs = (plan, _outputs(engine, plan, epsilon))
         choice = self.keeper(engine.person).choose(self._outputs[1], epsilon, steps)
         if choice.epsilon is None:
-            raise WithheldError(
-                "the caps on events leave no budget for this moment, whatever would be drawn; nothing was drawn: "
-                "release the next one"
-            )
+            return replace(PreparedStep.withholding(prior, steps, engine.person.moment, "caps"), reach=choice.highest)
         return replace(engine.prepare_on(prior, plan, choice.epsilon, steps), reach=choice.highest)
 
     def wanted(self, support: BoolArray) -> BoolArray:
@@ -167,8 +164,10 @@ def again(queries: Mapping[str, Releaser], releases: Iterable[StoredRelease]) ->
         engine, record = queries[release.query], release.record
         steps = 0 if last is None else release.slot - last
         prior = engine.prior(steps)
-        step = engine.prepare_on(prior, engine.plan(prior), record.epsilon, steps)
-        likelihood = engine.log_likelihood(step, record.released)
+        likelihood = np.zeros(engine.model.size)
+        if record.released is not None:
+            step = engine.prepare_on(prior, engine.plan(prior), record.epsilon, steps)
+            likelihood = engine.log_likelihood(step, record.released)
         keeper = engine.capping.after(engine.person, likelihood, steps)
         engine.resume(prior.update(likelihood), count + 1, keeper, slot=release.slot)
         last = release.slot

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arguments import checked
-from dphmm.arrays import FloatArray, IntArray, Rng, check_budget, content_hash, random_source
+from dphmm.arrays import FloatArray, Rng, check_budget, content_hash, random_source
 from dphmm.errors import InvalidInputError, StateError
 from dphmm.events.caps import Cap, CapKeeper
 from dphmm.geometry.hull import Membership
@@ -35,6 +35,7 @@ from dphmm.release.noise import ComponentNoise
 from dphmm.release.planning import Planner
 from dphmm.release.query import Query
 from dphmm.release.record import PrivateDiagnostics, ReleaseRecord
+from dphmm.release.schedule import Schedule, Scheduling
 from dphmm.release.settings import GIVEN, Outside, ReleaseSettings
 from dphmm.release.soundness import SoundnessCheck
 from dphmm.release.step import PreparedStep, PublicState, StepPlan, as_state, check_steps
@@ -69,7 +70,7 @@ class Releaser:
         see `dphmm.mechanisms.base.NormMechanism`.
     rng
         Left out, the operating system's randomness. A seed or generator makes releases repeatable, hence not private.
-    repair, delta, objective, membership, allow_known, outside, repair_limit, caps, priors, calibration
+    repair, delta, objective, membership, allow_known, outside, repair_limit, caps, priors, calibration, schedule
         As in `ReleaseSettings`.
     spacing
         For ``"lattice"``: the step of the published lattice in the unit of ``f``, a rational (a float is read as its
@@ -122,9 +123,10 @@ class Releaser:
         caps: Sequence[Cap] = (),
         priors: str | None = None,
         calibration: Calibration = "graph",
+        schedule: Schedule | None = None,
     ) -> None:
         given = GIVEN, epsilon, mechanism, repair, objective, membership, delta, allow_known, spacing, outside
-        settings = ReleaseSettings(*given, repair_limit, tuple(caps), priors, calibration)
+        settings = ReleaseSettings(*given, repair_limit, tuple(caps), priors, calibration, schedule)
         self._begin(settings, model, policy.check_measurements(f), policy, rng)
 
     @classmethod
@@ -145,17 +147,18 @@ class Releaser:
     ) -> None:
         if model.size != policy.size:
             raise StateError(f"the model has {model.size} states and the policy {policy.size}; they must agree")
-        self._query = Query(settings, measurements)
+        self.query = Query(settings, measurements)
         if settings.policy == GIVEN:
             settings = replace(settings, policy=GIVEN + content_hash(policy.content_hash, measurements.points))
-            self._query.check_told_apart()
+            self.query.check_told_apart()
         self.settings, self.model, self.policy = settings, model, policy
-        self.measurements = self._query.measurements
+        self.measurements = self.query.measurements
         """What is measured, on the published lattice for exact noise."""
-        self.values: npt.NDArray[Any] = self._query.values
+        self.values: npt.NDArray[Any] = self.query.values
         """``(N, d)``: what the mechanism takes as true values: points, or whole steps of the published lattice."""
-        self._check_sound = SoundnessCheck(policy, self.values)
+        self.soundness = SoundnessCheck(policy, self.values)
         self.capping = Capping(settings, model)
+        self.scheduling = Scheduling(settings.schedule, model, self.measurements.points)
         self._source = random_source(rng)
         self._planner = Planner(settings, policy, self.measurements)
         self._made: tuple[StepPlan, float, Mechanism | ComponentNoise] | None = None
@@ -272,7 +275,7 @@ class Releaser:
     def mechanism(self, plan: StepPlan, epsilon: float) -> Mechanism | ComponentNoise:
         """The noise of a step: in lattice steps for ``"lattice"``, otherwise in the unit of the measurements."""
         if self._made is None or self._made[0] is not plan or self._made[1] != epsilon:
-            self._made = (plan, epsilon, self._query.noise(plan.protection, epsilon))
+            self._made = (plan, epsilon, self.query.noise(plan.protection, epsilon))
         return self._made[2]
 
     def release(self, state: int, epsilon: float | None = None, steps: int = 1) -> ReleaseRecord:
@@ -285,7 +288,7 @@ class Releaser:
         epsilon
             The budget of this step; left out, the releaser's own.
         steps
-            How many time steps have passed since the last release (the first release ignores it). At least 1.
+            How many time steps have passed since the last release, drawn or not (the first ignores it). At least 1.
 
         Returns
         -------
@@ -309,11 +312,11 @@ class Releaser:
         """Everything about the next release but the draw, and without the truth. Nothing changes by it.
 
         Parameters are those of `release`, except that ``steps`` may be 0, for another release about the same moment;
-        so are the errors. Caps on events lower the budget, and raise a `WithheldError` where none is left.
+        so are the errors. A schedule and caps on events lower the budget; where they leave none nothing is drawn.
         """
         budget = self.settings.epsilon if epsilon is None else check_budget(epsilon)
         prior = self.prior(steps)
-        return self.capping.prepare(self, prior, self.plan(prior), budget, steps)
+        return self.scheduling.prepare(self, prior, budget, steps)
 
     def prepare_on(self, prior: Belief, plan: StepPlan, epsilon: float, steps: int = 0) -> PreparedStep:
         """The same for a prior and a plan of one's own."""
@@ -387,34 +390,29 @@ class Releaser:
         if step.moment is not self.person.moment:
             raise InvalidInputError("the prepared step was drawn, or the engine has gone on since; prepare another")
         used, constraint = self.check_state(state), step.plan.constraint
-        self._check_sound(step, self.settings.delta, self.settings.allow_known)
+        self.soundness(step, self.settings.delta, self.settings.allow_known)
         return used if constraint[used] else int(self.places.surrogates(np.array([used]), constraint)[0])
 
     def drawn(self, step: PreparedStep, used: int) -> ReleaseRecord:
         """Draw the release of a state that `ready` gave, and update the belief."""
-        released = self._query.draw(step.mechanism, used, self._source)
         wanted = self.capping.wanted(step.prior.support)
-        likelihood = self._query.log_likelihood(step.mechanism, released, wanted, step.plan.constraint, self.places)
-        posterior = step.prior.update(likelihood)
+        place, likelihood = self.query.drawn(step, used, wanted, self.places, self._source)
+        posterior = step.prior if step.withheld else step.prior.update(likelihood)
         keeper = self.capping.after(self.person, likelihood, step.steps)
         record = ReleaseRecord.of(
             step,
             self.person.count,
-            released=self._query.place(released),
+            released=place,
             guess=best_guess(posterior.probabilities, self.measurements.points),
             spent=self.person.spend(step, self.model.step_seconds),
-            expected_error=self._query.expected_error(step.mechanism, step.prior.probabilities),
-            hidden=self._query.hidden(step.mechanism, posterior, step.plan, self.places),
+            expected_error=self.query.expected_error(step.mechanism, step.prior.probabilities),
+            hidden=self.query.hidden(step.mechanism, posterior, step.plan, self.places),
             settings=self.settings,
             model=self.model.content_hash,
         )
         self.person.advance(posterior, self.person.count + 1, keeper, self.person.slot_after(step.steps))
-        self._last = (record, step.plan, used, self._query.error_at(step.mechanism, used))
+        self._last = (record, step.plan, used, self.query.error_at(step.mechanism, used))
         return record
-
-    def nearest_in_noise(self, plan: StepPlan, epsilon: float, states: IntArray) -> IntArray:
-        """The possible state that a step's noise tells each of some possible states from least, public, ``(k,)``."""
-        return self._check_sound.nearest_in(self.mechanism(plan, epsilon), plan.constraint, epsilon, states)
 
     def log_likelihood(self, step: PreparedStep, released: npt.ArrayLike) -> FloatArray:
         """``log p(z | s)`` of a release ``z``, ``(d,)``, for every state ``(N,)``, as an adversary knows it.
@@ -428,8 +426,7 @@ class Releaser:
         CoordinateError
             When the release has another dimension, is not finite, or (with ``"lattice"``) lies off the lattice.
         """
-        value, everyone = self._query.value(released), np.ones(self.model.size, dtype=np.bool_)
-        return self._query.log_likelihood(step.mechanism, value, everyone, step.plan.constraint, self.places)
+        return self.query.likelihood_at(step, released, np.ones(self.model.size, dtype=np.bool_), self.places)
 
     def private_diagnostics(self, state: int) -> PrivateDiagnostics:
         """What the last release looks like to someone who knows the true state, which was ``state``. Keep it private.

@@ -126,6 +126,8 @@ class Limits:
         BudgetExceededError
             Naming the limit, what is spent and what was asked for.
         """
+        if not epsilon:
+            return  # nothing is drawn
         asked = exactly(epsilon)
         _hold("epsilon", self.epsilon, account.epsilon, asked)
         if self.constrained_epsilon is not None:

@@ -18,8 +18,6 @@ from dphmm.release.store import SessionStore
 from dphmm.release.trajectory import Person, Remembered, TimedRelease, answer, located, walk
 from dphmm.space.trajectory import SlottedTrajectory, microseconds
 
-_WITHHELD = "withheld to keep a cap on an event"
-
 
 @checked
 @dataclass(frozen=True)
@@ -108,11 +106,7 @@ class ReleaseStream:
     @property
     def silence(self) -> str:
         """Why a slot may have no release, in words that are the same for all of them."""
-        why = {
-            "outside the region": self._engine.settings.outside == "omit",
-            _WITHHELD: bool(self._engine.settings.caps),
-        }
-        return ", or ".join(reason for reason, may_be in why.items() if may_be)
+        return "outside the region"
 
     def moment(self, time: np.datetime64) -> np.datetime64:
         """The end of the time step that an instant belongs to, in UTC: the time of its answer."""
@@ -142,8 +136,7 @@ class ReleaseStream:
         Returns
         -------
         TimedRelease or None
-            None for a slot that has no release: its first fix lay outside the region, and such places are omitted; or
-            caps on events left no budget for it.
+            None for a slot that has no release: its first fix lay outside the region, and such places are omitted.
 
         Raises
         ------

@@ -26,7 +26,7 @@ from dphmm.policy.by_component import NoiseBody
 from dphmm.policy.protection import Protection
 from dphmm.release.noise import ComponentNoise, Hidden
 from dphmm.release.settings import ReleaseSettings
-from dphmm.release.step import StepPlan
+from dphmm.release.step import PreparedStep, StepPlan
 
 _REMEMBERED = 64
 
@@ -125,24 +125,30 @@ class Query:
         mechanism = noise.of(state) if isinstance(noise, ComponentNoise) else noise
         return mechanism.sample(self.values[state], source)
 
-    def error_at(self, noise: Mechanism | ComponentNoise, state: int) -> float:
+    def error_at(self, noise: Mechanism | ComponentNoise | None, state: int) -> float:
         """The root mean square distance of a release of a possible state from what is measured there. Private."""
+        if noise is None:
+            return inf
         mechanism = noise.of(state) if isinstance(noise, ComponentNoise) else noise
         return sqrt(mechanism.squared_error) * (1.0 if self._lattice is None else float(self._lattice.step))
 
-    def expected_error(self, noise: Mechanism | ComponentNoise, weights: FloatArray) -> float:
+    def expected_error(self, noise: Mechanism | ComponentNoise | None, weights: FloatArray) -> float:
         """The root mean square distance of a release from what it was drawn around, in the measurements' unit.
 
         Where that differs by state it is the mean over probabilities ``(N,)``, of which possible states' count in
-        proportion.
+        proportion. Infinite without noise, where nothing is drawn.
         """
+        if noise is None:
+            return inf
         squared = noise.squared_error if not isinstance(noise, ComponentNoise) else _mean(noise, weights)
         return sqrt(squared) * (1.0 if self._lattice is None else float(self._lattice.step))
 
     def hidden(
-        self, noise: Mechanism | ComponentNoise, posterior: Belief, plan: StepPlan, places: Measurements
+        self, noise: Mechanism | ComponentNoise | None, posterior: Belief, plan: StepPlan, places: Measurements
     ) -> Hidden:
         """What everybody sees, after a release, of the component that it came from."""
+        if noise is None:
+            return Hidden(1, int(plan.constraint.sum()), 1.0, inf, False)
         step = 1.0 if self._lattice is None else float(self._lattice.step)
         if not isinstance(noise, ComponentNoise):
             return Hidden(1, int(plan.constraint.sum()), 1.0, sqrt(noise.squared_error) * step, False)
@@ -161,6 +167,39 @@ class Query:
     def place(self, released: npt.NDArray[Any]) -> tuple[float, ...]:
         """What a mechanism drew, in the measurements' unit."""
         return tuple((released if self._lattice is None else self._lattice.points(released)).tolist())
+
+    def drawn(
+        self, step: PreparedStep, state: int, wanted: BoolArray, places: Measurements, source: RandomSource
+    ) -> tuple[tuple[float, ...] | None, FloatArray]:
+        """A release of what is measured in a possible state, and the log likelihoods of wanted states.
+
+        None, and 0 throughout, where nothing is drawn.
+        """
+        if step.mechanism is None:
+            return None, np.zeros(len(wanted))
+        released = self.draw(step.mechanism, state, source)
+        likelihood = self.log_likelihood(step.mechanism, released, wanted, step.plan.constraint, places)
+        return self.place(released), likelihood
+
+    def likelihood_at(
+        self, step: PreparedStep, released: npt.ArrayLike, wanted: BoolArray, places: Measurements
+    ) -> FloatArray:
+        """``log p(z | s)``, ``(N,)``, of a release in the measurements' unit; 0 throughout where nothing is drawn.
+
+        Raises
+        ------
+        CoordinateError
+            As `value`.
+        """
+        if step.mechanism is None:
+            return np.zeros(len(wanted))
+        return self.log_likelihood(step.mechanism, self.value(released), wanted, step.plan.constraint, places)
+
+    def log_densities(
+        self, noise: Mechanism | ComponentNoise, constraint: BoolArray, places: Measurements, outputs: npt.NDArray[Any]
+    ) -> FloatArray:
+        """``log p(z | s)`` of outputs ``(c, d)``, as noise gives them, for all possible states: ``(c, N)``."""
+        return np.stack([self.log_likelihood(noise, z, constraint, constraint, places) for z in outputs])
 
     def value(self, released: npt.ArrayLike) -> npt.NDArray[Any]:
         """A release in the measurements' unit as a mechanism drew it.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from math import isfinite
+from math import isfinite, nan
 from typing import Any
 
 import numpy as np
@@ -43,12 +43,12 @@ class ReleaseRecord:
     steps
         How many time steps of the model lie between this release and the one before (0 for the first).
     released
-        ``z``: the released measurement.
+        ``z``: the released measurement; None where nothing was drawn.
     estimate
         The posterior mean of the measurement given all releases so far: a better estimate than `released`, at no
-        privacy cost.
+        privacy cost. Where nothing was drawn it is the prediction.
     epsilon
-        The budget of this release.
+        The budget of this release; 0 where nothing was drawn.
     mechanism
         The name of the mechanism.
     exact
@@ -57,7 +57,7 @@ class ReleaseRecord:
     expected_error
         The root mean square distance of a release from the measurement it is drawn around. Where the noise differs by
         component, the mean over ``C`` by the belief before the release: which component this one came from is no part
-        of it.
+        of it. Infinite where nothing was drawn.
     possible
         The size of ``C``.
     least_protection
@@ -107,11 +107,14 @@ class ReleaseRecord:
         Whether the likeliest component is an open state: `released` is then its place as it is, but for a chance of
         ``1 - component_certainty``. It cost nothing on any edge, as no open state has one; `epsilon` is booked all the
         same, because a budget is booked before the draw, when it is not known what will come of it.
+    reason
+        Why nothing was drawn, which only public things decide: ``"target"`` or ``"budget"``, a `Schedule` says, or
+        ``"caps"`` on events. Empty where something was.
     """
 
     index: int
     steps: int
-    released: tuple[float, ...]
+    released: tuple[float, ...] | None
     estimate: tuple[float, ...]
     epsilon: float
     mechanism: str
@@ -139,6 +142,7 @@ class ReleaseRecord:
     component_certainty: float = 1.0
     component_error: float = 0.0
     open: bool = False
+    reason: str = ""
 
     @classmethod
     def of(
@@ -146,7 +150,7 @@ class ReleaseRecord:
         step: PreparedStep,
         index: int,
         *,
-        released: tuple[float, ...],
+        released: tuple[float, ...] | None,
         guess: Guess,
         spent: tuple[float | None, float | None],
         expected_error: float,
@@ -155,7 +159,7 @@ class ReleaseRecord:
         model: str,
     ) -> ReleaseRecord:
         """The record of a prepared step and of what was drawn."""
-        plan = step.plan
+        plan, possible = step.plan, int(step.plan.constraint.sum())
         hull = None if plan.protection is None else plan.protection.hull
         return cls(
             index=index,
@@ -166,15 +170,15 @@ class ReleaseRecord:
             mechanism=settings.mechanism,
             exact=settings.is_exact,
             expected_error=expected_error,
-            possible=int(plan.constraint.sum()),
-            least_protection=plan.least_protection,
+            possible=possible,
+            least_protection=possible if step.withheld else plan.least_protection,
             added=() if plan.protection is None else plan.protection.added,
             area=0.0 if hull is None else hull.volume,
             dimension=0 if hull is None else hull.dimension,
             constrained_factor=step.constrained_factor,
             certified=plan.protection is None or plan.protection.certified,
             gap=0.0 if plan.protection is None else plan.protection.gap,
-            already_known=plan.protection is None,
+            already_known=possible == 1 if step.withheld else plan.protection is None,
             settings=settings.content_hash,
             model=model,
             estimate_radius=guess.mean_error,
@@ -188,7 +192,13 @@ class ReleaseRecord:
             component_certainty=hidden.certainty,
             component_error=hidden.error,
             open=hidden.open,
+            reason=step.reason,
         )
+
+    @property
+    def withheld(self) -> bool:
+        """Whether nothing was drawn at this moment; the record tells the prediction."""
+        return self.reason != ""
 
     @property
     def constrained_epsilon(self) -> float:
@@ -255,6 +265,10 @@ def _point(value: Any, name: str) -> tuple[float, ...]:
     return tuple(_number(part, name) for part in value)
 
 
+def _drawn(value: Any, name: str) -> tuple[float, ...] | None:
+    return None if value is None else _point(value, name)
+
+
 def _edges(value: Any, name: str) -> tuple[tuple[int, int], ...]:
     if not isinstance(value, list) or not all(isinstance(edge, list) and len(edge) == 2 for edge in value):
         raise ValueError(f"{name} is {shorten(value)}; give a list of pairs")
@@ -281,6 +295,7 @@ _READ: Mapping[str, Callable[[Any, str], Any]] = {
     "str": _text,
     "bool": _flag,
     "tuple[float, ...]": _point,
+    "tuple[float, ...] | None": _drawn,
     "tuple[tuple[int, int], ...]": _edges,
 }
 """The type of a field, as it is written above → what reads it out of JSON."""
@@ -303,7 +318,7 @@ class PrivateDiagnostics:
         Whether `used_state` is not `true_state`: the model did not think the true state possible, and the nearest
         possible one, its surrogate, stood in.
     error
-        The distance of the release from the true measurement.
+        The distance of the release from the true measurement; NaN where nothing was drawn.
     estimate_error
         The distance of the posterior mean from the true measurement.
     degree_of_protection
@@ -327,13 +342,15 @@ class PrivateDiagnostics:
     ) -> PrivateDiagnostics:
         """Of a record, what it was drawn under, the state that was used with its expected error, and the true one."""
         place = measurements.points[true]
+        away = nan if record.released is None else float(np.linalg.norm(np.array(record.released) - place))
+        degree = record.least_protection if plan.protection is None else int(plan.protection.degrees[used])
         return cls(
             index=record.index,
             true_state=true,
             used_state=used,
             stood_in=used != true,
-            error=float(np.linalg.norm(np.array(record.released) - place)),
+            error=away,
             estimate_error=float(np.linalg.norm(np.array(record.estimate) - place)),
-            degree_of_protection=1 if plan.protection is None else int(plan.protection.degrees[used]),
+            degree_of_protection=degree,
             expected_error=error,
         )

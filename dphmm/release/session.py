@@ -16,7 +16,6 @@ from dphmm.errors import (
     OmittedError,
     SessionMismatchError,
     TimeOrderError,
-    WithheldError,
 )
 from dphmm.events.caps import CapKeeper
 from dphmm.markov.belief import Belief
@@ -172,7 +171,8 @@ class Session:
         Returns
         -------
         ReleaseRecord
-            As it is in the file, and is read from it by everyone who asks for this moment again.
+            As it is in the file, and is read from it by everyone who asks for this moment again. Where a schedule or
+            caps on events leave no budget nothing is drawn: it tells the prediction, then and ever after.
 
         Raises
         ------
@@ -181,8 +181,6 @@ class Session:
             when it was omitted itself.
         BudgetExceededError
             When a limit would be passed; nothing is drawn.
-        WithheldError
-            When caps on events leave no budget for the moment; nothing is drawn, and it is omitted from then on.
         SessionBusyError
             When another process holds the file for longer than was to be waited; nothing is drawn.
         OutputError
@@ -203,12 +201,7 @@ class Session:
             known = self._store.find(self._stored.number, moment, query)
             if known is not None:
                 return known
-            try:
-                step = self._prepare(engine, progress, moment, epsilon)
-            except WithheldError:
-                if self._store.omit(self._stored.number, progress, moment):
-                    raise
-                continue
+            step = self._prepare(engine, progress, moment, epsilon)
             record = self._append(engine, step, progress, moment, query, state)
             if record is not None:
                 self._kept = (engine.person.count, engine.person.keeper)

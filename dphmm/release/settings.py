@@ -24,6 +24,7 @@ from dphmm.policy.by_component import Calibration
 from dphmm.policy.expression import canonical_policy, parse_policy
 from dphmm.policy.protection import REPAIR_LIMIT, Method, check_repair_limit
 from dphmm.policy.repair import Objective
+from dphmm.release.schedule import Schedule
 from dphmm.tables.json_text import parse_json
 from dphmm.tables.toml_text import parse_toml
 from dphmm.tables.values import is_text, one_line, shorten, shown
@@ -95,6 +96,9 @@ class ReleaseSettings:
         What noise is measured for: one sensitivity hull for the whole policy graph (``"graph"``), or one for each of
         its connected components (``"component"``), so that a long edge in one place blurs no other. Which component a
         person is in may then be learned from a release.
+    schedule
+        When anything is drawn: see `dphmm.Schedule`. The budget of a release is then at most epsilon, and a moment for
+        which nothing is drawn has a record with the prediction. Left out, something is drawn at every moment.
 
     Raises
     ------
@@ -138,6 +142,7 @@ class ReleaseSettings:
     caps: tuple[Cap, ...] = ()
     priors: str | None = None
     calibration: Calibration = "graph"
+    schedule: Schedule | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.policy, str) or not self.policy.strip() or not is_text(self.policy):
@@ -166,6 +171,7 @@ class ReleaseSettings:
             raise ConfigurationError(
                 f"priors is {shown(self.priors)}; give the path of a table, beside caps to be kept for them"
             )
+        self._set("schedule", Schedule.of(self.schedule))
 
     @property
     def is_exact(self) -> bool:
@@ -179,7 +185,8 @@ class ReleaseSettings:
 
     def to_dict(self) -> dict[str, Any]:
         """Every setting by name, as plain JSON values: what is left out is None, the spacing a text."""
-        plain = {"spacing": str(self.spacing), "caps": [cap.to_dict() for cap in self.caps]}
+        plain: dict[str, Any] = {"spacing": str(self.spacing), "caps": [cap.to_dict() for cap in self.caps]}
+        plain["schedule"] = None if self.schedule is None else self.schedule.to_dict()
         return {**{name: getattr(self, name) for name in NAMES}, **plain}
 
     @classmethod

@@ -62,6 +62,8 @@ class SoundnessCheck:
             When it would not keep what its record says.
         """
         plan = step.plan
+        if step.mechanism is None:
+            return  # nothing is drawn
         _check_nobody_missing(step, delta)
         sound, *seen = self._sound
         if sound is plan and seen == [step.mechanism, step.epsilon]:
@@ -70,11 +72,11 @@ class SoundnessCheck:
             if not allow_known or int(plan.constraint.sum()) != 1:
                 raise PromiseError("nothing hides the possible states of this step; nothing was drawn")
         else:
-            self._check_noise(step, np.array(plan.protection.added, dtype=np.int64).reshape(-1, 2))
+            self._check_noise(step, step.mechanism, np.array(plan.protection.added, dtype=np.int64).reshape(-1, 2))
         self._sound = (plan, step.mechanism, step.epsilon)
 
-    def _check_noise(self, step: PreparedStep, added: IntArray) -> None:
-        constraint, noise = step.plan.constraint, step.mechanism
+    def _check_noise(self, step: PreparedStep, noise: Mechanism | ComponentNoise, added: IntArray) -> None:
+        constraint = step.plan.constraint
         hidden = constraint & ~self._policy.open
         hidden[added.ravel()] = True
         if not isinstance(noise, ComponentNoise):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 
@@ -17,6 +18,9 @@ from dphmm.release.account import Account, day_steps
 from dphmm.release.noise import ComponentNoise
 from dphmm.tables.values import shorten
 
+Reason = Literal["", "target", "budget", "caps"]
+"""Why nothing is drawn: the estimate is within the target, a budget for a window would not last, or caps on events."""
+
 
 @dataclass(eq=False)
 class PublicState:
@@ -27,7 +31,7 @@ class PublicState:
     belief
         The public belief after the last release; ``None`` before the first.
     count
-        How many releases there were.
+        How many releases there were, withheld ones included.
     keeper
         What is known of capped events after them; ``None`` where there are no caps, and before the first release.
     first
@@ -131,22 +135,35 @@ class PreparedStep:
     plan
         The constraint set and its repaired graph.
     mechanism
-        What the release is drawn from: one for all possible states, or one for each part of them.
+        What the release is drawn from: one for all possible states, or one for each part of them; None where nothing
+        is drawn.
     epsilon
-        The budget.
+        The budget; 0 where nothing is drawn.
     steps
         The time steps since the release before.
     """
 
     prior: Belief
     plan: StepPlan
-    mechanism: Mechanism | ComponentNoise
+    mechanism: Mechanism | ComponentNoise | None
     epsilon: float
     steps: int
     moment: object = field(repr=False)
     """What the engine knows its present moment by: a draw ends it."""
     reach: tuple[float, ...] = ()
     """How probable some output can make the event of each cap, as far as outputs were looked at."""
+    reason: Reason = ""
+    """Why nothing is drawn; empty where something is."""
+
+    @classmethod
+    def withholding(cls, prior: Belief, steps: int, moment: object, reason: Reason) -> PreparedStep:
+        """A step at which nothing is drawn: the belief goes on by prediction."""
+        return cls(prior, StepPlan(prior.support, None), None, 0.0, steps, moment, reason=reason)
+
+    @property
+    def withheld(self) -> bool:
+        """Whether nothing is drawn."""
+        return self.reason != ""
 
     @property
     def constrained_factor(self) -> float:

@@ -41,8 +41,10 @@ def prepare_together(
             raise InvalidInputError(
                 "queries answered together share a person, delta and allow_known; make the others with 'beside'"
             )
-    if len(engines) > 1 and any(engine.settings.caps for engine in engines):
-        raise InvalidInputError("caps on events are kept for one query after another; release them one by one")
+    if len(engines) > 1 and any(engine.settings.caps or engine.settings.schedule for engine in engines):
+        raise InvalidInputError(
+            "caps on events and schedules are kept for one query after another; release them one by one"
+        )
     if len({id(engine) for engine in engines}) < len(engines):
         raise InvalidInputError("a query is answered once at a time; name each engine once")
     budgets = shares(epsilon, [engine.settings.epsilon for engine in engines])
@@ -106,5 +108,6 @@ def _shared_edges(engine: Releaser, plan: StepPlan, epsilon: float) -> tuple[Edg
     if not alone.any():
         return plan.protection.added
     states = np.flatnonzero(alone)
-    pairs = np.sort(np.stack([states, engine.nearest_in_noise(plan, epsilon, states)], axis=1), axis=1)
+    nearest = engine.soundness.nearest_in(engine.mechanism(plan, epsilon), plan.constraint, epsilon, states)
+    pairs = np.sort(np.stack([states, nearest], axis=1), axis=1)
     return tuple(sorted({*plan.protection.added, *map(tuple, pairs.tolist())}))

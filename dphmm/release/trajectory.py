@@ -19,7 +19,6 @@ from dphmm.errors import (
     InvalidInputError,
     OmittedError,
     TimeOrderError,
-    WithheldError,
 )
 from dphmm.release.account import Account
 from dphmm.release.engine import Releaser
@@ -44,7 +43,8 @@ class TimedRelease:
     record
         The public record; its measurements are kilometres in the plane of the state space.
     latitude, longitude
-        The released place, WGS 84 degrees; NaN where the draw lies beyond the plane's image of the Earth.
+        The released place, WGS 84 degrees; NaN where nothing was drawn, or the draw lies beyond the plane's image of
+        the Earth.
     estimate_latitude, estimate_longitude
         The posterior mean, WGS 84 degrees.
     forgotten
@@ -173,11 +173,7 @@ class Remembered:
                 raise OmittedError(f"slot {slot} was omitted: that it has no release was said")
             if self._slot is None:
                 self._releaser.person.first = slot
-            try:
-                known = self._releaser.release(state, epsilon, 1 if self._slot is None else slot - self._slot)
-            except WithheldError:
-                self._omitted = slot
-                raise
+            known = self._releaser.release(state, epsilon, 1 if self._slot is None else slot - self._slot)
             self._slot, self._record = slot, known
         return known
 
@@ -294,7 +290,7 @@ def place_on_earth(user: str, time: np.datetime64, record: ReleaseRecord, space:
     The noise has no bound, so that a draw may lie where the plane shows no place of the Earth: its degrees are NaN.
     Whether they are is seen from the draw alone.
     """
-    latitude, longitude = _degrees(record.released, space)
+    latitude, longitude = (nan, nan) if record.released is None else _degrees(record.released, space)
     estimate_latitude, estimate_longitude = _degrees(record.estimate, space)
     return TimedRelease(user, time, record, latitude, longitude, estimate_latitude, estimate_longitude)
 

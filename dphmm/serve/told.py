@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dphmm.release.trajectory import TimedRelease
-from dphmm.writers.table import ReleaseTable
+from dphmm.writers.table import said_of
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Told:
     @classmethod
     def of(cls, release: TimedRelease) -> Told:
         """What is told of a release."""
-        row = {"released": True} | next(ReleaseTable.of([release]).rows())
+        row = said_of(release)
         second = int(release.time.astype("datetime64[s]").astype(np.int64))
         radius = round(1000 * release.record.estimate_radius, 1)
         return cls(

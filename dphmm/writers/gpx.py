@@ -64,7 +64,7 @@ def read(path: Path) -> ReleaseTable:
 
 
 def _row(user: str, point: Any) -> dict[str, Any]:
-    extended = {str(element.tag).split("}")[-1]: element.text for element in point.extensions}
+    extended = {str(element.tag).split("}")[-1]: element.text or "" for element in point.extensions}
     try:
         time = None if point.time is None else np.datetime64(since_epoch(point.time), "us")
     except ValueError as problem:  # of an offset from UTC of over a day

@@ -15,13 +15,14 @@ from dphmm.writers.table import ReleaseTable
 
 COLUMNS: Mapping[str, Callable[[ReleaseTable], Any]] = {
     "user": lambda rows: str(rows["user"][0]),
-    "releases": len,
+    "releases": lambda rows: int((~rows["withheld"]).sum()),
+    "moments_withheld": lambda rows: int(rows["withheld"].sum()),
     "first_time": lambda rows: iso_time(rows["time"].min()),
     "last_time": lambda rows: iso_time(rows["time"].max()),
     "epsilon_total": lambda rows: float(rows["epsilon"].sum()),
     "epsilon_dearest_day": lambda rows: _told(rows["epsilon_last_day"], np.max),
     "exact": lambda rows: bool(rows["exact"].all()),
-    "expected_error_m_median": lambda rows: float(np.median(rows["expected_error_m"])),
+    "expected_error_m_median": lambda rows: _told(rows["expected_error_m"], np.median),
     "estimate_radius_m_median": lambda rows: float(np.median(rows["estimate_radius_m"])),
     "adversary_error_m_median": lambda rows: float(np.median(rows["adversary_error_m"])),
     "adversary_error_m_least": lambda rows: float(rows["adversary_error_m"].min()),

@@ -75,6 +75,14 @@ class Column(NamedTuple):
         return found
 
 
+def _drawn(one: TimedRelease) -> tuple[float, float, float, float]:
+    """Where in the plane something was drawn, and the errors expected of it in metres; NaN where nothing was."""
+    if one.record.released is None:
+        return math.nan, math.nan, math.nan, math.nan
+    x, y = one.record.released
+    return x, y, one.record.expected_error * 1000.0, one.record.component_error * 1000.0
+
+
 def _or_nan(number: float | None) -> float:
     return math.nan if number is None else number
 
@@ -88,8 +96,10 @@ COLUMNS = (
     Column("time", "time", lambda one: one.time),
     Column("latitude", "number", lambda one: one.latitude),
     Column("longitude", "number", lambda one: one.longitude),
-    Column("x_km", "number", lambda one: one.record.released[0]),
-    Column("y_km", "number", lambda one: one.record.released[1]),
+    Column("withheld", "flag", lambda one: one.record.withheld),
+    Column("withheld_for", "text", lambda one: one.record.reason),
+    Column("x_km", "number", lambda one: _drawn(one)[0]),
+    Column("y_km", "number", lambda one: _drawn(one)[1]),
     Column("estimate_latitude", "number", lambda one: one.estimate_latitude),
     Column("estimate_longitude", "number", lambda one: one.estimate_longitude),
     Column("estimate_radius_m", "number", lambda one: one.record.estimate_radius * 1000.0),
@@ -100,7 +110,7 @@ COLUMNS = (
     Column("epsilon_last_day", "number", lambda one: _or_nan(one.record.epsilon_last_day)),
     Column("mechanism", "text", lambda one: one.record.mechanism),
     Column("exact", "flag", lambda one: one.record.exact),
-    Column("expected_error_m", "number", lambda one: one.record.expected_error * 1000.0),
+    Column("expected_error_m", "number", lambda one: _drawn(one)[2]),
     Column("possible_states", "count", lambda one: one.record.possible),
     Column("least_protection", "count", lambda one: one.record.least_protection),
     Column("edges_added", "count", lambda one: len(one.record.added)),
@@ -110,7 +120,7 @@ COLUMNS = (
     Column("components", "count", lambda one: one.record.components),
     Column("component_states", "count", lambda one: one.record.component_size),
     Column("component_certainty", "number", lambda one: one.record.component_certainty),
-    Column("component_error_m", "number", lambda one: one.record.component_error * 1000.0),
+    Column("component_error_m", "number", lambda one: _drawn(one)[3]),
     Column("open", "flag", lambda one: one.record.open),
     Column("already_known", "flag", lambda one: one.record.already_known),
     Column("forgotten_releases", "count", lambda one: one.forgotten),
@@ -119,7 +129,56 @@ COLUMNS = (
 )
 """Everything that a file of releases holds. Whatever else depends on the true place has no column.
 
-=======================  ========================================================================="""
+=======================  ================================================================================
+column                   what it says
+=======================  ================================================================================
+``user``                 whose release it is
+``time``                 when, in UTC
+``latitude``             released place, WGS 84 degrees; empty where nothing was drawn, or beyond the Earth's plane
+``longitude``            released place, WGS 84 degrees; empty where nothing was drawn, or beyond the Earth's plane
+``withheld``             true where nothing was drawn, which only public things decide: the estimate is the prediction
+``withheld_for``         why: ``target`` (the estimate is good enough), ``budget`` (what is left would not last) or
+                         ``caps`` (on events); empty where something was drawn
+``x_km``                 released place in the local plane, km east of its centre; empty where nothing was drawn
+``y_km``                 released place in the local plane, km north of its centre
+``estimate_latitude``    posterior mean of the place given all releases so far, degrees
+``estimate_longitude``   posterior mean of the place given all releases so far, degrees
+``estimate_radius_m``    expected distance of the estimate from the person, metres, to whoever knows the model and all
+                         releases so far
+``adversary_error_m``    expected distance of their best guess, the point that is expected to be nearest, metres; told
+                         at most 2 % too small, never too large
+``adversary_certainty``  the probability of the state that they hold most probable
+``epsilon``              privacy budget of this release; 0 where nothing was drawn
+``epsilon_so_far``       the sum of the budgets of all the user's releases up to this one
+``epsilon_last_day``     the same of those in the 24 hours that end with this one
+``mechanism``            how the noise was drawn
+``exact``                whether it was drawn by integers alone, so that the promise holds for the numbers in the file
+``expected_error_m``     root mean square distance of the release from the truth, metres
+``possible_states``      how many states were possible, |C_t|
+``least_protection``     the least degree of protection of a possible state: this release alone tells each from so many,
+                         itself included, by a factor of at most e^epsilon
+``edges_added``          edges that were added to the policy so that no possible state was exposed
+``repair_gap``           how much of the squared error (or area) a better repair could save at most; 0: proven best
+``hull_area_km2``        area of the sensitivity hull
+``constrained_factor``   any two possible states are told apart by at most this many times epsilon
+``components``           how many components with noise of their own the possible states fall into
+``component_states``     how many possible states the likeliest of them has, given all releases so far
+``component_certainty``  how probable it is
+``component_error_m``    root mean square distance of its releases from what they were drawn around, metres
+``open``                 whether it is an open place, released as it is
+``already_known``        true when one state only was possible, which nothing can hide
+``forgotten_releases``   how many earlier releases about the user the row does not take into account
+``settings``             how it was released: the first 16 digits of the settings' SHA-256
+``model``                the model it was released with: the first 16 digits of its SHA-256
+=======================  ================================================================================
+"""
+
+WITHHELD_FOR: Mapping[str, str] = {
+    "target": "withheld: the estimate is within the target",
+    "budget": "withheld: the budget of the window would not last",
+    "caps": "withheld to keep a cap on an event",
+}
+"""Why nothing was drawn → in words."""
 
 CRS = "EPSG:4326"
 """The reference system of every latitude and longitude written: WGS 84."""
@@ -234,6 +293,14 @@ class ReleaseTable:
                 except ValueError as problem:
                     raise InvalidInputError(f"release {number}: {problem}") from None
         return cls(found)
+
+
+def said_of(release: TimedRelease) -> dict[str, Any]:
+    """One release as a JSON object: whether something was drawn, why not, and its row."""
+    row = next(ReleaseTable.of([release]).rows())
+    if release.record.withheld:
+        return {"released": False, "reason": WITHHELD_FOR[release.record.reason]} | row
+    return {"released": True} | row
 
 
 def _plain(value: Any, kind: Kind) -> Any:

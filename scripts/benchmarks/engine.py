@@ -68,8 +68,8 @@ def checks(report: Report, sides: list[int]) -> None:
         for policy in ("utility", "transition", "complete"):
             for mechanism in ("lattice", "k-norm"):
                 engine, state = releaser(side, policy, mechanism), side * side // 2
-                look, taken = engine._check_sound, []
-                engine._check_sound = lambda *a, look=look, taken=taken: taken.append(once(partial(look, *a)))
+                look, taken = engine.soundness, []
+                engine.soundness = lambda *a, look=look, taken=taken: taken.append(once(partial(look, *a)))
                 engine.release(state)
 
                 def cold(engine=engine, state=state, look=look) -> None:

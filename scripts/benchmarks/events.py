@@ -13,7 +13,6 @@ from statistics import mean, median
 import numpy as np
 
 from dphmm import MarkovModel, Measurements, PolicyGraph, Releaser
-from dphmm.errors import WithheldError
 from dphmm.events import Cap, EventOdds, Presence, log_odds
 from scripts.benchmarks.report import Report, once
 from scripts.benchmarks.town import RADIUS_KM, model, path, points
@@ -84,15 +83,8 @@ def capped_steps(report: Report, side: int, length: int) -> None:
     walk = path(model(side, side), length, np.random.default_rng(1))
 
     def steps(releaser: Releaser) -> list[float]:
-        taken, since = [], 1
         releaser.release(walk[0])
-        for state in walk[1:]:
-            try:
-                taken.append(once(partial(releaser.release, state, steps=since)))
-                since = 1
-            except WithheldError:
-                since += 1
-        return taken
+        return [once(partial(releaser.release, state)) for state in walk[1:]]
 
     free = steps(engine(side))
     for share in (0.5, 0.1):
@@ -113,19 +105,14 @@ def errors(report: Report, people: int) -> None:
         caps = () if probability is None else (Cap(event, probability),)
         away, certain, withheld = [], [], 0
         for walk in walks:
-            releaser, since = engine(side, *caps), 1
+            releaser = engine(side, *caps)
             odds = EventOdds(moves.transition, moves.initial, event)
             for state in walk:
-                try:
-                    step = releaser.prepare(steps=since)
-                    record = releaser.draw(step, state)
-                except WithheldError:
-                    estimate = releaser.prior(since).mean(releaser.measurements.points)
-                    since, withheld = since + 1, withheld + 1
-                else:
-                    odds.update(releaser.log_likelihood(step, record.released), since)
-                    estimate, since = np.array(record.estimate), 1
-                away.append(float(np.hypot(*(estimate - f[state]))))
+                step = releaser.prepare()
+                record = releaser.draw(step, state)
+                withheld += record.withheld
+                odds.update(releaser.log_likelihood(step, record.released))
+                away.append(float(np.hypot(*(np.array(record.estimate) - f[state]))))
                 certain.append(1 / (1 + np.exp(-odds.log_odds)))
         name = "no cap" if probability is None else f"never surer than {probability}"
         report.row(f"mean error of the estimate, {name}", mean(away), "km")

@@ -141,7 +141,7 @@ def test_one_possible_state_is_refused_or_reported():
         ({"released": np.zeros((0, 2)), "epsilons": [], "steps": []}, InvalidInputError, "no release"),
         ({"released": [[np.nan, 0]] * 2}, CoordinateError, "finite"),
         ({"epsilons": [1.0]}, InvalidInputError, "1 epsilons"),
-        ({"epsilons": [1.0, 0.0]}, BudgetError, "positive"),
+        ({"epsilons": [1.0, -1.0]}, BudgetError, "positive"),
         ({"steps": [1, -1]}, InvalidInputError, "sort them"),
         ({"possible": [3]}, InvalidInputError, "1 possible"),
     ],

@@ -77,7 +77,7 @@ def test_a_stream_and_a_file_share_a_session(work):
     assert answers[1] == answers[2]
     release("--users", "ann")
     rows = (work / "out.csv").read_text().splitlines()[1:]
-    assert [answer["x_km"] for answer in answers[:2]] == [float(row.split(",")[4]) for row in rows[:2]]
+    assert [answer["x_km"] for answer in answers[:2]] == [float(row.split(",")[6]) for row in rows[:2]]
 
 
 def test_limits_end_a_release_and_keep_what_was_made(work):

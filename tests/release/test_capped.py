@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dphmm import Limits, MarkovModel, Releaser, ReleaseSettings, Session
-from dphmm.errors import EventError, InvalidInputError, OmittedError, SessionMismatchError, WithheldError
+from dphmm.errors import EventError, InvalidInputError, SessionMismatchError
 from dphmm.events import Cap, Clock, EventOdds, Presence
 from dphmm.release import PreparedStep, ReleaseRecord, release_trajectory
 from dphmm.space import Grid
@@ -60,9 +60,8 @@ def test_no_output_at_any_step_passes_the_cap(seed):
     releaser, rng = engine(seed), np.random.default_rng(seed)
     odds, since, bound = EventOdds(STAY, releaser.model.initial, THERE), 1, 0.0
     for _ in range(6):
-        try:
-            step = releaser.prepare(steps=since)
-        except WithheldError:
+        step = releaser.prepare(steps=since)
+        if step.withheld:
             since += 1
             continue
         after = []
@@ -98,31 +97,28 @@ def test_the_budgets_do_not_depend_on_the_truth():
     for truth in (0, 2, 5):
         releaser, found = engine(1), []
         for place in ([3, 0], [2, 1], [3, 0], [3, 0], [3, 0]):
-            try:
-                step = releaser.prepare()
-            except WithheldError:
-                found.append(None)
-                continue
-            found.append((step.epsilon, step.reach, unlucky(releaser, step, place, truth)))
+            step = releaser.prepare()
+            record = releaser.draw(step, truth) if step.withheld else unlucky(releaser, step, place, truth)
+            found.append((step.epsilon, step.reach, record))
         budgets.append(found)
     assert budgets[0] == budgets[1] == budgets[2]
 
 
-def test_a_withheld_moment_changes_nothing():
-    releaser = engine(0, TIGHT)
-    with pytest.raises(WithheldError, match="nothing was drawn"):
-        releaser.release(2)
-    assert (releaser.belief, releaser.person.count) == (None, 0)
+def test_a_withheld_moment_tells_the_prediction_and_nothing_of_the_event():
+    releaser, start = engine(0, TIGHT), np.array([0.3, 0.3, 0.1, 0.1, 0.1, 0.1])
+    first, second = releaser.release(2), releaser.release(4)
+    for record, belief in ((first, start), (second, start @ STAY)):
+        assert (record.withheld, record.reason, record.released, record.epsilon) == (True, "caps", None, 0)
+        np.testing.assert_allclose(record.estimate, belief @ F, rtol=1e-12)
+    assert releaser.person.count == 2
+    assert releaser.prepare().reach == pytest.approx(first.reach, rel=1e-9)
 
 
 def test_another_engine_and_a_restart_begin_with_fresh_odds():
     releaser = engine()
     first = releaser.prepare().epsilon
     for _ in range(3):
-        try:
-            releaser.release(2)
-        except WithheldError:
-            break
+        releaser.release(2)
     assert releaser.another().prepare().epsilon == first
     releaser.restart()
     assert releaser.prepare().epsilon == first
@@ -147,10 +143,7 @@ def walked(path, names: list[str], slots=range(12), seed=5) -> list:
         name = names[number % len(names)]
         releaser = engine(source)
         with Session.open(path, name, releaser) as session:
-            try:
-                found.append(session.release(2, slot))
-            except OmittedError:
-                found.append(None)
+            found.append(session.release(2, slot))
     return found
 
 
@@ -158,21 +151,18 @@ def test_a_session_goes_on_after_a_restart_as_if_there_was_none(tmp_path):
     source, whole = np.random.default_rng(5), []
     with Session.open(tmp_path / "whole.db", "ann", engine(source)) as session:
         for slot in range(12):
-            try:
-                whole.append(session.release(2, slot))
-            except OmittedError:
-                whole.append(None)
-    assert min(record.epsilon for record in whole if record) < 3.0
+            whole.append(session.release(2, slot))
+    assert min(record.epsilon for record in whole) < 3.0
     assert walked(tmp_path / "again.db", ["ann"]) == whole
 
 
 def test_a_withheld_moment_of_a_session_never_gets_a_release(tmp_path):
     with Session.open(tmp_path / "s.db", "ann", engine(2, TIGHT)) as session:
-        with pytest.raises(WithheldError):
-            session.release(2, 7)
-        with pytest.raises(OmittedError, match="slot 7 was omitted"):
-            session.release(0, 7)
-        assert (session.find(7), session.omit(7), session.releases()) == (None, None, [])
+        record = session.release(2, 7)
+        assert record.withheld
+        assert [session.release(0, 7), session.find(7), session.omit(7)] == [record] * 3
+        assert [release.record for release in session.releases()] == [record]
+        assert session.ledger().epsilon == 0
 
 
 def test_other_caps_are_other_terms(tmp_path):

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dphmm import MarkovModel, PolicyGraph, Releaser, ReleaseSettings, SensitivityHull
+from dphmm import MarkovModel, PolicyGraph, Releaser, ReleaseSettings, Schedule, SensitivityHull
 from dphmm.errors import BudgetError, ConfigurationError, DataFileError, DphmmError, EventError
 from dphmm.events import Cap
 from dphmm.mechanisms import MECHANISMS
@@ -75,6 +75,7 @@ def test_every_field_is_written_and_makes_another_hash(tmp_path):
         "caps": (Cap("state:3 between 1 and 4", 0.7),),
         "priors": str(tmp_path / "priors.csv"),
         "calibration": "component",
+        "schedule": Schedule(0.5),
     }
     (tmp_path / "priors.csv").write_text("state,one\n")
     base = ReleaseSettings()

@@ -146,7 +146,7 @@ def test_hulls_that_drop_a_direction_stop_the_draw():
 def test_a_sound_step_is_looked_at_once_and_a_body_once():
     releaser = Releaser(MODEL, F, graph(), 1.0, "k-norm", rng=2)
     asked = []
-    policy = releaser._check_sound._policy
+    policy = releaser.soundness._policy
     widest = policy.widest
     policy.widest = lambda *arguments: asked.append(1) or widest(*arguments)
     for _ in range(5):

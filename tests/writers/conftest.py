@@ -20,6 +20,8 @@ def table() -> ReleaseTable:
             ),
             "latitude": [39.9 + 1 / 3e5, 39.95, -33.25, nan],
             "longitude": [116.3, 116.4 + 1 / 7e5, -70.5, nan],
+            "withheld": [False, False, False, True],
+            "withheld_for": ["", "", "", "budget"],
             "x_km": [-1.5, 0.1 + 0.2, 7.0, 1e9],
             "y_km": [2.25, -0.125, 8.0, -3.0],
             "estimate_latitude": [39.91, 39.92, -33.2, 39.9],
