@@ -1,6 +1,7 @@
 # The public names, imported on first use (lazy_loader reads this file); type checkers read it too.
 from . import (
     audit,
+    calibrate,
     cli,
     counts,
     evaluation,

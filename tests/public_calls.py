@@ -16,6 +16,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 import dphmm.audit as audit
+import dphmm.calibrate as calibrate
 import dphmm.counts as counts
 import dphmm.evaluation as evaluation
 import dphmm.events as events
@@ -544,6 +545,16 @@ def audits_and_jobs() -> None:
         events=[("a", events.Presence([0], 0, 0))], prior=EVEN
     )  # fmt: skip
 
+    right("calibrate.Figure.of", calibrate.Figure.of, values=np.array([1.0, 2.0]))
+    known = mechanisms.KNormMechanism(HULL, 1.0)
+    right("calibrate.epsilon_for_error", calibrate.epsilon_for_error, "mechanism", mechanism=known, target=2.0)
+    right("calibrate.epsilon_for_odds", calibrate.epsilon_for_odds, diameter=2.0, prior=0.2, posterior=0.5)
+    right("calibrate.epsilon_for_spending", calibrate.epsilon_for_spending, total=5.0, releases=288)
+    right(
+        "calibrate.largest_epsilon", calibrate.largest_epsilon, "figure",
+        figure=lambda epsilon, is_check: calibrate.Figure(1 / epsilon, 0.0), bound=0.5, start=1.0
+    )  # fmt: skip
+    right("calibrate.simulate", calibrate.simulate, "releaser watch", releaser=RELEASER, epsilon=1.0, people=2, steps=2)
     right("audit.Thresholds", audit.Thresholds, least_error=0.5, most_certainty=0.5)
 
     right("writers.check_format", writers.check_format, path="new.csv")
@@ -648,6 +659,11 @@ def audits_and_jobs() -> None:
     right(
         "jobs.batch", jobs.batch, "settings", data=str(town), folder="people", model="missing.npz", settings=SETTINGS,
         kind="csv", session_gap=10, workers=1, seed=1
+    )  # fmt: skip
+    right("jobs.Targets", jobs.Targets, error=0.3, adversary_error=0.5, certainty=0.5, odds=3.0, day_epsilon=5.0)
+    right(
+        "jobs.calibrate", jobs.calibrate, "settings targets", model="missing.npz", settings=SETTINGS,
+        targets=jobs.Targets(error=0.3), over_seconds=3600.0, people=2, row=[0.1, 1.0], seed=1
     )  # fmt: skip
     right(
         "jobs.audit_event", jobs.audit_event, path="missing.csv", model="missing.npz", event="state:3 between 1 and 2",

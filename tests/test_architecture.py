@@ -18,7 +18,7 @@ PACKAGE = Path(dphmm.__file__).parent
 
 BASE = {"errors", "arguments", "arrays", "stochastic", "tables", "threads", "compilation"}
 ENGINE = BASE | {"geometry", "space", "readers", "markov", "policy", "mechanisms", "events", "release"}
-JOINED = ENGINE | {"audit", "leakage", "landmarks", "counts", "writers"}
+JOINED = ENGINE | {"audit", "calibrate", "leakage", "landmarks", "counts", "writers"}
 MAY_IMPORT = {
     "errors": set(),
     "arguments": {"errors"},
@@ -39,6 +39,7 @@ MAY_IMPORT = {
     "landmarks": BASE | {"geometry", "leakage", "mechanisms"},
     "counts": BASE | {"markov", "mechanisms"},
     "audit": ENGINE,
+    "calibrate": ENGINE | {"audit"},
     "writers": BASE | {"space", "release"},
     "jobs": JOINED,
     "reports": {"arguments"},

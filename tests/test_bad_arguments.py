@@ -73,6 +73,7 @@ NOT_VARIED = {
     "plots.draw_space": "takes axes and a space alone",
     "plots.evaluation_figures": "takes tables and a configuration alone",
     "plots.event_over_time": "takes axes and an audit",
+    "plots.trade_off": "takes axes and a calibration alone",
     "plots.leakage_over_time": "takes axes and a leakage alone",
     "serve.serve": "serves until it is interrupted",
     "tables.read_features": "takes a document alone",

@@ -1,6 +1,7 @@
 # The public names, imported on first use (lazy_loader reads this file); type checkers read it too.
 from .audits import MechanismAudit, PolicyAudit, SecretsAudit, audit_mechanism, audit_policy, audit_secrets
 from .batches import Batch, batch
+from .calibrations import Achieved, Calibrated, Targets, calibrate
 from .counting import Counted, Counts, Days, compare_counts, count_people, repair_counts
 from .event_audits import EventAudits, audit_event
 from .landmarked import Landmarked, Scheme, landmark_engine, landmark_planar, landmark_series
@@ -17,8 +18,10 @@ from .synthesis import Comparison, Synthesized, compare_people, synthesize
 from .watch import Watch
 
 __all__ = [
+    "Achieved",
     "Batch",
     "Budgets",
+    "Calibrated",
     "Comparison",
     "Constraint",
     "Counted",
@@ -41,6 +44,7 @@ __all__ = [
     "SessionAudit",
     "Subject",
     "Synthesized",
+    "Targets",
     "Watch",
     "audit_event",
     "audit_mechanism",
@@ -49,6 +53,7 @@ __all__ = [
     "audit_session",
     "batch",
     "budget",
+    "calibrate",
     "compare_counts",
     "compare_people",
     "count_people",

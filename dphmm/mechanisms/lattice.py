@@ -309,7 +309,12 @@ class LatticeKNormMechanism:
     @cached_property
     def squared_error(self) -> float:
         """``E|z - x|²`` in the squared unit of the points: the exact law's expectation, in closed form, as a double."""
-        moments = self._sum.second_moments(float(self.decay), self._sublattice.basis)
+        return self.squared_error_at(float(self.epsilon))
+
+    def squared_error_at(self, epsilon: float) -> float:
+        """The same of another budget, positive; it falls strictly in it."""
+        decay = epsilon * float(self.decay / self.epsilon)
+        moments = self._sum.second_moments(decay, self._sublattice.basis)
         return float(self.spacing) ** 2 * float(np.trace(moments))
 
     def _steps(self, points: npt.ArrayLike, name: str) -> IntArray:

@@ -1,5 +1,6 @@
 # The public names, imported on first use (lazy_loader reads this file); type checkers read it too.
 from .audit_report import audit_sections
+from .calibration import trade_off
 from .evaluation import evaluation_figures
 from .events import event_over_time
 from .landmarks import budget_and_loss, error_by_share
@@ -29,5 +30,6 @@ __all__ = [
     "leakage_over_time",
     "loss_pieces",
     "show",
+    "trade_off",
     "web_map",
 ]

@@ -1,0 +1,22 @@
+"""Which epsilon: from metres, odds or a day's spending to a budget, never on the unsafe side.
+
+- `epsilon_for_error`, `epsilon_for_odds`, `epsilon_for_spending`: by formula, rounded down.
+- `simulate`: what releases tell of people who move as a model says, with intervals; `largest_epsilon` searches by it.
+"""
+
+from __future__ import annotations
+
+from dphmm.calibrate.formula import epsilon_for_error, epsilon_for_odds, epsilon_for_spending
+from dphmm.calibrate.search import Found, largest_epsilon
+from dphmm.calibrate.simulation import Figure, Simulation, simulate
+
+__all__ = [
+    "Figure",
+    "Found",
+    "Simulation",
+    "epsilon_for_error",
+    "epsilon_for_odds",
+    "epsilon_for_spending",
+    "largest_epsilon",
+    "simulate",
+]

@@ -1,0 +1,132 @@
+"""``dphmm calibrate``: which epsilon, from metres, odds or a day's spending."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dphmm.cli.adversary import check_picture, draw
+from dphmm.cli.inputs import kilometres_of, seconds_of, settings_of, settings_options
+from dphmm.cli.progress import progress
+from dphmm.cli.summary import say, say_table, shown
+from dphmm.cli.terminal import echo
+from dphmm.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from dphmm.jobs.calibrations import Calibrated
+
+_LENGTHS = ("error", "estimate_error", "adversary_error")
+
+
+@click.command(name="calibrate")
+@click.option("--model", type=click.Path(), help="A model that 'dphmm learn' wrote.")
+@click.option("--error", metavar="LENGTH", help="The error of a release, root mean square: 300m, 1.2km.")
+@click.option("--estimate-error", metavar="LENGTH", help="The expected error of the estimate, on average.")
+@click.option("--adversary-error", metavar="LENGTH", help="That of an adversary's best guess in hindsight.")
+@click.option(
+    "--certainty", type=float, metavar="P", help="No place becomes more probable than this, whatever is drawn."
+)
+@click.option("--odds", type=float, metavar="FACTOR", help="The odds of no place rise by more, whatever is drawn.")
+@click.option("--day-epsilon", type=float, help="What releases at every step may spend within 24 hours.")
+@click.option(
+    "--over", metavar="TIME", help="The time looked at: 8h, 1d. [default: 1d; for certainty and odds one release]"
+)
+@click.option("--people", type=click.IntRange(0, 100_000), default=16, show_default=True, help="Simulated people.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Which people are simulated.")
+@click.option("--row", metavar="E,E,…", help="Budgets to say the same figures of, beside the one found.")
+@settings_options
+@click.option("--plot", type=click.Path(path_type=Path), help="Draw the trade-off into this new file; needs --row.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+def command(**given: Any) -> None:
+    """Which epsilon, for a model and a policy, and what it achieves.
+
+    Give one target or several; the epsilon found is the largest that meets all, rounded down. The error of a release,
+    --certainty, --odds and --day-epsilon follow by formula. --estimate-error and --adversary-error are averages over
+    simulated people who move as the model says, with a 99 % interval, a release at every step. Certainty and odds are
+    limits for whatever is drawn, of one release or, with --over, of all within that time; limits for a day are strict.
+    """
+    from dphmm.jobs.calibrations import Targets, calibrate
+
+    check_picture(given["plot"])
+    if given["model"] is None:
+        raise ConfigurationError("the model is missing; give --model with one that 'dphmm learn' wrote")
+    if given["epsilon"] is not None:
+        raise ConfigurationError("--epsilon is what a calibration finds; leave it out, or give it in --row")
+    asked: dict[str, Any] = {name: given[name] for name in ("certainty", "odds", "day_epsilon")}
+    for name in _LENGTHS:
+        asked[name] = None if given[name] is None else kilometres_of(given[name], f"--{name.replace('_', '-')}")
+    row = _row(given["row"])
+    if given["plot"] is not None and len(row) < 2:
+        raise ConfigurationError("--plot draws a row of budgets; give at least two in --row, such as 0.01,0.1,1")
+    found = calibrate(
+        given["model"],
+        settings_of({**given, "epsilon": 1.0}),
+        Targets(**asked),
+        over_seconds=None if given["over"] is None else seconds_of(given["over"], "--over"),
+        people=given["people"],
+        row=row,
+        seed=given["seed"],
+        watch=progress,
+    )
+    if given["as_json"]:
+        echo(json.dumps(found.facts(), ensure_ascii=False, allow_nan=False))
+    else:
+        _print(found)
+    if given["plot"] is not None:
+        from dphmm.plots.calibration import trade_off
+
+        draw(given["plot"], lambda ax: trade_off(ax, found))
+
+
+def _row(text: str | None) -> tuple[float, ...]:
+    try:
+        return tuple(float(part) for part in (text or "").split(",") if part.strip())
+    except ValueError:
+        raise ConfigurationError(
+            f"--row is {text!r}; give budgets with commas between them, such as 0.01,0.1,1"
+        ) from None
+
+
+def _print(found: Calibrated) -> None:
+    facts = found.facts()
+    achieved: dict[str, Any] = facts["achieved"]
+    stated: dict[str, Any] = {"epsilon": repr(facts["epsilon"]), "joined_places": facts["joined_places"]}
+    for name, epsilon in found.by_target.items():
+        stated[f"largest for {name}"] = f"{epsilon:.6g}"
+    stated["released error m"] = achieved["released_error_m"]
+    for key in ("estimate_error_m", "adversary_error_m_at_once", "adversary_error_m_in_hindsight"):
+        if key in achieved:
+            stated[key] = f"{shown(achieved[key])} ± {shown(achieved[f'{key}_give_or_take'])}"
+    stated["adversary_error_m_without_releases"] = facts["adversary_error_m_without_releases"]
+    key = "adversary_certainty_in_hindsight"
+    if key in achieved:
+        stated[key] = f"{achieved[key]:.3g} ± {achieved[f'{key}_give_or_take']:.2g}"
+    stated |= {"epsilon_an_hour": achieved["epsilon_an_hour"], "epsilon_a_day": achieved["epsilon_a_day"]}
+    if {"certainty", "odds"} & found.by_target.keys():
+        together = "each release" if found.guaranteed == 1 else f"all of {found.guaranteed:,} releases together"
+        stated["certainty and odds are limited for"] = f"{together}, whatever is drawn"
+    if found.people:
+        stated["simulated"] = f"{found.people} people, {found.releases:,} releases each; intervals of 99 %"
+    say("Calibrated", stated, as_json=False)
+    if found.row:
+        _print_row(found)
+    echo(f"Run: {found.command}")
+
+
+def _print_row(found: Calibrated) -> None:
+    everyone = sorted({one.epsilon: one for one in (*found.row, found.achieved)}.items())
+    names = ("estimate", "online", "hindsight", "certainty") if found.people else ()
+    rows = []
+    for epsilon, one in everyone:
+        told = [] if one.simulation is None else [one.simulation.figure(name).mean for name in names]
+        cells = [
+            f"{value:.3g}" if name == "certainty" else shown(1000 * value)
+            for name, value in zip(names, told, strict=True)
+        ]
+        spent = "" if one.day_epsilon is None else shown(one.day_epsilon)
+        rows.append([f"{epsilon:.4g}", shown(1000 * one.released_error), *cells, spent])
+    what = ("estimate (m)", "adversary at once (m)", "in hindsight (m)", "certainty in hindsight") if names else ()
+    say_table(("epsilon", "release (m)", *what, "epsilon a day"), rows)
