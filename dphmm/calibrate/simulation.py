@@ -113,7 +113,7 @@ def simulate(
     Parameters
     ----------
     releaser
-        An engine without caps on events; it is left as it is.
+        An engine without caps on events or a schedule; it is left as it is.
     epsilon
         The budget of each release.
     people, steps
@@ -126,7 +126,7 @@ def simulate(
     Raises
     ------
     InvalidInputError
-        When there are fewer than 2 people or no step, or the engine keeps caps.
+        When there are fewer than 2 people or no step, or the engine keeps caps or a schedule.
     DphmmError
         As `Releaser.release`.
 
@@ -141,8 +141,8 @@ def simulate(
     """
     if people < 2 or steps < 1:
         raise InvalidInputError(f"there are {people} people and {steps} steps; give at least 2 and 1")
-    if releaser.settings.caps:
-        raise InvalidInputError("the engine keeps caps on events, which withhold releases; simulate one without")
+    if releaser.settings.caps or releaser.settings.schedule is not None:
+        raise InvalidInputError("caps on events and schedules withhold releases; simulate an engine without them")
     found = np.array([_of_one(releaser, epsilon, steps, seed, number) for number in watch(range(people))])
     return Simulation(epsilon, steps, *found.T)
 
@@ -155,6 +155,7 @@ def _of_one(releaser: Releaser, epsilon: float, steps: int, seed: int, number: i
     for state in walk_of(engine.model, steps, moving).tolist():
         step = engine.prepare(epsilon)
         record = engine.draw(step, state)
+        assert record.released is not None, "nothing withholds a release"
         rows.append(engine.log_likelihood(step, record.released))
         records.append(record)
     observed = Observations(np.array(rows), np.ones(steps, dtype=np.int64), _START)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dphmm.cli.adversary import check_picture, draw
-from dphmm.cli.inputs import kilometres_of, seconds_of, settings_of, settings_options
+from dphmm.cli.inputs import AIMS, kilometres_of, noise_options, seconds_of, settings_of
 from dphmm.cli.progress import progress
 from dphmm.cli.summary import say, say_table, shown
 from dphmm.cli.terminal import echo
@@ -37,7 +37,7 @@ _LENGTHS = ("error", "estimate_error", "adversary_error")
 @click.option("--people", type=click.IntRange(0, 100_000), default=16, show_default=True, help="Simulated people.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Which people are simulated.")
 @click.option("--row", metavar="E,E,…", help="Budgets to say the same figures of, beside the one found.")
-@settings_options
+@noise_options
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw the trade-off into this new file; needs --row.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def command(**given: Any) -> None:
@@ -63,7 +63,7 @@ def command(**given: Any) -> None:
         raise ConfigurationError("--plot draws a row of budgets; give at least two in --row, such as 0.01,0.1,1")
     found = calibrate(
         given["model"],
-        settings_of({**given, "epsilon": 1.0}),
+        settings_of({**given, "epsilon": 1.0, **dict.fromkeys(AIMS)}),
         Targets(**asked),
         over_seconds=None if given["over"] is None else seconds_of(given["over"], "--over"),
         people=given["people"],

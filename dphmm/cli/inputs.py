@@ -57,7 +57,7 @@ true_options = options(
 )
 """The options of `true_data`."""
 
-settings_options = options(
+noise_options = options(
     click.option("--policy", help=POLICY_HELP),
     click.option("--epsilon", type=float, help="The privacy budget of each release."),
     click.option(
@@ -77,6 +77,11 @@ settings_options = options(
     click.option(
         "--calibration", help="Noise measured for the whole graph, or for each component alone. [default: graph]"
     ),
+)
+"""The options of a `ReleaseSettings`, one for each of its fields but caps on events and its schedule."""
+
+settings_options = options(
+    noise_options,
     click.option(
         "--target-error", metavar="500m", help="Draw only where the estimate's expected error would be above this."
     ),
@@ -85,7 +90,7 @@ settings_options = options(
     ),
     click.option("--epsilon-window", metavar="TIME", help="With --day-epsilon: a window such as 8h instead of a day."),
 )
-"""The options of a `ReleaseSettings`, one for each of its fields but caps on events; of its schedule: see `AIMS`."""
+"""The same with the options of a schedule: see `AIMS`."""
 
 AIMS = ("target_error", "day_epsilon", "epsilon_window")
 """The options of a schedule."""

@@ -6,12 +6,12 @@ import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from math import ceil, inf, sqrt
+from math import ceil, inf
 from pathlib import Path
 from typing import Any
 
 from dphmm.arguments import checked
-from dphmm.arrays import check_budget
+from dphmm.arrays import FloatArray, check_budget
 from dphmm.audit.verdict import metres
 from dphmm.calibrate.formula import (
     epsilon_for_error,
@@ -30,6 +30,7 @@ from dphmm.mechanisms.exact import rational
 from dphmm.policy.expression import policy_in_words
 from dphmm.release.account import DAY_SECONDS, day_steps
 from dphmm.release.engine import Releaser
+from dphmm.release.noise import parts_of
 from dphmm.release.settings import ReleaseSettings
 from dphmm.release.step import StepPlan
 
@@ -262,8 +263,10 @@ def calibrate(
     >>> found.settings.epsilon, round(found.achieved.released_error, 4)
     (0.9999, 2.0002)
     """
-    if settings.caps:
-        raise ConfigurationError("caps on events choose each budget themselves; leave them out of a calibration")
+    if settings.caps or settings.schedule is not None:
+        raise ConfigurationError(
+            "caps on events and schedules choose each budget themselves; leave them out of a calibration"
+        )
     learned = load_model(model)
     engine = replace(settings, epsilon=1.0).engine(learned)
     job = _Job(engine, _steps_of(engine, over_seconds), over_seconds is not None, people, seed, watch)
@@ -322,10 +325,12 @@ class _Job:
         return ways[target](value)
 
     def _for_error(self, length: float) -> float:
-        noisy = [plan for plan in self._plans if plan.protection is not None]  # elsewhere one state is known
+        plans = [plan for plan, _ in self._plans if plan.protection is not None]  # elsewhere one state is known
+        parts = [part for plan in plans for part, _ in parts_of(self._engine.mechanism(plan, 1.0), plan.constraint)]
+        noisy = [part for part in parts if part.squared_error > 0]  # open places are released as they are
         if not noisy:
-            raise InvalidInputError("one place only is ever possible, and released as it is: no budget makes it err")
-        return min(epsilon_for_error(self._engine.mechanism(plan, 1.0), length / self._unit) for plan in noisy)
+            raise InvalidInputError("every place is released as it is, which no budget changes; give another policy")
+        return min(epsilon_for_error(part, length / self._unit) for part in noisy)
 
     def _for_certainty(self, most: float) -> float:
         before = without_releases(self._engine, self.guaranteed)[2]
@@ -343,7 +348,7 @@ class _Job:
     @property
     def _diameter(self) -> float:
         """The largest constrained-DP factor of a release, times as many as are looked at together."""
-        widest = max(0.0 if plan.protection is None else plan.protection.diameter for plan in self._plans)
+        widest = max(0.0 if plan.protection is None else plan.protection.diameter for plan, _ in self._plans)
         return widest * self.guaranteed
 
     def _for_simulated(self, name: str, most: float, length: float) -> float:
@@ -366,8 +371,8 @@ class _Job:
 
     def achieved(self, epsilon: float, what: str) -> Achieved:
         """What a budget does."""
-        step, plan = self._engine.model.step, self._plans[-1]
-        error = self._unit * sqrt(self._engine.mechanism(plan, epsilon).squared_error)
+        step, (plan, weights) = self._engine.model.step, self._plans[-1]
+        error = self._engine.query.expected_error(self._engine.mechanism(plan, epsilon), weights)
         simulation = self._simulated(epsilon, what, self._seed + _OTHERS) if self._people else None
         return Achieved(epsilon, error, epsilon * ceil(3600 / step), epsilon * ceil(DAY_SECONDS / step), simulation)
 
@@ -378,18 +383,20 @@ class _Job:
         return simulate(self._engine, epsilon, self._people, self.steps, seed, watched)
 
 
-def _plans_along(engine: Releaser, steps: int) -> list[StepPlan]:
-    """The plans of the constraint sets that follow one another, each once: which they are depends on no draw.
+def _plans_along(engine: Releaser, steps: int) -> list[tuple[StepPlan, FloatArray]]:
+    """The plans of the constraint sets that follow one another, each once, with what the model alone gives each state.
+
+    Which sets they are depends on no draw.
 
     Noise that reaches everywhere rules no state out, so that the possible states are those of the model alone. Under a
     δ-location set they are not; then the first alone is looked at.
     """
     belief = Belief.first(engine.model, 0)
-    plans = [engine.plan(belief)]
+    plans = [(engine.plan(belief), belief.probabilities)]
     for slot in range(min(steps, _MOST_SUPPORTS) - 1 if engine.settings.delta is None else 0):
         later = belief.predict(engine.model, 1, slot)
         if (later.support == belief.support).all():
             break
         belief = later
-        plans.append(engine.plan(belief))
+        plans.append((engine.plan(belief), belief.probabilities))
     return plans
