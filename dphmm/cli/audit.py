@@ -13,6 +13,7 @@ import click
 from dphmm.cli.inputs import (
     AIMS,
     POLICY_HELP,
+    buffer_option,
     cap_options,
     caps_of,
     event_option,
@@ -45,6 +46,7 @@ _subject_options = options(
         "--model", type=click.Path(), help="A model that 'dphmm learn' wrote: its states and what can follow."
     ),
     click.option("--policy", help=f"With --model: {POLICY_HELP[0].lower()}{POLICY_HELP[1:]}"),
+    buffer_option,
     click.option("--states", type=click.Path(), help="A .csv: a column 'state', the others what is measured there."),
     click.option("--edges", type=click.Path(), help="A .csv of two columns: pairs that must be indistinguishable."),
     click.option("--category", metavar="COLUMN", help="With --states: states of equal value are connected."),
@@ -276,7 +278,7 @@ def _settings(given: dict[str, Any]) -> ReleaseSettings | str | None:
 
     given["caps"] = caps_of(given) if given["never_surer"] or given["never_less"] else None
     said = [name for name in (*NAMES, *AIMS) if given.get(name) is not None]
-    return None if not said else str(given["policy"]) if said == ["policy"] else settings_of(given)
+    return None if not said else _policy_text(given) if said == ["policy"] else settings_of(given)
 
 
 @command.command()
@@ -333,7 +335,15 @@ def _subject(given: dict[str, Any]) -> Subject:
         return Subject.of_tables(given["states"], given["edges"], given["category"])
     if given["policy"] is None:
         raise ConfigurationError("no policy is given; give --policy, such as utility:1km")
-    return Subject.of_model(given["model"], given["policy"])
+    return Subject.of_model(given["model"], _policy_text(given))
+
+
+def _policy_text(given: dict[str, Any]) -> str:
+    """The policy's text, with its zones as wide as ``--buffer`` says."""
+    from dphmm.policy.expression import with_buffer
+
+    text = str(given["policy"])
+    return text if given["buffer"] is None else with_buffer(text, given["buffer"])
 
 
 def _constraints(subject: Subject, given: dict[str, Any]) -> list[Constraint]:

@@ -21,7 +21,7 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])", re.ASCII)
 
-POLICY_HELP = "What must stay indistinguishable: utility:1km, complete, transition, categorical:LAYER.geojson, …"
+POLICY_HELP = "What must stay indistinguishable: utility:1km, complete, transition, categorical:LAYER.geojson, zone:…"
 
 EVENT_HELP = "An event over time, such as 'at:clinic.geojson between 2024-03-04 and 2024-03-10'."
 
@@ -57,8 +57,13 @@ true_options = options(
 )
 """The options of `true_data`."""
 
+buffer_option = click.option(
+    "--buffer", metavar="LENGTH", help="Widen the policy's zones by the places they are entered from, up to LENGTH."
+)
+
 noise_options = options(
     click.option("--policy", help=POLICY_HELP),
+    buffer_option,
     click.option("--epsilon", type=float, help="The privacy budget of each release."),
     click.option(
         "--mechanism",
@@ -180,10 +185,13 @@ def settings_of(
     ConfigurationError, BudgetError
         Naming the option that is missing or of a wrong value.
     """
+    from dphmm.policy.expression import with_buffer
     from dphmm.release.settings import NAMES, ReleaseSettings
 
     values = {name: given[name] for name in NAMES if given.get(name) is not None}
     values |= _aimed(given, named)
+    if given.get("buffer") is not None and "policy" in values:
+        values["policy"] = with_buffer(values["policy"], given["buffer"])
     for name in ("policy", "epsilon"):
         if name not in values:
             raise ConfigurationError(f"{name} is missing; give --{name}{elsewhere.format(name)}")

@@ -105,7 +105,7 @@ def load_job(path: Path | None, options: Mapping[str, Any]) -> ReleaseJob:
     def named(key: str) -> str:
         return option_of(key) if path is None or key in given else f"{path}: key '{key}'"
 
-    rest = {key: value for key, value in both.items() if key not in (*NAMES, *AIMS)}
+    rest = {key: value for key, value in both.items() if key not in (*NAMES, *AIMS, "buffer")}
     try:
         job = ReleaseJob.model_validate({**rest, "settings": ReleaseSettings()})
     except ValidationError as problem:
@@ -116,7 +116,7 @@ def load_job(path: Path | None, options: Mapping[str, Any]) -> ReleaseJob:
     return job.model_copy(update={"settings": settings_of(both, named, _OR_KEY)})
 
 
-_KEYS = (*NAMES, *AIMS, *(name for name in ReleaseJob.model_fields if name != "settings"))
+_KEYS = (*NAMES, *AIMS, "buffer", *(name for name in ReleaseJob.model_fields if name != "settings"))
 """What a job file may say: how places are released, then everything else."""
 
 _OR_KEY = ", or the key '{}' in a job file"

@@ -11,7 +11,10 @@ from operator import and_, or_
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from dphmm.arguments import checked
+from dphmm.arrays import BoolArray, IntArray
 from dphmm.errors import DataFileError, PolicyError
 from dphmm.policy.alone import refuse_if_empty
 from dphmm.policy.graph import PolicyGraph
@@ -20,11 +23,15 @@ from dphmm.space.states import Places, StateSpace
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-GRAMMAR = "utility:1km, complete, transition, categorical:LAYER.geojson[@PROPERTY], graph:FILE.json, joined by & and |"
+GRAMMAR = (
+    "utility:1km, complete, transition, categorical:LAYER.geojson[@PROPERTY], zone:LAYER.geojson[@PROPERTY][+300m], "
+    "open:LAYER.geojson, graph:FILE.json, joined by & and |"
+)
 """What a policy may be, for help texts and messages."""
 
 _LENGTH = re.compile(r"([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*(km|m)")
 _LABELLED_FILE = re.compile(r"(.+\.(?:(?:geo)?json|kml|gpkg))@([^/\\]+)", re.IGNORECASE)
+_WIDENED = re.compile(r"(.+)\+\s*([0-9.eE]+\s*k?m)\s*")
 _KM_PER_UNIT = {"km": 1.0, "m": 0.001}
 
 
@@ -37,8 +44,11 @@ def parse_policy(text: str, space: StateSpace, transition: csr_array | None = No
     text
         ``utility:1km`` (states at most that far apart; also in ``m``), ``complete``, ``transition`` (states that share
         a possible predecessor), ``categorical:LAYER.geojson`` (states in the same polygon of a layer;
-        ``@PROPERTY`` after it names the property that holds the category), or ``graph:FILE.json`` (a node-link graph
-        of states, or of the names of places). ``&`` intersects and binds more tightly than ``|``, which unites.
+        ``@PROPERTY`` after it names the property that holds the category), ``zone:LAYER.geojson`` (states in the same
+        polygon; what no zone holds and the whole policy leaves without an edge is open; ``+300m`` after it widens the
+        zones by the places up to so far away from which they can be entered), ``open:LAYER.geojson`` (states in its
+        polygons are open), or ``graph:FILE.json`` (a node-link graph of states, or of the names of places). ``&``
+        intersects and binds more tightly than ``|``, which unites.
     space
         The states.
     transition
@@ -48,9 +58,10 @@ def parse_policy(text: str, space: StateSpace, transition: csr_array | None = No
     ------
     PolicyError
         When the text is no policy, or the policy names a state that is not in the space; when it, or one of its radii,
-        joins no two states.
+        joins no two states; when a state is open and connected, or in a zone.
     DataFileError
-        When a file that it names is missing or of another kind.
+        When a file that it names is missing or of another kind, a zone holds no state, or zones of different names
+        overlap.
 
     Examples
     --------
@@ -59,8 +70,56 @@ def parse_policy(text: str, space: StateSpace, transition: csr_array | None = No
     >>> parse_policy("utility:1km", stops).edges().tolist()
     [[0, 1]]
     """
-    unions = (reduce(and_, (_policy(term, space, transition) for term in terms)) for terms in _terms(text))
-    return refuse_if_empty(reduce(or_, unions), text.strip(), space, is_radius=False)
+    unions, opened = [], np.zeros(space.size, dtype=np.bool_)
+    zoned: BoolArray | None = None
+    for terms in _terms(text):
+        if len(terms) > 1 and any(_kind(term) == "open" for term in terms):
+            raise PolicyError(f"policy {text.strip()!r} joins open places by &; join them by |")
+        if _kind(terms[0]) == "open":
+            opened[_open(terms[0], space)] = True
+            continue
+        graphs = []
+        for term in terms:
+            if _kind(term) == "zone":
+                groups = _zones(term, space, transition)
+                zoned = np.zeros(space.size, dtype=np.bool_) if zoned is None else zoned
+                zoned[np.concatenate(list(groups.values()))] = True
+                graphs.append(PolicyGraph.from_groups(space.size, list(groups.values())))
+            else:
+                graphs.append(_policy(term, space, transition))
+        unions.append(reduce(and_, graphs))
+    graph = reduce(or_, unions) if unions else PolicyGraph.from_edges(space.size, [])
+    if zoned is not None:
+        if (opened & zoned).any():
+            state = int(np.argmax(opened & zoned))
+            raise PolicyError(f"state {state} is open and in a zone; cut the open places and the zones apart")
+        opened |= ~zoned & ~graph.connected()
+    refuse_if_empty(graph, text.strip(), space, is_radius=False)
+    return graph.with_open(opened) if opened.any() else graph
+
+
+@checked
+def with_buffer(text: str, length: str) -> str:
+    """A policy's text with every zone of it widened by the places up to a length away from which it is entered.
+
+    Raises
+    ------
+    PolicyError
+        When the policy has no zone, or one that is widened already, or the length is none.
+
+    Examples
+    --------
+    >>> with_buffer("zone:home.geojson | utility:200m", "300m")
+    'zone:home.geojson+300m | utility:200m'
+    """
+    kilometres(length)
+    terms = [[f"{term}+{length.strip()}" if _kind(term) == "zone" else term for term in some] for some in _terms(text)]
+    made = " | ".join(" & ".join(some) for some in terms)
+    zoned = [term for some in _terms(text) for term in some if _kind(term) == "zone"]
+    if not zoned or any(_zone(term)[2] is not None for term in zoned):
+        found = "has no zone" if not zoned else "says how far its zones are widened already"
+        raise PolicyError(f"policy {text.strip()!r} {found}, so leave the buffer out; zones are zone:LAYER.geojson")
+    return made
 
 
 def canonical_policy(text: str) -> str:
@@ -103,7 +162,8 @@ def policy_in_words(text: str) -> str:
     >>> policy_in_words("utility:1km"), policy_in_words("transition & utility:500m")
     ('places at most 1 km apart', 'places that share a possible place before and are at most 0.5 km apart')
     """
-    said = [" and ".join(_in_words(term) for term in terms) for terms in _terms(text)]
+    terms = [some for some in _terms(text) if _kind(some[0]) != "open"]
+    said = [" and ".join(_in_words(term) for term in some) for some in terms]
     if said == ["are any two"]:
         return "any two places"
     if len(said) == 1 and said[0].startswith("are at most") and " and " not in said[0]:
@@ -117,9 +177,17 @@ def _in_words(term: str) -> str:
         return f"are at most {kilometres(argument):g} km apart"
     if kind == "categorical":
         return f"lie in one area of {Path(_layer(argument)[0]).name}"
+    if kind == "zone":
+        path, _, length = _zone(term)
+        around = "" if length is None else f", or at most {length:g} km around it"
+        return f"lie in one zone of {Path(path).name}{around}"
     if kind == "graph":
         return f"{Path(argument).name} joins"
     return {"complete": "are any two", "transition": "share a possible place before"}.get(kind, "the policy joins")
+
+
+def _kind(term: str) -> str:
+    return term.partition(":")[0].strip()
 
 
 def _terms(text: str) -> list[list[str]]:
@@ -133,13 +201,41 @@ def _layer(argument: str) -> tuple[str, str | None]:
     return (labelled[1], labelled[2]) if labelled else (argument.strip(), None)
 
 
+def _zone(term: str) -> tuple[str, str | None, float | None]:
+    """The file and the property that ``zone`` names, and by how many kilometres it is widened."""
+    argument = term.partition(":")[2].strip()
+    widened = _WIDENED.fullmatch(argument)
+    length = kilometres(widened[2]) if widened else None
+    return (*_layer(widened[1] if widened else argument), length)
+
+
+def _zones(term: str, space: StateSpace, transition: csr_array | None) -> dict[str, IntArray]:
+    from dphmm.policy.zones import buffered, zones
+
+    path, label, length = _zone(term)
+    if not path:
+        raise PolicyError(f"policy {term!r} is none; give {GRAMMAR}")
+    groups = zones(path, space, label)
+    return groups if length is None else buffered(groups, space, length, transition)
+
+
+def _open(term: str, space: StateSpace) -> IntArray:
+    from dphmm.policy.zones import open_places
+
+    path, label = _layer(term.partition(":")[2])
+    if not path:
+        raise PolicyError(f"policy {term!r} is none; give {GRAMMAR}")
+    return open_places(path, space, label)
+
+
 def _canonical_term(text: str) -> str:
     kind, _, argument = (part.strip() for part in text.partition(":"))
     if kind == "utility":
         return f"utility:{kilometres(argument)!r}km"
-    if kind == "categorical":
-        path, label = _layer(argument)
-        return f"{kind}:{_file_hash(path)}{'' if label is None else f'@{label}'}"
+    if kind in ("categorical", "open", "zone"):
+        path, label, length = _zone(text) if kind == "zone" else (*_layer(argument), None)
+        widened = "" if length is None else f"+{length!r}km"
+        return f"{kind}:{_file_hash(path)}{'' if label is None else f'@{label}'}{widened}"
     if kind == "graph":
         return f"{kind}:{_file_hash(argument)}"
     if text not in ("complete", "transition"):

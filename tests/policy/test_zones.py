@@ -1,0 +1,169 @@
+"""Zones and open places as text: what is connected, what is open, what is refused, and how far buffers reach."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import shapely
+from scipy.sparse import csr_array
+
+from dphmm.errors import DataFileError, PolicyError
+from dphmm.policy.expression import canonical_policy, parse_policy, policy_in_words, with_buffer
+from dphmm.policy.zones import zones
+from dphmm.space import Grid
+
+SPACE = Grid.over((39.90, 116.30, 39.93, 116.34), cell_km=0.5)
+LAT, LON = SPACE.latlon().T
+
+
+def layer(path, *polygons, names=None):
+    features = [
+        {
+            "type": "Feature",
+            "properties": {"name": names[number]} if names else {},
+            "geometry": shapely.geometry.mapping(polygon),
+        }
+        for number, polygon in enumerate(polygons)
+    ]
+    path.write_text(json.dumps({"type": "FeatureCollection", "features": features}))
+    return path
+
+
+def box_of(*states: int, margin: float = 1e-4):
+    """A box around some states' points."""
+    lon, lat = LON[list(states)], LAT[list(states)]
+    return shapely.box(lon.min() - margin, lat.min() - margin, lon.max() + margin, lat.max() + margin)
+
+
+def inside(polygon) -> set[int]:
+    """The states in a polygon, asked of shapely one by one."""
+    return {state for state in range(SPACE.size) if polygon.intersects(shapely.Point(LON[state], LAT[state]))}
+
+
+COLUMNS = round(np.ptp(SPACE.points[:, 0]) / 0.5) + 1
+HOME, WORK = box_of(0, 1, COLUMNS), box_of(SPACE.size - 1, SPACE.size - 2)
+
+
+@pytest.fixture
+def files(tmp_path):
+    layer(tmp_path / "home.geojson", HOME, names=["home"])
+    layer(tmp_path / "both.geojson", HOME, WORK, names=["home", "work"])
+    layer(tmp_path / "park.geojson", box_of(SPACE.size - 1, SPACE.size - 2))
+    return tmp_path
+
+
+def test_each_polygon_is_a_clique_and_what_nothing_connects_is_open(files):
+    graph = parse_policy(f"zone:{files}/both.geojson", SPACE)
+    labels = graph.components()
+    home, work = inside(HOME), inside(WORK)
+    assert len(home) == 4
+    for zone in (home, work):
+        assert len({int(labels[state]) for state in zone}) == 1
+        assert (
+            graph.restrict(np.isin(np.arange(SPACE.size), list(zone))).edges().shape[0]
+            == len(zone) * (len(zone) - 1) // 2
+        )
+    assert set(np.flatnonzero(graph.open)) == set(range(SPACE.size)) - home - work
+    assert graph.edges().shape[0] == 6 + 1
+
+
+def test_what_another_term_connects_is_not_open(files):
+    graph = parse_policy(f"zone:{files}/home.geojson | utility:500m", SPACE)
+    assert not graph.open.any()
+    near = parse_policy(f"zone:{files}/home.geojson & utility:500m", SPACE)
+    assert near.edges().shape[0] == 4  # the sides of a square without its diagonals
+    assert set(np.flatnonzero(near.open)) == set(range(SPACE.size)) - inside(HOME)
+
+
+def test_open_places_are_open_and_others_are_not(files):
+    parks = inside(box_of(SPACE.size - 1, SPACE.size - 2))
+    graph = parse_policy(f"categorical:{files}/home.geojson | open:{files}/park.geojson", SPACE)
+    assert set(np.flatnonzero(graph.open)) == parks
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("zone:{0}/home.geojson | open:{0}/home.geojson", r"state \d+ is open and in a zone"),
+        ("utility:1km | open:{0}/park.geojson", r"state \d+ is open and connected by the policy"),
+        ("utility:1km & open:{0}/park.geojson", "join them by |"),
+        ("open:{0}/park.geojson", "joins no two of the"),
+        ("zone:", "is none; give utility:1km"),
+        ("open:", "is none; give utility:1km"),
+        ("zone:{0}/home.geojson+3", None),
+    ],
+)
+def test_policies_without_a_meaning_are_refused_in_one_line(files, text, message):
+    with pytest.raises((PolicyError, DataFileError), match=message) as found:
+        parse_policy(text.format(files), SPACE)
+    assert "\n" not in str(found.value)
+
+
+def test_a_zone_without_a_state_is_refused(files):
+    nowhere = shapely.box(LON[-1] - 2e-4, LAT[-1] - 2e-4, LON[-1] - 1e-4, LAT[-1] - 1e-4)
+    with pytest.raises(DataFileError, match="zone 'shed' holds no state of the model; draw it larger"):
+        parse_policy(f"zone:{layer(files / 'shed.geojson', HOME, nowhere, names=['home', 'shed'])}", SPACE)
+
+
+def test_zones_of_different_names_may_not_overlap_and_those_of_one_name_are_one(files):
+    other = box_of(1, 2)
+    with pytest.raises(DataFileError, match="zones 'home' and 'work' overlap; cut them apart"):
+        parse_policy(f"zone:{layer(files / 'two.geojson', HOME, other, names=['home', 'work'])}", SPACE)
+    same = layer(files / "same.geojson", HOME, other, WORK, names=["mine", "mine", "mine"])
+    found = zones(same, SPACE)
+    assert {name: set(states.tolist()) for name, states in found.items()} == {
+        "mine": inside(HOME) | inside(other),
+        "mine (2)": inside(WORK),
+    }
+
+
+def test_a_buffer_holds_the_near_places_that_lead_into_the_zone(files):
+    rows = SPACE.size // COLUMNS
+    home = inside(HOME)
+    wide = parse_policy(f"zone:{files}/home.geojson+600m", SPACE)
+    near = {
+        state
+        for state in range(SPACE.size)
+        if min(np.linalg.norm(SPACE.points[state] - SPACE.points[other]) for other in home) <= 0.6
+    }
+    assert set(np.flatnonzero(~wide.open)) == near
+    assert rows > 3
+    # Only those in the first row lead into it, one after another from the east.
+    moves = np.eye(SPACE.size)
+    for column in range(1, COLUMNS):
+        moves[column, column - 1] = 1
+    strict = parse_policy(f"zone:{files}/home.geojson+1600m", SPACE, csr_array(moves))
+    assert set(np.flatnonzero(~strict.open)) == home | {2, 3, 4}
+
+
+def test_buffers_of_two_zones_stay_apart(files):
+    wide = parse_policy(f"zone:{files}/both.geojson+5km", SPACE)
+    labels = wide.components()
+    assert not wide.open.any()
+    assert len(set(labels.tolist())) == 2
+    assert labels[0] != labels[-1]
+
+
+def test_buffers_as_text():
+    assert (
+        with_buffer("utility:1km|zone:a.geojson@kind & complete", "250 m")
+        == "utility:1km | zone:a.geojson@kind+250 m & complete"
+    )
+    for text in ("utility:1km", "zone:a.geojson+100m"):
+        with pytest.raises(PolicyError, match="so leave the buffer out"):
+            with_buffer(text, "300m")
+    with pytest.raises(PolicyError, match="give a length with its unit"):
+        with_buffer("zone:a.geojson", "300")
+
+
+def test_the_same_zones_have_the_same_canonical_text_wherever_they_lie(files, tmp_path):
+    (tmp_path / "b").mkdir()
+    copy = tmp_path / "b" / "z.geojson"
+    copy.write_text((files / "home.geojson").read_text())
+    one, other = f"zone:{files}/home.geojson+300m", f" zone: {copy} + 0.3km"
+    assert canonical_policy(one) == canonical_policy(other)
+    assert canonical_policy(one) != canonical_policy(f"zone:{copy}")
+    assert canonical_policy(f"open:{copy}") != canonical_policy(f"zone:{copy}")
+    assert policy_in_words(one) == "places that lie in one zone of home.geojson, or at most 0.3 km around it"
