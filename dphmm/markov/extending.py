@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import exp, inf
+from math import inf
 
 import numpy as np
 import numpy.typing as npt
@@ -24,8 +24,9 @@ PAIRS_FROM = 1
 
 _WEIGHTS = (*(float(2**k) for k in range(15)), inf)
 _MOST = 1 << 26
-_SMOOTHING = 0.5
-_LEAST, _FARTHEST = 1e-12, 20.0
+_OWN = 4.0
+"""So many moves the given row counts as beside those of all other people, when a person is left out."""
+_LEAST = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,12 +69,13 @@ class _Moves:
 
 @dataclass(frozen=True, eq=False)
 class _Counts:
-    """Counted things: each has a parent row, a finer row within it, and a column."""
+    """Counted things: each has a parent row, a finer row within it, a column, and its probability in the parent row."""
 
     person: IntArray = field(repr=False)
     parent: IntArray = field(repr=False)
     row: IntArray = field(repr=False)
     column: IntArray = field(repr=False)
+    known: FloatArray = field(repr=False)
 
 
 @checked
@@ -138,7 +140,9 @@ def extend(
         contexts = Contexts(model.size, _pairs(base, moves, pairs_from))
         _check_fits(int(np.diff(base.indptr)[contexts.last].sum()), len(contexts))
         rows = contexts.entered(moves.before, moves.source)
-        pair_weight = _weight(_Counts(moves.person, moves.source, rows, moves.target), np.diff(base.indptr))
+        pair_weight = _weight(
+            _Counts(moves.person, moves.source, rows, moves.target, everywhere.entries(moves.source, moves.target))
+        )
         own = rows >= contexts.size
         table = _Table(csr_array(base[contexts.last]), contexts.last).mixed(rows[own], moves.target[own], pair_weight)
     tables, starts, class_weight = [table], model.initial[np.newaxis], float("nan")
@@ -147,9 +151,10 @@ def extend(
         classes = rhythm.classes_of(moves.slot)
         finer = classes * table.matrix.shape[0] + rows
         restlessness = _restlessness(everywhere, moves, classes, rhythm.count)
-        tilt = _Tilt(moves.source, restlessness[classes])
-        counts = _Counts(moves.person, rows, finer, moves.target)
-        class_weight = _weight(counts, np.diff(table.matrix.indptr), tilt)
+        tilt = _Tilt(moves.source, restlessness[classes], table.stays[rows])
+        known = table.entries(rows, moves.target)
+        counts = _Counts(moves.person, rows, finer, moves.target, known)
+        class_weight = _weight(counts, tilt)
         chosen = [classes == number for number in range(rhythm.count)]
         tables = [
             table.tilted(float(factor)).mixed(rows[one], moves.target[one], class_weight)
@@ -206,6 +211,10 @@ class _Table:
         """Whether there are entries at some places."""
         return np.asarray(self._keys[self._at(rows, columns)] == rows * self.matrix.shape[1] + columns)
 
+    def entries(self, rows: IntArray, columns: IntArray) -> FloatArray:
+        """The entries at some places that have some."""
+        return np.asarray(self.matrix.data[self._at(rows, columns)])
+
     def mixed(self, rows: IntArray, columns: IntArray, weight: float) -> _Table:
         """The rows mixed with what was counted, ``(counts + weight * row) / (total + weight)``."""
         if weight == inf or not len(rows):
@@ -256,62 +265,76 @@ def _pairs(base: csr_array, moves: _Moves, least: int) -> IntArray:
 
 @dataclass(frozen=True, eq=False)
 class _Tilt:
-    """Of each counted move: the state that it began in, and by what its class multiplies the odds of leaving."""
+    """Of each counted move: where it began, by what its class multiplies the odds of leaving, and those of staying."""
 
     source: IntArray
     factor: FloatArray
+    stays: FloatArray
 
 
 def _restlessness(table: _Table, moves: _Moves, classes: IntArray, count: int) -> FloatArray:
     """By what the odds of leaving a state are multiplied in each class, ``(K,)``.
 
-    The most likely factor, with a move and a stay of even odds beside those counted, so that it stays finite.
+    The ratio of Mantel and Haenszel, leaves weighed by the probability of staying and stays by that of leaving, relative
+    to that of all classes, with as much added to both as predicts each person best from all others.
     """
-    left = (moves.target != moves.source).astype(np.float64)
     stays = table.stays[moves.source]
-    odds = (1.0 - stays) / np.maximum(stays, _LEAST)
-    found = np.ones(count)
-    for number in range(count):
-        of_class = classes == number
-        own, wanted = odds[of_class], float(left[of_class].sum()) + 0.5
-        low, high = -_FARTHEST, _FARTHEST
-        for _ in range(60):
-            middle = (low + high) / 2
-            expected = float((own * exp(middle) / (1.0 + own * exp(middle))).sum()) + 1.0 / (1.0 + exp(-middle))
-            low, high = (middle, high) if expected < wanted else (low, middle)
-        found[number] = exp((low + high) / 2)
-    return found
+    left, people = moves.target != moves.source, int(moves.person.max(initial=0)) + 1
+    cells = moves.person * count + classes
+    sums = [
+        np.bincount(cells[chosen], part[chosen], minlength=people * count).reshape(people, count).astype(np.float64)
+        for part, chosen in ((stays, left), (1.0 - stays, ~left))
+    ]
+    overall = float(sums[0].sum()) / max(float(sums[1].sum()), _LEAST) or 1.0
+    sums[1] *= overall
+    leaves, remains = ((one.sum(axis=0) - one).ravel() for one in sums)
+    odds = overall * (1.0 - stays) / np.maximum(stays, _LEAST)
+
+    def score(added: float) -> float:
+        factor = 1.0 if added == inf else ((leaves + added) / (remains + added))[cells]
+        return float(np.log(np.where(left, factor * odds, 1.0) / (1.0 + factor * odds)).sum())
+
+    possible = stays < 1.0  # whoever cannot leave tells nothing
+    odds, left, cells = odds[possible], left[possible], cells[possible]
+    added = _best(score)
+    total = [one.sum(axis=0) for one in sums]
+    return np.ones(count) if added == inf else np.asarray((total[0] + added) / (total[1] + added))
 
 
-def _weight(counts: _Counts, degrees: IntArray, tilt: _Tilt | None = None) -> float:
-    """The weight of the parent's row that predicts each person best from all others; the largest of equal ones."""
-    parts = np.stack([counts.person, counts.row, counts.column])
-    _, first, number = np.unique(parts, axis=1, return_index=True, return_counts=True)
+def _best(score: Callable[[float], float]) -> float:
+    """The weight of the highest score; the largest of equal ones."""
+    scores = [score(weight) for weight in _WEIGHTS]
+    return _WEIGHTS[len(scores) - 1 - int(np.argmax(scores[::-1]))]
+
+
+def _weight(counts: _Counts, tilt: _Tilt | None = None) -> float:
+    """The weight of the parent's row that predicts each person best from all others; the largest of equal ones.
+
+    What all others say of a parent's row is their counts in it, beside a few moves of the row as it is given.
+    """
+    _, first, number = np.unique(
+        _coded(counts.person, counts.row, counts.column), return_index=True, return_counts=True
+    )
     own = number.astype(np.float64)
     person, row, column, parent = (part[first] for part in (counts.person, counts.row, counts.column, counts.parent))
 
-    def others(*names: IntArray) -> FloatArray:
+    def others(values: FloatArray, *names: IntArray) -> FloatArray:
         """How often something was counted of all other people."""
-        alone = np.unique(np.stack(names), axis=1, return_inverse=True)[1].ravel()
-        mine = np.unique(np.stack([*names, person]), axis=1, return_inverse=True)[1].ravel()
-        return np.asarray(np.bincount(alone, own)[alone] - np.bincount(mine, own)[mine])
+        alone, mine = _coded(*names), _coded(*names, person)
+        return np.asarray(np.bincount(alone, values)[alone] - np.bincount(mine, values)[mine])
 
-    child, child_total = others(row, column), others(row)
-    above, above_total = others(parent, column), others(parent)
-    prior = (above + _SMOOTHING) / (above_total + _SMOOTHING * degrees[parent])
+    child, child_total = others(own, row, column), others(own, row)
+    total = others(own, parent) + _OWN
+    prior = (others(own, parent, column) + _OWN * counts.known[first]) / total
     if tilt is not None:
-        source, factor = tilt.source[first], tilt.factor[first]
-        stayed = source == column
-        here = np.unique(np.stack([parent, person]), axis=1, return_inverse=True)[1].ravel()
-        every = np.unique(parent, return_inverse=True)[1].ravel()
-        stays = np.bincount(every, own * stayed)[every] - np.bincount(here, own * stayed)[here]
-        staying = (stays + _SMOOTHING) / (above_total + _SMOOTHING * degrees[parent])
+        factor, stayed = tilt.factor[first], tilt.source[first] == column
+        staying = (others(own * stayed, parent) + _OWN * tilt.stays[first]) / total
         prior *= np.where(stayed, 1.0, factor) / (staying + (1.0 - staying) * factor)
-    scores = [
-        float(own @ np.log(prior if weight == inf else (child + weight * prior) / (child_total + weight)))
-        for weight in _WEIGHTS
-    ]
-    return _WEIGHTS[len(scores) - 1 - int(np.argmax(scores[::-1]))]
+
+    def score(weight: float) -> float:
+        return float(own @ np.log(prior if weight == inf else (child + weight * prior) / (child_total + weight)))
+
+    return _best(score)
 
 
 def _starts(model: MarkovModel, sequences: Iterable[tuple[IntArray, IntArray]], rhythm: Rhythm) -> FloatArray:
@@ -321,9 +344,16 @@ def _starts(model: MarkovModel, sequences: Iterable[tuple[IntArray, IntArray]], 
     good = (states >= 0) & (model.initial[np.maximum(states, 0)] > 0)
     person, slots, states = person[good], slots[good], states[good]
     classes = rhythm.classes_of(slots)
-    counts = _Counts(person, np.zeros_like(states), classes, states)
-    weight = _weight(counts, np.array([int((model.initial > 0).sum())]))
+    weight = _weight(_Counts(person, np.zeros_like(states), classes, states, model.initial[states]))
     if weight == inf:
         return np.repeat(model.initial[np.newaxis], rhythm.count, axis=0)
     seen = np.bincount(classes * model.size + states, minlength=rhythm.count * model.size).reshape(rhythm.count, -1)
     return np.asarray((seen + weight * model.initial) / (seen.sum(axis=1, keepdims=True) + weight))
+
+
+def _coded(*names: IntArray) -> IntArray:
+    """Rows of several numbers as one number each, from 0 on."""
+    found = np.unique(names[0], return_inverse=True)[1].ravel()
+    for name in names[1:]:
+        found = np.unique(found * (int(name.max(initial=0)) + 1) + name, return_inverse=True)[1].ravel()
+    return np.asarray(found)

@@ -106,7 +106,7 @@ def test_the_weight_is_that_of_leaving_each_person_out_by_plain_loops():
     person, parent = rng.integers(4, size=300), rng.integers(2, size=300)
     row, column = parent * 3 + rng.integers(3, size=300), rng.integers(3, size=300)
     column = np.where(rng.random(300) < 0.5, row % 3, column)
-    degrees = np.array([3, 3])
+    known = np.array([[0.2, 0.5, 0.3], [0.1, 0.1, 0.8]])[parent, column]
 
     def score(weight):
         total = 0.0
@@ -114,7 +114,8 @@ def test_the_weight_is_that_of_leaving_each_person_out_by_plain_loops():
             rest = person != who
             for r, p, c in zip(row[~rest], parent[~rest], column[~rest], strict=True):
                 above = (parent == p) & rest
-                prior = ((above & (column == c)).sum() + 0.5) / (above.sum() + 1.5)
+                given = known[(parent == p) & (column == c)][0]
+                prior = ((above & (column == c)).sum() + 4 * given) / (above.sum() + 4)
                 own = (row == r) & rest
                 if weight == np.inf:
                     total += np.log(prior)
@@ -122,7 +123,7 @@ def test_the_weight_is_that_of_leaving_each_person_out_by_plain_loops():
                     total += np.log(((own & (column == c)).sum() + weight * prior) / (own.sum() + weight))
         return total
 
-    found = _weight(_Counts(person, parent, row, column), degrees)
+    found = _weight(_Counts(person, parent, row, column, known))
     scores = {weight: score(weight) for weight in (*(2.0**k for k in range(15)), np.inf)}
     assert found == max(scores, key=lambda weight: scores[weight])
     assert 1 < found < np.inf
