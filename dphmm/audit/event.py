@@ -14,6 +14,7 @@ from dphmm.audit.facts import Facts, finite
 from dphmm.audit.sequence import ReleasedSequence, replay_sequence
 from dphmm.errors import EventError
 from dphmm.events import Event, EventOdds, happened_by
+from dphmm.release.capped import chain_of
 from dphmm.release.engine import Releaser
 
 MOVERS = 5
@@ -127,7 +128,8 @@ def audit_events(
         As `dphmm.audit.replay_sequence`.
     """
     model = releaser.model
-    start = model.initial if prior is None else as_distribution(prior, model.size, "the adversary's prior")
+    moves, begins = chain_of(model, sequence.first)
+    start = begins if prior is None else as_distribution(prior, model.size, "the adversary's prior")
     times = np.concatenate([[0], np.cumsum(sequence.steps[1:])]).astype(np.int64)
     odds = []
     for wording, event in events:
@@ -137,14 +139,14 @@ def audit_events(
                 f"{times[-1]}; ask about a time that the releases reach"
             )
         try:
-            odds.append(EventOdds(model.transition, start, event, wording))
+            odds.append(EventOdds(moves, start, event, wording))
         except EventError as problem:
             raise EventError(f"user {sequence.user}: {problem}") from None
     rows = np.array([replay.log_likelihood for replay in replay_sequence(releaser, sequence)])
     found = []
     for (wording, event), one in zip(events, odds, strict=True):
         told = [one.update(row, int(step)) for row, step in zip(rows, np.diff(times, prepend=0), strict=True)]
-        happened = happened_by(model.transition, start, rows, event, times)
+        happened = happened_by(moves, start, rows, event, times)
         found.append(EventAudit(sequence.user, event, wording, one.prior, times, np.array(told), happened))
     return tuple(found)
 

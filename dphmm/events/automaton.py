@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from dphmm.arrays import BoolArray, FloatArray
+from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.errors import EventError
 from dphmm.events.event import Event, Progress, States, Verdict
 from dphmm.events.wide import Moves
@@ -46,6 +46,11 @@ class Layer:
     before: tuple[Progress, ...]
     after: tuple[Progress, ...]
     moves: Moves = field(repr=False)
+
+    def over(self, states: IntArray) -> Layer:
+        """The same over more states, ``(P,)``, of which each is in one of these."""
+        moves = ((source, target, None if where is None else where[states]) for source, target, where in self.moves)
+        return Layer(self.before, self.after, tuple(moves))
 
     @cached_property
     def cut_before(self) -> Cut:
@@ -99,6 +104,12 @@ class Automaton:
             if held > LONGEST:
                 raise _too_long("progress states over all its steps")
         return cls(event, size, tuple(layers))
+
+    def over(self, states: IntArray) -> Automaton:
+        """The same over more states, ``(P,)``, of which each is in one of these."""
+        made = {id(layer): layer for layer in self.layers}
+        lifted = {key: layer.over(states) for key, layer in made.items()}
+        return Automaton(self.event, len(states), tuple(lifted[id(layer)] for layer in self.layers))
 
     def layer(self, time: int) -> Layer | None:
         """What a time does to the progress; None where it does nothing."""

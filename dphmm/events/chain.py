@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
 
@@ -10,19 +11,42 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from dphmm.arrays import FloatArray, as_distribution
+from dphmm.arrays import FloatArray, IntArray, as_distribution
 from dphmm.errors import EventError, StochasticError
+from dphmm.events.automaton import Automaton
 from dphmm.events.wide import Product, Wide, width_for
 from dphmm.stochastic import SMALLEST_PROBABILITY, MatrixLike, as_stochastic
-
-Transition = MatrixLike | Sequence[MatrixLike]
-"""A transition matrix ``(N, N)``, dense or sparse, or one for each step: the first leads from time 0 to time 1."""
 
 _DENSE = 0.3
 """Matrices with a larger share of positive entries are multiplied as dense ones."""
 
 _MANY = 8
 """So many rows and more are multiplied with a dense matrix at once."""
+
+
+@dataclass(frozen=True, eq=False)
+class Varying:
+    """Transition matrices of which a public function of the time says which one holds, over states or over more.
+
+    Parameters
+    ----------
+    matrices
+        The matrices, ``(P, P)`` each.
+    which
+        A time, from 0 → the number of the matrix that leads from it to the next.
+    states
+        ``(P,)``: the state that each of the chain's own states is in, where it tells more apart than the ``N`` states
+        that events and releases are about; the first ``N`` of them are what a first distribution is about. Left out,
+        they are the states.
+    """
+
+    matrices: tuple[Any, ...] = field(repr=False)
+    which: Callable[[int], int]
+    states: IntArray | None = field(default=None, repr=False)
+
+
+Transition = MatrixLike | Sequence[MatrixLike] | Varying
+"""A transition matrix ``(N, N)``, dense or sparse; one for each step, the first from time 0 to time 1; or `Varying`."""
 
 
 class Chain:
@@ -43,34 +67,62 @@ class Chain:
     """
 
     def __init__(self, transition: Transition, initial: npt.ArrayLike) -> None:
-        matrices = _several(transition)
-        self.is_homogeneous = matrices is None
+        varying = transition if isinstance(transition, Varying) else None
+        matrices = list(varying.matrices) if varying is not None else _several(transition)
+        self.is_homogeneous = matrices is None or (varying is not None and len(matrices) == 1)
         """Whether one matrix serves all steps."""
         given = [transition] if matrices is None else matrices
+        self._which = None if varying is None else varying.which
+        self._states = None if varying is None else varying.states
         self._steps = [_Step(one, i if matrices is not None else None) for i, one in enumerate(given)]
         self.size = self._steps[0].size if self._steps else len(np.asarray(initial))
-        """The number of states ``N``."""
+        """The number of states of the chain, ``P``."""
+        self.state_count = self.size if self._states is None else int(self._states.max()) + 1
+        """The number of states ``N`` that events and releases are about."""
         self.width = width_for(min((step.smallest for step in self._steps), default=1.0))
         """The width of the layers that masses are held in."""
-        self.initial = Wide.of(as_distribution(initial, self.size)[np.newaxis], self.width)
-        """The distribution at time 0, ``(1, N)``."""
+        self.initial = self.begin(initial)
+        """The distribution at time 0, ``(1, P)``."""
         for step in self._steps:
             if step.size != self.size:
                 raise EventError(f"transition matrices of {self.size} and {step.size} states are given; give one size")
 
+    def begin(self, initial: npt.ArrayLike, name: str = "initial distribution") -> Wide:
+        """A distribution of the state at time 0, ``(N,)``, as ``(1, P)``."""
+        first = as_distribution(initial, self.state_count, name)
+        return Wide.of(np.pad(first, (0, self.size - self.state_count))[np.newaxis], self.width)
+
+    def lifted(self, automaton: Automaton) -> Automaton:
+        """An event compiled over states as one over the chain's own."""
+        return automaton if self._states is None else automaton.over(self._states)
+
+    def spread(self, rows: FloatArray) -> FloatArray:
+        """What is known of states, ``(…, N)``, for each state of the chain, ``(…, P)``."""
+        return rows if self._states is None else rows[..., self._states]
+
+    def gathered(self, logs: FloatArray) -> FloatArray:
+        """Logarithms of masses of the chain's states, ``(P,)``, summed up for each state, ``(N,)``."""
+        if self._states is None:
+            return logs
+        found = np.full(self.state_count, -np.inf)
+        np.logaddexp.at(found, self._states, logs)
+        return found
+
     def ahead(self, masses: Wide, time: int) -> Wide:
-        """Masses ``(k, N)`` of a time, moved to the next."""
+        """Masses ``(k, P)`` of a time, moved to the next."""
         step = self._step(time)
         return masses.through(step.forward, step.smallest)
 
     def behind(self, values: Wide, time: int) -> Wide:
-        """Expectations at a time of values ``(k, N)`` of the next."""
+        """Expectations at a time of values ``(k, P)`` of the next."""
         step = self._step(time)
         return values.through(step.backward, step.smallest)
 
     def _step(self, time: int) -> _Step:
         if self.is_homogeneous:
             return self._steps[0]
+        if self._which is not None:
+            return self._steps[self._which(time)]
         if time >= len(self._steps):
             raise EventError(
                 f"there are {len(self._steps)} transition matrices, and the event or a release is after step "

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arguments import checked
-from dphmm.arrays import FloatArray, IntArray, as_distribution, as_floats, as_integers
+from dphmm.arrays import FloatArray, IntArray, as_floats, as_integers
 from dphmm.errors import EventError, InvalidInputError, StochasticError
 from dphmm.events.automaton import Automaton
 from dphmm.events.chain import Chain, Transition
@@ -86,7 +86,7 @@ class EventOdds:
         self, transition: Transition, initial: npt.ArrayLike, event: Event, wording: str | None = None
     ) -> None:
         chain = Chain(transition, initial)
-        self._path = Lifted(chain, Automaton.of(event, chain.size))
+        self._path = Lifted(chain, chain.lifted(Automaton.of(event, chain.state_count)))
         self.event = event
         """The event."""
         self.time: int | None = None
@@ -121,8 +121,7 @@ class EventOdds:
         other = copy(self)
         other.time = other._masses = other._ahead = None
         other.is_model = False
-        first = as_distribution(initial, self._path.size, "the prior")
-        other._begin(Wide.of(first[np.newaxis], self._path.chain.width))
+        other._begin(self._path.chain.begin(initial, "the prior"))
         return other
 
     def copy(self) -> EventOdds:
@@ -153,8 +152,9 @@ class EventOdds:
         InvalidInputError
             When the shape is another, something is plus infinity or NaN in part, or a step is negative.
         """
-        rows = _checked_rows(as_floats(log_likelihood, "log_likelihood")[np.newaxis], self._path.size)
-        return self._take(next(_likelihoods(rows, self._path.chain.width)), self._moved(steps))
+        chain = self._path.chain
+        rows = chain.spread(_checked_rows(as_floats(log_likelihood, "log_likelihood")[np.newaxis], chain.state_count))
+        return self._take(next(_likelihoods(rows, chain.width)), self._moved(steps))
 
     @checked
     def split(self, steps: int = 1) -> Split:
@@ -167,7 +167,7 @@ class EventOdds:
         """
         time, masses = self._moved(steps)
         happens, fails = self._path.outcomes(masses, time)
-        return Split(happens, fails)
+        return Split(self._path.chain.gathered(happens), self._path.chain.gathered(fails))
 
     def _moved(self, steps: int) -> tuple[int, Wide]:
         """The time so many steps after the last release, 0 before the first, and the masses then."""
@@ -246,7 +246,7 @@ def log_odds(
     array([-0.041325,  0.27461 ,  1.415043,  1.809419])
     """
     odds = EventOdds(transition, initial, event)
-    rows, when = _checked(log_likelihoods, times, odds._path.size)
+    rows, when = _checked(log_likelihoods, times, odds._path.chain)
     told = np.zeros(len(rows))
     for t, likelihood in enumerate(_likelihoods(rows, odds._path.chain.width)):
         try:
@@ -283,7 +283,7 @@ def happened_by(
     array([0.      , 0.124007, 0.592205, 0.592205])
     """
     odds = EventOdds(transition, initial, event)
-    rows, when = _checked(log_likelihoods, times, odds._path.size)
+    rows, when = _checked(log_likelihoods, times, odds._path.chain)
     path, likelihoods = odds._path, list(_likelihoods(rows, odds._path.chain.width))
     later = [Wide.of(np.ones((1, path.size)), path.chain.width)]
     for t in range(len(rows) - 1, 0, -1):
@@ -305,7 +305,7 @@ def happened_by(
 # ---- arrays in -------------------------------------------------------------------------------------------------------
 
 
-def _checked(log_likelihoods: npt.ArrayLike, times: npt.ArrayLike | None, size: int) -> tuple[FloatArray, IntArray]:
+def _checked(log_likelihoods: npt.ArrayLike, times: npt.ArrayLike | None, chain: Chain) -> tuple[FloatArray, IntArray]:
     rows = as_floats(log_likelihoods, "log_likelihoods")
     if rows.ndim != 2 or not len(rows):
         raise InvalidInputError(f"log_likelihoods have shape {rows.shape}; give one row per time, a column per state")
@@ -314,7 +314,7 @@ def _checked(log_likelihoods: npt.ArrayLike, times: npt.ArrayLike | None, size: 
         raise InvalidInputError(f"times have shape {when.shape} and type {when.dtype}; give a whole number per row")
     if when[0] < 0 or (np.diff(when) < 0).any():
         raise InvalidInputError("times decrease, or begin before 0; sort the releases and count from the first step")
-    return _checked_rows(rows, size), when.astype(np.int64)
+    return chain.spread(_checked_rows(rows, chain.state_count)), when.astype(np.int64)
 
 
 def _checked_rows(rows: FloatArray, size: int) -> FloatArray:

@@ -123,7 +123,7 @@ def extend(
     >>> people = [(np.arange(240), days), (np.arange(240) + 2400, days)]
     >>> made = extend(base, people, Rhythm.of("hours", 3600)).model
     >>> made.transitions[3].toarray().round(2)[0].tolist(), made.transitions[11].toarray().round(2)[0].tolist()
-    ([0.98, 0.02], [0.02, 0.98])
+    ([0.98, 0.02], [0.0, 1.0])
     """
     if order not in (1, 2):
         raise ConfigurationError(f"the order is {order}; give 1 or 2")
@@ -265,7 +265,7 @@ def _pairs(base: csr_array, moves: _Moves, least: int) -> IntArray:
 
 @dataclass(frozen=True, eq=False)
 class _Tilt:
-    """Of each counted move: where it began, by what its class multiplies the odds of leaving, and those of staying."""
+    """Of each counted move: where it began, what multiplies the odds of leaving then, how probable staying is."""
 
     source: IntArray
     factor: FloatArray
@@ -275,8 +275,8 @@ class _Tilt:
 def _restlessness(table: _Table, moves: _Moves, classes: IntArray, count: int) -> FloatArray:
     """By what the odds of leaving a state are multiplied in each class, ``(K,)``.
 
-    The ratio of Mantel and Haenszel, leaves weighed by the probability of staying and stays by that of leaving, relative
-    to that of all classes, with as much added to both as predicts each person best from all others.
+    The ratio of Mantel and Haenszel, leaves weighed by the probability of staying and stays by that of leaving,
+    relative to that of all classes, with as much added to both as predicts each person best from all others.
     """
     stays = table.stays[moves.source]
     left, people = moves.target != moves.source, int(moves.person.max(initial=0)) + 1

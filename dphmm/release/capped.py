@@ -12,8 +12,10 @@ from dphmm.arrays import BoolArray, FloatArray
 from dphmm.errors import InvalidInputError
 from dphmm.events.calendar import Clock
 from dphmm.events.caps import CapKeeper
+from dphmm.events.chain import Transition, Varying
 from dphmm.events.outputs import Outputs, PartedOutputs, outputs_of
 from dphmm.events.priors import read_priors
+from dphmm.markov.extended import ExtendedModel
 from dphmm.markov.model import MarkovModel
 from dphmm.release.noise import ComponentNoise
 from dphmm.release.step import PreparedStep, PublicState, StepPlan
@@ -74,10 +76,8 @@ class Capping:
             if len(self._begun) >= _REMEMBERED:
                 self._begun.clear()
             clock = Clock(self._model.step_seconds, person.first)
-            model = self._model
-            self._begun[person.first] = CapKeeper(
-                self._caps, model.transition, model.initial, model.states, clock, self._priors
-            )
+            moves, start = chain_of(self._model, person.first)
+            self._begun[person.first] = CapKeeper(self._caps, moves, start, self._model.states, clock, self._priors)
         return self._begun[person.first].copy()
 
     def prepare(self, engine: Releaser, prior: Belief, plan: StepPlan, epsilon: float, steps: int) -> PreparedStep:
@@ -144,6 +144,24 @@ def _outputs(engine: Releaser, plan: StepPlan, epsilon: float) -> Outputs:
         return np.stack([drawn.log_density(z, engine.values, exact)[released_as] for z in engine.values[some]])
 
     return PartedOutputs(parts, at)
+
+
+def chain_of(model: MarkovModel, first: int | None) -> tuple[Transition, FloatArray]:
+    """A model as events take it: how a path goes on from the first release, in slot ``first``, and how it begins.
+
+    Raises
+    ------
+    ConfigurationError
+        When the model varies with time and nobody said when the first release is.
+    """
+    if not isinstance(model, ExtendedModel):
+        return model.transition, model.initial
+    start, rhythm = model.starts[model.class_of(first)], model.rhythm
+
+    def which(time: int) -> int:
+        return 0 if rhythm is None or first is None else rhythm.class_of(first + time + 1)
+
+    return Varying(model.transitions, which, None if model.contexts is None else model.contexts.last), start
 
 
 def again(queries: Mapping[str, Releaser], releases: Iterable[StoredRelease]) -> CapKeeper | None:
