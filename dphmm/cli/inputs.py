@@ -67,7 +67,8 @@ noise_options = options(
     click.option("--epsilon", type=float, help="The privacy budget of each release."),
     click.option(
         "--mechanism",
-        help="lattice (exact on a computer), k-norm, laplace, planar-isotropic, planar-laplace. [default: lattice]",
+        help="lattice (exact on a computer), k-norm, laplace, planar-isotropic, planar-laplace; by table: "
+        "optimal, graph-exponential. [default: lattice]",
     ),
     click.option("--repair", help="How exposed states get partners: greedy, sequential or exact. [default: exact]"),
     click.option("--objective", help="What the exact repair minimises: error or volume. [default: error]"),
@@ -82,6 +83,8 @@ noise_options = options(
     click.option(
         "--calibration", help="Noise measured for the whole graph, or for each component alone. [default: graph]"
     ),
+    click.option("--optimal-limit", type=int, help="For optimal: the most states of a component. [default: 64]"),
+    click.option("--fallback", help="For optimal, above that: graph-exponential, or none to refuse. [default: none]"),
 )
 """The options of a `ReleaseSettings`, one for each of its fields but caps on events and its schedule."""
 

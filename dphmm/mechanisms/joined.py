@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import shortest_path
 
 from dphmm.arrays import BoolArray, IntArray
 
@@ -14,6 +12,9 @@ _CLIQUE = 4
 
 def hops_between(size: int, edges: IntArray) -> IntArray:
     """How many edges lie between any two of some states, ``(n, n)``, which must all be connected."""
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import shortest_path
+
     graph = csr_array((np.ones(len(edges)), (edges[:, 0], edges[:, 1])), shape=(size, size))
     return np.asarray(shortest_path(graph, unweighted=True, directed=False)).astype(np.int64)
 

@@ -9,6 +9,8 @@ greatest and its least entry for an output differ by at most ``r``: with the lea
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from dphmm.arrays import FloatArray, IntArray
@@ -56,7 +58,7 @@ def least_error_table(points: FloatArray, edges: IntArray, ratio: float, prior: 
     unit = float(costs.sum()) / size or 1.0
     rows, columns, entries, unknowns = _conditions(size, edges, ratio)
     everything = np.arange(size * size)
-    found = linprog(
+    found: Any = linprog(  # type: ignore[call-overload] # whose options for "highs-ipm" the stubs do not know
         np.concatenate([costs.ravel() / unit, np.zeros(unknowns - size * size)]),
         A_ub=csr_array((entries, (rows, columns)), shape=(int(rows.max(initial=-1)) + 1, unknowns)),
         b_ub=np.zeros(int(rows.max(initial=-1)) + 1),

@@ -217,7 +217,8 @@ def _places(
         from scipy.sparse.csgraph import connected_components
 
         graph = csr_array((np.ones(len(joined)), (joined[:, 0], joined[:, 1])), shape=(len(points),) * 2)
-        parts = connected_components(graph, directed=False, return_labels=False)
+        parts = int(connected_components(graph, directed=False)[0])
         if parts > 1:
             raise PolicyError(f"the edges leave {parts} parts; make one table for each connected component")
-    return points, joined, np.bincount(place, weights / weights.max(), len(points))
+    masses = np.bincount(place, weights / weights.max(), len(points))
+    return points, joined, np.asarray(masses, dtype=np.float64)

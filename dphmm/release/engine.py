@@ -36,7 +36,7 @@ from dphmm.release.planning import Planner
 from dphmm.release.query import Query
 from dphmm.release.record import PrivateDiagnostics, ReleaseRecord
 from dphmm.release.schedule import Schedule, Scheduling
-from dphmm.release.settings import GIVEN, Outside, ReleaseSettings
+from dphmm.release.settings import GIVEN, OPTIMAL_LIMIT, Fallback, Outside, ReleaseSettings
 from dphmm.release.soundness import SoundnessCheck
 from dphmm.release.step import PreparedStep, PublicState, StepPlan, as_state, check_steps
 from dphmm.release.together import draw_together, prepare_together
@@ -70,7 +70,8 @@ class Releaser:
         see `dphmm.mechanisms.base.NormMechanism`.
     rng
         Left out, the operating system's randomness. A seed or generator makes releases repeatable, hence not private.
-    repair, delta, objective, membership, allow_known, outside, repair_limit, caps, priors, calibration, schedule
+    repair, delta, objective, membership, allow_known, outside, repair_limit, caps, priors, calibration, schedule,
+    optimal_limit, fallback
         As in `ReleaseSettings`.
     spacing
         For ``"lattice"``: the step of the published lattice in the unit of ``f``, a rational (a float is read as its
@@ -124,9 +125,12 @@ class Releaser:
         priors: str | None = None,
         calibration: Calibration = "graph",
         schedule: Schedule | None = None,
+        optimal_limit: int = OPTIMAL_LIMIT,
+        fallback: Fallback = "none",
     ) -> None:
         given = GIVEN, epsilon, mechanism, repair, objective, membership, delta, allow_known, spacing, outside
-        settings = ReleaseSettings(*given, repair_limit, tuple(caps), priors, calibration, schedule)
+        more = repair_limit, tuple(caps), priors, calibration, schedule, optimal_limit, fallback
+        settings = ReleaseSettings(*given, *more)
         self._begin(settings, model, policy.check_measurements(f), policy, rng)
 
     @classmethod
@@ -222,10 +226,7 @@ class Releaser:
         return self
 
     def restart(self, first: int | None = None) -> None:
-        """Forget all releases: the next one is the first of a new person or session, in time step ``first``.
-
-        That is public (see `dphmm.Session.slot_of`), for models that vary with time and caps that name dates.
-        """
+        """Forget all releases: the next is the first of a new person or session, in a public time step ``first``."""
         self.person.first = self.person.first if first is None else first
         self.resume(None, 0)
 
@@ -275,7 +276,7 @@ class Releaser:
     def mechanism(self, plan: StepPlan, epsilon: float) -> Mechanism | ComponentNoise:
         """The noise of a step: in lattice steps for ``"lattice"``, otherwise in the unit of the measurements."""
         if self._made is None or self._made[0] is not plan or self._made[1] != epsilon:
-            self._made = (plan, epsilon, self.query.noise(plan.protection, epsilon))
+            self._made = (plan, epsilon, self.query.noise(plan.protection, epsilon, plan.prior))
         return self._made[2]
 
     def release(self, state: int, epsilon: float | None = None, steps: int = 1) -> ReleaseRecord:

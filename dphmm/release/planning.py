@@ -7,11 +7,12 @@ from dataclasses import replace
 from dphmm.arrays import BoolArray, FloatArray
 from dphmm.geometry.measurements import Measurements
 from dphmm.markov.belief import Belief
-from dphmm.mechanisms.catalogue import BODY_OF
+from dphmm.mechanisms.catalogue import BODY_OF, TABLES
 from dphmm.policy.graph import PolicyGraph
 from dphmm.policy.protection import Protection, protect
 from dphmm.release.settings import ReleaseSettings
 from dphmm.release.step import StepPlan
+from dphmm.release.tables import with_hops
 
 Edges = tuple[tuple[int, int], ...]
 
@@ -27,6 +28,7 @@ class Planner:
 
     def __init__(self, settings: ReleaseSettings, policy: PolicyGraph, measurements: Measurements) -> None:
         self._settings, self._policy, self._measurements = settings, policy, measurements
+        self._draws_tables = settings.mechanism in TABLES
         self._last: StepPlan | None = None
 
     def __call__(self, prior: Belief, also: Edges = ()) -> StepPlan:
@@ -34,12 +36,17 @@ class Planner:
         delta = self._settings.delta
         constraint = prior.support if delta is None else prior.location_set(delta)
         if self._last is None or not self._last.serves(prior, constraint, also):
+            if self._draws_tables and self._last is not None and self._last.serves_repaired(constraint, also):
+                self._last = replace(self._last, prior=prior)
+                return self._last
             protection = self._protection(prior, constraint, also)
+            if protection is not None and self._draws_tables:
+                protection = with_hops(protection)
             # Which partners are best for components depends on how probable these are.
             chosen = protection is not None and bool(protection.added) and self._settings.calibration == "component"
             if protection is not None and also:
                 protection = replace(protection, added=(*also, *protection.added))
-            self._last = StepPlan(constraint, protection, also, prior if chosen else None)
+            self._last = StepPlan(constraint, protection, also, prior if chosen or self._draws_tables else None)
         return self._last
 
     def _protection(self, prior: Belief, constraint: BoolArray, also: Edges) -> Protection | None:

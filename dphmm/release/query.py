@@ -15,7 +15,7 @@ from dphmm.geometry.hull import SensitivityHull
 from dphmm.geometry.measurements import Measurements
 from dphmm.markov.belief import Belief
 from dphmm.mechanisms.base import Mechanism
-from dphmm.mechanisms.catalogue import PLANAR_ONLY
+from dphmm.mechanisms.catalogue import PLANAR_ONLY, TABLES
 from dphmm.mechanisms.isotropic import PlanarIsotropicMechanism
 from dphmm.mechanisms.knorm import KNormMechanism
 from dphmm.mechanisms.laplace import LaplaceMechanism
@@ -27,8 +27,11 @@ from dphmm.policy.protection import Protection
 from dphmm.release.noise import ComponentNoise, Hidden
 from dphmm.release.settings import ReleaseSettings
 from dphmm.release.step import PreparedStep, StepPlan
+from dphmm.release.tables import Tables
 
 _REMEMBERED = 64
+_MISWRITTEN = 0.01
+"""How far a place that a table released may lie from where it is read, as a share of the way to the next one."""
 
 
 class Query:
@@ -61,6 +64,7 @@ class Query:
         self.values: npt.NDArray[Any] = measurements.points
         """``(N, d)``: what the mechanism takes as true values: points, or whole steps of the published lattice."""
         self._made: dict[tuple[bytes, float], Mechanism] = {}
+        self._tables = Tables(settings, measurements) if settings.mechanism in TABLES else None
         self._lattice: Spacing | None = None
         if settings.mechanism == "lattice":
             self._lattice = Spacing(settings.spacing)
@@ -86,11 +90,15 @@ class Query:
                 "spacing"
             )
 
-    def noise(self, protection: Protection | None, epsilon: float) -> Mechanism | ComponentNoise:
+    def noise(
+        self, protection: Protection | None, epsilon: float, prior: Belief | None = None
+    ) -> Mechanism | ComponentNoise:
         """The noise for a repaired graph, or for one possible state, which is released as it is.
 
-        In lattice steps for ``"lattice"``, otherwise in the unit of the measurements.
+        In lattice steps for ``"lattice"``, otherwise in the unit of the measurements. Tables are made for a prior.
         """
+        if self._tables is not None and protection is not None:
+            return self._tables(protection, epsilon, prior)
         if protection is None or protection.part_of is None or protection.components is None:
             return self._mechanism(protection, epsilon)
         made = tuple(self._remembered(part, epsilon) for part in protection.parts)
@@ -212,7 +220,19 @@ class Query:
         point = as_floats(released, "the coordinates of a release", CoordinateError)
         if point.shape != (self.measurements.dimension,):
             raise CoordinateError(f"the release has shape {point.shape}; give ({self.measurements.dimension},) numbers")
+        if self._tables is not None:
+            return self._nearest_place(point)
         return point if self._lattice is None else self._lattice.steps(point, "released")
+
+    def _nearest_place(self, point: FloatArray) -> FloatArray:
+        """The measurement that a table released, of which a file may hold the first digits."""
+        places = self.measurements.points
+        apart = np.linalg.norm(places - point, axis=1)
+        state = int(np.argmin(apart))
+        others = apart[(places != places[state]).any(axis=1)]
+        if apart[state] > _MISWRITTEN * others.min(initial=inf):
+            raise CoordinateError(f"the release {point.tolist()} is at no state's place; tables release nothing else")
+        return np.asarray(places[state])
 
     def log_likelihood(
         self,
@@ -228,7 +248,7 @@ class Query:
         ``places``.
         """
         if isinstance(noise, ComponentNoise):
-            likelihood = noise.log_density(released, self.values, self._lattice is not None)
+            likelihood = noise.log_density(released, self.values, self._lattice is not None or self._tables is not None)
         elif constraint.all():
             return noise.log_density(released, self.values)
         else:

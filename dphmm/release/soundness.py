@@ -6,6 +6,7 @@ that made the hull, the degrees or the repair: what goes wrong there is found he
 
 from __future__ import annotations
 
+from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
@@ -16,12 +17,17 @@ from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray
 from dphmm.errors import PromiseError
 from dphmm.geometry.gauge import Gauge
 from dphmm.mechanisms.base import Mechanism
+from dphmm.mechanisms.integer_table import TOTAL
+from dphmm.mechanisms.table import TableMechanism
 from dphmm.policy.graph import PolicyGraph
 from dphmm.release.noise import ComponentNoise, parts_of
 from dphmm.release.step import PreparedStep
 
 _ROUNDING = 64 * float(np.finfo(np.float64).eps)
 _REMEMBERED = 256
+_EDGES = 1 << 12
+_STEEP = 43
+_TERMS = 200
 
 
 class SoundnessCheck:
@@ -46,7 +52,7 @@ class SoundnessCheck:
     """
 
     def __init__(self, policy: PolicyGraph, values: npt.NDArray[Any]) -> None:
-        self._policy = policy
+        self._policy, self._values = policy, values
         self._points: FloatArray = (values - values[:1]).astype(np.float64)
         whole = values.dtype.kind in "iu"
         self._rounding = 0.0 if whole else _ROUNDING * float(np.abs(values).max())
@@ -93,9 +99,39 @@ class SoundnessCheck:
                 "states that must stay indistinguishable would be released by different noise; nothing was drawn"
             )
         for mechanism, members in parts_of(noise, constraint):
+            if isinstance(mechanism, TableMechanism):
+                self._check_table(mechanism, step.epsilon, members, hidden, added[members[added[:, 0]]])
+                continue
             gauge = mechanism.gauge(step.epsilon, self._rounding)
             self._check_edges(gauge, members, added[members[added[:, 0]]], whole=False)
             self._check_degrees(gauge, members, members & hidden)
+
+    def _check_table(
+        self, table: TableMechanism, epsilon: float, members: BoolArray, hidden: BoolArray, added: IntArray
+    ) -> None:
+        """Look at every edge and every output of a table, in whole numbers, and for a neighbour of every state."""
+        weights, limit = table.weights, _power_below(epsilon)
+        row_of = {place.tobytes(): row for row, place in enumerate(table.points + 0.0)}
+        rows = np.full(len(members), -1)
+        states = np.flatnonzero(members)
+        rows[states] = [row_of.get((place + 0.0).tobytes(), -1) for place in self._values[states]]
+        whole = (rows[states] >= 0).all() and (weights >= 0).all()
+        if not (whole and all(sum(row) == TOTAL for row in weights.tolist())):
+            raise PromiseError("a table of this step is no law over the places of its states; nothing was drawn")
+        joined = np.zeros(len(members), dtype=np.bool_)
+        for edges in (added, *self._policy.restrict(members).edge_blocks()):
+            joined[edges.ravel()] = True
+            for block in np.array_split(edges, 1 + len(edges) // _EDGES):
+                if not _keeps(weights[rows[block[:, 0]]], weights[rows[block[:, 1]]], limit):
+                    raise PromiseError(
+                        "states that must stay indistinguishable would differ by more than epsilon in this step's "
+                        "table; nothing was drawn"
+                    )
+        alone = members & hidden & ~joined
+        if alone.any():
+            raise PromiseError(
+                f"state {int(np.argmax(alone))} would be hidden among nobody in this step's table; nothing was drawn"
+            )
 
     def _check_edges(self, gauge: Gauge, members: BoolArray, added: IntArray, whole: bool) -> None:
         """Look at the edges between states of one mechanism, ``whole`` where that is all possible ones."""
@@ -143,8 +179,16 @@ class SoundnessCheck:
         found = np.empty(len(states), dtype=np.int64)
         for mechanism, members in parts_of(noise, constraint):
             if (here := members[states]).any():
-                found[here] = self.nearest(mechanism.gauge(loss), members, states[here])[0]
+                if isinstance(mechanism, TableMechanism):
+                    found[here] = self._nearest_by_table(mechanism, members, states[here])
+                else:
+                    found[here] = self.nearest(mechanism.gauge(loss), members, states[here])[0]
         return found
+
+    def _nearest_by_table(self, table: TableMechanism, members: BoolArray, states: IntArray) -> IntArray:
+        others = np.flatnonzero(members)
+        losses = table.privacy_loss(self._values[states][:, None], self._values[others][None])
+        return np.asarray(others[np.where(others == states[:, None], np.inf, losses).argmin(axis=1)])
 
     def nearest(self, gauge: Gauge, constraint: BoolArray, states: IntArray) -> tuple[IntArray, FloatArray]:
         """The possible state nearest by a gauge to each of some possible states, itself excluded; and how near."""
@@ -168,6 +212,31 @@ class SoundnessCheck:
         distance, found = map(np.asarray, cKDTree(self._points).query(self._points, k=2))
         own = found[:, 0] == np.arange(size)
         return np.where(own, found[:, 1], found[:, 0]), np.where(own, distance[:, 1], distance[:, 0])
+
+
+def _power_below(epsilon: float) -> Fraction:
+    """A fraction at most ``exp(epsilon)``, by the first terms of its series, of which none is negative."""
+    x = Fraction(epsilon)
+    if x > _STEEP:  # beyond what whole numbers of 62 digits can differ by
+        return Fraction(2) ** 62
+    term = total = Fraction(1)
+    for k in range(1, _TERMS):
+        term = term * x / k
+        total += term
+        if term.denominator > 1 << 400:  # cut, downwards
+            term = Fraction((term.numerator << 400) // term.denominator, 1 << 400)
+    return total
+
+
+def _keeps(first: IntArray, second: IntArray, limit: Fraction) -> bool:
+    """Whether no entry of either passes a limit times that of the other; what doubles leave open is decided exactly."""
+    bound = float(limit) * (1 - 1e-12)
+    for one, other in ((first, second), (second, first)):
+        near = one > bound * other
+        pairs = zip(one[near].tolist(), other[near].tolist(), strict=True)
+        if any(a * limit.denominator > limit.numerator * b for a, b in pairs):
+            return False
+    return True
 
 
 def _check_nobody_missing(step: PreparedStep, delta: float | None) -> None:

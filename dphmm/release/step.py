@@ -113,6 +113,11 @@ class StepPlan:
         same = self.prior is None or self.prior is prior or np.array_equal(self.prior.log_mass, prior.log_mass)
         return same and self.also == also and np.array_equal(self.constraint, constraint)
 
+    def serves_repaired(self, constraint: BoolArray, also: tuple[tuple[int, int], ...]) -> bool:
+        """Whether the repair would be the same under every belief: where nothing had to be added."""
+        bare = self.protection is None or len(self.protection.added) == len(also)
+        return bare and self.also == also and np.array_equal(self.constraint, constraint)
+
     @property
     def least_protection(self) -> int:
         """The least degree of protection over ``C`` but its open states; 1 where there is no other."""

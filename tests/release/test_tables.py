@@ -1,0 +1,177 @@
+"""Whole steps of tables: repairs, beliefs, the last look before a draw, what is kept, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from dphmm import MarkovModel, PolicyGraph, Releaser, ReleaseSettings
+from dphmm.errors import ConfigurationError, CoordinateError, PolicyError, PromiseError
+from dphmm.mechanisms import TABLES, TableMechanism
+from dphmm.mechanisms.integer_table import TOTAL
+from dphmm.release.noise import ComponentNoise
+from tests.mechanisms.test_table import _exp_below
+
+F = np.array([[1, 0], [2, 1], [3, 0], [0, 1], [4, 2], [1, 2]], dtype=float)
+POLICY = PolicyGraph.categorical([0, 1, 1, 2, 2, 2])
+UNIFORM = MarkovModel(np.full((6, 6), 1 / 6), np.full(6, 1 / 6))
+BLOCKS = np.kron(np.eye(2), np.full((3, 3), 1 / 3))
+"""Two halves that nobody moves between."""
+
+
+def made(mechanism, policy=POLICY, model=UNIFORM, f=F, **given):
+    return Releaser(model, f, policy, 1.0, mechanism=mechanism, rng=given.pop("rng", 0), **given)
+
+
+def brute(step, f):
+    """The table of a whole step in fractions, from what its mechanisms say of each pair of states."""
+    noise, found = step.mechanism, {}
+    for s in np.flatnonzero(step.plan.constraint).tolist():
+        for z in {tuple(point) for point in f.tolist()}:
+            mechanism = noise.of(s)
+            at = mechanism.probability(z, f[s]) if isinstance(mechanism, TableMechanism) else Fraction(z == tuple(f[s]))
+            found[s, z] = at
+    return found
+
+
+@pytest.mark.parametrize("mechanism", sorted(TABLES))
+def test_every_edge_of_the_repaired_graph_keeps_epsilon_in_fractions_and_nobody_is_alone(mechanism):
+    releaser = made(mechanism)
+    step = releaser.prepare()
+    table, limit = brute(step, F), _exp_below(1.0)
+    edges = step.plan.protection.graph.edges().tolist()
+    assert sorted({state for edge in edges for state in edge}) == list(range(6)), "s1 got a partner"
+    assert len(step.plan.protection.added) == 1
+    for s in range(6):
+        assert sum(table[s, tuple(z)] for z in F.tolist()) == 1
+    for j, k in edges:
+        for z in map(tuple, F.tolist()):
+            assert table[j, z] <= limit * table[k, z]
+            assert table[k, z] <= limit * table[j, z]
+    record = releaser.draw(step, 0)
+    assert record.exact
+    assert record.least_protection == 2
+    assert record.components == 2
+    assert record.constrained_factor == np.inf
+    assert record.released in {tuple(point) for point in F.tolist()}
+
+
+@pytest.mark.parametrize("mechanism", sorted(TABLES))
+def test_the_belief_is_bayes_with_the_tables_column(mechanism):
+    releaser = made(mechanism, PolicyGraph.utility(F, 1.6))
+    prior = np.full(6, 1 / 6)
+    for state in (4, 0, 2):
+        step = releaser.prepare()
+        table = brute(step, F)
+        record = releaser.draw(step, state)
+        column = np.array([float(table[s, record.released]) for s in range(6)])
+        expected = prior * column / (prior @ column)
+        np.testing.assert_allclose(releaser.belief.probabilities, expected, rtol=1e-9)
+        np.testing.assert_allclose(np.exp(releaser.log_likelihood(step, record.released)), column, rtol=1e-9)
+        prior = expected @ np.full((6, 6), 1 / 6)
+
+
+def test_expected_error_is_that_of_the_table_under_the_belief_before():
+    releaser = made("optimal", PolicyGraph.utility(F, 1.6))
+    releaser.release(3)
+    step = releaser.prepare()
+    table, prior = brute(step, F), step.prior.probabilities
+    squared = sum(prior[s] * float(p) * np.square(F[s] - z).sum() for (s, z), p in table.items())
+    assert releaser.draw(step, 3).expected_error == pytest.approx(squared**0.5, rel=1e-9)
+
+
+def test_a_table_is_kept_while_belief_and_component_stay_and_follows_from_public_things_alone():
+    apart = MarkovModel(BLOCKS, np.full(6, 1 / 6))
+    releaser = made("optimal", PolicyGraph.from_groups(6, [[0, 1, 2], [3, 4, 5]]), apart)
+    first, again = releaser.prepare().mechanism, releaser.prepare().mechanism
+    assert first is again
+    releaser.release(1)
+    later = releaser.prepare().mechanism
+    fresh = made("optimal", PolicyGraph.from_groups(6, [[0, 1, 2], [3, 4, 5]]), apart)
+    fresh.resume(releaser.belief, 1)
+    for one, other in zip(later.mechanisms[1:], fresh.prepare().mechanism.mechanisms[1:], strict=True):
+        np.testing.assert_array_equal(one.weights, other.weights)
+    assert any(one is other for one in first.mechanisms[1:] for other in later.mechanisms[1:])
+
+
+def test_open_states_are_released_as_they_are_and_others_from_their_table():
+    policy = PolicyGraph.from_groups(6, [[0, 1, 2]]).with_open([3, 4, 5])
+    releaser = made("optimal", policy, rng=3)
+    step = releaser.prepare()
+    table = brute(step, F)
+    assert all(table[s, tuple(F[s])] == 1 for s in (3, 4, 5))
+    assert releaser.draw(step, 4).released == (4.0, 2.0)
+    assert releaser.release(0).released in {tuple(point) for point in F[:3].tolist()}
+
+
+def test_a_table_that_breaks_an_edge_draws_nothing():
+    """Broken twins: an edge left out of the program, rows that are no law, and a state left alone."""
+    policy = PolicyGraph.utility(F, 1.6)
+    releaser = made("optimal", policy)
+    step = releaser.prepare()
+    (as_is, good), parts = step.mechanism.mechanisms, step.mechanism.part_of
+
+    def refused(table, match, members=parts):
+        noise = ComponentNoise(members, (as_is, table), step.mechanism.components)
+        with pytest.raises(PromiseError, match=match):
+            releaser.draw(replace(step, mechanism=noise), 0)
+
+    edges = step.plan.protection.graph.edges()
+    lacking = TableMechanism.optimal(F, [edge for edge in edges.tolist() if edge != [0, 1]], 1.0)
+    refused(lacking, "differ by more than epsilon in this step's table")
+    over = TableMechanism.optimal(F, edges, 1.0 + 1e-7)
+    refused(over, "differ by more than epsilon in this step's table")
+    weights = good.weights.copy()
+    weights[0, 0] += 1
+    bad = TableMechanism.optimal(F, edges, 1.0)
+    bad.weights = weights
+    refused(bad, "is no law over the places")
+    refused(TableMechanism.optimal(F[:5], [(0, 1), (1, 2), (2, 4), (0, 3)], 1.0), "is no law over the places")
+    assert (good.weights.sum(axis=1) == TOTAL).all()
+    assert releaser.draw(step, 0).least_protection >= 2
+
+
+def test_a_state_without_a_neighbour_is_not_released_from_a_table():
+    releaser = made("optimal")
+    step = releaser.prepare()
+    bare = replace(step.plan.protection, added=())
+    with pytest.raises(PromiseError, match="state 0 would be hidden among nobody in this step's table"):
+        releaser.draw(replace(step, plan=replace(step.plan, protection=bare)), 0)
+
+
+def test_a_component_above_the_limit_is_refused_or_falls_back():
+    policy = PolicyGraph.utility(F, 1.6)
+    with pytest.raises(ConfigurationError, match=r"a component has 6 states, above the 5 .*fallback") as caught:
+        made("optimal", policy, optimal_limit=5).prepare()
+    assert "\n" not in str(caught.value)
+    fallen = made("optimal", policy, optimal_limit=5, fallback="graph-exponential").prepare().mechanism.mechanisms[1]
+    np.testing.assert_array_equal(
+        fallen.weights, made("graph-exponential", policy).prepare().mechanism.mechanisms[1].weights
+    )
+    line = np.arange(2100.0)[:, None]
+    many = MarkovModel.fit([np.arange(2100)], 2100, smoothing=1.0)
+    with pytest.raises(PolicyError, match=r"a component has 2,100 states and a table at most 2,048"):
+        made("graph-exponential", PolicyGraph.utility(line, 1.0), many, line).prepare()
+
+
+def test_settings_of_tables():
+    assert ReleaseSettings(mechanism="optimal").calibration == "component"
+    assert ReleaseSettings(mechanism="optimal").is_exact
+    for given in ({"optimal_limit": 1}, {"optimal_limit": 2.5}, {"fallback": "k-norm"}):
+        with pytest.raises(ConfigurationError, match=next(iter(given))):
+            ReleaseSettings(mechanism="optimal", **given)
+    with pytest.raises(ConfigurationError, match="caps cannot be kept with mechanism 'optimal'"):
+        ReleaseSettings(mechanism="optimal", caps=[{"event": "state:1 at 1", "probability": 0.5}])
+
+
+def test_a_place_that_no_state_has_was_not_released_by_a_table():
+    releaser = made("graph-exponential", PolicyGraph.utility(F, 1.6))
+    step = releaser.prepare()
+    np.testing.assert_array_equal(
+        releaser.log_likelihood(step, [2.001, 0.999]), releaser.log_likelihood(step, [2.0, 1.0])
+    )
+    with pytest.raises(CoordinateError, match="is at no state's place"):
+        releaser.log_likelihood(step, [2.5, 0.5])
