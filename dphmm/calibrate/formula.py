@@ -11,6 +11,7 @@ from dphmm.arrays import LARGEST, SMALLEST, check_epsilon
 from dphmm.errors import BudgetError, InvalidInputError
 from dphmm.mechanisms.base import Mechanism
 from dphmm.mechanisms.lattice import LatticeKNormMechanism
+from dphmm.mechanisms.table import TableMechanism
 
 _DIGITS = 50
 _MARGIN = 1e-9
@@ -75,6 +76,8 @@ def _squared_error(mechanism: Mechanism) -> Callable[[float], float]:
     """The expected squared error of a mechanism's family at each budget."""
     if isinstance(mechanism, LatticeKNormMechanism):
         return mechanism.squared_error_at
+    if isinstance(mechanism, TableMechanism):
+        raise InvalidInputError("the error of a table follows from no formula in its budget; choose noise of a hull")
     constant = mechanism.squared_error * float(mechanism.epsilon) ** 2
     return lambda epsilon: constant / epsilon / epsilon
 

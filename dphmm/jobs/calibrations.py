@@ -26,6 +26,7 @@ from dphmm.errors import BudgetError, ConfigurationError, InvalidInputError
 from dphmm.jobs.models import Model, load_model
 from dphmm.jobs.watch import Watch, unwatched
 from dphmm.markov.belief import Belief
+from dphmm.mechanisms.catalogue import TABLES
 from dphmm.mechanisms.exact import rational
 from dphmm.policy.expression import policy_in_words
 from dphmm.release.account import DAY_SECONDS, day_steps
@@ -305,6 +306,11 @@ class _Job:
     """A calibration as it goes on: what was worked out once, and how each target is met."""
 
     def __init__(self, engine: Releaser, steps: int, is_over_said: bool, people: int, seed: int, watch: Watch) -> None:
+        if engine.settings.mechanism in TABLES:
+            raise ConfigurationError(
+                f"mechanism is {engine.settings.mechanism!r}, whose error is no function of its budget alone; choose noise of "
+                "a hull, such as 'lattice'"
+            )
         self._engine, self.steps, self._people, self._seed, self._watch = engine, steps, people, seed, watch
         self.guaranteed = steps if is_over_said else 1
         self.alone = without_releases(engine, steps)
