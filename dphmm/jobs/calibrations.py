@@ -308,7 +308,7 @@ class _Job:
     def __init__(self, engine: Releaser, steps: int, is_over_said: bool, people: int, seed: int, watch: Watch) -> None:
         if engine.settings.mechanism in TABLES:
             raise ConfigurationError(
-                f"mechanism is {engine.settings.mechanism!r}, whose error is no function of its budget alone; choose noise of "
+                f"mechanism is {engine.settings.mechanism!r}, whose error follows from no formula; choose noise of "
                 "a hull, such as 'lattice'"
             )
         self._engine, self.steps, self._people, self._seed, self._watch = engine, steps, people, seed, watch
