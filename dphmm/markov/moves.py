@@ -35,6 +35,13 @@ class Moves:
     def __len__(self) -> int:
         return len(self.sources)
 
+    def thinned(self, most: int) -> Moves:
+        """At most so many of the moves, evenly spaced among them: what one person may add to counts."""
+        if len(self) <= most:
+            return self
+        kept = (np.arange(most) * len(self)) // most
+        return Moves(self.visits, self.sources[kept], self.targets[kept])
+
     def counts(self, size: int) -> csr_array:
         """``(N, N)``: how often each move was made."""
         return pair_counts(self.sources, self.targets, size)

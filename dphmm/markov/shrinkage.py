@@ -53,6 +53,9 @@ class RegionKernel:
         ``(rings,)``: how probable each ring is, positive; scaled to sum to one.
     attraction
         ``(N,)``: how much each state attracts, positive.
+    stays
+        ``(N,)``: the probability of staying in each state, between 0 and 1, in place of the first ring's share; left
+        out, that one for all.
 
     Raises
     ------
@@ -61,8 +64,15 @@ class RegionKernel:
     """
 
     @checked
-    def __init__(self, reach: Reach, shares: npt.ArrayLike, attraction: npt.ArrayLike) -> None:
+    def __init__(
+        self, reach: Reach, shares: npt.ArrayLike, attraction: npt.ArrayLike, stays: npt.ArrayLike | None = None
+    ) -> None:
         self.reach = reach
+        self.stays = None if stays is None else as_floats(stays, "stays")
+        if self.stays is not None and not (
+            self.stays.shape == (reach.size,) and ((self.stays > 0) & (self.stays < 1)).all()
+        ):
+            raise InvalidInputError(f"stays have shape {self.stays.shape}; give {reach.size} numbers between 0 and 1")
         self.shares = _positive(shares, "shares", reach.ring_count)
         self.attraction = _positive(attraction, "attraction", reach.size)
         self._weights = self._per_ring()
@@ -87,6 +97,9 @@ class RegionKernel:
             found = np.bincount(rows, self.attraction[reach.targets[part]], minlength=len(lengths) * rings)
             sums[first : first + len(lengths)] = found.reshape(-1, rings)
         shares = np.where(sums > 0, self.shares, 0.0)
+        if self.stays is not None:
+            away = shares[:, 1:].sum(axis=1)
+            shares[:, 0] = np.where(away > 0, away * self.stays / (1 - self.stays), 1.0)
         shares /= shares.sum(axis=1, keepdims=True)
         return np.divide(shares, sums, out=shares, where=sums > 0)
 
