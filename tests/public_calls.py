@@ -190,14 +190,14 @@ def geometry_and_markov() -> None:
     )
     right(
         "markov.fit_shrunk", markov.fit_shrunk, "space", sequences=[[0, 1, -1, 2]], space=GRID, step_seconds=60.0,
-        max_speed_kmh=100.0, weight=3.0
+        max_speed_kmh=100.0, weight=3.0, least_people=1
     )  # fmt: skip
     right("markov.Reach", markov.Reach, "space", space=GRID, step_seconds=60.0, max_speed_kmh=100.0)
     reach = markov.Reach(GRID, 60.0)
     right("markov.Reach.find", reach.find, sources=[0, 1], targets=[1, 2])
     right(
         "markov.RegionKernel", markov.RegionKernel, "reach", reach=reach, shares=np.ones(reach.ring_count),
-        attraction=np.ones(GRID.size)
+        attraction=np.ones(GRID.size), stays=np.full(GRID.size, 0.5)
     )  # fmt: skip
     right(
         "markov.move_probabilities",
@@ -211,6 +211,7 @@ def geometry_and_markov() -> None:
     right("markov.draw_like", markov.draw_like, "model", model=MODEL, firsts=[5, 6], lengths=[1, 2], rng=0)
     right("markov.jensen_shannon", markov.jensen_shannon, one=[1.0, 2.0], other=[2.0, 0.0])
     right("markov.Crowd.of", markov.Crowd.of, "classes", stretches=[[0, 1], [2]], points=F, classes=None)
+    right("markov.MarkovModel.saying", MODEL.saying, "learned", learned={"promise": "none"})
     right("markov.MarkovModel.save", MODEL.save, path="model.npz")
     right("markov.MarkovModel.load", markov.MarkovModel.load, path="missing.npz")
     right("markov.Observations", markov.Observations, log_likelihood=np.zeros((2, SIZE)), steps=np.array([0, 1]))
@@ -602,6 +603,10 @@ def audits_and_jobs() -> None:
     right(
         "jobs.learn", jobs.learn, "space", data=str(town), space=space.Grid.over((44.97, -30.04, 45.03, -29.96), 2.0),
         step_seconds=3600.0, gap_seconds=7200.0, smoothing=0.5
+    )  # fmt: skip
+    right(
+        "jobs.fit_private", jobs.fit_private, "space", sequences=[[0, 1, -1, 2]], space=GRID, step_seconds=60.0,
+        epsilon=1.0, moves_per_person=3, max_speed_kmh=100.0, rng=1
     )  # fmt: skip
     right(
         "serve.write_relay", serve.write_relay, "", path="relay.toml", model="missing.npz", users=["ann"],

@@ -10,6 +10,7 @@ import click
 
 from dphmm.cli.inputs import data_of, input_options, region_options, space_of
 from dphmm.cli.summary import say
+from dphmm.cli.terminal import echo
 
 if TYPE_CHECKING:
     from dphmm.jobs.models import Learned
@@ -35,6 +36,15 @@ if TYPE_CHECKING:
 @click.option("--order", type=click.IntRange(1, 2), default=1, show_default=True, help="2 looks back two steps.")
 @click.option("--max-speed", type=float, metavar="KMH", help="Faster moves than this are impossible. [default: 150]")
 @click.option("--smoothing", type=float, metavar="COUNT", help="Possible is what was seen, with this added, both ways.")
+@click.option(
+    "--user-epsilon",
+    metavar="EPSILON",
+    help="Noise hides each person with all their days: a model that may be published.",
+)
+@click.option(
+    "--moves-per-person", type=int, metavar="M", help="With it: of each person at most M moves. [default: 20]"
+)
+@click.option("--least-people", type=int, metavar="K", help="Leave out moves of fewer than K people: no guarantee.")
 @input_options
 @click.option("--overwrite", is_flag=True, help="Replace an output that exists.")
 @click.option("--json", "as_json", is_flag=True, help="Say what was learned as JSON.")
@@ -50,21 +60,44 @@ def command(data: tuple[str, ...], output: Path, as_json: bool, overwrite: bool,
 
     space, source = space_of(given), data_of(data, given)
     smoothing = given["smoothing"]
-    clock, time = (given["step"], given["gap"]), _time_of(given)
-    speed = given["max_speed"]
-    learned = learn(source, space, *clock, smoothing, output, overwrite, max_speed_kmh=speed, **time)
+    learned = learn(
+        source,
+        space,
+        given["step"],
+        given["gap"],
+        smoothing,
+        output,
+        overwrite,
+        max_speed_kmh=given["max_speed"],
+        **_time_of(given),
+        **{name: given[name] for name in ("user_epsilon", "moves_per_person", "least_people")},
+    )
+    if learned.private is not None:
+        echo(_TRUE_COUNTS, err=True)
     files = {"model": str(output), "private_list_of_people": str(private_list(output))}
     say("Learned", {**files, **_facts(learned), **_support(learned, smoothing)}, as_json)
+
+
+_TRUE_COUNTS = (
+    "dphmm: the model's file keeps its promise; what is said here of users, fixes, places and moves is true of the "
+    "data, without noise: keep it to yourself. The region, the step and the speed are public only if they were chosen "
+    "without looking at the data."
+)
 
 
 def _support(learned: Learned, smoothing: float | None) -> dict[str, Any]:
     """What decided which moves are possible, and how probable those are that nobody made."""
     shrunk = learned.shrunk
+    if learned.private is not None:
+        facts = learned.private.facts
+        spent = ", ".join(f"{name} {part}" for name, part in facts["spent_on"].items())
+        return {**facts, "spent_on": spent}
     if shrunk is None:
         return {"smoothing": smoothing}
     return {
         "highest_speed_kmh": shrunk.kernel.reach.max_speed_kmh,
         "moves_that_were_faster": shrunk.too_fast,
+        "moves_of_too_few_people": shrunk.rare,
         "weight_of_the_region_in_moves": shrunk.weight,
     }
 

@@ -10,6 +10,7 @@ from .mobility import Budgets, Mobility
 from .models import Learned, learn, load_model, region
 from .moments import Find
 from .people import Data, People
+from .private_models import PrivateModel, fit_private
 from .releases import Released, live, release
 from .replays import Replayed, SessionAudit, audit_session, replay
 from .sessions import export_sessions, read_sessions
@@ -37,6 +38,7 @@ __all__ = [
     "Mobility",
     "People",
     "PolicyAudit",
+    "PrivateModel",
     "Released",
     "Replayed",
     "Scheme",
@@ -58,6 +60,7 @@ __all__ = [
     "compare_people",
     "count_people",
     "export_sessions",
+    "fit_private",
     "landmark_engine",
     "landmark_planar",
     "landmark_series",

@@ -9,15 +9,18 @@ import numpy as np
 import shapely
 
 from dphmm.arguments import checked
+from dphmm.arrays import IntArray
 from dphmm.errors import ConfigurationError
 from dphmm.jobs.learned_from import private_list, write_list
 from dphmm.jobs.people import Data, DataLike, People
+from dphmm.jobs.private_models import MOVES_PER_PERSON, PrivateModel, fit_private
 from dphmm.markov.extending import Extension, extend
 from dphmm.markov.model import MarkovModel
 from dphmm.markov.reach import MAX_SPEED_KMH
 from dphmm.markov.rhythm import By, Rhythm
 from dphmm.markov.sequence import state_sequences
 from dphmm.markov.shrinkage import ShrunkModel, fit_shrunk
+from dphmm.mechanisms.exact import Rational
 from dphmm.policy.layer import read_polygons
 from dphmm.readers.places import read_places
 from dphmm.space.grid import Grid
@@ -49,7 +52,9 @@ class Learned:
     extension
         How it varies with time or looks back two steps; None where it does neither.
     shrunk
-        What the moves were shrunk towards, and how far; None for a model that was smoothed.
+        What the moves were shrunk towards, and how far; None for a model that was smoothed, or is private.
+    private
+        What the promise of a private model is made of; None for any other.
     """
 
     model: MarkovModel
@@ -60,6 +65,7 @@ class Learned:
     moves: int
     extension: Extension | None = None
     shrunk: ShrunkModel | None = None
+    private: PrivateModel | None = None
 
 
 @checked
@@ -150,6 +156,9 @@ def learn(
     zone: str | None = None,
     order: int = 1,
     max_speed_kmh: float | None = None,
+    user_epsilon: Rational | None = None,
+    moves_per_person: int | None = None,
+    least_people: int | None = None,
 ) -> Learned:
     """Learn how people move, as ``dphmm learn`` does.
 
@@ -181,12 +190,21 @@ def learn(
         1, or 2 to look back two steps: see `dphmm.markov.extend`.
     max_speed_kmh
         What decides which moves a person can make; left out, 150. Not with smoothing.
+    user_epsilon
+        The model then is differentially private for whole people, with this budget: see `fit_private`. Choose the
+        space, the step and the speed without looking at the data.
+    moves_per_person
+        With `user_epsilon`: how many moves of one person count at most; left out, 20.
+    least_people
+        Moves of fewer people than this are left out, which is no guarantee for anybody.
 
     Raises
     ------
     ConfigurationError, OutputError
-        When `by` and `zone` do not come together, the order is another, both a speed and a smoothing are given, or the
-        output is no ``.npz`` file, or exists; before anything is read. When too many moves are possible.
+        When `by` and `zone` do not come together, the order is another, options are given that do not go together, or
+        the output is no ``.npz`` file, or exists; before anything is read. When too many moves are possible.
+    BudgetError
+        When the budget is not positive.
     DataFileError
         When data are missing or malformed.
     StochasticError, InvalidInputError
@@ -197,17 +215,14 @@ def learn(
             raise ConfigurationError(f"{output}: a model is a .npz file; name it so")
         for path in (Path(output), private_list(output)):
             check_output(path, overwrite)
-    if smoothing is not None and max_speed_kmh is not None:
-        raise ConfigurationError("--max-speed and --smoothing are both given; smoothing makes possible what was seen")
+    way = _Way(smoothing, max_speed_kmh, user_epsilon, moves_per_person, least_people)
     rhythm = _rhythm(by, zone, step_seconds)
+    if user_epsilon is not None and (rhythm is not None or order != 1):
+        raise ConfigurationError("--user-epsilon is for models of first order without --by; leave those out")
     people = Data.of(data).read()
     sequences = state_sequences(people.trajectories, space, step_seconds, gap_seconds)
-    shrunk = extension = None
-    if smoothing is None:
-        shrunk = fit_shrunk(sequences, space, step_seconds, MAX_SPEED_KMH if max_speed_kmh is None else max_speed_kmh)
-        model = shrunk.model
-    else:
-        model = MarkovModel.fit(sequences, space.size, smoothing, states=space, step_seconds=float(step_seconds))
+    model, shrunk, private = way.fit(sequences, space, step_seconds)
+    extension = None
     if rhythm is not None or order != 1:
         extension = extend(model, sequences, rhythm, order)
         model = extension.model
@@ -218,7 +233,56 @@ def learn(
     states = np.concatenate([found for _, found in sequences])
     moves = sum(int(((np.diff(slots) == 1) & (found[1:] >= 0) & (found[:-1] >= 0)).sum()) for slots, found in sequences)
     visited = len(np.unique(states[states >= 0]))
-    return Learned(model, people, len(states), int((states < 0).sum()), visited, moves, extension, shrunk)
+    return Learned(model, people, len(states), int((states < 0).sum()), visited, moves, extension, shrunk, private)
+
+
+@dataclass(frozen=True)
+class _Way:
+    """How a model is made of moves: what `learn` is told of it."""
+
+    smoothing: float | None
+    max_speed_kmh: float | None
+    user_epsilon: Rational | None
+    moves_per_person: int | None
+    least_people: int | None
+
+    def __post_init__(self) -> None:
+        private, smooth = self.user_epsilon is not None, self.smoothing is not None
+        if smooth and self.max_speed_kmh is not None:
+            raise ConfigurationError(
+                "--max-speed and --smoothing are both given; smoothing makes possible what was seen"
+            )
+        if self.moves_per_person is not None and not private:
+            raise ConfigurationError("--moves-per-person bounds what --user-epsilon hides; give that too")
+        if sum((private, smooth, self.least_people is not None)) > 1:
+            raise ConfigurationError("--user-epsilon, --smoothing and --least-people exclude each other; give one")
+
+    def fit(
+        self, sequences: list[tuple[IntArray, IntArray]], space: StateSpace, step_seconds: float
+    ) -> tuple[MarkovModel, ShrunkModel | None, PrivateModel | None]:
+        """The model, and what it was made of."""
+        speed = MAX_SPEED_KMH if self.max_speed_kmh is None else self.max_speed_kmh
+        if self.user_epsilon is not None:
+            most = MOVES_PER_PERSON if self.moves_per_person is None else self.moves_per_person
+            private = fit_private(sequences, space, step_seconds, self.user_epsilon, most, speed)
+            return private.model, None, private
+        if self.smoothing is not None:
+            step = float(step_seconds)
+            model = MarkovModel.fit(sequences, space.size, self.smoothing, states=space, step_seconds=step)
+            return model.saying({"promise": _NO_PROMISE, "smoothing": self.smoothing}), None, None
+        least = 1 if self.least_people is None else self.least_people
+        shrunk = fit_shrunk(sequences, space, step_seconds, speed, least_people=least)
+        said = {"promise": _NO_PROMISE, "max_speed_kmh": speed, "weight": shrunk.weight}
+        if least > 1:
+            said |= {"promise": _NO_GUARANTEE, "least_people": least}
+        return shrunk.model.saying(said), shrunk, None
+
+
+_NO_PROMISE = "none: moves were counted without noise"
+_NO_GUARANTEE = (
+    "none: moves were counted without noise; those of fewer people than 'least_people' were left out, which guarantees "
+    "nothing to anybody"
+)
 
 
 def _rhythm(by: By | None, zone: str | None, step_seconds: float) -> Rhythm | None:

@@ -8,17 +8,18 @@ moves are thinned to at most m, so that one person more or less changes these co
 3. stays, and arrivals from elsewhere, in each block of states: by m, for a move is one or the other;
 4. where there is a table, how often each move from one state to another was made: by m.
 
-Discrete Laplace noise goes on each of them, drawn exactly, of scale (by how much) / (its part of ε), also where the count
-is zero. All else is made of these noisy counts and of what is public, so that the model is ε-differentially private for
-the sum of the parts (Dwork et al., TCC 2006), whatever anybody knows already of that person and of the others.
+Discrete Laplace noise goes on each of them, drawn exactly, of scale (by how much) / (its part of ε), also where the
+count is zero. All else is made of these noisy counts and of what is public, so that the model is ε-differentially
+private for the sum of the parts (Dwork et al., TCC 2006), whatever anybody knows already of that person and others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import log, sqrt
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,8 +28,7 @@ from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, IntArray, RandomSource, Rng, random_source
 from dphmm.errors import BudgetError, InvalidInputError
 from dphmm.markov.model import MarkovModel
-from dphmm.markov.moves import Moves, moves_of
-from dphmm.markov.moves import Sequence as StateSequence
+from dphmm.markov.moves import Moves, Sequence, moves_of
 from dphmm.markov.reach import MAX_SPEED_KMH, Reach
 from dphmm.markov.shrinkage import EVEN, RegionKernel
 from dphmm.mechanisms.exact import Rational, rational
@@ -45,6 +45,7 @@ LARGEST_TABLE = 3_000_000
 
 _OF_PEOPLE = Fraction(1, 20)
 _OF_TABLE = Fraction(3, 5)
+_PEOPLE_PER_MOVE = 4
 _FAR_FLOOR = 0.02
 _STAY_WEIGHT = 10.0
 _LEAST_WEIGHT = 30.0
@@ -75,7 +76,7 @@ class BoundedCounts:
 
     @classmethod
     def of(
-        cls, people: Sequence[Moves], reach: Reach, blocks: IntArray, most: int, with_table: bool = False
+        cls, people: list[Moves], reach: Reach, blocks: IntArray, most: int, with_table: bool = False
     ) -> BoundedCounts:
         """The counts of some people, of whom each adds at most ``most`` to rings, to places and to the table."""
         count = int(blocks.max()) + 1
@@ -126,6 +127,20 @@ class PrivateModel:
     family: str
     block: int
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the model's file says of it."""
+        return {
+            "promise": "differential privacy of whole people: with one person more or less, with all their days, no "
+            "set of models becomes more probable than e^epsilon times what it was",
+            "epsilon": str(self.epsilon),
+            "spent_on": {name: str(part) for name, part in self.spent.items()},
+            "moves_per_person": self.moves_per_person,
+            "people_with_noise": self.people,
+            "family": self.family,
+            "cells_along_a_block": self.block,
+        }
+
 
 class _Noise:
     """Exact noise out of a budget that is written down."""
@@ -145,7 +160,7 @@ class _Noise:
 
 @checked
 def fit_private(
-    sequences: Iterable[StateSequence],
+    sequences: Iterable[Sequence],
     space: StateSpace,
     step_seconds: float,
     epsilon: Rational,
@@ -214,14 +229,15 @@ def fit_private(
     if true.table is not None:
         table = noise.add("table", true.table, moves_per_person, parts["table"])
         matrix = _with_table(kernel, table, places[1], moves_per_person / float(parts["table"]))
-    model = MarkovModel(matrix, kernel.attraction, space, float(step_seconds))
     family = "table" if with_table else "kernel"
-    return PrivateModel(model, budget, moves_per_person, dict(noise.spent), max(count, 0), family, side)
+    model = MarkovModel(matrix, kernel.attraction, space, float(step_seconds))
+    made = PrivateModel(model, budget, moves_per_person, dict(noise.spent), max(count, 0), family, side)
+    return replace(made, model=model.saying({**made.facts, "max_speed_kmh": reach.max_speed_kmh}))
 
 
 def _has_table(people: int, epsilon: Fraction, reach: Reach) -> bool:
-    """Whether there are as many people, each weighing its part of the budget, as possible moves."""
-    return reach.entries <= LARGEST_TABLE and people * epsilon * _OF_TABLE >= reach.entries
+    """Whether there are four times as many people, each weighing its part of the budget, as possible moves."""
+    return reach.entries <= LARGEST_TABLE and people * epsilon * _OF_TABLE >= _PEOPLE_PER_MOVE * reach.entries
 
 
 def _parts(people: int, epsilon: Fraction, with_table: bool) -> dict[str, Fraction]:
@@ -289,7 +305,7 @@ def _falling(rings: IntArray, cells: FloatArray) -> FloatArray:
     return shares
 
 
-def _with_table(kernel: RegionKernel, table: IntArray, arrived: IntArray, scale: float) -> object:
+def _with_table(kernel: RegionKernel, table: IntArray, arrived: IntArray, scale: float) -> Any:
     """The transition matrix out of noisy counts of moves, of which only those count that noise hardly makes."""
     reach = kernel.reach
     moving = reach.rings > 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -65,6 +66,9 @@ class MarkovModel:
     """The distribution of the first state, ``(N,)``."""
     states: StateSpace | None
     step_seconds: float | None
+    learned: Mapping[str, Any] | None = None
+    """How it was learned and what is promised to those it was learned from, as its file says; nothing is computed from
+    it."""
 
     def __init__(
         self,
@@ -174,6 +178,12 @@ class MarkovModel:
             self.step_seconds,
         )
 
+    def saying(self, learned: Mapping[str, Any]) -> MarkovModel:
+        """The same model with other words on how it was learned: plain JSON values, which its file will hold."""
+        made = copy(self)
+        vars(made).update(learned=dict(learned))
+        return made
+
     @classmethod
     @checked
     def fit(
@@ -263,6 +273,7 @@ class MarkovModel:
             "format": _FORMAT,
             "states": None if self.states is None else self.states.to_json(),
             "step_seconds": self.step_seconds,
+            **({} if self.learned is None else {"learned": self.learned}),
         }
         with new_file(path, overwrite, private) as part, part.open("wb") as file:
             np.savez_compressed(
@@ -297,7 +308,11 @@ class MarkovModel:
             states = None if described is None else StateSpace.from_json(described, size)
             if step is not None:
                 as_number(step, "step_seconds")  # and kept as it is, whole or not, for its hash
-            return cls(matrix, initial, states, step)
+            learned = about.get("learned")
+            if not isinstance(learned, dict | None):
+                raise ValueError(f"'learned' is {type(learned).__name__}")
+            model = cls(matrix, initial, states, step)
+            return model if learned is None else model.saying(learned)
         except DataFileError as problem:
             raise DataFileError(path, f"no Markov model ({problem.problem}); make one with: dphmm learn") from None
         except ValueError as problem:

@@ -136,6 +136,8 @@ class ShrunkModel:
         How many moves were counted.
     too_fast
         How many were left out, since nobody moves so fast: errors of measurement, or a speed set too low.
+    rare
+        How many were left out, since fewer people made them than were asked for.
     """
 
     model: MarkovModel
@@ -143,6 +145,7 @@ class ShrunkModel:
     weight: float
     moves: int
     too_fast: int
+    rare: int = 0
 
 
 @checked
@@ -152,6 +155,7 @@ def fit_shrunk(
     step_seconds: float,
     max_speed_kmh: float = MAX_SPEED_KMH,
     weight: float | None = None,
+    least_people: int = 1,
 ) -> ShrunkModel:
     """Learn a model in which every move that a person can make is possible, whoever made it.
 
@@ -168,13 +172,16 @@ def fit_shrunk(
     weight
         How many moves the region's kernel counts as at each state, positive; left out, the one of `WEIGHTS` that best
         predicts each person from all others, or 30 where there is one person only.
+    least_people
+        Moves that fewer people made are left out, and so are visits of places where fewer were. That is no guarantee:
+        who knows what the others did can still tell what one person did.
 
     Raises
     ------
     StateError
         For a state that does not exist.
     InvalidInputError
-        For a weight that is not positive, or when no state was seen at all.
+        For a weight that is not positive, fewer than one person, or when no state was seen at all.
     ConfigurationError
         As `Reach`.
 
@@ -188,21 +195,36 @@ def fit_shrunk(
     """
     if weight is not None and not SMALLEST <= weight <= LARGEST:
         raise InvalidInputError(f"weight is {weight}; give a number of moves from {SMALLEST:g} to {LARGEST:g}")
+    if least_people < 1:
+        raise InvalidInputError(f"least_people is {least_people}; give at least one")
     people = [moves_of(sequence, space.size) for sequence in sequences]
     moves = all_moves(people)
     if not len(moves.visits):
         raise InvalidInputError("no sequence visits any state; check the region, the step and the times of the data")
     reach = Reach(space, step_seconds, max_speed_kmh)
     entries = reach.find(moves.sources, moves.targets)
-    known = entries >= 0
-    kernel = RegionKernel.fit(reach, entries[known])
     owner = np.repeat(np.arange(len(people)), [len(one) for one in people])
+    visitor = np.repeat(np.arange(len(people)), [len(one.visits) for one in people])
+    visits = moves.visits[_often(visitor, moves.visits, least_people)]
+    fast = entries < 0
+    known = ~fast & _often(owner, entries, least_people)
+    kernel = RegionKernel.fit(reach, entries[known])
     chosen = _best_weight(kernel, owner[known], moves.sources[known], entries[known]) if weight is None else weight
     counts = np.bincount(entries[known], minlength=reach.entries)
     matrix = shrunk(kernel, counts, float(chosen))
-    first = attraction_of(np.bincount(moves.visits, minlength=space.size))
+    first = attraction_of(np.bincount(visits, minlength=space.size))
     model = MarkovModel(matrix, first, space, float(step_seconds))
-    return ShrunkModel(model, kernel, float(chosen), int(known.sum()), int((~known).sum()))
+    rare = int((~known & ~fast).sum())
+    return ShrunkModel(model, kernel, float(chosen), int(known.sum()), int(fast.sum()), rare)
+
+
+def _often(people: IntArray, things: IntArray, least: int) -> npt.NDArray[np.bool_]:
+    """Which of the things were met by so many people at least."""
+    if least == 1:
+        return np.ones(len(things), dtype=np.bool_)
+    _, number = np.unique(things, return_inverse=True)
+    pairs = np.unique(np.stack([number.ravel(), people]), axis=1)
+    return np.asarray(np.bincount(pairs[0], minlength=int(number.max(initial=0)) + 1)[number.ravel()] >= least)
 
 
 def shrunk(kernel: RegionKernel, counts: npt.NDArray[Any], weight: float) -> Any:

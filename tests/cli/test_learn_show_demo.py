@@ -49,6 +49,39 @@ def test_learn_with_smoothing_holds_possible_what_was_seen_both_ways(world, run)
     assert "--max-speed and --smoothing" in both.stderr
 
 
+def test_learn_writes_what_its_model_promises(world, run):
+    told = {}
+    for name, more in (("plain", ()), ("few", ("--least-people", 2)), ("private", ("--user-epsilon", "1/2"))):
+        done = run("learn", "walk.csv", *BOX, *more, "-o", f"{name}.npz")
+        assert done.exit_code == 0, done.stderr
+        told[name] = MarkovModel.load(world / f"{name}.npz").learned
+        assert ("keep it to yourself" in done.stderr) == (name == "private")
+    assert told["plain"]["promise"].startswith("none: moves were counted without noise")
+    assert "guarantees nothing" in told["few"]["promise"]
+    assert told["private"]["epsilon"] == "1/2"
+    assert told["private"]["promise"].startswith("differential privacy of whole people")
+    about = json.loads((world / "private.PRIVATE-people.json").read_text())
+    assert about["people"] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--moves-per-person", 3), "give that too"),
+        (("--user-epsilon", 1, "--smoothing", 1), "exclude each other"),
+        (("--user-epsilon", 1, "--least-people", 2), "exclude each other"),
+        (("--user-epsilon", 1, "--order", 2), "first order"),
+        (("--user-epsilon", "none"), "epsilon is 'none'"),
+        (("--least-people", 0), "least_people is 0"),
+    ],
+)
+def test_learn_refuses_promises_that_do_not_go_together(world, run, more, said):
+    done = run("learn", "walk.csv", *BOX, *more, "-o", "bad.npz")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert said in done.stderr
+    assert not (world / "bad.npz").exists()
+
+
 def test_the_same_person_in_two_files_is_one(world, run):
     text = (world / "walk.csv").read_text().splitlines(keepends=True)
     (world / "one.csv").write_text("".join(text[:4]))

@@ -121,6 +121,27 @@ def test_a_known_kernel_is_found_again():
     assert score["without attraction"] < score["found"] - 0.05  # the broken twin
 
 
+@settings(max_examples=30)
+@given(people, st.integers(1, 3))
+def test_moves_and_visits_of_fewer_people_are_left_out(drawn, least):
+    everyone = [state for one in drawn for state in one if state >= 0]
+    if not everyone:
+        return
+    reach = Reach(GRID, 60, 60)
+    made = [[(i, j) for i, j in pairwise(one) if min(i, j) >= 0] for one in drawn]
+    possible = reach.moves.toarray()
+    kept = [
+        (i, j) for one in made for i, j in one if possible[i, j] and sum((i, j) in other for other in made) >= least
+    ]
+    found = fit_shrunk(drawn, GRID, 60, 60, 1.0, least)
+    assert found.moves == len(kept)
+    assert found.rare == sum(possible[i, j] for one in made for i, j in one) - len(kept)
+    visits = [state for state in everyone if sum(state in one for one in drawn) >= least]
+    shares = np.bincount(visits, minlength=GRID.size) / max(len(visits), 1)
+    expected = EVEN / GRID.size + (1 - EVEN) * shares if visits else np.full(GRID.size, 1 / GRID.size)
+    np.testing.assert_allclose(found.model.initial, expected, rtol=1e-9)
+
+
 def test_one_person_alone_is_shrunk_by_the_usual_weight_and_nonsense_is_refused():
     assert fit_shrunk([[0, 1, 1]], GRID, 60).weight == 30
     with pytest.raises(InvalidInputError, match="weight"):

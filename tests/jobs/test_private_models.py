@@ -1,0 +1,157 @@
+"""Private models: what one person changes, by enumeration; that noise covers it; that nothing else gets out."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dphmm import Grid, MarkovModel
+from dphmm.audit import audit_pair
+from dphmm.errors import BudgetError, InvalidInputError
+from dphmm.jobs import fit_private, private_models
+from dphmm.jobs.private_models import BoundedCounts
+from dphmm.markov import Reach, fit_shrunk
+from dphmm.markov.moves import Moves, moves_of
+from dphmm.space import LocalProjection
+
+GRID = Grid(LocalProjection(45.0, 7.0), (0, 0), 0.5, 4, 3)
+REACH = Reach(GRID, 60, 40)
+people = st.lists(st.lists(st.integers(-1, GRID.size - 1), max_size=12), min_size=1, max_size=5)
+
+
+def _largest_changes(drawn, most, claimed):
+    """By how much leaving one person out changes each count, at most, beside what is claimed."""
+    blocks = np.arange(GRID.size) // 4
+    moves = [moves_of(one, GRID.size) for one in drawn]
+    everyone = BoundedCounts.of(moves, REACH, blocks, most, True)
+    worst = [0, 0, 0, 0]
+    for out in range(len(moves)):
+        rest = BoundedCounts.of(moves[:out] + moves[out + 1 :], REACH, blocks, most, True)
+        pairs = [(getattr(everyone, name), getattr(rest, name)) for name in ("people", "rings", "places", "table")]
+        worst = [max(now, int(np.abs(np.subtract(*pair)).sum())) for now, pair in zip(worst, pairs, strict=True)]
+    return all(found <= bound for found, bound in zip(worst, (1, claimed, claimed, claimed), strict=True)), worst
+
+
+@settings(max_examples=60)
+@given(people, st.integers(1, 6))
+def test_a_person_changes_no_count_by_more_than_noise_is_made_for(drawn, most):
+    assert _largest_changes(drawn, most, most)[0]
+
+
+def test_the_bound_is_met_and_without_thinning_it_is_passed():
+    drawn = [[0, 1, 0, 1, 0, 1, 0, 1], [0, 0]]
+    assert _largest_changes(drawn, 3, 3) == (True, [1, 3, 3, 3])
+    kept, worst = _largest_changes(drawn, 10**6, 3)  # the broken twin: nobody is thinned
+    assert (kept, worst) == (False, [1, 7, 7, 7])
+
+
+@pytest.mark.parametrize(("epsilon", "count"), [("1", 40), ("1/3", 40), (2, 3), ("4000", 40)])
+def test_every_count_gets_noise_and_the_parts_sum_to_the_budget(monkeypatch, epsilon, count):
+    drawn, real = [], private_models.laplace_steps
+
+    def recorded(decay, size, source):
+        drawn.append((decay, size))
+        return real(decay, size, source)
+
+    monkeypatch.setattr(private_models, "laplace_steps", recorded)
+    found = fit_private([[0, 1, 1, 5]] * count, GRID, 60, epsilon, 7, 40, rng=1)
+    budget = Fraction(epsilon)
+    assert sum(found.spent.values()) == found.epsilon == budget
+    sensitivity = {"people": 1, "rings": 7, "places": 7, "table": 7}
+    assert [decay * sensitivity[name] for (decay, _), name in zip(drawn, found.spent, strict=True)] == list(
+        found.spent.values()
+    )
+    blocks = (-(-4 // found.block)) * (-(-3 // found.block))
+    sizes = {"people": 1, "rings": REACH.ring_count, "places": 2 * blocks, "table": REACH.entries}
+    assert [size for _, size in drawn] == [sizes[name] for name in found.spent]
+    assert found.family == ("table" if "table" in found.spent else "kernel")
+
+
+@pytest.mark.parametrize("table", [False, True])
+def test_the_file_is_a_function_of_the_noisy_counts(monkeypatch, tmp_path, table):
+    """With the same noisy counts, nobody, one person and many give the same bytes."""
+    rng = np.random.default_rng(3)
+    pool = {name: rng.integers(-20, 60, 2000) for name in ("rings", "places", "table")}
+
+    def fixed(self, name, counts, sensitivity, epsilon):
+        self.spent[name] = epsilon
+        size = np.asarray(counts).size
+        return np.array(10**6 if table else 30) if name == "people" else pool[name][:size].reshape(np.shape(counts))
+
+    monkeypatch.setattr(private_models._Noise, "add", fixed)
+    files = []
+    for number, data in enumerate(([], [[3]], [[0, 1, 1, 5]] * 50, [[11, 10, 11, -1, 2]] * 9)):
+        found = fit_private(data, GRID, 60, 1, 7, 40)
+        assert found.family == ("table" if table else "kernel")
+        found.model.save(tmp_path / f"{number}.npz")
+        files.append((tmp_path / f"{number}.npz").read_bytes())
+    assert len(set(files)) == 1
+
+
+class _Learner:
+    """P(stay in the first state) of a model learned from some people, and from one more, at rest, where x is 1."""
+
+    def sample(self, x, rng=None, size=None):
+        people = [[0, 1], [4, 5], [0, 4]] * 3 + [[0] * 400] * int(x[0])
+        found = [fit_private(people, GRID, 60, 2, 4, 40, rng=rng).model.transition[0, 0] for _ in range(size)]
+        return np.array(found)[:, None]
+
+
+def test_the_auditor_finds_no_more_than_the_budget_and_catches_a_learner_that_does_not_thin(monkeypatch):
+    """200 models each, confidence 0.999, seed 5: a sound learner fails once in a thousand."""
+    options = {"samples": 200, "confidence": 0.999, "rng": 5}
+    assert not audit_pair(_Learner(), [0.0], [1.0], 2.0, **options).violated
+    monkeypatch.setattr(Moves, "thinned", lambda self, most: self)
+    assert audit_pair(_Learner(), [0.0], [1.0], 2.0, **options).violated
+
+
+def test_a_private_model_fits_worse_than_one_without_noise_and_far_better_than_none():
+    rng = np.random.default_rng(2)
+    grid = Grid(LocalProjection(45.0, 7.0), (0, 0), 0.5, 12, 12)
+
+    def walk():
+        here, states = int(rng.integers(grid.size)), []
+        for _ in range(60):
+            states.append(here)
+            if rng.random() < 0.2:
+                column, row = np.clip(grid.lattice[here] + rng.integers(-1, 2, 2), 0, 11)
+                here = int(grid.state_at([column, row])[0])
+        return states
+
+    learned, held = [walk() for _ in range(500)], np.array([walk() for _ in range(100)])
+    private = [fit_private(learned, grid, 300, 1, rng=seed).model for seed in range(3)]
+    plain = fit_shrunk(learned, grid, 300).model
+    pairs = held[:, :-1].ravel(), held[:, 1:].ravel()
+    scores = [np.log(model.transition.toarray()[pairs]).mean() for model in (*private, plain)]
+    assert max(scores[:3]) < scores[3]
+    assert min(scores[:3]) > scores[3] - 0.5
+    assert scores[3] > -np.log(grid.size) + 2
+
+
+def test_every_possible_move_has_mass_and_the_file_says_what_is_promised(tmp_path):
+    for data in ([], [[0, 0, 1]] * 30):
+        for epsilon in ("1/100", 1, 100000):
+            found = fit_private(data, GRID, 60, epsilon, 2, 40, rng=4)
+            assert found.model.transition.nnz == REACH.entries
+            assert (found.model.initial > 0).all()
+    found.model.save(tmp_path / "m.npz")
+    told = MarkovModel.load(tmp_path / "m.npz").learned
+    assert told is not None
+    assert told == {**found.facts, "max_speed_kmh": 40.0}
+    assert Fraction(told["epsilon"]) == sum(map(Fraction, told["spent_on"].values()))
+
+
+@pytest.mark.parametrize("epsilon", [0, -1, "x", 1e-29])
+def test_a_budget_is_positive_and_not_too_small(epsilon):
+    with pytest.raises(BudgetError):
+        fit_private([[0, 1]], GRID, 60, epsilon)
+
+
+@pytest.mark.parametrize("most", [0, -3, 10**9])
+def test_the_bound_on_moves_is_within_its_range(most):
+    with pytest.raises(InvalidInputError, match="moves_per_person"):
+        fit_private([[0, 1]], GRID, 60, 1, most)
