@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -51,6 +51,7 @@ class ReleaseJob(BaseModel):
     user: str | None = None
     user_per_file: bool = False
     overwrite: bool = False
+    geometry: Literal["estimate", "released"] = "estimate"
 
     @property
     def people(self) -> Data:

@@ -55,6 +55,9 @@ _stream_options = options(
 @event_option
 @cap_options
 @own_model_option
+@click.option(
+    "--geometry", help="Where rows are in files with one place for each: estimate or released. [default: estimate]"
+)
 @click.option("--summary", type=click.Path(), metavar="FILE", help="A .csv with one row per user.")
 @click.option("--daily", type=click.Path(), metavar="FILE", help="A .csv with one row per user and day (UTC).")
 @click.option(
@@ -112,6 +115,7 @@ def _release_files(job: ReleaseJob, as_json: bool) -> None:
         allow_own_model=job.allow_own_model,
         rng=job.seed,
         overwrite=job.overwrite,
+        geometry=job.geometry,
         watch=progress,
     )
     asked = {"policy": job.settings.policy, "epsilon_of_each": job.settings.epsilon}

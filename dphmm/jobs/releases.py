@@ -33,6 +33,7 @@ from dphmm.space.trajectory import SlottedTrajectory
 from dphmm.tables import check_output
 from dphmm.writers.diagnostics import check_private_name, write_diagnostics
 from dphmm.writers.formats import check_format, write_releases
+from dphmm.writers.frame import Geometry
 from dphmm.writers.summary import Hindsight, summarise, write_summary
 from dphmm.writers.table import WITHHELD_FOR, ReleaseTable
 
@@ -141,6 +142,7 @@ def release(
     allow_own_model: bool = False,
     rng: Rng = None,
     overwrite: bool = False,
+    geometry: Geometry = "estimate",
     watch: Watch = unwatched,
 ) -> Released:
     """Release the places of everyone in some data, person by person, as ``dphmm release`` does.
@@ -174,6 +176,8 @@ def release(
         Left out, the operating system's randomness. A seed or generator makes releases repeatable, hence not private.
     overwrite
         Whether files that exist may be replaced.
+    geometry
+        Where a row of a file with one place for each is: at the ``"estimate"``, or where something was ``"released"``.
     watch
         Who is shown the progress.
 
@@ -227,7 +231,7 @@ def release(
     diagnostics, private = tuple(kept), engine.is_private
     done = Released(table, people, diagnostics, private, outside, gaps, own, alone, settings, known)
     if output is not None:
-        write_releases(output, done.table, overwrite)
+        write_releases(output, done.table, overwrite, geometry)
     if summary is not None:
         write_summary(summary, done.table, overwrite, hindsight=known)
     if daily is not None:

@@ -34,6 +34,9 @@ _GROUND, _OUTLINE, _NAME = "#d9d9d9", "#888888", "#444444"
 MOST_CELLS = 20_000
 """A grid with more cells than this is drawn as its outline alone."""
 
+MOST_CIRCLES = 40
+"""At so many moments at most a picture says how far an estimate is expected to be off."""
+
 MOST_EDGES = 5_000
 """A policy with more edges than this is not drawn: it would be a black field."""
 
@@ -156,8 +159,23 @@ def draw_releases(ax: Axes, points: npt.ArrayLike, label: str = "released") -> N
 
 
 @checked
-def draw_estimates(ax: Axes, points: npt.ArrayLike, label: str = "estimate (posterior mean)") -> None:
-    """Posterior means, as small squares."""
+def draw_estimates(
+    ax: Axes, points: npt.ArrayLike, label: str = "estimate (posterior mean)", radii: npt.ArrayLike | None = None
+) -> None:
+    """Posterior means, as small squares; with radii ``(n,)`` how far they are expected to be off, as circles.
+
+    Of many moments some have a circle, one every so often.
+    """
+    if radii is not None and np.size(radii):
+        from matplotlib.collections import EllipseCollection
+
+        some = np.unique(np.linspace(0, np.size(radii) - 1, MOST_CIRCLES).astype(np.int64))
+        across = 2.0 * np.asarray(radii, dtype=np.float64)[some]
+        places = np.column_stack(_columns(points))[some]
+        style: dict[str, Any] = {"facecolors": "none", "edgecolors": ESTIMATE, "linewidths": 0.7, "alpha": 0.4}
+        where: dict[str, Any] = {"offsets": places, "offset_transform": ax.transData, "units": "xy", "zorder": 3}
+        ax.add_collection(EllipseCollection(across, across, np.zeros(len(some)), **where, **style))
+        ax.plot([], [], "-", color=ESTIMATE, lw=0.7, alpha=0.4, label="expected distance from it")
     ax.plot(*_columns(points), "s", color=ESTIMATE, markersize=3.5, alpha=0.7, mew=0, zorder=4, label=label)
 
 

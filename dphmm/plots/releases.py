@@ -18,6 +18,7 @@ from dphmm.space.grid import Grid
 from dphmm.space.projection import LocalProjection
 from dphmm.space.states import StateSpace
 from dphmm.space.trajectory import Trajectory
+from dphmm.writers.frame import places
 from dphmm.writers.table import ReleaseTable
 
 if TYPE_CHECKING:
@@ -28,7 +29,13 @@ if TYPE_CHECKING:
 Polygons = Sequence[tuple[str, shapely.Geometry]]
 """Named polygons in degrees, longitude first, as `dphmm.policy.layer.read_polygons` gives them."""
 
-_STATED = ("user", "time", "latitude", "longitude", "epsilon", "mechanism", "expected_error_m", "possible_states")
+_STATED = (
+    *("user", "time", "estimate_latitude", "estimate_longitude", "estimate_radius_m", "withheld", "epsilon"),
+    *("epsilon_last_day", "latitude", "longitude", "mechanism", "expected_error_m", "possible_states"),
+)
+
+_MOST_CIRCLES, _CORNERS = 3000, 25
+"""For so many moments at most a page has circles, of so many corners."""
 
 
 @dataclass(eq=False)
@@ -56,7 +63,7 @@ class ReleaseMap:
     policy: PolicyGraph | None = None
 
     def __post_init__(self) -> None:
-        self.table = self.table.select(self.table.placed)
+        self.table = self.table.select(places(self.table, "estimate")[2])
         self.projection = self.space.projection if self.space is not None else _around(self.table)
         self.rings = [(name, ring) for name, shape in self.outlines for ring in self._rings(shape)]
 
@@ -64,12 +71,15 @@ class ReleaseMap:
     def note(self) -> str:
         """What is on the map and how private it is, in a sentence or two."""
         users = len(set(self.table["user"].tolist()))
-        text = f"{len(self.table):,} private releases of {users} user{'s' if users != 1 else ''}."
+        withheld = int(self.table["withheld"].sum())
+        text = f"{len(self.table) - withheld:,} private releases of {users} user{'s' if users != 1 else ''}."
+        if withheld:
+            text = f"{text[:-1]}, and predictions at {withheld:,} moments without one."
         return text + (" The true places are on it too: this map is not for publication." if self.tracks else "")
 
     def draw(self, ax: Axes) -> int:
         """Draw everything into an `ax`; how many releases lie outside the view."""
-        released = self._plane(self.table["latitude"], self.table["longitude"])
+        released = self._released(self.table)
         if self.space is not None:
             maps.draw_space(ax, self.space)
         rings: dict[str, list[FloatArray]] = {}
@@ -80,7 +90,7 @@ class ReleaseMap:
             maps.draw_edges(ax, self.space.points, self.policy.edges(), maps.EDGE, 0.6, "policy edges", zorder=1)
             maps.draw_hull(ax, SensitivityHull(self.policy.differences(self.space.points)))
         maps.draw_releases(ax, released)
-        maps.draw_estimates(ax, self._estimates())
+        maps.draw_estimates(ax, self._estimates(), radii=self.table["estimate_radius_m"] / 1000.0)
         truth = [self._plane(track.latitude, track.longitude) for track in self.tracks]
         for points in truth:
             maps.draw_track(ax, points)
@@ -91,15 +101,20 @@ class ReleaseMap:
 
     def to_html(self, title: str) -> str:
         """The map as one HTML page; see `dphmm.plots.webmap.web_map`."""
-        rows = list(self.table.rows())
-        facts = [{name: _short(row[name]) for name in _STATED} for row in rows]
-        users, times = [row["user"] for row in rows], [row["time"] for row in rows]
-        estimates = MapLayer(
-            "estimate (posterior mean)", "line", maps.ESTIMATE, self._estimates(), facts, users, times, visible=False
-        )
-        released = self._plane(self.table["latitude"], self.table["longitude"])
-        releases = MapLayer("released", "dots", maps.RELEASED, released, facts, users, times)
-        return web_map([*self._ground(), releases, estimates, *self._true_layers()], title, self.note)
+        drawn = self.table.select(self.table.placed)
+        releases = MapLayer("released", "dots", maps.RELEASED, self._released(drawn), *_said(drawn), visible=False)
+        facts, users, times = _said(self.table)
+        places = self._estimates()
+        estimates = MapLayer("estimate (posterior mean)", "line", maps.ESTIMATE, places, facts, users, times)
+        layers = [releases, estimates]
+        if len(self.table) <= _MOST_CIRCLES:
+            turn = np.linspace(0.0, 2.0 * np.pi, _CORNERS)
+            unit = np.stack([np.cos(turn), np.sin(turn)], axis=1)
+            radii = self.table["estimate_radius_m"][:, None, None] / 1000.0
+            rings = list(places[:, None, :] + radii * unit)
+            off = "how far the estimate is expected to be off"
+            layers.insert(1, MapLayer(off, "outlines", maps.ESTIMATE, rings, facts, users, times, visible=False))
+        return web_map([*self._ground(), *layers, *self._true_layers()], title, self.note)
 
     def _ground(self) -> list[MapLayer]:
         layers = []
@@ -124,6 +139,10 @@ class ReleaseMap:
     def _plane(self, latitude: npt.NDArray[Any], longitude: npt.NDArray[Any]) -> FloatArray:
         return self.projection.to_plane(latitude, longitude) if len(latitude) else np.zeros((0, 2))
 
+    def _released(self, table: ReleaseTable) -> FloatArray:
+        drawn = table.select(table.placed)
+        return self._plane(drawn["latitude"], drawn["longitude"])
+
     def _estimates(self) -> FloatArray:
         return self._plane(self.table["estimate_latitude"], self.table["estimate_longitude"])
 
@@ -141,6 +160,13 @@ class ReleaseMap:
             corners = shapely.get_coordinates(polygon.exterior)
             rings.append(self.projection.to_plane(corners[:, 1], corners[:, 0]))
         return rings
+
+
+def _said(table: ReleaseTable) -> tuple[list[dict[str, Any]], list[str], list[str]]:
+    """What is told of each row, its user and its time."""
+    rows = list(table.rows())
+    facts = [{name: _short(row[name]) for name in _STATED} for row in rows]
+    return facts, [row["user"] for row in rows], [row["time"] for row in rows]
 
 
 def _around(table: ReleaseTable) -> LocalProjection:

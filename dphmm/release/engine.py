@@ -415,7 +415,7 @@ class Releaser:
         self._last = (record, step.plan, used, self.query.error_at(step.mechanism, used))
         return record
 
-    def log_likelihood(self, step: PreparedStep, released: npt.ArrayLike) -> FloatArray:
+    def log_likelihood(self, step: PreparedStep, released: npt.ArrayLike | None) -> FloatArray:
         """``log p(z | s)`` of a release ``z``, ``(d,)``, for every state ``(N,)``, as an adversary knows it.
 
         Each component has its own normaliser and support; see `dphmm.release.noise.ComponentNoise.log_density`.

@@ -190,7 +190,7 @@ class Query:
         return self.place(released), likelihood
 
     def likelihood_at(
-        self, step: PreparedStep, released: npt.ArrayLike, wanted: BoolArray, places: Measurements
+        self, step: PreparedStep, released: npt.ArrayLike | None, wanted: BoolArray, places: Measurements
     ) -> FloatArray:
         """``log p(z | s)``, ``(N,)``, of a release in the measurements' unit; 0 throughout where nothing is drawn.
 
@@ -199,7 +199,7 @@ class Query:
         CoordinateError
             As `value`.
         """
-        if step.mechanism is None:
+        if step.mechanism is None or released is None:
             return np.zeros(len(wanted))
         return self.log_likelihood(step.mechanism, self.value(released), wanted, step.plan.constraint, places)
 

@@ -46,7 +46,8 @@ class TimedRelease:
         The released place, WGS 84 degrees; NaN where nothing was drawn, or the draw lies beyond the plane's image of
         the Earth.
     estimate_latitude, estimate_longitude
-        The posterior mean, WGS 84 degrees.
+        The posterior mean, WGS 84 degrees; where it lies outside the region the place of the nearest state, which
+        releases alone decide.
     forgotten
         How many earlier releases about the user the belief behind this one does not know of: what the record says
         holds for an adversary who has forgotten them, too.
@@ -60,6 +61,13 @@ class TimedRelease:
     estimate_latitude: float
     estimate_longitude: float
     forgotten: int = 0
+    moved: float = 0.0
+    """How far the estimate was moved into the region, kilometres."""
+
+    @property
+    def estimate_radius(self) -> float:
+        """The expected distance of the estimate from the person, kilometres; at most that where it was moved."""
+        return self.record.estimate_radius + self.moved
 
 
 @dataclass(frozen=True)
@@ -288,11 +296,17 @@ def place_on_earth(user: str, time: np.datetime64, record: ReleaseRecord, space:
     """A record whose measurements are points of a space's plane, with its places in degrees.
 
     The noise has no bound, so that a draw may lie where the plane shows no place of the Earth: its degrees are NaN.
-    Whether they are is seen from the draw alone.
+    Whether they are is seen from the draw alone. An estimate outside the region, as the mean over a bent one may be,
+    is brought to the nearest state's place.
     """
     latitude, longitude = (nan, nan) if record.released is None else _degrees(record.released, space)
-    estimate_latitude, estimate_longitude = _degrees(record.estimate, space)
-    return TimedRelease(user, time, record, latitude, longitude, estimate_latitude, estimate_longitude)
+    estimate = np.array([_degrees(record.estimate, space)])
+    if not np.isfinite(estimate).all() or space.locate(*estimate.T)[0] != OUTSIDE:
+        return TimedRelease(user, time, record, latitude, longitude, *estimate[0].tolist())
+    nearest = space.points[int(space.nearest(*estimate.T)[0])]
+    moved = float(np.linalg.norm(nearest - np.array(record.estimate)))
+    inside = _degrees((float(nearest[0]), float(nearest[1])), space)
+    return TimedRelease(user, time, record, latitude, longitude, *inside, moved=moved)
 
 
 def _degrees(point: tuple[float, ...], space: StateSpace) -> tuple[float, float]:

@@ -44,7 +44,7 @@ class Told:
         """What is told of a release."""
         row = said_of(release)
         second = int(release.time.astype("datetime64[s]").astype(np.int64))
-        radius = round(1000 * release.record.estimate_radius, 1)
+        radius = round(1000 * release.estimate_radius, 1)
         return cls(
             release.user, second, row["time"], release.estimate_latitude, release.estimate_longitude, radius, row
         )

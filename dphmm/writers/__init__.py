@@ -2,6 +2,7 @@
 
 from dphmm.writers.diagnostics import check_private_name, write_diagnostics
 from dphmm.writers.formats import FORMATS, check_format, read_releases, write_releases
+from dphmm.writers.frame import to_geodataframe, to_trajectory_collection, tracks
 from dphmm.writers.summary import Hindsight, summarise, write_summary
 from dphmm.writers.table import COLUMNS, ReleaseTable
 
@@ -14,6 +15,9 @@ __all__ = [
     "check_private_name",
     "read_releases",
     "summarise",
+    "to_geodataframe",
+    "to_trajectory_collection",
+    "tracks",
     "write_diagnostics",
     "write_releases",
     "write_summary",

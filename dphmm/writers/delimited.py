@@ -7,10 +7,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from dphmm.tables import Table, iso_time, write_csv
+from dphmm.writers.frame import Geometry
 from dphmm.writers.table import COLUMNS, CRS, Column, ReleaseTable
 
 
-def write(path: Path, table: ReleaseTable) -> None:
+def write(path: Path, table: ReleaseTable, geometry: Geometry = "estimate") -> None:  # noqa: ARG001
     """Write the table; numbers are written so that they read back bit for bit, an unknown one as an empty field."""
     columns = [_texts(column, table) for column in COLUMNS]
     rows = ([*values, CRS] for values in zip(*columns, strict=True))

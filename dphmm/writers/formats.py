@@ -12,13 +12,14 @@ from dphmm.tables import new_file
 from dphmm.tables.source import readable
 from dphmm.tables.values import one_line
 from dphmm.writers import delimited, frame, geojson, gpx
+from dphmm.writers.frame import Geometry
 from dphmm.writers.table import ReleaseTable
 
 
 class Format(NamedTuple):
     """What writes releases to a path, and what reads them from it."""
 
-    write: Callable[[Path, ReleaseTable], None]
+    write: Callable[[Path, ReleaseTable, Geometry], None]
     read: Callable[[Path], ReleaseTable]
 
 
@@ -54,21 +55,38 @@ def check_format(path: str | Path) -> Path:
     return path
 
 
-def write_releases(path: str | Path, table: ReleaseTable, overwrite: bool = False) -> None:
+def write_releases(
+    path: str | Path, table: ReleaseTable, overwrite: bool = False, geometry: Geometry = "estimate"
+) -> None:
     """Write releases in the format of the file's extension, whole or not at all.
+
+    Parameters
+    ----------
+    path
+        The file.
+    table
+        The releases.
+    overwrite
+        Whether a file that exists may be replaced.
+    geometry
+        Where formats with one place for each row (GeoJSON, GPX, GeoParquet) have it: at the ``"estimate"``, or where
+        something was ``"released"``. A GeoPackage has a layer of each; all columns are in every format.
 
     Raises
     ------
     ConfigurationError
         When no format goes by the extension.
+    InvalidInputError
+        For another geometry.
     OutputError
         When the file exists and may not be overwritten, or cannot be written.
     MissingDependencyError
         When the format needs a library that is not installed.
     """
     path = check_format(path)
+    frame.places(table, geometry)  # refuses another geometry
     with new_file(path, overwrite) as part:
-        FORMATS[path.suffix.lower()].write(part, table)
+        FORMATS[path.suffix.lower()].write(part, table, geometry)
 
 
 @checked

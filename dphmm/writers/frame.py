@@ -1,34 +1,60 @@
-"""Releases as GeoPackage, which QGIS opens, and as GeoParquet: what geopandas, GDAL and Arrow write and read."""
+"""Releases as frames of points and lines: GeoPackage, which QGIS opens, GeoParquet, and what other libraries take."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
+from dphmm.arrays import BoolArray, FloatArray
 from dphmm.errors import InvalidInputError, OutputError, need
+from dphmm.release.ledger import in_words
 from dphmm.tables import read_document
 from dphmm.tables.parquet import read_parquet
 from dphmm.tables.sqlite import read_layer
 from dphmm.tables.values import one_line
+from dphmm.writers.styles import STYLES, style_rows
 from dphmm.writers.table import COLUMNS, CRS, Column, ReleaseTable
 
-LAYER = "releases"
+Geometry = Literal["estimate", "released"]
+"""Which place a release is drawn at: the best estimate given all releases so far, or what was drawn."""
+
+NAMES = {"user": "user_id", "time": "tracked_at"}
+"""Columns that frames call otherwise, as movingpandas and trackintel read them."""
+
+_TRIP_GAP = np.timedelta64(1, "h")
+"""A longer gap between two of somebody's moments begins another trip."""
 
 
-def write_geopackage(path: Path, table: ReleaseTable) -> None:
-    """Write the table as one layer of points. Times are kept to the millisecond, as the format has it.
+def write_geopackage(path: Path, table: ReleaseTable, geometry: Geometry = "estimate") -> None:  # noqa: ARG001
+    """Write layers of estimates, of released places and of tracks, with their styles and the promise as metadata.
 
-    The format wants to know when a layer was last changed: the time of the last release is given, so that equal tables
-    make equal files.
+    All rows are in ``estimates``; those of moments for which something was drawn are in ``released`` too. Times are
+    kept to the millisecond, as the format has it. The format wants to know when a layer was last changed: the time of
+    the last release is given, so that equal tables make equal files. A GeoPackage has both geometries.
     """
-    frame = _frame(table)
-    pyogrio = need("pyogrio", "files")
+    pyogrio, pandas = need("pyogrio", "files"), need("pandas", "files")
+    estimates = to_geodataframe(table)
+    drawn = to_geodataframe(table.select(~table["withheld"]), "released")
+    promise = _promise(table)
     changed = max(table["time"].astype("datetime64[ms]"), default=np.datetime64(0, "ms"))
     pyogrio.set_gdal_config_options({"OGR_CURRENT_DATE": f"{changed}Z"})
+    plain = {"driver": "GPKG", "dataset_metadata": promise}
     try:
-        pyogrio.write_dataframe(frame, path.absolute(), layer=LAYER, driver="GPKG", geometry_type="Point")
+        where = path.absolute()
+        for layer, frame, kind in (
+            ("estimates", estimates, "Point"),
+            ("released", drawn, "Point"),
+            ("tracks", tracks(table), "LineString"),
+        ):
+            about = {"DESCRIPTION": STYLES[layer].description}
+            pyogrio.write_dataframe(
+                frame, where, layer=layer, geometry_type=kind, layer_metadata=about, append=where.exists(), **plain
+            )
+        styles = pandas.DataFrame(style_rows(f"{changed}Z"))
+        pyogrio.write_dataframe(styles, where, layer="layer_styles", append=True, driver="GPKG", FID="id")
     except pyogrio.errors.DataSourceError as problem:
         raise OutputError(f"{path}: GDAL cannot write it ({one_line(problem)}); check the folder") from None
     finally:
@@ -38,15 +64,16 @@ def write_geopackage(path: Path, table: ReleaseTable) -> None:
 def read_geopackage(path: Path) -> ReleaseTable:
     """Read what `write_geopackage` wrote, without GDAL: the columns tell everything, and SQLite reads them."""
     names = [column.name for column in COLUMNS]
-    rows = read_layer(path, LAYER, names)
+    rows = read_layer(path, "estimates", [NAMES.get(name, name) for name in names])
     return ReleaseTable.parse([dict(zip(names, row, strict=True)) for row in rows])
 
 
-def write_geoparquet(path: Path, table: ReleaseTable) -> None:
+def write_geoparquet(path: Path, table: ReleaseTable, geometry: Geometry = "estimate") -> None:
     """Write the table, times to the microsecond in UTC, the reference system in the file's metadata."""
     need("pyarrow", "files")
+    frame = to_geodataframe(table, geometry).rename(columns={new: old for old, new in NAMES.items()})
     with path.open("wb") as stream:  # of a path Arrow might think that it is a URI
-        _frame(table).to_parquet(stream, index=False)
+        frame.to_parquet(stream, index=False)
 
 
 def read_geoparquet(path: Path) -> ReleaseTable:
@@ -56,13 +83,131 @@ def read_geoparquet(path: Path) -> ReleaseTable:
     return ReleaseTable({column.name: _cells(found, column) for column in COLUMNS})
 
 
-def _frame(table: ReleaseTable) -> Any:
-    """A `geopandas.GeoDataFrame` of points with its reference system."""
+def to_geodataframe(table: ReleaseTable, geometry: Geometry = "estimate") -> Any:
+    """A `geopandas.GeoDataFrame` of points in WGS 84, which trackintel and movingpandas take as it is.
+
+    Parameters
+    ----------
+    table
+        The releases.
+    geometry
+        Where the points are: at the ``"estimate"``, or where something was ``"released"``; there is none otherwise.
+
+    Returns
+    -------
+    geopandas.GeoDataFrame
+        A row for each of the table's, with its columns, but for ``user_id`` and ``tracked_at`` (UTC) in place of
+        ``user`` and ``time``.
+
+    Raises
+    ------
+    MissingDependencyError
+        Without geopandas.
+    """
     geopandas = need("geopandas", "files")
-    frame = geopandas.GeoDataFrame({column.name: table[column.name] for column in COLUMNS})
-    frame["time"] = frame["time"].dt.tz_localize("UTC")
-    points = geopandas.points_from_xy(table["longitude"], table["latitude"])
-    return frame.set_geometry(geopandas.GeoSeries(points, crs=CRS).where(table.placed, None))
+    frame = geopandas.GeoDataFrame({NAMES.get(column.name, column.name): table[column.name] for column in COLUMNS})
+    frame["tracked_at"] = frame["tracked_at"].dt.tz_localize("UTC")
+    latitude, longitude, known = places(table, geometry)
+    points = geopandas.points_from_xy(longitude, latitude)
+    return frame.set_geometry(geopandas.GeoSeries(points, crs=CRS).where(known, None))
+
+
+def to_trajectory_collection(table: ReleaseTable, geometry: Geometry = "estimate") -> Any:
+    """A `movingpandas.TrajectoryCollection`: one trajectory for each user with two moments or more.
+
+    Parameters are those of `to_geodataframe`; moments without a place are left out. Times are in UTC without saying so,
+    as the library has it.
+
+    Raises
+    ------
+    MissingDependencyError
+        Without movingpandas.
+    """
+    movingpandas = need("movingpandas", "geo")
+    frame = to_geodataframe(table, geometry)
+    frame["tracked_at"] = frame["tracked_at"].dt.tz_localize(None)
+    return movingpandas.TrajectoryCollection(
+        frame[frame.geometry.notna()], traj_id_col="user_id", t="tracked_at", min_length=0
+    )
+
+
+def places(table: ReleaseTable, geometry: Geometry) -> tuple[FloatArray, FloatArray, BoolArray]:
+    """Latitude and longitude of each release, ``(n,)``, and which are known.
+
+    Raises
+    ------
+    InvalidInputError
+        For another geometry.
+    """
+    if geometry not in ("estimate", "released"):
+        raise InvalidInputError(f"geometry is {geometry!r}; give estimate or released")
+    prefix = "estimate_" if geometry == "estimate" else ""
+    latitude, longitude = table[f"{prefix}latitude"], table[f"{prefix}longitude"]
+    return latitude, longitude, np.isfinite(latitude) & np.isfinite(longitude)
+
+
+def tracks(table: ReleaseTable) -> Any:
+    """A `geopandas.GeoDataFrame` with a line through the estimates of each trip.
+
+    A gap of more than an hour begins another trip, or of more than half as much again as the user's usual one where
+    that is longer. A trip of one moment has no line. Columns are ``user_id``, ``trip`` (from 0), ``started_at``,
+    ``finished_at``, ``moments``, ``releases`` (those for which something was drawn), ``epsilon`` (their sum) and
+    ``estimate_radius_m_mean``.
+    """
+    geopandas, shapely = need("geopandas", "files"), need("shapely", "files")
+    latitude, longitude, known = places(table, "estimate")
+    users, times = table["user"].astype(str), table["time"]
+    rows: list[dict[str, Any]] = []
+    for user in dict.fromkeys(users.tolist()):
+        mine = np.flatnonzero((users == user) & known)
+        mine = mine[np.argsort(times[mine], kind="stable")]
+        for number, trip in enumerate(_trips(mine, times)):
+            if len(trip) < 2:
+                continue
+            rows.append(
+                {
+                    "user_id": user,
+                    "trip": number,
+                    "started_at": times[trip[0]],
+                    "finished_at": times[trip[-1]],
+                    "moments": len(trip),
+                    "releases": int((~table["withheld"][trip]).sum()),
+                    "epsilon": float(table["epsilon"][trip].sum()),
+                    "estimate_radius_m_mean": float(table["estimate_radius_m"][trip].mean()),
+                    "geometry": shapely.LineString(np.column_stack([longitude[trip], latitude[trip]])),
+                }
+            )
+    columns = ("user_id", "trip", "started_at", "finished_at", "moments", "releases", "epsilon")
+    names = [*columns, "estimate_radius_m_mean", "geometry"]
+    frame = geopandas.GeoDataFrame({name: [row[name] for row in rows] for name in names}, geometry="geometry", crs=CRS)
+    for name in ("started_at", "finished_at"):
+        frame[name] = np.array([row[name] for row in rows], dtype="datetime64[us]")
+        frame[name] = frame[name].dt.tz_localize("UTC")
+    return frame
+
+
+def _trips(rows: npt.NDArray[np.int64], times: npt.NDArray[Any]) -> list[npt.NDArray[np.int64]]:
+    gaps = np.diff(times[rows])
+    if not len(gaps):
+        return [rows]
+    longest = max(_TRIP_GAP, np.sort(gaps)[len(gaps) // 2] * 3 // 2)
+    return np.split(rows, np.flatnonzero(gaps > longest) + 1)
+
+
+def _promise(table: ReleaseTable) -> dict[str, str]:
+    """What is promised, as metadata of a file: of the dearest release and of the user with the most."""
+    said = {"generator": "dphmm", "content": "Private releases and estimates from them, not true places. WGS 84."}
+    if not len(table):
+        return said
+    users, epsilons = table["user"].astype(str), table["epsilon"]
+    total = max(float(epsilons[users == user].sum()) for user in set(users.tolist()))
+    dearest = float(np.nanmax(np.where(epsilons > 0, table["constrained_factor"] * epsilons, 0.0)))
+    said |= in_words(float(epsilons.max()), dearest, total)
+    said["epsilon_of_the_user_with_most"] = f"{total:.6g}"
+    said["exact"] = str(bool(table["exact"].all())).lower()
+    for name in ("mechanism", "settings", "model"):
+        said[name] = ", ".join(sorted(set(table[name].tolist())))
+    return said
 
 
 def _cells(found: Any, column: Column) -> Any:

@@ -7,17 +7,19 @@ from pathlib import Path
 from typing import Any
 
 from dphmm.tables import Feature, read_document, read_features, write_features
+from dphmm.writers.frame import Geometry, places
 from dphmm.writers.table import ReleaseTable
 
 
-def write(path: Path, table: ReleaseTable) -> None:
-    """Write the table, one feature a line; a release beyond the Earth's plane has a null geometry."""
-    write_features(path, "releases", (Feature(row, _point(row)) for row in table.rows()))
+def write(path: Path, table: ReleaseTable, geometry: Geometry = "estimate") -> None:
+    """Write the table, one feature a line; a row without the place asked for has a null geometry."""
+    latitude, longitude, known = places(table, geometry)
+    found = zip(table.rows(), latitude.tolist(), longitude.tolist(), known.tolist(), strict=True)
+    write_features(path, "releases", (Feature(row, _point(x, y) if there else None) for row, y, x, there in found))
 
 
-def _point(row: dict[str, Any]) -> dict[str, Any] | None:
-    placed = row["latitude"] is not None
-    return {"type": "Point", "coordinates": [row["longitude"], row["latitude"]]} if placed else None
+def _point(longitude: float, latitude: float) -> dict[str, Any]:
+    return {"type": "Point", "coordinates": [longitude, latitude]}
 
 
 def read(path: Path) -> ReleaseTable:

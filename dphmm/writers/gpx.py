@@ -1,7 +1,7 @@
 """Releases as GPX 1.1: one track per user, the other columns in extensions of each point.
 
-The format has but one reference system, WGS 84, which the file's description states. A release beyond the Earth's
-plane has no point and is left out.
+The format has but one reference system, WGS 84, which the file's description states. Points are estimates, or released
+places; what has no such place is left out.
 """
 
 from __future__ import annotations
@@ -18,26 +18,35 @@ from dphmm.errors import InvalidInputError, OutputError, need
 from dphmm.tables import read_document
 from dphmm.tables.gpx_file import read_gpx
 from dphmm.tables.values import since_epoch
+from dphmm.writers.frame import Geometry, places
 from dphmm.writers.table import COLUMNS, CRS, ReleaseTable
 
 NAMESPACE = "urn:dphmm:release"
-_EXTENDED = [column.name for column in COLUMNS if column.name not in ("user", "time", "latitude", "longitude")]
+_EXTENDED = [column.name for column in COLUMNS if column.name not in ("user", "time")]
 _NO_XML = re.compile("[\x00-\x08\x0b-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
-def write(path: Path, table: ReleaseTable) -> None:
-    """Write the table, users in the order in which they first occur."""
+def write(path: Path, table: ReleaseTable, geometry: Geometry = "estimate") -> None:
+    """Write the table, users in the order in which they first occur; rows without the place asked for are left out.
+
+    What an estimate is expected to be off is each point's comment.
+    """
     gpx = need("gpxpy.gpx", "files")
     document = gpx.GPX()
     document.creator = "dphmm"
-    document.description = f"Private releases, not true places. Coordinates are WGS 84 ({CRS})."
+    what = "Estimates from private releases" if geometry == "estimate" else "Private releases"
+    document.description = f"{what}, not true places. Coordinates are WGS 84 ({CRS})."
     document.nsmap["dphmm"] = NAMESPACE
     segments: dict[str, Any] = {}
-    placed = {name: values.tolist() for name, values in table.select(table.placed).columns.items()}
+    known = places(table, geometry)[2]
+    kept = table.select(known)
+    latitude, longitude, _ = places(kept, geometry)
+    placed = {name: values.tolist() for name, values in kept.columns.items()}
+    points = iter(zip(latitude.tolist(), longitude.tolist(), strict=True))
     for values in zip(*placed.values(), strict=True):
         row = dict(zip(placed, values, strict=True))
         segment = segments.setdefault(row["user"], gpx.GPXTrackSegment())
-        segment.points.append(_point(gpx, row))
+        segment.points.append(_point(gpx, row, *next(points), geometry == "estimate"))
     for user, segment in segments.items():
         track = gpx.GPXTrack(name=user)
         track.segments.append(segment)
@@ -48,8 +57,9 @@ def write(path: Path, table: ReleaseTable) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-def _point(gpx: Any, row: dict[str, Any]) -> Any:
-    point = gpx.GPXTrackPoint(row["latitude"], row["longitude"], time=row["time"].replace(tzinfo=UTC))
+def _point(gpx: Any, row: dict[str, Any], latitude: float, longitude: float, is_estimate: bool) -> Any:
+    off = f"expected to be {row['estimate_radius_m']:.0f} m off" if is_estimate else None
+    point = gpx.GPXTrackPoint(latitude, longitude, time=row["time"].replace(tzinfo=UTC), comment=off)
     for name in _EXTENDED:
         element = ElementTree.Element(f"{{{NAMESPACE}}}{name}")
         element.text = str(row[name])
@@ -69,4 +79,4 @@ def _row(user: str, point: Any) -> dict[str, Any]:
         time = None if point.time is None else np.datetime64(since_epoch(point.time), "us")
     except ValueError as problem:  # of an offset from UTC of over a day
         raise InvalidInputError(f"a time of {user} is none ({problem})") from None
-    return extended | {"user": user, "time": time, "latitude": point.latitude, "longitude": point.longitude}
+    return extended | {"user": user, "time": time}

@@ -102,7 +102,7 @@ COLUMNS = (
     Column("y_km", "number", lambda one: _drawn(one)[1]),
     Column("estimate_latitude", "number", lambda one: one.estimate_latitude),
     Column("estimate_longitude", "number", lambda one: one.estimate_longitude),
-    Column("estimate_radius_m", "number", lambda one: one.record.estimate_radius * 1000.0),
+    Column("estimate_radius_m", "number", lambda one: one.estimate_radius * 1000.0),
     Column("adversary_error_m", "number", lambda one: one.record.adversary_error * 1000.0),
     Column("adversary_certainty", "number", lambda one: one.record.adversary_certainty),
     Column("epsilon", "number", lambda one: one.record.epsilon),
@@ -141,7 +141,8 @@ column                   what it says
                          ``caps`` (on events); empty where something was drawn
 ``x_km``                 released place in the local plane, km east of its centre; empty where nothing was drawn
 ``y_km``                 released place in the local plane, km north of its centre
-``estimate_latitude``    posterior mean of the place given all releases so far, degrees
+``estimate_latitude``    posterior mean of the place given all releases so far, degrees; where that lies outside the
+                         region the place of the nearest state
 ``estimate_longitude``   posterior mean of the place given all releases so far, degrees
 ``estimate_radius_m``    expected distance of the estimate from the person, metres, to whoever knows the model and all
                          releases so far

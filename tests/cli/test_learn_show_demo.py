@@ -123,7 +123,8 @@ def test_a_map_without_the_truth_holds_no_true_place(released, run):
     assert run("show", "r.csv").exit_code == 0
     page = (released / "r.html").read_text()
     layers = json.loads(page.partition('id="data">')[2].partition("</script>")[0])["layers"]
-    assert [layer["name"] for layer in layers] == ["released", "estimate (posterior mean)"]
+    off = "how far the estimate is expected to be off"
+    assert [layer["name"] for layer in layers] == ["released", off, "estimate (posterior mean)"]
     table = read_releases(released / "r.csv")
     assert [fact["longitude"] for fact in layers[0]["facts"]] == [str(round(x, 6)) for x in table["longitude"].tolist()]
 
@@ -137,7 +138,7 @@ def test_a_map_asks_no_network(released, run):
 
 def test_show_narrows_down_to_times(released, run):
     assert run("show", "r.csv", "--from", "2024-03-07T09:02:00Z", "--to", "2024-03-07T09:04:00Z").exit_code == 0
-    assert (released / "r.html").read_text().count('"time": "2024-03-07T09:02:00Z"') == 4  # two people, two layers
+    assert (released / "r.html").read_text().count('"time": "2024-03-07T09:02:00Z"') == 6  # two people, three layers
     assert '"time": "2024-03-07T09:04:00Z"' not in (released / "r.html").read_text()
     assert "no release is left" in run("show", "r.csv", "--from", "2025-01-01", "--overwrite").stderr
     assert "--to: time is 'soon'" in run("show", "r.csv", "--to", "soon", "--overwrite").stderr

@@ -9,12 +9,22 @@ import os
 import sqlite3
 import time
 from contextlib import closing
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
-from dphmm.errors import ConfigurationError, DataFileError, OutputError
-from dphmm.writers import COLUMNS, FORMATS, ReleaseTable, read_releases, write_releases
+from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError, OutputError
+from dphmm.writers import (
+    COLUMNS,
+    FORMATS,
+    ReleaseTable,
+    read_releases,
+    to_geodataframe,
+    to_trajectory_collection,
+    tracks,
+    write_releases,
+)
 
 NAMES = [column.name for column in COLUMNS]
 
@@ -36,10 +46,16 @@ def test_equal_tables_make_equal_files_whenever_they_are_written(tmp_path, table
     assert files[0].read_bytes() == files[1].read_bytes()
 
 
-def test_gpx_keeps_everything_of_the_releases_that_have_a_place(tmp_path, table):
-    path = tmp_path / "out.gpx"
-    write_releases(path, table)
-    assert read_releases(path) == table.select(table.placed)
+def test_gpx_keeps_everything_of_the_rows_that_have_the_place_asked_for(tmp_path, table):
+    for geometry, kept in (("estimate", table), ("released", table.select(table.placed))):
+        path = tmp_path / f"{geometry}.gpx"
+        write_releases(path, table, geometry=geometry)
+        found = read_releases(path)
+        order = [found["user"].tolist().index(user) for user in kept["user"]]
+        assert sorted(found["user"]) == sorted(kept["user"])
+        assert len(order) == len(kept)
+        for name in NAMES:
+            assert sorted(map(str, found[name].tolist())) == sorted(map(str, kept[name].tolist()))
 
 
 @pytest.mark.parametrize("suffix", sorted(FORMATS))
@@ -54,22 +70,80 @@ def test_gdal_reads_points_attributes_and_the_reference_system(tmp_path, table, 
     geopandas = pytest.importorskip("geopandas")
     path = tmp_path / f"out{suffix}"
     write_releases(path, table)
-    frame = geopandas.read_file(path)
+    frame = geopandas.read_file(path, layer="estimates" if suffix == ".gpkg" else None)
     assert frame.crs.to_epsg(min_confidence=20) == 4326 or frame.crs.to_authority() == ("OGC", "CRS84")
-    assert [name for name in frame.columns if name != "geometry"] == NAMES
+    other = {"user": "user_id", "time": "tracked_at"} if suffix == ".gpkg" else {}
+    assert [name for name in frame.columns if name != "geometry"] == [other.get(name, name) for name in NAMES]
+    assert not frame.geometry.isna().any()
+    assert frame.geometry.x.tolist() == table["estimate_longitude"].tolist()
+    assert frame.geometry.y.tolist() == table["estimate_latitude"].tolist()
+    assert frame["possible_states"].tolist() == [1419, 2, 1, 17]
+    times = [moment.isoformat() for moment in frame[other.get("time", "time")]]
+    assert times[1] == "2009-10-11T14:05:30.250000+00:00"
+
+
+@pytest.mark.parametrize("suffix", [".geojson", ".parquet"])
+def test_released_places_are_the_geometry_where_they_are_asked_for(tmp_path, table, suffix):
+    geopandas = pytest.importorskip("geopandas")
+    path = tmp_path / f"out{suffix}"
+    write_releases(path, table, geometry="released")
+    frame = geopandas.read_parquet(path) if suffix == ".parquet" else geopandas.read_file(path)
     assert frame.geometry.isna().tolist() == [False, False, False, True]
     assert frame.geometry[:3].x.tolist() == table["longitude"][:3].tolist()
     assert frame.geometry[:3].y.tolist() == table["latitude"][:3].tolist()
-    assert frame["possible_states"].tolist() == [1419, 2, 1, 17]
-    assert [moment.isoformat() for moment in frame["time"]][1] == "2009-10-11T14:05:30.250000+00:00"
+    assert read_releases(path) == table
+    with pytest.raises(InvalidInputError, match="geometry is 'both'; give estimate or released"):
+        write_releases(path, table, overwrite=True, geometry="both")
 
 
-def test_a_geopackage_has_one_layer_of_points_in_epsg_4326(tmp_path, table):
+def test_a_geopackage_has_layers_of_estimates_released_places_and_tracks_with_styles(tmp_path, table):
     pyogrio = pytest.importorskip("pyogrio")
     path = tmp_path / "out.gpkg"
     write_releases(path, table)
-    assert pyogrio.list_layers(path).tolist() == [["releases", "Point"]]
-    assert pyogrio.read_info(path, layer="releases")["crs"] == "EPSG:4326"
+    layers = dict(pyogrio.list_layers(path).tolist())
+    assert layers == {"estimates": "Point", "released": "Point", "tracks": "LineString", "layer_styles": None}
+    for layer in ("estimates", "released", "tracks"):
+        assert pyogrio.read_info(path, layer=layer)["crs"] == "EPSG:4326"
+    assert pyogrio.read_info(path, layer="released")["features"] == 3  # one of four was withheld
+    said = pyogrio.read_info(path, layer="estimates")["dataset_metadata"]
+    assert said["all_releases_from_two_paths_joined_throughout"] == "at most 4.48 times as likely"
+    assert (said["mechanism"], said["exact"]) == ("k-norm, laplace, lattice, planar-isotropic", "false")
+    styles = pyogrio.read_dataframe(path, layer="layer_styles")
+    assert sorted(styles["f_table_name"]) == ["estimates", "released", "tracks"]
+    for text in styles["styleQML"]:
+        ElementTree.fromstring(text.partition(">")[2])
+    (track,) = pyogrio.read_dataframe(path, layer="tracks").to_dict("records")
+    assert (track["user_id"], track["moments"], track["epsilon"]) == ("003", 2, 1.5)
+    assert list(track["geometry"].coords) == [(116.31, 39.91), (116.39, 39.92)]
+
+
+def test_a_gap_of_more_than_an_hour_begins_another_trip(table):
+    pytest.importorskip("geopandas")
+    rows = ReleaseTable({name: np.repeat(array[:1], 6) for name, array in table.columns.items()})
+    minutes = np.array([0, 5, 10, 80, 85, 300]).astype("timedelta64[m]").astype("timedelta64[us]")
+    rows = ReleaseTable({**rows.columns, "time": rows["time"] + minutes})
+    found = tracks(rows)
+    assert found["trip"].tolist() == [0, 1]
+    assert found["moments"].tolist() == [3, 2]
+
+
+@pytest.mark.filterwarnings("ignore:The inplace keyword")
+def test_trackintel_and_movingpandas_take_frames_as_they_are(table):
+    trackintel, movingpandas = pytest.importorskip("trackintel"), pytest.importorskip("movingpandas")
+    frame = to_geodataframe(table)
+    positions = trackintel.Positionfixes(frame)
+    assert positions["user_id"].tolist() == table["user"].tolist()
+    several = ReleaseTable({name: np.repeat(array[:1], 4) for name, array in table.columns.items()})
+    times = several["time"] + np.arange(0, 40, 10).astype("timedelta64[m]").astype("timedelta64[us]")
+    several = ReleaseTable({**several.columns, "time": times})
+    positions = trackintel.Positionfixes(to_geodataframe(several))
+    _, stays = positions.generate_staypoints(time_threshold=20, include_last=True)
+    assert len(stays) == 1
+    found = to_trajectory_collection(table)
+    assert isinstance(found, movingpandas.TrajectoryCollection)
+    (one,) = found.trajectories
+    assert (one.id, one.size()) == ("003", 2)
+    assert list(one.to_linestring().coords) == [(116.31, 39.91), (116.39, 39.92)]
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".geoparquet"])
@@ -90,11 +164,12 @@ def test_gpxpy_reads_one_track_per_user_with_times_in_utc(tmp_path, table):
     path = tmp_path / "out.gpx"
     write_releases(path, table)
     document = gpxpy.parse(path.read_text(encoding="utf-8"))
-    assert [(track.name, track.get_points_no()) for track in document.tracks] == [("003", 2), ('né, "quoted"', 1)]
+    tracks = [(track.name, track.get_points_no()) for track in document.tracks]
+    assert tracks == [("003", 2), ('né, "quoted"', 1), ("004", 1)]
     first = document.tracks[0].segments[0].points[0]
     assert first.time.isoformat() == "2009-10-11T14:04:30+00:00"
-    assert first.latitude == pytest.approx(table["latitude"][0], abs=1e-9)
-    assert first.elevation is None
+    assert first.latitude == pytest.approx(table["estimate_latitude"][0], abs=1e-9)
+    assert (first.elevation, first.comment) == (None, "expected to be 128 m off")
     assert "EPSG:4326" in document.description
 
 
@@ -119,8 +194,8 @@ def test_geojson_is_strict_json_with_a_null_where_no_place_is(tmp_path, table):
         raise AssertionError(f"{constant} is no JSON")
 
     features = json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse)["features"]
-    assert features[0]["geometry"]["coordinates"] == [table["longitude"][0], table["latitude"][0]]
-    assert features[3]["geometry"] is None
+    assert features[0]["geometry"]["coordinates"] == [table["estimate_longitude"][0], table["estimate_latitude"][0]]
+    assert features[3]["properties"]["latitude"] is None
     assert features[1]["properties"]["constrained_factor"] is None
 
 
