@@ -34,7 +34,13 @@ CREATE TABLE record (
     body TEXT NOT NULL, digest BLOB NOT NULL, PRIMARY KEY (session, number), UNIQUE (session, slot, query));
 CREATE TABLE told (
     recipient TEXT NOT NULL, session INTEGER NOT NULL REFERENCES session, number INTEGER NOT NULL,
-    PRIMARY KEY (recipient, session))"""
+    PRIMARY KEY (recipient, session));
+CREATE TABLE coarser (
+    session INTEGER NOT NULL REFERENCES session, number INTEGER NOT NULL, epsilon TEXT NOT NULL, place TEXT NOT NULL,
+    said TEXT, PRIMARY KEY (session, epsilon, number));
+CREATE TABLE coarse_belief (
+    session INTEGER NOT NULL REFERENCES session, epsilon TEXT NOT NULL, number INTEGER NOT NULL, belief BLOB NOT NULL,
+    PRIMARY KEY (session, epsilon))"""
 
 
 class Database:

@@ -163,9 +163,9 @@ class Releaser:
         self.soundness = SoundnessCheck(policy, self.values)
         self.capping = Capping(settings, model)
         self.scheduling = Scheduling(settings.schedule, model, self.measurements.points)
-        self._source = random_source(rng)
+        self.source = random_source(rng)
         self._planner = Planner(settings, policy, self.measurements)
-        self._made: tuple[StepPlan, float, Mechanism | ComponentNoise] | None = None
+        self._made: tuple[tuple[StepPlan, float, Mechanism | ComponentNoise], ...] = ()
         self.person = PublicState()
         self.places = self.measurements  # the nearest possible state by these stands in for one that is not
         self.restart()
@@ -181,7 +181,7 @@ class Releaser:
         """
         engine = copy(self)
         if rng is not None:
-            engine._source = random_source(rng)
+            engine.source = random_source(rng)
         engine._planner = copy(self._planner)
         engine.person = PublicState()
         engine.restart()
@@ -208,7 +208,7 @@ class Releaser:
         """
         settings = ReleaseSettings.from_dict({**self.settings.to_dict(), **changes, "policy": GIVEN})
         other = Releaser.__new__(Releaser)
-        other._begin(settings, self.model, self.policy.check_measurements(f), self.policy, self._source)
+        other._begin(settings, self.model, self.policy.check_measurements(f), self.policy, self.source)
         return other.join(self)
 
     def join(self, other: Releaser) -> Releaser:
@@ -255,7 +255,7 @@ class Releaser:
     @property
     def is_private(self) -> bool:
         """Whether noise comes from the operating system; where it follows from a seed, nothing is private."""
-        return self._source.bytes is os.urandom
+        return self.source.bytes is os.urandom
 
     def prior(self, steps: int = 1) -> Belief:
         """The belief before the next release, ``steps`` time steps after the last one: ``p(s_t | z_1..t-1)``."""
@@ -275,9 +275,11 @@ class Releaser:
 
     def mechanism(self, plan: StepPlan, epsilon: float) -> Mechanism | ComponentNoise:
         """The noise of a step: in lattice steps for ``"lattice"``, otherwise in the unit of the measurements."""
-        if self._made is None or self._made[0] is not plan or self._made[1] != epsilon:
-            self._made = (plan, epsilon, self.query.noise(plan.protection, epsilon, plan.prior))
-        return self._made[2]
+        for known, budget, noise in self._made:
+            if known is plan and budget == epsilon:
+                return noise
+        self._made = ((plan, epsilon, self.query.noise(plan.protection, epsilon, plan.prior)), *self._made[:3])
+        return self._made[0][2]
 
     def release(self, state: int, epsilon: float | None = None, steps: int = 1) -> ReleaseRecord:
         """Release the measurement of the person's true state.
@@ -397,7 +399,7 @@ class Releaser:
     def drawn(self, step: PreparedStep, used: int) -> ReleaseRecord:
         """Draw the release of a state that `ready` gave, and update the belief."""
         wanted = self.capping.wanted(step.prior.support)
-        place, likelihood = self.query.drawn(step, used, wanted, self.places, self._source)
+        place, likelihood = self.query.drawn(step, used, wanted, self.places, self.source)
         posterior = step.prior if step.withheld else step.prior.update(likelihood)
         keeper = self.capping.after(self.person, likelihood, step.steps)
         record = ReleaseRecord.of(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -180,6 +180,8 @@ class RecordedPeople(ReleaseStream):
         What each person's session may spend; left out, as agreed when it began.
     wait_seconds
         How long to wait for another process that is writing.
+    coarser
+        User → the budgets of coarser releases: see `Session.open`.
 
     Raises
     ------
@@ -196,8 +198,10 @@ class RecordedPeople(ReleaseStream):
         limits: Limits | None = None,
         accepted: Accepted | None = None,
         wait_seconds: float = 30.0,
+        coarser: Mapping[str, Sequence[float]] | None = None,
     ) -> None:
         super().__init__(engine, accepted)
+        self._coarser = coarser or {}
         self._limits = limits
         self._sessions: dict[str, Session] = {}
         self.store = SessionStore(path, wait_seconds)
@@ -238,7 +242,9 @@ class RecordedPeople(ReleaseStream):
             When it began with other settings, another model or other limits.
         """
         if user not in self._sessions:
-            self._sessions[user] = Session.open(self.store, user, self._engine.another(), self._limits)
+            self._sessions[user] = Session.open(
+                self.store, user, self._engine.another(), self._limits, coarser=self._coarser.get(user, ())
+            )
         return self._sessions[user]
 
     def _person(self, user: str) -> Person:

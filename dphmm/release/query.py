@@ -128,10 +128,16 @@ class Query:
             return LaplaceMechanism(float(np.abs(hull.vertices).sum(axis=1).max()), epsilon, dimension)
         return (PlanarIsotropicMechanism if self._name == "planar-isotropic" else KNormMechanism)(hull, epsilon)
 
-    def draw(self, noise: Mechanism | ComponentNoise, state: int, source: RandomSource) -> npt.NDArray[Any]:
-        """A release of what is measured in a possible state."""
+    def draw(
+        self,
+        noise: Mechanism | ComponentNoise,
+        state: int,
+        source: RandomSource,
+        around: npt.NDArray[Any] | None = None,
+    ) -> npt.NDArray[Any]:
+        """A release of what is measured in a possible state, or with this state's noise around something else."""
         mechanism = noise.of(state) if isinstance(noise, ComponentNoise) else noise
-        return mechanism.sample(self.values[state], source)
+        return mechanism.sample(self.values[state] if around is None else around, source)
 
     def error_at(self, noise: Mechanism | ComponentNoise | None, state: int) -> float:
         """The root mean square distance of a release of a possible state from what is measured there. Private."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -21,11 +21,12 @@ from dphmm.events.caps import CapKeeper
 from dphmm.markov.belief import Belief
 from dphmm.release.account import Account
 from dphmm.release.capped import again
+from dphmm.release.coarser import descending, draw_all
 from dphmm.release.engine import Releaser
 from dphmm.release.ledger import Ledger, Limits
 from dphmm.release.record import ReleaseRecord
 from dphmm.release.step import PreparedStep
-from dphmm.release.store import Progress, SessionStore, StoredRelease, StoredSession
+from dphmm.release.store import Coarser, Progress, SessionStore, StoredRelease, StoredSession
 from dphmm.release.terms import Terms
 from dphmm.space.trajectory import microseconds
 from dphmm.tables.values import shorten
@@ -73,9 +74,15 @@ class Session:
     """
 
     def __init__(
-        self, store: SessionStore, stored: StoredSession, queries: Mapping[str, Releaser], owner: bool
+        self,
+        store: SessionStore,
+        stored: StoredSession,
+        queries: Mapping[str, Releaser],
+        owner: bool,
+        coarser: tuple[float, ...] = (),
     ) -> None:
         self._store = store
+        self._coarser = coarser
         self._owner = owner
         self._stored = stored
         self._queries = dict(queries)
@@ -96,6 +103,7 @@ class Session:
         releaser: Releaser | Mapping[str, Releaser],
         limits: Limits | None = None,
         wait_seconds: float = 30.0,
+        coarser: Sequence[float] = (),
     ) -> Session:
         """Go on with the session of a name, or begin it where the file has none.
 
@@ -112,6 +120,8 @@ class Session:
             What may be spent. Left out: as agreed when the session began, none for a new one.
         wait_seconds
             How long to wait for another process that is writing (unless the store is open).
+        coarser
+            Smaller budgets, for each of which a coarser release is made from every one: see `dphmm.release.coarser`.
 
         Raises
         ------
@@ -133,7 +143,9 @@ class Session:
         try:
             stored = store.session(name) or store.add(name, terms, limits or Limits())
             _check_terms(stored, terms, limits)
-            return cls(store, stored, queries, owner)
+            return cls(
+                store, stored, queries, owner, descending(coarser, min(e.settings.epsilon for e in queries.values()))
+            )
         except BaseException:
             if owner:
                 store.close()
@@ -271,10 +283,10 @@ class Session:
         added = () if step.plan.protection is None else step.plan.protection.added
         width = record_width(engine.measurements.dimension, len(added), len(step.reach))
 
-        def draw() -> tuple[ReleaseRecord, Belief]:
-            record = engine.draw(step, state)
+        def draw() -> tuple[ReleaseRecord, Belief, Coarser]:
+            record, coarser = draw_all(engine, step, state, self._coarser)
             assert engine.belief is not None, "a draw leaves a belief"
-            return record, engine.belief
+            return record, engine.belief, coarser
 
         try:
             return self._store.append(self._stored.number, progress, moment, query, width, draw)

@@ -20,6 +20,9 @@ from dphmm.release.record import ReleaseRecord
 from dphmm.release.terms import Terms
 from dphmm.tables.json_text import parse_json
 
+Coarser = Mapping[float, tuple[float, ...]]
+"""Budget → a release with the noise of that budget on top."""
+
 
 @dataclass(frozen=True)
 class StoredSession:
@@ -260,7 +263,7 @@ class SessionStore:
         slot: int,
         query: str,
         width: int,
-        draw: Callable[[], tuple[ReleaseRecord, Belief]],
+        draw: Callable[[], tuple[ReleaseRecord, Belief, Coarser]],
     ) -> ReleaseRecord | None:
         """Draw and write one release in one transaction.
 
@@ -273,7 +276,8 @@ class SessionStore:
         width
             The length to which the record's text is filled up, the same whatever is drawn.
         draw
-            Gives the record and the belief after it. It is called with the file locked.
+            Gives the record, the belief after it, and coarser releases by their budgets. It is called with the file
+            locked.
 
         Returns
         -------
@@ -289,12 +293,17 @@ class SessionStore:
         with self._database.transaction():
             if not self._is_still(session, progress):
                 return None
-            record, belief = draw()
+            record, belief, coarser = draw()
             body = record.to_json().ljust(width)
             head = _digest(progress.head, session, progress.count, slot, query, body)
             self._database.execute(
                 "INSERT INTO record VALUES (?, ?, ?, ?, ?, ?)", (session, progress.count, slot, query, body, head)
             )
+            for epsilon, place in coarser.items():
+                text = json.dumps(place).ljust(_PLACE_WIDTH * len(place))
+                self._database.execute(
+                    "INSERT INTO coarser VALUES (?, ?, ?, ?, ?)", (session, progress.count, repr(epsilon), text, None)
+                )
             self._set_progress(session, Progress(progress.count + 1, slot, belief, head, progress.omitted))
         return ReleaseRecord.from_json(body)
 
@@ -310,6 +319,33 @@ class SessionStore:
         query = f"SELECT count, omitted FROM progress WHERE session = ?{self._database.held}"
         found = self._database.execute(query, (session,))
         return found == [(progress.count, progress.omitted)]
+
+    # ---- coarser releases ----------------------------------------------------------------------------------------
+
+    def coarser(self, session: int, number: int, epsilon: float) -> tuple[tuple[float, ...], str | None] | None:
+        """A coarser release and what was said of it, once something was; None where there is none."""
+        query = "SELECT place, said FROM coarser WHERE session = ? AND number = ? AND epsilon = ?"
+        rows = self._database.execute(query, (session, number, repr(epsilon)))
+        return (tuple(parse_json(rows[0][0])), rows[0][1]) if rows else None
+
+    def coarse_belief(self, session: int, epsilon: float) -> tuple[int, Belief | None]:
+        """The belief of whoever sees coarser releases alone, and up to which release it knows them."""
+        query = "SELECT number, belief FROM coarse_belief WHERE session = ? AND epsilon = ?"
+        rows = self._database.execute(query, (session, repr(epsilon)))
+        return (rows[0][0], Belief.from_bytes(rows[0][1])) if rows else (0, None)
+
+    def say(self, session: int, number: int, epsilon: float, said: str, belief: Belief) -> None:
+        """Write what is said of a coarser release, and the belief after it, unless something was said of it."""
+        with self._database.transaction():
+            self._database.execute(
+                "UPDATE coarser SET said = ? WHERE session = ? AND number = ? AND epsilon = ? AND said IS NULL",
+                (said, session, number, repr(epsilon)),
+            )
+            self._database.execute(
+                "INSERT INTO coarse_belief VALUES (?, ?, ?, ?) ON CONFLICT (session, epsilon) DO UPDATE SET "
+                "number = excluded.number, belief = excluded.belief WHERE coarse_belief.number < excluded.number",
+                (session, repr(epsilon), number + 1, belief.to_bytes()),
+            )
 
     # ---- who was told --------------------------------------------------------------------------------------------
 
@@ -342,6 +378,9 @@ class SessionStore:
             (*values, _digest(session, *values), session),
         )
 
+
+_PLACE_WIDTH = 28
+"""Characters that a coordinate takes in JSON at most."""
 
 _ATTEMPTS = 100
 """So many others may make a session at the same moment."""

@@ -299,17 +299,18 @@ def place_on_earth(user: str, time: np.datetime64, record: ReleaseRecord, space:
     Whether they are is seen from the draw alone. An estimate outside the region, as the mean over a bent one may be,
     is brought to the nearest state's place.
     """
-    latitude, longitude = (nan, nan) if record.released is None else _degrees(record.released, space)
-    estimate = np.array([_degrees(record.estimate, space)])
+    latitude, longitude = (nan, nan) if record.released is None else degrees_of(record.released, space)
+    estimate = np.array([degrees_of(record.estimate, space)])
     if not np.isfinite(estimate).all() or space.locate(*estimate.T)[0] != OUTSIDE:
         return TimedRelease(user, time, record, latitude, longitude, *estimate[0].tolist())
     nearest = space.points[int(space.nearest(*estimate.T)[0])]
     moved = float(np.linalg.norm(nearest - np.array(record.estimate)))
-    inside = _degrees((float(nearest[0]), float(nearest[1])), space)
+    inside = degrees_of((float(nearest[0]), float(nearest[1])), space)
     return TimedRelease(user, time, record, latitude, longitude, *inside, moved=moved)
 
 
-def _degrees(point: tuple[float, ...], space: StateSpace) -> tuple[float, float]:
+def degrees_of(point: tuple[float, ...], space: StateSpace) -> tuple[float, float]:
+    """A point of a space's plane in degrees; NaN where the plane shows no place of the Earth."""
     try:
         latitude, longitude = space.projection.to_latlon(np.array([point]))[0].tolist()
     except CoordinateError:

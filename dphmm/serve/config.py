@@ -70,6 +70,8 @@ class Recipient(_Strict):
         Where to: ``https://…``, or ``mqtt://host:port`` for MQTT.
     users
         About whom; left out, about everybody.
+    epsilon
+        A budget below the release's own: they get coarser releases; see `dphmm.release.coarser`.
     headers
         Sent with every message, such as an authorisation. Values of the form ``env:NAME`` are read from the
         environment.
@@ -79,6 +81,7 @@ class Recipient(_Strict):
     kind: Kind
     url: str
     users: tuple[Name, ...] | None = None
+    epsilon: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     headers: dict[str, str] = Field(default_factory=dict, repr=False)
     paused: bool = False
 
@@ -193,6 +196,11 @@ class RelayConfig(_Strict):
             raise ValueError("two devices have the same token; give each its own")
         known = {one.user for one in self.devices}
         for one in self.recipients:
+            if one.epsilon is not None and one.epsilon > self.release.epsilon:
+                raise ValueError(
+                    f"recipient {one.name!r} has epsilon {one.epsilon:g}, and a release {self.release.epsilon:g}; "
+                    "nobody can be told more than is released"
+                )
             for user in one.users or ():
                 if user not in known:
                     raise ValueError(f"recipient {one.name!r} is told of {user!r}, who has no device")
@@ -211,6 +219,15 @@ class RelayConfig(_Strict):
     def users(self) -> tuple[str, ...]:
         """Everybody who has a device, sorted."""
         return tuple(sorted({one.user for one in self.devices}))
+
+    def coarser(self, recipient: Recipient) -> float | None:
+        """The budget of a recipient's releases where these are coarser; None for the releases themselves."""
+        return recipient.epsilon if recipient.epsilon != self.release.epsilon else None
+
+    def coarser_of(self, user: str) -> tuple[float, ...]:
+        """The budgets of coarser releases about a person, from the greatest down."""
+        found = {self.coarser(one) for one in self.recipients if one.is_about(user)}
+        return tuple(sorted((epsilon for epsilon in found if epsilon is not None), reverse=True))
 
     @classmethod
     def read(cls, path: Path) -> RelayConfig:

@@ -19,6 +19,7 @@ from dphmm.release.engine import Releaser
 from dphmm.release.people import Accepted, RecordedPeople
 from dphmm.release.postgres import is_server
 from dphmm.release.trajectory import place_on_earth
+from dphmm.serve.coarse import CoarseReaders
 from dphmm.serve.config import RelayConfig
 from dphmm.serve.fix import Fix, Received
 from dphmm.serve.told import Told
@@ -123,8 +124,11 @@ class Keeper:
         accepted = Accepted(None, config.clock_skew_seconds, lambda user: refuse_own(seen, [user]))
         with suppress(AlreadyKnownError):  # everybody's first plan is the same, and made once
             self._engine.prepare()
-        self._people = RecordedPeople(config.store, self._engine, config.limits, accepted)
+        coarser = {user: config.coarser_of(user) for user in config.users}
+        self._people = RecordedPeople(config.store, self._engine, config.limits, accepted, coarser=coarser)
         self._store = self._people.store
+        self._coarser = {one.name: config.coarser(one) for one in config.recipients}
+        self._readers = CoarseReaders(self._store, self._engine.another(), self._people.end_of, coarser)
         self._numbers: dict[str, int] = {}
         for user in config.users:
             for one in config.recipients:
@@ -152,13 +156,19 @@ class Keeper:
         return outcome
 
     def _first_untold(self, recipient: str, user: str) -> tuple[int, Told] | None:
-        session = self._session(user)
-        number = self._store.told(recipient, session)
-        if self._store.progress(session).count <= number:
-            return None
-        (stored,) = self._store.releases(session, number, number + 1)
-        time = self._people.end_of(stored.slot)
-        return number + 1, Told.of(place_on_earth(user, time, stored.record, self._engine.model.space))
+        session, coarser = self._session(user), self._coarser[recipient]
+        while True:
+            number = self._store.told(recipient, session)
+            if self._store.progress(session).count <= number:
+                return None
+            (stored,) = self._store.releases(session, number, number + 1)
+            time = self._people.end_of(stored.slot)
+            if coarser is None:
+                return number + 1, Told.of(place_on_earth(user, time, stored.record, self._engine.model.space))
+            told = self._readers.told(user, session, number, coarser)
+            if told is not None:
+                return number + 1, told
+            self._store.set_told(recipient, session, number + 1)  # released before there were coarser ones
 
     def _set_told(self, recipient: str, user: str, count: int) -> None:
         self._store.set_told(recipient, self._session(user), count)

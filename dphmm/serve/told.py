@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
+from math import isnan
 from typing import Any
 
 import numpy as np
 
 from dphmm.release.trajectory import TimedRelease
+from dphmm.tables import iso_time
+from dphmm.tables.json_text import parse_json
 from dphmm.writers.table import said_of
+
+LatLon = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -38,6 +44,46 @@ class Told:
     longitude: float
     radius_m: float
     row: dict[str, Any]
+
+    def to_json(self) -> str:
+        """As it is kept."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Told:
+        """What `to_json` wrote."""
+        return cls(**parse_json(text))
+
+    @classmethod
+    def coarser(
+        cls, user: str, time: np.datetime64, epsilon: float, place: LatLon, estimate: LatLon, radius_km: float
+    ) -> Told:
+        """What is told of a coarser release: nothing that follows from the finer ones.
+
+        Parameters
+        ----------
+        user, time
+            About whom, and the end of the time step.
+        epsilon
+            The budget of coarser releases.
+        place, estimate
+            The release and the best estimate from coarser ones alone, degrees.
+        radius_km
+            How far the estimate is from the person, in expectation, to whoever has coarser releases alone.
+        """
+        second, text, radius = int(time.astype("datetime64[s]").astype(np.int64)), iso_time(time), 1000 * radius_km
+        row = {
+            "released": True,
+            "user": user,
+            "time": text,
+            "latitude": None if isnan(place[0]) else place[0],
+            "longitude": None if isnan(place[1]) else place[1],
+            "estimate_latitude": estimate[0],
+            "estimate_longitude": estimate[1],
+            "estimate_radius_m": radius,
+            "epsilon": epsilon,
+        }
+        return cls(user, second, text, *estimate, round(radius, 1), row)
 
     @classmethod
     def of(cls, release: TimedRelease) -> Told:

@@ -132,6 +132,56 @@ def test_a_message_sent_again_after_a_crash_is_the_same(config, inbox, monkeypat
     assert first[2] == second[2]
 
 
+def test_coarser_recipients_are_told_coarser_releases_and_nothing_that_follows_from_the_finer_ones(
+    config, inbox, tmp_path, monkeypatch
+):
+    from dphmm.serve.keeper import Keeper
+
+    def told_of(name):
+        return [json.loads(body) for _, headers, body in inbox.messages if headers["x-name"] == name]
+
+    def tiers(**budgets):
+        made = [recipient(inbox, headers={"X-Name": name}) | {"name": name} for name in budgets]
+        return [one | ({} if e is None else {"epsilon": e}) for one, e in zip(made, budgets.values(), strict=True)]
+
+    made = config(recipient=tiers(family=None, friends=0.2, also_friends=0.2, town=0.05))
+    with monkeypatch.context() as patch:
+        set_told, crashed = Keeper.set_told, set()
+
+        async def lost(keeper, name, user, count):
+            if name == "friends" and count not in crashed:  # the note of each first message is lost
+                crashed.add(count)
+                raise OSError
+            await set_told(keeper, name, user, count)
+
+        patch.setattr(Keeper, "set_told", lost)
+        with relay(made) as client:
+            post(client, 0, 1, 2)
+            wait_for(lambda: len(told_of("friends")) == 6)
+            wait_for(lambda: all(len(told_of(name)) == 3 for name in ("family", "also_friends", "town")))
+    family, friends, town = told_of("family"), told_of("friends"), told_of("town")
+    assert friends[0::2] == friends[1::2] == told_of("also_friends")  # the same, however often and to whomever
+    assert set(town[0]) == {
+        "released", "user", "time", "latitude", "longitude", "estimate_latitude", "estimate_longitude",
+        "estimate_radius_m", "epsilon",
+    }  # fmt: skip
+    for fine, coarse in zip(family, town, strict=True):
+        assert fine["time"] == coarse["time"]
+        assert {fine[key] for key in ("latitude", "estimate_latitude", "estimate_radius_m")}.isdisjoint(
+            coarse[key] for key in ("latitude", "estimate_latitude", "estimate_radius_m")
+        )
+    assert town[-1]["estimate_radius_m"] > family[-1]["estimate_radius_m"]
+    with relay(config(recipient=[*tiers(family=None), *tiers(new=0.1)])) as client:  # a tier that there was not before
+        post(client, 3)
+        wait_for(lambda: told_of("new"))
+    assert [one["time"] for one in told_of("new")] == ["2024-03-07T09:15:00Z"]
+
+
+def test_nobody_is_told_more_than_is_released(config, inbox):
+    with pytest.raises(ValueError, match="nobody can be told more"):
+        config(recipient=[recipient(inbox, epsilon=0.6)])
+
+
 def test_mqtt_brings_places_in_and_takes_estimates_out(config, broker, tmp_path):
     import aiomqtt
 
