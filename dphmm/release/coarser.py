@@ -61,14 +61,15 @@ def draw_all(
     if step.withheld:
         return engine.draw(step, state), {}
     used = engine.ready(step, state)
-    more = [replace(step, mechanism=engine.mechanism(step.plan, epsilon), epsilon=epsilon) for epsilon in epsilons]
-    for one in more:
-        engine.ready(one, state)
-    record = engine.drawn(step, used)
-    found, place = {}, record.released
-    for one in more:
-        place = engine.query.place(engine.query.draw(one.mechanism, used, engine.source, engine.query.value(place)))
-        found[one.epsilon] = place
+    noises = {epsilon: engine.mechanism(step.plan, epsilon) for epsilon in epsilons}
+    for epsilon, noise in noises.items():
+        engine.ready(replace(step, mechanism=noise, epsilon=epsilon), state)
+    record = engine.draw(step, state)
+    place, found = record.released, {}
+    for epsilon, noise in noises.items():
+        assert place is not None, "something was drawn"
+        place = engine.query.place(engine.query.draw(noise, used, engine.source, engine.query.value(place)))
+        found[epsilon] = place
     return record, found
 
 

@@ -37,7 +37,7 @@ CREATE TABLE told (
     PRIMARY KEY (recipient, session));
 CREATE TABLE coarser (
     session INTEGER NOT NULL REFERENCES session, number INTEGER NOT NULL, epsilon TEXT NOT NULL, place TEXT NOT NULL,
-    said TEXT, PRIMARY KEY (session, epsilon, number));
+    said TEXT, digest BLOB NOT NULL, PRIMARY KEY (session, epsilon, number));
 CREATE TABLE coarse_belief (
     session INTEGER NOT NULL REFERENCES session, epsilon TEXT NOT NULL, number INTEGER NOT NULL, belief BLOB NOT NULL,
     PRIMARY KEY (session, epsilon))"""

@@ -300,10 +300,8 @@ class SessionStore:
                 "INSERT INTO record VALUES (?, ?, ?, ?, ?, ?)", (session, progress.count, slot, query, body, head)
             )
             for epsilon, place in coarser.items():
-                text = json.dumps(place).ljust(_PLACE_WIDTH * len(place))
-                self._database.execute(
-                    "INSERT INTO coarser VALUES (?, ?, ?, ?, ?)", (session, progress.count, repr(epsilon), text, None)
-                )
+                row = session, progress.count, repr(epsilon), json.dumps(place).ljust(_PLACE_WIDTH * len(place)), None
+                self._database.execute("INSERT INTO coarser VALUES (?, ?, ?, ?, ?, ?)", (*row, _digest(*row)))
             self._set_progress(session, Progress(progress.count + 1, slot, belief, head, progress.omitted))
         return ReleaseRecord.from_json(body)
 
@@ -324,9 +322,15 @@ class SessionStore:
 
     def coarser(self, session: int, number: int, epsilon: float) -> tuple[tuple[float, ...], str | None] | None:
         """A coarser release and what was said of it, once something was; None where there is none."""
-        query = "SELECT place, said FROM coarser WHERE session = ? AND number = ? AND epsilon = ?"
+        query = "SELECT place, said, digest FROM coarser WHERE session = ? AND number = ? AND epsilon = ?"
         rows = self._database.execute(query, (session, number, repr(epsilon)))
-        return (tuple(parse_json(rows[0][0])), rows[0][1]) if rows else None
+        if not rows:
+            return None
+        place, said, digest = rows[0]
+        with self._intact(
+            f"coarser release {number} of session number {session}", digest, session, number, repr(epsilon), place, said
+        ):
+            return tuple(parse_json(place)), said
 
     def coarse_belief(self, session: int, epsilon: float) -> tuple[int, Belief | None]:
         """The belief of whoever sees coarser releases alone, and up to which release it knows them."""
@@ -337,10 +341,12 @@ class SessionStore:
     def say(self, session: int, number: int, epsilon: float, said: str, belief: Belief) -> None:
         """Write what is said of a coarser release, and the belief after it, unless something was said of it."""
         with self._database.transaction():
-            self._database.execute(
-                "UPDATE coarser SET said = ? WHERE session = ? AND number = ? AND epsilon = ? AND said IS NULL",
-                (said, session, number, repr(epsilon)),
-            )
+            where = "session = ? AND number = ? AND epsilon = ? AND said IS NULL"
+            key = session, number, repr(epsilon)
+            for (place,) in self._database.execute(f"SELECT place FROM coarser WHERE {where}", key):
+                self._database.execute(
+                    f"UPDATE coarser SET said = ?, digest = ? WHERE {where}", (said, _digest(*key, place, said), *key)
+                )
             self._database.execute(
                 "INSERT INTO coarse_belief VALUES (?, ?, ?, ?) ON CONFLICT (session, epsilon) DO UPDATE SET "
                 "number = excluded.number, belief = excluded.belief WHERE coarse_belief.number < excluded.number",

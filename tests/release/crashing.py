@@ -87,9 +87,9 @@ def answer_early(log: Log) -> None:
 
     def append(store, session, progress, slot, query, width, draw):
         def early():
-            record, belief = draw()
+            record, *rest = draw()
             log("got", slot, record.to_json())
-            return record, belief
+            return record, *rest
 
         return whole(store, session, progress, slot, query, width, early)
 

@@ -158,7 +158,7 @@ def test_draws_follow_the_stated_probabilities():
     releaser = engine(POLICIES["zones"], rng=3)
     step = releaser.prepare()
     for state in (0, 5, 2):
-        drawn = [tuple(releaser._query.draw(step.mechanism, state, releaser._source).tolist()) for _ in range(4000)]
+        drawn = [tuple(releaser.query.draw(step.mechanism, state, releaser.source).tolist()) for _ in range(4000)]
         cells, counts = np.unique(drawn, axis=0, return_counts=True)
         expected = 4000 * np.exp([releaser.log_likelihood(step, cell)[state] for cell in cells])
         large = expected >= 5
@@ -195,7 +195,7 @@ def test_a_record_is_a_function_of_public_things_and_of_the_release(mechanism):
     for state in range(9):
         releaser = engine(policy, mechanism=mechanism)
         fixed = np.array([2, 1]) if mechanism == "lattice" else np.array([2.25, 1.5])
-        releaser._query.draw = lambda *_, fixed=fixed: fixed
+        releaser.query.draw = lambda *_, fixed=fixed: fixed
         record = releaser.release(state)
         seen[record.to_json()] = state
     assert len(seen) == 1

@@ -121,7 +121,7 @@ def test_no_flipped_bit_changes_what_a_file_says_unnoticed(path):
         except DataFileError:
             noticed += 1
         assert path.read_bytes() == data
-    assert noticed >= 70
+    assert noticed >= 60  # two bits of five lie in tables that hold nothing here
 
 
 @pytest.mark.parametrize(
