@@ -77,7 +77,8 @@ class CoarseReader:
     """What whoever has coarser releases alone can tell of where the person is.
 
     The likelihood of a coarser release is that of a sum of noises. It is taken over 64 draws of the finer ones, the
-    same for every release: the estimate is that of a reader who does so.
+    same for every release, with the settings' budget for the finest, of which caps and schedules may take less without
+    this reader's knowing: the estimate is that of a reader who does so.
 
     Parameters
     ----------
