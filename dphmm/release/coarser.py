@@ -19,28 +19,39 @@ from math import log
 import numpy as np
 
 from dphmm.arrays import FloatArray, check_budget
-from dphmm.errors import BudgetError
+from dphmm.errors import BudgetError, ConfigurationError
 from dphmm.markov.belief import Belief
+from dphmm.mechanisms.catalogue import TABLES
 from dphmm.release.engine import Releaser
 from dphmm.release.noise import parts_of
 from dphmm.release.record import ReleaseRecord
+from dphmm.release.settings import ReleaseSettings
 from dphmm.release.step import PreparedStep, PublicState
 
 _DRAWS = 64
 """The law of the finer noise is stood for by so many of its draws, always the same."""
 
 
-def descending(epsilons: Iterable[float], below: float) -> tuple[float, ...]:
+def descending(epsilons: Iterable[float], settings: ReleaseSettings) -> tuple[float, ...]:
     """Budgets of coarser releases from the greatest down, each once.
 
     Raises
     ------
     BudgetError
         When one is not positive, or not below that of the release itself.
+    ConfigurationError
+        When the settings' mechanism draws from a table: nothing is added to what it draws.
     """
     found = sorted({check_budget(epsilon) for epsilon in epsilons}, reverse=True)
-    if found and found[0] >= below:
-        raise BudgetError(f"a coarser release has epsilon {found[0]:g}, the release itself {below:g}; give less")
+    if found and settings.mechanism in TABLES:
+        raise ConfigurationError(
+            f"mechanism {settings.mechanism!r} draws places and adds no noise, so that there are no coarser releases; "
+            "choose lattice"
+        )
+    if found and found[0] >= settings.epsilon:
+        raise BudgetError(
+            f"a coarser release has epsilon {found[0]:g}, the release itself {settings.epsilon:g}; give less"
+        )
     return tuple(found)
 
 

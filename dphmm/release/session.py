@@ -143,9 +143,8 @@ class Session:
         try:
             stored = store.session(name) or store.add(name, terms, limits or Limits())
             _check_terms(stored, terms, limits)
-            return cls(
-                store, stored, queries, owner, descending(coarser, min(e.settings.epsilon for e in queries.values()))
-            )
+            finest = min((engine.settings for engine in queries.values()), key=lambda one: one.epsilon)
+            return cls(store, stored, queries, owner, descending(coarser, finest))
         except BaseException:
             if owner:
                 store.close()

@@ -7,8 +7,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from dphmm import MarkovModel, PolicyGraph, Releaser, Session
-from dphmm.errors import BudgetError
+from dphmm import MarkovModel, PolicyGraph, Releaser, ReleaseSettings, Session
+from dphmm.errors import BudgetError, ConfigurationError
 from dphmm.release.coarser import CoarseReader, descending, draw_all
 from dphmm.release.store import SessionStore
 
@@ -111,7 +111,10 @@ def test_sessions_keep_coarser_releases_in_the_same_transaction_and_say_them_aga
 
 
 def test_budgets_of_coarser_releases_are_below_that_of_the_release():
-    assert descending([0.2, 0.4, 0.2], 0.5) == (0.4, 0.2)
+    settings = ReleaseSettings(epsilon=0.5)
+    assert descending([0.2, 0.4, 0.2], settings) == (0.4, 0.2)
     for wrong in ([0.5], [1.0], [0.0], [float("nan")]):
         with pytest.raises(BudgetError):
-            descending(wrong, 0.5)
+            descending(wrong, settings)
+    with pytest.raises(ConfigurationError, match="adds no noise"):
+        descending([0.2], ReleaseSettings(epsilon=0.5, mechanism="optimal"))
