@@ -354,11 +354,18 @@ def highest(budgets: FloatArray) -> float:
 
 
 def _accumulate(knowledge: KnowledgeByTime, budgets: FloatArray, name: str, sizes: dict[str, int]) -> FloatArray:
-    """Each time's budget, and the loss of what the time before leaks."""
-    leakage = budgets.copy()
+    """Each time's budget, and the loss of what the time before leaks.
+
+    A long time without a release repeats one step from one leakage, once it has come to rest: that is evaluated once.
+    """
+    leakage = budgets.tolist()
+    last: tuple[Callable[[float], float] | None, float, float] = None, 0.0, 0.0
     for t, step in enumerate(_steps(knowledge, budgets, name, sizes), start=1):
-        leakage[t] += step(float(leakage[t - 1]))
-    return leakage
+        before = leakage[t - 1]
+        if step is not last[0] or before != last[1]:
+            last = step, before, step(before)
+        leakage[t] += last[2]
+    return np.array(leakage)
 
 
 def _forward(knowledge: KnowledgeByTime, budgets: FloatArray, sizes: dict[str, int]) -> FloatArray:
@@ -377,14 +384,20 @@ def _steps(
         _check_size(sizes, name, function.size)
         yield from repeat(function.step, count)
         return
-    given = 0
+    given, known = 0, None
+    step: Callable[[float], float] = partial(_step, None)
     for given, matrix in enumerate(cast(Iterable[Knowledge], knowledge), start=1):
         if given > count:
             break
         if matrix is not None:
             size = matrix.size if isinstance(matrix, LossFunction) else next(iter(np.shape(cast(Any, matrix))), None)
             _check_size(sizes, name, size)
-        yield partial(_step, matrix)
+        if not isinstance(matrix, LossFunction):
+            yield partial(_step, matrix)
+            continue
+        if matrix is not known:
+            known, step = matrix, matrix.step
+        yield step
     if given != count:
         found = f"more than {count}" if given > count else given
         raise InvalidInputError(f"{name}: {found} matrices for {budgets.size} times; give {count}, one for each step")

@@ -199,3 +199,32 @@ def test_bad_matrix_is_named_after_its_side():
 def test_record_of_uneven_lengths_is_refused():
     with pytest.raises(InvalidInputError, match="shapes"):
         Leakage(np.zeros(2), np.zeros(3), np.zeros(2))
+
+
+def test_a_rest_without_releases_is_evaluated_once_and_is_the_plain_recursion(monkeypatch):
+    """Years between two releases cost what the way to rest costs; each value is that of one step after another."""
+    for matrix in (np.array([[0.9, 0.1], [0.4, 0.6]]), np.eye(2)):
+        function, calls = LossFunction(matrix, 50.0), []
+        budgets = np.zeros(10_000)
+        budgets[[0, 5000, 5002]] = 2.0, 0.5, 1.0
+        wanted = budgets.copy()
+        for t in range(1, len(budgets)):
+            wanted[t] += function.step(wanted[t - 1])
+        evaluate = LossFunction._evaluate
+        monkeypatch.setattr(LossFunction, "_evaluate", lambda *given: calls.append(1) or evaluate(*given))  # noqa: B023
+        assert np.array_equal(backward([function] * 9999, budgets), wanted)
+        assert np.array_equal(forward(function, budgets[::-1]), wanted[::-1])
+        monkeypatch.undo()
+        assert len(calls) < (6000 if matrix[0, 0] < 1 else 10)
+
+
+def test_a_matrix_that_is_filled_anew_for_every_step_is_read_anew():
+    held = np.eye(2)
+
+    def one_after_another():
+        for stay in (1.0, 0.7, 0.7):
+            held[:] = [[stay, 1 - stay], [1 - stay, stay]]
+            yield held
+
+    copies = [np.array([[stay, 1 - stay], [1 - stay, stay]]) for stay in (1.0, 0.7, 0.7)]
+    assert np.array_equal(backward(one_after_another(), [0.5, 0, 0, 0]), backward(copies, [0.5, 0, 0, 0]))
