@@ -189,7 +189,8 @@ class RepairProblem:
         slack = 0 if shape.vertices.dtype.kind == "i" else RELATIVE_TOLERANCE
         for choice in self.candidates:
             cross = np.abs(planar.cross(direction, choice.vectors))
-            on_line = choice.only(np.flatnonzero(cross <= slack * cross.max(initial=0.0)))
+            sizes = np.linalg.norm(direction) * np.linalg.norm(choice.vectors, axis=1)
+            on_line = choice.only(np.flatnonzero(cross <= slack * sizes))
             if not len(on_line.partners):
                 return None
             nearest = int(np.argmin(self.lengths(on_line.vectors)))

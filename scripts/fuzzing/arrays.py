@@ -47,7 +47,7 @@ def of_npy(data: bytes, rng: Random, text: Callable[[str, Random], str] | None =
         return nasty.of_bytes(data, rng)
     if kind < 0.45:
         return _header(data, rng)
-    if array.dtype.kind == "U" and text is not None:
+    if array.dtype.kind == "U" and array.size == 1 and text is not None:
         said = text(array.item(), rng).encode("utf-8", "replace").decode()
         return _saved(np.array(said))
     if kind < 0.85 and array.size and array.dtype.kind in "fiu":

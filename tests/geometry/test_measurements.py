@@ -238,3 +238,13 @@ def test_diameter_is_the_largest_norm_of_a_pair(drawn):
     points = measurements.coordinates[mask].astype(float)
     pairs = (points[:, None] - points[None]).reshape(-1, measurements.dimension)
     assert CoordinateBody(measurements, hull).diameter(mask) == pytest.approx(hull.norm(pairs).max(), rel=1e-12)
+
+
+def test_an_axis_on_which_all_are_equal_has_no_step_and_no_rounding():
+    for points in ([[5, 1], [5, 2], [5, 9]], [[0.5, 0.25], [0.5, 1.5], [0.5, 0.75]]):
+        found = Measurements(points)
+        assert found.is_lattice
+        assert found.differences(np.array([[0, 1], [2, 0]])).tolist() == (
+            [[0, -1], [0, 8]] if points[0][0] == 5 else [[0, -5], [0, 2]]
+        )
+        assert Measurements(points).lengths(np.array([[0, 1]]))[0] == (1.0 if points[0][0] == 5 else 0.25)

@@ -140,3 +140,25 @@ def test_one_possible_state_cannot_be_protected(constraint):
 def test_unknown_choices_are_refused(options, refused):
     with pytest.raises(InvalidInputError, match=refused):
         protect(graph(), F, **options)
+
+
+def test_a_flat_repair_is_found_on_scattered_points_of_a_line_and_costs_nothing():
+    """Points that lie on a line up to rounding, not on a lattice: the repair stays on it, and nothing can beat it."""
+    along = np.array([0.0, 1.0, np.sqrt(2), np.pi, np.e, 0.3])
+    points = np.array([0.1, 0.7]) + along[:, None] * np.array([np.cos(0.7), np.sin(0.7)])
+    policy = PolicyGraph.from_edges(6, [(0, 5)])
+    found = protect(policy, points, np.ones(6, dtype=bool), objective="volume")
+    assert exposed_states(policy, points, np.ones(6, dtype=bool)).tolist() == [1, 2, 3, 4]
+    assert (found.hull.volume, found.added) == (pytest.approx(0.0, abs=1e-12), ((1, 2), (3, 4)))
+    assert (found.certified, found.value, found.bound) == (True, pytest.approx(0.0, abs=1e-12), 0.0)
+
+
+def test_what_is_off_the_line_by_one_step_of_a_wide_lattice_is_no_flat_repair():
+    """The cross product with the line's direction is 1 where the largest is 3e10: no rounding, in whole numbers."""
+    far = 100_000
+    points = np.array([[0, 0], [far, far - 1], [1, 1], [far, -far], [2 * far, -1]])
+    policy = PolicyGraph.from_edges(5, [(0, 1), (3, 4)])
+    found = protect(policy, points, np.ones(5, dtype=bool), objective="volume")
+    grown = [SensitivityHull(policy.with_edges([(2, k)]).differences(points)).volume for k in (0, 1, 3, 4)]
+    assert found.hull.volume == pytest.approx(min(grown), rel=1e-12)
+    assert found.hull.volume > 1.0

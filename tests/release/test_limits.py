@@ -75,3 +75,7 @@ def test_each_limit_is_held_to_the_last_digit(limits, name):
         limits.check(account, 6, 0.3000000000000001, 2.0)
     if limits.window_steps:
         limits.check(account, 7, 1.0, 2.0)
+
+
+def test_a_window_may_be_one_step_long():
+    assert Limits(window_epsilon=1, window_steps=1).window_steps == 1
