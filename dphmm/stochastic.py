@@ -189,7 +189,8 @@ def _normalised(matrix: Any, entries: Any, name: str, smallest: float) -> Any:
         if 0 < value < smallest:
             raise StochasticError(f"{where}; set probabilities below {smallest} to 0 or raise them")
         raise StochasticError(f"{where}; probabilities are finite and not negative")
-    sums = np.asarray(matrix.sum(axis=1), dtype=np.float64).ravel()
+    with np.errstate(over="ignore"):  # a row that sums to infinity is refused below
+        sums = np.asarray(matrix.sum(axis=1), dtype=np.float64).ravel()
     off = np.flatnonzero(np.abs(sums - 1.0) > PROBABILITY_TOLERANCE)
     if off.size:
         raise StochasticError(f"{name}: row {off[0]} sums to {sums[off[0]]:.12g}; every row must sum to 1")

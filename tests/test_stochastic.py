@@ -164,3 +164,9 @@ def test_what_scipy_saves_is_read_and_what_it_could_not_have_saved_is_refused(fo
     for part in ("format", "shape", "data", *indices):
         with pytest.raises(StochasticError, match="lacks an array"):
             csr_of_arrays({name: array for name, array in arrays.items() if name != part})
+
+
+@pytest.mark.parametrize("of", [np.array, sp.csr_array])
+def test_a_row_whose_sum_leaves_doubles_is_refused_without_a_warning(of):
+    with pytest.raises(StochasticError, match="row 0 sums to inf"):
+        as_stochastic(of([[1.7e308, 1.7e308], [0.0, 1.0]]), "matrix")
