@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,11 @@ from dphmm.arguments import checked
 from dphmm.errors import ConfigurationError, InvalidInputError, TimeOrderError
 from dphmm.jobs.mobility import Matrix, Mobility, as_matrix
 from dphmm.jobs.models import Model
-from dphmm.leakage import PopulationLeakage, SharedBudget, Supremum, account_users, shared_budget
+from dphmm.leakage import LossFunction, PopulationLeakage, SharedBudget, Supremum, account_users, shared_budget
 from dphmm.leakage.accumulate import as_budgets, as_loss_functions, highest
 from dphmm.leakage.users import by_user
+from dphmm.markov.chain import reverses_through
+from dphmm.markov.extended import ExtendedModel
 from dphmm.markov.model import MarkovModel
 from dphmm.writers.formats import read_releases
 from dphmm.writers.table import ReleaseTable
@@ -159,7 +161,7 @@ def leak_of_releases(model: Model, releases: ReleaseTable | str | Path, user: st
     Raises
     ------
     ConfigurationError
-        When there are several people and none is named.
+        When there are several people and none is named, or the model looks back two steps.
     InvalidInputError
         When the model has no step, the person has no releases, or one of them can rule a possible state out: its
         constrained factor, and with it the leakage, is infinite.
@@ -208,7 +210,40 @@ def leak_of_releases(model: Model, releases: ReleaseTable | str | Path, user: st
         )
     budgets = np.zeros(int(slots.max()) + 1)
     budgets[slots] = costs
+    if isinstance(learned, ExtendedModel):
+        first = int(np.rint(own["time"].astype("datetime64[us]").astype(np.int64).min() / 1e6 / step))
+        pasts, futures = _varying(learned, first, budgets.size, highest(as_budgets(budgets)))
+        return Leaked(account_users({user: (pasts, futures)}, budgets), float(budgets.max()), {user: {}})
     return leak({user: Mobility.of(learned)}, budgets)
+
+
+def _varying(model: ExtendedModel, first: int, times: int, most: float) -> tuple[Iterator[Any], Sequence[Any]]:
+    """What an adversary knows of each step from the slot of the first release on, backwards and forwards."""
+    if model.contexts is not None:
+        raise ConfigurationError(
+            "the model looks back two steps, and a pair of states tells the state before, so that of pairs no bound is "
+            "below the sum of all budgets; learn a model of first order, by hours if you like"
+        )
+    slots = first + np.arange(1, times)
+    classes = np.zeros(times - 1, dtype=np.int64) if model.rhythm is None else model.rhythm.classes_of(slots)
+    functions = {number: LossFunction(model.transitions[number], most) for number in np.unique(classes).tolist()}
+    start = model.starts[model.class_of(first)]
+
+    def pasts() -> Iterator[Any]:
+        known: dict[tuple[int, bytes], LossFunction] = {}
+        matrices = (model.transitions[number] for number in classes.tolist())
+        for number, (matrix, before) in zip(classes.tolist(), reverses_through(matrices, start), strict=True):
+            key = number, before.tobytes()  # the days become alike, to the last bit, after a while
+            if key not in known:
+                if len(known) >= _REMEMBERED:
+                    known.clear()
+                known[key] = LossFunction(matrix, most)
+            yield known[key]
+
+    return pasts(), [functions[number] for number in classes.tolist()]
+
+
+_REMEMBERED = 256
 
 
 def _users(known: Adversaries) -> Mapping[str, Adversary]:

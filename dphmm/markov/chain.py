@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -85,9 +86,16 @@ def reverses(forward: MatrixLike, initial: npt.ArrayLike, steps: int) -> Iterato
 
 
 def _march(matrix: Any, distribution: FloatArray, steps: int) -> Iterator[Any]:
-    for _ in range(steps - 1):
-        backward, distribution = _reverse(matrix, distribution)
+    for backward, _ in reverses_through(repeat(matrix, steps - 1), distribution):
         yield backward
+
+
+def reverses_through(matrices: Iterable[Any], distribution: FloatArray) -> Iterator[tuple[Any, FloatArray]]:
+    """The backward matrix of each of some steps, with the distribution before it; matrices are not checked."""
+    for matrix in matrices:
+        backward, after = _reverse(matrix, distribution)
+        yield backward, distribution
+        distribution = after
 
 
 def _reverse(matrix: Any, before: FloatArray) -> tuple[Any, FloatArray]:
