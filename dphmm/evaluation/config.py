@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from dphmm.arguments import checked
 from dphmm.errors import ConfigurationError, PolicyError
 from dphmm.jobs.keys import first_flaw, read_keys
+from dphmm.markov.rhythm import By
 from dphmm.mechanisms.catalogue import MechanismName
 from dphmm.policy.by_component import Calibration
 from dphmm.policy.expression import canonical_policy
@@ -99,6 +100,8 @@ class EvaluationConfig(BaseModel):
         which is what check-ins are good for.
     smoothing
         Added to each move seen, both ways, when a model is learned.
+    by, zone, order
+        How models vary with time and whether they look back two steps, as ``dphmm learn`` takes them.
     folds
         Into how many groups people are dealt: who is evaluated is so under a model of everybody outside their group.
     sequences, length
@@ -133,6 +136,9 @@ class EvaluationConfig(BaseModel):
     cell_km: float | None = Field(default=None, gt=0)
     step_seconds: float | None = Field(default=None, gt=0)
     smoothing: float = Field(default=0.5, ge=0)
+    by: By | None = None
+    zone: str | None = None
+    order: int = Field(default=1, ge=1, le=2)
     folds: int = Field(default=5, ge=2)
     sequences: int = Field(default=20, ge=2)
     length: int = Field(default=100, ge=2)
@@ -261,7 +267,8 @@ def _preset(name: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _OF_A_MODEL = (
-    "grid", "bbox", "polygon", "places", "within_km", "cell_km", "step_seconds", "smoothing", "folds",
+    "grid", "bbox", "polygon", "places", "within_km", "cell_km", "step_seconds", "smoothing", "by", "zone",
+    "order", "folds",
 )  # fmt: skip
 """What a model that was given has settled."""
 
@@ -280,6 +287,10 @@ def _check_region(config: EvaluationConfig, source: str) -> None:
         )
     if gridded != (config.cell_km is not None):
         raise ConfigurationError(f"{source}: 'cell_km' goes with 'bbox' and 'polygon', and they with it")
+    if config.by is not None and config.step_seconds is None:
+        raise ConfigurationError(f"{source}: 'by' is about the clock; give 'step_seconds' too")
+    if (config.by is None) != (config.zone is None):
+        raise ConfigurationError(f"{source}: 'by' goes with 'zone', such as 'Asia/Shanghai'; give both or neither")
     if config.within_km is not None and config.places is None:
         raise ConfigurationError(f"{source}: 'within_km' goes with 'places'; leave it out")
 

@@ -16,7 +16,9 @@ from dphmm.evaluation.config import EvaluationConfig
 from dphmm.jobs.keys import first_flaw
 from dphmm.jobs.learned_from import people_seen
 from dphmm.jobs.models import load_model, region
+from dphmm.markov.extending import extend
 from dphmm.markov.model import MarkovModel
+from dphmm.markov.rhythm import Rhythm
 from dphmm.markov.sequence import state_sequence
 from dphmm.space.states import StateSpace
 from dphmm.space.trajectory import Trajectory
@@ -43,6 +45,8 @@ class Split:
         The user of each evaluated sequence; every one is different.
     states
         ``(n, length + 1)``: the true states, the first of which is the place one step before the first release.
+    firsts
+        ``(n,)``: the slot of each one's first state.
     folds
         ``(n,)``: the number of the model that each is evaluated under, in ascending order.
     learned_from
@@ -54,6 +58,7 @@ class Split:
 
     users: tuple[str, ...]
     states: IntArray
+    firsts: IntArray
     folds: IntArray
     learned_from: tuple[tuple[str, ...], ...]
     dropped: Mapping[str, int]
@@ -67,7 +72,7 @@ class Split:
         for fold, model in enumerate(models):
             model.save(model_file(folder, fold), private=True)
         with new_file(folder / _STATES, overwrite=True, private=True) as part, part.open("wb") as file:
-            np.savez_compressed(file, states=self.states, folds=self.folds)
+            np.savez_compressed(file, states=self.states, firsts=self.firsts, folds=self.folds)
         facts = {
             "evaluated": list(self.users),
             "learned_from": [list(users) for users in self.learned_from],
@@ -95,13 +100,13 @@ class Split:
         except ValidationError as problem:
             key, _, said = first_flaw(problem)
             raise DataFileError(folder / _NAMES, f"is no list of who is evaluated: key '{key}' {said}") from None
-        states, folds = (arrays.get(name, np.zeros(())) for name in ("states", "folds"))
-        fits = states.ndim == 2 and folds.shape == states.shape[:1] == (len(named.evaluated),)
-        if not fits or {states.dtype.kind, folds.dtype.kind} != {"i"} or not len(states):
+        states, firsts, folds = (arrays.get(name, np.zeros(())) for name in ("states", "firsts", "folds"))
+        fits = states.ndim == 2 and folds.shape == firsts.shape == states.shape[:1] == (len(named.evaluated),)
+        if not fits or {states.dtype.kind, firsts.dtype.kind, folds.dtype.kind} != {"i"} or not len(states):
             raise DataFileError(folder / _STATES, f"holds no states of {len(named.evaluated)} people; begin anew")
         if states.min() < -1 or folds.min() < 0 or folds.max() >= len(named.learned_from):
             raise DataFileError(folder / _STATES, "holds states or folds that cannot be; begin anew")
-        return cls(named.evaluated, states, folds, named.learned_from, named.dropped_from_evaluation)
+        return cls(named.evaluated, states, firsts, folds, named.learned_from, named.dropped_from_evaluation)
 
 
 class _SavedNames(BaseModel):
@@ -166,14 +171,15 @@ def split_people(people: Sequence[Trajectory], config: EvaluationConfig) -> tupl
     evaluated = [sorted(set(chosen).intersection(group)) for group in groups]
     folds = np.repeat(np.arange(len(groups)), [len(found) for found in evaluated])
     users = tuple(user for found in evaluated for user in found)
-    firsts = [int(rng.choice(starts[user])) for user in users]
-    states = np.stack([tracks[user][1][at : at + config.length + 1] for user, at in zip(users, firsts, strict=True)])
+    rows = [int(rng.choice(starts[user])) for user in users]
+    states = np.stack([tracks[user][1][at : at + config.length + 1] for user, at in zip(users, rows, strict=True)])
+    firsts = np.array([int(tracks[user][0][at]) for user, at in zip(users, rows, strict=True)], dtype=np.int64)
     if given is not None:
-        return Split(users, states, folds, (), dropped), (given,)
+        return Split(users, states, firsts, folds, (), dropped), (given,)
     everyone = {user for group in groups for user in group}
     others = tuple(tuple(sorted(everyone.difference(group))) for group in groups)
     models = tuple(_learned([tracks[user] for user in some], space, config) for some in others)
-    return Split(users, states, folds, others, dropped), models
+    return Split(users, states, firsts, folds, others, dropped), models
 
 
 def _dealt(
@@ -193,7 +199,13 @@ def _dealt(
 
 
 def _learned(tracks: Sequence[Slotted], space: StateSpace, config: EvaluationConfig) -> MarkovModel:
-    return MarkovModel.fit(tracks, space.size, config.smoothing, states=space, step_seconds=config.step_seconds)
+    model = MarkovModel.fit(tracks, space.size, config.smoothing, states=space, step_seconds=config.step_seconds)
+    if config.by is None and config.order == 1:
+        return model
+    rhythm = None
+    if config.by is not None and config.step_seconds is not None and config.zone is not None:
+        rhythm = Rhythm.of(config.by, config.step_seconds, config.zone)
+    return extend(model, tracks, rhythm, config.order).model
 
 
 def _slotted(person: Trajectory, space: StateSpace, step_seconds: float | None) -> Slotted:

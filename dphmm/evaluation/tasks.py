@@ -96,25 +96,27 @@ def is_finished(task: Task) -> bool:
 
 
 def _rows(task: Task) -> Iterator[dict[str, Any]]:
-    model, states = _common(task.folder, task.digest, task.fold)
+    model, states, firsts = _common(task.folder, task.digest, task.fold)
     setting = task.setting
     first = setting.release_settings.engine(model)
     for sequence in task.sequences:
         # Another engine has no plan yet, so that the runtime of a sequence does not depend on the ones before.
         releaser = first.another(randomness_of(task.seed, setting, sequence))
+        slot = int(firsts[sequence])
+        releaser.restart(first=slot + 1)
         if task.known_start:
-            releaser.resume(_known(model, releaser.measurements, int(states[sequence, 0])), 0)
+            releaser.resume(_known(model, releaser.measurements, int(states[sequence, 0]), slot), 0, slot=slot)
         for step, state in enumerate(states[sequence, 1:].tolist()):
             yield {**asdict(setting), "sequence": sequence, "step": step + 1, **_released(releaser, state)}
 
 
-def _known(model: MarkovModel, measurements: Measurements, state: int) -> Belief:
+def _known(model: MarkovModel, measurements: Measurements, state: int, slot: int) -> Belief:
     """The belief of one who knows the state, or else the nearest one that the model can leave."""
-    leaves = np.flatnonzero(np.diff(model.transition.indptr) > 1)
+    leaves = np.flatnonzero(np.diff(model.structure.indptr) > 1)
     if not len(leaves):
         leaves = np.arange(model.size)
     away = np.linalg.norm(measurements.points[leaves] - measurements.points[state], axis=1)
-    return Belief.of(np.eye(1, model.size, int(leaves[int(np.argmin(away))]))[0])
+    return Belief.first(model, slot, np.eye(1, model.size, int(leaves[int(np.argmin(away))]))[0])
 
 
 def _released(releaser: Releaser, state: int) -> dict[str, Any]:
@@ -151,6 +153,7 @@ def _released(releaser: Releaser, state: int) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=8)
-def _common(folder: str, digest: str, fold: int) -> tuple[MarkovModel, IntArray]:  # noqa: ARG001 - part of the key
+def _common(folder: str, digest: str, fold: int) -> tuple[MarkovModel, IntArray, IntArray]:  # noqa: ARG001 - part of the key
     """What a worker reads once per fold of an evaluation."""
-    return MarkovModel.load(model_file(Path(folder), fold)), Split.load(Path(folder)).states
+    split = Split.load(Path(folder))
+    return MarkovModel.load(model_file(Path(folder), fold)), split.states, split.firsts
