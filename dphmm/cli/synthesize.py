@@ -61,6 +61,7 @@ def command(model: Path, output: Path | None, compare: tuple[str, ...], **given:
             "places_each": made.steps,
             "first_time": f"{made.first.astype('datetime64[s]')}Z",
             "private": _PRIVATE,
+            "promise_of_the_model": made.promise,
         }
     found = None
     if compare:

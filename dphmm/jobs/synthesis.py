@@ -55,6 +55,9 @@ class Synthesized:
         The time of their first place, UTC.
     model
         The content hash of the model.
+    promise
+        What the model says that is promised to those it was learned from, in its own words: the file promises that, no
+        more and no less.
     """
 
     output: Path
@@ -62,6 +65,7 @@ class Synthesized:
     steps: int
     first: np.datetime64
     model: str
+    promise: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,7 +211,12 @@ def synthesize(
                 file.add([f"synthetic-{begin + k + 1:0{width}d}" for k in range(count)], states)
         finally:
             file.close()
-    return Synthesized(path, people, length, np.datetime64(first * step, "us"), learned.content_hash)
+    return Synthesized(path, people, length, np.datetime64(first * step, "us"), learned.content_hash, _promise(learned))
+
+
+def _promise(model: MarkovModel) -> str:
+    said = (model.learned or {}).get("promise")
+    return said if isinstance(said, str) else "not known: the model does not say how it was learned"
 
 
 def _instant(start: str, model: MarkovModel) -> int:

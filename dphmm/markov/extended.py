@@ -301,6 +301,7 @@ class ExtendedModel(MarkovModel):
             "step_seconds": self.step_seconds,
             "rhythm": None if self.rhythm is None else self.rhythm.to_dict(),
             "order": 1 if self.contexts is None else 2,
+            **({} if self.learned is None else {"learned": self.learned}),
         }
         arrays: dict[str, npt.NDArray[Any]] = {"about": np.array(json.dumps(about)), "starts": self.starts}
         if self.contexts is not None:

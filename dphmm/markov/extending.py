@@ -97,7 +97,8 @@ def extend(
     Parameters
     ----------
     model
-        A model of first order over ``N`` states, whose possible moves stay the possible ones at all times.
+        A model of first order over ``N`` states, whose possible moves stay the possible ones at all times. What it
+        promises to people the result does not: moves are counted without noise.
     sequences
         Slot numbers and states of people, one each, as `dphmm.markov.state_sequence` gives; a state of -1 is unknown.
     rhythm
@@ -163,6 +164,8 @@ def extend(
         starts = _starts(model, listed, rhythm)
     matrices = [one.matrix if contexts is None else contexts.chain(one.matrix) for one in tables]
     made = ExtendedModel(matrices, starts, model.states, model.step_seconds, rhythm, contexts)
+    said = {"promise": "none: moves were counted without noise", "extended": made.in_words}
+    vars(made).update(learned={**(model.learned or {}), **said})
     return Extension(made, class_weight, pair_weight, len(moves.slot), len(seen.slot) - len(moves.slot))
 
 

@@ -301,18 +301,14 @@ class MarkovModel:
             if about["format"] == EXTENDED_FORMAT:
                 from dphmm.markov.extended import ExtendedModel
 
-                return ExtendedModel.from_arrays(about, arrays)
+                return _told(ExtendedModel.from_arrays(about, arrays), about)
             initial, size = _of_numbers(arrays, "initial"), len(arrays["initial"])
             matrix = csr_of_arrays({**arrays, "format": "csr", "shape": (size, size)}, "transition matrix")
             described, step = about.get("states"), about.get("step_seconds")
             states = None if described is None else StateSpace.from_json(described, size)
             if step is not None:
                 as_number(step, "step_seconds")  # and kept as it is, whole or not, for its hash
-            learned = about.get("learned")
-            if not isinstance(learned, dict | None):
-                raise ValueError(f"'learned' is {type(learned).__name__}")
-            model = cls(matrix, initial, states, step)
-            return model if learned is None else model.saying(learned)
+            return _told(cls(matrix, initial, states, step), about)
         except DataFileError as problem:
             raise DataFileError(path, f"no Markov model ({problem.problem}); make one with: dphmm learn") from None
         except ValueError as problem:
@@ -320,6 +316,14 @@ class MarkovModel:
 
     def __repr__(self) -> str:
         return f"MarkovModel(states={self.size}, transitions={self.transition.nnz})"
+
+
+def _told(model: MarkovModel, about: Mapping[str, Any]) -> MarkovModel:
+    """A model with what its file says of how it was learned."""
+    learned = about.get("learned")
+    if not isinstance(learned, dict | None):
+        raise ValueError(f"'learned' is {type(learned).__name__}")
+    return model if learned is None else model.saying(learned)
 
 
 def _about(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ def test_people_are_written_and_compared(world, run):
     told = json.loads(result.stdout)
     assert (told["people"], told["places_each"], told["first_time"]) == (4, 360, "2024-01-01T00:00:00Z")
     assert told["private"] == "as private as the model's file, no more and no less"
+    assert told["promise_of_the_model"] == "not known: the model does not say how it was learned"
     assert len((world / "p.csv").read_text().splitlines()) == 1 + 4 * 360
     result = run("synthesize", "--model", "m.npz", "--compare", "walk.csv", "--seed", 1, "--plot", "PRIVATE-c.png")
     assert result.exit_code == 0
@@ -70,3 +71,14 @@ def test_learn_by_hours_and_pairs_says_what_it_did(world, run):
         assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
         assert said in result.stderr
         assert not (world / "x.npz").exists()
+
+
+def test_the_model_s_own_promise_is_told_and_an_extended_one_takes_none_over(world, run):
+    box = ("--bbox", "44.995", "-30.015", "45.005", "-29.985", "--cell", "0.5")
+    told = {}
+    for name, words in (("p", ("--user-epsilon", 1)), ("n", ()), ("h", ("--by", "hours", "--zone", "UTC"))):
+        assert run("learn", "walk.csv", *box, *words, "-o", f"{name}.npz").exit_code == 0
+        made = run("synthesize", "--model", f"{name}.npz", "-o", f"{name}.csv", "--people", 2, "--days", 0.1, "--json")
+        told[name] = json.loads(made.stdout)["promise_of_the_model"]
+    assert told["p"].startswith("differential privacy of whole people")
+    assert told["n"] == told["h"] == "none: moves were counted without noise"

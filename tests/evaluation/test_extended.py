@@ -1,0 +1,50 @@
+"""Evaluations whose models vary with time and look back two steps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dphmm.errors import ConfigurationError
+from dphmm.evaluation import evaluate, parse_config
+from dphmm.evaluation.split import Split, model_file
+from dphmm.jobs.workers import Processes
+from dphmm.markov import ExtendedModel, MarkovModel
+
+KEYS = {
+    "data": ["data/sample/geolife"],
+    "bbox": [44.97, -30.04, 45.03, -29.96],
+    "cell_km": 1.0,
+    "step_seconds": 300.0,
+    "sequences": 2,
+    "length": 5,
+    "policies": ["utility"],
+}
+CLOCK = {"by": "hours", "zone": "Europe/Lisbon", "order": 2}
+
+
+@pytest.mark.parametrize("start", ["known", "anywhere"])
+def test_sequences_are_released_by_their_own_clock(tmp_path, start):
+    found = evaluate(parse_config({**KEYS, **CLOCK, "start": start}), tmp_path / "run", Processes(1))
+    table = found.evaluation.table()
+    assert len(table) == 10
+    assert isinstance(MarkovModel.load(model_file(tmp_path / "run", 0)), ExtendedModel)
+    split = Split.load(tmp_path / "run")
+    assert split.firsts.shape == (2,)
+    assert (split.firsts > 5_000_000).all(), "slots of five minutes since 1970"
+    assert np.isfinite(table["adversary_error_km"]).all()
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"by": "hours"}, "'by' goes with 'zone'"),
+        ({"zone": "UTC"}, "'by' goes with 'zone'"),
+        ({"by": "hours", "zone": "UTC", "step_seconds": None}, "give 'step_seconds' too"),
+        ({"order": 3}, "order"),
+        ({"by": "years", "zone": "UTC"}, "by"),
+    ],
+)
+def test_keys_that_do_not_fit_are_refused(keys, said):
+    with pytest.raises(ConfigurationError, match=said):
+        parse_config({**KEYS, **keys})
