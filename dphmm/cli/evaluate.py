@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dphmm.cli.progress import progress
-from dphmm.cli.summary import say
+from dphmm.cli.summary import say, say_table
+from dphmm.cli.terminal import echo
 from dphmm.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from dphmm.evaluation.noises import NoiseRow
     from dphmm.evaluation.run import Evaluation
     from dphmm.jobs.workers import Engine
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 @click.option("--workers", type=int, help="Processes on this machine. [default: one per processor]")
 @click.option("--scheduler", metavar="ADDRESS", help="Of a Dask cluster, such as tcp://10.0.0.5:8786.")
 @click.option("--resume", is_flag=True, help="Go on with the run in the folder; what is finished stays.")
+@click.option("--compare-noise", is_flag=True, help="One table of all kinds of noise instead, and its picture.")
 @click.option("--no-pictures", is_flag=True, help="A report without figures, for which matplotlib is not needed.")
 @click.option("--json", "as_json", is_flag=True, help="Say what was made as JSON.")
 def command(
@@ -34,6 +37,7 @@ def command(
     workers: int | None,
     scheduler: str | None,
     resume: bool,
+    compare_noise: bool,
     no_pictures: bool,
     as_json: bool,
 ) -> None:
@@ -46,6 +50,9 @@ def command(
     """
     from dphmm.evaluation.run import TABLE, evaluate
 
+    if compare_noise:
+        _compare_noise(config, folder, resume, not no_pictures, as_json)
+        return
     done = evaluate(config, folder, _engine(engine, workers, scheduler), resume, progress)
     evaluation = done.evaluation
     report = write_report(evaluation, pictures=not no_pictures)
@@ -64,6 +71,38 @@ def command(
         "seconds_releasing": round(done.seconds_releasing, 2),
     }
     say("Evaluated", facts, as_json)
+
+
+def _compare_noise(config: Path, folder: Path, resume: bool, pictures: bool, as_json: bool) -> None:
+    from dphmm.evaluation.noises import compared_noise
+
+    found, files = compared_noise(config, folder, resume, progress), ["PRIVATE-noise.csv"]
+    if pictures:
+        from dphmm.plots.maps import png as drawn
+        from dphmm.plots.noises import noise_figure
+        from dphmm.tables import new_file
+
+        for number, (policy, rows) in enumerate(found.items(), start=1):
+            files.append(f"PRIVATE-noise-{number}.png")
+            with new_file(folder / files[-1], overwrite=True, private=True) as part:
+                part.write_bytes(drawn(noise_figure(rows, policy), 130))
+    if as_json:
+        say("Compared", {"files_private": [str(folder / name) for name in files]}, True)
+        return
+    header = ("equal", "noise", "epsilon", "factor", "released", "mean", "hindsight")
+    for policy, rows in found.items():
+        cells = [
+            (row.equal, row.noise, *(f"{value:.3g}" for value in _figures(row)))
+            if not row.note
+            else (row.equal, row.noise, row.note, "", "", "", "")
+            for row in rows
+        ]
+        say_table(header, cells, f"{policy}: root mean square distances from the true places, km")
+    echo(f"{folder / files[0]} comes from true places; keep it to yourself.", err=True)
+
+
+def _figures(row: NoiseRow) -> tuple[float, ...]:
+    return row.epsilon, row.factor, row.released, row.estimate, row.hindsight
 
 
 def _engine(name: str, workers: int | None, scheduler: str | None) -> Engine:

@@ -137,6 +137,12 @@ class TableMechanism:
         row, column = self._row(x), self._rows.get(_key(np.asarray(z, dtype=np.float64)))
         return Fraction(0) if column is None else Fraction(int(self.weights[row, column]), TOTAL)
 
+    def squared_error_at(self, x: npt.ArrayLike) -> float:
+        """The expected squared distance of a release of one true place ``(d,)`` from it."""
+        row = self._row(x)
+        apart = np.square(self.points - self.points[row]).sum(axis=1)
+        return float(self.weights[row] / TOTAL @ apart)
+
     def sample(self, x: npt.ArrayLike, rng: Rng = None, size: int | None = None) -> FloatArray:
         """Releases of true places: the shape of ``x``, after an axis of length ``size`` where that is given.
 

@@ -80,3 +80,34 @@ def length(kilometres: float) -> str:
         return "0m"
     step = 10.0 ** (floor(log10(value)) - 2)
     return f"{ceil(value / step * (1 - RELATIVE_TOLERANCE)) * step:.6g}{unit}"
+
+
+def said_of_coarse(graph: PolicyGraph, space: StateSpace) -> str | None:
+    """How much shorter a graph's sensitivity hull is in one direction than in another; None where that is little.
+
+    On cells that are coarse beside its radius a policy ``utility`` has few offsets to be the hull of: with cells of
+    half the radius it is a diamond. People expect a disc, which planar Laplace noise is drawn from.
+
+    Examples
+    --------
+    >>> from dphmm.space import Grid
+    >>> cells = Grid.over((45.0, -30.0, 45.03, -29.97), cell_km=0.5)
+    >>> said_of_coarse(PolicyGraph.utility(cells.measurements(), 1.0), cells)
+    'reaches 1km one way and 707m another'
+    >>> fine = Grid.over((45.0, -30.0, 45.03, -29.97), cell_km=0.2)
+    >>> said_of_coarse(PolicyGraph.utility(fine.measurements(), 1.0), fine)
+    """
+    from dphmm.geometry.hull import SensitivityHull
+
+    hull = SensitivityHull(graph.differences(space.measurements()))
+    if hull.dimension < 2:
+        return None
+    normals = hull.norm_form.normals
+    inner, outer = (
+        float((1 / np.linalg.norm(normals, axis=1)).min()),
+        float(np.linalg.norm(hull.vertices, axis=1).max()),
+    )
+    return None if inner >= _COARSE * outer else f"reaches {length(outer)} one way and {length(inner)} another"
+
+
+_COARSE = 0.85

@@ -22,6 +22,7 @@ from dphmm.mechanisms.laplace import LaplaceMechanism
 from dphmm.mechanisms.lattice import LatticeKNormMechanism
 from dphmm.mechanisms.planar_laplace import PlanarLaplaceMechanism
 from dphmm.mechanisms.spacing import Spacing
+from dphmm.mechanisms.table import TableMechanism
 from dphmm.policy.by_component import NoiseBody
 from dphmm.policy.protection import Protection
 from dphmm.release.noise import ComponentNoise, Hidden
@@ -144,6 +145,8 @@ class Query:
         if noise is None:
             return inf
         mechanism = noise.of(state) if isinstance(noise, ComponentNoise) else noise
+        if isinstance(mechanism, TableMechanism):
+            return sqrt(mechanism.squared_error_at(self.values[state]))
         return sqrt(mechanism.squared_error) * (1.0 if self._lattice is None else float(self._lattice.step))
 
     def expected_error(self, noise: Mechanism | ComponentNoise | None, weights: FloatArray) -> float:
