@@ -93,7 +93,7 @@ def said_of_coarse(graph: PolicyGraph, space: StateSpace) -> str | None:
     >>> from dphmm.space import Grid
     >>> cells = Grid.over((45.0, -30.0, 45.03, -29.97), cell_km=0.5)
     >>> said_of_coarse(PolicyGraph.utility(cells.measurements(), 1.0), cells)
-    'reaches 1km one way and 707m another'
+    'reaches 1km one way and 708m another'
     >>> fine = Grid.over((45.0, -30.0, 45.03, -29.97), cell_km=0.2)
     >>> said_of_coarse(PolicyGraph.utility(fine.measurements(), 1.0), fine)
     """
