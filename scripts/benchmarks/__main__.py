@@ -19,10 +19,25 @@ from scripts.benchmarks import (
     readers,
     relay,
     session,
+    tables,
 )
 from scripts.benchmarks.report import Report
 
-MODULES = (engine, policy, lattice, session, audit, evaluation, readers, leakage, landmarks, counts, events, relay)
+MODULES = (
+    engine,
+    policy,
+    lattice,
+    session,
+    audit,
+    evaluation,
+    readers,
+    leakage,
+    landmarks,
+    counts,
+    events,
+    relay,
+    tables,
+)
 STAGES = {module.__name__.rpartition(".")[2]: module for module in MODULES}
 
 

@@ -1,0 +1,63 @@
+"""Tables of whole numbers: solving the program of the best one, making it exact, drawing, and a step of an engine.
+
+The policy is one of neighbouring cells with a private corner of 16 cells, and that corner alone as a clique. The floor
+of draws is numpy's search in a row of cumulated doubles.
+"""
+
+from __future__ import annotations
+
+import argparse
+from functools import partial
+
+import numpy as np
+
+from dphmm import MarkovModel, PolicyGraph, Releaser
+from dphmm.mechanisms import TableMechanism
+from dphmm.mechanisms.integer_table import integer_rows, ratio_below
+from dphmm.mechanisms.program import least_error_table
+from scripts.benchmarks.report import Report
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--draws", type=int, default=1_000_000)
+
+
+def run(report: Report, options: argparse.Namespace) -> None:
+    for side in (3,) if report.small else (6, 8, 10):
+        points, mixed, clique = city(side)
+        for name, graph in (("neighbours and a private corner", mixed), ("one clique", clique)):
+            edges, what = graph.edges(), f"{side * side} states, {name}"
+            prior = np.random.default_rng(0).dirichlet(np.ones(len(points)))
+            report.time(f"{what}: the program", partial(least_error_table, points, edges, np.e, prior))
+            table = least_error_table(points, edges, np.e, prior)[0]
+            report.time("    made exact", partial(integer_rows, table, edges, ratio_below(1.0)))
+            report.time("    by hops", partial(TableMechanism.graph_exponential, points, edges, 1.0, prior))
+    draws = 10_000 if report.small else options.draws
+    mechanism = TableMechanism.optimal(points, mixed.edges(), 1.0)
+    floor = partial(by_doubles, np.cumsum(np.exp(mechanism.log_density(mechanism.points, points[0]))), draws)
+    report.rate("draws", partial(mechanism.sample, points[0], size=draws), draws, "draws", {"doubles": (floor, draws)})
+    points, mixed, _ = city(3 if report.small else 8)
+    size = len(points)
+    engine = Releaser(
+        MarkovModel(np.full((size, size), 1 / size), np.full(size, 1 / size)), points, mixed, 1.0, "optimal"
+    )
+    step = engine.prepare()
+    report.time(f"a step of {size} states whose belief and component stay", engine.prepare)
+    report.time("    and its last look before a draw", partial(look, engine, step))
+
+
+def city(side: int) -> tuple[np.ndarray, PolicyGraph, PolicyGraph]:
+    """Cells of 250 m: their centres, neighbours with a private corner of 4 by 4, and all of them private."""
+    points = np.array([(i / 4, j / 4) for i in range(side) for j in range(side)])
+    corner = np.flatnonzero((points < 0.99).all(axis=1))
+    mixed = PolicyGraph.utility(points, 0.25) | PolicyGraph.from_groups(len(points), [corner])
+    return points, mixed, PolicyGraph.complete(len(points))
+
+
+def look(engine: Releaser, step: object) -> None:
+    engine._check_sound._sound = (None,)
+    engine.ready(step, 0)
+
+
+def by_doubles(sums: np.ndarray, draws: int) -> np.ndarray:
+    return np.searchsorted(sums, np.random.default_rng().random(draws))
