@@ -55,7 +55,7 @@ def city(side: int) -> tuple[np.ndarray, PolicyGraph, PolicyGraph]:
 
 
 def look(engine: Releaser, step: object) -> None:
-    engine._check_sound._sound = (None,)
+    engine.soundness._sound = (None,)
     engine.ready(step, 0)
 
 
