@@ -665,6 +665,10 @@ def audits_and_jobs() -> None:
         "jobs.batch", jobs.batch, "settings", data=str(town), folder="people", model="missing.npz", settings=SETTINGS,
         kind="csv", session_gap=10, workers=1, seed=1
     )  # fmt: skip
+    right(
+        "jobs.realised_of_releases", jobs.realised_of_releases, "settings", model="missing.npz", releases="missing.csv",
+        settings=SETTINGS, user="a"
+    )  # fmt: skip
     right("jobs.Targets", jobs.Targets, error=0.3, adversary_error=0.5, certainty=0.5, odds=3.0, day_epsilon=5.0)
     right(
         "jobs.calibrate", jobs.calibrate, "settings targets", model="missing.npz", settings=SETTINGS,

@@ -16,6 +16,7 @@ from dphmm.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from dphmm.arrays import FloatArray
+    from dphmm.audit.realised import Realised
     from dphmm.jobs.leaks import Leaked
     from dphmm.leakage import Supremum
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 @knowledge_options
 @click.option("--model", type=click.Path(path_type=Path), help="A learned model: its matrix, and that back by Bayes.")
 @click.option("--releases", type=click.Path(path_type=Path), help="Releases made under --model: account for them.")
+@click.option("--policy", help="That of --releases: say also what they really told. See 'dphmm audit session'.")
 @click.option("--of", "person", help="Whose releases; needed where the file has several users.")
 @click.option("--initial", type=click.Path(path_type=Path), help="Distribution of the first state; with --forward.")
 @click.option("--epsilon", type=float, help="Budget of every time; with --steps.")
@@ -33,7 +35,13 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw the leakage over time into this new file.")
 def command(
-    releases: Path | None, person: str | None, window: int | None, as_json: bool, plot: Path | None, **given: Any
+    releases: Path | None,
+    person: str | None,
+    policy: str | None,
+    window: int | None,
+    as_json: bool,
+    plot: Path | None,
+    **given: Any,
 ) -> None:
     """Temporal privacy leakage of a stream of releases.
 
@@ -41,28 +49,62 @@ def command(
     --forward by Bayes' rule; --model does the same with a learned model. With --releases the budget of a time is what
     its release may tell about any two possible states (constrained factor times epsilon), and 0 where nothing was
     released. For every time the table has the budget, the leakage through releases up to then (BPL), from then on
-    (FPL) and through all of them (TPL).
+    (FPL) and through all of them (TPL): limits for whatever might have been drawn. With --policy follows what the
+    releases really told: how far each moved the log odds of two places that the policy joins, all together and those of
+    a day, and how far off the best guess of an adversary is.
     """
-    from dphmm.jobs.leaks import leak, leak_of_releases
+    from dphmm.jobs.leaks import leak, leak_of_releases, realised_of_releases
 
     check_picture(plot)
+    told = None
     if releases is None:
+        if policy is not None:
+            raise ConfigurationError("--policy is that of --releases; leave it out, or give the file")
         budgets = _budgets(given["epsilon"], given["steps"], given["epsilons"])
         found = leak(read_adversaries(given), budgets)
     elif given["model"] is None or any(value for name, value in given.items() if name != "model"):
         raise ConfigurationError("--releases goes with --model and nothing else: the file says the budgets")
     else:
         found = leak_of_releases(given["model"], releases, person)
+        told = None if policy is None else realised_of_releases(given["model"], releases, policy, person)
     widest = None if window is None else _widest(found, window)
     if as_json:
-        echo(json.dumps(_record(found) | ({} if widest is None else {"window": widest}), indent=2))
+        more = {"window": widest, "realised": None if told is None else told.facts()}
+        echo(json.dumps(_record(found) | {name: one for name, one in more.items() if one is not None}, indent=2))
     else:
         _print(found, widest)
+        if told is not None:
+            _print_realised(told)
     if plot is not None:
         from dphmm.plots.leakage import leakage_over_time
 
         worst = max(found.leakage.by_user.values(), key=lambda leakage: leakage.worst)
         draw(plot, lambda ax: leakage_over_time(ax, worst))
+
+
+def _print_realised(told: Realised) -> None:
+    facts = told.facts()
+
+    def shown(key: str) -> str:
+        return "without limit" if facts[key] is None else f"{facts[key]:.4g}"
+
+    among = "places that the policy joins" if told.is_by_edge else "places that the policy joins by some path"
+    first, second = facts["worst_places"]
+    echo(
+        f"really told, of two {among}: a release moved their log odds by {shown('moved_median')} (median), "
+        f"{shown('moved_most')} at most; all together by {shown('so_far_most')} at most (states {first} and {second}, "
+        f"up to release {facts['worst_release']})"
+        + ("" if not facts["last_day_is_known"] else f"; those of 24 hours by {shown('last_day_most')} at most")
+    )
+    echo(
+        f"a release told {facts['bits_median']:.3g} bits (median) of where the person was, "
+        f"{facts['bits_most']:.3g} at most"
+    )
+    echo(
+        f"whoever knows the model is expected to err by {facts['adversary_error_m_median']:,.0f} m (median) at each "
+        f"release, {facts['adversary_error_m_least']:,.0f} m at least, and was {facts['adversary_certainty_most']:.2f} "
+        "sure of one place at most; in hindsight: dphmm audit session"
+    )
 
 
 def _budgets(epsilon: float | None, steps: int | None, epsilons: Path | None) -> FloatArray:

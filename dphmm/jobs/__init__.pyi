@@ -5,7 +5,7 @@ from .calibrations import Achieved, Calibrated, Targets, calibrate
 from .counting import Counted, Counts, Days, compare_counts, count_people, repair_counts
 from .event_audits import EventAudits, audit_event
 from .landmarked import Landmarked, Scheme, landmark_engine, landmark_planar, landmark_series
-from .leaks import Leaked, budget, leak, leak_of_releases
+from .leaks import Leaked, budget, leak, leak_of_releases, realised_of_releases
 from .mobility import Budgets, Mobility
 from .models import Learned, learn, load_model, region
 from .moments import Find
@@ -70,6 +70,7 @@ __all__ = [
     "live",
     "load_model",
     "read_sessions",
+    "realised_of_releases",
     "region",
     "release",
     "repair_counts",

@@ -11,15 +11,18 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arguments import checked
+from dphmm.audit.realised import Realised, realise
 from dphmm.errors import ConfigurationError, InvalidInputError, TimeOrderError
 from dphmm.jobs.mobility import Matrix, Mobility, as_matrix
 from dphmm.jobs.models import Model
+from dphmm.jobs.replays import replay
 from dphmm.leakage import LossFunction, PopulationLeakage, SharedBudget, Supremum, account_users, shared_budget
 from dphmm.leakage.accumulate import as_budgets, as_loss_functions, highest
 from dphmm.leakage.users import by_user
 from dphmm.markov.chain import reverses_through
 from dphmm.markov.extended import ExtendedModel
 from dphmm.markov.model import MarkovModel
+from dphmm.release.settings import ReleaseSettings
 from dphmm.writers.formats import read_releases
 from dphmm.writers.table import ReleaseTable
 
@@ -244,6 +247,51 @@ def _varying(model: ExtendedModel, first: int, times: int, most: float) -> tuple
 
 
 _REMEMBERED = 256
+
+
+@checked
+def realised_of_releases(
+    model: Model, releases: str | Path, settings: ReleaseSettings | str, user: str | None = None
+) -> Realised:
+    """What one person's releases really told between places that the policy joins, and how far off a best guess is.
+
+    The figure of `leak_of_releases` is a bound for whatever might have been drawn; under a learned model, where places
+    follow one another surely, it is hardly less than the sum of all budgets. This is what was drawn.
+
+    Parameters
+    ----------
+    model, releases, settings
+        As `dphmm.jobs.audit_session` takes them: a policy's text where the settings are the usual ones.
+    user
+        Whose releases; may be left out where they are one person's.
+
+    Raises
+    ------
+    ConfigurationError
+        When there are several people and none is named; else as `dphmm.jobs.replay`.
+    DphmmError
+        As `dphmm.audit.audit_sequence`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from dphmm import ReleaseSettings
+    >>> from dphmm.jobs import Data, learn, realised_of_releases, region, release
+    >>> space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=0.5)
+    >>> others, town = (Data(("data/sample/geolife",), users=users) for users in (("000", "001"), ("002",)))
+    >>> model = learn(others, space, step_seconds=300).model
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     made = release(town, model, ReleaseSettings("utility:1km", 0.5), f"{folder}/r.csv")
+    ...     told = realised_of_releases(model, f"{folder}/r.csv", "utility:1km")
+    >>> bool(told.moved.max() <= 0.5 + 1e-9), len(told.moved) == len(made.table)
+    (True, True)
+    """
+    people = list(replay(releases, model, settings, () if user is None else (user,)))
+    if len(people) != 1:
+        raise ConfigurationError(
+            f"{releases} holds {len(people)} users; say which with --of, such as {people[0].sequence.user}"
+        )
+    return realise(people[0].engine, people[0].sequence)
 
 
 def _users(known: Adversaries) -> Mapping[str, Adversary]:

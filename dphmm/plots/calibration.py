@@ -49,6 +49,8 @@ def trade_off(ax: Axes, found: Calibrated) -> None:
             means, margins = (1000 * np.array([getattr(one, part) for one in figures]) for part in ("mean", "margin"))
             ax.plot(epsilons, means, "o-", color=color, ms=4, label=label)
             ax.fill_between(epsilons, np.maximum(means - margins, 1e-3), means + margins, color=color, alpha=0.2, lw=0)
+    drawn = [line.get_ydata() for line in ax.lines]
+    ax.set_ylim(bottom=float(np.min(np.concatenate(drawn))) / 3)  # an interval may reach down to nothing
     ax.axhline(1000 * found.uninformed, color=GREY, ls="--", lw=1, label="adversary, no release")
     ax.axvline(found.achieved.epsilon, color=GREY, lw=1, label=f"ε = {found.achieved.epsilon:g}")
     ax.set_xscale("log")

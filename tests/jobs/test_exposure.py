@@ -9,10 +9,13 @@ import pytest
 from scipy.optimize import minimize
 
 from dphmm import MarkovModel, ReleaseSettings
+from dphmm.errors import ConfigurationError
+from dphmm.jobs import realised_of_releases
 from dphmm.jobs.exposure import exposure_facts, warnings_of
 from dphmm.jobs.replays import hindsight_of
 from dphmm.release.trajectory import release_trajectory
 from dphmm.space import Places, Trajectory
+from dphmm.writers.formats import write_releases
 from dphmm.writers.summary import summarise, write_summary
 from dphmm.writers.table import ReleaseTable
 
@@ -112,3 +115,14 @@ def test_facts_are_of_whoever_is_known_best():
     facts = exposure_facts([one, other])
     assert (facts["adversary_error_m_median"], facts["adversary_certainty_most"]) == (1.0, 0.999)
     assert facts["epsilon_within_24_hours_most"] == 3.5
+
+
+def test_what_releases_told_is_read_off_their_file(tmp_path):
+    engine, table = walked(3)
+    write_releases(tmp_path / "r.csv", table)
+    told = realised_of_releases(engine.model, tmp_path / "r.csv", "complete", "ann")
+    np.testing.assert_allclose(told.certainty, table["adversary_certainty"], rtol=1e-12)
+    assert told.moved.max() <= 0.7 * (1 + 1e-9)
+    assert told.facts()["worst_release"] in range(1, 6)
+    with pytest.raises(ConfigurationError, match="no releases of 'bob'"):
+        realised_of_releases(engine.model, tmp_path / "r.csv", "complete", "bob")
