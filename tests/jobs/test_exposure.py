@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from itertools import pairwise, product
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from scipy.optimize import minimize
 
 from dphmm import MarkovModel, ReleaseSettings
+from dphmm.cli import main
 from dphmm.errors import ConfigurationError
 from dphmm.jobs import realised_of_releases
 from dphmm.jobs.exposure import exposure_facts, warnings_of
@@ -126,3 +129,21 @@ def test_what_releases_told_is_read_off_their_file(tmp_path):
     assert told.facts()["worst_release"] in range(1, 6)
     with pytest.raises(ConfigurationError, match="no releases of 'bob'"):
         realised_of_releases(engine.model, tmp_path / "r.csv", "complete", "bob")
+
+
+def test_the_command_prints_what_releases_told_beside_the_bound(tmp_path, monkeypatch):
+    engine, table = walked(3)
+    monkeypatch.chdir(tmp_path)
+    write_releases("r.csv", table)
+    engine.model.save("m.npz")
+    given = ["leak", "--releases", "r.csv", "--model", "m.npz"]
+    done = CliRunner().invoke(main, [*given, "--policy", "complete"])
+    assert done.exit_code == 0, done.output
+    assert "really told, of two places that the policy joins: a release moved their log odds by" in done.stdout
+    assert "; those of 24 hours by" in done.stdout
+    told = json.loads(CliRunner().invoke(main, [*given, "--policy", "complete", "--json"]).stdout)["realised"]
+    assert told["moved_most"] <= 0.7 * (1 + 1e-9)
+    assert "realised" not in json.loads(CliRunner().invoke(main, [*given, "--json"]).stdout)
+    refused = CliRunner().invoke(main, ["leak", "--policy", "complete", "--epsilon", "1", "--steps", "2"])
+    assert refused.exit_code == 2
+    assert "--policy is that of --releases" in refused.output
