@@ -16,8 +16,8 @@ MOST_CERTAINTY = 0.5
 """A reader surer than this of one state is warned of: that is even odds."""
 
 _FEWER = (
-    f"release with --day-epsilon {MOST_DAY_EPSILON:g}, which spreads that over the day, or with a smaller epsilon at every "
-    "step (dphmm calibrate --day-epsilon finds it)"
+    f"release with --day-epsilon {MOST_DAY_EPSILON:g}, which spreads that over the day, or with a smaller epsilon at "
+    "every step (dphmm calibrate --day-epsilon finds it)"
 )
 
 
@@ -86,8 +86,8 @@ def warnings_of(rows: Sequence[Mapping[str, Any]], policy: str) -> list[str]:
         said.append(
             f"the published estimates of {near['user']} are expected to be {near['estimate_radius_m_median']:,.0f} m "
             f"off (median), nearer than the {1000 * radius:,.0f} m within which the policy hides a place: it hides it "
-            f"in each single release, and all together tell more; release with --target-error {1000 * radius:g}m, or with a "
-            "smaller epsilon (dphmm calibrate --adversary-error finds it)"
+            f"in each single release, and all together tell more; release with --target-error {1000 * radius:g}m, or "
+            "with a smaller epsilon (dphmm calibrate --adversary-error finds it)"
         )
     return said
 
