@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dphmm.cli.inputs import data_of, input_options, region_options, space_of
+from dphmm.cli.inputs import REGION, data_of, input_options, region_options, space_of
 from dphmm.cli.summary import say
 from dphmm.cli.terminal import echo
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.argument("data", nargs=-1, required=True, type=click.Path())
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The model, a .npz file.")
 @region_options
-@click.option("--step", default=60.0, show_default=True, metavar="SECONDS", help="One time step of the model.")
+@click.option("--step", type=float, metavar="SECONDS", help="One time step. [default: 60, or chosen with the region]")
 @click.option(
     "--gap",
     type=float,
@@ -58,12 +58,14 @@ def command(data: tuple[str, ...], output: Path, as_json: bool, overwrite: bool,
     from dphmm.jobs.learned_from import private_list
     from dphmm.jobs.models import learn
 
-    space, source = space_of(given), data_of(data, given)
+    chosen = all(given[name] is None for name in REGION)
+    space, source = None if chosen else space_of(given), data_of(data, given)
+    step = _STEPS.get(given["preset"]) if given["step"] is None else given["step"]
     smoothing = given["smoothing"]
     learned = learn(
         source,
         space,
-        given["step"],
+        step,
         given["gap"],
         smoothing,
         output,
@@ -72,16 +74,25 @@ def command(data: tuple[str, ...], output: Path, as_json: bool, overwrite: bool,
         **_time_of(given),
         **{name: given[name] for name in ("user_epsilon", "moves_per_person", "least_people")},
     )
+    if learned.choice is not None:
+        echo(_CHOSEN.format(learned.choice.options), err=True)
+        if learned.private is None:
+            echo(_OF_THE_DATA, err=True)
     if learned.private is not None:
         echo(_TRUE_COUNTS, err=True)
     files = {"model": str(output), "private_list_of_people": str(private_list(output))}
     say("Learned", {**files, **_facts(learned), **_support(learned, smoothing)}, as_json)
 
 
+_CHOSEN = "dphmm: no region was given; what was chosen is: {}"
+_OF_THE_DATA = (
+    "dphmm: it was chosen from the data, and the model's file says it: it tells where these people are. Give a region "
+    "that is public instead, or --user-epsilon, of which a tenth then chooses it."
+)
 _TRUE_COUNTS = (
     "dphmm: the model's file keeps its promise; what is said here of users, fixes, places and moves is true of the "
-    "data, without noise: keep it to yourself. The region, the step and the speed are public only if they were chosen "
-    "without looking at the data."
+    "data, without noise: keep it to yourself. A region, a step and a speed that were given are public only if they were "
+    "chosen without looking at the data."
 )
 
 
@@ -109,6 +120,9 @@ def _time_of(given: dict[str, Any]) -> dict[str, Any]:
         zone = _ZONES.get(given["preset"])
     return {"by": given["by"], "zone": zone, "order": given["order"]}
 
+
+_STEPS = {"gowalla": 600.0}
+"""A region of the papers → its time step, where that is not a minute: people check in now and then."""
 
 _ZONES = {"geolife": "Asia/Shanghai", "gowalla": "America/Los_Angeles"}
 """A region of the papers → its time zone."""

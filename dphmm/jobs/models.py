@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +11,7 @@ import shapely
 from dphmm.arguments import checked
 from dphmm.arrays import IntArray
 from dphmm.errors import ConfigurationError
+from dphmm.jobs.choices import OF_REGION, Choice, choose, choose_privately
 from dphmm.jobs.learned_from import private_list, write_list
 from dphmm.jobs.people import Data, DataLike, People
 from dphmm.jobs.private_models import MOVES_PER_PERSON, PrivateModel, fit_private
@@ -20,7 +21,7 @@ from dphmm.markov.reach import MAX_SPEED_KMH
 from dphmm.markov.rhythm import By, Rhythm
 from dphmm.markov.sequence import state_sequences
 from dphmm.markov.shrinkage import ShrunkModel, fit_shrunk
-from dphmm.mechanisms.exact import Rational
+from dphmm.mechanisms.exact import Rational, rational
 from dphmm.policy.layer import read_polygons
 from dphmm.readers.places import read_places
 from dphmm.space.grid import Grid
@@ -55,6 +56,8 @@ class Learned:
         What the moves were shrunk towards, and how far; None for a model that was smoothed, or is private.
     private
         What the promise of a private model is made of; None for any other.
+    choice
+        The region, cells and step where they were chosen; None where a space was given.
     """
 
     model: MarkovModel
@@ -66,6 +69,7 @@ class Learned:
     extension: Extension | None = None
     shrunk: ShrunkModel | None = None
     private: PrivateModel | None = None
+    choice: Choice | None = None
 
 
 @checked
@@ -146,8 +150,8 @@ def region(
 @checked
 def learn(
     data: DataLike,
-    space: StateSpace,
-    step_seconds: float = 60.0,
+    space: StateSpace | None = None,
+    step_seconds: float | None = None,
     gap_seconds: float | None = None,
     smoothing: float | None = None,
     output: str | Path | None = None,
@@ -170,9 +174,10 @@ def learn(
     data
         Whose moves to count.
     space
-        The states; see `region`.
+        The states; see `region`. Left out, the city where most of the people are is chosen, with cells to match: of
+        the data, or out of a tenth of `user_epsilon`.
     step_seconds
-        One time step of the model.
+        One time step of the model. Left out, 60 where a space is given, otherwise chosen with it.
     gap_seconds
         Who is seen again within this time has stayed until then; a longer gap cuts. Left out, one step.
     smoothing
@@ -216,12 +221,20 @@ def learn(
         for path in (Path(output), private_list(output)):
             check_output(path, overwrite)
     way = _Way(smoothing, max_speed_kmh, user_epsilon, moves_per_person, least_people)
-    rhythm = _rhythm(by, zone, step_seconds)
-    if user_epsilon is not None and (rhythm is not None or order != 1):
+    if user_epsilon is not None and (by is not None or order != 1):
         raise ConfigurationError("--user-epsilon is for models of first order without --by; leave those out")
     people = Data.of(data).read()
+    choice = None
+    if space is None:
+        choice, way = way.choose(people, step_seconds)
+        space, step_seconds = choice.space, choice.step_seconds
+    step_seconds = 60.0 if step_seconds is None else float(step_seconds)
+    rhythm = _rhythm(by, zone, step_seconds)
     sequences = state_sequences(people.trajectories, space, step_seconds, gap_seconds)
     model, shrunk, private = way.fit(sequences, space, step_seconds)
+    if choice is not None and private is not None:
+        private = private.after("region", choice.epsilon)
+        model = private.model
     extension = None
     if rhythm is not None or order != 1:
         extension = extend(model, sequences, rhythm, order)
@@ -233,7 +246,7 @@ def learn(
     states = np.concatenate([found for _, found in sequences])
     moves = sum(int(((np.diff(slots) == 1) & (found[1:] >= 0) & (found[:-1] >= 0)).sum()) for slots, found in sequences)
     visited = len(np.unique(states[states >= 0]))
-    return Learned(model, people, len(states), int((states < 0).sum()), visited, moves, extension, shrunk, private)
+    return Learned(model, people, len(states), int((states < 0).sum()), visited, moves, extension, shrunk, private, choice)
 
 
 @dataclass(frozen=True)
@@ -256,6 +269,14 @@ class _Way:
             raise ConfigurationError("--moves-per-person bounds what --user-epsilon hides; give that too")
         if sum((private, smooth, self.least_people is not None)) > 1:
             raise ConfigurationError("--user-epsilon, --smoothing and --least-people exclude each other; give one")
+
+    def choose(self, people: People, step_seconds: float | None) -> tuple[Choice, _Way]:
+        """A region, cells and a step out of the data, and what is left of the budget."""
+        if self.user_epsilon is None:
+            return choose(people.trajectories, step_seconds), self
+        budget = rational(self.user_epsilon)
+        made = choose_privately(people.trajectories, budget * OF_REGION, step_seconds)
+        return made, replace(self, user_epsilon=budget * (1 - OF_REGION))
 
     def fit(
         self, sequences: list[tuple[IntArray, IntArray]], space: StateSpace, step_seconds: float

@@ -141,6 +141,13 @@ class PrivateModel:
             "cells_along_a_block": self.block,
         }
 
+    def after(self, name: str, epsilon: Fraction | None) -> PrivateModel:
+        """The same with what was spent on something before."""
+        if epsilon is None:
+            return self
+        made = replace(self, epsilon=self.epsilon + epsilon, spent={name: epsilon, **self.spent})
+        return replace(made, model=self.model.saying({**(self.model.learned or {}), **made.facts}))
+
 
 class _Noise:
     """Exact noise out of a budget that is written down."""
