@@ -115,6 +115,16 @@ def owntracks(day: Trajectory) -> str:
     return "".join(lines) + f"{fixes_end(day)}Z\t{'lwt':18}\t{json.dumps(last, separators=(',', ':'))}\n"
 
 
+def cab(day: Trajectory) -> str:
+    """A taxi's file, newest first; every third hour it has a fare."""
+    seconds = day.times.astype("datetime64[s]").astype(np.int64)
+    rows = [
+        f"{lat:.5f} {lon:.5f} {int(second // 3600 % 3 == 0)} {second}\n"
+        for (_, lat, lon), second in zip(fixes(day), seconds.tolist(), strict=True)
+    ]
+    return "".join(reversed(rows))
+
+
 def fixes_end(day: Trajectory) -> str:
     return str(np.datetime_as_string(day.times[-1].astype("datetime64[s]")))
 
@@ -134,6 +144,9 @@ def sample_files() -> dict[str, bytes]:
         "sample/points.geojson": geojson(one_day["p05"]),
         "sample/track.gpx": gpx(one_day["p06"]),
         "sample/phone.rec": owntracks(one_day["p07"]),
+        "sample/cabs/new_pacifa.txt": cab(one_day["p08"]),
+        "sample/cabs/new_pobrid.txt": cab(one_day["p09"]),
+        "sample/cabs/_cabs.txt": '<cab id="pacifa" updates="1"/>\n<cab id="pobrid" updates="1"/>\n',
         "districts.geojson": json.dumps(city.districts_geojson(), indent=1) + "\n",
     }
     files = {name: text.encode("utf-8") for name, text in texts.items()}

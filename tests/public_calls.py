@@ -604,6 +604,7 @@ def audits_and_jobs() -> None:
         "jobs.learn", jobs.learn, "space", data=str(town), space=space.Grid.over((44.97, -30.04, 45.03, -29.96), 2.0),
         step_seconds=3600.0, gap_seconds=7200.0, smoothing=0.5
     )  # fmt: skip
+    right("jobs.fit_of", jobs.fit_of, "model", model="missing.npz", data=str(town), steps=[1])
     right(
         "jobs.fit_private", jobs.fit_private, "space", sequences=[[0, 1, -1, 2]], space=GRID, step_seconds=60.0,
         epsilon=1.0, moves_per_person=3, max_speed_kmh=100.0, rng=1

@@ -75,6 +75,7 @@ NOT_VARIED = {
     "plots.event_over_time": "takes axes and an audit",
     "plots.trade_off": "takes axes and a calibration alone",
     "plots.leakage_over_time": "takes axes and a leakage alone",
+    "plots.model_figure": "takes a model alone",
     "serve.serve": "serves until it is interrupted",
     "tables.read_features": "takes a document alone",
     "writers.summarise": "takes a table alone",

@@ -22,6 +22,7 @@ COMMANDS: Mapping[str, str] = {
     "demo": "Learn, release and draw in a synthetic city: no data, no download.",
     "data": "Fetch the public data sets that the papers use.",
     "learn": "Learn a Markov model of movement from trajectories.",
+    "model": "What a model says, a map of it, and how well it fits.",
     "calibrate": "Which epsilon: from metres, odds or a day's spending, and what it achieves.",
     "release": "Release private locations for trajectories, or for a stream.",
     "serve": "Relay places from phones to recipients, live.",

@@ -115,7 +115,7 @@ cap_options = options(
 """With `event_option` those of caps on events: see `caps_of`."""
 
 region_options = options(
-    click.option("--preset", help="A region and cell size of the papers: geolife or gowalla."),
+    click.option("--preset", help="A region: geolife, gowalla or cabspotting; --cell for other cells."),
     click.option("--bbox", nargs=4, type=float, metavar="S W N E", help="The region: south, west, north, east."),
     click.option(
         "--polygon",

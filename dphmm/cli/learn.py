@@ -91,8 +91,8 @@ _OF_THE_DATA = (
 )
 _TRUE_COUNTS = (
     "dphmm: the model's file keeps its promise; what is said here of users, fixes, places and moves is true of the "
-    "data, without noise: keep it to yourself. A region, a step and a speed that were given are public only if they were "
-    "chosen without looking at the data."
+    "data, without noise: keep it to yourself. A region, a step and a speed that were given are public only if they "
+    "were chosen without looking at the data."
 )
 
 
@@ -124,7 +124,7 @@ def _time_of(given: dict[str, Any]) -> dict[str, Any]:
 _STEPS = {"gowalla": 600.0}
 """A region of the papers → its time step, where that is not a minute: people check in now and then."""
 
-_ZONES = {"geolife": "Asia/Shanghai", "gowalla": "America/Los_Angeles"}
+_ZONES = {"geolife": "Asia/Shanghai", "gowalla": "America/Los_Angeles", "cabspotting": "America/Los_Angeles"}
 """A region of the papers → its time zone."""
 
 

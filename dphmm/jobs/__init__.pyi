@@ -4,6 +4,7 @@ from .batches import Batch, batch
 from .calibrations import Achieved, Calibrated, Targets, calibrate
 from .counting import Counted, Counts, Days, compare_counts, count_people, repair_counts
 from .event_audits import EventAudits, audit_event
+from .fit import Coverage, Fit, fit_of
 from .landmarked import Landmarked, Scheme, landmark_engine, landmark_planar, landmark_series
 from .leaks import Leaked, budget, leak, leak_of_releases, realised_of_releases
 from .mobility import Budgets, Mobility
@@ -27,10 +28,12 @@ __all__ = [
     "Constraint",
     "Counted",
     "Counts",
+    "Coverage",
     "Data",
     "Days",
     "EventAudits",
     "Find",
+    "Fit",
     "Landmarked",
     "Leaked",
     "Learned",
@@ -60,6 +63,7 @@ __all__ = [
     "compare_people",
     "count_people",
     "export_sessions",
+    "fit_of",
     "fit_private",
     "landmark_engine",
     "landmark_planar",

@@ -108,8 +108,8 @@ def choose_privately(
         tiles, counts = np.unique(row * wide + column, return_counts=True)
         votes[tiles[counts.argmax()]] += 1
     noisy = votes + laplace_steps(epsilon, votes.size, random_source(rng))
-    row, column = divmod(int(noisy.argmax()), wide)
-    box = row / _TILES - 90, column / _TILES - 180, (row + 1) / _TILES - 90, (column + 1) / _TILES - 180
+    south, west = divmod(int(noisy.argmax()), wide)
+    box = south / _TILES - 90, west / _TILES - 180, (south + 1) / _TILES - 90, (west + 1) / _TILES - 180
     return Choice(box, _cell(box), _PRIVATE_STEP if step_seconds is None else float(step_seconds), epsilon)
 
 

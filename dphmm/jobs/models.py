@@ -24,7 +24,7 @@ from dphmm.markov.shrinkage import ShrunkModel, fit_shrunk
 from dphmm.mechanisms.exact import Rational, rational
 from dphmm.policy.layer import read_polygons
 from dphmm.readers.places import read_places
-from dphmm.space.grid import Grid
+from dphmm.space.grid import Grid, preset_box
 from dphmm.space.states import StateSpace
 from dphmm.tables import check_output, new_file
 
@@ -104,7 +104,8 @@ def region(
     Parameters
     ----------
     preset
-        A region and cell size of the papers: ``"geolife"`` or ``"gowalla"``.
+        A region of `dphmm.space.grid.PRESETS`: ``"geolife"``, ``"gowalla"`` or ``"cabspotting"``, with its cell size
+        unless `cell` is given.
     bbox
         South, west, north, east, degrees; with `cell`.
     polygon
@@ -137,9 +138,7 @@ def region(
     if within is not None:
         raise ConfigurationError("--within goes with --places; leave it out")
     if preset is not None:
-        if cell is not None:
-            raise ConfigurationError("--preset has a cell size of its own; leave --cell out, or give --bbox instead")
-        return Grid.preset(preset)
+        return Grid.preset(preset) if cell is None else Grid.over(preset_box(preset), cell)
     if cell is None:
         raise ConfigurationError("no cell size is given; give --cell in kilometres, such as --cell 0.5")
     if bbox is not None:
@@ -246,7 +245,9 @@ def learn(
     states = np.concatenate([found for _, found in sequences])
     moves = sum(int(((np.diff(slots) == 1) & (found[1:] >= 0) & (found[:-1] >= 0)).sum()) for slots, found in sequences)
     visited = len(np.unique(states[states >= 0]))
-    return Learned(model, people, len(states), int((states < 0).sum()), visited, moves, extension, shrunk, private, choice)
+    return Learned(
+        model, people, len(states), int((states < 0).sum()), visited, moves, extension, shrunk, private, choice
+    )
 
 
 @dataclass(frozen=True)

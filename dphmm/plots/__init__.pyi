@@ -6,6 +6,7 @@ from .events import event_over_time
 from .landmarks import budget_and_loss, error_by_share
 from .leakage import approach_to_supremum, budgets_over_time, leakage_over_time, loss_pieces
 from .maps import draw_edges, draw_estimates, draw_hull, draw_outlines, draw_releases, draw_space, draw_track
+from .model import model_figure
 from .releases import ReleaseMap
 from .showing import show
 from .webmap import MapLayer, web_map
@@ -29,6 +30,7 @@ __all__ = [
     "event_over_time",
     "leakage_over_time",
     "loss_pieces",
+    "model_figure",
     "show",
     "trade_off",
     "web_map",

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from dphmm.arguments import checked
 from dphmm.errors import ConfigurationError, DataFileError
-from dphmm.readers import checkins, geolife, gpx, owntracks, table
+from dphmm.readers import cabs, checkins, geolife, gpx, owntracks, table
 from dphmm.readers.fixes import Fixes, ReadResult, trajectories
 from dphmm.tables.source import Document, documents, member_names, suffix_of
 
@@ -38,6 +38,7 @@ FORMATS: Mapping[str, Format] = {
     "checkins": Format(checkins.SUFFIXES, checkins.fixes),
     "table": Format(table.SUFFIXES, table.fixes),
     "gpx": Format(gpx.SUFFIXES, gpx.fixes),
+    "cabspotting": Format(cabs.SUFFIXES, cabs.fixes),
     "owntracks": Format(owntracks.SUFFIXES, owntracks.fixes, "record of type location"),
 }
 """The formats by name."""
@@ -63,8 +64,8 @@ def read(
     path
         What to read.
     format
-        ``"geolife"``, ``"checkins"``, ``"table"``, ``"gpx"`` or ``"owntracks"``; left out, recognised by the extensions
-        and, for a text file without a telling one, by its first line.
+        ``"geolife"``, ``"checkins"``, ``"table"``, ``"gpx"``, ``"owntracks"`` or ``"cabspotting"``; left out,
+        recognised by the extensions and names and, for a text file without a telling one, by its first line.
     skip_bad
         By default the first malformed record stops the reading; true to pass over such records and count them.
     user
@@ -136,6 +137,8 @@ def recognise(path: str | Path) -> str:
     for name in member_names(path):
         names.append(name)
         found.add(_by_suffix(name))
+        if "cabspotting" in found:
+            return "cabspotting"
         if "geolife" in found:  # whose folders hold labels.txt beside the points, and whose archives are long
             return "geolife"
     found.discard(None)
@@ -150,6 +153,8 @@ def recognise(path: str | Path) -> str:
 
 
 def _by_suffix(name: str) -> str | None:
+    if cabs.CAB.fullmatch(PurePosixPath(name).name):
+        return "cabspotting"
     suffix = suffix_of(name)
     return next((kind for kind, known in FORMATS.items() if suffix in known.suffixes), None)
 
@@ -159,6 +164,8 @@ def _by_first_line(path: str | Path) -> str:
     line = document.data[:_SNIFFED_BYTES].removeprefix(b"\xef\xbb\xbf").lstrip().split(b"\n")[0]
     if line.count(b"\t") == 4 and not line.lower().startswith(b"user"):
         return "checkins"
+    if cabs.LINE.fullmatch(line):
+        return "cabspotting"
     if line.startswith(b"<"):
         return "gpx"
     if b"\t" in line and b"{" in line:

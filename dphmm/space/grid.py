@@ -24,12 +24,14 @@ Box = tuple[float, float, float, float]
 PRESETS: Mapping[str, tuple[Box, float]] = {
     "geolife": ((39.87, 116.29, 39.97, 116.46), 0.34),
     "gowalla": ((33.70, -118.69, 34.34, -117.90), 0.89),
+    "cabspotting": ((37.59, -122.53, 37.82, -122.35), 0.5),
 }
 """Name → bounding box and cell size in km.
 
 The cell sizes are those of the DPHMM paper's experiments (GeoLife inside Beijing's third ring, 0.34 km; Gowalla in Los
 Angeles, 0.89 km). The paper prints no coordinates: the first box is the one that holds the third ring, the second holds
 the City of Los Angeles (33.70 to 34.34 north, from 118.67 west) and reaches east over the continuous built-up area.
+The third, of no paper, holds San Francisco and its airport, for the taxis of the cabspotting data set.
 """
 
 MAX_CELLS = 50_000_000
@@ -161,16 +163,15 @@ class Grid(StateSpace):
     @classmethod
     @checked
     def preset(cls, name: str) -> Grid:
-        """The grid of a published setting, see `PRESETS`: ``"geolife"`` (Beijing) or ``"gowalla"`` (Los Angeles).
+        """The grid of a published setting, see `PRESETS`: ``"geolife"`` (Beijing), ``"gowalla"`` (Los
+        Angeles) or ``"cabspotting"`` (San Francisco).
 
         Raises
         ------
         ConfigurationError
             For any other name.
         """
-        if name not in PRESETS:
-            raise ConfigurationError(f"no grid preset is called {name!r}; there are {sorted(PRESETS)}")
-        return cls.over(*PRESETS[name])
+        return cls.over(preset_box(name), PRESETS[name][1])
 
     def __repr__(self) -> str:
         return f"Grid({self.size} states of {self.cell_km} km in {self.columns} columns and {self.rows} rows)"
@@ -255,6 +256,13 @@ class Grid(StateSpace):
             mask[start:end] = True
         projection = LocalProjection(**data["projection"])
         return cls(projection, data["origin_m"], data["cell_km"], columns, rows, mask.reshape(rows, columns))
+
+
+def preset_box(name: str) -> Box:
+    """South, west, north, east of a preset, degrees; a ConfigurationError for a name that is none."""
+    if name not in PRESETS:
+        raise ConfigurationError(f"no grid preset is called {name!r}; there are {sorted(PRESETS)}")
+    return PRESETS[name][0]
 
 
 def _positive(cell_km: float) -> float:

@@ -20,6 +20,7 @@ FILES = {
     "table": "table.csv",
     "gpx": "track.gpx",
     "owntracks": "phone.rec",
+    "cabspotting": "cabs",
 }
 """Format → a file of the sample."""
 
