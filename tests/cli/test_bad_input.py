@@ -114,7 +114,11 @@ CASES = {
         RELEASE,
         "the model has no map or no time step",
     ),
-    "learn without a region": (_nothing, ("learn", "walk.csv", "-o", "out.npz"), "give one of --preset"),
+    "learn with cells of no region": (
+        _nothing,
+        ("learn", "walk.csv", "-o", "out.npz", "--cell", "0.5"),
+        "give one of --preset",
+    ),
     "learn without a cell": (
         _nothing,
         ("learn", "walk.csv", "-o", "out.npz", "--bbox", "44", "-31", "46", "-29"),
