@@ -77,6 +77,7 @@ LINES = (
     (("show", "r.csv", "--model", "m.npz", "-o", "map.html"), ("map.html",)),
     (("show", "r.csv", "--model", "m.npz", "--true", "walks.csv"), ("PRIVATE-r.html",)),
     (("show", "r.csv", "--true", "walks.csv", "-o", "PRIVATE-map.png"), ("PRIVATE-map.png",)),
+    (("model", "show", "m.npz", "--true", "walks.csv", "-o", "model.png"), ("model.png",)),
     (("session", "list", "people.db"), ()),
     (("session", "show", "people.db", NAMES[0]), ()),
     (("audit", "policy", *RELEASE[:4], "--report", "policy.html"), ("policy.html",)),
