@@ -3,6 +3,7 @@
 from dphmm.audit.adversary import AdversaryAudit, audit_support
 from dphmm.audit.blowfish import BlowfishPolicy, SecretsAudit, audit_blowfish
 from dphmm.audit.empirical import PairAudit, audit_pair, audit_pairs, hardest_edges
+from dphmm.audit.entry import Entry, EntryAudit, audit_entries
 from dphmm.audit.event import EventAudit, audit_events
 from dphmm.audit.policy_audit import ConstraintAudit, Witness, audit_constraint, audit_constraints, support_sequence
 from dphmm.audit.sequence import ReleasedSequence, Replay, SequenceAudit, audit_sequence, replay_sequence
@@ -12,6 +13,8 @@ __all__ = [
     "AdversaryAudit",
     "BlowfishPolicy",
     "ConstraintAudit",
+    "Entry",
+    "EntryAudit",
     "EventAudit",
     "PairAudit",
     "ReleasedSequence",
@@ -23,6 +26,7 @@ __all__ = [
     "audit_blowfish",
     "audit_constraint",
     "audit_constraints",
+    "audit_entries",
     "audit_events",
     "audit_pair",
     "audit_pairs",

@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arguments import checked
-from dphmm.arrays import BoolArray, as_constraint
+from dphmm.arrays import BoolArray, IntArray, as_constraint
 from dphmm.audit.facts import Facts, finite, named
 from dphmm.geometry.disc import Disc
 from dphmm.geometry.hull import Body
 from dphmm.geometry.measurements import Measurements
 from dphmm.geometry.neighbours import CoordinateBody, count_within
-from dphmm.policy.by_component import noise_body
+from dphmm.policy.by_component import NoiseBodies, degrees_within, noise_body
 from dphmm.policy.protection import Protection
 
 Relation = Literal["equal", "narrower", "wider", "overlapping", "disjoint"]
@@ -93,6 +93,8 @@ def audit_support(protection: Protection, f: npt.ArrayLike | Measurements, suppo
     measurements = protection.graph.check_measurements(f)
     believed = as_constraint(support, measurements.size)
     constraint = protection.graph.nodes
+    if protection.components is not None:
+        return _by_component(protection, protection.components, measurements, believed)
     body = CoordinateBody(measurements, noise_body(measurements, protection.coordinate_hull, body_kind(protection)))
     shared = believed & constraint
     return AdversaryAudit(
@@ -102,6 +104,39 @@ def audit_support(protection: Protection, f: npt.ArrayLike | Measurements, suppo
         factor=body.diameter(shared) if int(shared.sum()) > 1 else 0.0,
         exposed=tuple(np.flatnonzero(count_within(body, believed) == 1).tolist()),
         exposed_with_stand_ins=_exposed_as_released(body, believed, constraint, measurements),
+    )
+
+
+def _by_component(
+    protection: Protection, components: IntArray, measurements: Measurements, believed: BoolArray
+) -> AdversaryAudit:
+    """The same where components have noise of their own: hidden is who shares one with another believed state.
+
+    A state outside ``C`` has no noise of its own, so that it counts as released as its stand-in in both lists.
+    """
+    constraint, kind = protection.graph.nodes, body_kind(protection)
+    shared = believed & constraint
+    numbers = np.unique(components[shared])
+    factor = np.inf if len(numbers) > 1 else protection.diameter
+    released_as = np.arange(len(believed))
+    outside = np.flatnonzero(believed & ~constraint)
+    if len(outside):
+        released_as[outside] = measurements.surrogates(outside, constraint)
+    counts = np.bincount(released_as[believed], minlength=len(believed))
+    within = np.where(counts > 0, components, -1)
+    assert protection.part_of is not None, "components have bodies"
+    of_component = np.zeros(int(components.max()) + 1, dtype=np.int64)
+    of_component[components[constraint]] = protection.part_of[constraint]
+    degrees = degrees_within(measurements, within, NoiseBodies(protection.parts, of_component), kind, "halfspace")
+    alone = (degrees == 1) & (counts == 1) & ~protection.open
+    exposed = tuple(np.flatnonzero(believed & alone[released_as]).tolist())
+    return AdversaryAudit(
+        support=believed,
+        relation=_relation(believed, constraint),
+        shared=int(shared.sum()),
+        factor=float(factor) if int(shared.sum()) > 1 else 0.0,
+        exposed=exposed,
+        exposed_with_stand_ins=exposed,
     )
 
 

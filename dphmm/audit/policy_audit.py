@@ -19,7 +19,7 @@ from dphmm.geometry.hull import Body, SensitivityHull
 from dphmm.geometry.measurements import Measurements
 from dphmm.geometry.neighbours import CoordinateBody, count_within
 from dphmm.markov.model import MarkovModel
-from dphmm.policy.by_component import noise_body
+from dphmm.policy.by_component import Calibration, NoiseBodies, degrees_within, labels_of, noise_body, shapes_of
 from dphmm.policy.graph import PolicyGraph
 from dphmm.policy.protection import Method, Protection, protect
 from dphmm.policy.repair import Objective
@@ -136,7 +136,8 @@ class RepairAudit:
             "method": self.method,
             "added": [named(edge, names) for edge in found.added],
             **_noise_facts(found.body, found.diameter, epsilon),
-            "least_protection": int(found.degrees[found.graph.nodes].min()),
+            **({} if not found.parts else {"expected_error": _mean_error(found) / epsilon}),
+            "least_protection": int(found.degrees[found.graph.nodes & ~found.open].min(initial=len(names))),
             "certified": found.certified,
             "gap": found.gap,
         }
@@ -157,7 +158,13 @@ class ConstraintAudit:
     components
         The number of connected components of the constrained graph, a disconnected state being one.
     bodies
-        One per audited mechanism.
+        One per audited mechanism. Where each component has noise of its own, they are those of the largest one.
+    open
+        The possible states that are open: released as they are, neither exposed nor protected.
+    calibration
+        Whether noise was measured for the whole graph or for each component.
+    labels
+        ``(N,)``: the component of each possible state, -1 for others.
     repairs
         For each mechanism under which a state is exposed, one per method; empty where one state only is possible,
         which nothing can repair.
@@ -169,6 +176,9 @@ class ConstraintAudit:
     components: int
     bodies: tuple[BodyAudit, ...]
     repairs: tuple[RepairAudit, ...]
+    open: tuple[int, ...] = ()
+    calibration: Calibration = "graph"
+    labels: IntArray | None = field(default=None, repr=False)
 
     @property
     def possible(self) -> int:
@@ -188,11 +198,17 @@ class ConstraintAudit:
             "possible_states": named(possible[:LISTED].tolist(), names),
             "disconnected": named(self.disconnected, names),
             "components": self.components,
+            "calibration": self.calibration,
+            "open": named(self.open[:LISTED], names),
             "hull": hull_facts(self.hull),
             "exposed": self.is_exposed,
             "mechanisms": [self._body_facts(body, names, epsilon) for body in self.bodies],
             "repairs": [repair.facts(names, epsilon) for repair in self.repairs],
         }
+
+    def _hidden(self) -> list[int]:
+        """The possible states that are not open."""
+        return sorted(set(np.flatnonzero(self.constraint).tolist()) - set(self.open))
 
     def _body_facts(self, body: BodyAudit, names: Sequence[str], epsilon: float) -> Facts:
         degrees = {names[i]: int(body.degrees[i]) for i in np.flatnonzero(self.constraint).tolist()}
@@ -200,7 +216,7 @@ class ConstraintAudit:
             "mechanism": body.mechanism,
             "sensitivity": body.sensitivity,
             **_noise_facts(body.body, body.factor, epsilon),
-            "least_protection": min(degrees.values()),
+            "least_protection": min((degrees[names[i]] for i in self._hidden()), default=1),
             "degrees": degrees if len(degrees) <= LISTED else None,
             "exposed": named(body.exposed, names),
             "witnesses": [witness.facts(names, epsilon) for witness in body.witnesses],
@@ -222,6 +238,7 @@ def audit_constraint(
     constraint: npt.ArrayLike | None = None,
     mechanisms: Sequence[AuditedMechanism] = ("k-norm", "laplace"),
     objective: Objective = "error",
+    calibration: Calibration = "graph",
 ) -> ConstraintAudit:
     """What a policy leaves exposed when only some states are possible (§5.1, §5.2), and each method's repair (§6.1).
 
@@ -234,6 +251,8 @@ def audit_constraint(
     objective
         What the exact repair minimises. Where a state is exposed, the repairs of all methods are worked out; see
         `dphmm.policy.protection.protect`. For a body other than the hull all agree, and the exact one stands for them.
+    calibration
+        Whether noise is measured for the whole graph, or for each component by itself.
 
     Raises
     ------
@@ -256,21 +275,27 @@ def audit_constraint(
     possible = as_constraint(constraint, graph.size)
     restricted = graph.restrict(possible)
     coordinate_hull = SensitivityHull(restricted.spanning(measurements))
-    connected = restricted.connected()
-    bodies = tuple(_audit_body(measurements, coordinate_hull, possible, name) for name in mechanisms)
+    connected, labels = restricted.connected(), restricted.components()
+    if calibration == "component" or restricted.open.any():
+        bodies = tuple(_parted_body(restricted, measurements, calibration, name) for name in mechanisms)
+    else:
+        bodies = tuple(_audit_body(measurements, coordinate_hull, possible, name) for name in mechanisms)
     repairs = []
     for name in (body.mechanism for body in bodies if body.exposed and possible.sum() > 1):
         wanted: tuple[Method, ...] = get_args(Method) if name == "k-norm" else ("exact",)
         for method in wanted:
-            found = protect(graph, measurements, possible, method, objective, BODY_OF[name])
+            found = protect(graph, measurements, possible, method, objective, BODY_OF[name], calibration=calibration)
             repairs.append(RepairAudit(name, method, found))
     return ConstraintAudit(
         constraint=possible,
         hull=measurements.to_units(coordinate_hull),
-        disconnected=tuple(np.flatnonzero(possible & ~connected).tolist()),
-        components=component_count(restricted, connected),
+        disconnected=tuple(np.flatnonzero(possible & ~connected & ~restricted.open).tolist()),
+        components=int(labels.max()) + 1,
         bodies=bodies,
         repairs=tuple(repairs),
+        open=tuple(np.flatnonzero(restricted.open).tolist()),
+        calibration=calibration,
+        labels=labels,
     )
 
 
@@ -281,6 +306,7 @@ def audit_constraints(
     constraints: Iterable[npt.ArrayLike],
     mechanisms: Sequence[AuditedMechanism] = ("k-norm", "laplace"),
     objective: Objective = "error",
+    calibration: Calibration = "graph",
 ) -> Iterator[ConstraintAudit]:
     """`audit_constraint` of each constraint in turn; one that was met before is not worked out again."""
     measurements = graph.check_measurements(f)
@@ -289,7 +315,7 @@ def audit_constraints(
         possible = as_constraint(constraint, graph.size)
         key = np.packbits(possible).tobytes()
         if key not in known:
-            known[key] = audit_constraint(graph, measurements, possible, mechanisms, objective)
+            known[key] = audit_constraint(graph, measurements, possible, mechanisms, objective, calibration)
         yield known[key]
 
 
@@ -326,27 +352,6 @@ def support_sequence(model: MarkovModel, steps: int, start: npt.ArrayLike | None
         support = np.asarray(support @ model.structure) > 0
 
 
-def component_count(graph: PolicyGraph, connected: BoolArray) -> int:
-    """The number of connected components of what a graph still holds; a state without an edge is one.
-
-    Edges are gone through a block at a time, and no further once all ``connected`` states, those with an edge, are in
-    one component.
-    """
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    count, label = graph.size, np.arange(graph.size)
-    least = count - max(int(connected.sum()) - 1, 0)
-    for edges in graph.edge_blocks():
-        ends = label[edges]
-        links = coo_array((np.ones(len(ends), dtype=np.int8), (ends[:, 0], ends[:, 1])), shape=(count, count))
-        count, merged = connected_components(links, directed=False)
-        label = merged[label].astype(np.int64)
-        if count == least:
-            break
-    return int(count) - int((~graph.nodes).sum())
-
-
 def _audit_body(
     measurements: Measurements, coordinate_hull: SensitivityHull, possible: BoolArray, mechanism: AuditedMechanism
 ) -> BodyAudit:
@@ -357,6 +362,33 @@ def _audit_body(
     units = body if isinstance(body, Disc) else measurements.to_units(body)
     witnesses = tuple(_witness(measurements.points, units, possible, state) for state in exposed[:WITNESSES])
     return BodyAudit(mechanism, units, degrees, tuple(exposed), witnesses, noise.diameter(possible))
+
+
+def _parted_body(
+    graph: PolicyGraph, measurements: Measurements, calibration: Calibration, mechanism: AuditedMechanism
+) -> BodyAudit:
+    """What a mechanism leaves exposed where parts of the states have noise of their own."""
+    body = BODY_OF[mechanism]
+    labels = labels_of(graph, calibration)
+    bodies = NoiseBodies.of(measurements, shapes_of(graph, measurements, labels), body)
+    degrees = degrees_within(measurements, labels, bodies, body, "halfspace")
+    exposed = np.flatnonzero((degrees == 1) & ~graph.open).tolist()
+    own = [bodies.bodies[int(bodies.of_component[labels[state]])].body for state in exposed[:WITNESSES]]
+    seen = zip(exposed[:WITNESSES], own, strict=True)
+    witnesses = tuple(_witness(measurements.points, one, labels == labels[state], state) for state, one in seen)
+    largest = bodies.bodies[int(bodies.of_component[np.bincount(labels[labels >= 0]).argmax()])]
+    diameter = inf
+    if labels.max() == 0:
+        around = CoordinateBody(measurements, noise_body(measurements, largest.coordinate_hull, body))
+        diameter = around.diameter(graph.nodes)
+    return BodyAudit(mechanism, largest.body, degrees, tuple(exposed), witnesses, diameter)
+
+
+def _mean_error(found: Protection) -> float:
+    """The root mean square error at epsilon one of a release of the possible states, all alike."""
+    assert found.part_of is not None, "the noise has parts"
+    squared = np.array([part.body.squared_error for part in found.parts])
+    return sqrt(float(squared[found.part_of[found.part_of >= 0]].mean()))
 
 
 def _witness(points: FloatArray, body: SensitivityHull | Disc, possible: BoolArray, state: int) -> Witness:

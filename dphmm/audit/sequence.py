@@ -25,7 +25,7 @@ from dphmm.markov import (
 )
 from dphmm.policy.protection import exposed_states
 from dphmm.release.engine import Releaser
-from dphmm.release.step import PreparedStep, StepPlan
+from dphmm.release.step import PreparedStep
 
 
 @checked
@@ -135,6 +135,12 @@ class StepAudit:
         The constrained-DP factor (Theorem 6.3).
     adversary
         What the release means for the other adversary, where there is one and more than one state was possible.
+    components
+        How many components with noise of their own the possible states fell into.
+    open
+        Whether everybody takes the release for one of an open state.
+    all_open
+        Whether nothing but open states was possible, which need no protection.
     """
 
     possible: int
@@ -144,12 +150,16 @@ class StepAudit:
     area: float
     constrained_factor: float
     adversary: AdversaryAudit | None
+    components: int = 1
+    open: bool = False
+    all_open: bool = False
 
     @property
     def is_exposed(self) -> bool:
         """Whether some state was exposed: to everyone, or to the other adversary."""
         other = self.adversary
-        return self.least_protection < 2 or (other is not None and bool(other.known or other.exposed_with_stand_ins))
+        exposed = self.least_protection < 2 and not self.all_open
+        return exposed or (other is not None and bool(other.known or other.exposed_with_stand_ins))
 
     def facts(self, names: Sequence[str]) -> Facts:
         """As plain values for JSON: states by name."""
@@ -204,6 +214,12 @@ class SequenceAudit:
         """The releases at which some state was exposed: to everyone, or to the other adversary."""
         return tuple(t for t, step in enumerate(self.steps) if step.is_exposed)
 
+    @property
+    def entries(self) -> tuple[int, ...]:
+        """The releases right after an open one that are not open themselves: somebody entered a zone."""
+        pairs = zip(self.steps, self.steps[1:], strict=False)
+        return tuple(t + 1 for t, (before, after) in enumerate(pairs) if before.open and not after.open)
+
     def in_words(self) -> str:
         """What all releases together told, which the promise of each one does not limit."""
         before, after = self.uninformed, self.hindsight
@@ -223,6 +239,8 @@ class SequenceAudit:
             "constrained_epsilon": finite(self.constrained_epsilon),
             "log_evidence": self.filtering.log_evidence,
             "exposed_releases": [t + 1 for t in self.exposed_steps],
+            "open_releases": [t + 1 for t, step in enumerate(self.steps) if step.open],
+            "entries": [{"release": t + 1, "best_guess": float(self.online.best[t])} for t in self.entries],
             "states_exposed_before_repair_most": max(step.exposed_before_repair for step in self.steps),
             "edges_added": sum(len(step.added) for step in self.steps),
             "knowledge": {name: one.facts() for name, one in known.items()},
@@ -329,7 +347,7 @@ def audit_sequence(
     path = path_of_releases(model, observed, start)
     uninformed = no_information(model, observed.steps, start, sequence.first)
     steps = tuple(
-        _step(releaser, replay.step.plan, None if start is None else belief)
+        _step(releaser, replay, None if start is None else belief)
         for replay, belief in zip(replays, filtering.predicted, strict=True)
     )
     accuracies = None
@@ -366,14 +384,18 @@ def in_hindsight(releaser: Releaser, sequence: ReleasedSequence, k: int = TOP) -
     return knowledge(smooth_releases(releaser.model, observed, filtering), releaser.measurements.points, k)
 
 
-def _step(releaser: Releaser, plan: StepPlan, belief: Belief | None) -> StepAudit:
+def _step(releaser: Releaser, replay: Replay, belief: Belief | None) -> StepAudit:
+    plan = replay.step.plan
     protection = plan.protection
     if protection is None:  # one state only was possible, or nothing was drawn
         possible = int(plan.constraint.sum())
         return StepAudit(possible, possible, (), int(possible == 1), 0.0, 0.0, None)
     measurements, to_protect = releaser.measurements, 0
     if protection.added:
-        to_protect = len(exposed_states(releaser.policy, measurements, plan.constraint, body_kind(protection)))
+        body, calibration = body_kind(protection), releaser.settings.calibration
+        found = exposed_states(releaser.policy, measurements, plan.constraint, body, calibration=calibration)
+        to_protect = len(found)
+    hidden = releaser.query.hidden(replay.step.mechanism, replay.posterior, plan, releaser.places)
     return StepAudit(
         possible=int(plan.constraint.sum()),
         least_protection=plan.least_protection,
@@ -382,4 +404,7 @@ def _step(releaser: Releaser, plan: StepPlan, belief: Belief | None) -> StepAudi
         area=protection.body.volume,
         constrained_factor=protection.diameter,
         adversary=None if belief is None else audit_support(protection, measurements, belief.support),
+        components=hidden.components,
+        open=hidden.open,
+        all_open=not (plan.constraint & ~protection.open).any(),
     )

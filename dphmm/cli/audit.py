@@ -77,6 +77,7 @@ def command() -> None:
 @click.option("--mechanism", "mechanisms", multiple=True, type=click.Choice(_BODIES), help="[default: k-norm, laplace]")
 @click.option("--epsilon", type=float, default=1.0, show_default=True, help="The budget that levels are told at.")
 @click.option("--objective", type=click.Choice(["error", "volume"]), default="error", show_default=True)
+@click.option("--calibration", type=click.Choice(["graph", "component"]), default="graph", show_default=True)
 @click.option("--adversary", type=click.Path(), metavar="FILE.csv", help="Another prior: columns state, probability.")
 @_output_options
 def policy(**given: Any) -> None:
@@ -132,7 +133,7 @@ def _policy(given: dict[str, Any]) -> None:
         constraints,
         prior=given["adversary"],
         watch=progress,
-        **{name: given[name] for name in ("mechanisms", "epsilon", "objective")},
+        **{name: given[name] for name in ("mechanisms", "epsilon", "objective", "calibration")},
     )
     exposed = (f"exposed, {name}" for name in given["mechanisms"])
     head = ("constraint", "possible", "disconnected", *exposed, "best repair adds")
@@ -141,6 +142,8 @@ def _policy(given: dict[str, Any]) -> None:
         if found.is_exposed
         else "No state is exposed by one release. What many tell together: dphmm audit session."
     )
+    if found.entries is not None:
+        verdict += f" {found.entries.in_words()}"
     _end(found, given, "Policy audit", verdict, head, [_row(one) for one in found.facts()["constraints"]])
 
 

@@ -15,6 +15,7 @@ from dphmm.arrays import BoolArray, Rng, check_epsilon, random_source
 from dphmm.audit.adversary import AdversaryAudit, audit_support
 from dphmm.audit.blowfish import BlowfishPolicy, SecretsAudit, audit_blowfish
 from dphmm.audit.empirical import PairAudit, audit_pairs, hardest_edges
+from dphmm.audit.entry import EntryAudit, audit_entries
 from dphmm.audit.policy_audit import AuditedMechanism, ConstraintAudit, audit_constraints
 from dphmm.audit.tables import read_edges, read_secrets
 from dphmm.errors import ConfigurationError
@@ -50,6 +51,8 @@ class PolicyAudit:
     others
         What the repaired K-norm release means for another adversary under each; None where there is no such adversary,
         or one state only was possible.
+    entries
+        What is told of people who enter a zone; None where the policy has no open places or there is no model.
     """
 
     subject: Subject
@@ -57,6 +60,7 @@ class PolicyAudit:
     constraints: tuple[Constraint, ...]
     audits: tuple[ConstraintAudit, ...] = field(repr=False)
     others: tuple[AdversaryAudit | None, ...] = field(repr=False)
+    entries: EntryAudit | None = field(default=None, repr=False)
 
     @property
     def is_exposed(self) -> bool:
@@ -73,6 +77,7 @@ class PolicyAudit:
             "states": len(names),
             "epsilon": self.epsilon,
             "exposed": self.is_exposed,
+            "entries": None if self.entries is None else self.entries.facts(names),
             "constraints": [
                 {
                     "label": constraint.label,
@@ -92,6 +97,7 @@ def audit_policy(
     *,
     epsilon: float = 1.0,
     objective: Objective = "error",
+    calibration: Calibration = "graph",
     prior: Prior | None = None,
     watch: Watch = unwatched,
 ) -> PolicyAudit:
@@ -109,6 +115,8 @@ def audit_policy(
         The budget that levels and errors are told at.
     objective
         What the exact repair minimises.
+    calibration
+        Whether noise is measured for the whole graph, or for each component by itself.
     prior
         Another adversary's, for whom the repaired K-norm release is looked at as well.
     watch
@@ -135,15 +143,24 @@ def audit_policy(
     believed = None if prior is None else checked_prior(prior, subject.names)
     chosen = tuple(constraints) or (subject.all_states(),)
     sets = [constraint.states for constraint in chosen]
-    found = audit_constraints(subject.policy, subject.measurements, sets, mechanisms, objective=objective)
+    found = audit_constraints(subject.policy, subject.measurements, sets, mechanisms, objective, calibration)
     audits = tuple(watch(found, "Auditing", len(chosen)))
     others: list[AdversaryAudit | None] = []
     for audit in audits:
         others.append(None)
         if believed is not None and audit.possible > 1:
-            repaired = protect(subject.policy, subject.measurements, audit.constraint, objective=objective)
+            repaired = protect(
+                subject.policy,
+                subject.measurements,
+                audit.constraint,
+                objective=objective,
+                calibration=calibration,
+            )
             others[-1] = audit_support(repaired, subject.measurements, believed > 0)
-    return PolicyAudit(subject, float(epsilon), chosen, audits, tuple(others))
+    entries = None
+    if subject.model is not None and subject.policy.open.any():
+        entries = audit_entries(subject.policy, subject.measurements, subject.model, epsilon)
+    return PolicyAudit(subject, float(epsilon), chosen, audits, tuple(others), entries)
 
 
 @checked

@@ -10,6 +10,7 @@ import numpy as np
 from dphmm.arrays import FloatArray
 from dphmm.audit.blowfish import SecretsAudit
 from dphmm.audit.empirical import PairAudit
+from dphmm.audit.entry import EntryAudit
 from dphmm.audit.policy_audit import BodyAudit, ConstraintAudit
 from dphmm.audit.sequence import SequenceAudit
 from dphmm.geometry.disc import Disc
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from dphmm.policy.graph import PolicyGraph
 
 _FAINT = "#bbbbbb"
+_OPEN = "#dfe6ea"
+_LEGEND = 5
+"""So many components, the largest, have a line in the legend."""
 _NAMED = 40
 """States are named in a picture of at most this many."""
 
@@ -61,6 +65,82 @@ def draw_exposure(
             ax.annotate(names[state], points[state], xytext=(4, 4), textcoords="offset points", fontsize=9, zorder=5)
     ax.set_aspect("equal")
     ax.set_title(f"{body.mechanism}: {len(body.exposed)} of {len(possible)} possible states exposed", fontsize=10)
+
+
+def draw_components(ax: Axes, points: FloatArray, audit: ConstraintAudit) -> None:
+    """The possible states by what is hidden together: components in colours, open states faint, exposed ones crossed.
+
+    Parameters
+    ----------
+    points
+        ``(N, 2)`` measurements.
+    audit
+        What was found, under the first of its mechanisms.
+    """
+    import matplotlib as mpl
+
+    assert audit.labels is not None, "an audit knows its components"
+    size = _marker(int(audit.constraint.sum()))
+    ax.plot(*points[~audit.constraint].T, ".", color=_FAINT, ms=size / 3, zorder=0)
+    open_, exposed = (np.array(some, dtype=np.int64) for some in (audit.open, audit.bodies[0].exposed))
+    if len(open_):
+        ax.plot(
+            *points[open_].T,
+            "s",
+            color=_OPEN,
+            ms=size,
+            mew=0,
+            zorder=1,
+            label=f"open: released as they are, {len(open_):,}",
+        )
+    sizes = np.bincount(audit.labels[audit.labels >= 0])
+    palette = mpl.colormaps["tab10"]
+    for rank, component in enumerate(np.argsort(-sizes, kind="stable").tolist()):
+        if sizes[component] < 2:
+            break
+        states = np.flatnonzero(audit.labels == component)
+        said = f"hidden together, {len(states):,}" if rank < _LEGEND else None
+        ax.plot(*points[states].T, "s", color=palette(rank % 10), ms=size, mew=0, zorder=2, label=said)
+    if len(exposed):
+        said = f"exposed: alone and not open, {len(exposed):,}"
+        ax.plot(*points[exposed].T, "X", color=EXPOSED, ms=max(size, 5), zorder=4, label=said)
+    ax.set_aspect("equal")
+    ax.set_title(f"{int((sizes > 1).sum()):,} components, {len(open_):,} open, {len(exposed):,} exposed", fontsize=10)
+
+
+def draw_entries(ax: Axes, points: FloatArray, audit: EntryAudit) -> None:
+    """The open places from which zones are entered, by what the first release from the zone then tells.
+
+    Parameters
+    ----------
+    points
+        ``(N, 2)`` measurements.
+    audit
+        What was found.
+    """
+    size = _marker(len(points))
+    ax.plot(*points[audit.open].T, "s", color=_OPEN, ms=size, mew=0, zorder=0, label="open")
+    ax.plot(*points[~audit.open].T, "s", color=HULL, ms=size, mew=0, alpha=0.45, zorder=1, label="hidden")
+    places = np.array([entry.place for entry in audit.entries], dtype=np.int64)
+    level = np.array([entry.after for entry in audit.entries])
+    order = np.argsort(level, kind="stable")
+    drawn = ax.scatter(
+        *points[places[order]].T, c=level[order], s=max(12.0, size**2), vmin=0, vmax=1, cmap="inferno_r", marker="s",
+        edgecolors="black", linewidths=0.4, zorder=3, label="ways in",
+    )  # fmt: skip
+    ax.figure.colorbar(drawn, ax=ax, shrink=0.7, label="probability of the true place after entering (nine in ten)")
+    around = points[np.concatenate([places, np.flatnonzero(~audit.open)])]
+    low, high = around.min(axis=0), around.max(axis=0)
+    margin = 0.15 * float((high - low).max()) + 1e-9
+    ax.set_xlim(low[0] - margin, high[0] + margin)
+    ax.set_ylim(low[1] - margin, high[1] + margin)
+    ax.set_aspect("equal")
+    ax.set_title("Entering zones: what the last open release gives away", fontsize=10)
+
+
+def _marker(count: int) -> float:
+    """How large the squares of so many places are drawn, so that neighbours nearly touch."""
+    return float(np.clip(260.0 / np.sqrt(max(count, 1)), 1.2, 12.0))
 
 
 def draw_body(ax: Axes, corners: FloatArray, centre: FloatArray, colour: str, label: str) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from dphmm.arrays import FloatArray
 from dphmm.audit.blowfish import SecretsAudit
+from dphmm.audit.entry import EntryAudit
 from dphmm.audit.facts import Facts
 from dphmm.audit.policy_audit import ConstraintAudit
 from dphmm.audit.sequence import ReleasedSequence, SequenceAudit
@@ -62,22 +63,52 @@ def _policy(found: PolicyAudit, stated: list[Facts]) -> list[Section]:
             f"{one['possible']:,}",
             f"{len(one['disconnected']):,}",
             f"{one['components']:,}",
+            f"{len(one['open']):,}",
             *(f"{len(body['exposed']):,}" for body in one["mechanisms"]),
         )
         for one in stated
     ]
     exposed = (f"exposed under {body['mechanism']}" for body in stated[0]["mechanisms"])
-    overview = Section(
-        "All constraints",
-        [
-            "A possible state is exposed under a mechanism when no other possible state lies within the noise body "
-            "about it: releases then tell it apart by more than epsilon."
-        ],
-        ("constraint", "possible", "disconnected", "components", *exposed),
-        rows,
-    )
+    sections = [
+        Section(
+            "All constraints",
+            [
+                "A possible state is exposed under a mechanism when no other possible state lies within the noise body "
+                "about it (with noise by component: none of its component), and it is not open: releases then tell it apart "
+                "by more than epsilon."
+            ],
+            ("constraint", "possible", "disconnected", "components", "open", *exposed),
+            rows,
+        )
+    ]
+    if found.entries is not None and found.entries.entries:
+        sections.append(_entering(found.entries, found.subject))
     shown = sorted(zip(stated, found.audits, strict=True), key=lambda one: not one[1].is_exposed)[:_SHOWN]
-    return [overview, *(_constraint(one, audit, found.subject, found.epsilon) for one, audit in shown)]
+    return [*sections, *(_constraint(one, audit, found.subject, found.epsilon) for one, audit in shown)]
+
+
+def _entering(audit: EntryAudit, subject: Subject) -> Section:
+    """Where zones are entered, and what that tells."""
+    stated = audit.facts(subject.names)["entries"][:_SHOWN]
+    rows = [
+        (one["from"], one["into"], f"{one['cells']:,}", f"{one['before']:.2f}", f"{one['after']:.2f}") for one in stated
+    ]
+    drawn = []
+    if subject.measurements.points.shape[1] == 2:
+        where = partial(pictures.draw_entries, points=subject.measurements.points, audit=audit)
+        drawn.append(_picture("Entering zones", where))
+    sentences = [
+        audit.in_words(),
+        f"Every release is at epsilon = {audit.epsilon:g}; the table has the {len(rows)} worst ways in.",
+    ]
+    head = (
+        "last open release",
+        "into",
+        "places that can follow",
+        "likeliest before noise",
+        "true place after, nine in ten",
+    )
+    return Section("Entering zones", sentences, head, rows, drawn)
 
 
 def _constraint(stated: Facts, audit: ConstraintAudit, subject: Subject, epsilon: float) -> Section:
@@ -101,6 +132,8 @@ def _constraint(stated: Facts, audit: ConstraintAudit, subject: Subject, epsilon
     drawn: list[Picture] = []
     points = subject.measurements.points
     if points.shape[1] == 2:
+        if audit.labels is not None and (audit.open or audit.calibration == "component"):
+            drawn.append(_picture("Components and open places", pictures.draw_components, points=points, audit=audit))
         for one in audit.bodies:
             exposure = partial(pictures.draw_exposure, points=points, graph=subject.policy, audit=audit, body=one)
             drawn.append(_picture(f"States and noise under {one.mechanism}", exposure, names=subject.names))
@@ -179,6 +212,13 @@ def _sequence(audit: SequenceAudit, sequence: ReleasedSequence, points: FloatArr
         said += f"Releases at which some state stayed exposed: {', '.join(map(str, exposed[:20]))}{more}."
     else:
         said += "At no release did a state stay exposed."
+    if stated["open_releases"]:
+        entered = max((one["best_guess"] for one in stated["entries"]), default=0.0)
+        said += (
+            f" {len(stated['open_releases']):,} releases were of open places, as they are; {len(stated['entries']):,} came "
+            "right after one, from a zone"
+        )
+        said += f", and left the likeliest place up to {entered:.2f} probable." if stated["entries"] else "."
     cost = (
         f"{len(audit.steps):,} releases cost {audit.epsilon:.4g} in all (Theorem 7.1); two possible sequences of "
         f"states are indistinguishable to within {_number(audit.constrained_epsilon)} (Theorem 7.2)."

@@ -146,13 +146,16 @@ def degrees_within(
     measurements: Measurements, labels: IntArray, bodies: NoiseBodies, body: Body, membership: Membership
 ) -> IntArray:
     """How many states of its own component lie within the component's body about each state, ``(N,)``; 0 outside."""
+    if not labels.max(initial=0) and len(bodies.bodies) == 1:
+        found = noise_body(measurements, bodies.bodies[0].coordinate_hull, body)
+        return count_within(CoordinateBody(measurements, found, membership), labels == 0)
     degrees = np.where(labels >= 0, 1, 0)
     states = np.flatnonzero(labels >= 0)
     sizes = np.bincount(labels[states])
     grouped = sizes[labels[states]] > 1
     for component, members in _by_label(states[grouped], labels[states][grouped]):
-        found = bodies.bodies[int(bodies.of_component[component])]
-        around = noise_body(measurements, found.coordinate_hull, body)
+        own = bodies.bodies[int(bodies.of_component[component])]
+        around = noise_body(measurements, own.coordinate_hull, body)
         inside = CoordinateBody(measurements, around, membership)
         if len(members) <= _SMALL:
             points = measurements.coordinates[members]

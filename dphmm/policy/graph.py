@@ -256,14 +256,14 @@ class PolicyGraph:
         """
         nodes = self._nodes if constraint is None else as_constraint(constraint, self.size)
         first = self.restrict(nodes)._edge_set.components(nodes)
-        within = np.flatnonzero(first >= 0)
-        first[within] = np.unique(first[within], return_inverse=True)[1].ravel()
-        return first
+        number = np.cumsum(first == np.arange(self.size)) - 1
+        return np.where(first >= 0, number[first], -1)
 
     def crosses(self, labels: IntArray, constraint: BoolArray) -> bool:
         """Whether an edge between possible states joins different labels ``(N,)``; shares nothing with `components`."""
         nodes = self._nodes & constraint
-        return bool(nodes.any()) and self._edge_set.crosses(labels, nodes)
+        within = labels[nodes]
+        return bool((within != within[:1]).any()) and self._edge_set.crosses(labels, nodes)
 
     @property
     def content_hash(self) -> str:

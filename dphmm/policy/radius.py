@@ -94,9 +94,10 @@ class RadiusEdges(EdgeSet):
             blobs = joined(blobs, np.unique(np.stack([first[both], second[both]], axis=1), axis=0))
         states = np.flatnonzero(nodes)
         of_state = blobs[cells.ravel()[raster.flat[states]]]
-        blob, first_at = np.unique(of_state, return_index=True)
+        first = np.empty(len(blobs), dtype=np.int64)
+        first[of_state[::-1]] = states[::-1]  # the last one written is the smallest
         found = np.full(self.size, -1, dtype=np.int64)
-        found[states] = states[first_at][np.searchsorted(blob, of_state)]
+        found[states] = first[of_state]
         return found
 
     def crosses(self, labels: IntArray, nodes: BoolArray) -> bool:

@@ -71,10 +71,12 @@ class ComponentNoise:
         ranks = [_rank(mechanism) for mechanism in self.mechanisms]
         width = _ROUNDING * max(float(np.abs(released).max()), float(np.abs(values).max()), 1e-300)
         for states, mechanism, rank in zip(self.members, self.mechanisms, ranks, strict=True):
-            if len(states):
+            if len(states) == len(values):
+                found = mechanism.log_density(released, values)
+            elif len(states):
                 found[states] = mechanism.log_density(released, values[states])
-                if not exact:
-                    found[states] -= (max(ranks) - rank) * np.log(width)
+            if not exact and rank < max(ranks):
+                found[states] -= (max(ranks) - rank) * np.log(width)
         return found
 
     def by_component(self, probabilities: FloatArray) -> FloatArray:

@@ -103,7 +103,7 @@ class SoundnessCheck:
                 self._check_table(mechanism, step.epsilon, members, hidden, added[members[added[:, 0]]])
                 continue
             gauge = mechanism.gauge(step.epsilon, self._rounding)
-            self._check_edges(gauge, members, added[members[added[:, 0]]], whole=False)
+            self._check_edges(gauge, members, added[members[added[:, 0]]], whole=len(noise.mechanisms) == 1)
             self._check_degrees(gauge, members, members & hidden)
 
     def _check_table(

@@ -20,6 +20,7 @@ from scripts.benchmarks import (
     relay,
     session,
     tables,
+    zones,
 )
 from scripts.benchmarks.report import Report
 
@@ -37,6 +38,7 @@ MODULES = (
     events,
     relay,
     tables,
+    zones,
 )
 STAGES = {module.__name__.rpartition(".")[2]: module for module in MODULES}
 

@@ -56,6 +56,7 @@ def step_times(side: int, policy: str, repeats: int, mechanism: str = "k-norm") 
 
     def cold() -> float:
         fresh = engine.another()
+        fresh._planner._last = fresh._made = None
         fresh.resume(engine.belief, 1)
         return once(partial(fresh.release, state))
 
