@@ -518,6 +518,10 @@ def audits_and_jobs() -> None:
     secrets = audit.BlowfishPolicy(("a", "b"), [[1, 0], [0, 1]], (("a", "b"),))
     right("audit.audit_blowfish", audit.audit_blowfish, "policy", policy=secrets, epsilon=1.0, mechanisms=["k-norm"])
     cut = {"graph": graph(), "f": F, "mechanisms": ["k-norm"], "objective": "volume"}
+    right(
+        "audit.audit_entries", audit.audit_entries, "graph model",
+        graph=policy.PolicyGraph.from_edges(SIZE, [[0, 1]]).with_open([2, 3]), f=F, model=MODEL, epsilon=1.0
+    )  # fmt: skip
     right("audit.audit_constraint", audit.audit_constraint, "graph", **cut, constraint=MASK)
     right("audit.audit_constraints", audit.audit_constraints, "graph", **cut, constraints=[MASK])
     right("audit.audit_support", audit.audit_support, "protection", protection=PROTECTION, f=F, support=MASK)

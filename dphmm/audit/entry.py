@@ -23,7 +23,7 @@ from dphmm.markov.model import MarkovModel
 from dphmm.policy.graph import PolicyGraph
 from dphmm.release.engine import Releaser
 
-ENTRIES = 300
+ENTRIES = 100
 """At most this many open places are looked at, at equal steps through all from which a zone is entered."""
 
 _DRAWS = 64

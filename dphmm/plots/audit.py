@@ -91,7 +91,7 @@ def draw_components(ax: Axes, points: FloatArray, audit: ConstraintAudit) -> Non
             ms=size,
             mew=0,
             zorder=1,
-            label=f"open: released as they are, {len(open_):,}",
+            label=f"open, {len(open_):,}",
         )
     sizes = np.bincount(audit.labels[audit.labels >= 0])
     palette = mpl.colormaps["tab10"]
@@ -105,7 +105,9 @@ def draw_components(ax: Axes, points: FloatArray, audit: ConstraintAudit) -> Non
         said = f"exposed: alone and not open, {len(exposed):,}"
         ax.plot(*points[exposed].T, "X", color=EXPOSED, ms=max(size, 5), zorder=4, label=said)
     ax.set_aspect("equal")
-    ax.set_title(f"{int((sizes > 1).sum()):,} components, {len(open_):,} open, {len(exposed):,} exposed", fontsize=10)
+    ax.set_title(
+        f"hidden together: {int((sizes > 1).sum()):,}, {len(open_):,} open, {len(exposed):,} exposed", fontsize=10
+    )
 
 
 def draw_entries(ax: Axes, points: FloatArray, audit: EntryAudit) -> None:
@@ -124,11 +126,10 @@ def draw_entries(ax: Axes, points: FloatArray, audit: EntryAudit) -> None:
     places = np.array([entry.place for entry in audit.entries], dtype=np.int64)
     level = np.array([entry.after for entry in audit.entries])
     order = np.argsort(level, kind="stable")
-    drawn = ax.scatter(
-        *points[places[order]].T, c=level[order], s=max(12.0, size**2), vmin=0, vmax=1, cmap="inferno_r", marker="s",
-        edgecolors="black", linewidths=0.4, zorder=3, label="ways in",
-    )  # fmt: skip
-    ax.figure.colorbar(drawn, ax=ax, shrink=0.7, label="probability of the true place after entering (nine in ten)")
+    look = {"vmin": 0, "vmax": 1, "cmap": "inferno_r", "marker": "s", "edgecolors": "black", "linewidths": 0.4}
+    x, y = points[places[order]].T
+    drawn = ax.scatter(x, y, c=level[order], s=max(12.0, size**2), zorder=3, label="ways in", **look)
+    ax.figure.colorbar(drawn, ax=ax, shrink=0.7, label="true place, nine in ten at most")
     around = points[np.concatenate([places, np.flatnonzero(~audit.open)])]
     low, high = around.min(axis=0), around.max(axis=0)
     margin = 0.15 * float((high - low).max()) + 1e-9

@@ -74,8 +74,8 @@ def _policy(found: PolicyAudit, stated: list[Facts]) -> list[Section]:
             "All constraints",
             [
                 "A possible state is exposed under a mechanism when no other possible state lies within the noise body "
-                "about it (with noise by component: none of its component), and it is not open: releases then tell it apart "
-                "by more than epsilon."
+                "about it (with noise by component: none of its component), and it is not open: releases then tell it "
+                "apart by more than epsilon."
             ],
             ("constraint", "possible", "disconnected", "components", "open", *exposed),
             rows,
@@ -215,8 +215,8 @@ def _sequence(audit: SequenceAudit, sequence: ReleasedSequence, points: FloatArr
     if stated["open_releases"]:
         entered = max((one["best_guess"] for one in stated["entries"]), default=0.0)
         said += (
-            f" {len(stated['open_releases']):,} releases were of open places, as they are; {len(stated['entries']):,} came "
-            "right after one, from a zone"
+            f" {len(stated['open_releases']):,} releases were of open places, as they are; {len(stated['entries']):,} "
+            "came right after one, from a zone"
         )
         said += f", and left the likeliest place up to {entered:.2f} probable." if stated["entries"] else "."
     cost = (

@@ -228,9 +228,11 @@ class UnionEdges(EdgeSet):
     def components(self, nodes: BoolArray) -> IntArray:
         """The components of each part, joined."""
         found = np.where(nodes, np.arange(self.size), -1)
-        for part, own in self.parts:
+        for number, (part, own) in enumerate(self.parts):
             both = nodes & own
-            if both.any():
+            if both.any() and number == 0:
+                found = np.where(both, part.components(both), found)
+            elif both.any():
                 states = np.flatnonzero(both)
                 found = joined(found, np.stack([states, part.components(both)[states]], axis=1))
         return found

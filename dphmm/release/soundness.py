@@ -28,6 +28,8 @@ _REMEMBERED = 256
 _EDGES = 1 << 12
 _STEEP = 43
 _TERMS = 200
+_FEW, _NEAR = 4096, 9
+"""For so many states of which the nearest other one does not do, so many near ones are looked at first."""
 
 
 class SoundnessCheck:
@@ -163,6 +165,12 @@ class SoundnessCheck:
         """Look for a neighbour of every state to be hidden among the states of the same mechanism."""
         partner, distance = self._nearest
         alone = np.flatnonzero(hidden & ~(members[partner] & (distance <= gauge.inner)))
+        if 0 < len(alone) <= _FEW:
+            near = np.asarray(self._tree.query(self._points[alone], k=min(_NEAR, len(self._points)))[1])
+            near = near.reshape(len(alone), -1)
+            steps = (self._points[alone][:, None] - self._points[near]).reshape(-1, self._points.shape[1])
+            held = (gauge(steps).reshape(near.shape) <= 1) & members[near] & (near != alone[:, None])
+            alone = alone[~held.any(axis=1)]
         if len(alone):
             found = self.nearest(gauge, members, alone)[1]
             if not (found <= 1).all():
@@ -202,14 +210,18 @@ class SoundnessCheck:
         return possible[np.minimum(found, len(possible) - 1)][rows, other], distance[rows, other]
 
     @cached_property
-    def _nearest(self) -> tuple[IntArray, FloatArray]:
-        """The state nearest to each other one, ``(N,)``, and how far it is."""
+    def _tree(self) -> Any:
         from scipy.spatial import cKDTree
 
+        return cKDTree(self._points)
+
+    @cached_property
+    def _nearest(self) -> tuple[IntArray, FloatArray]:
+        """The state nearest to each other one, ``(N,)``, and how far it is."""
         size = len(self._points)
         if size == 1:
             return np.zeros(1, dtype=np.int64), np.full(1, np.inf)
-        distance, found = map(np.asarray, cKDTree(self._points).query(self._points, k=2))
+        distance, found = map(np.asarray, self._tree.query(self._points, k=2))
         own = found[:, 0] == np.arange(size)
         return np.where(own, found[:, 1], found[:, 0]), np.where(own, distance[:, 1], distance[:, 0])
 
