@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -126,7 +126,14 @@ def draw_entries(ax: Axes, points: FloatArray, audit: EntryAudit) -> None:
     places = np.array([entry.place for entry in audit.entries], dtype=np.int64)
     level = np.array([entry.after for entry in audit.entries])
     order = np.argsort(level, kind="stable")
-    look = {"vmin": 0, "vmax": 1, "cmap": "inferno_r", "marker": "s", "edgecolors": "black", "linewidths": 0.4}
+    look: dict[str, Any] = {
+        "vmin": 0,
+        "vmax": 1,
+        "cmap": "inferno_r",
+        "marker": "s",
+        "edgecolors": "black",
+        "linewidths": 0.4,
+    }
     x, y = points[places[order]].T
     drawn = ax.scatter(x, y, c=level[order], s=max(12.0, size**2), zorder=3, label="ways in", **look)
     ax.figure.colorbar(drawn, ax=ax, shrink=0.7, label="true place, nine in ten at most")
