@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import isnan
+from math import fsum, isnan
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ COLUMNS: Mapping[str, Callable[[ReleaseTable], Any]] = {
     "moments_withheld": lambda rows: int(rows["withheld"].sum()),
     "first_time": lambda rows: iso_time(rows["time"].min()),
     "last_time": lambda rows: iso_time(rows["time"].max()),
-    "epsilon_total": lambda rows: float(rows["epsilon"].sum()),
+    "epsilon_total": lambda rows: fsum(rows["epsilon"].tolist()),
     "epsilon_dearest_day": lambda rows: _told(rows["epsilon_last_day"], np.max),
     "exact": lambda rows: bool(rows["exact"].all()),
     "expected_error_m_median": lambda rows: _told(rows["expected_error_m"], np.median),
