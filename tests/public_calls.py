@@ -685,6 +685,7 @@ def audits_and_jobs() -> None:
     )  # fmt: skip
 
     right("evaluation.evaluate", evaluation.evaluate, config="missing.toml", folder="out")
+    right("evaluation.compared_noise", evaluation.compared_noise, config="missing.toml", folder="out")
     right("evaluation.load_config", evaluation.load_config, path="missing.toml")
     right("evaluation.parse_config", evaluation.parse_config, keys={"data": ["a"], "preset": "geolife"})
     right("evaluation.finished_evaluation", evaluation.finished_evaluation, folder=Path("missing"))

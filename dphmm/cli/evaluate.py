@@ -11,7 +11,7 @@ import click
 
 from dphmm.cli.progress import progress
 from dphmm.cli.summary import say, say_table
-from dphmm.cli.terminal import echo
+from dphmm.cli.terminal import cell, echo
 from dphmm.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -91,13 +91,11 @@ def _compare_noise(config: Path, folder: Path, resume: bool, pictures: bool, as_
         return
     header = ("equal", "noise", "epsilon", "factor", "released", "mean", "hindsight")
     for policy, rows in found.items():
-        cells = [
-            (row.equal, row.noise, *(f"{value:.3g}" for value in _figures(row)))
-            if not row.note
-            else (row.equal, row.noise, row.note, "", "", "", "")
-            for row in rows
-        ]
+        cells = [(row.equal, row.noise, *(f"{value:.3g}" for value in _figures(row))) for row in rows if not row.note]
         say_table(header, cells, f"{policy}: root mean square distances from the true places, km")
+        for row in rows:
+            if row.note:
+                echo(f"  {row.noise}: {cell(row.note)}")
     echo(f"{folder / files[0]} comes from true places; keep it to yourself.", err=True)
 
 

@@ -1,12 +1,16 @@
 """Whole data sets through policies, mechanisms and budgets: the experiment of the paper (Section 8)."""
 
 from dphmm.evaluation.config import EvaluationConfig, load_config, parse_config
+from dphmm.evaluation.noises import NoiseRow, compare_noise, compared_noise
 from dphmm.evaluation.run import Evaluated, Evaluation, evaluate, finished_evaluation
 
 __all__ = [
     "Evaluated",
     "Evaluation",
     "EvaluationConfig",
+    "NoiseRow",
+    "compare_noise",
+    "compared_noise",
     "evaluate",
     "finished_evaluation",
     "load_config",

@@ -6,9 +6,15 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from scripts.drawings import counts, counts_geolife, landmarks, leakage
+from scripts.drawings import counts, counts_geolife, landmarks, leakage, noises
 
-FIGURES = {"counts": counts, "counts-geolife": counts_geolife, "landmarks": landmarks, "leakage": leakage}
+FIGURES = {
+    "counts": counts,
+    "counts-geolife": counts_geolife,
+    "landmarks": landmarks,
+    "leakage": leakage,
+    "noises": noises,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -213,3 +213,25 @@ def test_what_is_no_table_is_refused_in_one_line():
         table.sample([9.0])
     with pytest.raises(InvalidInputError, match="has no gauge"):
         table.gauge(1.0)
+
+
+def _posterior_error(mechanism, points, rng, count=4000):
+    """The root mean square error of the posterior mean of one release under the even prior, by simulation."""
+    states = rng.integers(len(points), size=count)
+    logs = np.stack([mechanism.log_density(z, points) for z in mechanism.sample(points[states], rng)])
+    weights = np.exp(logs - logs.max(axis=1, keepdims=True))
+    means = weights @ points / weights.sum(axis=1, keepdims=True)
+    return np.square(means - points[states]).sum(axis=1).mean() ** 0.5
+
+
+def test_on_homogeneous_policies_the_posterior_mean_of_a_hull_s_noise_is_as_good_and_on_mixed_ones_not():
+    """Within 5 % at epsilon 1 where all cells have like neighbours: 4,000 releases, seed 0, standard error 1 %.
+
+    The mixed policy is the broken twin: there the table has over 10 % less error than the posterior mean.
+    """
+    rng = np.random.default_rng(0)
+    for home, low, high in ((0, 0.95, 1.05), (4, 0.0, 0.9)):
+        points, edges = grid(6, home)
+        hull = SensitivityHull(points[edges[:, 0]] - points[edges[:, 1]])
+        best = TableMechanism.optimal(points, edges, 1.0).squared_error ** 0.5
+        assert low < best / _posterior_error(KNormMechanism(hull, 1.0), points, rng) < high

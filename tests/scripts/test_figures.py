@@ -14,6 +14,7 @@ CASES = {
     "counts": ([], [], {"counts.csv", *(f"counts_figure{number}.png" for number in (3, 4, 5, 6))}),
     "counts-geolife": ([GEOLIFE], IN_THE_SAMPLE, {"counts_geolife.csv", "counts_geolife.png"}),
     "landmarks": ([GEOLIFE, CHECKINS], [], {"landmarks.csv", "landmarks.png"}),
+    "noises": ([], [], {"noises.csv", "noises.png"}),
     "leakage": ([], [], {f"figure_{number}.png" for number in (3, 4, 5, 7, 8)}),
 }
 
