@@ -212,7 +212,7 @@ def fit_private(
     >>> grid = Grid.over((45.0, 7.0, 45.05, 7.05), 1)
     >>> found = fit_private([[0, 1, 1, 2]] * 200, grid, 600, 1, moves_per_person=3, rng=1)
     >>> found.family, found.people, sum(found.spent.values())
-    ('kernel', 208, Fraction(1, 1))
+    ('kernel', 175, Fraction(1, 1))
     """
     budget = rational(epsilon)
     if not 1 <= moves_per_person <= MOST_PER_PERSON:

@@ -53,7 +53,7 @@ class Reach:
     --------
     >>> reach = Reach(Grid.over((45.0, 7.0, 45.1, 7.1), 0.5), step_seconds=60, max_speed_kmh=60)
     >>> reach
-    Reach(9245 moves among 368 states within 1 km)
+    Reach(11648 moves among 368 states within 1 km)
     """
 
     @checked
