@@ -148,10 +148,20 @@ def sample_files() -> dict[str, bytes]:
         "sample/cabs/new_pobrid.txt": cab(one_day["p09"]),
         "sample/cabs/_cabs.txt": '<cab id="pacifa" updates="1"/>\n<cab id="pobrid" updates="1"/>\n',
         "districts.geojson": json.dumps(city.districts_geojson(), indent=1) + "\n",
+        "home.geojson": json.dumps(home(), indent=1) + "\n",
     }
     files = {name: text.encode("utf-8") for name, text in texts.items()}
     files["sample/checkins.txt.gz"] = gzip.compress(checkins(people).encode("ascii"), mtime=0)
     return files
+
+
+def home() -> dict[str, object]:
+    """A private zone, a box of a good square kilometre."""
+    west, south, east, north = -30.012, 45.002, -29.994, 45.016
+    ring = [[west, south], [east, south], [east, north], [west, north], [west, south]]
+    geometry = {"type": "Polygon", "coordinates": [ring]}
+    zone = {"type": "Feature", "properties": {"name": "home"}, "geometry": geometry}
+    return {"type": "FeatureCollection", "features": [zone]}
 
 
 def fixes_start(day: Trajectory) -> str:
