@@ -6,9 +6,10 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from scripts.drawings import counts, counts_geolife, landmarks, leakage, noises
+from scripts.drawings import budgets, counts, counts_geolife, landmarks, leakage, noises
 
 FIGURES = {
+    "budgets": budgets,
     "counts": counts,
     "counts-geolife": counts_geolife,
     "landmarks": landmarks,

@@ -1,6 +1,6 @@
 """Processes that use one session and are killed, starved of space or shut out; run by `test_session_crash`.
 
-Usage: python crashing.py crash|storm|limited|readonly STORE LOG NUMBER SEED [early-answer]
+Usage: python crashing.py crash|storm|limited|readonly STORE LOG NUMBER SEED [early-answer|scheduled]
 
 Everything that is asked and answered is appended to LOG at once, one line each, so that it outlives the process:
 ``ask SLOT``, ``got SLOT RECORD``, ``draw``, ``error NAME``, ``end HOW``.
@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dphmm import MarkovModel, PolicyGraph, Releaser
+from dphmm import MarkovModel, PolicyGraph, Releaser, Schedule
 from dphmm.errors import DphmmError
 from dphmm.release.session import Session
 from dphmm.release.store import SessionStore
@@ -46,8 +46,11 @@ class LoggedReleaser(Releaser):
 
 
 def engine() -> LoggedReleaser:
-    model = MarkovModel(np.full((6, 6), 1 / 6), np.full(6, 1 / 6))
-    return LoggedReleaser(model, F, PolicyGraph.categorical([0, 1, 1, 2, 2, 2]), 0.5)
+    policy = PolicyGraph.categorical([0, 1, 1, 2, 2, 2])
+    if "scheduled" in sys.argv:
+        model = MarkovModel(np.eye(6) * 0.88 + 0.02, np.full(6, 1 / 6), step_seconds=3600.0)
+        return LoggedReleaser(model, F, policy, 3.0, schedule=Schedule(window_epsilon=8.0))
+    return LoggedReleaser(MarkovModel(np.full((6, 6), 1 / 6), np.full(6, 1 / 6)), F, policy, 0.5)
 
 
 def die() -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 
@@ -58,7 +59,7 @@ def violations(log: list[list[str]], records: dict[int, ReleaseRecord]) -> list[
     for slot, values in answers.items():
         if slot not in records or records[slot].to_json() not in values:
             found.append(f"slot {slot} was answered with what is not in the file")
-    told = sum(ReleaseRecord.from_json(min(values)).epsilon for values in answers.values())
+    told = float(sum(Fraction(repr(ReleaseRecord.from_json(min(values)).epsilon)) for values in answers.values()))
     if Ledger.of(list(records.values())).epsilon < told:
         found.append("spent budget is forgotten")
     found += [f"slot {slot} was never asked for" for slot in records if slot not in asked]
@@ -77,6 +78,17 @@ def test_two_hundred_kills_release_no_moment_twice_and_forget_nothing(tmp_path):
     last_words = [before[0] for before, words in pairwise(log) if words == ["end", "killed"]]
     assert last_words.count("ask") >= 50
     assert len(records) >= 80
+
+
+@pytest.mark.parametrize(("mode", "number"), [("crash", 30), ("storm", 320)])
+def test_the_budget_of_a_window_holds_under_kills_and_beside_others(tmp_path, mode, number):
+    log = run(mode, tmp_path / "s", tmp_path / "log", number, 7, "scheduled")
+    records = stored(tmp_path / "s")
+    assert violations(log, records) == []
+    assert {record.withheld for record in records.values()} == {True, False}
+    budgets = {slot: Fraction(repr(record.epsilon)) for slot, record in records.items()}
+    for end in budgets:
+        assert sum(budget for slot, budget in budgets.items() if end - 24 < slot <= end) <= 8
 
 
 def test_answering_before_the_commit_would_be_found_out(tmp_path):
