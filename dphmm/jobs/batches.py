@@ -131,7 +131,7 @@ class UserDone:
 
     @property
     def releases(self) -> int:
-        """How many places were released."""
+        """How many places were answered, withheld ones included."""
         return self.entry.releases
 
 
@@ -171,7 +171,8 @@ class Batch:
         promise = in_words(self.settings.epsilon, level, spent) if some else {}
         return {
             "users_released": len(some),
-            "releases": sum(one.releases for one in some),
+            "releases": sum(one.summary["releases"] for one in some),
+            "moments_withheld": sum(one.summary["moments_withheld"] for one in some),
             "users_never_in_the_region": len(self.done) - len(some),
             "users_released_before": self.before,
             "policy": self.settings.policy,
