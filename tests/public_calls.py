@@ -565,6 +565,7 @@ def audits_and_jobs() -> None:
     right("writers.check_format", writers.check_format, path="new.csv")
     right("writers.check_private_name", writers.check_private_name, path="PRIVATE.csv")
     table = writers.ReleaseTable.of([])
+    right("writers.to_geodataframe", writers.to_geodataframe, "table", table=table, geometry="estimate")
     right("writers.write_releases", writers.write_releases, "table", path="releases.csv", table=table)
     right("writers.write_summary", writers.write_summary, "table", path="summary.csv", table=table)
     right("writers.write_diagnostics", writers.write_diagnostics, "diagnostics", path="PRIVATE-d.csv", diagnostics=[])
@@ -685,6 +686,11 @@ def audits_and_jobs() -> None:
     )  # fmt: skip
 
     right("evaluation.evaluate", evaluation.evaluate, config="missing.toml", folder="out")
+    right(
+        "evaluation.compare_noise", evaluation.compare_noise, "model settings",
+        model=markov.MarkovModel(MATRIX, EVEN, PLACES, 60.0), settings=SETTINGS,
+        sequences=[[0, 1, 2]], seed=0
+    )  # fmt: skip
     right("evaluation.compared_noise", evaluation.compared_noise, config="missing.toml", folder="out")
     right("evaluation.load_config", evaluation.load_config, path="missing.toml")
     right("evaluation.parse_config", evaluation.parse_config, keys={"data": ["a"], "preset": "geolife"})

@@ -67,6 +67,7 @@ NOT_VARIED = {
     "jobs.Watch": "is a protocol",
     "markov.compare_crowds": "takes crowds alone",
     "mechanisms.Mechanism": "is a protocol",
+    "mechanisms.TableMechanism": "takes what an engine has worked out",
     "plots.ReleaseMap": "takes tables, spaces and trajectories alone",
     "plots.audit_sections": "takes an audit alone",
     "plots.draw_hull": "takes axes and a hull alone",
@@ -79,6 +80,8 @@ NOT_VARIED = {
     "serve.serve": "serves until it is interrupted",
     "tables.read_features": "takes a document alone",
     "writers.summarise": "takes a table alone",
+    "writers.to_trajectory_collection": "hands what it is given to to_geodataframe; its library warns when imported",
+    "writers.tracks": "takes a table alone",
 }
 """Public calls without a value of the caller's, and why."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields, replace
 from math import isfinite, nan, sqrt
@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from dphmm.arguments import checked
-from dphmm.arrays import IntArray
-from dphmm.errors import ConfigurationError, DphmmError
+from dphmm.arrays import IntArray, as_integers, random_source
+from dphmm.errors import ConfigurationError, DphmmError, InvalidInputError
 from dphmm.evaluation.config import EvaluationConfig, load_config
 from dphmm.evaluation.run import Evaluation
 from dphmm.evaluation.split import model_file
@@ -29,6 +29,7 @@ from dphmm.policy.graph import PolicyGraph
 from dphmm.release.engine import Releaser
 from dphmm.release.settings import ReleaseSettings
 from dphmm.tables import new_file, write_csv
+from dphmm.tables.values import shorten
 
 NOISES: tuple[tuple[str, MechanismName, Calibration], ...] = (
     ("K-norm, one hull", "lattice", "graph"),
@@ -112,7 +113,13 @@ def compare_noise(
     >>> sorted({row.equal for row in rows}), {row.releases for row in rows}
     (['any two', 'edge'], {3})
     """
-    paths = [np.asarray(sequence, dtype=np.int64) for sequence in sequences]
+    given: object = sequences
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise InvalidInputError(f"sequences are {shorten(given)}; give a list of sequences of states")
+    paths = [model.space.check(as_integers(sequence, "the states of a sequence").ravel()) for sequence in sequences]
+    if not sum(map(len, paths)):
+        raise InvalidInputError("sequences are empty; give at least one state")
+    random_source(seed)
     graph = settings.graph(model) if policy is None else policy
     rows: list[NoiseRow] = []
     reference = nan

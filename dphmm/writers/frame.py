@@ -139,8 +139,8 @@ def places(table: ReleaseTable, geometry: Geometry) -> tuple[FloatArray, FloatAr
     InvalidInputError
         For another geometry.
     """
-    if geometry not in ("estimate", "released"):
-        raise InvalidInputError(f"geometry is {geometry!r}; give estimate or released")
+    if not isinstance(geometry, str) or geometry not in ("estimate", "released"):
+        raise InvalidInputError(f"geometry is {one_line(ValueError(geometry))!r}; give estimate or released")
     prefix = "estimate_" if geometry == "estimate" else ""
     latitude, longitude = table[f"{prefix}latitude"], table[f"{prefix}longitude"]
     return latitude, longitude, np.isfinite(latitude) & np.isfinite(longitude)

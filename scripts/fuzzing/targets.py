@@ -356,7 +356,7 @@ TARGETS: Mapping[str, Target] = {
     "releases-geojson": Target(partial(seeds.released, ".geojson"), JSON, _releases),
     "releases-gpx": Target(partial(seeds.released, ".gpx"), mixed(nasty.of_xml), _releases),
     "releases-gpkg": Target(
-        partial(seeds.released, ".gpkg"), partial(of_sqlite, cell=_cell, sign=_unsigned, only="releases"), _releases
+        partial(seeds.released, ".gpkg"), partial(of_sqlite, cell=_cell, sign=_unsigned, only="estimates"), _releases
     ),
     "releases-parquet": Target(partial(seeds.released, ".parquet"), of_parquet, _releases),
     "map": Target(partial(seeds.released, ".csv"), FIELDS, _drawn),

@@ -119,6 +119,27 @@ LINES = (
         ("landmarks", "one.csv", *RELEASE, "--at", "2024-03-07T09:03:00", "-o", "marked.csv", "--plot", "marked.png"),
         ("marked.csv", "marked.png"),
     ),
+    (
+        ("calibrate", *RELEASE[:4], "--odds", "3", "--people", "0", "--row", "0.1,1", "--plot", "trade.png"),
+        ("trade.png",),
+    ),
+    (("synthesize", "--model", "m.npz", "--people", "3", "--days", "0.01", "-o", "nobody.csv"), ("nobody.csv",)),
+    (
+        (
+            "synthesize",
+            "--model",
+            "m.npz",
+            "--people",
+            "3",
+            "--days",
+            "0.01",
+            "--compare",
+            "walks.csv",
+            "--plot",
+            "PRIVATE-crowd.png",
+        ),
+        ("PRIVATE-crowd.png",),
+    ),
     (("budget", "--alpha", "1", "--backward", "matrix.csv", "--plot", "budget.png"), ("budget.png",)),
 )
 INVENTED = {"demo", "data"}
