@@ -180,12 +180,13 @@ def synthesize(
     Examples
     --------
     >>> import tempfile
+    >>> from pathlib import Path
     >>> from dphmm.jobs import learn, region, synthesize
     >>> space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=0.5)
     >>> model = learn("data/sample/geolife", space, step_seconds=300, by="hours", zone="Europe/Lisbon").model
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     made = synthesize(model, f"{folder}/people.csv", people=3, days=1, rng=1)
-    ...     rows = open(f"{folder}/people.csv").read().splitlines()
+    ...     rows = Path(folder, "people.csv").read_text().splitlines()
     >>> made.steps, len(rows), rows[1].split(",")[:2]
     (288, 865, ['synthetic-1', '2024-01-01T00:00:00Z'])
     """

@@ -56,7 +56,7 @@ def step_times(side: int, policy: str, repeats: int, mechanism: str = "k-norm") 
 
     def cold() -> float:
         fresh = engine.another()
-        fresh._planner._last = fresh._made = None
+        fresh._planner._last, fresh._made = None, ()
         fresh.resume(engine.belief, 1)
         return once(partial(fresh.release, state))
 
@@ -74,7 +74,7 @@ def checks(report: Report, sides: list[int]) -> None:
                 engine.release(state)
 
                 def cold(engine=engine, state=state, look=look) -> None:
-                    engine._planner._last = engine._made = None
+                    engine._planner._last, engine._made = None, ()
                     look._sound = (None,)
                     engine.restart()
                     engine.release(state)

@@ -59,7 +59,7 @@ def steps(report: Report, side: int) -> None:
 
             def cold(engine: Releaser = engine) -> float:
                 fresh = engine.another()
-                fresh._planner._last = fresh._made = None
+                fresh._planner._last, fresh._made = None, ()
                 fresh.query._made.clear()  # mechanisms of parts that were met before
                 fresh.resume(engine.belief, 1)
                 return once(partial(fresh.release, side * side - 1))

@@ -582,7 +582,9 @@ def run() -> list[Seed]:
 @cache
 def _split() -> dict[str, bytes]:
     with tempfile.TemporaryDirectory() as folder:
-        split = Split(("a", "b"), np.arange(12).reshape(2, 6), np.arange(2), (("b",), ("a",)), {"short": 1})
+        split = Split(
+            ("a", "b"), np.arange(12).reshape(2, 6), np.arange(2), np.arange(2), (("b",), ("a",)), {"short": 1}
+        )
         split.save(Path(folder), [model(), model()])
         return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
 
