@@ -11,6 +11,7 @@ SAMPLE = Path(__file__).parents[2] / "data" / "sample"
 GEOLIFE, CHECKINS = str(SAMPLE / "geolife"), str(SAMPLE / "checkins.txt.gz")
 IN_THE_SAMPLE = ["--bbox", "44.97", "-30.04", "45.03", "-29.96", "--cell", "1"]
 CASES = {
+    "budgets": ([], [], {"budgets.csv", "budgets.png"}),
     "counts": ([], [], {"counts.csv", *(f"counts_figure{number}.png" for number in (3, 4, 5, 6))}),
     "counts-geolife": ([GEOLIFE], IN_THE_SAMPLE, {"counts_geolife.csv", "counts_geolife.png"}),
     "landmarks": ([GEOLIFE, CHECKINS], [], {"landmarks.csv", "landmarks.png"}),
