@@ -1,0 +1,94 @@
+"""Noise by component through every job: files, batches, streams and durable sessions promise the same of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import shapely
+
+from dphmm import ReleaseSettings, Trajectory
+from dphmm.jobs import Data, batch, live, release
+from dphmm.markov.model import MarkovModel
+from dphmm.space import Grid
+from dphmm.writers.formats import read_releases
+
+BOX = (44.97, -30.04, 45.03, -29.96)
+MINUTE = np.timedelta64(60, "s")
+START = np.datetime64("2024-03-07T09:00:00", "us")
+
+
+@pytest.fixture
+def town(tmp_path, monkeypatch):
+    """A model in which everything is near everything, and a home of some cells as a zone; the rest is open."""
+    monkeypatch.chdir(tmp_path)
+    grid = Grid.over(BOX, 1.0)
+    MarkovModel(np.full((grid.size, grid.size), 1 / grid.size), np.full(grid.size, 1 / grid.size), grid, 60.0).save(
+        tmp_path / "m.npz"
+    )
+    south, west, _, _ = BOX
+    home = shapely.box(west, south, west + 0.03, south + 0.02)
+    feature = {"type": "Feature", "properties": {"name": "home"}, "geometry": shapely.geometry.mapping(home)}
+    (tmp_path / "home.geojson").write_text(json.dumps({"type": "FeatureCollection", "features": [feature]}))
+    return grid, home
+
+
+def walk(home):
+    """Half of the time at home, half of it far away."""
+    at_home, away = (home.centroid.y, home.centroid.x), (BOX[2] - 0.004, BOX[3] - 0.004)
+    places = np.array([at_home, away] * 6)
+    times = START + np.arange(len(places)) * MINUTE
+    return Trajectory("ann", times, places[:, 0], places[:, 1])
+
+
+SETTINGS = ReleaseSettings(policy="zone:home.geojson", epsilon=1.0, calibration="component")
+
+
+def test_every_job_is_exact_away_from_home_and_hides_it_within(town):
+    grid, home = town
+    track = walk(home)
+    inside, outside = grid.locate(track.latitude[:2], track.longitude[:2])
+    far = grid.latlon([outside])[0]
+    lines = [
+        f"{user},{time}Z,{latitude},{longitude}"
+        for user in ("ann", "bob")
+        for time, latitude, longitude in zip(track.times, track.latitude, track.longitude, strict=True)
+    ]
+    Path("walks.csv").write_text("\n".join(["user_id,tracked_at,latitude,longitude", *lines]) + "\n")
+    ann = Data(("walks.csv",), users=("ann",))
+    done = {"files": release(ann, "m.npz", SETTINGS, session="files.db", rng=1).table}
+    batch("walks.csv", "all", "m.npz", SETTINGS, kind="csv", seed=1, workers=1)
+    done["batch"] = read_releases("all/user=ann/releases.csv")
+    for name, table in done.items():
+        assert len(table) == 12, name
+        open_ = table["open"]
+        assert not open_[0::2].any(), name
+        assert open_[1::2].all(), name
+        np.testing.assert_allclose(table["latitude"][1::2], far[0], atol=1e-5)
+        assert len(set(table["latitude"][0::2].tolist())) > 1, name
+        assert np.isinf(table["constrained_factor"]).all(), name
+        assert (table["epsilon"] == 1.0).all(), name
+    with live("m.npz", SETTINGS, session="stream.db", rng=1) as people:
+        fixes = zip(track.times, track.latitude.tolist(), track.longitude.tolist(), strict=True)
+        answers = [people.take("ann", time, latitude, longitude) for time, latitude, longitude in fixes]
+    assert [one.record.open for one in answers] == [False, True] * 6
+    assert inside != outside
+
+
+def test_a_session_that_is_taken_up_again_says_the_same_and_goes_on(town):
+    _, home = town
+    track = walk(home)
+    with live("m.npz", SETTINGS, session="a.db") as people:
+        first = [
+            people.take("ann", *fix)
+            for fix in zip(track.times[:5], track.latitude[:5], track.longitude[:5], strict=True)
+        ]
+    with live("m.npz", SETTINGS, session="a.db") as people:
+        again = [
+            people.take("ann", *fix)
+            for fix in zip(track.times, track.latitude[::-1], track.longitude[::-1], strict=True)
+        ]
+    assert [one.record for one in again[:5]] == [one.record for one in first]
+    assert [one.record.open for one in again[5:]] == [False, True] * 3 + [False]
