@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import os
-from asyncio import BaseTransport, TimerHandle, Transport
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from dphmm.arguments import checked
 from dphmm.errors import ConfigurationError, need
@@ -18,8 +17,6 @@ from dphmm.serve.config import RelayConfig
 CONFIG_VARIABLE = "DPHMM_RELAY"
 """The environment variable in which workers find the relay's file."""
 
-_PATIENCE_S = 15.0
-"""A connection that has not asked for anything within this time is closed."""
 _MOST_CONNECTIONS = 2000
 
 
@@ -54,7 +51,7 @@ def serve(path: str | Path, workers: int = 1) -> None:
         "server_header": False,
         "limit_concurrency": _MOST_CONNECTIONS,
         "timeout_graceful_shutdown": 10,
-        "http": PatientProtocol(),
+        "http": need("dphmm.serve.patience", "serve").Patient,
     }
     log_lines()
     if workers == 1:
@@ -72,30 +69,6 @@ def worker() -> Any:
 
     log_lines()
     return make_app(RelayConfig.read(Path(os.environ[CONFIG_VARIABLE])))
-
-
-def PatientProtocol() -> type[Any]:
-    """Uvicorn's protocol, which also closes connections that say nothing, or say it too slowly."""
-    from uvicorn.protocols.http.h11_impl import H11Protocol
-
-    class Patient(H11Protocol):
-        _waiting: TimerHandle | None = None
-
-        def connection_made(self, transport: BaseTransport) -> None:
-            super().connection_made(cast(Transport, transport))
-            self._waiting = self.loop.call_later(_PATIENCE_S, self._give_up)
-
-        def _give_up(self) -> None:
-            asked = getattr(self, "cycle", None)
-            if asked is None:
-                self.transport.close()
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            if self._waiting is not None:
-                self._waiting.cancel()
-            super().connection_lost(exc)
-
-    return Patient
 
 
 # ---- logs ------------------------------------------------------------------------------------------------------------

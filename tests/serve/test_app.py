@@ -191,17 +191,15 @@ def test_connections_that_ask_for_nothing_are_closed(config, monkeypatch):
 
     import uvicorn
 
-    from dphmm.serve import server
+    from dphmm.serve import patience
     from tests.serve.conftest import wait_for
 
-    monkeypatch.setattr(server, "_PATIENCE_S", 0.3)
+    monkeypatch.setattr(patience, "PATIENCE_S", 0.3)
 
     async def app(scope, receive, send):
         assert scope["type"] == "lifespan"
 
-    made = uvicorn.Server(
-        uvicorn.Config(app, "127.0.0.1", 0, log_config=None, lifespan="off", http=server.PatientProtocol())
-    )
+    made = uvicorn.Server(uvicorn.Config(app, "127.0.0.1", 0, log_config=None, lifespan="off", http=patience.Patient))
     thread = threading.Thread(target=lambda: asyncio.run(made.serve()), daemon=True)
     thread.start()
     wait_for(lambda: made.started)

@@ -1,0 +1,114 @@
+"""The command itself: one process or several, started, asked and ended."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+import tomli_w
+
+from dphmm.release.store import SessionStore
+from tests.serve.conftest import START, TOKEN, location, wait_for
+from tests.serve.test_app import ANN
+
+ROOT = Path(__file__).parents[2]
+
+
+def relay_file(folder: Path, model: Path, store: str) -> tuple[Path, str]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        listen = f"127.0.0.1:{free.getsockname()[1]}"
+    content = {
+        "model": str(model), "store": store, "listen": listen, "release": {"policy": "utility:1km", "epsilon": 0.5},
+        "device": [{"user": user, "token": token} for user, token in TOKEN.items()],
+    }  # fmt: skip
+    path = folder / "relay.toml"
+    path.write_text(tomli_w.dumps(content))
+    return path, f"http://{listen}"
+
+
+def is_there(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/health").status_code == 200
+    except httpx.HTTPError:
+        return False
+
+
+def ask(command: list[str], url: str) -> str:
+    """Post the same and other moments, end the relay, and give what it logged."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"}
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            wait_for(lambda: is_there(url), 60)
+            for second in (START, START, START + 300, START + 600, START):
+                answer = httpx.post(f"{url}/owntracks", json=location(second, 45.0123456), auth=ANN)
+                assert (answer.status_code, answer.json()) == (200, [])
+        finally:
+            process.terminate()
+        _, logged = process.communicate(timeout=30)
+    assert process.returncode in (0, -15), logged
+    return logged
+
+
+def test_one_process_keeps_a_file_and_logs_no_place(model, tmp_path):
+    path, url = relay_file(tmp_path, model, str(tmp_path / "people.db"))
+    logged = ask([sys.executable, "-m", "dphmm", "serve", str(path)], url)
+    assert "45.0123" not in logged
+    with SessionStore(tmp_path / "people.db", readonly=True) as store:
+        assert store.progress(store.session("ann").number).count == 3
+
+
+def test_several_processes_share_a_database(model, tmp_path, postgres):
+    path, url = relay_file(tmp_path, model, postgres)
+    ask([sys.executable, "-m", "dphmm", "serve", str(path), "--workers", "2"], url)
+    with SessionStore(postgres, readonly=True) as store:
+        assert store.progress(store.session("ann").number).count == 3
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"store": "people.db"}, "workers is 2"),
+        ({"listen": "nowhere"}, "host:port"),
+        ({"model": "none.npz"}, "none.npz"),
+        ({"release": {"policy": "nonsense"}}, "nonsense"),
+        ({"release": {"epsilon": -1}}, "epsilon"),
+        ({"device": []}, "device"),
+        ({"device": [{"user": "ann", "token": "short"}]}, "fewer than 16"),
+        ({"device": [{"user": "a/b", "token": "x" * 40}]}, "user"),
+        ({"recipient": [{"name": "f", "kind": "mqtt", "url": "http://a"}]}, "mqtts://host"),
+        ({"recipient": [{"name": "f", "kind": "fax", "url": "http://a"}]}, "kind"),
+        ({"recipient": [{"name": "f", "kind": "webhook", "url": "http://a", "users": ["eve"]}]}, "no device"),
+        ({"speed": 3}, "'speed' is unknown"),
+    ],
+)
+def test_a_file_that_cannot_be_served_is_refused_in_one_line_before_a_socket_is_opened(model, tmp_path, keys, said):
+    from click.testing import CliRunner
+
+    from dphmm.cli import main
+
+    path, _ = relay_file(tmp_path, model, str(tmp_path / "people.db"))
+    content = {"model": str(model), "device": [{"user": "ann", "token": "x" * 40}], "store": "p.db"} | keys
+    path.write_text(tomli_w.dumps(content))
+    done = CliRunner().invoke(main, ["serve", str(path), "--workers", "2" if "store" in keys else "1"])
+    assert done.exit_code == 2
+    (line,) = done.stderr.splitlines()
+    assert said in line
+    assert not (tmp_path / "people.db").exists()
+
+
+def test_a_new_file_is_private_and_holds_no_token(model, tmp_path):
+    from dphmm.serve import RelayConfig, write_relay
+
+    lines = write_relay(tmp_path / "relay.toml", model, ["ann", "bob"])
+    tokens = {line.rpartition(" ")[2] for line in lines if "Overland" in line}
+    assert len(tokens) == 2
+    text = (tmp_path / "relay.toml").read_text()
+    assert all(token not in text for token in tokens)
+    assert (tmp_path / "relay.toml").stat().st_mode & 0o777 == 0o600
+    assert RelayConfig.read(tmp_path / "relay.toml").users == ("ann", "bob")
