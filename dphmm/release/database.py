@@ -114,6 +114,10 @@ class Database:
         """Let go of the file."""
         self._connection.close()
 
+    def leads(self) -> bool:
+        """Whether this connection is the one that does what one alone shall do: a file has no others."""
+        return True
+
     def execute(self, statement: str, values: tuple[Any, ...] = ()) -> list[Any]:
         """Run one statement and return its rows.
 

@@ -15,6 +15,10 @@ _MAKING = 0x6470686D
 """The number of the lock that whoever makes the tables holds."""
 
 
+_LEADING = 0x6470
+"""The number of the lock that whoever leads holds."""
+
+
 def is_server(store: str | Path) -> bool:
     """Whether a store of sessions is a database server's rather than a file."""
     return isinstance(store, str) and store.startswith(("postgresql://", "postgres://"))
@@ -54,6 +58,7 @@ class PostgresDatabase:
         kinds = ("OperationalError", "InternalError", "ReadOnlySqlTransaction", "InsufficientPrivilege")
         self._refusals = tuple(getattr(psycopg.errors, kind) for kind in kinds)
         self._process = os.getpid()
+        self._leads = False
         self.path = Path("the database")
         try:
             self._connection = psycopg.connect(url, autocommit=True, connect_timeout=max(2, int(wait_seconds)))
@@ -71,6 +76,12 @@ class PostgresDatabase:
     def close(self) -> None:
         """Let go of the server."""
         self._connection.close()
+
+    def leads(self) -> bool:
+        """Whether this connection does what one alone shall do: the first that asks, for as long as it is open."""
+        if not self._leads:
+            ((self._leads,),) = self.execute(f"SELECT pg_try_advisory_lock({_LEADING}, hashtext(current_schema()))")
+        return self._leads
 
     def execute(self, statement: str, values: tuple[Any, ...] = ()) -> list[Any]:
         """Run one statement and return its rows.

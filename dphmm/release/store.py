@@ -355,6 +355,10 @@ class SessionStore:
 
     # ---- who was told --------------------------------------------------------------------------------------------
 
+    def leads(self) -> bool:
+        """Whether this process is the one that tells recipients, of all that share the store."""
+        return self._database.leads()
+
     def told(self, recipient: str, session: int) -> int:
         """Of how many of a session's releases a recipient was told: all that there are, when they are first asked for.
 

@@ -156,6 +156,8 @@ class Keeper:
         return outcome
 
     def _first_untold(self, recipient: str, user: str) -> tuple[int, Told] | None:
+        if not self._store.leads():
+            return None
         session, coarser = self._session(user), self._coarser[recipient]
         while True:
             number = self._store.told(recipient, session)

@@ -54,6 +54,15 @@ def test_an_error_in_a_transaction_leaves_nothing(postgres):
         session.release(1, 1)
 
 
+def test_one_of_several_leads_and_another_when_it_is_gone(postgres):
+    with SessionStore(postgres) as first, SessionStore(postgres) as second:
+        assert first.leads()
+        assert not second.leads()
+        assert first.leads()
+        first.close()
+        assert second.leads()
+
+
 def test_servers_that_are_not_there_and_tables_that_are_others_are_said(postgres):
     with pytest.raises(OutputError, match="cannot be reached"):
         SessionStore("postgresql://nobody@127.0.0.1:9/none", wait_seconds=2)

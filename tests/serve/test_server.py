@@ -6,6 +6,8 @@ import os
 import socket
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -39,7 +41,7 @@ def is_there(url: str) -> bool:
         return False
 
 
-def ask(command: list[str], url: str) -> str:
+def ask(command: list[str], url: str, told: Callable[[], bool] = lambda: True) -> str:
     """Post the same and other moments, end the relay, and give what it logged."""
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"}
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
@@ -48,6 +50,8 @@ def ask(command: list[str], url: str) -> str:
             for second in (START, START, START + 300, START + 600, START):
                 answer = httpx.post(f"{url}/owntracks", json=location(second, 45.0123456), auth=ANN)
                 assert (answer.status_code, answer.json()) == (200, [])
+            wait_for(told)
+            time.sleep(0.2)  # for what should not come
         finally:
             process.terminate()
         _, logged = process.communicate(timeout=30)
@@ -63,9 +67,12 @@ def test_one_process_keeps_a_file_and_logs_no_place(model, tmp_path):
         assert store.progress(store.session("ann").number).count == 3
 
 
-def test_several_processes_share_a_database(model, tmp_path, postgres):
+def test_several_processes_share_a_database_and_tell_each_moment_once(model, tmp_path, postgres, inbox):
     path, url = relay_file(tmp_path, model, postgres)
-    ask([sys.executable, "-m", "dphmm", "serve", str(path), "--workers", "2"], url)
+    with path.open("a") as file:
+        file.write(f'\n[[recipient]]\nname = "family"\nkind = "webhook"\nurl = "{inbox.url}"\n')
+    ask([sys.executable, "-m", "dphmm", "serve", str(path), "--workers", "2"], url, lambda: len(inbox.messages) >= 3)
+    assert len(inbox.messages) == 3
     with SessionStore(postgres, readonly=True) as store:
         assert store.progress(store.session("ann").number).count == 3
 
