@@ -36,6 +36,7 @@ _PATIENCE_S = 10.0
 _LOG = logging.getLogger(__name__)
 
 Reader = Callable[[bytes], Received]
+Handler = Callable[["Relay", Request], Awaitable[Response]]
 
 
 class Relay:
@@ -100,7 +101,7 @@ def make_app(config: RelayConfig) -> Starlette:
         finally:
             await asyncio.to_thread(relay.keeper.close)
 
-    def post(path: str, handler: Callable[[Relay, Request], Awaitable[Response]], *methods: str) -> Route:
+    def post(path: str, handler: Handler, *methods: str) -> Route:
         async def endpoint(request: Request) -> Response:
             started = perf_counter()
             try:
@@ -112,12 +113,12 @@ def make_app(config: RelayConfig) -> Starlette:
 
     routes = [
         post("/owntracks", _owntracks),
-        post("/overland", _overland),
+        post("/overland", _with_bearer(overland.read, overland.ANSWER)),
         post("/osmand", _osmand, "GET", "POST"),
         post("/traccar", _traccar),
         post("/gpslogger", _gpslogger, "GET", "POST"),
         post("/home-assistant/{token}", _home_assistant),
-        post("/fix", _fix),
+        post("/fix", _with_bearer(plain.read, plain.ANSWER)),
         Route("/health", _health),
         Route("/metrics", _metrics(relay)),
         Route("/openapi.json", _openapi),
@@ -135,12 +136,6 @@ async def _owntracks(relay: Relay, request: Request) -> Response:
         raise _unauthorised()
     await relay.take(user, owntracks.read(await _body(request)))
     return _json(owntracks.ANSWER)
-
-
-async def _overland(relay: Relay, request: Request) -> Response:
-    user = _bearer(relay, request)
-    await relay.take(user, overland.read(await _body(request)))
-    return _json(overland.ANSWER)
 
 
 async def _osmand(relay: Relay, request: Request) -> Response:
@@ -178,10 +173,15 @@ async def _home_assistant(relay: Relay, request: Request) -> Response:
     return _json(home_assistant.ANSWER)
 
 
-async def _fix(relay: Relay, request: Request) -> Response:
-    user = _bearer(relay, request)
-    await relay.take(user, plain.read(await _body(request)))
-    return _json(plain.ANSWER)
+def _with_bearer(read: Reader, answer: str) -> Handler:
+    """For apps that show their token as a bearer's, and post one body."""
+
+    async def handler(relay: Relay, request: Request) -> Response:
+        user = _bearer(relay, request)
+        await relay.take(user, read(await _body(request)))
+        return _json(answer)
+
+    return handler
 
 
 # ---- what people watch -----------------------------------------------------------------------------------------------

@@ -83,8 +83,6 @@ class Keeper:
     def __init__(self, config: RelayConfig) -> None:
         self._config = config
         self._thread = ThreadPoolExecutor(1, "dphmm-keeper")
-        self.total = Outcome()
-        """What became of all fixes since the start."""
         self.is_shared = is_server(config.store)
         """Whether other processes may release to the same store."""
         self._run(self._open)
@@ -103,7 +101,6 @@ class Keeper:
         fixes = sorted(received.fixes, key=lambda fix: fix.time)
         for start in range(0, len(fixes), _AT_ONCE):
             outcome.add(await self._on_thread(partial(self._take, user, fixes[start : start + _AT_ONCE])))
-        self.total.add(outcome)
         return outcome
 
     async def first_untold(self, recipient: str, user: str) -> tuple[int, Told] | None:

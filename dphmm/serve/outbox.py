@@ -117,7 +117,7 @@ class Outbox:
                 told = await self._tell_next(line)
             except asyncio.CancelledError:
                 raise
-            except Exception as problem:
+            except Exception as problem:  # whatever it is, it ends no line: the others, and this one, go on
                 counts = self.counts[line.recipient.name]
                 counts.failed += 1
                 if wait == _FIRST_WAIT_S:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
+import dphmm
 from dphmm.errors import InvalidInputError
 from dphmm.serve import gpslogger, home_assistant, overland, owntracks, plain, traccar
 from dphmm.serve.fix import Fix, Received, fix_of
@@ -129,6 +130,18 @@ def test_a_malformed_place_is_counted_and_holds_up_no_other(time, latitude, long
     bad = {"geometry": {"type": "Point", "coordinates": [longitude, latitude]}, "properties": {"timestamp": time}}
     found = overland.read(body({"locations": [bad, *OVERLAND["locations"], {"geometry": None}, 7]}))
     assert found == Received((PLACE,), 3)
+
+
+@pytest.mark.parametrize("name", ["recorder/demo-iphone.rec", "dawarich/2023-02_old.rec", "dawarich/2024-03.rec"])
+def test_recorded_messages_of_phones_give_what_the_reader_of_their_files_gives(real_data, name):
+    file = real_data / "owntracks" / name
+    found = [fix for line in file.read_bytes().splitlines() for fix in owntracks.read(line[line.find(b"{") :]).fixes]
+    (track,) = dphmm.read(file, user="ann").trajectories
+    places = {(fix.time, fix.latitude, fix.longitude) for fix in found}
+    expected = set(zip(track.times, track.latitude.tolist(), track.longitude.tolist(), strict=True))
+    assert expected
+    assert expected <= places  # the reader keeps one place of a time
+    assert {time for time, _, _ in places} == set(track.times)
 
 
 def test_places_are_not_in_what_fixes_print():
