@@ -57,6 +57,26 @@ def content_hash(*parts: npt.ArrayLike | None) -> str:
     return digest.hexdigest()
 
 
+def as_instants(times: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Times of any unit ``datetime64`` as ``datetime64[us]``, of the same shape; NaT stays NaT.
+
+    Raises
+    ------
+    ValueError
+        Where microseconds since 1970 do not fit in 64 bits, some 290,000 years away. NumPy before 2.5 lets such times
+        wrap into ours.
+    """
+    problem = "a time lies beyond the year 290000"
+    try:
+        found = times.astype("datetime64[us]")
+    except OverflowError:
+        raise ValueError(problem) from None
+    coarser = np.datetime_data(times.dtype)[0] in ("Y", "M", "W", "D", "h", "m", "s", "ms")
+    if coarser and ((found.astype(times.dtype) != times) & ~np.isnat(times)).any():
+        raise ValueError(problem)
+    return found
+
+
 class RandomSource:
     """Where random bytes come from, and the uniform numbers made of them.
 

@@ -40,7 +40,7 @@ BAD = {
     "a decimal NaN": Decimal("NaN"),
     "a fraction": Fraction(1, 3),
     "a date": np.datetime64("2024-01-01"),
-    "no date": np.datetime64("NaT"),
+    "no date": np.datetime64("NaT", "us"),
     "an empty list": [],
     "an empty row": [[]],
     "three dimensions": np.zeros((2, 2, 2)),

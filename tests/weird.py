@@ -34,7 +34,7 @@ WEIRD = {
     "sparse": sparse.csr_array(np.eye(2)),
     "beyond floats": [10**400],
     "rows beyond floats": [[10**400, 1], [1, 1]],
-    "no time": [np.datetime64("NaT")],
+    "no time": [np.datetime64("NaT", "us")],
     "times": ["2020-01-01"],
     "one number": np.array(5),
     "fraction": Fraction(1, 3),

@@ -14,8 +14,17 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial import cKDTree
 
-from dphmm.arrays import BoolArray, FloatArray, IntArray, as_numbers, as_points, check_budget, check_epsilon
-from dphmm.errors import ConfigurationError, CoordinateError
+from dphmm.arrays import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    as_instants,
+    as_numbers,
+    as_points,
+    check_budget,
+    check_epsilon,
+)
+from dphmm.errors import ConfigurationError, CoordinateError, TimeOrderError
 from dphmm.landmarks.timestamps import as_times, check_increasing
 
 Times = npt.NDArray[np.datetime64]
@@ -85,7 +94,10 @@ def stay_points(times: npt.ArrayLike, points: npt.ArrayLike, radius: float, minu
     raw, where = as_times(times, "times"), as_points(points)
     if raw.dtype.kind != "M":
         raise ConfigurationError(f"times are {raw.dtype}; give datetime64 or ISO strings, UTC")
-    stamps = raw.astype("datetime64[us]")
+    try:
+        stamps = as_instants(raw)
+    except ValueError as problem:
+        raise TimeOrderError(f"times: {problem}") from None
     if len(stamps) != len(where):
         raise CoordinateError(f"there are {len(where)} points and {len(stamps)} times; give one point per time")
     check_increasing(stamps, "times")

@@ -23,7 +23,7 @@ import numpy as np
 
 from dphmm.readers.fixes import FixCollector, Fixes, check_name
 from dphmm.readers.lines import Fields, parse_lines
-from dphmm.space.trajectory import EARLIEST, LATEST
+from dphmm.space.trajectory import LATEST_SECOND
 from dphmm.tables.source import Document
 from dphmm.tables.values import parse_number, shorten
 
@@ -66,9 +66,9 @@ def _parse_block(block: bytes, source: str, user: str | None) -> Fixes:
     seconds = fields.numbers(3)
     if not ((seconds >= 0) & (seconds == np.floor(seconds))).all() or set(fields.texts(2).tolist()) > {b"0", b"1"}:
         raise ValueError("a time is no whole number of seconds")
-    times = seconds.astype(np.int64).astype("datetime64[s]").astype("datetime64[us]")
-    if not ((times >= EARLIEST) & (times <= LATEST)).all():
+    if (seconds > LATEST_SECOND).any():
         raise ValueError("a time lies beyond the year 9999")
+    times = seconds.astype(np.int64).astype("datetime64[s]").astype("datetime64[us]")
     return Fixes(source, (user,), np.zeros(len(fields), dtype=np.int64), times, *fields.places(0, 1))
 
 

@@ -15,11 +15,11 @@ from typing import Any
 
 from dphmm.readers.fixes import FixCollector, Fixes
 from dphmm.readers.lines import collect_lines
+from dphmm.space.trajectory import LATEST_SECOND
 from dphmm.tables.source import Document
 from dphmm.tables.values import as_number, shorten
 
 SUFFIXES = frozenset({".rec"})
-_LATEST_SECOND = 253402300799
 
 
 def fixes(document: Document, skip_bad: bool, user: str | None) -> Iterator[Fixes]:
@@ -67,6 +67,6 @@ def _record(line: bytes) -> dict[str, Any]:
 def _second(value: object) -> int:
     if isinstance(value, str) and value.isascii() and value.isdigit():  # old apps wrote it as a text
         value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _LATEST_SECOND:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LATEST_SECOND:
         raise ValueError(f"tst is {shorten(str(value))}; a location needs its time as whole seconds since 1970")
     return value

@@ -78,9 +78,13 @@ class Database:
                 raise OutputError(f"{path} may not be written; change its permissions, or use another file")
             self._check_content()
             self._connection = self._connect("ro" if readonly else "rw")
-            if not readonly:
-                self._connection.execute("PRAGMA journal_mode=WAL")
-                self._connection.execute("PRAGMA synchronous=FULL")
+            try:
+                if not readonly:
+                    self._connection.execute("PRAGMA journal_mode=WAL")
+                    self._connection.execute("PRAGMA synchronous=FULL")
+            except BaseException:
+                self._connection.close()
+                raise
 
     @staticmethod
     def create(path: Path) -> None:

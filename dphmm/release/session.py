@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from dphmm.arguments import checked
+from dphmm.arrays import as_instants
 from dphmm.errors import (
     ConfigurationError,
     DataFileError,
@@ -380,7 +381,10 @@ def step_number(instant: datetime | np.datetime64, step_seconds: float) -> int:
     elif np.isnat(instant):
         raise InvalidInputError("slot is NaT; give a whole number or an instant")
     else:
-        since_1970 = int(instant.astype("datetime64[us]").astype(np.int64))
+        try:
+            since_1970 = int(as_instants(np.asarray(instant)).astype(np.int64))
+        except ValueError as problem:
+            raise InvalidInputError(f"slot is {shorten(instant)}: {problem}") from None
     return -(-since_1970 // microseconds(step_seconds, "step"))
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from dphmm.space.trajectory import LATEST_SECOND
 from dphmm.tables.json_text import parse_json
 from dphmm.tables.values import as_number, parse_number, since_epoch
 
-_LATEST_SECOND = 253402300799
 _MILLISECONDS_FROM = 10**11
 """Numbers from here up count milliseconds: as seconds they would lie beyond the year 5000."""
 
@@ -113,7 +113,7 @@ def _microseconds(value: Any) -> int:
     seconds = parse_number(value, "a time") if isinstance(value, str) else as_number(value, "a time")
     if seconds >= _MILLISECONDS_FROM:
         seconds /= 1000
-    if not 0 <= seconds <= _LATEST_SECOND:
+    if not 0 <= seconds <= LATEST_SECOND:
         raise ValueError("a time is beyond all years that count")
     return round(seconds * 1_000_000)
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arguments import checked
-from dphmm.arrays import BoolArray, FloatArray, IntArray, frozen
+from dphmm.arrays import BoolArray, FloatArray, IntArray, as_instants, frozen
 from dphmm.errors import ConfigurationError, CoordinateError, InvalidInputError, TimeOrderError
 from dphmm.tables.values import one_line
 
@@ -20,6 +20,8 @@ TimeArray = npt.NDArray[np.datetime64]
 EARLIEST = np.datetime64("0001-01-01", "us")
 LATEST = np.datetime64("9999-12-31T23:59:59.999999", "us")
 """The range of Python's own `datetime`, so that every instant can be written by every library."""
+LATEST_SECOND = int(LATEST.astype("datetime64[s]").astype(np.int64))
+"""Seconds since 1970 up to `LATEST`, whole."""
 
 _MICROSECONDS = 1_000_000
 _LONGEST = int(LATEST.astype(np.int64)) - int(EARLIEST.astype(np.int64))
@@ -113,7 +115,8 @@ class Trajectory:
         what = f"trajectory of user {self.user}"
         try:
             with np.errstate(invalid="ignore"):
-                times = np.asarray(self.times, dtype="datetime64[us]")
+                given = np.asarray(self.times)
+                times = as_instants(given) if given.dtype.kind == "M" else np.asarray(given, dtype="datetime64[us]")
         except (TypeError, ValueError, OverflowError) as problem:
             raise TimeOrderError(f"{what}: times are none ({one_line(problem)}); give numpy.datetime64") from None
         object.__setattr__(self, "times", frozen(times))

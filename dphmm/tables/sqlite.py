@@ -36,7 +36,11 @@ def connect(path: str | Path, mode: str, timeout: float = 30.0) -> sqlite3.Conne
         raise DataFileError(path, "is no path; correct it")
     uri = f"file:{quote(os.path.abspath(path))}?mode={mode}"
     opened = sqlite3.connect(uri, uri=True, timeout=timeout, isolation_level=None)
-    opened.execute("PRAGMA trusted_schema=OFF")
+    try:
+        opened.execute("PRAGMA trusted_schema=OFF")
+    except BaseException:
+        opened.close()
+        raise
     return opened
 
 

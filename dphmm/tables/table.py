@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dphmm.arguments import checked
-from dphmm.arrays import FloatArray
+from dphmm.arrays import FloatArray, as_instants
 from dphmm.errors import DataFileError
 from dphmm.tables.columns import ALIASES, find_column, listed
 from dphmm.tables.delimited import csv_rows
@@ -147,7 +147,10 @@ class Table:
         """A column as times ``(n,)``; see `parse_times`."""
         cells = self.cells(name)
         if isinstance(cells, np.ndarray) and cells.dtype.kind in "Mif":
-            return cells.astype("datetime64[us]") if cells.dtype.kind == "M" else cells
+            try:
+                return as_instants(cells) if cells.dtype.kind == "M" else cells
+            except ValueError as problem:
+                raise self.refusal(None, f"column {name!r}: {problem}") from None
         try:
             return parse_times(self.texts(name))
         except ValueError:

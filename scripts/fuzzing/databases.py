@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from functools import cache
 from random import Random
 from typing import Any
@@ -18,7 +19,7 @@ _MADE = """SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL AND name NO
 
 
 def _content(data: bytes) -> tuple[list[str], dict[str, list[Row]], Mapping[str, int]]:
-    with sqlite3.connect(":memory:") as opened:
+    with closing(sqlite3.connect(":memory:")) as opened:
         # a file in WAL mode says so in its header, and memory has no log
         opened.deserialize(data[:18] + b"\1\1" + data[20:])
         made = opened.execute(_MADE).fetchall()
@@ -88,7 +89,7 @@ def of_sqlite(
         statements[rng.randrange(len(statements))] = rng.choice(_SCHEMAS).format(rng.choice(used))
     if rng.random() < 0.05:
         pragmas = {key: rng.choice(values.INTEGERS) % 2**31 for key in pragmas}
-    with sqlite3.connect(":memory:") as made:
+    with closing(sqlite3.connect(":memory:")) as made:
         made.execute("PRAGMA page_size=4096")
         for key, number in pragmas.items():
             made.execute(f"PRAGMA {key}={number}")

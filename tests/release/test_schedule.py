@@ -208,11 +208,15 @@ BOTH = Schedule(0.6, 14.0, 10 * HOUR)
 
 def walked(path, opened, slots=range(30), seed=5):
     """The records of one session of which several handles are used in turn, each opened anew every so often."""
-    source, found = np.random.default_rng(seed), []
+    source, found, handles = np.random.default_rng(seed), [], []
     for number, slot in enumerate(slots):
         if number % opened == 0:
+            for handle in handles:
+                handle.close()
             handles = [Session.open(path, "ann", engine(BOTH, source), Limits(epsilon=1000)) for _ in range(2)]
         found.append(handles[number % 2].release(number % 6, slot))
+    for handle in handles:
+        handle.close()
     return found
 
 

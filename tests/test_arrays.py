@@ -1,0 +1,31 @@
+"""Instants of any unit come out in microseconds, or are refused where 64 bits do not hold them."""
+
+import numpy as np
+import pytest
+
+from dphmm.arrays import as_instants
+from dphmm.errors import InvalidInputError, TimeOrderError
+from dphmm.landmarks import stay_points
+from dphmm.release.session import step_number
+from dphmm.space.trajectory import Trajectory
+
+
+@pytest.mark.parametrize("unit", ["Y", "M", "W", "D", "h", "m", "s", "ms", "us", "ns"])
+def test_instants_of_every_unit_are_the_same_instants(unit):
+    times = np.array(["2024-01-01", "1969-01-01", "NaT"], dtype=f"datetime64[{unit}]")
+    found = as_instants(times)
+    assert found.dtype == np.dtype("datetime64[us]")
+    np.testing.assert_array_equal(found.astype(times.dtype), times)
+
+
+@pytest.mark.parametrize("seconds", [2**63 // 10**6 + 1, -(2**63) // 10**6 - 1, 2**61, 2**64 // 10**6])
+def test_instants_beyond_64_bits_are_refused_and_never_wrap(seconds):
+    times = np.array([0, seconds], dtype="datetime64[s]")
+    with pytest.raises(ValueError, match="beyond the year 290000"):
+        as_instants(times)
+    with pytest.raises(TimeOrderError, match="beyond the year 290000"):
+        Trajectory("u", times, np.zeros(2), np.zeros(2))
+    with pytest.raises(TimeOrderError, match="beyond the year 290000"):
+        stay_points(times, np.zeros((2, 2)), 1, 10)
+    with pytest.raises(InvalidInputError, match="beyond the year 290000"):
+        step_number(times[1], 60)
