@@ -54,19 +54,21 @@ def exact() -> dict[str, float]:
     return {name: float((values.mean(axis=0) @ weight) / weight.sum()) for name, values in found.items()}
 
 
-SIMULATED = simulate(engine(), EPSILON, people=300, steps=STEPS, seed=5)
+@cache
+def simulated():
+    return simulate(engine(), EPSILON, people=300, steps=STEPS, seed=5)
 
 
 @pytest.mark.parametrize("name", ["estimate", "online", "hindsight", "certainty"])
 def test_figures_lie_within_their_intervals_of_the_enumeration(name):
     # 300 people, seed 5, 99 % intervals; errors of the best guess may be told 2 % too small; 1e-3 is left out of sums.
-    figure, true = SIMULATED.figure(name), exact()[name]
+    figure, true = simulated().figure(name), exact()[name]
     slack = 1e-3 + (0.02 * true if name in ("online", "hindsight") else 0.0)
     assert abs(figure.mean - true) <= figure.margin + slack
 
 
 def test_a_filter_that_passes_for_a_smoother_is_found_out():
-    figure = SIMULATED.figure("online")
+    figure = simulated().figure("online")
     assert abs(figure.mean - exact()["hindsight"]) > figure.margin + 0.02 * exact()["hindsight"] + 1e-3
 
 
@@ -94,7 +96,7 @@ def test_the_model_alone_is_the_belief_carried_on():
 
 def test_the_same_seed_gives_the_same_people():
     again, others = (simulate(engine(), EPSILON, 3, STEPS, seed) for seed in (5, 6))
-    np.testing.assert_array_equal(again.hindsight, SIMULATED.hindsight[:3])
+    np.testing.assert_array_equal(again.hindsight, simulated().hindsight[:3])
     assert not np.array_equal(others.hindsight, again.hindsight)
 
 
