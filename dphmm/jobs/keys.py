@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,15 @@ def read_keys(path: Path, example: str) -> dict[str, Any]:
         raise DataFileError(path, f"is no TOML ({one_line(problem)}); see {example}") from None
 
 
-def first_flaw(problem: ValidationError) -> tuple[str, str, str]:
-    """The first wrong key, pydantic's word for what is wrong with it, and what to say of its value."""
+def first_flaw(problem: ValidationError, secret: Container[str] = ()) -> tuple[str, str, str]:
+    """The first wrong key, pydantic's word for what is wrong with it, and what to say of its value.
+
+    Values of the keys in ``secret`` are not repeated, nor tables that may hold such keys.
+    """
     error = problem.errors()[0]
     key = ".".join(str(part) for part in error["loc"])
-    return key, error["type"], f"is {shown(error['input'])}; {error['msg'].removeprefix('Input ').lower()}"
+    if error["type"] == "missing":
+        return key, error["type"], "is missing; give it"
+    said, given = error["msg"].removeprefix("Input ").lower(), error["input"]
+    hidden = any(part in secret for part in error["loc"]) or (secret and isinstance(given, dict))
+    return key, error["type"], said.removeprefix("value error, ") if hidden else f"is {shown(given)}; {said}"

@@ -21,6 +21,8 @@ from dphmm.serve.tokens import HASHED, hash_token
 
 EXAMPLE = "docs/serve.md"
 
+_SECRET = frozenset({"token", "headers", "password"})
+
 Name = Annotated[str, Field(min_length=1, max_length=80, pattern=r"^[^\x00-\x1f\x7f/#+]+$")]
 """Of a person or a recipient: printable, and no part of a path or of an MQTT topic."""
 
@@ -246,7 +248,7 @@ class RelayConfig(_Strict):
         try:
             return cls.model_validate(keys)
         except ValidationError as problem:
-            key, kind, said = first_flaw(problem)
+            key, kind, said = first_flaw(problem, _SECRET)
             if kind == "extra_forbidden":
                 raise ConfigurationError(f"{path}: key {key!r} is unknown; see {EXAMPLE}") from None
             raise ConfigurationError(f"{path}: {key or 'the file'} {said}; see {EXAMPLE}") from None

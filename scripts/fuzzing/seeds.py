@@ -29,6 +29,7 @@ from dphmm.jobs.checkpoint import Checkpoint
 from dphmm.jobs.learned_from import write_list
 from dphmm.jobs.people import Data
 from dphmm.jobs.releases import release
+from dphmm.markov import Rhythm, extend
 from dphmm.markov.belief import Belief
 from dphmm.release.terms import Terms
 from dphmm.tables import TimedTable
@@ -198,9 +199,17 @@ def checkins() -> list[Seed]:
 
 
 @cache
+def cabs() -> list[Seed]:
+    """A cab's file, newest first, with either end of lines; a file whose name tells no cab."""
+    lines = [f"{lat} {lon} {k % 2} {1211018400 - 60 * k}" for k, (_, _, lat, lon) in enumerate(_ROWS[:5])]
+    named = [("new_abboip.txt", (end.join(lines) + end).encode()) for end in ("\n", "\r\n")]
+    return [*named, ("cab.txt", "\n".join(lines).encode())]
+
+
+@cache
 def unnamed() -> list[Seed]:
     """Files whose names say nothing of what they hold."""
-    return [("download", seeds[0][1]) for seeds in (csv(), gpx(), owntracks(), geolife(), checkins())]
+    return [("download", seeds[0][1]) for seeds in (csv(), gpx(), owntracks(), geolife(), checkins(), cabs())]
 
 
 @cache
@@ -297,6 +306,34 @@ def models() -> list[Seed]:
     made += [
         MarkovModel(np.eye(s.size), np.full(s.size, 1 / s.size), s, step) for s, step in ((corner, 60), (stops, 0.5))
     ]
+    return [_made("m.npz", one.save) for one in made]
+
+
+@cache
+def extended_models() -> list[Seed]:
+    """Of two classes of hours, of second order, and both."""
+    size = grid().size
+    rng = np.random.default_rng(0)
+    walks = [(np.arange(20) * 10, rng.integers(0, size, 20)) for _ in range(3)]
+    night = Rhythm((0,) * 84 + (1,) * 84, 60.0, "Europe/Berlin")
+    kinds: tuple[tuple[Rhythm | None, int], ...] = ((night, 1), (None, 2), (night, 2))
+    return [_made("m.npz", extend(model(), walks, rhythm, order).model.save) for rhythm, order in kinds]
+
+
+@cache
+def learned_models() -> list[Seed]:
+    """Models that say how they were learned: by counting, with a promise to people, both and of second order."""
+    promised = {
+        "promise": "differential privacy of whole people",
+        "epsilon": "1/2",
+        "spent_on": {"moves": "1/3", "the region": "1/6"},
+        "moves_per_person": 500,
+        "people_with_noise": 12,
+        "family": "kernel",
+        "cells_along_a_block": 4,
+    }
+    counted = {"promise": "none: moves were counted without noise"}
+    made = [model().saying(said) for said in (promised, counted, counted | {"extended": "is of second order"})]
     return [_made("m.npz", one.save) for one in made]
 
 
@@ -626,6 +663,48 @@ def lines() -> list[Seed]:
     said = [{"user": u, "time": t, "latitude": lat, "longitude": lon} for u, t, lat, lon in _ROWS[:3]]
     said.append({"user": "a", "time": "2024-03-07T09:30:00Z", "latitude": 1.0, "longitude": 1.0, "epsilon": 0.1})
     return [("lines", b"\n".join(json.dumps(one).encode() for one in said))]
+
+
+@cache
+def phones() -> list[Seed]:
+    """What each app posts to the relay: JSON, or fields of a form."""
+    when, lat, lon = "2024-03-07T09:00:00Z", 45.0, -30.0
+    point = {"geometry": {"type": "Point", "coordinates": [lon, lat, 7.0]}, "properties": {"timestamp": when}}
+    told = {
+        "overland": {"locations": [point, point], "current": point},
+        "traccar": {"device_id": "t", "location": {"timestamp": when, "coords": {"latitude": lat, "longitude": lon}}},
+        "plain": [{"time": when, "latitude": lat, "longitude": lon}],
+        "owntracks": {"_type": "location", "tst": 1709802000, "lat": lat, "lon": lon, "tid": "é"},
+        "home_assistant": {"type": "update_location", "data": {"gps": [lat, lon], "gps_accuracy": 5}},
+    }
+    made = [(name, json.dumps(said).encode()) for name, said in told.items()]
+    return [
+        *made,
+        ("traccar_fields", b"id=t&timestamp=1709802000&location=45.0,-30.0"),
+        ("gpslogger_fields", b"lat=45.0&lon=-30.0&time=2024-03-07T09:00:00.000Z"),
+    ]
+
+
+@cache
+def relay() -> list[Seed]:
+    """What a relay is run by."""
+    text = """model = "m.npz"
+store = "people.db"
+[release]
+policy = "utility:1km"
+epsilon = 0.5
+[[device]]
+user = "ann"
+token = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+[[recipient]]
+name = "family"
+kind = "owntracks"
+url = "https://recorder.example/pub"
+users = ["ann"]
+epsilon = 0.2
+headers = { Authorization = "secret" }
+"""
+    return [("relay.toml", text.encode())]
 
 
 @cache

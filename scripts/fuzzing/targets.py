@@ -12,12 +12,15 @@ from pathlib import Path
 from random import Random
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import parse_qsl
 
+import click
 import numpy as np
 
 from dphmm import PolicyGraph, ReleaseSettings, parse_policy, read
 from dphmm.audit.tables import edges_graph, read_edges, read_prior, read_secrets, read_states
 from dphmm.cli.job import load_job
+from dphmm.cli.model import show as show_model
 from dphmm.cli.stream import answer_lines
 from dphmm.evaluation.config import load_config
 from dphmm.evaluation.split import Split
@@ -36,6 +39,7 @@ from dphmm.jobs.replays import replay
 from dphmm.jobs.sessions import export_sessions
 from dphmm.leakage import LossFunction
 from dphmm.leakage.files import read_matrix, read_numbers
+from dphmm.markov import ExtendedModel
 from dphmm.markov.belief import Belief
 from dphmm.plots.showing import show
 from dphmm.policy.expression import canonical_policy
@@ -45,6 +49,8 @@ from dphmm.readers.fetch import fetch_data
 from dphmm.release.record import ReleaseRecord
 from dphmm.release.store import _digest
 from dphmm.release.terms import Terms
+from dphmm.serve import gpslogger, home_assistant, overland, owntracks, plain, traccar
+from dphmm.serve.config import RelayConfig
 from dphmm.tables import Table, TimedTable, parse_time, write_csv
 from dphmm.writers import read_releases, summarise
 from dphmm.writers.formats import FORMATS
@@ -100,7 +106,7 @@ def _table(path: Path) -> None:
 def _timed(path: Path) -> None:
     table = TimedTable.read(path)
     table.write(path.with_name("again.csv"), overwrite=True)
-    counts = Counts(table)
+    counts = Counts.read(path)
     for found in ("true", "scales"):
         with contextlib.suppress(*seeds.REFUSED):
             getattr(counts, found)
@@ -133,6 +139,32 @@ def _model(path: Path) -> None:
     for steps in (1, 3, 500):
         Belief.of(model.initial).predict(model, steps)
     PolicyGraph.transition(model.transition).edges()
+
+
+def _extended(path: Path) -> None:
+    model = load_model(path)
+    if not isinstance(model, ExtendedModel):  # its own target's
+        return
+    _ = model.content_hash, model.structure, model.flows, model.flows_back
+    for steps in (1, 3, 20_000):
+        model.carry(model.first_masses(0), steps, 0)
+    PolicyGraph.transition(model.structure).edges()
+
+
+def _learned(path: Path) -> None:
+    """What people see of how a model was learned: every line of it the command's own."""
+    _model(path)
+    shown = [_printed(show_model, [str(path), *more]) for more in ([], ["--json"])]
+    facts = json.loads(shown[1])
+    assert len(shown[0].splitlines()) == 1 + sum(fact is not None for fact in facts.values())
+    assert facts["hash"] == load_model(path).content_hash
+
+
+def _printed(command: click.Command, words: list[str]) -> str:
+    with contextlib.redirect_stdout(io.StringIO()) as stream:
+        command.main(words, standalone_mode=False)
+    assert all(one.isprintable() or one == "\n" for one in stream.getvalue())
+    return stream.getvalue()
 
 
 def _matrix(path: Path) -> None:
@@ -268,6 +300,19 @@ def _lines(path: Path) -> None:
         sys.stdin, sys.stdout = kept
 
 
+_APPS = (gpslogger, home_assistant, overland, owntracks, plain, traccar)
+_BY_NAME = {app.__name__.rpartition(".")[2]: app for app in _APPS}
+
+
+def _phone(path: Path) -> None:
+    app = _BY_NAME[path.name.removesuffix("_fields")]
+    body = path.read_bytes()
+    if path.name.endswith("_fields"):
+        app.read_fields(dict(parse_qsl(body.decode("utf-8", "surrogateescape"))))
+    else:
+        app.read(body)
+
+
 def _time(text: str) -> None:
     with contextlib.suppress(ValueError):
         parse_time(text)
@@ -313,6 +358,32 @@ def _about(said: str, rng: Random) -> str:
     return nasty.of_json_text(said.encode(), rng).decode("utf-8", "replace")
 
 
+def _of_learned(said: str, rng: Random) -> str:
+    """Another answer to how a model was learned, or anything else of what it says of itself."""
+    try:
+        about = json.loads(said)
+    except ValueError:  # one that was changed before
+        return _about(said, rng)
+    if rng.random() < 0.2 or not isinstance(about, dict) or "learned" not in about:
+        return _about(said, rng)
+    return nasty.written(about | {"learned": nasty.of_json(about["learned"], rng)})
+
+
+def _npz_text(change: Callable[[str, Random], str]) -> Callable[[bytes, Random], bytes]:
+    """Model files of which mostly the text is changed."""
+
+    def changed(data: bytes, rng: Random) -> bytes:
+        if rng.random() < 0.3:
+            return of_npz(data, rng, text=change)
+        arrays = dict(np.load(io.BytesIO(data)))
+        arrays["about"] = np.array(change(arrays["about"].item(), rng).encode("utf-8", "replace").decode())
+        stream = io.BytesIO()
+        np.savez(stream, **arrays)
+        return stream.getvalue()
+
+    return changed
+
+
 _PACKED = partial(of_zip, change=FIELDS)
 _TARRED = partial(of_tar, change=FIELDS)
 _CHECKINS = mixed(partial(nasty.of_fields, delimiter="\t"))
@@ -327,6 +398,9 @@ TARGETS: Mapping[str, Target] = {
     "gpx": Target(seeds.gpx, mixed(nasty.of_xml), _trajectories),
     "owntracks": Target(seeds.owntracks, mixed(nasty.of_json_lines), _trajectories),
     "geolife": Target(seeds.geolife, mixed(nasty.of_fields), partial(_trajectories, format="geolife")),
+    "cabspotting": Target(
+        seeds.cabs, mixed(partial(nasty.of_fields, delimiter=" ")), partial(_trajectories, format="cabspotting")
+    ),
     "checkins": Target(seeds.checkins, _CHECKINS, partial(_trajectories, format="checkins")),
     "unnamed": Target(seeds.unnamed, mixed(nasty.of_fields, nasty.of_json_lines, nasty.of_xml), _trajectories),
     "zip": Target(seeds.zipped, _PACKED, _trajectories),
@@ -341,6 +415,8 @@ TARGETS: Mapping[str, Target] = {
     "counts": Target(seeds.counts, FIELDS, _timed),
     "counts-parquet": Target(seeds.counts_parquet, of_parquet, _timed),
     "model": Target(seeds.models, partial(of_npz, text=_about), _model),
+    "model-extended": Target(seeds.extended_models, partial(of_npz, text=_about), _extended),
+    "model-learned": Target(seeds.learned_models, _npz_text(_of_learned), _learned),
     "matrix-csv": Target(seeds.matrix_csv, FIELDS, _matrix),
     "matrix-npy": Target(seeds.matrix_npy, of_npy, _matrix),
     "matrix-npz": Target(seeds.matrix_npz, of_npz, _matrix),
@@ -378,6 +454,8 @@ TARGETS: Mapping[str, Target] = {
     "journal": Target(seeds.journal, mixed(nasty.of_json_lines), _journal),
     "steps": Target(seeds.steps, of_parquet, _steps),
     "stream": Target(seeds.lines, mixed(nasty.of_json_lines), _lines),
+    "phone": Target(seeds.phones, seeds.by_name(JSON, mixed(partial(nasty.of_fields, delimiter="&"))), _phone),
+    "relay": Target(seeds.relay, mixed(nasty.of_toml), RelayConfig.read),
     "time": Target(seeds.time, seeds.of_time, _text(_time)),
 }
 """Reader → how it is attacked."""

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import ast
+import sys
 from collections import Counter
+from pathlib import Path
 from random import Random
+from types import CodeType, FrameType
+from typing import Any
 
 import pytest
 
+import dphmm
+from dphmm.readers.reading import FORMATS
 from scripts.fuzzing import crew, nasty
 from scripts.fuzzing.__main__ import main
 from scripts.fuzzing.attempt import ACCEPTED, REFUSED, attempt, hostile
@@ -26,6 +33,55 @@ def test_hostile_files_are_taken_or_refused_in_one_line(name, tmp_path):
     for number in range(INPUTS):
         outcome = attempt(target, *hostile(target, name, 0, number), tmp_path)
         assert outcome.kind in (ACCEPTED, REFUSED), f"input {number}: {outcome.kind}\n{outcome.detail}"
+
+
+READING = ("read", "load", "from_json", "from_toml", "from_bytes", "categories")
+"""What functions that read a stranger's file or text are called: these, or these and more after an underscore."""
+NO_FILES = {"serve/told.py:from_json", "jobs/secret.py:read", "cli/adversary.py:read_adversaries"}
+"""What reads nothing of a stranger's: a row of the relay's own store, noise, the options of a command."""
+
+
+def readers() -> set[str]:
+    """Every function and method of the package, private ones but for, that is called as one that reads."""
+    package = Path(dphmm.__file__).parent
+    found = set()
+    for path in package.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            if not isinstance(node, ast.FunctionDef) or not node.name.startswith(READING):
+                continue
+            body = [one for one in node.body if not isinstance(one, ast.Expr)]
+            if body and (node.name in READING or node.name.startswith(tuple(f"{word}_" for word in READING))):
+                found.add(f"{path.relative_to(package).as_posix()}:{node.name}")
+    return found
+
+
+def test_every_reader_of_the_package_is_given_hostile_files(tmp_path):
+    package = str(Path(dphmm.__file__).parent) + "/"
+    called: set[CodeType] = set()
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        called.add(frame.f_code)
+
+    for target in TARGETS.values():
+        target.seeds()
+    for target in TARGETS.values():
+        sys.setprofile(note)
+        try:
+            for file, data in target.seeds():
+                attempt(target, file, data, tmp_path)
+        finally:
+            sys.setprofile(None)
+    seen = {
+        f"{code.co_filename.removeprefix(package)}:{code.co_name}"
+        for code in called
+        if code.co_filename.startswith(package)
+    }
+    assert len(readers()) > 40
+    assert readers() - NO_FILES - seen == set(), "give each a line in scripts/fuzzing/targets.py"
+    fixes = {
+        f"{Path(one.fixes.__code__.co_filename).relative_to(package).as_posix()}:fixes" for one in FORMATS.values()
+    }
+    assert fixes <= seen
 
 
 @pytest.mark.parametrize("name", [f"dphmm {name}" for name in BASES if name not in SLOW])

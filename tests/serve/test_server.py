@@ -14,11 +14,15 @@ import httpx
 import pytest
 import tomli_w
 
+from dphmm.errors import ConfigurationError
 from dphmm.release.store import SessionStore
 from tests.serve.conftest import START, TOKEN, location, wait_for
 from tests.serve.test_app import ANN
 
 ROOT = Path(__file__).parents[2]
+
+
+SECRET = "correct-horse-battery-staple"
 
 
 def relay_file(folder: Path, model: Path, store: str) -> tuple[Path, str]:
@@ -107,6 +111,33 @@ def test_a_file_that_cannot_be_served_is_refused_in_one_line_before_a_socket_is_
     (line,) = done.stderr.splitlines()
     assert said in line
     assert not (tmp_path / "people.db").exists()
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"device": [{"user": "ann", "token": SECRET[:15]}]},
+        {"device": [{"user": "ann", "token": [SECRET]}]},
+        {"device": [{"token": SECRET}]},
+        {"recipient": [{"name": "f", "kind": "webhook", "url": "ftp://a", "headers": {"Authorization": SECRET}}]},
+        {"recipient": [{"name": "f", "url": "http://a", "headers": {"Authorization": SECRET}}]},
+        {"recipient": [{"name": "f", "kind": "webhook", "url": "http://a", "headers": SECRET}]},
+        {"mqtt": {"url": "mqtt://a", "password": 7, "topic": 3}},
+        {"mqtt": {"password": SECRET}},
+        {"device": [{"user": "ann", "token": SECRET}, {"user": "bob", "token": SECRET}]},
+    ],
+)
+def test_no_refusal_repeats_a_secret(tmp_path, keys):
+    from dphmm.serve import RelayConfig
+
+    path = tmp_path / "relay.toml"
+    content = {"model": "m.npz", "store": "p.db", "device": [{"user": "ann", "token": "x" * 40}]} | keys
+    path.write_text(tomli_w.dumps(content))
+    with pytest.raises(ConfigurationError) as refused:
+        RelayConfig.read(path)
+    assert SECRET[:15] not in str(refused.value)
+    assert "7" not in str(refused.value).removeprefix(str(path))
+    assert len(str(refused.value).splitlines()) == 1
 
 
 def test_a_new_file_is_private_and_holds_no_token(model, tmp_path):
