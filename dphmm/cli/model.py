@@ -79,14 +79,15 @@ def _facts(model: MarkovModel) -> dict[str, Any]:
         name: ", ".join(f"{k} {v}" for k, v in one.items()) if isinstance(one, dict) else one
         for name, one in learned.items()
     }
-    return {
+    known = {
         "states": model.size,
         "possible_moves": model.possible_moves,
         "step_seconds": model.step_seconds,
         **stays,
         "hash": model.content_hash,
-        **{name: one for name, one in told.items() if isinstance(one, str | int | float)},
     }
+    plain = {name: one for name, one in told.items() if isinstance(one, str | int | float)}
+    return known | {name: one for name, one in plain.items() if name not in known}  # a file does not overrule these
 
 
 def _fit(fit: Fit) -> dict[str, Any]:

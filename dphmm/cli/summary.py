@@ -24,7 +24,7 @@ def say(title: str, facts: Mapping[str, Any], as_json: bool) -> None:
     if as_json:
         echo(json.dumps(facts, ensure_ascii=False, allow_nan=False))
         return
-    stated = {name.replace("_", " "): shown(value) for name, value in facts.items() if value is not None}
+    stated = {cell(name).replace("_", " "): shown(value) for name, value in facts.items() if value is not None}
     width = max(map(len, stated), default=0)
     echo(cell(title), bold=True)
     for name, value in stated.items():

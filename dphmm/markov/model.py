@@ -323,6 +323,10 @@ def _told(model: MarkovModel, about: Mapping[str, Any]) -> MarkovModel:
     learned = about.get("learned")
     if not isinstance(learned, dict | None):
         raise ValueError(f"'learned' is {type(learned).__name__}")
+    try:
+        json.dumps(learned, allow_nan=False)
+    except ValueError:
+        raise ValueError("'learned' holds a number that is infinite or none") from None
     return model if learned is None else model.saying(learned)
 
 

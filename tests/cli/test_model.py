@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
+
+from dphmm import MarkovModel
 
 
 @pytest.mark.parametrize(("suffix", "magic"), [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF")])
@@ -32,3 +35,26 @@ def test_facts_and_fit(world, run):
     assert "keep it to yourself" in fitted.stderr
     other = run("model", "show", "own.npz", "--true", "walk.csv", "--users", "b", "--json")
     assert "learned from" not in other.stderr
+
+
+def test_a_file_s_own_words_can_neither_overrule_what_the_model_is_nor_make_lines_of_their_own(world, run):
+    model = MarkovModel.load(world / "m.npz")
+    forged = {"hash": "0" * 64, "states": 3, "promise": "none", "note\n  epsilon": "0.001\n  x", "\x1b[2J": 1}
+    model.saying(forged).save(world / "forged.npz")
+    told = json.loads(run("model", "show", "forged.npz", "--json").stdout)
+    assert (told["hash"], told["states"]) == (model.content_hash, model.size)
+    shown = run("model", "show", "forged.npz").stdout
+    assert len(shown.splitlines()) == 1 + len(told)
+    assert all(one.isprintable() or one == "\n" for one in shown)
+
+
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e400"])
+def test_numbers_that_are_none_in_how_a_model_was_learned_are_refused(world, run, number):
+    MarkovModel.load(world / "m.npz").saying({"deep": [{"epsilon": 0.123}]}).save(world / "odd.npz")
+    arrays = dict(np.load(world / "odd.npz"))
+    arrays["about"] = np.array(arrays["about"].item().replace("0.123", number))
+    np.savez(world / "odd.npz", **arrays)
+    done = run("model", "show", "odd.npz", "--json")
+    assert done.exit_code == 2
+    (line,) = done.stderr.splitlines()
+    assert "'learned' holds a number" in line
