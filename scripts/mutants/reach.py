@@ -50,7 +50,8 @@ class Reach:
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--hypothesis-seed=0"]
         command += ["-n", str(workers), "--cov", "--cov-context=test", "--cov-report="]
         command += ["-p", "scripts.mutants.durations"]
-        environment = os.environ | {"PYTHONPATH": str(tree), "OPENBLAS_NUM_THREADS": "1"}
+        path = f"{tree}{os.pathsep}{Path(__file__).resolve().parents[2]}"
+        environment = os.environ | {"PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"}
         environment["MUTANTS_DURATIONS"] = str(folder.resolve() / _DURATIONS)
         subprocess.run(command, cwd=tree, env=environment, stdout=subprocess.DEVNULL, check=False)
         shutil.move(tree / ".coverage", folder / ".coverage")

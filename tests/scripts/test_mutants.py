@@ -1,51 +1,122 @@
 """The script that asks whether the tests would notice a changed operator."""
 
 import ast
-import importlib.util
+import json
+import subprocess
 import sys
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from scripts.mutants.__main__ import rounds, sample
+from scripts.mutants.mutations import ROOT, mutants, relocated
+from scripts.mutants.reach import Reach
+from scripts.mutants.trial import FAILED
+
+MODULE = """def double(x):
+    return x * 2
+
+def half(x):
+    return x / 2
+
+def more(x):
+    return x + 1
+"""
+TESTS = """from dphmm.small.twice import double, more
+
+def test_double():
+    assert double(3) == 6
+
+def test_more():
+    assert more(2)
+"""
+HANGS = """from dphmm.small.twice import half
+
+def test_half():
+    while half(2) == 1:
+        pass
+"""
 
 
-@pytest.fixture(scope="module")
-def mutants():
-    spec = importlib.util.spec_from_file_location("mutants", ROOT / "scripts" / "mutants.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["mutants"] = module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules["mutants"]
-
-
-def test_every_mutant_is_another_program_and_none_is_drawn_twice(mutants):
-    chosen = mutants.sample(["release", "policy"], 200, seed=3)
-    assert len({(mutant.path, mutant.start, mutant.after) for mutant in chosen}) == 200
+def test_every_mutant_is_another_program_and_none_is_drawn_twice():
+    chosen = sample(["mechanisms", "leakage"], 40, seed=3)
+    assert len({(mutant.path, mutant.start, mutant.after) for mutant in chosen}) == 40
     for mutant in chosen:
         text = (ROOT / mutant.path).read_bytes()
         assert ast.dump(ast.parse(mutant.applied(text))) != ast.dump(ast.parse(text)), mutant
+    for mutant in chosen[:2]:
+        assert relocated(replace(mutant, line=mutant.line + 3, start=mutant.start + 100)) is not None
 
 
-def test_the_sample_is_a_function_of_its_seed(mutants):
-    assert mutants.sample(["geometry"], 20, seed=1) == mutants.sample(["geometry"], 20, seed=1)
-    assert mutants.sample(["geometry"], 20, seed=1) != mutants.sample(["geometry"], 20, seed=2)
+def test_the_sample_is_a_function_of_its_seed():
+    assert sample(["geometry"], 20, seed=1) == sample(["geometry"], 20, seed=1)
+    assert sample(["geometry"], 20, seed=1) != sample(["geometry"], 20, seed=2)
 
 
-@pytest.mark.parametrize(
-    ("test", "killed"), [("assert double(3) == 6", True), ("assert double(0) == 0", False)], ids=["good", "weak"]
-)
-def test_a_mutant_that_a_test_notices_is_killed_and_the_copy_is_as_before(mutants, tmp_path, test, killed):
-    (tmp_path / "dphmm" / "small").mkdir(parents=True)
-    (tmp_path / "tests" / "small").mkdir(parents=True)
-    module = tmp_path / "dphmm" / "small" / "twice.py"
-    module.write_text("def double(x):\n    return x * 2\n")
-    (tmp_path / "tests" / "small" / "test_twice.py").write_text(
-        f"import sys; sys.path.insert(0, {str(module.parent)!r})\nfrom twice import double\n\n"
-        f"def test_double():\n    {test}\n"
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """A project with a module of two functions, and what its tests reach, measured as the script does it."""
+    root = tmp_path_factory.mktemp("small")
+    (root / "dphmm" / "small").mkdir(parents=True)
+    (root / "tests" / "small").mkdir(parents=True)
+    for package in ("dphmm", "dphmm/small"):
+        (root / package / "__init__.py").touch()
+    (root / "dphmm" / "errors.py").write_text("NONE = 0\n")
+    (root / "dphmm" / "small" / "twice.py").write_text(MODULE)
+    (root / "tests" / "small" / "test_use.py").write_text("import dphmm.errors\n" + TESTS)
+    (root / "pyproject.toml").write_text(
+        '[tool.pytest.ini_options]\naddopts = "--import-mode=importlib"\ntestpaths = ["tests"]\npythonpath = ["."]\n'
+        '[tool.coverage.run]\nsource = ["dphmm"]\nparallel = true\n'
     )
-    (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    mutant = mutants.Mutant("dphmm/small/twice.py", 2, 30, 31, "2", "(3)")
-    assert mutants.tried(tmp_path, mutant, ["tests/small/test_twice.py::test_double"]).killed is killed
-    assert module.read_text() == "def double(x):\n    return x * 2\n"
+    return root
+
+
+@pytest.fixture(scope="module")
+def found(small, tmp_path_factory):
+    """What the script says of every mutant of the module, in a process of its own: it forks."""
+    said = tmp_path_factory.mktemp("said")
+    code = (
+        "import json, sys; from pathlib import Path; from dataclasses import asdict\n"
+        "import scripts.mutants.mutations as m, scripts.mutants.reach as r, scripts.mutants.__main__ as main\n"
+        "root, to = map(Path, sys.argv[1:3])\n"
+        "m.ROOT = r.ROOT = root\n"
+        "reach = r.Reach.measure(to / 'map', 1); tree = r.copied(to / 'tree')\n"
+        "chosen = [one for one in m.mutants(root / 'dphmm/small/twice.py') if one.before in ('x * 2', 'x + 1')]\n"
+        "found = [asdict(one) for one in main.verdicts(chosen, reach, [tree], (5.0, 5.0))]\n"
+        "same = (tree / 'dphmm/small/twice.py').read_text() == (root / 'dphmm/small/twice.py').read_text()\n"
+        "(tree / 'tests/small/test_half.py').write_text(sys.argv[3])\n"
+        "hangs = main.against(tree, chosen[0], ['tests/small/test_half.py::test_half'], 1.0).wait()\n"
+        "print(json.dumps([found, same, hangs]))\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code, str(small), str(said), HANGS],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    return [*json.loads(ran.stdout), said / "map"]
+
+
+def test_a_mutant_is_killed_by_a_test_that_fails_and_the_copy_is_as_before(found):
+    verdicts, same, hangs, _ = found
+    assert {one["mutant"]["before"]: one["killed"] for one in verdicts} == {"x * 2": True, "x + 1": False}
+    assert same
+    assert hangs == FAILED
+
+
+def test_a_mutant_meets_the_tests_that_run_its_line_though_the_module_has_grown(found, small, monkeypatch):
+    monkeypatch.setattr("scripts.mutants.mutations.ROOT", small)
+    monkeypatch.setattr("scripts.mutants.reach.ROOT", small)
+    module = small / "dphmm" / "small" / "twice.py"
+    there = {f"tests/small/test_use.py::test_{name}" for name in ("double", "more")}
+    for text in (MODULE, "NEW = 1\n\n\n" + MODULE):
+        module.write_text(text)
+        reach = Reach(found[-1])
+        assert sorted(reach.seconds) == sorted(there)
+        (adding,) = (one for one in mutants(module) if one.before == "x + 1")
+        for seconds in ((5.0, 5.0), (0.0, 5.0)):
+            assert rounds(adding, reach, there, seconds) == [["tests/small/test_use.py::test_more"]]
+        assert relocated(adding) == adding
+        assert relocated(replace(adding, text="gone")) is None
