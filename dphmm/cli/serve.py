@@ -18,6 +18,9 @@ from dphmm.cli.terminal import echo
 @click.option("--epsilon", default=0.5, show_default=True, help="With --init: the privacy budget of each release.")
 @click.option("--url", help="With --init: the address at which phones reach the relay, such as https://relay.example.")
 @click.option("--workers", default=1, show_default=True, help="Processes; several need a PostgreSQL store.")
+@click.option(
+    "--accept-changes", is_flag=True, help="Let people's sessions go on under what FILE says now of releases."
+)
 @click.option("--overwrite", is_flag=True, help="With --init: replace FILE.")
 def command(
     file: Path,
@@ -28,6 +31,7 @@ def command(
     epsilon: float,
     url: str | None,
     workers: int,
+    accept_changes: bool,
     overwrite: bool,
 ) -> None:
     """Relay places from phones to recipients as FILE says, a TOML file; 'docs/serve.md' explains it.
@@ -42,4 +46,4 @@ def command(
         return
     from dphmm.serve.server import serve
 
-    serve(file, workers)
+    serve(file, workers, accept_changes)

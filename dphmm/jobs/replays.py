@@ -22,10 +22,9 @@ from dphmm.jobs.subjects import Prior, checked_prior, state_names
 from dphmm.jobs.watch import Watch, unwatched
 from dphmm.markov.model import MarkovModel
 from dphmm.release.engine import Releaser
-from dphmm.release.session import MAIN_QUERY
 from dphmm.release.settings import GIVEN, ReleaseSettings
 from dphmm.release.store import SessionStore
-from dphmm.release.terms import Terms
+from dphmm.release.terms import MAIN_QUERY, Terms
 from dphmm.release.trajectory import located
 from dphmm.space.states import OUTSIDE, StateSpace
 from dphmm.space.trajectory import microseconds
@@ -129,6 +128,11 @@ def _from_store(
             assert session is not None, "the store has just named it"
             if set(session.terms) != {MAIN_QUERY}:
                 raise ConfigurationError(f"session {name!r} answers several queries, which an audit cannot join yet")
+            if len(session.agreed) > 1:
+                raise ConfigurationError(
+                    f"session {name!r} was agreed on anew at release {session.agreed[1].first}, and an audit reads all "
+                    "releases as made under one policy; audit other sessions"
+                )
             terms = session.terms[MAIN_QUERY]
             settings = replace(terms.settings, policy=given) if isinstance(given, str) else given or terms.settings
             engine: Releaser = engine_of(settings).another()

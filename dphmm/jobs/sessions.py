@@ -15,7 +15,8 @@ from dphmm.arguments import checked
 from dphmm.errors import ConfigurationError
 from dphmm.jobs.models import Model, load_model
 from dphmm.release.ledger import Ledger, in_words
-from dphmm.release.store import SessionStore, StoredRelease, StoredSession
+from dphmm.release.store import SessionStore
+from dphmm.release.stored import StoredRelease, StoredSession
 from dphmm.release.trajectory import place_on_earth
 from dphmm.space.trajectory import microseconds
 from dphmm.tables import check_output, write_text
@@ -71,6 +72,7 @@ class SessionContent:
         ledger = Ledger.of(records)
         window = limits.window_steps
         facts["epsilon_of_the_dearest_window"] = None if window is None else ledger.window(window)
+        facts["settings_agreed_on_at_releases"] = [one.first for one in self.session.agreed]
         for query, terms in self.session.terms.items():
             prefix = "" if len(self.session.terms) == 1 else f"{query}_"
             named = {**terms.settings.to_dict(), "settings": terms.settings_hash, "model": terms.model}

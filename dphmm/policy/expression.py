@@ -122,6 +122,20 @@ def with_buffer(text: str, length: str) -> str:
     return made
 
 
+def split_zones(text: str) -> tuple[str, tuple[str, ...]]:
+    """A policy's text without what is zones alone, and the layers that these are drawn in.
+
+    Examples
+    --------
+    >>> split_zones("zone:home.geojson+300m | utility:500m")
+    ('utility:500m', ('home.geojson',))
+    """
+    unions = _terms(text)
+    alone = [some for some in unions if len(some) == 1 and _kind(some[0]) == "zone"]
+    rest = " | ".join(" & ".join(some) for some in unions if some not in alone)
+    return rest, tuple(_zone(some[0])[0] for some in alone)
+
+
 def canonical_policy(text: str) -> str:
     """A policy's text as it is hashed: without spaces, lengths in kilometres, files by their content's SHA-256.
 

@@ -8,7 +8,8 @@ from dphmm.release.schedule import Schedule
 from dphmm.release.session import Session
 from dphmm.release.settings import ReleaseSettings
 from dphmm.release.step import PreparedStep, StepPlan
-from dphmm.release.store import SessionStore, StoredRelease, StoredSession
+from dphmm.release.store import SessionStore
+from dphmm.release.stored import StoredRelease, StoredSession
 from dphmm.release.terms import Terms
 from dphmm.release.trajectory import TimedDiagnostics, TimedRelease, release_trajectory
 

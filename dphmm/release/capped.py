@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dphmm.markov.belief import Belief
     from dphmm.release.engine import Releaser
     from dphmm.release.settings import ReleaseSettings
-    from dphmm.release.store import StoredRelease
+    from dphmm.release.stored import StoredRelease
 
 _REMEMBERED = 64
 _LOOKED_AT = 16

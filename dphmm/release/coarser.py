@@ -12,7 +12,7 @@ business of whoever has the coarser ones: their estimate is made from coarser re
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import log
 
@@ -53,6 +53,11 @@ def descending(epsilons: Iterable[float], settings: ReleaseSettings) -> tuple[fl
             f"a coarser release has epsilon {found[0]:g}, the release itself {settings.epsilon:g}; give less"
         )
     return tuple(found)
+
+
+def finest(queries: Mapping[str, Releaser]) -> ReleaseSettings:
+    """The settings of the query with the least budget, below which those of coarser releases lie."""
+    return min((engine.settings for engine in queries.values()), key=lambda one: one.epsilon)
 
 
 def draw_all(

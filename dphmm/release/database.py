@@ -17,7 +17,7 @@ from dphmm.tables.values import is_text
 
 APPLICATION = 0x6470686D
 """The application id in the file's header: ``dphm``."""
-FORMAT = 4
+FORMAT = 5
 """The version in it."""
 
 _OWNER_ONLY = 0o600
@@ -28,13 +28,18 @@ CREATE TABLE session (
     digest BLOB NOT NULL);
 CREATE TABLE progress (
     session INTEGER PRIMARY KEY REFERENCES session, count INTEGER NOT NULL, slot INTEGER, head BLOB NOT NULL,
-    belief BLOB, omitted INTEGER, digest BLOB NOT NULL);
+    belief BLOB, omitted INTEGER, amended INTEGER NOT NULL, digest BLOB NOT NULL);
+CREATE TABLE amendment (
+    session INTEGER NOT NULL REFERENCES session, number INTEGER NOT NULL, first INTEGER NOT NULL, terms TEXT NOT NULL,
+    note TEXT NOT NULL, digest BLOB NOT NULL, PRIMARY KEY (session, number));
 CREATE TABLE record (
     session INTEGER NOT NULL REFERENCES session, number INTEGER NOT NULL, slot INTEGER NOT NULL, query TEXT NOT NULL,
     body TEXT NOT NULL, digest BLOB NOT NULL, PRIMARY KEY (session, number), UNIQUE (session, slot, query));
 CREATE TABLE told (
     recipient TEXT NOT NULL, session INTEGER NOT NULL REFERENCES session, number INTEGER NOT NULL,
-    PRIMARY KEY (recipient, session));
+    paused INTEGER NOT NULL, PRIMARY KEY (recipient, session));
+CREATE TABLE login (
+    cookie TEXT PRIMARY KEY, token TEXT NOT NULL, csrf TEXT NOT NULL, until INTEGER NOT NULL);
 CREATE TABLE coarser (
     session INTEGER NOT NULL REFERENCES session, number INTEGER NOT NULL, epsilon TEXT NOT NULL, place TEXT NOT NULL,
     said TEXT, digest BLOB NOT NULL, PRIMARY KEY (session, epsilon, number));

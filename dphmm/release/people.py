@@ -10,11 +10,13 @@ import numpy as np
 
 from dphmm.arguments import checked
 from dphmm.arrays import check_epsilon
-from dphmm.errors import BudgetError, TimeOrderError
+from dphmm.errors import BudgetError, SessionMismatchError, TimeOrderError
+from dphmm.release.clock import step_number
 from dphmm.release.engine import Releaser
 from dphmm.release.ledger import Limits
-from dphmm.release.session import Session, step_number
+from dphmm.release.session import Session
 from dphmm.release.store import SessionStore
+from dphmm.release.stored import StoredSession
 from dphmm.release.trajectory import Person, Remembered, TimedRelease, answer, located, walk
 from dphmm.space.trajectory import SlottedTrajectory, microseconds
 
@@ -182,6 +184,8 @@ class RecordedPeople(ReleaseStream):
         How long to wait for another process that is writing.
     coarser
         User → the budgets of coarser releases: see `Session.open`.
+    engine_of
+        The engine of a session that may have been agreed on anew; left out, everybody's is the one given.
 
     Raises
     ------
@@ -199,8 +203,10 @@ class RecordedPeople(ReleaseStream):
         accepted: Accepted | None = None,
         wait_seconds: float = 30.0,
         coarser: Mapping[str, Sequence[float]] | None = None,
+        engine_of: Callable[[StoredSession], Releaser] | None = None,
     ) -> None:
         super().__init__(engine, accepted)
+        self._engine_of = engine_of
         self._coarser = coarser or {}
         self._limits = limits
         self._sessions: dict[str, Session] = {}
@@ -216,6 +222,18 @@ class RecordedPeople(ReleaseStream):
     def close(self) -> None:
         """Let go of the file."""
         self.store.close()
+
+    @checked
+    def take(
+        self, user: str, time: np.datetime64, latitude: float, longitude: float, epsilon: float | None = None
+    ) -> TimedRelease | None:
+        """As `ReleaseStream.take`, under what the person's session is agreed on now, whoever agreed on it."""
+        try:
+            return super().take(user, time, latitude, longitude, epsilon)
+        except SessionMismatchError:
+            if self._sessions.pop(user, None) is None or self._engine_of is None:
+                raise
+            return super().take(user, time, latitude, longitude, epsilon)
 
     def trajectory(self, track: SlottedTrajectory) -> Iterator[TimedRelease]:
         """Release every place of a trajectory, as `release_trajectory` does.
@@ -242,10 +260,19 @@ class RecordedPeople(ReleaseStream):
             When it began with other settings, another model or other limits.
         """
         if user not in self._sessions:
-            self._sessions[user] = Session.open(
-                self.store, user, self._engine.another(), self._limits, coarser=self._coarser.get(user, ())
-            )
+            engine, coarser = self._engine, self._coarser.get(user, ())
+            known = self.store.session(user) if self._engine_of is not None else None
+            if known is not None and self._engine_of is not None:
+                engine = self._engine_of(known)
+            self._sessions[user] = Session.open(self.store, user, engine.another(), self._limits, coarser=coarser)
         return self._sessions[user]
+
+    def agree(self, user: str, engine: Releaser, note: str) -> Session:
+        """A person's session, agreed on anew: see `SessionStore.agree`, whose errors are these."""
+        coarser = self._coarser.get(user, ())
+        opened = Session.open(self.store, user, engine.another(), self._limits, coarser=coarser, anew=note)
+        self._sessions[user] = opened
+        return opened
 
     def _person(self, user: str) -> Person:
         return self.session(user)

@@ -3,40 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import numpy as np
-
 from dphmm.arguments import checked
-from dphmm.arrays import as_instants
-from dphmm.errors import (
-    ConfigurationError,
-    DataFileError,
-    InvalidInputError,
-    OmittedError,
-    SessionMismatchError,
-    TimeOrderError,
-)
+from dphmm.errors import DataFileError, InvalidInputError, OmittedError, SessionMismatchError
 from dphmm.events.caps import CapKeeper
 from dphmm.markov.belief import Belief
 from dphmm.release.account import Account
 from dphmm.release.capped import again
-from dphmm.release.coarser import descending, draw_all
+from dphmm.release.clock import Slot, check_order, slot_number
+from dphmm.release.coarser import descending, draw_all, finest
 from dphmm.release.engine import Releaser
 from dphmm.release.ledger import Ledger, Limits
 from dphmm.release.record import ReleaseRecord
 from dphmm.release.step import PreparedStep
-from dphmm.release.store import Coarser, Progress, SessionStore, StoredRelease, StoredSession
-from dphmm.release.terms import Terms
-from dphmm.space.trajectory import microseconds
+from dphmm.release.store import Coarser, SessionStore
+from dphmm.release.stored import Agreed, Progress, StoredRelease, StoredSession
+from dphmm.release.terms import MAIN_QUERY, agreed_on
 from dphmm.tables.values import shorten
 
-Slot = int | datetime | np.datetime64
-"""A time step: its number, or an instant within it."""
-
-MAIN_QUERY = "main"
-_FARTHEST_SLOT = 2**62
 _NUMBER_WIDTH, _EDGE_WIDTH, _RECORD_WIDTH = 26, 44, 1_300
 """Characters that a float, an added edge, and all else of a record take in JSON at most."""
 
@@ -93,7 +78,7 @@ class Session:
         self._account = Account()
         self._kept: tuple[int, CapKeeper | None] = (0, None)
         self._first: int | None = None
-        self._model = next(iter(self._queries.values())).model
+        self._model = first.model
 
     @classmethod
     @checked
@@ -105,6 +90,7 @@ class Session:
         limits: Limits | None = None,
         wait_seconds: float = 30.0,
         coarser: Sequence[float] = (),
+        anew: str | None = None,
     ) -> Session:
         """Go on with the session of a name, or begin it where the file has none.
 
@@ -123,12 +109,15 @@ class Session:
             How long to wait for another process that is writing (unless the store is open).
         coarser
             Smaller budgets, for each of which a coarser release is made from every one: see `dphmm.release.coarser`.
+        anew
+            A note. Where the session goes on with other settings, it is agreed anew that its next release, and those
+            after it, are made under these: see `SessionStore.agree`. Left out, that is refused.
 
         Raises
         ------
         SessionMismatchError
-            When the session began with another model, policy, measurement, other settings, another kind of randomness,
-            or other limits.
+            When the session began, or goes on, with another model, policy, measurement, other settings, another kind of
+            randomness, or other limits.
         DataFileError
             When the file is no store of sessions, or damaged; it is left as it is.
         OutputError
@@ -136,16 +125,16 @@ class Session:
         InvalidInputError
             When the name is empty, or there is no query.
         """
-        queries = {MAIN_QUERY: releaser} if isinstance(releaser, Releaser) else dict(releaser)
-        terms = {query: Terms.of(engine) for query, engine in queries.items()}
-        _check_queries(name, terms)
+        queries, terms = agreed_on(name, releaser)
         owner = not isinstance(path, SessionStore)
         store = path if isinstance(path, SessionStore) else SessionStore(path, wait_seconds)
         try:
             stored = store.session(name) or store.add(name, terms, limits or Limits())
-            _check_terms(stored, terms, limits)
-            finest = min((engine.settings for engine in queries.values()), key=lambda one: one.epsilon)
-            return cls(store, stored, queries, owner, descending(coarser, finest))
+            budgets = descending(coarser, finest(queries))
+            if anew is not None:
+                stored = store.agree(stored, terms, anew)
+            stored.check_same(terms, limits)
+            return cls(store, stored, queries, owner, budgets)
         except BaseException:
             if owner:
                 store.close()
@@ -245,12 +234,18 @@ class Session:
                 if known is not None:
                     return known
             check_order(moment, progress.latest)
+            self._check_current(progress)
             if moment == progress.omitted or self._store.omit(self._stored.number, progress, moment):
                 return None
+
+    def _check_current(self, progress: Progress) -> None:
+        if progress.amended != len(self._stored.agreed) - 1:
+            raise SessionMismatchError(f"session {self.name!r} was agreed on anew meanwhile; open it again")
 
     def _prepare(self, engine: Releaser, progress: Progress, slot: int, epsilon: float | None) -> PreparedStep:
         """The step as far as it is public, within the limits; done before the file is locked."""
         check_order(slot, progress.latest)
+        self._check_current(progress)
         if slot == progress.omitted:
             raise OmittedError(f"slot {slot} was omitted: that it has no release was said; release the next one")
         self._catch_up(progress)
@@ -315,6 +310,17 @@ class Session:
         return self._stored.number
 
     @property
+    def agreed(self) -> tuple[Agreed, ...]:
+        """What it was agreed on when it began, and whenever it was agreed on anew."""
+        return self._stored.agreed
+
+    @property
+    def account(self) -> Account:
+        """What all releases so far have spent, made here or by other processes. Not to be changed."""
+        self._catch_up(self._store.progress(self._stored.number))
+        return self._account
+
+    @property
     def limits(self) -> Limits:
         """What may be spent."""
         return self._stored.limits
@@ -340,84 +346,10 @@ class Session:
         return self._store.find(self._stored.number, self.slot_of(slot), query)
 
     def slot_of(self, slot: Slot) -> int:
-        """The number of a time step.
-
-        Parameters
-        ----------
-        slot
-            The number itself; or an instant, a `datetime` with a time zone or a `numpy.datetime64` in UTC. Steps are
-            counted from 1970, and an instant belongs to the one at whose end it lies or that it lies within: the
-            clock of `dphmm.space.Trajectory.resample`.
-
-        Raises
-        ------
-        InvalidInputError
-            When it is neither, has no time zone, or is out of range.
-        ConfigurationError
-            For an instant, when the model does not say how long its steps are.
-        """
-        if isinstance(slot, datetime | np.datetime64):
-            if self._model.step_seconds is None:
-                raise ConfigurationError("the model has no step_seconds, so instants mean no step; give slot numbers")
-            return step_number(slot, self._model.step_seconds)
-        if isinstance(slot, bool) or not isinstance(slot, int | np.integer) or abs(int(slot)) > _FARTHEST_SLOT:
-            raise InvalidInputError(f"slot is {slot!r}; give a whole number or an instant")
-        return int(slot)
+        """The number of a time step: see `dphmm.release.clock.slot_number`."""
+        return slot_number(slot, self._model.step_seconds)
 
 
 def record_width(dimension: int, edges: int, caps: int = 0) -> int:
     """The length at most of the JSON text of a record with so many coordinates, added edges and caps."""
     return _RECORD_WIDTH + _NUMBER_WIDTH * (2 * dimension + caps) + _EDGE_WIDTH * edges
-
-
-def step_number(instant: datetime | np.datetime64, step_seconds: float) -> int:
-    """The number of the time step that an instant belongs to: see `Session.slot_of`."""
-    if isinstance(instant, datetime):
-        if instant.tzinfo is None:
-            raise InvalidInputError(f"slot is {instant.isoformat()} without a time zone; add one, such as timezone.utc")
-        since_1970 = (instant - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
-    elif not isinstance(instant, np.datetime64):
-        raise InvalidInputError(f"slot is {shorten(instant)}; give a whole number or an instant")
-    elif np.isnat(instant):
-        raise InvalidInputError("slot is NaT; give a whole number or an instant")
-    else:
-        try:
-            since_1970 = int(as_instants(np.asarray(instant)).astype(np.int64))
-        except ValueError as problem:
-            raise InvalidInputError(f"slot is {shorten(instant)}: {problem}") from None
-    return -(-since_1970 // microseconds(step_seconds, "step"))
-
-
-def check_order(slot: int, last: int | None) -> None:
-    """Refuse a time step before the last one of which something was said (None where there is none yet).
-
-    Raises
-    ------
-    TimeOrderError
-        Naming both.
-    """
-    if last is not None and slot < last:
-        raise TimeOrderError(f"slot {slot} lies before slot {last}, the last one answered; time does not go back")
-
-
-def _check_queries(name: str, terms: Mapping[str, Terms]) -> None:
-    if not name or not name.isprintable():
-        raise InvalidInputError(f"the session's name is {name!r}; give a text of printable characters")
-    if not terms or not all(query and query.isprintable() for query in terms):
-        raise InvalidInputError(f"the session's queries are {list(terms)}; name at least one, in printable characters")
-    for part in ("model", "policy", "randomness"):
-        if len({getattr(one, part) for one in terms.values()}) > 1:
-            raise SessionMismatchError(f"the queries of session {name!r} differ in their {part}; they must share it")
-
-
-def _check_terms(stored: StoredSession, terms: Mapping[str, Terms], limits: Limits | None) -> None:
-    what = f"session {stored.name!r}"
-    if set(stored.terms) != set(terms):
-        raise SessionMismatchError(
-            f"{what} began with the queries {sorted(stored.terms)}, not {sorted(terms)}; give those, or begin another"
-        )
-    for query, agreed in stored.terms.items():
-        for part, was, now in agreed.differences(terms[query]):
-            raise SessionMismatchError(f"{what} began with {part} {was}, not {now}; give that, or begin another")
-    if limits is not None and limits != stored.limits:
-        raise SessionMismatchError(f"{what} began with {stored.limits}, not {limits}; leave the limits out")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -17,80 +17,12 @@ from dphmm.release.database import Database
 from dphmm.release.ledger import Limits
 from dphmm.release.postgres import PostgresDatabase, is_server
 from dphmm.release.record import ReleaseRecord
+from dphmm.release.stored import Agreed, Progress, StoredRelease, StoredSession
 from dphmm.release.terms import Terms
 from dphmm.tables.json_text import parse_json
 
 Coarser = Mapping[float, tuple[float, ...]]
 """Budget → a release with the noise of that budget on top."""
-
-
-@dataclass(frozen=True)
-class StoredSession:
-    """What a session was agreed on.
-
-    Parameters
-    ----------
-    number, name
-        Which one it is.
-    terms
-        Query → what its promise is made of.
-    limits
-        What it may spend.
-    """
-
-    number: int
-    name: str
-    terms: dict[str, Terms]
-    limits: Limits
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a session has come.
-
-    Parameters
-    ----------
-    count
-        The number of releases.
-    slot
-        The time step of the last one; None before the first.
-    belief
-        The public belief after it; None before the first.
-    head
-        The digest of the last record, which covers all before it.
-    omitted
-        The last time step of which was said that it has no release; None where there is none.
-    """
-
-    count: int
-    slot: int | None
-    belief: Belief | None
-    head: bytes
-    omitted: int | None
-
-    @property
-    def latest(self) -> int | None:
-        """The last time step of which something was said."""
-        return max((slot for slot in (self.slot, self.omitted) if slot is not None), default=None)
-
-
-@dataclass(frozen=True)
-class StoredRelease:
-    """A release and its place in time.
-
-    Parameters
-    ----------
-    slot
-        The time step.
-    query
-        The query that it answers.
-    record
-        The public record.
-    """
-
-    slot: int
-    query: str
-    record: ReleaseRecord
 
 
 @checked
@@ -116,15 +48,16 @@ class SessionStore:
     """
 
     def __init__(self, path: str | Path, wait_seconds: float = 30.0, readonly: bool = False) -> None:
-        self._database: Database | PostgresDatabase
+        self.database: Database | PostgresDatabase
+        """What holds it, with further tables for whoever tells of releases."""
         if is_server(path):
             self.path = Path("the database")
-            self._database = PostgresDatabase(str(path), wait_seconds, readonly)
+            self.database = PostgresDatabase(str(path), wait_seconds, readonly)
             return
         self.path = Path(path)
         if not readonly and not self.path.exists():
             Database.create(self.path)
-        self._database = Database(path, wait_seconds, readonly)
+        self.database = Database(path, wait_seconds, readonly)
 
     def __enter__(self) -> SessionStore:
         return self
@@ -134,13 +67,13 @@ class SessionStore:
 
     def close(self) -> None:
         """Let go of the file."""
-        self._database.close()
+        self.database.close()
 
     # ---- reading -------------------------------------------------------------------------------------------------
 
     def names(self) -> list[str]:
         """The names of all sessions, sorted."""
-        names = [name for (name,) in self._database.execute("SELECT name FROM session ORDER BY name")]
+        names = [name for (name,) in self.database.execute("SELECT name FROM session ORDER BY name")]
         if not all(isinstance(name, str) for name in names):
             raise self._damaged("the name of a session")
         return names
@@ -154,14 +87,20 @@ class SessionStore:
             When what is stored is damaged.
         """
         query = "SELECT number, terms, limits, digest FROM session WHERE name = ?"
-        rows = self._database.execute(query, (name,))
+        rows = self.database.execute(query, (name,))
         if not rows:
             return None
         number, terms, limits, digest = rows[0]
         with self._intact(f"session {name!r}", digest, number, name, terms, limits):
-            stored = parse_json(terms)
-            agreed = {query: Terms.from_json(text) for query, text in stored.items()}
+            agreed = (Agreed(0, _terms(terms)), *self._amendments(number))
             return StoredSession(number, name, agreed, Limits(**parse_json(limits)))
+
+    def _amendments(self, session: int) -> Iterator[Agreed]:
+        found = "SELECT number, first, terms, note, digest FROM amendment WHERE session = ? ORDER BY number"
+        for expected, (number, first, terms, note, digest) in enumerate(self.database.execute(found, (session,))):
+            what = f"amendment {number} of session number {session}"
+            with self._intact(what, digest, session, expected, first, terms, note):
+                yield Agreed(first, _terms(terms), note)
 
     def progress(self, session: int) -> Progress:
         """How far a session has come, as of now.
@@ -171,23 +110,23 @@ class SessionStore:
         DataFileError
             When what is stored is damaged.
         """
-        query = "SELECT count, slot, head, belief, omitted, digest FROM progress WHERE session = ?"
-        rows = self._database.execute(query, (session,))
+        query = "SELECT count, slot, head, belief, omitted, amended, digest FROM progress WHERE session = ?"
+        rows = self.database.execute(query, (session,))
         what = f"the progress of session number {session}"
         if not rows:
             raise self._damaged(what)
         *values, digest = rows[0]
         with self._intact(what, digest, session, *values):
-            count, slot, head, belief, omitted = values
-            _check_types(
-                ((count, int), (slot, int | None), (head, bytes), (belief, bytes | None), (omitted, int | None))
-            )
-            return Progress(count, slot, None if belief is None else Belief.from_bytes(belief), head, omitted)
+            count, slot, head, belief, omitted, amended = values
+            optional = (slot, int | None), (belief, bytes | None), (omitted, int | None)
+            _check_types(((count, int), (head, bytes), (amended, int), *optional))
+            known = None if belief is None else Belief.from_bytes(belief)
+            return Progress(count, slot, known, head, omitted, amended)
 
     def find(self, session: int, slot: int, query: str) -> ReleaseRecord | None:
         """What was released at a time for a query, or None."""
         where = "session = ? AND slot = ? AND query = ?"
-        rows = self._database.execute(
+        rows = self.database.execute(
             f"SELECT number, body, digest, {_PREVIOUS} FROM record WHERE {where}", (session, slot, query)
         )
         return self._checked(session, (rows[0][0], slot, query, *rows[0][1:])).record if rows else None
@@ -201,7 +140,7 @@ class SessionStore:
             At the first one that is damaged or missing.
         """
         end = self.progress(session).count if last is None else last
-        rows = self._database.execute(
+        rows = self.database.execute(
             f"SELECT number, slot, query, body, digest, {_PREVIOUS} FROM record "
             "WHERE session = ? AND number >= ? AND number < ? ORDER BY number",
             (session, first, end),
@@ -237,19 +176,18 @@ class SessionStore:
 
     def add(self, name: str, terms: Mapping[str, Terms], limits: Limits) -> StoredSession:
         """The session of a name, made with these terms and limits where there is none."""
-        agreed = {query: one.to_json() for query, one in terms.items()}
-        texts = json.dumps(agreed, sort_keys=True), json.dumps(asdict(limits))
+        texts = _terms_text(terms), json.dumps(asdict(limits))
         for _ in range(_ATTEMPTS):
-            with self._database.transaction():
+            with self.database.transaction():
                 if self.session(name) is not None:
                     break
-                ((number,),) = self._database.execute("SELECT 1 + COALESCE(MAX(number), 0) FROM session")
-                if self._database.execute(
+                ((number,),) = self.database.execute("SELECT 1 + COALESCE(MAX(number), 0) FROM session")
+                if self.database.execute(
                     "INSERT INTO session VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING number",
                     (number, name, *texts, _digest(number, name, *texts)),
                 ):
-                    values = number, 0, None, b"", None, None, b""
-                    self._database.execute("INSERT INTO progress VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+                    values = number, 0, None, b"", None, None, 0, b""
+                    self.database.execute("INSERT INTO progress VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
                     self._set_progress(number, Progress(0, None, None, b"", None))
         known = self.session(name)
         if known is None:
@@ -290,40 +228,89 @@ class SessionStore:
         OutputError
             When there is no room or no permission: before the draw, or when it is committed.
         """
-        with self._database.transaction():
+        with self.database.transaction():
             if not self._is_still(session, progress):
                 return None
             record, belief, coarser = draw()
             body = record.to_json().ljust(width)
             head = _digest(progress.head, session, progress.count, slot, query, body)
-            self._database.execute(
+            self.database.execute(
                 "INSERT INTO record VALUES (?, ?, ?, ?, ?, ?)", (session, progress.count, slot, query, body, head)
             )
             for epsilon, place in coarser.items():
                 row = session, progress.count, repr(epsilon), json.dumps(place).ljust(_PLACE_WIDTH * len(place)), None
-                self._database.execute("INSERT INTO coarser VALUES (?, ?, ?, ?, ?, ?)", (*row, _digest(*row)))
-            self._set_progress(session, Progress(progress.count + 1, slot, belief, head, progress.omitted))
+                self.database.execute("INSERT INTO coarser VALUES (?, ?, ?, ?, ?, ?)", (*row, _digest(*row)))
+            made = replace(progress, count=progress.count + 1, slot=slot, belief=belief, head=head)
+            self._set_progress(session, made)
         return ReleaseRecord.from_json(body)
+
+    def agree(self, stored: StoredSession, terms: Mapping[str, Terms], note: str) -> StoredSession:
+        """Agree anew on how a session's places are released, from its next release on.
+
+        The belief goes on: it is what whoever has all releases knows, each of them read as it was made. Every release
+        stays as it was and under what was agreed on then, and its record has the hash of those settings. Sums of
+        budgets and limits go on: a pair of places that was joined all the time is told apart by the sum of all; one
+        that is joined from now on by the sum from now on, and by whatever was released while it was not.
+
+        The change is public, and so is its time. What it is, and when, must not follow from where the person is then.
+
+        Parameters
+        ----------
+        stored
+            The session.
+        terms
+            Query → what its promise is made of now.
+        note
+            What is kept beside them. Public.
+
+        Raises
+        ------
+        SessionMismatchError
+            When the model or the kind of randomness would be others, and when there are or were caps on events, which
+            are kept over all releases together.
+        SessionBusyError, OutputError
+            As `append`.
+        """
+        for query in set(terms) & set(stored.terms):
+            stored.terms[query].check_amendment(terms[query], f"session {stored.name!r}")
+        while True:
+            last = stored.agreed[-1]
+            if last.note == note and all(
+                terms[query].same_as(one) for query, one in last.terms.items() if query in terms
+            ):
+                return stored
+            with self.database.transaction():
+                self.database.execute(
+                    f"SELECT amended FROM progress WHERE session = ?{self.database.held}", (stored.number,)
+                )
+                progress = self.progress(stored.number)
+                if progress.amended == len(stored.agreed) - 1:
+                    row = stored.number, progress.amended, progress.count, _terms_text(terms), note
+                    self.database.execute("INSERT INTO amendment VALUES (?, ?, ?, ?, ?, ?)", (*row, _digest(*row)))
+                    self._set_progress(stored.number, replace(progress, amended=progress.amended + 1))
+            found = self.session(stored.name)
+            assert found is not None, "sessions are never removed"
+            stored = found
 
     def omit(self, session: int, progress: Progress, slot: int) -> bool:
         """Write that a time step has no release; False where another process went on with the session meanwhile."""
-        with self._database.transaction():
+        with self.database.transaction():
             if not self._is_still(session, progress):
                 return False
             self._set_progress(session, replace(progress, omitted=slot))
         return True
 
     def _is_still(self, session: int, progress: Progress) -> bool:
-        query = f"SELECT count, omitted FROM progress WHERE session = ?{self._database.held}"
-        found = self._database.execute(query, (session,))
-        return found == [(progress.count, progress.omitted)]
+        query = f"SELECT count, omitted, amended FROM progress WHERE session = ?{self.database.held}"
+        found = self.database.execute(query, (session,))
+        return found == [(progress.count, progress.omitted, progress.amended)]
 
     # ---- coarser releases ----------------------------------------------------------------------------------------
 
     def coarser(self, session: int, number: int, epsilon: float) -> tuple[tuple[float, ...], str | None] | None:
         """A coarser release and what was said of it, once something was; None where there is none."""
         query = "SELECT place, said, digest FROM coarser WHERE session = ? AND number = ? AND epsilon = ?"
-        rows = self._database.execute(query, (session, number, repr(epsilon)))
+        rows = self.database.execute(query, (session, number, repr(epsilon)))
         if not rows:
             return None
         place, said, digest = rows[0]
@@ -335,58 +322,40 @@ class SessionStore:
     def coarse_belief(self, session: int, epsilon: float) -> tuple[int, Belief | None]:
         """The belief of whoever sees coarser releases alone, and up to which release it knows them."""
         query = "SELECT number, belief FROM coarse_belief WHERE session = ? AND epsilon = ?"
-        rows = self._database.execute(query, (session, repr(epsilon)))
+        rows = self.database.execute(query, (session, repr(epsilon)))
         return (rows[0][0], Belief.from_bytes(rows[0][1])) if rows else (0, None)
 
     def say(self, session: int, number: int, epsilon: float, said: str, belief: Belief) -> None:
         """Write what is said of a coarser release, and the belief after it, unless something was said of it."""
-        with self._database.transaction():
+        with self.database.transaction():
             where = "session = ? AND number = ? AND epsilon = ? AND said IS NULL"
             key = session, number, repr(epsilon)
-            for (place,) in self._database.execute(f"SELECT place FROM coarser WHERE {where}", key):
-                self._database.execute(
+            for (place,) in self.database.execute(f"SELECT place FROM coarser WHERE {where}", key):
+                self.database.execute(
                     f"UPDATE coarser SET said = ?, digest = ? WHERE {where}", (said, _digest(*key, place, said), *key)
                 )
-            self._database.execute(
+            self.database.execute(
                 "INSERT INTO coarse_belief VALUES (?, ?, ?, ?) ON CONFLICT (session, epsilon) DO UPDATE SET "
                 "number = excluded.number, belief = excluded.belief WHERE coarse_belief.number < excluded.number",
                 (session, repr(epsilon), number + 1, belief.to_bytes()),
             )
 
-    # ---- who was told --------------------------------------------------------------------------------------------
-
-    def leads(self) -> bool:
-        """Whether this process is the one that tells recipients, of all that share the store."""
-        return self._database.leads()
-
-    def told(self, recipient: str, session: int) -> int:
-        """Of how many of a session's releases a recipient was told: all that there are, when they are first asked for.
-
-        A recipient who is new learns nothing of the time before.
-        """
-        with self._database.transaction():
-            self._database.execute(
-                "INSERT INTO told SELECT ?, session, count FROM progress WHERE session = ? ON CONFLICT DO NOTHING",
-                (recipient, session),
-            )
-        query = "SELECT number FROM told WHERE recipient = ? AND session = ?"
-        return int(self._database.execute(query, (recipient, session))[0][0])
-
-    def set_told(self, recipient: str, session: int, number: int) -> None:
-        """Write of how many releases a recipient was told."""
-        with self._database.transaction():
-            self._database.execute(
-                "UPDATE told SET number = ? WHERE recipient = ? AND session = ? AND number < ?",
-                (number, recipient, session, number),
-            )
-
     def _set_progress(self, session: int, progress: Progress) -> None:
         belief = None if progress.belief is None else progress.belief.to_bytes()
-        values = progress.count, progress.slot, progress.head, belief, progress.omitted
-        self._database.execute(
-            "UPDATE progress SET count = ?, slot = ?, head = ?, belief = ?, omitted = ?, digest = ? WHERE session = ?",
+        values = progress.count, progress.slot, progress.head, belief, progress.omitted, progress.amended
+        self.database.execute(
+            "UPDATE progress SET count = ?, slot = ?, head = ?, belief = ?, omitted = ?, amended = ?, digest = ? "
+            "WHERE session = ?",
             (*values, _digest(session, *values), session),
         )
+
+
+def _terms_text(terms: Mapping[str, Terms]) -> str:
+    return json.dumps({query: one.to_json() for query, one in terms.items()}, sort_keys=True)
+
+
+def _terms(text: str) -> dict[str, Terms]:
+    return {query: Terms.from_json(one) for query, one in parse_json(text).items()}
 
 
 _PLACE_WIDTH = 28

@@ -21,9 +21,9 @@ from dphmm.errors import (
     TimeOrderError,
 )
 from dphmm.release.account import Account
+from dphmm.release.clock import check_order
 from dphmm.release.engine import Releaser
 from dphmm.release.record import PrivateDiagnostics, ReleaseRecord
-from dphmm.release.session import check_order
 from dphmm.release.settings import Outside
 from dphmm.space.states import OUTSIDE, StateSpace
 from dphmm.space.trajectory import SlottedTrajectory

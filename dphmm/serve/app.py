@@ -3,37 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
-import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from time import perf_counter
-from urllib.parse import parse_qsl
 
 import httpx
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
+from starlette.middleware import Middleware
+from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 import dphmm
-from dphmm.errors import DphmmError, InvalidInputError
-from dphmm.serve import gpslogger, home_assistant, mqtt, overland, owntracks, plain, traccar
+from dphmm.serve import gpslogger, home_assistant, mqtt, overland, owntracks, page, plain, traccar
 from dphmm.serve.config import RelayConfig
 from dphmm.serve.fix import Received
 from dphmm.serve.keeper import Keeper
 from dphmm.serve.meters import Meters
 from dphmm.serve.outbox import Outbox
+from dphmm.serve.requests import (
+    REFUSALS,
+    bearer_token,
+    body_of,
+    fields_of,
+    json_text,
+    password,
+    unauthorised,
+    username,
+)
 from dphmm.serve.senders import sender_to
 from dphmm.serve.tokens import Doors
-
-_LARGEST = 1 << 20
-"""A body holds so many bytes at most: a batch of Overland has two hundred points, some hundred kilobytes."""
-_PATIENCE_S = 10.0
-"""A body takes so long at most."""
-_LOG = logging.getLogger(__name__)
 
 Reader = Callable[[bytes], Received]
 Handler = Callable[["Relay", Request], Awaitable[Response]]
@@ -83,15 +83,15 @@ class Relay:
                 await self.outbox.stop()
 
 
-def make_app(config: RelayConfig) -> Starlette:
-    """The relay of a file, as an ASGI application.
+def make_app(config: RelayConfig, accept_changes: bool = False) -> Starlette:
+    """The relay of a file, as an ASGI application; parameters as for `Keeper`.
 
     Raises
     ------
     DphmmError
         When the model, the policy or the store cannot be used.
     """
-    relay = Relay(config, Keeper(config))
+    relay = Relay(config, Keeper(config, accept_changes))
 
     @asynccontextmanager
     async def life(_: Starlette) -> AsyncIterator[None]:
@@ -122,24 +122,26 @@ def make_app(config: RelayConfig) -> Starlette:
         Route("/health", _health),
         Route("/metrics", _metrics(relay)),
         Route("/openapi.json", _openapi),
+        *page.routes(config, relay.keeper, relay.doors),
     ]
-    return Starlette(routes=routes, lifespan=life, exception_handlers=_REFUSALS)
+    guarded = Middleware(page.Guarded, tiles=config.tiles)
+    return Starlette(routes=routes, lifespan=life, exception_handlers=REFUSALS, middleware=[guarded])
 
 
 # ---- what phones post ------------------------------------------------------------------------------------------------
 
 
 async def _owntracks(relay: Relay, request: Request) -> Response:
-    user = relay.doors.user(_password(request))
-    claimed = request.headers.get("x-limit-u") or request.query_params.get("u") or _username(request)
+    user = relay.doors.user(password(request))
+    claimed = request.headers.get("x-limit-u") or request.query_params.get("u") or username(request)
     if user is None or claimed != user:
-        raise _unauthorised()
-    await relay.take(user, owntracks.read(await _body(request)))
-    return _json(owntracks.ANSWER)
+        raise unauthorised()
+    await relay.take(user, owntracks.read(await body_of(request)))
+    return json_text(owntracks.ANSWER)
 
 
 async def _osmand(relay: Relay, request: Request) -> Response:
-    fields = await _fields(request)
+    fields = await fields_of(request)
     user = relay.doors.user(traccar.device_of(fields))
     if user is None:
         raise HTTPException(400, "the device is unknown")
@@ -148,7 +150,7 @@ async def _osmand(relay: Relay, request: Request) -> Response:
 
 
 async def _traccar(relay: Relay, request: Request) -> Response:
-    body = await _body(request)
+    body = await body_of(request)
     user = relay.doors.user(traccar.json_device_of(body))
     if user is None:
         raise HTTPException(404, "the device is unknown")
@@ -157,10 +159,10 @@ async def _traccar(relay: Relay, request: Request) -> Response:
 
 
 async def _gpslogger(relay: Relay, request: Request) -> Response:
-    fields = await _fields(request)
-    user = relay.doors.user(fields.get("token") or _password(request) or _bearer_token(request))
+    fields = await fields_of(request)
+    user = relay.doors.user(fields.get("token") or password(request) or bearer_token(request))
     if user is None:
-        raise _unauthorised()
+        raise unauthorised()
     await relay.take(user, gpslogger.read_fields(fields))
     return PlainTextResponse(gpslogger.ANSWER)
 
@@ -169,8 +171,8 @@ async def _home_assistant(relay: Relay, request: Request) -> Response:
     user = relay.doors.user(request.path_params["token"])
     if user is None:
         raise HTTPException(404, "the webhook is unknown")
-    await relay.take(user, home_assistant.read(await _body(request)))
-    return _json(home_assistant.ANSWER)
+    await relay.take(user, home_assistant.read(await body_of(request)))
+    return json_text(home_assistant.ANSWER)
 
 
 def _with_bearer(read: Reader, answer: str) -> Handler:
@@ -178,8 +180,8 @@ def _with_bearer(read: Reader, answer: str) -> Handler:
 
     async def handler(relay: Relay, request: Request) -> Response:
         user = _bearer(relay, request)
-        await relay.take(user, read(await _body(request)))
-        return _json(answer)
+        await relay.take(user, read(await body_of(request)))
+        return json_text(answer)
 
     return handler
 
@@ -204,103 +206,8 @@ async def _openapi(_: Request) -> Response:
     return JSONResponse(DESCRIPTION)
 
 
-# ---- requests --------------------------------------------------------------------------------------------------------
-
-
-async def _body(request: Request) -> bytes:
-    """The body, unless it is too large or takes too long."""
-    if int(request.headers.get("content-length") or 0) > _LARGEST:
-        raise HTTPException(413, "the body is larger than a mebibyte")
-    parts, size = [], 0
-    try:
-        async with asyncio.timeout(_PATIENCE_S):
-            async for part in request.stream():
-                size += len(part)
-                if size > _LARGEST:
-                    raise HTTPException(413, "the body is larger than a mebibyte")
-                parts.append(part)
-    except TimeoutError:
-        raise HTTPException(408, "the body takes too long") from None
-    except ClientDisconnect:
-        raise HTTPException(400, "the body is cut off") from None
-    return b"".join(parts)
-
-
-async def _fields(request: Request) -> Mapping[str, str]:
-    """The fields of the query, and of a form in the body."""
-    fields = dict(request.query_params)
-    if request.method == "POST":
-        body = (await _body(request)).decode("utf-8", "replace")
-        fields |= dict(parse_qsl(body, max_num_fields=100) if body.count("&") < 100 else ())
-    return fields
-
-
-def _basic(request: Request) -> tuple[str, str]:
-    scheme, _, encoded = request.headers.get("authorization", "").partition(" ")
-    if scheme.lower() == "basic":
-        try:
-            name, _, password = base64.b64decode(encoded, validate=True).decode("utf-8").partition(":")
-        except (binascii.Error, UnicodeDecodeError):
-            return "", ""
-        return name, password
-    return "", ""
-
-
-def _username(request: Request) -> str:
-    return _basic(request)[0]
-
-
-def _password(request: Request) -> str:
-    return _basic(request)[1]
-
-
-def _bearer_token(request: Request) -> str | None:
-    scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    return token if scheme.lower() == "bearer" else request.query_params.get("token")
-
-
 def _bearer(relay: Relay, request: Request) -> str:
-    user = relay.doors.user(_bearer_token(request))
+    user = relay.doors.user(bearer_token(request))
     if user is None:
-        raise _unauthorised()
+        raise unauthorised()
     return user
-
-
-def _unauthorised() -> HTTPException:
-    return HTTPException(401, "the token is unknown", headers={"WWW-Authenticate": 'Basic realm="dphmm"'})
-
-
-def _json(text: str) -> Response:
-    return Response(text, media_type="application/json")
-
-
-# ---- refusals --------------------------------------------------------------------------------------------------------
-
-
-async def _said(_: Request, problem: Exception) -> Response:
-    assert isinstance(problem, HTTPException)
-    return JSONResponse({"error": problem.detail}, problem.status_code, headers=problem.headers)
-
-
-async def _wrong(_: Request, problem: Exception) -> Response:
-    return JSONResponse({"error": str(problem)}, 400)
-
-
-async def _later(_: Request, problem: Exception) -> Response:
-    """The store is busy or full: the phone keeps the message and sends it again."""
-    _LOG.error("a message was not taken: %s", problem)
-    return JSONResponse({"error": "not now; send it again"}, 503, headers={"Retry-After": "10"})
-
-
-async def _broken(_: Request, problem: Exception) -> Response:
-    """Something else: only its kind is logged, for what it says might hold a place."""
-    _LOG.error("a message was not taken: %s", type(problem).__name__)
-    return JSONResponse({"error": "not now; send it again"}, 500)
-
-
-_REFUSALS: Mapping[type[Exception] | int, Callable[[Request, Exception], Awaitable[Response]]] = {
-    HTTPException: _said,
-    InvalidInputError: _wrong,
-    DphmmError: _later,
-    Exception: _broken,
-}

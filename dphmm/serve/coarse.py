@@ -13,6 +13,9 @@ from dphmm.release.store import SessionStore
 from dphmm.release.trajectory import degrees_of
 from dphmm.serve.told import Told
 
+_REMEMBERED = 64
+"""So many readers are kept, each of which remembers its last plan."""
+
 
 class CoarseReaders:
     """Tells coarser releases, with estimates of whoever has no others.
@@ -21,8 +24,8 @@ class CoarseReaders:
     ----------
     store
         Where releases are, and what was said of coarser ones.
-    engine
-        An engine of the releases' settings, for this alone.
+    engine_of
+        User and the hash of settings → an engine of these settings.
     end_of
         The end of a time step.
     budgets
@@ -32,12 +35,12 @@ class CoarseReaders:
     def __init__(
         self,
         store: SessionStore,
-        engine: Releaser,
+        engine_of: Callable[[str, str], Releaser],
         end_of: Callable[[int], np.datetime64],
         budgets: Mapping[str, tuple[float, ...]],
     ) -> None:
-        self._store, self._engine, self._end_of, self._budgets = store, engine, end_of, budgets
-        self._readers: dict[tuple[float, ...], CoarseReader] = {}
+        self._store, self._engine_of, self._end_of, self._budgets = store, engine_of, end_of, budgets
+        self._readers: dict[tuple[str, tuple[float, ...]], CoarseReader] = {}
 
     def told(self, user: str, session: int, number: int, epsilon: float) -> Told | None:
         """What is told of a release; None where no coarser one was made of it."""
@@ -57,16 +60,20 @@ class CoarseReaders:
         if belief is not None:
             (last,) = self._store.releases(session, known - 1, known)
             steps = stored.slot - last.slot
-        belief = self._reader(user, epsilon).after(belief, found[0], stored.slot, steps)
-        guess = best_guess(belief.probabilities, self._engine.measurements.points)
-        space, time = self._engine.model.space, self._end_of(stored.slot)
+        engine = self._engine_of(user, stored.record.settings)
+        belief = self._reader(user, epsilon, engine).after(belief, found[0], stored.slot, steps)
+        guess = best_guess(belief.probabilities, engine.measurements.points)
+        space, time = engine.model.space, self._end_of(stored.slot)
         place, estimate = degrees_of(found[0], space), degrees_of(guess.mean, space)
         told = Told.coarser(user, time, epsilon, place, estimate, guess.mean_error)
         self._store.say(session, number, epsilon, told.to_json(), belief)
 
-    def _reader(self, user: str, epsilon: float) -> CoarseReader:
+    def _reader(self, user: str, epsilon: float, engine: Releaser) -> CoarseReader:
         budgets = self._budgets[user]
-        chain = (self._engine.settings.epsilon, *budgets[: budgets.index(epsilon) + 1])
-        if chain not in self._readers:
-            self._readers[chain] = CoarseReader(self._engine.another(), chain)
-        return self._readers[chain]
+        chain = (engine.settings.epsilon, *budgets[: budgets.index(epsilon) + 1])
+        key = engine.settings.content_hash, chain
+        if key not in self._readers:
+            if len(self._readers) >= _REMEMBERED:
+                del self._readers[next(iter(self._readers))]
+            self._readers[key] = CoarseReader(engine.another(), chain)
+        return self._readers[key]

@@ -152,6 +152,11 @@ class RelayConfig(_Strict):
         Who posts and who is told.
     mqtt
         A broker at which phones post.
+    tiles
+        A server of map tiles for the page, ``https://host/{z}/{x}/{y}.png``: who looks at the page asks that host then,
+        and no other. Left out, the page asks nobody.
+    tiles_attribution
+        What the page says of them.
     clock_skew_seconds
         By how much a fix may lie ahead of this machine's clock.
     """
@@ -164,6 +169,8 @@ class RelayConfig(_Strict):
     devices: tuple[Device, ...] = Field(alias="device", min_length=1)
     recipients: tuple[Recipient, ...] = Field(alias="recipient", default=())
     mqtt: Broker | None = None
+    tiles: str | None = None
+    tiles_attribution: str = ""
     clock_skew_seconds: float = Field(default=300.0, ge=0, le=86400)
     allow_own_model: bool = False
 
@@ -173,6 +180,15 @@ class RelayConfig(_Strict):
     @classmethod
     def _listed(cls, value: Any) -> Any:
         return tuple(value) if isinstance(value, list) else value
+
+    @field_validator("tiles")
+    @classmethod
+    def _tiled(cls, url: str | None) -> str | None:
+        if url is not None:
+            _checked_url(url, ("http", "https"))
+            if not all(part in url for part in ("{z}", "{x}", "{y}")) or not re.fullmatch(r"[!-~]+", url):
+                raise ValueError("is no address of tiles of the form https://host/{z}/{x}/{y}.png")
+        return url
 
     @field_validator("release", mode="before")
     @classmethod

@@ -5,22 +5,32 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import TypeVar
 
 import numpy as np
 
-from dphmm.errors import AlreadyKnownError, BudgetExceededError, InvalidInputError, SessionBusyError, TimeOrderError
+from dphmm.errors import (
+    BudgetExceededError,
+    ConfigurationError,
+    DataFileError,
+    InvalidInputError,
+    SessionBusyError,
+    SessionMismatchError,
+    TimeOrderError,
+)
 from dphmm.jobs.learned_from import people_seen, refuse_own
 from dphmm.jobs.models import load_model
 from dphmm.release.engine import Releaser
 from dphmm.release.people import Accepted, RecordedPeople
 from dphmm.release.postgres import is_server
 from dphmm.release.trajectory import place_on_earth
+from dphmm.serve.audience import Audience
 from dphmm.serve.coarse import CoarseReaders
 from dphmm.serve.config import RelayConfig
+from dphmm.serve.desk import Desk
+from dphmm.serve.engines import Engines
 from dphmm.serve.fix import Fix, Received
 from dphmm.serve.told import Told
 
@@ -73,6 +83,8 @@ class Keeper:
     ----------
     config
         The relay's file.
+    accept_changes
+        Whether sessions go on under what the file says now of how places are released, where they began otherwise.
 
     Raises
     ------
@@ -80,16 +92,22 @@ class Keeper:
         As the model, the policy and the store say; before anything is served.
     """
 
-    def __init__(self, config: RelayConfig) -> None:
-        self._config = config
+    def __init__(self, config: RelayConfig, accept_changes: bool = False) -> None:
+        self._config, self._accept_changes = config, accept_changes
         self._thread = ThreadPoolExecutor(1, "dphmm-keeper")
         self.is_shared = is_server(config.store)
         """Whether other processes may release to the same store."""
-        self._run(self._open)
+        self._open_ones: list[Callable[[], None]] = []
+        try:
+            self._run(self._open)
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Finish what was begun, and let go of the store."""
-        self._run(self._people.close)
+        while self._open_ones:
+            self._run(self._open_ones.pop())
         self._thread.shutdown()
 
     async def take(self, user: str, received: Received) -> Outcome:
@@ -103,8 +121,15 @@ class Keeper:
             outcome.add(await self._on_thread(partial(self._take, user, fixes[start : start + _AT_ONCE])))
         return outcome
 
-    async def first_untold(self, recipient: str, user: str) -> tuple[int, Told] | None:
-        """The first release of a person that a recipient was not told of, and how many there were up to it."""
+    async def ask(self, work: Callable[[Desk], Value]) -> Value:
+        """Have something done for the page."""
+        return await self._on_thread(partial(work, self._desk))
+
+    async def first_untold(self, recipient: str, user: str) -> tuple[int, Told, bool] | None:
+        """The first release of a person that a recipient was not told of, how many there were up to it, if to be told.
+
+        True as the last: the recipient is paused.
+        """
         return await self._on_thread(partial(self._first_untold, recipient, user))
 
     async def set_told(self, recipient: str, user: str, count: int) -> None:
@@ -116,21 +141,46 @@ class Keeper:
     def _open(self) -> None:
         config = self._config
         model = load_model(config.model)
-        self._engine: Releaser = config.release.engine(model)
+        self.engines = Engines(config.release, model)
+        self._open_ones.append(self.engines.close)
         seen = None if config.allow_own_model else people_seen(config.model, model)
         accepted = Accepted(None, config.clock_skew_seconds, lambda user: refuse_own(seen, [user]))
-        with suppress(AlreadyKnownError):  # everybody's first plan is the same, and made once
-            self._engine.prepare()
         coarser = {user: config.coarser_of(user) for user in config.users}
-        self._people = RecordedPeople(config.store, self._engine, config.limits, accepted, coarser=coarser)
-        self._store = self._people.store
+        base = self.engines.of_note("")
+        self._people = RecordedPeople(
+            config.store, base, config.limits, accepted, coarser=coarser, engine_of=self.engines.of
+        )
+        self._open_ones.append(self._people.close)
+        self._store, self._space = self._people.store, model.space
+        self._audience = Audience(self._store)
         self._coarser = {one.name: config.coarser(one) for one in config.recipients}
-        self._readers = CoarseReaders(self._store, self._engine.another(), self._people.end_of, coarser)
+        self._paused = {one.name: one.paused for one in config.recipients}
+        self._readers = CoarseReaders(self._store, self._engine_at, self._people.end_of, coarser)
+        self._desk = Desk(config, self._people, self._audience, self._readers, self.engines)
         self._numbers: dict[str, int] = {}
         for user in config.users:
+            self._go_on(user)
             for one in config.recipients:
                 if one.is_about(user):
-                    self._store.told(one.name, self._session(user))
+                    self._audience.told(one.name, self._session(user))
+
+    def _go_on(self, user: str) -> None:
+        """See that a person's session can go on, where there is one."""
+        stored = self._store.session(user)
+        if stored is None:
+            return
+        try:
+            if self._accept_changes:
+                self._people.agree(user, self.engines.of(stored), stored.agreed[-1].note)
+            self._people.session(user)
+        except SessionMismatchError as problem:
+            more = "" if self._accept_changes else "; or let all go on under the file's settings by --accept-changes"
+            raise ConfigurationError(f"{problem}{more}") from None
+
+    def _engine_at(self, user: str, settings_hash: str) -> Releaser:
+        stored = self._store.session(user)
+        assert stored is not None, "it has releases"
+        return self.engines.at(stored, settings_hash)
 
     def _take(self, user: str, fixes: Sequence[Fix]) -> Outcome:
         outcome = Outcome()
@@ -143,7 +193,7 @@ class Keeper:
                 outcome.late += not ahead
             except BudgetExceededError:
                 outcome.spent += 1
-            except SessionBusyError:
+            except (SessionBusyError, SessionMismatchError, DataFileError):
                 raise
             except InvalidInputError:
                 outcome.refused += 1
@@ -152,25 +202,26 @@ class Keeper:
                 outcome.silent += release is None
         return outcome
 
-    def _first_untold(self, recipient: str, user: str) -> tuple[int, Told] | None:
-        if not self._store.leads():
+    def _first_untold(self, recipient: str, user: str) -> tuple[int, Told, bool] | None:
+        if not self._audience.leads():
             return None
         session, coarser = self._session(user), self._coarser[recipient]
         while True:
-            number = self._store.told(recipient, session)
+            number, paused = self._audience.told(recipient, session)
+            paused = paused or self._paused[recipient]
             if self._store.progress(session).count <= number:
                 return None
             (stored,) = self._store.releases(session, number, number + 1)
             time = self._people.end_of(stored.slot)
             if coarser is None:
-                return number + 1, Told.of(place_on_earth(user, time, stored.record, self._engine.model.space))
+                return number + 1, Told.of(place_on_earth(user, time, stored.record, self._space)), paused
             told = self._readers.told(user, session, number, coarser)
             if told is not None:
-                return number + 1, told
-            self._store.set_told(recipient, session, number + 1)  # released before there were coarser ones
+                return number + 1, told, paused
+            self._audience.set_told(recipient, session, number + 1)  # released before there were coarser ones
 
     def _set_told(self, recipient: str, user: str, count: int) -> None:
-        self._store.set_told(recipient, self._session(user), count)
+        self._audience.set_told(recipient, self._session(user), count)
 
     def _session(self, user: str) -> int:
         if user not in self._numbers:

@@ -86,8 +86,6 @@ class Outbox:
         ]
         self.counts = {name: Deliveries() for name in senders}
         """Recipient → counts."""
-        self.paused = {recipient.name for recipient, _ in senders.values() if recipient.paused}
-        """Who is told nothing for now; what is released meanwhile they are never told."""
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -136,8 +134,8 @@ class Outbox:
         found = await self._keeper.first_untold(name, line.user)
         if found is None:
             return False
-        count, told = found
-        if name not in self.paused:
+        count, told, paused = found
+        if not paused:
             try:
                 await line.sender.send(told)
                 self.counts[name].delivered += 1

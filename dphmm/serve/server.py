@@ -16,12 +16,14 @@ from dphmm.serve.config import RelayConfig
 
 CONFIG_VARIABLE = "DPHMM_RELAY"
 """The environment variable in which workers find the relay's file."""
+ACCEPT_VARIABLE = "DPHMM_RELAY_ACCEPT_CHANGES"
+"""The one that tells them to accept changes of settings, unless it is empty."""
 
 _MOST_CONNECTIONS = 2000
 
 
 @checked
-def serve(path: str | Path, workers: int = 1) -> None:
+def serve(path: str | Path, workers: int = 1, accept_changes: bool = False) -> None:
     """Run a relay until it is interrupted.
 
     Parameters
@@ -30,6 +32,8 @@ def serve(path: str | Path, workers: int = 1) -> None:
         The relay's file.
     workers
         Processes that answer; more than one need a database server as the store.
+    accept_changes
+        Whether sessions that began under other settings go on under those of the file, from their next release on.
 
     Raises
     ------
@@ -57,9 +61,10 @@ def serve(path: str | Path, workers: int = 1) -> None:
     if workers == 1:
         from dphmm.serve.app import make_app
 
-        uvicorn.run(make_app(config), **options)
+        uvicorn.run(make_app(config, accept_changes), **options)
         return
     os.environ[CONFIG_VARIABLE] = str(path)
+    os.environ[ACCEPT_VARIABLE] = "yes" if accept_changes else ""
     uvicorn.run("dphmm.serve.server:worker", factory=True, workers=workers, **options)
 
 
@@ -68,7 +73,7 @@ def worker() -> Any:
     from dphmm.serve.app import make_app
 
     log_lines()
-    return make_app(RelayConfig.read(Path(os.environ[CONFIG_VARIABLE])))
+    return make_app(RelayConfig.read(Path(os.environ[CONFIG_VARIABLE])), bool(os.environ.get(ACCEPT_VARIABLE)))
 
 
 # ---- logs ------------------------------------------------------------------------------------------------------------

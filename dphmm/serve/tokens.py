@@ -37,4 +37,8 @@ class Doors:
 
         What is looked up is a digest, so that the time it takes tells nothing about tokens.
         """
-        return None if not token else self._tokens.get(hash_token(token))
+        return None if not token else self.user_of(hash_token(token))
+
+    def user_of(self, digest: str) -> str | None:
+        """The user of a token with a digest; None where there is none any more."""
+        return self._tokens.get(digest)

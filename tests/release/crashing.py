@@ -66,7 +66,7 @@ def die_at_statement(session: Session, number: int) -> None:
         if left[0] <= 0:
             die()
 
-    session._store._database._connection.set_trace_callback(count)
+    session._store.database._connection.set_trace_callback(count)
 
 
 def die_after_commit(number: int) -> None:

@@ -56,12 +56,12 @@ def test_an_error_in_a_transaction_leaves_nothing(postgres):
 
 def test_one_of_several_leads_and_another_when_it_is_gone(postgres):
     with SessionStore(postgres) as first, SessionStore(postgres) as second:
-        assert first.leads()
-        assert not second.leads()
-        assert first.leads()
+        assert first.database.leads()
+        assert not second.database.leads()
+        assert first.database.leads()
         first.close()
         until = time.monotonic() + 20
-        while not second.leads():  # once the server has seen that the first is gone
+        while not second.database.leads():  # once the server has seen that the first is gone
             assert time.monotonic() < until
 
 

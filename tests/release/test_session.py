@@ -121,13 +121,13 @@ def test_a_full_file_is_an_error_and_room_mends_it(path):
     maker = engine(kind=CountingReleaser)
     with Session.open(path, "a", maker) as session:
         session.release(4, 0)
-        pages = session._store._database.execute("PRAGMA page_count")[0][0]
-        session._store._database.execute(f"PRAGMA max_page_count={pages}")
+        pages = session._store.database.execute("PRAGMA page_count")[0][0]
+        session._store.database.execute(f"PRAGMA max_page_count={pages}")
         with pytest.raises(OutputError, match="full"):
             releases_until_refused(session)
         done = len(session.releases()) - 1
         assert maker.draws == 1 + done + 1, "the one that found no room was never seen"
-        session._store._database.execute("PRAGMA max_page_count=100000")
+        session._store.database.execute("PRAGMA max_page_count=100000")
         session.release(4, 50)
         assert len(session.releases()) == 2 + done
 
@@ -376,7 +376,7 @@ def test_a_step_on_damaged_progress_is_refused_before_the_draw(path):
     with Session.open(path, "a", maker) as session:
         for slot in range(3):
             session.release(4, slot)
-        session._store._database.execute("UPDATE progress SET count = 1")
+        session._store.database.execute("UPDATE progress SET count = 1")
         with pytest.raises(DataFileError, match="damaged"):
             session.release(4, 3)
         assert maker.draws == 3

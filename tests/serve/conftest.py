@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import socket
 import threading
 import time
@@ -138,3 +139,16 @@ def broker() -> str:
     except OSError:
         pytest.skip(f"no MQTT broker at {address}: start one, or set DPHMM_BROKER")
     return address
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """A headless Chromium, the one of ``DPHMM_CHROMIUM`` or of the system; skips where there is none."""
+    sync_api = pytest.importorskip("playwright.sync_api")
+    path = os.environ.get("DPHMM_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    if path is None:
+        pytest.skip("no Chromium: install one, or set DPHMM_CHROMIUM")
+    with sync_api.sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield opened
+        opened.close()

@@ -172,7 +172,7 @@ def test_people_whom_the_model_saw_are_refused_without_a_word_to_their_phones(co
 
 
 def test_a_body_that_never_ends_is_given_up(config, monkeypatch):
-    monkeypatch.setattr("dphmm.serve.app._PATIENCE_S", 0.2)
+    monkeypatch.setattr("dphmm.serve.requests._PATIENCE_S", 0.2)
     with relay(config()) as client:
         host, port = client.base_url.host, client.base_url.port
         with socket.create_connection((host, port)) as slow:

@@ -1,0 +1,315 @@
+"""The person's page over HTTP: who may see and change what, and that what they choose is what is released."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+
+import httpx
+import numpy as np
+import pytest
+
+from dphmm.errors import ConfigurationError, DataFileError
+from dphmm.jobs.models import load_model
+from dphmm.jobs.replays import replay
+from dphmm.policy.protection import exposed_states
+from dphmm.release.settings import ReleaseSettings
+from dphmm.serve.page import STATIC
+from dphmm.serve.zones import Zones, first_zones, price
+from tests.serve.conftest import START, TOKEN, location, relay, wait_for
+from tests.serve.test_app import ANN, releases
+from tests.serve.test_outbox import post, recipient, told
+
+HOME = [[-30.01, 44.99], [-29.99, 44.99], [-29.99, 45.01], [-30.01, 45.01], [-30.01, 44.99]]
+
+
+def zones(*rings, buffer_m=0, elsewhere="exact"):
+    features = [
+        {"type": "Feature", "properties": {"name": f"zone {k}"}, "geometry": {"type": "Polygon", "coordinates": [ring]}}
+        for k, ring in enumerate(rings, 1)
+    ]
+    return {
+        "zones": {"type": "FeatureCollection", "features": features}, "buffer_m": buffer_m, "elsewhere": elsewhere,
+    }  # fmt: skip
+
+
+def log_in(client, user="ann"):
+    assert client.post("/page/login", json={"token": TOKEN[user]}).status_code == 200
+    state = client.get("/page/state").json()
+    client.headers["X-CSRF-Token"] = state["csrf"]
+    return state
+
+
+# ---- who may ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_opens_for_a_token_and_until_the_log_out(client):
+    assert client.get("/page/state").json() == {"user": None}
+    assert client.post("/page/login", json={"token": "wrong"}).status_code == 401
+    assert log_in(client)["user"] == "ann"
+    cookie = client.cookies["dphmm"]
+    assert client.post("/page/logout", json={}).status_code == 200
+    client.cookies.set("dphmm", cookie)  # one that somebody kept
+    assert client.get("/page/state").status_code == 401
+
+
+def test_cookies_are_for_this_site_and_no_script_and_the_store_holds_none(config, tmp_path):
+    with relay(config()) as client:
+        answer = client.post("/page/login", json={"token": TOKEN["ann"]})
+        said = answer.headers["set-cookie"].lower()
+        secret = client.cookies["dphmm"].encode()
+        assert "httponly" in said
+        assert "samesite=strict" in said
+        kept = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert secret not in kept
+    assert TOKEN["ann"].encode() not in kept
+
+
+def test_a_login_ends_with_the_token_and_with_time(config, monkeypatch):
+    with relay(config()) as client:
+        log_in(client)
+        cookie = client.cookies["dphmm"]
+    new = [{"user": "ann", "token": "n" * 40}]
+    with relay(config(device=new)) as client:
+        client.cookies.set("dphmm", cookie)
+        assert client.get("/page/state").status_code == 401
+    with relay(config()) as client:
+        client.cookies.set("dphmm", cookie)
+        assert client.get("/page/state").json()["user"] == "ann"
+        later = time.time() + 8 * 86400
+        monkeypatch.setattr("dphmm.serve.audience.time.time", lambda: later)
+        assert client.get("/page/state").status_code == 401
+
+
+@pytest.mark.parametrize("path", ["zones", "pause", "price", "logout"])
+def test_nothing_changes_without_the_second_secret_and_no_form_can_post(client, path):
+    log_in(client)
+    for secret in ("", "wrong", "é"):
+        headers = {"X-CSRF-Token": secret.encode()}
+        assert client.post(f"/page/{path}", json=zones(HOME), headers=headers).status_code == 403
+    form = client.post("/page/zones", content=json.dumps(zones(HOME)), headers={"Content-Type": "text/plain"})
+    assert form.status_code == 400
+
+
+def test_nobody_sees_or_changes_what_is_another_s(config, inbox):
+    with relay(config(recipient=[recipient(inbox)])) as client:
+        client.post("/owntracks", json=location(), auth=ANN)
+        state = log_in(client, "bob")
+        assert (state["user"], state["count"], state["recipients"]) == ("bob", 0, [])
+        assert client.get("/page/trail").json()["places"] == []
+        assert client.post("/page/pause", json={"recipient": "family", "paused": True}).status_code == 404
+        assert client.get("/page/trail?epsilon=0.3").status_code == 400
+    for path in ("state", "trail"):
+        with relay(config()) as client:
+            client.cookies.set("dphmm", "made up")
+            assert client.get(f"/page/{path}").status_code == 401
+
+
+def test_answers_let_browsers_load_nothing_from_elsewhere_but_tiles_that_are_configured(config):
+    with relay(config()) as client:
+        for path in ("/", "/static/page.js", "/page/state", "/static/none", "/page/none"):
+            policy = client.get(path).headers["content-security-policy"]
+            assert "default-src 'none'" in policy
+            assert "http" not in policy
+            assert "unsafe" not in policy
+        assert client.get("/static/../page.py").status_code == 404
+        assert client.get("/static/%2e%2e/page.py").status_code == 404
+    with relay(config(tiles="https://tiles.example:8443/{z}/{x}/{y}.png")) as client:
+        assert "img-src 'self' data: https://tiles.example:8443;" in client.get("/").headers["content-security-policy"]
+    for wrong in ("https://tiles.example/", "ftp://a/{z}/{x}/{y}", "https://a b/{z}/{x}/{y}"):
+        with pytest.raises(ValueError, match="tiles"):
+            config(tiles=wrong)
+
+
+def test_the_page_s_files_name_no_other_host_and_hold_no_inline_script():
+    html = (STATIC / "index.html").read_text(encoding="utf-8")
+    assert not re.search(r"<script(?![^>]*src=)|\son\w+=|\sstyle=|https?:", html)
+    for name in ("page.js", "page.css"):
+        assert "http" not in (STATIC / name).read_text(encoding="utf-8")
+
+
+# ---- what is seen ----------------------------------------------------------------------------------------------------
+
+
+def test_the_trail_is_what_was_released_and_each_tier_sees_its_own(config, inbox, tmp_path):
+    tiers = [recipient(inbox), recipient(inbox, epsilon=0.2) | {"name": "friends"}]
+    with relay(config(recipient=tiers)) as client:
+        post(client, 0, 1, 2)
+        state = log_in(client)
+        fine = client.get("/page/trail").json()
+        coarse = client.get("/page/trail?epsilon=0.2&from=1").json()
+        again = client.get("/page/trail?from=3").json()
+    records = [one.record for one in releases(tmp_path / "people.db")]
+    assert [one["radius_m"] for one in fine["places"]] == [round(1000 * one.estimate_radius, 1) for one in records]
+    assert (fine["next"], again["places"], [one["number"] for one in coarse["places"]]) == (3, [], [1, 2])
+    assert {one["latitude"] for one in fine["places"]}.isdisjoint(one["latitude"] for one in coarse["places"])
+    assert "guess_off_m" not in coarse["places"][0]
+    assert state["budget"]["spent"] == sum(one.epsilon for one in records) == 1.5
+    assert [one["key"] for one in state["recipients"]] == ["", "0.2"]
+
+
+def test_what_is_left_is_what_the_limits_leave(config):
+    with relay(config(limits={"epsilon": 2.0, "window_epsilon": 1.5, "window_steps": 2})) as client:
+        post(client, 0, 1)
+        budget = log_in(client)["budget"]
+    assert (budget["spent"], budget["left"], budget["window_limit"]) == (1.0, 1.0, 1.5)
+    assert budget["window_left"] == 1.5  # long ago
+
+
+# ---- what is changed -------------------------------------------------------------------------------------------------
+
+
+def test_zones_hold_from_the_next_release_on_and_after_a_restart(config, tmp_path):
+    far = location(START + 300, 45.02, -30.03)
+    with relay(config()) as client:
+        client.post("/owntracks", json=location(), auth=ANN)
+        log_in(client)
+        assert client.post("/page/zones", json=zones(HOME)).status_code == 200
+        client.post("/owntracks", json=location(), auth=ANN)  # the old moment again
+        client.post("/owntracks", json=far, auth=ANN)
+    with relay(config()) as client:
+        client.post("/owntracks", json=far | {"tst": START + 600}, auth=ANN)
+        log_in(client)
+        assert client.get("/page/state").json()["zones"] == zones(HOME)
+    old, *new = (one.record for one in releases(tmp_path / "people.db"))
+    assert (old.open, old.components) == (False, 1)
+    assert all(one.open and one.expected_error < old.expected_error for one in new)
+    assert len({one.settings for one in new}) == 1 < len({one.settings for one in (old, *new)})
+    with pytest.raises(ConfigurationError, match="agreed on anew at release 1"):
+        list(replay(tmp_path / "people.db", config().model))
+
+
+def test_zones_are_one_person_s_and_the_change_of_one_worker_is_the_others_too(config, postgres):
+    made = config(store=postgres)
+    with relay(made) as one, relay(made) as other:
+        for client in (one, other):
+            client.post("/owntracks", json=location(), auth=ANN)
+        log_in(one)
+        assert one.post("/page/zones", json=zones(HOME)).status_code == 200
+        other.post("/owntracks", json=location(START + 300, 45.02, -30.03), auth=ANN)
+        other.post("/owntracks", json=location(START + 300, 45.02, -30.03), auth=("bob", TOKEN["bob"]))
+        assert releases(postgres)[1].record.open
+        assert not releases(postgres, "bob")[0].record.open
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({}, "no GeoJSON"),
+        (zones(HOME) | {"buffer_m": -1}, "buffer_m"),
+        (zones(HOME) | {"buffer_m": True}, "buffer_m"),
+        (zones(HOME) | {"elsewhere": "x"}, "elsewhere"),
+        (zones(), "nothing is hidden"),
+        (zones(HOME[:2]), "polygon"),
+        (zones([[0, 0], [1, 0], [1, 1], [0, 0]]), "holds no state"),
+        (zones(HOME, [[x + 0.005, y] for x, y in HOME]), "overlap"),
+        (zones([["a", "b"]] * 4), "polygon"),
+        ({"zones": {"features": [{"type": "Feature", "geometry": {"type": "Polygon"}}]}}, "name"),
+        ({"zones": {"features": [{"geometry": {"type": "Point"}}]}}, "no polygon"),
+        (zones(*[HOME] * 51), "at most 50"),
+    ],
+)
+def test_zones_that_cannot_be_are_refused_in_a_line_that_names_no_file(client, tmp_path, body, said):
+    log_in(client)
+    for path in ("price", "zones"):
+        answer = client.post(f"/page/{path}", json=body)
+        assert answer.status_code == 400
+        assert said in answer.json()["error"]
+        assert "/" not in answer.json()["error"].replace("and/or", "")
+    assert client.get("/page/state").json()["zones"]["zones"]["features"] == []
+
+
+def test_a_zone_of_one_place_is_refused_where_it_is_alone_and_repaired_beside_another(client, model):
+    latitude, longitude = load_model(model).space.latlon()[0]
+    corners = ((-1, -1), (1, -1), (1, 1), (-1, 1), (-1, -1))
+    ring = [[longitude + 0.001 * x, latitude + 0.001 * y] for x, y in corners]
+    log_in(client)
+    said = client.post("/page/price", json=zones(ring)).json()["error"]
+    assert "zone:YOURS' joins no two" in said
+    said = client.post("/page/price", json=zones(HOME, ring)).json()
+    assert (said["exposed_count"], said["added_count"]) == (1, 1)
+
+
+def test_a_relay_s_own_zones_are_where_the_page_begins(config, tmp_path):
+    layer = tmp_path / "home.geojson"
+    layer.write_text(json.dumps(zones(HOME)["zones"]), encoding="utf-8")
+    settings = {"policy": f"zone:{layer} | utility:1km", "epsilon": 0.5}
+    with relay(config(release=settings)) as client:
+        chosen = log_in(client)["zones"]
+        assert [one["properties"]["name"] for one in chosen["zones"]["features"]] == ["zone 1"]
+        assert (chosen["elsewhere"], client.get("/page/state").json()["elsewhere"]) == (
+            "policy", "places at most 1 km apart",
+        )  # fmt: skip
+        assert client.post("/page/zones", json=zones(elsewhere="policy")).status_code == 200
+        assert client.get("/page/state").json()["zones"]["zones"]["features"] == []
+    with pytest.raises(DataFileError):
+        first_zones(ReleaseSettings(policy="zone:none.geojson"))
+
+
+def test_settings_of_the_file_change_for_sessions_only_when_that_is_said(config, tmp_path):
+    with relay(config()) as client:
+        post(client, 0)
+    changed = config(release={"policy": "utility:2km", "epsilon": 0.25})
+    with pytest.raises(ConfigurationError, match="--accept-changes"):
+        relay(changed).__enter__()
+    from dphmm.serve.app import make_app
+    from tests.serve.conftest import running
+
+    with running(make_app(changed, accept_changes=True)) as url, httpx.Client(base_url=url) as client:
+        post(client, 1)
+    with relay(changed) as client:
+        post(client, 2)
+    assert [one.record.epsilon for one in releases(tmp_path / "people.db")] == [0.5, 0.25, 0.25]
+
+
+def test_prices_are_the_errors_of_releases_and_exposed_places_those_of_the_policy(model, tmp_path):
+    learned = load_model(model)
+    small = [[-30.004, 44.997], [-29.999, 44.997], [-29.999, 45.003], [-30.004, 45.003], [-30.004, 44.997]]
+    for ring, elsewhere in ((HOME, "exact"), (small, "exact"), (HOME, "policy")):
+        chosen = Zones.of(zones(ring, elsewhere=elsewhere))
+        engine = chosen.settings(ReleaseSettings(policy="utility:1km", epsilon=0.5), tmp_path).engine(learned)
+        said = price(engine, chosen.file(tmp_path))
+        expected = exposed_states(engine.policy, engine.measurements, calibration=engine.settings.calibration)
+        assert said["exposed_count"] == len(expected)
+        np.testing.assert_allclose(
+            np.reshape(said["exposed"], (-1, 2)), learned.space.latlon()[expected].round(6).reshape(-1, 2)
+        )
+        state = int(learned.space.locate(np.array([45.0]), np.array([-30.002]))[0])
+        record = engine.another().release(state)
+        assert said["error_m"] == pytest.approx(1000 * record.expected_error, abs=0.1)
+        assert said["added_count"] == len(record.added)
+        if elsewhere == "exact":
+            assert said["error_m_elsewhere"] == 0 or said["exposed_count"]
+            assert said["zones"][0]["error_m"] > 100
+
+
+# ---- who is paused ---------------------------------------------------------------------------------------------------
+
+
+def test_who_is_paused_on_the_page_is_told_nothing_then_and_nothing_of_it_later_also_after_a_restart(
+    config, inbox, tmp_path
+):
+    made = config(recipient=[recipient(inbox)])
+
+    def pause(client, paused):
+        assert client.post("/page/pause", json={"recipient": "family", "paused": paused}).status_code == 200
+
+    with relay(made) as client:
+        log_in(client)
+        post(client, 0)
+        wait_for(lambda: inbox.messages)
+        inbox.status = 503  # what waits for a recipient who is away
+        post(client, 1)
+        pause(client, True)
+        post(client, 2)
+    inbox.status = 200
+    with relay(made) as client:
+        log_in(client)
+        post(client, 3)
+        assert client.get("/page/state").json()["recipients"][0]["paused"]
+        pause(client, False)
+        post(client, 4)
+        wait_for(lambda: len(inbox.messages) == 2)
+        time.sleep(0.2)
+    assert [one["time"] for one in told(inbox)] == ["2024-03-07T09:00:00Z", "2024-03-07T09:20:00Z"]
