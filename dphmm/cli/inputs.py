@@ -83,7 +83,11 @@ noise_options = options(
     click.option(
         "--calibration", help="Noise measured for the whole graph, or for each component alone. [default: graph]"
     ),
-    click.option("--optimal-limit", type=int, help="For optimal: the most states of a component. [default: 64]"),
+    click.option(
+        "--optimal-limit",
+        type=int,
+        help="For optimal: the most states of a component, and a quarter of a zone's. [default: 64]",
+    ),
     click.option("--fallback", help="For optimal, above that: graph-exponential, or none to refuse. [default: none]"),
 )
 """The options of a `ReleaseSettings`, one for each of its fields but caps on events and its schedule."""

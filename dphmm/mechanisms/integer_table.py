@@ -22,7 +22,7 @@ _LIMB = 31
 _MOST = (1 << _LIMB) - 1
 _BLOCK = 1 << 20
 _MOST_MIXED = 0.01
-_LEAST_ROOM = 1e-6
+LEAST_ROOM = 1e-6
 """Where the ratio is nearer to one, budgets below a millionth, an output tells nothing at all: all rows are alike."""
 
 
@@ -114,9 +114,9 @@ def integer_rows(probabilities: FloatArray, edges: IntArray, ratio: tuple[int, i
     rows = rows / rows.sum(axis=1, keepdims=True)
     outputs = rows.shape[1]
     room = ratio[0] / ratio[1] - 1
-    if room < _LEAST_ROOM:  # equal rows keep every promise
+    if room < LEAST_ROOM:  # equal rows keep every promise
         rows = np.broadcast_to(rows.mean(axis=0), rows.shape)
-    mixed = outputs * 2.0**-50 / max(room, _LEAST_ROOM)
+    mixed = outputs * 2.0**-50 / max(room, LEAST_ROOM)
     while mixed < _MOST_MIXED:
         weights = _whole((1 - mixed) * rows + mixed / outputs)
         if not broken(weights, edges, ratio).any():

@@ -19,8 +19,15 @@ def hops_between(size: int, edges: IntArray) -> IntArray:
     return np.asarray(shortest_path(graph, unweighted=True, directed=False)).astype(np.int64)
 
 
+def is_clique(size: int, edges: IntArray) -> bool:
+    """Whether different edges ``(m, 2)`` join every two of some states."""
+    return len(edges) == size * (size - 1) // 2
+
+
 def cliques_of(size: int, edges: IntArray) -> tuple[list[IntArray], IntArray]:
     """Some cliques, found greedily, and the edges ``(m, 2)`` that lie in none of them."""
+    if size >= _CLIQUE and is_clique(size, edges):
+        return [np.arange(size)], np.zeros((0, 2), dtype=np.int64)
     joined: BoolArray = np.zeros((size, size), dtype=np.bool_)
     joined[edges[:, 0], edges[:, 1]] = joined[edges[:, 1], edges[:, 0]] = True
     left, found = joined.copy(), []

@@ -5,26 +5,43 @@ whose rows sum to one and that keep ``k(z|j) <= r k(z|l)`` on every edge (Borden
 2014, with edges in place of a metric). It has ``n^2`` unknowns and ``2 n`` conditions an edge. A clique asks that its
 greatest and its least entry for an output differ by at most ``r``: with the least one as an unknown of its own, its
 ``m (m - 1) n`` conditions become ``2 m n``, and say the same.
+
+Outputs meet in the sums of rows alone, so an interior point method (Mehrotra, SIAM J. Optim. 1992) has to solve, at
+each step, one system of ``n`` unknowns for each output and one of ``n`` for all of them: `dphmm.mechanisms.blocks`.
+
+What it has reached is proven as it goes. For any multipliers ``l >= 0`` of the conditions ``A x >= 0``, no table is
+better than ``sum_s min_z (c - A' l)_{s, z}``; it stops where its own error is as near to that as wanted.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
 from dphmm.arrays import FloatArray, IntArray
 from dphmm.errors import PromiseError
-from dphmm.mechanisms.joined import cliques_of
+from dphmm.mechanisms.blocks import Blocks, Clique, Conditions, Graph
+from dphmm.mechanisms.integer_table import LEAST_ROOM
 
 _DIGITS = 20
+_NEAR = 1e-4
+"""How near to the bound the error is wanted, as a share of it."""
+_MUST = 0.01
+"""How near it has to be, or there is no table."""
+_NOTHING = 1e-12
+"""An error that counts as none, as a share of the even table's."""
+_MOST_STEPS, _PATIENCE = 80, 5
+_ROUNDING = 1e-9
+"""How far sums of rows may be from one."""
+_KEPT = 0.995
+"""How far a step goes towards where a condition would be broken."""
 
 
 def least_error_table(points: FloatArray, edges: IntArray, ratio: float, prior: FloatArray) -> tuple[FloatArray, float]:
-    """The table of least expected squared error, in floating point, and that error.
+    """The table of least expected squared error, in floating point, and what no table's error is below.
 
     It is a function of its arguments alone: nothing is carried over from earlier solutions, so that whoever knows what
-    is public can work it out again.
+    is public can work it out again. Where several tables are best it is one in their midst, not a corner that rounding
+    would choose.
 
     Parameters
     ----------
@@ -33,65 +50,103 @@ def least_error_table(points: FloatArray, edges: IntArray, ratio: float, prior: 
     edges
         ``(m, 2)`` pairs of states.
     ratio
-        At least 1.
+        At least 1. Nearer to it than a millionth all rows are alike.
     prior
         ``(n,)``, not negative and not all zero; used to about six digits.
 
     Returns
     -------
-    probabilities, value
-        ``(n, n)``, row by true state; rows sum to one and edges hold up to the solver's tolerance (1e-9). The value
-        is the program's optimum, to the same tolerance.
+    probabilities, bound
+        ``(n, n)``, row by true state; rows sum to one, and edges hold with room to spare, both up to rounding. The
+        bound is proven, up to rounding, and within a ten-thousandth of the table's error, but for programs that
+        rounding makes an end of: those are within a hundredth.
 
     Raises
     ------
     PromiseError
-        When the solver finds no optimum.
+        When no table was found whose error is within a hundredth of a bound.
     """
-    from scipy.optimize import linprog
-    from scipy.sparse import csr_array
-
     size = len(points)
     apart = np.square(points[:, None, :] - points[None, :, :]).sum(axis=2)
     weights = np.rint(prior / prior.max() * 2.0**_DIGITS)
     costs = weights[:, None] / weights.sum() * apart
+    if ratio - 1.0 < LEAST_ROOM:
+        best = int(np.argmin(costs.sum(axis=0)))
+        return np.tile(np.eye(size)[best], (size, 1)), float(costs[:, best].sum()) / ratio ** (size - 1)
     unit = float(costs.sum()) / size or 1.0
-    rows, columns, entries, unknowns = _conditions(size, edges, ratio)
-    everything = np.arange(size * size)
-    found: Any = linprog(  # type: ignore[call-overload] # whose options for "highs-ipm" the stubs do not know
-        np.concatenate([costs.ravel() / unit, np.zeros(unknowns - size * size)]),
-        A_ub=csr_array((entries, (rows, columns)), shape=(int(rows.max(initial=-1)) + 1, unknowns)),
-        b_ub=np.zeros(int(rows.max(initial=-1)) + 1),
-        A_eq=csr_array((np.ones(len(everything)), (everything // size, everything)), shape=(size, unknowns)),
-        b_eq=np.ones(size),
-        method="highs-ipm",
-        options={"primal_feasibility_tolerance": 1e-9, "dual_feasibility_tolerance": 1e-9},
-    )
-    if found.x is None or not found.success:
-        raise PromiseError(f"the program of the best table was not solved ({found.message}); nothing was drawn")
-    return np.maximum(found.x[: size * size].reshape(size, size), 0.0), max(0.0, float(found.fun) * unit)
+    conditions = Conditions.of(size, edges, ratio)
+    with np.errstate(all="ignore"):  # a step that leaves what doubles hold is the last
+        table, error, bound = _solved(costs / unit, conditions)
+    if not error - bound <= max(_MUST * error, _NOTHING):
+        raise PromiseError(
+            f"the program of the best table of {size} states was not solved (its error is between {bound * unit:.6g} "
+            f"and {error * unit:.6g}); nothing was drawn"
+        )
+    return table, max(0.0, bound * unit)
 
 
-def _conditions(size: int, edges: IntArray, ratio: float) -> tuple[IntArray, IntArray, FloatArray, int]:
-    """Entries of the conditions ``A x <= 0`` as rows, columns and values, and the number of unknowns.
+def _solved(costs: FloatArray, conditions: Conditions) -> tuple[FloatArray, float, float]:
+    """The best table that was found, its error, and the best bound: see `least_error_table`.
 
-    The entry for state ``s`` and output ``z`` is unknown ``s n + z``; the least entries of cliques come after them.
+    Columns are outputs. ``entries`` are the unknowns of each, ``room`` is what their conditions leave, ``held`` the
+    multipliers of these, ``prices`` those of the sums of rows.
     """
-    cliques, rest = cliques_of(size, edges)
-    outputs = np.arange(size)
-    greater, smaller, factors, unknowns = [], [], [], size * size
-    for pairs in (rest, rest[:, ::-1]):
-        greater.append((pairs[:, :1] * size + outputs).ravel())
-        smaller.append((pairs[:, 1:] * size + outputs).ravel())
-        factors.append(np.full(len(pairs) * size, ratio))
-    for members in cliques:
-        entries = (members[:, None] * size + outputs).ravel()
-        least = np.tile(unknowns + outputs, len(members))
-        greater += [entries, least]
-        smaller += [least, entries]
-        factors += [np.full(len(entries), ratio), np.ones(len(entries))]
-        unknowns += size
-    left, right = np.concatenate(greater), np.concatenate(smaller)
-    numbers = np.arange(len(left))
-    values = np.concatenate([np.ones(len(left)), -np.concatenate(factors)])
-    return np.tile(numbers, 2), np.concatenate([left, right]), values, unknowns
+    size, outputs = costs.shape
+    entries = conditions.even(outputs)
+    prices, room = np.zeros(size), conditions.room(entries)
+    held = float(np.mean(costs)) * size / len(room) / room
+    all_costs = np.concatenate([costs, np.zeros((len(entries) - size, outputs))])
+    table, error, bound, waited = entries[:size], np.inf, 0.0, 0
+    for _ in range(_MOST_STEPS):
+        sums = entries[:size].sum(axis=1)
+        reached = entries[:size] / sums[:, None]
+        value, proven = float((costs * reached).sum()), conditions.bound(costs, held)
+        better = np.abs(sums - 1.0).max() <= _ROUNDING and value < error
+        waited = 0 if (better and value < (1 - _NEAR) * error) or proven > bound + _NEAR * value else waited + 1
+        table, error = (reached, value) if better else (table, error)
+        bound = max(bound, proven)
+        if error - bound <= max(_NEAR * error, _NOTHING) or waited > _PATIENCE or not np.isfinite(value + proven):
+            break
+        newton = _Newton(conditions, (Clique if conditions.is_clique else Graph)(conditions, held / room), held / room)
+        reduced = all_costs.copy()
+        reduced[:size] -= prices[:, None]
+        mean, aim = float((held * room).mean()), np.zeros_like(room)
+        for corrected in (False, True):
+            moved, change = newton(conditions.pulled(aim / room) - reduced, 1.0 - sums)
+            opened = conditions.room(moved)
+            grown = aim / room - held * (1.0 + opened / room)
+            far, further = _reach(room, opened), _reach(held, grown)
+            if not corrected:
+                later = float(((held + further * grown) * (room + far * opened)).mean())
+                aim = (later / mean) ** 3 * mean - grown * opened
+        entries = entries + _KEPT * far * moved
+        held, prices = held + _KEPT * further * grown, prices + _KEPT * further * change
+        room = conditions.room(entries)
+    return table, error, bound
+
+
+class _Newton:
+    """Changes of entries and prices for which conditions of both hold, refined once against rounding."""
+
+    def __init__(self, conditions: Conditions, blocks: Blocks, weights: FloatArray) -> None:
+        self._conditions, self._blocks, self._weights, self._coupling = conditions, blocks, weights, blocks.coupling()
+
+    def __call__(self, wanted: FloatArray, lacking: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """``H x - E' y = wanted`` for each output and ``sum E x = lacking``, of which ``x`` and ``y``."""
+        moved, change = self._once(wanted, lacking)
+        left = wanted - self._conditions.pulled(self._weights * self._conditions.room(moved))
+        left[: len(lacking)] += change[:, None]
+        more, again = self._once(left, lacking - moved[: len(lacking)].sum(axis=1))
+        return moved + more, change + again
+
+    def _once(self, wanted: FloatArray, lacking: FloatArray) -> tuple[FloatArray, FloatArray]:
+        size, right = len(lacking), wanted.copy()
+        change = np.linalg.solve(self._coupling, lacking - self._blocks.solve(wanted)[:size].sum(axis=1))
+        right[:size] += change[:, None]
+        return self._blocks.solve(right), np.asarray(change)
+
+
+def _reach(positive: FloatArray, change: FloatArray) -> float:
+    """How much of a change can be added, all of it at most, before something is no longer positive."""
+    fastest = float((-change / positive).max())
+    return min(1.0 / _KEPT, 1.0 / fastest) if fastest > 0 else 1.0 / _KEPT

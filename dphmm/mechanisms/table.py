@@ -14,11 +14,13 @@ from dphmm.arrays import FloatArray, IntArray, Rng, as_floats, as_integers, as_p
 from dphmm.errors import CoordinateError, InvalidInputError, PolicyError
 from dphmm.mechanisms.base import check_size
 from dphmm.mechanisms.integer_table import BITS, TOTAL, integer_rows, ratio_below
-from dphmm.mechanisms.joined import hops_between
+from dphmm.mechanisms.joined import hops_between, is_clique
 from dphmm.mechanisms.program import least_error_table
 
 LARGEST_TABLE = 2048
 """How many places a table may have: it takes 32 MiB."""
+LARGEST_PROGRAM = 400
+"""For how many the program of the best one is solved, unless all of them are joined: it takes half a gigabyte."""
 
 
 class TableMechanism:
@@ -43,7 +45,7 @@ class TableMechanism:
     prior
         ``(n,)``: how probable each place is, for `squared_error`.
     optimum
-        The least squared error of any table under the prior, where it is known.
+        What no table's squared error under the prior is below, where that is known.
 
     Raises
     ------
@@ -95,9 +97,12 @@ class TableMechanism:
         Raises
         ------
         PolicyError
-            When the edges do not connect all states, or there are more than `LARGEST_TABLE`.
+            When the edges do not connect all states, or there are more than `LARGEST_TABLE`, or than `LARGEST_PROGRAM`
+            that are not all joined with each other.
         InvalidInputError
             For measurements, a budget or a prior that are none.
+        PromiseError
+            When the program could not be solved.
 
         Examples
         --------
@@ -109,6 +114,11 @@ class TableMechanism:
         over, under = ratio_below(check_budget(epsilon))
         if len(points) == 1:
             return cls(points, pairs, epsilon, np.ones((1, 1)), weights, 0.0)
+        if len(points) > LARGEST_PROGRAM and not is_clique(len(points), pairs):
+            raise PolicyError(
+                f"the program of {len(points):,} places would not fit; {LARGEST_PROGRAM} is the most, unless all are "
+                "joined"
+            )
         table, optimum = least_error_table(points, pairs, over / under, weights)
         return cls(points, pairs, epsilon, table, weights, optimum)
 
@@ -127,7 +137,7 @@ class TableMechanism:
 
     @property
     def loss(self) -> float | None:
-        """By what share of its squared error the table misses the `optimum`; None where that is not known."""
+        """By what share of its squared error the table may miss the best one's; None where that is not known."""
         if self.optimum is None:
             return None
         return max(0.0, 1.0 - self.optimum / self.squared_error) if self.squared_error > 0 else 0.0

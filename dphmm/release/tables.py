@@ -12,14 +12,16 @@ from dphmm.geometry.hull import SensitivityHull
 from dphmm.geometry.measurements import Measurements
 from dphmm.markov.belief import Belief
 from dphmm.mechanisms.base import Mechanism
-from dphmm.mechanisms.joined import hops_between
+from dphmm.mechanisms.joined import hops_between, is_clique
 from dphmm.mechanisms.knorm import KNormMechanism
-from dphmm.mechanisms.table import LARGEST_TABLE, TableMechanism
+from dphmm.mechanisms.table import LARGEST_PROGRAM, LARGEST_TABLE, TableMechanism
 from dphmm.policy.protection import Protection
 from dphmm.release.noise import ComponentNoise
 from dphmm.release.settings import ReleaseSettings
 
 _REMEMBERED = 16
+CLIQUES = 4
+"""How many times as many states a component may have all of which are joined: its program is no slower."""
 
 
 class Tables:
@@ -60,13 +62,12 @@ class Tables:
         weights = _weights(states, prior)
         make = TableMechanism.graph_exponential
         if self._settings.mechanism == "optimal":
-            if len(states) <= self._settings.optimal_limit:
+            if len(states) <= (most := self._most(len(states), edges)):
                 make = TableMechanism.optimal
             elif self._settings.fallback == "none":
                 raise ConfigurationError(
-                    f"fallback is 'none' and a component has {len(states):,} states, above the "
-                    f"{self._settings.optimal_limit:,} of the program; raise "
-                    "optimal_limit, or set fallback to 'graph-exponential'"
+                    f"fallback is 'none' and a component has {len(states):,} states, above the {most:,} of the "
+                    "program; raise optimal_limit, or set fallback to 'graph-exponential'"
                 )
         key = content_hash(states, edges, epsilon, weights, make.__name__)
         if key not in self._made:
@@ -74,6 +75,12 @@ class Tables:
                 del self._made[next(iter(self._made))]
             self._made[key] = make(self._measurements.points[states], edges, epsilon, weights)
         return self._made[key]
+
+    def _most(self, size: int, edges: IntArray) -> int:
+        """How many states a component may have for its program to be solved."""
+        if is_clique(size, edges):
+            return min(CLIQUES * self._settings.optimal_limit, LARGEST_TABLE)
+        return min(self._settings.optimal_limit, LARGEST_PROGRAM)
 
 
 def with_hops(protection: Protection) -> Protection:

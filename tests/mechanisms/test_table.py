@@ -13,7 +13,6 @@ from dphmm.errors import CoordinateError, InvalidInputError, PolicyError, Promis
 from dphmm.geometry.hull import SensitivityHull
 from dphmm.mechanisms import KNormMechanism, TableMechanism
 from dphmm.mechanisms.integer_table import TOTAL, broken, integer_rows, ratio_below
-from dphmm.mechanisms.joined import cliques_of
 from dphmm.mechanisms.program import least_error_table
 
 F = np.array([[1, 0], [2, 1], [3, 0], [0, 1], [4, 2], [1, 2]], dtype=float)
@@ -100,23 +99,12 @@ def test_the_program_reaches_what_a_second_solver_reaches(seed):
     prior, epsilon = rng.dirichlet(np.ones(len(points))), float(rng.choice([0.3, 1.0, 2.0]))
     table = TableMechanism.optimal(points, edges, epsilon, prior)
     expected = _by_cvxopt(points, edges, epsilon, prior)
-    assert table.squared_error == pytest.approx(expected, rel=1e-4)
-    assert table.optimum == pytest.approx(expected, rel=1e-4)
-    assert 0 <= table.loss < 1e-5
+    assert expected * (1 - 1e-7) <= table.squared_error <= expected * (1 + 1.01e-4)
+    assert expected * (1 - 1.01e-4) <= table.optimum <= expected * (1 + 1e-7)
+    assert 0 <= table.loss < 1.01e-4
     worse = TableMechanism.graph_exponential(points, edges, epsilon, prior)
     assert worse.squared_error >= table.squared_error
     assert worse.loss is None
-
-
-def test_conditions_of_cliques_say_what_those_of_their_edges_say(monkeypatch):
-    points, edges = grid(5, 3)
-    prior = np.random.default_rng(1).dirichlet(np.ones(25))
-    cliques, rest = cliques_of(25, edges)
-    assert max(map(len, cliques)) == 9
-    assert len(rest) + sum(len(one) * (len(one) - 1) // 2 for one in cliques) >= len(edges)
-    short = least_error_table(points, edges, np.e, prior)[1]
-    monkeypatch.setattr("dphmm.mechanisms.joined._CLIQUE", 99)
-    assert least_error_table(points, edges, np.e, prior)[1] == pytest.approx(short, rel=1e-6)
 
 
 def test_an_edge_left_out_of_the_program_is_caught_by_integers():

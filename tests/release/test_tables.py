@@ -122,7 +122,7 @@ def test_a_table_that_breaks_an_edge_draws_nothing():
     edges = step.plan.protection.graph.edges()
     lacking = TableMechanism.optimal(F, [edge for edge in edges.tolist() if edge != [0, 1]], 1.0)
     refused(lacking, "differ by more than epsilon in this step's table")
-    over = TableMechanism.optimal(F, edges, 1.0 + 1e-7)
+    over = TableMechanism.optimal(F, edges, 1.0 + 1e-3)
     refused(over, "differ by more than epsilon in this step's table")
     weights = good.weights.copy()
     weights[0, 0] += 1
@@ -147,6 +147,11 @@ def test_a_component_above_the_limit_is_refused_or_falls_back():
     with pytest.raises(ConfigurationError, match=r"a component has 6 states, above the 5 .*fallback") as caught:
         made("optimal", policy, optimal_limit=5).prepare()
     assert "\n" not in str(caught.value)
+    zone = PolicyGraph.complete(6)
+    assert made("optimal", zone, optimal_limit=2).prepare().mechanism.mechanisms[1].loss < 1e-4, "four times as many"
+    nine = MarkovModel(np.full((9, 9), 1 / 9), np.full(9, 1 / 9))
+    with pytest.raises(ConfigurationError, match="a component has 9 states, above the 8 of the program"):
+        made("optimal", PolicyGraph.complete(9), nine, np.arange(9.0)[:, None], optimal_limit=2).prepare()
     fallen = made("optimal", policy, optimal_limit=5, fallback="graph-exponential").prepare().mechanism.mechanisms[1]
     np.testing.assert_array_equal(
         fallen.weights, made("graph-exponential", policy).prepare().mechanism.mechanisms[1].weights
