@@ -553,13 +553,25 @@ def audits_and_jobs() -> None:
     right("calibrate.Figure.of", calibrate.Figure.of, values=np.array([1.0, 2.0]))
     known = mechanisms.KNormMechanism(HULL, 1.0)
     right("calibrate.epsilon_for_error", calibrate.epsilon_for_error, "mechanism", mechanism=known, target=2.0)
+    right(
+        "calibrate.epsilon_for_event", calibrate.epsilon_for_event, "releaser event", releaser=RELEASER,
+        event=events.Presence([0], 0, 0), probability=0.9, steps=1, first=0
+    )  # fmt: skip
     right("calibrate.epsilon_for_odds", calibrate.epsilon_for_odds, diameter=2.0, prior=0.2, posterior=0.5)
     right("calibrate.epsilon_for_spending", calibrate.epsilon_for_spending, total=5.0, releases=288)
     right(
         "calibrate.largest_epsilon", calibrate.largest_epsilon, "figure",
         figure=lambda epsilon, is_check: calibrate.Figure(1 / epsilon, 0.0), bound=0.5, start=1.0
     )  # fmt: skip
-    right("calibrate.simulate", calibrate.simulate, "releaser watch", releaser=RELEASER, epsilon=1.0, people=2, steps=2)
+    right(
+        "calibrate.simulate",
+        calibrate.simulate,
+        "releaser watch event",
+        releaser=RELEASER,
+        epsilon=1.0,
+        people=2,
+        steps=2,
+    )
     right("audit.Thresholds", audit.Thresholds, least_error=0.5, most_certainty=0.5)
 
     right("writers.check_format", writers.check_format, path="new.csv")

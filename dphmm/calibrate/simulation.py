@@ -7,20 +7,30 @@ from dataclasses import dataclass, field
 from math import inf
 
 import numpy as np
+from scipy.special import expit
+from scipy.stats import beta
 from scipy.stats import t as student
 
 from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, IntArray, as_floats
 from dphmm.audit.metrics import knowledge, no_information
-from dphmm.errors import InvalidInputError
-from dphmm.markov import Belief, MarkovModel, Observations, filter_releases, smooth_releases
+from dphmm.calibrate.paths import PathReleases
+from dphmm.errors import EventError, InvalidInputError
+from dphmm.events.automaton import Automaton
+from dphmm.events.event import Event
+from dphmm.events.odds import EventOdds
+from dphmm.markov import Belief, MarkovModel, Observations, draw_paths, filter_releases, smooth_releases
+from dphmm.release.capped import chain_of
 from dphmm.release.engine import Releaser
 
 CONFIDENCE = 0.99
 """That of every interval."""
 
-_START = 0
-"""The time step of the first release, for models that vary with time: the one that ends as 1970 begins, in UTC."""
+_MOST_DRAWN, _AT_ONCE = 1 << 27, 1 << 22
+"""About so many states of people are drawn at most to find those who do what an event says, and so many at once."""
+
+LOOKED_AT = 96
+"""At how many of a person's releases, evenly spread, errors are worked out."""
 
 
 @dataclass(frozen=True)
@@ -71,12 +81,17 @@ class Simulation:
     Parameters
     ----------
     epsilon
-        The budget of each release.
+        The most that a release may cost: the budget of each, where no cap or schedule takes less.
     steps
-        How many releases each person had.
+        How many moments each person had.
     estimate, online, hindsight, certainty
-        ``(people,)``: means over each one's releases of the expected distance of the estimate, of the best guess at the
-        time and in hindsight, and of the probability in hindsight of the likeliest state.
+        ``(people,)``: means over `LOOKED_AT` of each one's moments (or all of fewer), evenly spread, of the expected
+        distance of the estimate, of the best guess at the time and in hindsight, and of the probability in hindsight of
+        the likeliest state.
+    spent, withheld
+        ``(people,)``: the sum of the budgets, and the share of the moments for which nothing was drawn.
+    reached
+        ``(people,)``: the highest probability that the event ever had, before a release or after. None without one.
     """
 
     epsilon: float
@@ -85,6 +100,9 @@ class Simulation:
     online: FloatArray = field(repr=False)
     hindsight: FloatArray = field(repr=False)
     certainty: FloatArray = field(repr=False)
+    spent: FloatArray = field(repr=False)
+    withheld: FloatArray = field(repr=False)
+    reached: FloatArray | None = field(default=None, repr=False)
 
     @property
     def people(self) -> int:
@@ -92,8 +110,28 @@ class Simulation:
         return len(self.estimate)
 
     def figure(self, name: str) -> Figure:
-        """The mean of ``"estimate"``, ``"online"``, ``"hindsight"`` or ``"certainty"``, with its interval."""
-        return Figure.of(getattr(self, name))
+        """The mean of a figure by its name, with its interval.
+
+        Raises
+        ------
+        InvalidInputError
+            When it is none, or the simulation was without an event.
+        """
+        values = vars(self).get(name)
+        if not isinstance(values, np.ndarray):
+            raise InvalidInputError(f"figure {name!r} was not simulated; ask for one that was, such as 'hindsight'")
+        return Figure.of(values)
+
+    def share_above(self, probability: float) -> tuple[float, float]:
+        """The share of people of whom the event ever became more probable, and the most that it may be among all.
+
+        The second is the upper end of the exact binomial interval (Clopper and Pearson) of confidence `CONFIDENCE`.
+        """
+        if self.reached is None:
+            raise InvalidInputError("the simulation was without an event; give it one")
+        many, people = int((self.reached > probability).sum()), self.people
+        most = 1.0 if many == people else float(beta.ppf(CONFIDENCE, many + 1, people - many))
+        return many / people, most
 
 
 @checked
@@ -104,6 +142,8 @@ def simulate(
     steps: int,
     seed: int = 0,
     watch: Callable[[Iterable[int]], Iterable[int]] = iter,
+    event: Event | None = None,
+    first: int = 0,
 ) -> Simulation:
     """Release people whose paths follow the engine's model, one release a step, and say what is known of them.
 
@@ -113,20 +153,28 @@ def simulate(
     Parameters
     ----------
     releaser
-        An engine without caps on events or a schedule; it is left as it is.
+        An engine; it is left as it is. One that keeps caps on events or a schedule withholds what these withhold, and
+        takes far longer, as does one whose noise depends on what was drawn before.
     epsilon
-        The budget of each release.
+        The budget of each release, or the most that it may cost.
     people, steps
-        How many people, from 2, and how many releases each.
+        How many people, from 2, and how many moments each.
     seed
         Whom: the same seed gives the same paths, and the same random bytes, for every budget.
     watch
         Hands on the people's numbers, and may show how far it has come.
+    event
+        An event, in steps from the first release, of which to say how probable releases made it. All people are then
+        such that do it: drawn by the model until there are enough.
+    first
+        The time step of the first release, counted from 1970, for models that vary with time.
 
     Raises
     ------
     InvalidInputError
-        When there are fewer than 2 people or no step, or the engine keeps caps or a schedule.
+        When there are fewer than 2 people or no step.
+    EventError
+        When the event cannot be asked about, or is too rare to draw people who do it.
     DphmmError
         As `Releaser.release`.
 
@@ -141,48 +189,67 @@ def simulate(
     """
     if people < 2 or steps < 1:
         raise InvalidInputError(f"there are {people} people and {steps} steps; give at least 2 and 1")
-    if releaser.settings.caps or releaser.settings.schedule is not None:
-        raise InvalidInputError("caps on events and schedules withhold releases; simulate an engine without them")
-    found = np.array([_of_one(releaser, epsilon, steps, seed, number) for number in watch(range(people))])
+    releases = PathReleases(releaser, epsilon, steps, first)
+    odds = None if event is None else EventOdds(*chain_of(releaser.model, first), event)
+    moving = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(0,)))
+    if event is None or odds is None:
+        paths = draw_paths(releaser.model, people, steps, first, moving).astype(np.int64)
+    else:
+        paths = _doing(releaser.model, event, float(expit(odds.prior)), people, steps, first, moving)
+    found = np.array([_of_one(releases, odds, paths[number], seed, number) for number in watch(range(people))])
     return Simulation(epsilon, steps, *found.T)
 
 
-def _of_one(releaser: Releaser, epsilon: float, steps: int, seed: int, number: int) -> tuple[float, ...]:
-    moving, drawing = (np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(k, number))) for k in (0, 1))
-    engine = releaser.another(drawing)
-    engine.restart(_START)
-    rows, records = [], []
-    for state in walk_of(engine.model, steps, moving).tolist():
-        step = engine.prepare(epsilon)
-        record = engine.draw(step, state)
-        assert record.released is not None, "nothing withholds a release"
-        rows.append(engine.log_likelihood(step, record.released))
-        records.append(record)
-    observed = Observations(np.array(rows), np.ones(steps, dtype=np.int64), _START)
-    smoothed = smooth_releases(engine.model, observed, filter_releases(engine.model, observed))
-    later = knowledge(smoothed, engine.measurements.points, 1)
-    return (
-        float(np.mean([record.estimate_radius for record in records])),
-        float(np.mean([record.adversary_error for record in records])),
-        float(later.error.mean()),
-        float(later.best.mean()),
-    )
+def _doing(
+    model: MarkovModel, event: Event, probability: float, people: int, steps: int, first: int, rng: np.random.Generator
+) -> IntArray:
+    """Paths ``(people, steps)`` of a model on which an event of some probability happens."""
+    length = max(steps, event.last + 1)
+    if people * length > _MOST_DRAWN * probability:
+        raise EventError(
+            f"the event has probability {probability:.2g} under the model, too little to draw {people} people who do "
+            "it; ask for fewer, or about an event that is less rare"
+        )
+    automaton, found, many = Automaton.of(event, model.size), list[IntArray](), 2 * people
+    while sum(map(len, found)) < people:
+        paths = draw_paths(model, many, length, first, rng).astype(np.int64)
+        found.append(paths[automaton.happens(paths), :steps])
+        many = min(4 * many, max(people, _AT_ONCE // length))
+    return np.concatenate(found)[:people]
 
 
-def walk_of(model: MarkovModel, steps: int, rng: np.random.Generator) -> IntArray:
-    """The states ``(steps,)`` of a person who moves as a model says, drawn one after another."""
-    belief, path = Belief.first(model, _START), np.empty(steps, dtype=np.int64)
-    for t in range(steps):
-        if t:
-            belief = belief.predict(model, 1, _START + t - 1)
-        path[t] = rng.choice(model.size, p=belief.probabilities / belief.probabilities.sum())
-        here = np.full(model.size, -np.inf)
-        here[path[t]] = 0.0
-        belief = belief.update(here)
-    return path
+def _of_one(
+    releases: PathReleases, odds: EventOdds | None, path: IntArray, seed: int, number: int
+) -> tuple[float, ...]:
+    """The figures of a person, in the order of `Simulation`."""
+    drawing = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1, number)))
+    model, points = releases.engine.model, releases.engine.measurements.points
+    rows, spent, withheld = releases.released(path, drawing)
+    observed = Observations(rows, np.ones(releases.steps, dtype=np.int64), releases.first)
+    filtering, some = filter_releases(model, observed), _looked_at(releases.steps)
+    now, smoothed = filtering.at(some), smooth_releases(model, observed, filtering, some)
+    online, later = (knowledge(beliefs, points, 1) for beliefs in (now, smoothed))
+    estimate = float(np.mean([_mean_error(one, points) for one in now]))
+    told = estimate, float(online.error.mean()), float(later.error.mean()), float(later.best.mean()), spent, withheld
+    if odds is None:
+        return told
+    own, reached = odds.copy(), odds.log_odds
+    for row in rows:
+        own.update(row)
+        reached = max(reached, own.log_odds)
+    return *told, float(expit(reached))
 
 
-def without_releases(releaser: Releaser, steps: int) -> tuple[float, float, float]:
+def _looked_at(steps: int) -> list[int]:
+    return [int(step) for step in np.unique(np.linspace(0, steps - 1, LOOKED_AT).astype(np.int64))]
+
+
+def _mean_error(belief: Belief, points: FloatArray) -> float:
+    probabilities = belief.probabilities
+    return float(probabilities @ np.linalg.norm(points - probabilities @ points, axis=1))
+
+
+def without_releases(releaser: Releaser, steps: int, first: int = 0) -> tuple[float, float, float]:
     """What the model alone tells over so many steps: no release can make the best guess err by more.
 
     Returns
@@ -190,8 +257,9 @@ def without_releases(releaser: Releaser, steps: int) -> tuple[float, float, floa
     tuple of float
         The mean expected distance of the best guess, that of the mean, and the greatest probability of a state.
     """
-    beliefs = no_information(releaser.model, np.ones(steps, dtype=np.int64), None, _START)
+    beliefs = no_information(releaser.model, np.ones(steps, dtype=np.int64), None, first)
     points = releaser.measurements.points
-    told = knowledge(beliefs, points, 1)
-    radii = [one.probabilities @ np.linalg.norm(points - one.mean(points), axis=1) for one in beliefs]
-    return float(told.error.mean()), float(np.mean(radii)), float(told.best.max())
+    some = [beliefs[t] for t in _looked_at(steps)]
+    radii = [_mean_error(one, points) for one in some]
+    most = max(float(one.probabilities.max()) for one in beliefs)
+    return float(knowledge(some, points, 1).error.mean()), float(np.mean(radii)), most

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from dphmm.cli.terminal import echo
 from dphmm.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from dphmm.jobs.calibrations import Calibrated
+    from dphmm.jobs.calibrated import Calibrated, EventLimited
 
 _LENGTHS = ("error", "estimate_error", "adversary_error")
 
@@ -30,9 +31,16 @@ _LENGTHS = ("error", "estimate_error", "adversary_error")
     "--certainty", type=float, metavar="P", help="No place becomes more probable than this, whatever is drawn."
 )
 @click.option("--odds", type=float, metavar="FACTOR", help="The odds of no place rise by more, whatever is drawn.")
+@click.option("--event", metavar="TEXT", help="--certainty and --odds are about this instead of places.")
+@click.option(
+    "--share", type=float, metavar="P", help="With --event: the limit may be passed for this share of those who do it."
+)
+@click.option("--first", metavar="TIME", help="When the first release is, such as 2024-03-04T08:00Z; for dates.")
 @click.option("--day-epsilon", type=float, help="What releases at every step may spend within 24 hours.")
 @click.option(
-    "--over", metavar="TIME", help="The time looked at: 8h, 1d. [default: 1d; for certainty and odds one release]"
+    "--over",
+    metavar="TIME",
+    help="The time looked at: 8h, 1d. [default: 1d; for certainty and odds one release]",
 )
 @click.option("--people", type=click.IntRange(0, 100_000), default=16, show_default=True, help="Simulated people.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Which people are simulated.")
@@ -47,15 +55,20 @@ def command(**given: Any) -> None:
     --certainty, --odds and --day-epsilon follow by formula. --estimate-error and --adversary-error are averages over
     simulated people who move as the model says, with a 99 % interval, a release at every step. Certainty and odds are
     limits for whatever is drawn, of one release or, with --over, of all within that time; limits for a day are strict.
+
+    With --event 'at:clinic.geojson between 3 and 9' both are about the event: of one release, found by looking at all
+    its outputs; with --over of all within that time; with --share 0.1 of all up to the event's end, for nine in ten of
+    the people who do it, by simulation. What --never-surer does instead is said beside it.
     """
-    from dphmm.jobs.calibrations import Targets, calibrate
+    from dphmm.jobs.calibrated import Targets
+    from dphmm.jobs.calibrations import calibrate
 
     check_picture(given["plot"])
     if given["model"] is None:
         raise ConfigurationError("the model is missing; give --model with one that 'dphmm learn' wrote")
     if given["epsilon"] is not None:
         raise ConfigurationError("--epsilon is what a calibration finds; leave it out, or give it in --row")
-    asked: dict[str, Any] = {name: given[name] for name in ("certainty", "odds", "day_epsilon")}
+    asked: dict[str, Any] = {name: given[name] for name in ("certainty", "odds", "day_epsilon", "event", "share")}
     for name in _LENGTHS:
         asked[name] = None if given[name] is None else kilometres_of(given[name], f"--{name.replace('_', '-')}")
     row = _row(given["row"])
@@ -69,6 +82,7 @@ def command(**given: Any) -> None:
         people=given["people"],
         row=row,
         seed=given["seed"],
+        first=None if given["first"] is None else first_slot(given["model"], given["first"]),
         watch=progress,
     )
     if given["as_json"]:
@@ -79,6 +93,20 @@ def command(**given: Any) -> None:
         from dphmm.plots.calibration import trade_off
 
         draw(given["plot"], lambda ax: trade_off(ax, found))
+
+
+def first_slot(model: str, text: str) -> int:
+    """The time step of a model that an instant lies in."""
+    from datetime import datetime
+
+    from dphmm.jobs.models import load_model
+    from dphmm.release.session import step_number
+
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigurationError(f"--first is {text!r}; give a time such as 2024-03-04T08:00Z") from None
+    return step_number(moment if moment.tzinfo else moment.replace(tzinfo=UTC), load_model(model).step)
 
 
 def _row(text: str | None) -> tuple[float, ...]:
@@ -106,14 +134,46 @@ def _print(found: Calibrated) -> None:
         stated[key] = f"{achieved[key]:.3g} ± {achieved[f'{key}_give_or_take']:.2g}"
     stated |= {"epsilon_an_hour": achieved["epsilon_an_hour"], "epsilon_a_day": achieved["epsilon_a_day"]}
     if {"certainty", "odds"} & found.by_target.keys():
-        together = "each release" if found.guaranteed == 1 else f"all of {found.guaranteed:,} releases together"
-        stated["certainty and odds are limited for"] = f"{together}, whatever is drawn"
+        one = "each release" if found.event is None else "each release by itself"
+        together = one if found.guaranteed == 1 else f"all of {found.guaranteed:,} releases together"
+        stated[f"{'certainty and odds are' if found.event is None else 'the event is'} limited for"] = (
+            f"{together}, whatever is drawn"
+            if found.targets.share is None
+            else f"all but {found.targets.share:.3g} of those who do it, by simulated people"
+        )
     if found.people:
         stated["simulated"] = f"{found.people} people, {found.releases:,} releases each; intervals of 99 %"
+    if found.event is not None:
+        stated |= _of_event(found.event, facts)
     say("Calibrated", stated, as_json=False)
     if found.row:
         _print_row(found)
     echo(f"Run: {found.command}")
+    if found.capped_command is not None:
+        echo(f"Or, never surer whatever is drawn: {found.capped_command}")
+
+
+def _of_event(limited: EventLimited, facts: dict[str, Any]) -> dict[str, Any]:
+    """What a table says of a limit on an event."""
+    stated: dict[str, Any] = {
+        "event": facts["event"],
+        "event probability before": f"{limited.prior:.4g}",
+        "largest for one release": f"{limited.one_release:.4g}",
+    }
+    if limited.share is not None:
+        most, margin = (facts["achieved"][f"event_probability_most{end}"] for end in ("", "_give_or_take"))
+        stated["event probability most, of those who do it"] = f"{most:.3g} ± {margin:.2g} on average"
+        stated[f"share of those above {limited.cap.probability:.4g}"] = (
+            f"{limited.share:.3g} of the simulated, at most {limited.share_most:.3g} of all (99 %)"
+        )
+    if limited.capped is not None:
+        withheld, error = facts["never_surer_moments_withheld"], shown(facts["never_surer_estimate_error_m"])
+        stated["with --never-surer instead"] = (
+            f"{facts['never_surer_event_probability_most']:.3g} at most; {withheld:.0%} of the moments withheld, "
+            f"estimate error {error} m, epsilon {shown(facts['never_surer_epsilon'])} in all "
+            f"({limited.capped.people} people who do it)"
+        )
+    return stated
 
 
 def _print_row(found: Calibrated) -> None:

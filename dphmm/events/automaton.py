@@ -111,6 +111,17 @@ class Automaton:
         lifted = {key: layer.over(states) for key, layer in made.items()}
         return Automaton(self.event, len(states), tuple(lifted[id(layer)] for layer in self.layers))
 
+    def happens(self, paths: IntArray) -> BoolArray:
+        """Whether the event happens on each of some paths of states ``(n, T)`` from time 0, all beyond its last."""
+        progress = np.zeros(len(paths), dtype=np.int64)
+        for time, layer in enumerate(self.layers, self.event.first):
+            table = np.zeros((len(layer.before), self.size), dtype=np.int64)
+            for source, target, where in layer.moves:
+                table[source, slice(None) if where is None else where > 0] = target
+            progress = table[progress, paths[:, time]]
+        yes = self.cut(self.event.last).yes
+        return np.asarray((progress >= yes.start) & (progress < yes.stop))
+
     def layer(self, time: int) -> Layer | None:
         """What a time does to the progress; None where it does nothing."""
         index = time - self.event.first

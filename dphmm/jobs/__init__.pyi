@@ -1,7 +1,8 @@
 # The public names, imported on first use (lazy_loader reads this file); type checkers read it too.
 from .audits import MechanismAudit, PolicyAudit, SecretsAudit, audit_mechanism, audit_policy, audit_secrets
 from .batches import Batch, batch
-from .calibrations import Achieved, Calibrated, Targets, calibrate
+from .calibrated import Achieved, Calibrated, EventLimited, Targets
+from .calibrations import calibrate
 from .counting import Counted, Counts, Days, compare_counts, count_people, repair_counts
 from .event_audits import EventAudits, audit_event
 from .fit import Coverage, Fit, fit_of
@@ -32,6 +33,7 @@ __all__ = [
     "Data",
     "Days",
     "EventAudits",
+    "EventLimited",
     "Find",
     "Fit",
     "Landmarked",

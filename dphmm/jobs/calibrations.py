@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from math import ceil, inf
+from dataclasses import replace
+from functools import cached_property, partial
+from math import ceil, log
 from pathlib import Path
-from typing import Any
+
+from scipy.special import expit
 
 from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, check_budget
 from dphmm.audit.verdict import metres
+from dphmm.calibrate.certified import EventLimit
 from dphmm.calibrate.formula import (
     epsilon_for_error,
     epsilon_for_factor,
@@ -23,13 +24,19 @@ from dphmm.calibrate.formula import (
 from dphmm.calibrate.search import largest_epsilon
 from dphmm.calibrate.simulation import CONFIDENCE, Figure, Simulation, simulate, without_releases
 from dphmm.errors import BudgetError, ConfigurationError, InvalidInputError
+from dphmm.events.calendar import Clock
+from dphmm.events.caps import Cap
+from dphmm.events.event import Event
+from dphmm.events.odds import EventOdds
+from dphmm.events.wording import EventText
+from dphmm.jobs.calibrated import Achieved, Calibrated, EventLimited, Targets
 from dphmm.jobs.models import Model, load_model
 from dphmm.jobs.watch import Watch, unwatched
 from dphmm.markov.belief import Belief
 from dphmm.mechanisms.catalogue import TABLES
 from dphmm.mechanisms.exact import rational
-from dphmm.policy.expression import policy_in_words
 from dphmm.release.account import DAY_SECONDS, day_steps
+from dphmm.release.capped import chain_of
 from dphmm.release.engine import Releaser
 from dphmm.release.noise import parts_of
 from dphmm.release.settings import ReleaseSettings
@@ -40,172 +47,11 @@ _MOST_CELLS = 50_000_000
 _OTHERS = 1 << 32
 """What is added to a seed for people whom a search has not looked at."""
 
+_ROUNDING = 1e-12
+"""By which part of itself a prior in doubles is taken to be too small."""
 
-@checked
-@dataclass(frozen=True)
-class Targets:
-    """What releases should do; where several are given, all of them hold. Lengths are kilometres.
-
-    Parameters
-    ----------
-    error
-        The root mean square distance of a release from the place it is drawn around: at least this.
-    estimate_error
-        The mean expected distance of the posterior mean: at least this.
-    adversary_error
-        The mean expected distance of the best guess in hindsight: at least this.
-    certainty
-        The probability that no place may come to have from any release, whatever is drawn.
-    odds
-        The factor by which the odds of no place may rise, whatever is drawn.
-    day_epsilon
-        The sum of the budgets of the releases within 24 hours: at most this.
-
-    Raises
-    ------
-    ConfigurationError
-        When none is given, or one is not positive and finite.
-    """
-
-    error: float | None = None
-    estimate_error: float | None = None
-    adversary_error: float | None = None
-    certainty: float | None = None
-    odds: float | None = None
-    day_epsilon: float | None = None
-
-    def __post_init__(self) -> None:
-        given = {name: value for name, value in vars(self).items() if value is not None}
-        if not given:
-            raise ConfigurationError(
-                "no target is given; give --error, --estimate-error, --adversary-error, --certainty, --odds or "
-                "--day-epsilon"
-            )
-        for name, value in given.items():
-            if not 0 < value < inf:
-                raise ConfigurationError(f"--{name.replace('_', '-')} is {value:g}; give a positive, finite number")
-
-
-@dataclass(frozen=True, eq=False)
-class Achieved:
-    """What releases with a budget do.
-
-    Attributes
-    ----------
-    epsilon
-        The budget of each release.
-    released_error
-        The root mean square distance of a release, kilometres, where all is possible that ever is; by formula.
-    hour_epsilon, day_epsilon
-        What a release at every step of the model spends in an hour and in a day; None for a model without a step.
-    simulation
-        What simulated people's releases told; None where none were asked for.
-    """
-
-    epsilon: float
-    released_error: float
-    hour_epsilon: float | None
-    day_epsilon: float | None
-    simulation: Simulation | None
-
-    def facts(self) -> dict[str, Any]:
-        """As plain JSON values, in metres."""
-        facts: dict[str, Any] = {
-            "epsilon": self.epsilon,
-            "released_error_m": 1000.0 * self.released_error,
-            "epsilon_an_hour": self.hour_epsilon,
-            "epsilon_a_day": self.day_epsilon,
-        }
-        if self.simulation is not None:
-            for key, name in _NAMES.items():
-                found = self.simulation.figure(name)
-                unit = 1.0 if name == "certainty" else 1000.0
-                facts[key], facts[f"{key}_give_or_take"] = unit * found.mean, unit * found.margin
-        return facts
-
-
-_NAMES = {
-    "estimate_error_m": "estimate",
-    "adversary_error_m_at_once": "online",
-    "adversary_error_m_in_hindsight": "hindsight",
-    "adversary_certainty_in_hindsight": "certainty",
-}
-
-
-@dataclass(frozen=True, eq=False)
-class Calibrated:
-    """A budget that meets targets.
-
-    Attributes
-    ----------
-    settings
-        With the budget.
-    targets
-        What was asked for.
-    by_target
-        Target → the largest budget that meets it.
-    achieved
-        What the budget achieves.
-    row
-        The same of other budgets.
-    releases
-        How many releases each simulated person has.
-    guaranteed
-        Over how many releases together certainty and odds are limited, whatever is drawn.
-    people
-        How many of these there are.
-    uninformed
-        The mean expected distance of the best guess without any release, kilometres.
-    model
-        The model's file, where it is one.
-    """
-
-    settings: ReleaseSettings
-    targets: Targets
-    by_target: dict[str, float]
-    achieved: Achieved
-    row: tuple[Achieved, ...]
-    releases: int
-    guaranteed: int
-    people: int
-    uninformed: float
-    model: str | None
-
-    @property
-    def binding(self) -> str:
-        """The target that asks for the least budget."""
-        return min(self.by_target, key=lambda name: self.by_target[name])
-
-    @property
-    def command(self) -> str:
-        """The line to run."""
-        said: dict[str, Any] = {"policy": self.settings.policy, "epsilon": repr(self.settings.epsilon)}
-        usual = ReleaseSettings(self.settings.policy, self.settings.epsilon).to_dict()
-        for name, value in self.settings.to_dict().items():
-            if name not in said and value is not None and value != usual.get(name):
-                said[name.replace("_", "-")] = value
-        options = " ".join(
-            f"--{name}" if value is True else f"--{name} {shlex.quote(str(value))}" for name, value in said.items()
-        )
-        return f"dphmm release DATA --model {shlex.quote(self.model or 'model.npz')} {options} -o releases.gpkg"
-
-    def facts(self) -> dict[str, Any]:
-        """As plain JSON values."""
-        return {
-            "epsilon": self.settings.epsilon,
-            "joined_places": policy_in_words(self.settings.policy),
-            "targets": {name: value for name, value in vars(self.targets).items() if value is not None},
-            "epsilon_by_target": self.by_target,
-            "binding": self.binding,
-            "achieved": self.achieved.facts(),
-            "row": [one.facts() for one in self.row],
-            "releases": self.releases,
-            "guaranteed_releases": self.guaranteed,
-            "people": self.people,
-            "confidence": CONFIDENCE,
-            "adversary_error_m_without_releases": 1000.0 * self.uninformed,
-            "command": self.command,
-        }
+_CAPPED_STEPS = 2000
+"""So many capped releases are simulated at most: each takes several milliseconds."""
 
 
 @checked
@@ -218,6 +64,7 @@ def calibrate(
     people: int = 16,
     row: Sequence[float] = (),
     seed: int = 0,
+    first: int | None = None,
     watch: Watch = unwatched,
 ) -> Calibrated:
     """The largest budget of a release that meets some targets, as ``dphmm calibrate`` does.
@@ -225,6 +72,11 @@ def calibrate(
     By formula where there is one, rounded down to four digits: the error of a release, odds and certainty (which hold
     whatever is drawn), and spending. Otherwise people who move as the model says are simulated, one release a step, and
     the budget is of two digits and held against people whom the search had not looked at.
+
+    With an event, odds and certainty are about that: of one release by looking at all its outputs, at every moment up
+    to the event's last; of all releases of a time by formula, which counts what the worst outputs together could do;
+    with a share of the people who do it, for all others of them, as far as simulated people show it with confidence
+    0.99.
 
     Parameters
     ----------
@@ -235,14 +87,17 @@ def calibrate(
     targets
         What is asked for.
     over_seconds
-        The time that adversaries are given: for simulated people, a day where it is left out; for certainty and odds
-        one release where it is left out.
+        The time that adversaries are given: for simulated people, a day where it is left out, or up to the last moment
+        of an event; for certainty and odds one release where it is left out.
     people
         How many people are simulated; 0 for none, where formulas do.
     row
         Budgets to say the same figures of.
     seed
         Which people.
+    first
+        The time step of the first release, counted from 1970: what events of dates need, and models that vary with
+        time, for which 0 is used where it is left out.
     watch
         Who is shown the progress.
 
@@ -270,10 +125,14 @@ def calibrate(
         )
     learned = load_model(model)
     engine = replace(settings, epsilon=1.0).engine(learned)
-    job = _Job(engine, _steps_of(engine, over_seconds), over_seconds is not None, people, seed, watch)
-    by_target = {name: job.budget(name, value) for name, value in vars(targets).items() if value is not None}
-    chosen = min(by_target.values())
-    achieved = job.achieved(rounded_down(chosen), "Releasing at the epsilon found")
+    event = None if targets.event is None else _Event(engine, targets.event, first)
+    steps = _steps_of(engine, over_seconds, None if event is None else event.event.last + 1)
+    job = _Job(engine, steps, over_seconds is not None, people, seed, watch, first or 0, event, targets.share)
+    by_target = {name: job.budget(name, value) for name, value in targets.numbers.items()}
+    chosen = rounded_down(min(by_target.values()))
+    while event is not None and not job.keeps(chosen):  # of less budget nothing is known until it is looked at
+        chosen = rounded_down(0.99 * chosen)
+    achieved = job.achieved(chosen, "Releasing at the epsilon found")
     others = tuple(job.achieved(check_budget(one), "Releasing at the row's epsilons") for one in row)
     return Calibrated(
         replace(settings, epsilon=achieved.epsilon),
@@ -286,12 +145,15 @@ def calibrate(
         people,
         job.alone[0],
         str(model) if isinstance(model, str | Path) else None,
+        None if event is None else job.limited(achieved),
     )
 
 
-def _steps_of(engine: Releaser, over_seconds: float | None) -> int:
+def _steps_of(engine: Releaser, over_seconds: float | None, otherwise: int | None) -> int:
     step = engine.model.step
     steps = max(1, int((DAY_SECONDS if over_seconds is None else over_seconds) / step))
+    if over_seconds is None and otherwise is not None:
+        steps = otherwise
     if over_seconds is not None and over_seconds < step:
         raise ConfigurationError(f"--over is {over_seconds:g} s, less than the model's step of {step:g} s; give more")
     if steps * engine.model.size > _MOST_CELLS:
@@ -302,18 +164,58 @@ def _steps_of(engine: Releaser, over_seconds: float | None) -> int:
     return steps
 
 
+class _Event:
+    """The event of a calibration, in steps from the first release, and the limits on it."""
+
+    def __init__(self, engine: Releaser, given: str | EventText | Event, first: int | None) -> None:
+        model, text = engine.model, given
+        assert not isinstance(text, str), "targets read their event"
+        self.text = text
+        self.event = text if isinstance(text, Event) else text.on(model.states, Clock(model.step_seconds, first))
+        self.log_odds = EventOdds(*chain_of(model, first or 0), self.event, str(text)).prior
+        """``logit`` of its probability before anything is released."""
+        self.limits: list[float] = []
+        """The probabilities that targets allow."""
+
+    def limit(self, target: str, value: float) -> float:
+        """The probability that a target allows."""
+        if target == "odds" and not value > 1:
+            raise InvalidInputError(f"the odds may change by a factor of {value:g}; give a finite number above 1")
+        found = value if target == "certainty" else float(expit(self.log_odds + log(value)))
+        prior = float(expit(self.log_odds))
+        if not prior < found < 1:
+            raise InvalidInputError(
+                f"--{target} {value:g} is out of reach: event '{self.text}' has probability {prior:.4g} under the "
+                "model before anything is released; give a certainty above it and below 1"
+            )
+        self.limits.append(found)
+        return found
+
+
 class _Job:
     """A calibration as it goes on: what was worked out once, and how each target is met."""
 
-    def __init__(self, engine: Releaser, steps: int, is_over_said: bool, people: int, seed: int, watch: Watch) -> None:
+    def __init__(
+        self,
+        engine: Releaser,
+        steps: int,
+        is_over_said: bool,
+        people: int,
+        seed: int,
+        watch: Watch,
+        first: int = 0,
+        event: _Event | None = None,
+        share: float | None = None,
+    ) -> None:
         if engine.settings.mechanism in TABLES:
             raise ConfigurationError(
                 f"mechanism is {engine.settings.mechanism!r}, whose error follows from no formula; choose noise of "
                 "a hull, such as 'lattice'"
             )
         self._engine, self.steps, self._people, self._seed, self._watch = engine, steps, people, seed, watch
+        self._first, self._event, self._share = first, event, share
         self.guaranteed = steps if is_over_said else 1
-        self.alone = without_releases(engine, steps)
+        self.alone = without_releases(engine, steps, first)
         self._plans = _plans_along(engine, steps)
         exact = engine.settings.mechanism == "lattice"
         self._unit = float(rational(engine.settings.spacing)) if exact else 1.0
@@ -328,7 +230,69 @@ class _Job:
             "odds": lambda factor: epsilon_for_factor(self._diameter, factor),
             "day_epsilon": self._for_day,
         }
+        if self._event is not None and target in ("certainty", "odds"):
+            limit = self._event.limit(target, value)
+            if self._share is not None:
+                return self._for_share(limit, self._share)
+            if self.guaranteed == 1:
+                return self._one_release
+            before = float(expit(self._event.log_odds)) * (1.0 + _ROUNDING)
+            return epsilon_for_odds(self._diameter, before, limit)
         return ways[target](value)
+
+    @cached_property
+    def _limit(self) -> EventLimit:
+        assert self._event is not None, "there is an event"
+        return EventLimit(self._engine, self._event.event, min(self._event.limits), self._first)
+
+    @property
+    def _moments(self) -> int:
+        """How many moments there are up to the event's last."""
+        assert self._event is not None, "there is an event"
+        return self._event.event.last + 1
+
+    @cached_property
+    def _one_release(self) -> float:
+        """The largest budget at which no output of one release passes the limits on the event."""
+        return self._limit.largest(self._moments, lambda moments: self._watch(moments, "Looking at all outputs"))
+
+    def keeps(self, epsilon: float) -> bool:
+        """Whether a budget, less than one that does, keeps the limit for one release where that is what was asked."""
+        return self.guaranteed > 1 or self._share is not None or self._limit.holds(epsilon, self._moments)
+
+    def _for_share(self, limit: float, share: float) -> float:
+        least = 1.0 - (1.0 - CONFIDENCE) ** (1.0 / self._people) if self._people else 1.0
+        if least > share:
+            needed = ceil(log(1 - CONFIDENCE) / log(1 - share))
+            raise ConfigurationError(
+                f"{self._people} simulated people cannot show a share of {share:g}: with {least:.2g} of all above the "
+                f"limit none of them might be; give --people {needed} or more"
+            )
+
+        def figure(epsilon: float, is_check: bool) -> Figure:
+            what = f"Checking epsilon {epsilon:.3g}" if is_check else f"Trying epsilon {epsilon:.3g}"
+            simulation = self._doing(epsilon, what, self._seed + (_OTHERS if is_check else 0))
+            return Figure(1.0 - simulation.share_above(limit)[1], 0.0)
+
+        try:
+            return largest_epsilon(figure, 1.0 - share, self._one_release).epsilon
+        except BudgetError as problem:
+            raise BudgetError(f"a share of {share:g} of the people above {limit:g}: {problem}") from None
+
+    def limited(self, achieved: Achieved) -> EventLimited:
+        """How the limit on the event holds at a budget, and what a cap does instead."""
+        event, simulation = self._event, achieved.doing
+        assert event is not None, "there is an event"
+        limit = min(event.limits)
+        shares = (None, None) if simulation is None else simulation.share_above(limit)
+        share, most = shares
+        found = EventLimited(Cap(event.text, limit), self._limit.prior, self._one_release, share, most, None)
+        people = min(self._people, _CAPPED_STEPS // self.steps)
+        if people < 2:
+            return found
+        capped = found.settings(self._engine.settings).engine(self._engine.model)
+        simulated = self._doing(found.one_release, "Releasing with a cap", self._seed + _OTHERS, capped, people)
+        return replace(found, capped=simulated)
 
     def _for_error(self, length: float) -> float:
         plans = [plan for plan, _ in self._plans if plan.protection is not None]  # elsewhere one state is known
@@ -379,14 +343,26 @@ class _Job:
         """What a budget does."""
         step, (plan, weights) = self._engine.model.step, self._plans[-1]
         error = self._engine.query.expected_error(self._engine.mechanism(plan, epsilon), weights)
-        simulation = self._simulated(epsilon, what, self._seed + _OTHERS) if self._people else None
-        return Achieved(epsilon, error, epsilon * ceil(3600 / step), epsilon * ceil(DAY_SECONDS / step), simulation)
+        simulation, doing = None, None
+        if self._people:
+            simulation = self._simulated(epsilon, what, self._seed + _OTHERS)
+            doing = None if self._event is None else self._doing(epsilon, what, self._seed + _OTHERS)
+        hour, day = epsilon * ceil(3600 / step), epsilon * ceil(DAY_SECONDS / step)
+        return Achieved(epsilon, error, hour, day, simulation, doing)
+
+    def _doing(
+        self, epsilon: float, what: str, seed: int, engine: Releaser | None = None, people: int | None = None
+    ) -> Simulation:
+        """People who do what the event says."""
+        assert self._event is not None, "there is an event"
+        watch, many = self._watched(what, people), people or self._people
+        return simulate(engine or self._engine, epsilon, many, self.steps, seed, watch, self._event.event, self._first)
 
     def _simulated(self, epsilon: float, what: str, seed: int) -> Simulation:
-        def watched(numbers: Iterable[int]) -> Iterable[int]:
-            return self._watch(numbers, what, self._people)
+        return simulate(self._engine, epsilon, self._people, self.steps, seed, self._watched(what), first=self._first)
 
-        return simulate(self._engine, epsilon, self._people, self.steps, seed, watched)
+    def _watched(self, what: str, people: int | None = None) -> Callable[[Iterable[int]], Iterable[int]]:
+        return lambda numbers: self._watch(numbers, what, people or self._people)
 
 
 def _plans_along(engine: Releaser, steps: int) -> list[tuple[StepPlan, FloatArray]]:

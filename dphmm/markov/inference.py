@@ -6,6 +6,7 @@ the structure of the model, so that no possible state is ever lost to an underfl
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -113,7 +114,11 @@ class Filtering:
     @cached_property
     def filtered(self) -> tuple[Belief, ...]:
         """``p(s_t | z_1..t)``, one per release."""
-        return _beliefs(self._model, self.rows)
+        return self.at()
+
+    def at(self, times: Sequence[int] | None = None) -> tuple[Belief, ...]:
+        """The same of the releases of some numbers alone."""
+        return _beliefs(self._model, self.rows, times)
 
     @cached_property
     def predicted(self) -> tuple[Belief, ...]:
@@ -150,7 +155,9 @@ def filter_releases(model: MarkovModel, observations: Observations, initial: npt
     return Filtering(model, observations, initial)
 
 
-def smooth_releases(model: MarkovModel, observations: Observations, filtering: Filtering) -> tuple[Belief, ...]:
+def smooth_releases(
+    model: MarkovModel, observations: Observations, filtering: Filtering, times: Sequence[int] | None = None
+) -> tuple[Belief, ...]:
     """The smoother: ``p(s_t | z_1..T)``, what is known of each time once all releases are there.
 
     Parameters
@@ -159,13 +166,15 @@ def smooth_releases(model: MarkovModel, observations: Observations, filtering: F
         As in `filter_releases`.
     filtering
         What that found.
+    times
+        The numbers of the releases that are asked about; left out, all.
 
     Returns
     -------
     tuple of Belief
         One per release.
     """
-    return _beliefs(model, _smoothed(model, observations, filtering))
+    return _beliefs(model, _smoothed(model, observations, filtering), times)
 
 
 def _smoothed(model: MarkovModel, observations: Observations, filtering: Filtering) -> Rows:
@@ -203,8 +212,8 @@ def rows_over(model: MarkovModel, observations: Observations) -> FloatArray:
 _MOST = 1 << 28
 
 
-def _beliefs(model: MarkovModel, rows: Rows) -> tuple[Belief, ...]:
-    return tuple(Belief.owning(rows[t], model.contexts) for t in range(len(rows.values)))
+def _beliefs(model: MarkovModel, rows: Rows, times: Sequence[int] | None = None) -> tuple[Belief, ...]:
+    return tuple(Belief.owning(rows[t], model.contexts) for t in (range(len(rows.values)) if times is None else times))
 
 
 @checked

@@ -12,7 +12,7 @@ from dphmm.plots.maps import BLUE, GREEN, GREY, ORANGE, RED, finish
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from dphmm.jobs.calibrations import Calibrated
+    from dphmm.jobs.calibrated import Calibrated
 
 _DRAWN = {
     "estimate": ("estimate", GREEN),

@@ -104,7 +104,7 @@ class Capping:
         if not self:
             return engine.prepare_on(prior, plan, epsilon, steps)
         if self._outputs is None or self._outputs[0] is not plan:
-            self._outputs = (plan, _outputs(engine, plan, epsilon))
+            self._outputs = (plan, outputs_along(engine, plan, epsilon))
         choice = self.keeper(engine.person).choose(self._outputs[1], epsilon, steps)
         if choice.epsilon is None:
             return replace(PreparedStep.withholding(prior, steps, engine.person.moment, "caps"), reach=choice.highest)
@@ -123,8 +123,16 @@ class Capping:
         return keeper
 
 
-def _outputs(engine: Releaser, plan: StepPlan, epsilon: float) -> Outputs:
-    """All outputs of a step's noise, at any budget; states that are not possible are released as their stand-ins."""
+def outputs_along(engine: Releaser, plan: StepPlan, epsilon: float) -> Outputs:
+    """All outputs of a step's noise, at any budget; states that are not possible are released as their stand-ins.
+
+    Parameters
+    ----------
+    engine, plan
+        The engine and its plan of the step.
+    epsilon
+        Any budget: the shape of the noise does not depend on it.
+    """
     released_as = np.arange(len(engine.values))
     outside = np.flatnonzero(~plan.constraint)
     if len(outside):

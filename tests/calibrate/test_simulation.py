@@ -10,7 +10,7 @@ import pytest
 
 from dphmm import MarkovModel, PolicyGraph, Releaser
 from dphmm.calibrate import Figure, largest_epsilon, simulate
-from dphmm.calibrate.simulation import walk_of, without_releases
+from dphmm.calibrate.simulation import without_releases
 from dphmm.errors import BudgetError, InvalidInputError
 
 PLACES = np.array([[0.0, 0.0], [1.0, 0.0], [2.0, 0.0]])
@@ -77,15 +77,6 @@ def test_half_the_budget_is_found_out():
     assert abs(figure.mean - exact()["hindsight"]) > figure.margin + 0.02 * exact()["hindsight"] + 1e-3
 
 
-def test_people_walk_as_the_model_says():
-    # 20,000 steps, seed 1: shares of moves within five standard errors of the matrix.
-    path = walk_of(MarkovModel(MOVES, FIRST), 20_000, np.random.default_rng(1))
-    for state in range(3):
-        after = path[1:][path[:-1] == state]
-        share = np.bincount(after, minlength=3) / len(after)
-        assert (np.abs(share - MOVES[state]) <= 5 * np.sqrt(MOVES[state] * (1 - MOVES[state]) / len(after))).all()
-
-
 def test_the_model_alone_is_the_belief_carried_on():
     beliefs = [FIRST @ np.linalg.matrix_power(MOVES, t) for t in range(STEPS)]
     least = [min(p @ np.abs(PLACES[:, 0] - q) for q in PLACES[:, 0]) for p in beliefs]
@@ -95,8 +86,8 @@ def test_the_model_alone_is_the_belief_carried_on():
 
 
 def test_the_same_seed_gives_the_same_people():
-    again, others = (simulate(engine(), EPSILON, 3, STEPS, seed) for seed in (5, 6))
-    np.testing.assert_array_equal(again.hindsight, simulated().hindsight[:3])
+    first, again, others = (simulate(engine(), EPSILON, 3, STEPS, seed) for seed in (5, 5, 6))
+    np.testing.assert_array_equal(again.hindsight, first.hindsight)
     assert not np.array_equal(others.hindsight, again.hindsight)
 
 

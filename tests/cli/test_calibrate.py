@@ -56,6 +56,53 @@ def test_a_limit_on_odds_is_said_with_how_long_it_holds(folder, run):
     assert 0 < json.loads(one.stdout)["epsilon"] < log(3)
 
 
+EVENT = ("--event", "at:3,4 between 2 and 5")
+
+
+def test_a_limit_on_an_event_is_said_with_what_simulated_people_show_and_what_a_cap_does(folder, run):
+    told = json.loads(run(*BASIC, *EVENT, "--certainty", "0.8", "--people", "10", "--json").stdout)
+    assert told["epsilon"] == told["epsilon_for_one_release"] == told["epsilon_by_target"]["certainty"]
+    assert (told["releases"], told["targets"]["event"]) == (6, "at:3,4 between 2 and 5")
+    assert 0 < told["probability_before"] < 0.8
+    assert told["share_of_those_above"] <= told["share_of_those_above_most"] <= 1
+    assert told["never_surer_event_probability_most"] <= 0.8
+    (folder / "walk.csv").write_text(
+        "user,time,lat,lon\n" + "".join(f"a,2024-03-07T{h:02d}:00:00Z,45.001,-29.99\n" for h in range(9, 16))
+    )
+    line = told["command_with_a_cap"].removeprefix("dphmm ").replace("'", "").replace("DATA", "walk.csv")
+    words = line.replace("releases.gpkg", "out.csv").split(" --event ")
+    done = run(*words[0].split(), "--event", "at:3,4 between 2 and 5", "-o", "out.csv", "--json")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["epsilon_of_each"] == told["epsilon_for_one_release"]
+    printed = run(*BASIC, *EVENT, "--certainty", "0.8", "--people", "10").stdout
+    assert "each release by itself, whatever is drawn" in printed
+    assert "with --never-surer instead" in printed
+
+
+def test_all_releases_together_and_shares_of_people_take_less(run, folder):
+    one = json.loads(run(*BASIC, *EVENT, "--certainty", "0.8", "--people", "0", "--json").stdout)
+    all_of_them = json.loads(
+        run(*BASIC, *EVENT, "--certainty", "0.8", "--people", "0", "--over", "6h", "--json").stdout
+    )
+    some = json.loads(run(*BASIC, *EVENT, "--certainty", "0.8", "--people", "20", "--share", "0.4", "--json").stdout)
+    assert all_of_them["epsilon"] < some["epsilon"] < one["epsilon"]
+    assert all_of_them["guaranteed_releases"] == 6
+    assert some["share_of_those_above_most"] <= 0.4
+    odds = json.loads(run(*BASIC, *EVENT, "--odds", "3", "--people", "0", "--json").stdout)
+    prior = odds["probability_before"]
+    assert odds["limit"] / (1 - odds["limit"]) == pytest.approx(3 * prior / (1 - prior))
+
+
+def test_dates_are_counted_from_the_first_release_that_is_said(folder, run):
+    dated = ("--event", "at:3,4 on 2024-03-04 any day 2-5", "--certainty", "0.8", "--people", "0", "--json")
+    found = json.loads(run(*BASIC, *dated, "--first", "2024-03-04T00:00Z").stdout)
+    steps = json.loads(run(*BASIC, "--event", "at:3,4 between 2 and 4", *dated[2:]).stdout)
+    assert found["epsilon"] == steps["epsilon"]
+    done = run(*BASIC, *dated)
+    assert done.exit_code == 2
+    assert "nobody said when the first release is" in done.stderr
+
+
 def test_the_trade_off_is_drawn(folder, run):
     pytest.importorskip("matplotlib")
     options = ("--day-epsilon", "5", "--over", "3h", "--people", "3", "--row", "0.05,1", "--plot", "trade.png")
@@ -77,6 +124,16 @@ def test_the_trade_off_is_drawn(folder, run):
         (("--adversary-error", "90km"), "out of reach: without any release the error is"),
         (("--certainty", "0.001"), "out of reach: the model alone gives a place"),
         (("--error", "1km", "--over", "5"), "give a time such as"),
+        ((*EVENT, "--error", "1km"), "an event is without a limit; give --certainty 0.7"),
+        ((*EVENT, "--certainty", "0.01"), "out of reach: event 'at:3,4 between 2 and 5' has probability 0."),
+        ((*EVENT, "--certainty", "1"), "give a certainty above it and below 1"),
+        ((*EVENT, "--odds", "1"), "give a finite number above 1"),
+        (("--event", "at:bar at 3", "--certainty", "0.5"), "place 'bar' is unknown"),
+        (("--event", "home", "--certainty", "0.5"), "has 'home' where a place is named"),
+        ((*EVENT, "--certainty", "0.8", "--share", "2"), "--share is 2; give a share of people"),
+        (("--error", "1km", "--share", "0.5"), "for a limit on an --event"),
+        ((*EVENT, "--certainty", "0.8", "--share", "0.1"), "cannot show a share of 0.1"),
+        ((*EVENT, "--certainty", "0.8", "--first", "noon"), "--first is 'noon'; give a time such as"),
         (("--error", "1km", "--over", "1m"), "less than the model's step"),
     ],
 )

@@ -21,7 +21,7 @@ def test_commands_run_as_they_stand_and_the_capped_session_is_kept(tmp_path):
     pytest.importorskip("matplotlib")
     (tmp_path / "data").symlink_to(ROOT / "data")
     lines = re.findall(r"^\$ (.*)$", PAGE, re.MULTILINE)
-    assert len(lines) == 5
+    assert len(lines) == 8
     for line in lines:
         run_line(line, tmp_path)
     assert (tmp_path / "open.html").stat().st_size > 0

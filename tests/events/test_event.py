@@ -34,6 +34,15 @@ def test_the_automaton_decides_every_path_as_the_definition_does(seed):
 
 
 @pytest.mark.parametrize("seed", range(40))
+def test_many_paths_are_decided_at_once_as_each_is_by_itself(seed):
+    rng = np.random.default_rng(seed)
+    size, length = int(rng.integers(2, 4)), int(rng.integers(1, 6))
+    event, paths = random_event(rng, size, length, depth=3), np.array(list(product(range(size), repeat=length)))
+    found = Automaton.of(event, size).happens(paths)
+    assert found.tolist() == [happens(event, path) for path in paths.tolist()]
+
+
+@pytest.mark.parametrize("seed", range(40))
 def test_a_compiled_event_decides_every_path_as_its_steps_do(seed):
     rng = np.random.default_rng(seed)
     size, length = int(rng.integers(2, 4)), int(rng.integers(1, 5))
