@@ -100,13 +100,13 @@ def first_slot(model: str, text: str) -> int:
     from datetime import datetime
 
     from dphmm.jobs.models import load_model
-    from dphmm.release.session import step_number
+    from dphmm.release.clock import slot_number
 
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise ConfigurationError(f"--first is {text!r}; give a time such as 2024-03-04T08:00Z") from None
-    return step_number(moment if moment.tzinfo else moment.replace(tzinfo=UTC), load_model(model).step)
+    return slot_number(moment if moment.tzinfo else moment.replace(tzinfo=UTC), load_model(model).step)
 
 
 def _row(text: str | None) -> tuple[float, ...]:
