@@ -150,3 +150,36 @@ def test_a_new_file_is_private_and_holds_no_token(model, tmp_path):
     assert all(token not in text for token in tokens)
     assert (tmp_path / "relay.toml").stat().st_mode & 0o777 == 0o600
     assert RelayConfig.read(tmp_path / "relay.toml").users == ("ann", "bob")
+
+
+def test_the_demo_is_the_relay_itself_with_people_who_post_to_it():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    command = [sys.executable, "-m", "dphmm", "serve", "--demo", "--port", str(port)]
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            token = next(line.split()[1] for line in process.stdout if line.startswith("  ann"))
+            wait_for(lambda: is_there(f"http://127.0.0.1:{port}"), 60)
+            with httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
+                assert client.post("/page/login", json={"token": token}).status_code == 200
+                wait_for(lambda: client.get("/page/trail").json()["count"] > 3, 30)
+                wait_for(lambda: 'recipient="friends",outcome="delivered"} 0' not in client.get("/metrics").text)
+        finally:
+            process.terminate()
+    assert process.returncode in (0, -15)
+
+
+def test_the_demo_takes_no_file_and_the_relay_one():
+    from click.testing import CliRunner
+
+    from dphmm.cli import main
+
+    for words in (["serve"], ["serve", "relay.toml", "--demo"]):
+        done = CliRunner().invoke(main, words)
+        assert done.exit_code == 2
+        assert "--demo without one" in done.stderr
