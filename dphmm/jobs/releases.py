@@ -24,6 +24,7 @@ from dphmm.jobs.watch import Watch, unwatched
 from dphmm.policy.alone import said_of_alone
 from dphmm.policy.expression import policy_in_words
 from dphmm.release.engine import Releaser
+from dphmm.release.gain import NONE
 from dphmm.release.ledger import Limits, in_words, unless_seeded
 from dphmm.release.people import Accepted, RecordedPeople, ReleaseStream
 from dphmm.release.settings import ReleaseSettings
@@ -87,7 +88,15 @@ class Released:
 
     def warnings(self) -> list[str]:
         """What whoever reads 'private' should be told besides, with what to do about it; public."""
-        return warnings_of(self._by_user, self.settings.policy)
+        said = warnings_of(self._by_user, self.settings.policy)
+        gains = self.table["table_gain"][~np.isnan(self.table["table_gain"])]
+        lost = int((gains < NONE).sum())
+        if lost:
+            said.append(
+                f"at {lost:,} of {len(gains):,} releases the table of least error gains nothing: its error is less "
+                f"than {NONE:.0%} below that of the estimates that noise of a hull by component would have"
+            )
+        return said
 
     def facts(self) -> dict[str, Any]:
         """What the releases amount to and promise, from public things alone."""

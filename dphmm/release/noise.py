@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -32,11 +33,15 @@ class ComponentNoise:
         The mechanism of each part; that of open states adds nothing.
     components
         ``(N,)``: the component of each possible state, counted from 0, -1 for others.
+    mean_errors
+        With tables of least error: the squared error that the posterior mean of K-norm noise would have in each part,
+        with the same budget, where the part is known; see `dphmm.release.gain`. None with other noise.
     """
 
     part_of: IntArray
     mechanisms: tuple[Mechanism, ...]
     components: IntArray
+    mean_errors: tuple[float, ...] | None = None
 
     def of(self, state: int) -> Mechanism:
         """The mechanism that a possible state is released by."""
@@ -54,6 +59,28 @@ class ComponentNoise:
         for states, mechanism in zip(self.members, self.mechanisms, strict=True):
             found[states] = mechanism.squared_error
         return found
+
+    def mean_squared_error(self, weights: FloatArray) -> float:
+        """The mean of `squared_errors` over the possible states, in proportion to probabilities ``(N,)``."""
+        return float(self._shares(weights) @ np.array([mechanism.squared_error for mechanism in self.mechanisms]))
+
+    def compared(self, weights: FloatArray) -> Compared:
+        """What tables of least error are beside others, where the possible states are as probable as ``(N,)``."""
+        if self.mean_errors is None:
+            return Compared()
+        shares, bounds = self._shares(weights), [getattr(noise, "optimum", 0.0) for noise in self.mechanisms]
+        least = None if None in bounds else sqrt(float(shares @ np.array(bounds)))
+        mean, table = sqrt(float(shares @ np.array(self.mean_errors))), sqrt(self.mean_squared_error(weights))
+        return Compared(least, mean, 1.0 - table / mean if mean > 0 else 0.0)
+
+    def _shares(self, weights: FloatArray) -> FloatArray:
+        """How probable each part is among the possible states; all of these alike where doubles hold none of it."""
+        possible = self.part_of >= 0
+        within = weights[possible]
+        if not within.sum() > 0:
+            within = np.ones(len(within))
+        shares = np.bincount(self.part_of[possible], within, len(self.mechanisms))
+        return np.asarray(shares / shares.sum())
 
     def log_density(self, released: npt.NDArray[Any], values: npt.NDArray[Any], exact: bool) -> FloatArray:
         """``log p(z | s)`` of a release for every possible state, ``(N,)``, by its own normaliser; -inf for others.
@@ -92,6 +119,25 @@ def parts_of(noise: Mechanism | ComponentNoise, constraint: BoolArray) -> Iterat
         return
     for part, mechanism in enumerate(noise.mechanisms):
         yield mechanism, noise.part_of == part
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What the tables of least error of a step are beside others; all None with other noise.
+
+    Parameters
+    ----------
+    least_error
+        What no table's expected error is below, as far as the program proves; None where some component has another.
+    mean_error
+        The expected error of the posterior mean of K-norm noise with the same budget, each component known.
+    gain
+        By what share the tables' expected error is less than that.
+    """
+
+    least_error: float | None = None
+    mean_error: float | None = None
+    gain: float | None = None
 
 
 @dataclass(frozen=True)

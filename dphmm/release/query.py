@@ -25,7 +25,7 @@ from dphmm.mechanisms.spacing import Spacing
 from dphmm.mechanisms.table import TableMechanism
 from dphmm.policy.by_component import NoiseBody
 from dphmm.policy.protection import Protection
-from dphmm.release.noise import ComponentNoise, Hidden
+from dphmm.release.noise import Compared, ComponentNoise, Hidden
 from dphmm.release.settings import ReleaseSettings
 from dphmm.release.step import PreparedStep, StepPlan
 from dphmm.release.tables import Tables
@@ -157,8 +157,12 @@ class Query:
         """
         if noise is None:
             return inf
-        squared = noise.squared_error if not isinstance(noise, ComponentNoise) else _mean(noise, weights)
+        squared = noise.squared_error if not isinstance(noise, ComponentNoise) else noise.mean_squared_error(weights)
         return sqrt(squared) * (1.0 if self._lattice is None else float(self._lattice.step))
+
+    def compared(self, noise: Mechanism | ComponentNoise | None, weights: FloatArray) -> Compared:
+        """What the tables of least error of a step are beside others; nothing of other noise."""
+        return noise.compared(weights) if isinstance(noise, ComponentNoise) else Compared()
 
     def hidden(
         self, noise: Mechanism | ComponentNoise | None, posterior: Belief, plan: StepPlan, places: Measurements
@@ -267,11 +271,3 @@ class Query:
         if len(outside):
             likelihood[outside] = likelihood[places.surrogates(outside, constraint)]
         return likelihood
-
-
-def _mean(noise: ComponentNoise, weights: FloatArray) -> float:
-    possible = noise.part_of >= 0
-    within = np.where(possible, weights, 0.0)
-    if not within.sum() > 0:  # all of it is beyond what doubles hold
-        within = possible.astype(np.float64)
-    return float(within @ noise.squared_errors / within.sum())

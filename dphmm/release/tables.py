@@ -16,6 +16,7 @@ from dphmm.mechanisms.joined import hops_between, is_clique
 from dphmm.mechanisms.knorm import KNormMechanism
 from dphmm.mechanisms.table import LARGEST_PROGRAM, LARGEST_TABLE, TableMechanism
 from dphmm.policy.protection import Protection
+from dphmm.release.gain import error_of_posterior_mean
 from dphmm.release.noise import ComponentNoise
 from dphmm.release.settings import ReleaseSettings
 
@@ -38,6 +39,7 @@ class Tables:
     def __init__(self, settings: ReleaseSettings, measurements: Measurements) -> None:
         self._settings, self._measurements = settings, measurements
         self._made: dict[str, TableMechanism] = {}
+        self._means: dict[str, float] = {}
 
     def __call__(self, protection: Protection, epsilon: float, prior: Belief | None) -> ComponentNoise:
         """A table for each component, under a belief cut to it (all alike, where there is none).
@@ -53,10 +55,13 @@ class Tables:
         components, points = protection.components, self._measurements.points
         as_is: Mechanism = KNormMechanism(SensitivityHull(np.zeros((0, points.shape[1]))), epsilon)
         made, part_of = [as_is], np.where(components >= 0, 0, -1)
+        means: list[float] | None = [0.0] if self._settings.mechanism == "optimal" else None
         for states, edges in component_edges(protection):
             part_of[states] = len(made)
             made.append(self._table(states, edges, epsilon, prior))
-        return ComponentNoise(part_of, tuple(made), components)
+            if means is not None:
+                means.append(self._mean_error(states, protection, epsilon, prior))
+        return ComponentNoise(part_of, tuple(made), components, None if means is None else tuple(means))
 
     def _table(self, states: IntArray, edges: IntArray, epsilon: float, prior: Belief | None) -> TableMechanism:
         weights = _weights(states, prior)
@@ -75,6 +80,19 @@ class Tables:
                 del self._made[next(iter(self._made))]
             self._made[key] = make(self._measurements.points[states], edges, epsilon, weights)
         return self._made[key]
+
+    def _mean_error(self, states: IntArray, protection: Protection, epsilon: float, prior: Belief | None) -> float:
+        """What the posterior mean of K-norm noise has for a squared error, with the budget and hull of a component."""
+        assert protection.part_of is not None, "tables are planned by component"
+        hull = protection.parts[int(protection.part_of[states[0]])].hull
+        weights = _weights(states, prior)
+        key = content_hash(states, hull.vertices, epsilon, weights)
+        if key not in self._means:
+            if len(self._means) >= _REMEMBERED:
+                del self._means[next(iter(self._means))]
+            noise = KNormMechanism(hull, epsilon)
+            self._means[key] = error_of_posterior_mean(noise, self._measurements.points[states], weights)
+        return self._means[key]
 
     def _most(self, size: int, edges: IntArray) -> int:
         """How many states a component may have for its program to be solved."""

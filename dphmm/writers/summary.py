@@ -33,6 +33,7 @@ COLUMNS: Mapping[str, Callable[[ReleaseTable], Any]] = {
     "least_protection": lambda rows: int(rows["least_protection"].min()),
     "releases_with_edges_added": lambda rows: int((rows["edges_added"] > 0).sum()),
     "repair_gap_most": lambda rows: float(rows["repair_gap"].max()),
+    "table_gain_median": lambda rows: _told(rows["table_gain"], np.median),
     "releases_already_known": lambda rows: int(rows["already_known"].sum()),
 }
 """Column → what it says of one user's releases.

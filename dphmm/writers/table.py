@@ -121,6 +121,7 @@ COLUMNS = (
     Column("component_states", "count", lambda one: one.record.component_size),
     Column("component_certainty", "number", lambda one: one.record.component_certainty),
     Column("component_error_m", "number", lambda one: _drawn(one)[3]),
+    Column("table_gain", "number", lambda one: _or_nan(one.record.gain)),
     Column("open", "flag", lambda one: one.record.open),
     Column("already_known", "flag", lambda one: one.record.already_known),
     Column("forgotten_releases", "count", lambda one: one.forgotten),
@@ -166,6 +167,8 @@ column                   what it says
 ``component_states``     how many possible states the likeliest of them has, given all releases so far
 ``component_certainty``  how probable it is
 ``component_error_m``    root mean square distance of its releases from what they were drawn around, metres
+``table_gain``           with ``optimal``: by what share its expected error is less than that of the posterior mean of
+                         K-norm noise by component; below 0.05 the table gains nothing
 ``open``                 whether it is an open place, released as it is
 ``already_known``        true when one state only was possible, which nothing can hide
 ``forgotten_releases``   how many earlier releases about the user the row does not take into account

@@ -45,6 +45,7 @@ def table() -> ReleaseTable:
             "component_states": [3, 4, 1, 1],
             "component_certainty": [1.0, 1.0, 1.0, 0.75],
             "component_error_m": [500.0, 600.0, 0.0, 0.0],
+            "table_gain": [nan, 0.25, -0.5, nan],
             "open": [False, False, False, True],
             "already_known": [False, False, True, False],
             "forgotten_releases": [0, 0, 0, 12],
