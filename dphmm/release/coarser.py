@@ -75,7 +75,7 @@ def draw_all(
         From the greatest down.
     """
     if step.withheld:
-        return engine.draw(step, state), {}
+        return engine.draw(step, state), dict.fromkeys(epsilons, ())  # for whom the prediction is another one
     used = engine.ready(step, state)
     noises = {epsilon: engine.mechanism(step.plan, epsilon) for epsilon in epsilons}
     for epsilon, noise in noises.items():
@@ -115,7 +115,7 @@ class CoarseReader:
         belief
             The belief after the one before; None for the first.
         place
-            The coarser release.
+            The coarser release; empty where nothing was drawn, and the belief is the prediction.
         slot
             Its time step.
         steps
@@ -123,7 +123,7 @@ class CoarseReader:
         """
         person = PublicState(belief=belief, count=int(belief is not None), first=slot, slot=slot - steps)
         prior = person.prior(self._engine.model, steps)
-        return prior.update(self._log_likelihood(prior, place))
+        return prior.update(self._log_likelihood(prior, place)) if place else prior
 
     def _log_likelihood(self, prior: Belief, place: tuple[float, ...]) -> FloatArray:
         engine, rng = self._engine, np.random.default_rng(0)

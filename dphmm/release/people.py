@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -186,6 +186,8 @@ class RecordedPeople(ReleaseStream):
         User → the budgets of coarser releases: see `Session.open`.
     engine_of
         The engine of a session that may have been agreed on anew; left out, everybody's is the one given.
+    predicting
+        The users whose moments beyond a limit have the prediction: see `Session.open`.
 
     Raises
     ------
@@ -204,8 +206,10 @@ class RecordedPeople(ReleaseStream):
         wait_seconds: float = 30.0,
         coarser: Mapping[str, Sequence[float]] | None = None,
         engine_of: Callable[[StoredSession], Releaser] | None = None,
+        predicting: Collection[str] = (),
     ) -> None:
         super().__init__(engine, accepted)
+        self._predicting = predicting
         self._engine_of = engine_of
         self._coarser = coarser or {}
         self._limits = limits
@@ -260,19 +264,28 @@ class RecordedPeople(ReleaseStream):
             When it began with other settings, another model or other limits.
         """
         if user not in self._sessions:
-            engine, coarser = self._engine, self._coarser.get(user, ())
+            engine = self._engine
             known = self.store.session(user) if self._engine_of is not None else None
             if known is not None and self._engine_of is not None:
                 engine = self._engine_of(known)
-            self._sessions[user] = Session.open(self.store, user, engine.another(), self._limits, coarser=coarser)
+            self._sessions[user] = self._opened(user, engine)
         return self._sessions[user]
 
     def agree(self, user: str, engine: Releaser, note: str) -> Session:
         """A person's session, agreed on anew: see `SessionStore.agree`, whose errors are these."""
-        coarser = self._coarser.get(user, ())
-        opened = Session.open(self.store, user, engine.another(), self._limits, coarser=coarser, anew=note)
-        self._sessions[user] = opened
-        return opened
+        self._sessions[user] = self._opened(user, engine, note)
+        return self._sessions[user]
+
+    def _opened(self, user: str, engine: Releaser, anew: str | None = None) -> Session:
+        return Session.open(
+            self.store,
+            user,
+            engine.another(),
+            self._limits,
+            coarser=self._coarser.get(user, ()),
+            anew=anew,
+            predicting=user in self._predicting,
+        )
 
     def _person(self, user: str) -> Person:
         return self.session(user)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from dphmm.arguments import checked
-from dphmm.errors import DataFileError, InvalidInputError, OmittedError, SessionMismatchError
+from dphmm.errors import BudgetExceededError, DataFileError, InvalidInputError, OmittedError, SessionMismatchError
 from dphmm.events.caps import CapKeeper
 from dphmm.markov.belief import Belief
 from dphmm.release.account import Account
@@ -66,7 +66,9 @@ class Session:
         queries: Mapping[str, Releaser],
         owner: bool,
         coarser: tuple[float, ...] = (),
+        predicting: bool = False,
     ) -> None:
+        self._predicting = predicting
         self._store = store
         self._coarser = coarser
         self._owner = owner
@@ -91,6 +93,7 @@ class Session:
         wait_seconds: float = 30.0,
         coarser: Sequence[float] = (),
         anew: str | None = None,
+        predicting: bool = False,
     ) -> Session:
         """Go on with the session of a name, or begin it where the file has none.
 
@@ -112,6 +115,9 @@ class Session:
         anew
             A note. Where the session goes on with other settings, it is agreed anew that its next release, and those
             after it, are made under these: see `SessionStore.agree`. Left out, that is refused.
+        predicting
+            Whether a moment at which a limit would be passed has a record with the prediction, which costs nothing,
+            and has it for good; otherwise it is refused, and may be asked for again.
 
         Raises
         ------
@@ -134,7 +140,7 @@ class Session:
             if anew is not None:
                 stored = store.agree(stored, terms, anew)
             stored.check_same(terms, limits)
-            return cls(store, stored, queries, owner, budgets)
+            return cls(store, stored, queries, owner, budgets, predicting)
         except BaseException:
             if owner:
                 store.close()
@@ -255,7 +261,12 @@ class Session:
         if progress.slot is None:
             engine.person.first = slot
         step = engine.prepare(epsilon, 0 if progress.slot is None else slot - progress.slot)
-        self.limits.check(self._account, slot, step.epsilon, step.constrained_factor)
+        try:
+            self.limits.check(self._account, slot, step.epsilon, step.constrained_factor)
+        except BudgetExceededError:
+            if not self._predicting:
+                raise
+            return PreparedStep.withholding(step.prior, step.steps, step.moment, "budget")
         return step
 
     def _known(self, engine: Releaser, progress: Progress, slot: int) -> CapKeeper | None:
@@ -313,6 +324,10 @@ class Session:
     def agreed(self) -> tuple[Agreed, ...]:
         """What it was agreed on when it began, and whenever it was agreed on anew."""
         return self._stored.agreed
+
+    def agreed_at(self, number: int) -> Agreed:
+        """What a release, of which this is the number, was made under."""
+        return self._stored.agreed_at(number)
 
     @property
     def account(self) -> Account:

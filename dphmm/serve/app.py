@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from time import perf_counter
 
 import httpx
@@ -22,6 +23,7 @@ from dphmm.serve.fix import Received
 from dphmm.serve.keeper import Keeper
 from dphmm.serve.meters import Meters
 from dphmm.serve.outbox import Outbox
+from dphmm.serve.passing import Passing
 from dphmm.serve.requests import (
     REFUSALS,
     bearer_token,
@@ -55,6 +57,7 @@ class Relay:
         self.doors = Doors({one.token: one.user for one in config.devices})
         self.meters = Meters()
         self.outbox: Outbox | None = None
+        self.passing: list[Passing] = []
 
     async def take(self, user: str, received: Received) -> None:
         """Release what a message holds, and wake those who are to be told."""
@@ -62,14 +65,20 @@ class Relay:
         self.meters.add(outcome)
         if self.outbox is not None and outcome.released:
             self.outbox.wake(user)
+        for one in self.passing:
+            await one.take(user, received.fixes)
 
     @asynccontextmanager
     async def telling(self) -> AsyncIterator[None]:
         """Tell recipients for as long as this is open."""
         async with httpx.AsyncClient(follow_redirects=False) as client:
             ways = {one.name: (one, sender_to(one, client)) for one in self.config.recipients}
-            self.outbox = Outbox(self.keeper, ways, self.config.users)
+            told = {one.name: ways[one.name] for one in self.config.told}
+            self.outbox = Outbox(self.keeper, told, self.config.users)
             self.outbox.start()
+            for name in ways.keys() - told.keys():
+                self.passing.append(Passing(*ways[name], partial(self.keeper.is_paused, name)))
+                self.passing[-1].start()
             heard = self.config.mqtt
             users = frozenset(self.config.users)
             listening = None if heard is None else asyncio.create_task(mqtt.listen(heard, users, self.take))
@@ -80,6 +89,8 @@ class Relay:
                     listening.cancel()
                     with suppress(asyncio.CancelledError):
                         await listening
+                for one in self.passing:
+                    await one.stop()
                 await self.outbox.stop()
 
 
@@ -195,7 +206,9 @@ async def _health(_: Request) -> Response:
 
 def _metrics(relay: Relay) -> Callable[[Request], Awaitable[Response]]:
     async def metrics(_: Request) -> Response:
-        return Response(relay.meters.text(relay.outbox), media_type="text/plain; version=0.0.4; charset=utf-8")
+        deliveries = {} if relay.outbox is None else dict(relay.outbox.counts)
+        deliveries |= {one.recipient.name: one.counts for one in relay.passing}
+        return Response(relay.meters.text(deliveries), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     return metrics
 

@@ -64,7 +64,7 @@ class CoarseReaders:
         belief = self._reader(user, epsilon, engine).after(belief, found[0], stored.slot, steps)
         guess = best_guess(belief.probabilities, engine.measurements.points)
         space, time = engine.model.space, self._end_of(stored.slot)
-        place, estimate = degrees_of(found[0], space), degrees_of(guess.mean, space)
+        place, estimate = degrees_of(found[0], space) if found[0] else None, degrees_of(guess.mean, space)
         told = Told.coarser(user, time, epsilon, place, estimate, guess.mean_error)
         self._store.say(session, number, epsilon, told.to_json(), belief)
 

@@ -74,6 +74,15 @@ class Recipient(_Strict):
         About whom; left out, about everybody.
     epsilon
         A budget below the release's own: they get coarser releases; see `dphmm.release.coarser`.
+    tells
+        ``"place"``; or ``"zone"``, the name of the zone that the estimate lies in, ``"away"`` where it is none, instead
+        of any place: for webhooks and MQTT.
+    when_withheld
+        What they are told of a moment for which no budget is left: the ``"prediction"``, marked, or ``"nothing"``.
+    true_places_unprotected
+        They are sent every place as the phone posts it, and no release. For a server of one's own.
+    paused
+        Whether they are told nothing for now.
     headers
         Sent with every message, such as an authorisation. Values of the form ``env:NAME`` are read from the
         environment.
@@ -86,6 +95,9 @@ class Recipient(_Strict):
     epsilon: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     headers: dict[str, str] = Field(default_factory=dict, repr=False)
     paused: bool = False
+    tells: Literal["place", "zone"] = "place"
+    when_withheld: Literal["prediction", "nothing"] = "prediction"
+    true_places_unprotected: bool = False
 
     @field_validator("users", mode="before")
     @classmethod
@@ -95,6 +107,14 @@ class Recipient(_Strict):
     @model_validator(mode="after")
     def _reachable(self) -> Recipient:
         _checked_url(self.url, ("mqtt", "mqtts") if self.kind == "mqtt" else ("http", "https"))
+        if self.tells == "zone" and self.kind not in ("webhook", "mqtt"):
+            raise ValueError(f"{self.name!r} is told zones, which no {self.kind} takes; choose webhook or mqtt")
+        if self.true_places_unprotected:
+            if self.epsilon is not None or self.tells == "zone":
+                raise ValueError(f"{self.name!r} is sent true places; leave epsilon and tells out")
+            host = urlsplit(self.url).hostname or ""
+            if not self.url.startswith(("https:", "mqtts:")) and host not in ("localhost", "127.0.0.1", "::1"):
+                raise ValueError(f"{self.name!r} is sent true places; give an address with TLS, or of this machine")
         return self
 
     def is_about(self, user: str) -> bool:
@@ -238,13 +258,24 @@ class RelayConfig(_Strict):
         """Everybody who has a device, sorted."""
         return tuple(sorted({one.user for one in self.devices}))
 
+    @property
+    def told(self) -> tuple[Recipient, ...]:
+        """Those who are told releases, or what follows from them."""
+        return tuple(one for one in self.recipients if not one.true_places_unprotected)
+
+    @property
+    def predicting(self) -> frozenset[str]:
+        """Of whom somebody wants predictions where no budget is left."""
+        wanted = [one for one in self.told if one.when_withheld == "prediction"]
+        return frozenset(user for user in self.users if any(one.is_about(user) for one in wanted))
+
     def coarser(self, recipient: Recipient) -> float | None:
         """The budget of a recipient's releases where these are coarser; None for the releases themselves."""
         return recipient.epsilon if recipient.epsilon != self.release.epsilon else None
 
     def coarser_of(self, user: str) -> tuple[float, ...]:
         """The budgets of coarser releases about a person, from the greatest down."""
-        found = {self.coarser(one) for one in self.recipients if one.is_about(user)}
+        found = {self.coarser(one) for one in self.told if one.is_about(user)}
         return tuple(sorted((epsilon for epsilon in found if epsilon is not None), reverse=True))
 
     @classmethod

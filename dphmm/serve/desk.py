@@ -114,7 +114,6 @@ class Desk:
                 place["guess_off_m"] = round(1000 * record.adversary_error, 1)
                 place["certainty"] = round(record.adversary_certainty, 4)
                 place["settings"] = record.settings[:12]
-                place["drawn"] = not record.withheld
             else:
                 told = self._readers.told(user, session.number, number, epsilon)
                 if told is None:
@@ -184,9 +183,10 @@ class Desk:
                     "kind": one.kind,
                     "epsilon": self._config.coarser(one),
                     "key": "" if self._config.coarser(one) is None else repr(self._config.coarser(one)),
+                    "tells": "true places" if one.true_places_unprotected else one.tells,
                     "paused": paused or one.paused,
                     "paused_by_file": one.paused,
-                    "waiting": max(0, session.account.count - number),
+                    "waiting": 0 if one.true_places_unprotected else max(0, session.account.count - number),
                 }
 
 
@@ -197,4 +197,5 @@ def _place(number: int, told: Told) -> dict[str, Any]:
         "latitude": round(told.latitude, 6),
         "longitude": round(told.longitude, 6),
         "radius_m": told.radius_m,
+        "prediction": told.is_prediction,
     }

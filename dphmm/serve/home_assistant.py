@@ -28,6 +28,7 @@ def fields(told: Told) -> dict[str, str]:
         "latitude": f"{told.latitude:.7f}",
         "longitude": f"{told.longitude:.7f}",
         "accuracy": f"{told.radius_m:.0f}",
+        **({"provider": "prediction"} if told.is_prediction else {}),
     }
 
 

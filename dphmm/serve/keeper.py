@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import TypeVar
 
@@ -33,6 +33,7 @@ from dphmm.serve.desk import Desk
 from dphmm.serve.engines import Engines
 from dphmm.serve.fix import Fix, Received
 from dphmm.serve.told import Told
+from dphmm.serve.zones import Zones, first_zones
 
 Value = TypeVar("Value")
 
@@ -125,6 +126,10 @@ class Keeper:
         """Have something done for the page."""
         return await self._on_thread(partial(work, self._desk))
 
+    async def is_paused(self, recipient: str, user: str) -> bool:
+        """Whether a person has paused a recipient."""
+        return await self._on_thread(lambda: self._audience.told(recipient, self._session(user))[1])
+
     async def first_untold(self, recipient: str, user: str) -> tuple[int, Told, bool] | None:
         """The first release of a person that a recipient was not told of, how many there were up to it, if to be told.
 
@@ -148,13 +153,19 @@ class Keeper:
         coarser = {user: config.coarser_of(user) for user in config.users}
         base = self.engines.of_note("")
         self._people = RecordedPeople(
-            config.store, base, config.limits, accepted, coarser=coarser, engine_of=self.engines.of
+            config.store,
+            base,
+            config.limits,
+            accepted,
+            coarser=coarser,
+            engine_of=self.engines.of,
+            predicting=config.predicting,
         )
         self._open_ones.append(self._people.close)
         self._store, self._space = self._people.store, model.space
         self._audience = Audience(self._store)
         self._coarser = {one.name: config.coarser(one) for one in config.recipients}
-        self._paused = {one.name: one.paused for one in config.recipients}
+        self._recipients = {one.name: one for one in config.recipients}
         self._readers = CoarseReaders(self._store, self._engine_at, self._people.end_of, coarser)
         self._desk = Desk(config, self._people, self._audience, self._readers, self.engines)
         self._numbers: dict[str, int] = {}
@@ -205,20 +216,29 @@ class Keeper:
     def _first_untold(self, recipient: str, user: str) -> tuple[int, Told, bool] | None:
         if not self._audience.leads():
             return None
-        session, coarser = self._session(user), self._coarser[recipient]
+        one, session, coarser = self._recipients[recipient], self._session(user), self._coarser[recipient]
         while True:
             number, paused = self._audience.told(recipient, session)
-            paused = paused or self._paused[recipient]
+            paused = paused or one.paused
             if self._store.progress(session).count <= number:
                 return None
             (stored,) = self._store.releases(session, number, number + 1)
-            time = self._people.end_of(stored.slot)
-            if coarser is None:
-                return number + 1, Told.of(place_on_earth(user, time, stored.record, self._space)), paused
-            told = self._readers.told(user, session, number, coarser)
+            time, told = self._people.end_of(stored.slot), None
+            if stored.record.withheld and one.when_withheld == "nothing":
+                pass
+            elif coarser is None:
+                told = Told.of(place_on_earth(user, time, stored.record, self._space))
+            else:
+                told = self._readers.told(user, session, number, coarser)  # None: from before there were coarser ones
             if told is not None:
-                return number + 1, told, paused
-            self._audience.set_told(recipient, session, number + 1)  # released before there were coarser ones
+                return number + 1, self._named(user, number, told) if one.tells == "zone" else told, paused
+            self._audience.set_told(recipient, session, number + 1)
+
+    def _named(self, user: str, number: int, told: Told) -> Told:
+        """With the zone, of those in force then, that the estimate lies in."""
+        note = self._people.session(user).agreed_at(number).note
+        zones = Zones.from_note(note) or first_zones(self._config.release)
+        return replace(told, zone=zones.at(told.latitude, told.longitude))
 
     def _set_told(self, recipient: str, user: str, count: int) -> None:
         self._audience.set_told(recipient, self._session(user), count)

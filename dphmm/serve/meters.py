@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from dphmm.serve.keeper import Outcome
 
 if TYPE_CHECKING:
-    from dphmm.serve.outbox import Outbox
+    from dphmm.serve.outbox import Deliveries
 
 _BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 
@@ -31,7 +32,7 @@ class Meters:
         counts[next((k for k, bound in enumerate(_BOUNDS) if seconds <= bound), len(_BOUNDS))] += 1
         self._seconds[path] = self._seconds.get(path, 0.0) + seconds
 
-    def text(self, outbox: Outbox | None) -> str:
+    def text(self, deliveries: Mapping[str, Deliveries]) -> str:
         """Everything, in Prometheus' text format."""
         lines = ["# HELP dphmm_fixes_total Fixes by what became of them.", "# TYPE dphmm_fixes_total counter"]
         lines += [
@@ -48,7 +49,7 @@ class Meters:
             lines.append(f'{name}_count{{path="{path}"}} {total}')
         name = "dphmm_messages_total"
         lines += [f"# HELP {name} Messages to recipients.", f"# TYPE {name} counter"]
-        for recipient, told in (outbox.counts if outbox is not None else {}).items():
+        for recipient, told in deliveries.items():
             label = recipient.replace("\\", "\\\\").replace('"', '\\"')
             for one in fields(told):
                 lines.append(f'{name}{{recipient="{label}",outcome="{one.name}"}} {getattr(told, one.name)}')

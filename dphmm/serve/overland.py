@@ -27,6 +27,7 @@ def message(told: Told) -> dict[str, Any]:
         "timestamp": told.time,
         "horizontal_accuracy": told.radius_m,
         "device_id": told.user,
+        **({"prediction": True} if told.is_prediction else {}),
     }
     point = {"type": "Point", "coordinates": [told.longitude, told.latitude]}
     return {"locations": [{"type": "Feature", "geometry": point, "properties": properties}]}

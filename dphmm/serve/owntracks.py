@@ -40,6 +40,7 @@ def message(told: Told) -> dict[str, Any]:
         "tst": told.second,
         "tid": told.user[-2:],
         "topic": topic_of(told.user),
+        **({"prediction": True} if told.is_prediction else {}),
     }
 
 

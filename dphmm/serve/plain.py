@@ -38,6 +38,11 @@ def message(told: Told) -> dict[str, Any]:
     return told.row
 
 
+def zone_message(told: Told) -> dict[str, Any]:
+    """What a webhook gets that is told zones: no place."""
+    return {"user": told.user, "time": told.time, "zone": told.zone, "prediction": told.is_prediction}
+
+
 def _fix(fix: Mapping[str, Any]) -> Fix:
     if isinstance(fix["time"], str):
         return fix_of(fix["time"], fix["latitude"], fix["longitude"])

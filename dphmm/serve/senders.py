@@ -56,7 +56,10 @@ class HttpSender:
         kind, headers = self._recipient.kind, dict(self._headers)
         if kind == "owntracks":
             headers |= {"X-Limit-U": told.user, "X-Limit-D": "dphmm"}
-        content = {"json": JSON[kind](told)} if kind in JSON else {"data": FORMS[kind](told)}
+        if told.zone is not None:
+            content: dict[str, Any] = {"json": plain.zone_message(told)}
+        else:
+            content = {"json": JSON[kind](told)} if kind in JSON else {"data": FORMS[kind](told)}
         try:
             answer = await self._client.post(self._recipient.url, headers=headers, timeout=_PATIENCE_S, **content)
         except (httpx.HTTPError, httpx.InvalidURL) as problem:
@@ -70,6 +73,8 @@ class HttpSender:
 
 class MqttSender:
     """One retained message on ``owntracks/USER/dphmm`` for each, where OwnTracks' apps look, at quality of service 1.
+
+    Whoever is told zones has their names alone, on ``dphmm/USER/zone``.
 
     Parameters
     ----------
@@ -87,8 +92,10 @@ class MqttSender:
         try:
             if self._client is None:
                 self._client = await self._connected()
-            body = json.dumps(owntracks.message(told))
-            await self._client.publish(owntracks.topic_of(told.user), body, qos=1, retain=True, timeout=_PATIENCE_S)
+            topic, body = owntracks.topic_of(told.user), json.dumps(owntracks.message(told))
+            if told.zone is not None:
+                topic, body = f"dphmm/{told.user}/zone", told.zone
+            await self._client.publish(topic, body, qos=1, retain=True, timeout=_PATIENCE_S)
         except (self._mqtt.MqttError, OSError, TimeoutError) as problem:
             client, self._client = self._client, None
             if client is not None:

@@ -35,6 +35,9 @@ class Told:
         How far the estimate is from the person, in expectation.
     row
         The release as the stream answers it.
+    zone
+        The zone that the estimate lies in, ``"away"`` for none; for recipients who are told that instead. None for
+        others.
     """
 
     user: str
@@ -44,6 +47,12 @@ class Told:
     longitude: float
     radius_m: float
     row: dict[str, Any]
+    zone: str | None = None
+
+    @property
+    def is_prediction(self) -> bool:
+        """Whether nothing was drawn at this moment, so that the estimate follows from releases before."""
+        return not self.row["released"]
 
     def to_json(self) -> str:
         """As it is kept."""
@@ -56,7 +65,7 @@ class Told:
 
     @classmethod
     def coarser(
-        cls, user: str, time: np.datetime64, epsilon: float, place: LatLon, estimate: LatLon, radius_km: float
+        cls, user: str, time: np.datetime64, epsilon: float, place: LatLon | None, estimate: LatLon, radius_km: float
     ) -> Told:
         """What is told of a coarser release: nothing that follows from the finer ones.
 
@@ -67,17 +76,18 @@ class Told:
         epsilon
             The budget of coarser releases.
         place, estimate
-            The release and the best estimate from coarser ones alone, degrees.
+            The release, None where nothing was drawn, and the best estimate from coarser ones alone, degrees.
         radius_km
             How far the estimate is from the person, in expectation, to whoever has coarser releases alone.
         """
         second, text, radius = int(time.astype("datetime64[s]").astype(np.int64)), iso_time(time), 1000 * radius_km
+        latitude, longitude = (None, None) if place is None or isnan(place[0]) or isnan(place[1]) else place
         row = {
-            "released": True,
+            "released": place is not None,
             "user": user,
             "time": text,
-            "latitude": None if isnan(place[0]) else place[0],
-            "longitude": None if isnan(place[1]) else place[1],
+            "latitude": latitude,
+            "longitude": longitude,
             "estimate_latitude": estimate[0],
             "estimate_longitude": estimate[1],
             "estimate_radius_m": radius,

@@ -41,6 +41,7 @@ def fields(told: Told) -> dict[str, str]:
         "lat": f"{told.latitude:.7f}",
         "lon": f"{told.longitude:.7f}",
         "accuracy": f"{told.radius_m:.0f}",
+        **({"prediction": "true"} if told.is_prediction else {}),
     }
 
 

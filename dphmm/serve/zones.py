@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from math import sqrt
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -31,6 +32,9 @@ from dphmm.tables.json_text import parse_json
 
 Elsewhere = Literal["policy", "exact"]
 """What holds outside zones: what the relay's policy says besides its zones, or nothing: places as they are."""
+
+AWAY = "away"
+"""What is said of a place in no zone."""
 
 _MOST_ZONES, _WIDEST_M = 50, 20_000.0
 _WRITTEN = re.compile(r"(zone:)?[^\s'\":]*/[0-9a-f]{32}\.geojson")
@@ -90,6 +94,13 @@ class Zones:
     def said(self) -> dict[str, Any]:
         """As the page says it: what `of` reads."""
         return {"zones": parse_json(self.layer), "buffer_m": self.buffer_m, "elsewhere": self.elsewhere}
+
+    def at(self, latitude: float, longitude: float) -> str:
+        """The name of the zone that holds a place; ``"away"`` for none. What zones are widened by does not count."""
+        for name, polygon in _polygons(self.layer):
+            if shapely.intersects_xy(polygon, longitude, latitude):
+                return name
+        return AWAY
 
     def file(self, folder: Path) -> Path | None:
         """The layer as a file in a folder, written where there is none; None without a zone."""
@@ -195,6 +206,12 @@ def price(engine: Releaser, layer: Path | None) -> dict[str, Any]:
         "gap": 0.0 if plan.protection is None else round(plan.protection.gap, 3),
         "calibration": calibration,
     }
+
+
+@lru_cache(64)
+def _polygons(layer: str) -> tuple[tuple[str, shapely.Geometry], ...]:
+    features = parse_json(layer)["features"]
+    return tuple((one["properties"]["name"], shapely.from_geojson(json.dumps(one["geometry"]))) for one in features)
 
 
 def said_of_zones(problem: Exception) -> str:

@@ -117,7 +117,7 @@
     facts($("learned"), at ? [
       [shown === null ? "Last release" : "Release", local(at.time)],
       ["Believed at", `${at.latitude.toFixed(4)}, ${at.longitude.toFixed(4)}`],
-      ["Expected to be off by", metres(at.radius_m)],
+      ["Expected to be off by", metres(at.radius_m) + (at.prediction ? " (a prediction)" : "")],
       ...(at.certainty === undefined ? [] : [
         ["Best guess off by", metres(at.guess_off_m)],
         ["Surest place", `${(100 * at.certainty).toFixed(1)} %`]]),
@@ -175,8 +175,12 @@
       const button = document.createElement("button");
       text.className = "grow";
       text.textContent = one.name;
-      more.textContent = [one.kind, one.epsilon === null ? "the releases themselves" : `coarser: ε ${one.epsilon}`,
-        one.paused ? "paused" : one.waiting ? `${one.waiting} not told yet` : "told of all"].join(" · ");
+      const whole = one.tells === "true places";
+      const what = whole ? "YOUR TRUE PLACES, unprotected" : one.tells === "zone" ? "the zone's name alone"
+        : one.epsilon === null ? "the releases themselves" : `coarser: ε ${one.epsilon}`;
+      more.classList.toggle("bad", whole);
+      more.textContent = [one.kind, what,
+        one.paused ? "paused" : whole ? "" : one.waiting ? `${one.waiting} not told yet` : "told of all"].filter(Boolean).join(" · ");
       text.append(more);
       button.type = "button";
       button.textContent = one.paused ? "Go on" : "Pause";
@@ -191,7 +195,7 @@
     }));
     if (!state.recipients.length) $("recipients").textContent = "Nobody.";
     const tiers = new Map([["", []]]);
-    for (const one of state.recipients) {
+    for (const one of state.recipients.filter((one) => one.tells !== "true places")) {
       const key = one.epsilon === null ? "" : one.key;
       tiers.set(key, [...(tiers.get(key) || []), one.name]);
     }

@@ -1,0 +1,53 @@
+"""What runs a relay: a unit that systemd takes, a compose file that keeps to itself, a wheel with the page."""
+
+from __future__ import annotations
+
+import configparser
+import shutil
+import subprocess
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+RELAY = ROOT / "scripts" / "relay"
+
+
+def test_systemd_takes_the_unit(tmp_path):
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("no systemd-analyze")
+    unit = (RELAY / "dphmm-relay.service").read_text(encoding="utf-8")
+    here = tmp_path / "dphmm-relay.service"
+    here.write_text(unit.replace("/opt/dphmm/bin/dphmm", shutil.which("true") or ""), encoding="utf-8")
+    done = subprocess.run(["systemd-analyze", "verify", str(here)], capture_output=True, text=True)
+    assert (done.returncode, [line for line in done.stderr.splitlines() if "dphmm-relay" in line]) == (0, [])
+
+
+def test_the_unit_lets_nothing_true_reach_a_disk():
+    unit = configparser.RawConfigParser(strict=False)
+    unit.read(RELAY / "dphmm-relay.service", encoding="utf-8")
+    assert (unit["Service"]["LimitCORE"], unit["Service"]["MemorySwapMax"]) == ("0", "0")
+
+
+def test_the_container_is_read_only_unprivileged_and_reached_from_this_machine_alone():
+    yaml = pytest.importorskip("yaml")
+    relay = yaml.safe_load((RELAY / "compose.yaml").read_text(encoding="utf-8"))["services"]["relay"]
+    assert relay["read_only"] is True
+    assert relay["cap_drop"] == ["ALL"]
+    assert all(port.startswith("127.0.0.1:") for port in relay["ports"])
+    assert relay["mem_limit"] == relay["memswap_limit"]
+    assert relay["ulimits"]["core"] == 0
+    assert (RELAY / relay["build"]["context"] / relay["build"]["dockerfile"]).resolve() == RELAY / "Containerfile"
+    assert "USER 10001:10001" in (RELAY / "Containerfile").read_text(encoding="utf-8")
+
+
+def test_a_wheel_has_the_page_and_the_licences_of_what_it_holds_of_others(tmp_path):
+    hatchling = pytest.importorskip("hatchling.builders.wheel")
+    (made,) = hatchling.WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
+    names = zipfile.ZipFile(made).namelist()
+    static = [name.removeprefix("dphmm/serve/static/") for name in names if name.startswith("dphmm/serve/static/")]
+    assert {"index.html", "page.css", "page.js", "vendor/leaflet/LICENSE", "vendor/leaflet-geoman/LICENSE"} <= set(
+        static
+    )
+    assert {"vendor/leaflet/leaflet.js", "vendor/leaflet-geoman/leaflet-geoman.min.js"} <= set(static)

@@ -1,0 +1,123 @@
+"""What each recipient was chosen to be told: predictions or nothing, zones' names, or true places, which nothing keeps."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import pytest
+
+from dphmm.serve import outbox, passing
+from tests.serve.conftest import START, location, relay, wait_for
+from tests.serve.test_app import ANN, releases
+from tests.serve.test_outbox import STEP, post, recipient, told
+from tests.serve.test_page import HOME, log_in, zones
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch):
+    for module in (outbox, passing):
+        monkeypatch.setattr(module, "_FIRST_WAIT_S", 0.02)
+        monkeypatch.setattr(module, "_LONGEST_WAIT_S", 0.1)
+
+
+def named(inbox, name):
+    return [json.loads(body) for _, headers, body in inbox.messages if headers.get("x-name") == name]
+
+
+def some(inbox, name, **more):
+    return recipient(inbox, **more) | {"name": name, "headers": {"X-Name": name}}
+
+
+def test_when_a_budget_ends_each_is_told_the_prediction_marked_or_nothing_as_was_chosen(config, inbox, tmp_path):
+    tiers = [
+        some(inbox, "family"), some(inbox, "quiet", when_withheld="nothing"), some(inbox, "friends", epsilon=0.2),
+        some(inbox, "map", kind="owntracks"),
+    ]  # fmt: skip
+    made = config(recipient=tiers, limits={"epsilon": 1.0})
+    with relay(made) as client:
+        post(client, 0, 1, 2, 2)
+        wait_for(lambda: all(len(named(inbox, name)) == 3 for name in ("family", "friends", "map")))
+    with relay(made) as client:  # and for good: the same moment again, after a restart
+        post(client, 2, 3)
+        wait_for(lambda: len(named(inbox, "friends")) == len(named(inbox, "family")) == 4)
+    records = [one.record for one in releases(tmp_path / "people.db")]
+    assert [one.reason for one in records] == ["", "", "budget", "budget"]
+    assert records[-1].epsilon_so_far == 1.0
+    for name in ("family", "friends"):
+        assert [one["released"] for one in named(inbox, name)] == [True, True, False, False]
+        assert [one["latitude"] for one in named(inbox, name)][2:] == [None, None]
+    fine, coarse = ([one["estimate_latitude"] for one in named(inbox, name)][2:] for name in ("family", "friends"))
+    assert set(fine).isdisjoint(coarse)  # each is predicted from what they were told
+    assert [one.get("prediction", False) for one in named(inbox, "map")][:3] == [False, False, True]
+    assert [one["released"] for one in named(inbox, "quiet")] == [True, True]
+
+
+def test_where_nobody_wants_predictions_a_moment_beyond_the_limit_has_no_record(config, inbox, tmp_path):
+    quiet = some(inbox, "quiet", when_withheld="nothing")
+    with relay(config(recipient=[quiet], limits={"epsilon": 1.0})) as client:
+        post(client, 0, 1, 2)
+        assert 'dphmm_fixes_total{outcome="spent"} 1' in client.get("/metrics").text
+    assert len(releases(tmp_path / "people.db")) == 2
+
+
+def test_who_is_told_zones_gets_the_name_of_the_zone_that_the_estimate_lies_in_and_no_place(config, inbox):
+    tiers = [some(inbox, "house", tells="zone"), some(inbox, "family")]
+    with relay(config(recipient=tiers)) as client:
+        log_in(client)
+        assert client.post("/page/zones", json=zones(HOME)).status_code == 200
+        post(client, 0)
+        client.post("/owntracks", json=location(START + STEP, 45.025, -30.035), auth=ANN)
+        wait_for(lambda: len(named(inbox, "house")) == len(named(inbox, "family")) == 2)
+    for house, family in zip(named(inbox, "house"), named(inbox, "family"), strict=True):
+        latitude, longitude = family["estimate_latitude"], family["estimate_longitude"]
+        inside = 44.99 <= latitude <= 45.01 and -30.01 <= longitude <= -29.99
+        assert house == {
+            "user": "ann", "time": family["time"], "zone": "zone 1" if inside else "away", "prediction": False,
+        }  # fmt: skip
+    assert named(inbox, "house")[1]["zone"] == "away"  # a place that is released as it is
+
+
+def test_true_places_go_to_whom_the_file_says_so_and_are_kept_and_logged_nowhere(config, inbox, tmp_path, caplog):
+    caplog.set_level(logging.DEBUG)
+    mine = some(inbox, "mine", true_places_unprotected=True)
+    with relay(config(recipient=[mine, some(inbox, "family")])) as client:
+        client.post("/owntracks", json=location(latitude=45.0123456, longitude=-30.0123456), auth=ANN)
+        wait_for(lambda: named(inbox, "mine") and named(inbox, "family"))
+        inbox.status = 503
+        client.post("/owntracks", json=location(START + STEP, 45.0123456, -30.0123456), auth=ANN)
+        wait_for(lambda: 'recipient="mine",outcome="failed"} 0' not in client.get("/metrics").text)
+        state = log_in(client)
+        assert client.post("/page/pause", json={"recipient": "mine", "paused": True}).status_code == 200
+        client.post("/owntracks", json=location(START + 2 * STEP), auth=ANN)
+    inbox.status = 200
+    with relay(config(recipient=[mine, some(inbox, "family")])) as client:  # what waited is gone, and it is paused
+        post(client, 3)
+        wait_for(lambda: len(named(inbox, "family")) == 4)
+    (place,) = named(inbox, "mine")
+    assert (place["latitude"], place["true_place"]) == (45.0123456, True)
+    assert not any("true_place" in one for one in named(inbox, "family"))
+    assert [one["tells"] for one in state["recipients"]] == ["true places", "place"]
+    kept = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert b"45.0123" not in kept
+    assert "45.0123" not in "".join(one.getMessage() for one in caplog.records if one.name.startswith("dphmm"))
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"true_places_unprotected": True, "url": "http://elsewhere.example/"}, "with TLS"),
+        ({"true_places_unprotected": True, "epsilon": 0.2}, "leave epsilon"),
+        ({"tells": "zone", "kind": "overland"}, "choose webhook or mqtt"),
+    ],
+)
+def test_choices_that_do_not_fit_are_refused(config, inbox, keys, said):
+    with pytest.raises(ValueError, match=said):
+        config(recipient=[recipient(inbox) | keys])
+
+
+def test_told_is_what_the_stream_says_for_others(config, inbox):
+    with relay(config(recipient=[recipient(inbox)])) as client:
+        post(client, 0)
+        wait_for(lambda: inbox.messages)
+    assert "zone" not in told(inbox)[0]
