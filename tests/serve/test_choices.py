@@ -1,4 +1,4 @@
-"""What each recipient was chosen to be told: predictions or nothing, zones' names, or true places, which nothing keeps."""
+"""What each recipient was chosen to be told: predictions or nothing, zones' names, or true places."""
 
 from __future__ import annotations
 
