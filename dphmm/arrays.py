@@ -201,6 +201,7 @@ def as_integers(values: object, name: str, error: type[InvalidInputError] = Inva
     try:
         array = np.asarray(values)
         if array.dtype.kind == "f":
+            array = array.astype(np.promote_types(array.dtype, np.float64), copy=False)  # half ones do not hold 2^63
             if not ((np.abs(array) < 2**63) & (array == np.floor(array))).all():
                 raise ValueError("one is not whole, or beyond 64 bits")
         elif array.dtype.kind == "O" and array.size:

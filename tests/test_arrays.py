@@ -1,9 +1,9 @@
-"""Instants of any unit come out in microseconds, or are refused where 64 bits do not hold them."""
+"""Instants of any unit come out in microseconds, whole numbers as integers, or are refused where 64 bits do not hold them."""
 
 import numpy as np
 import pytest
 
-from dphmm.arrays import as_instants
+from dphmm.arrays import as_instants, as_integers
 from dphmm.errors import InvalidInputError, TimeOrderError
 from dphmm.landmarks import stay_points
 from dphmm.release.session import step_number
@@ -29,3 +29,11 @@ def test_instants_beyond_64_bits_are_refused_and_never_wrap(seconds):
         stay_points(times, np.zeros((2, 2)), 1, 10)
     with pytest.raises(InvalidInputError, match="beyond the year 290000"):
         step_number(times[1], 60)
+
+
+@pytest.mark.parametrize("kind", ["<f2", ">f2", "<f4", "<f8", np.longdouble])
+def test_whole_floats_of_any_width_are_integers_and_no_others(kind):
+    assert as_integers(np.array([3, -2, 0], dtype=kind), "states").tolist() == [3, -2, 0]
+    for bad in (0.5, np.inf, np.nan):
+        with pytest.raises(InvalidInputError, match="whole"):
+            as_integers(np.array([3, bad], dtype=kind), "states")

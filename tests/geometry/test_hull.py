@@ -101,6 +101,14 @@ def test_exact_membership_sees_what_floating_point_cannot():
     assert hull.contains(points).tolist() == [True, False]
 
 
+def test_vectors_over_a_common_denominator_are_decided_as_fractions_are():
+    square = SensitivityHull([[2, 2], [-2, 2]]).norm_form.exact
+    vectors = np.array([[4, 0], [5, 0], [3, 3], [2, 2], [1, 3]])
+    for denominator in (1, 2, 3):
+        inside = [bool((abs(x) <= 2 * denominator) and (abs(y) <= 2 * denominator)) for x, y in vectors.tolist()]
+        assert square.contains(vectors, denominator).tolist() == inside
+
+
 def test_rational_differences_are_exact():
     hull = SensitivityHull([[Fraction(1, 3), 0], [0, Fraction(1, 7)]])
     on, beyond = [Fraction(1, 6), Fraction(1, 14)], [Fraction(1, 6), Fraction(1, 14) + Fraction(1, 10**30)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import shapely
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -40,6 +41,23 @@ def test_error_floor_is_the_error_of_a_disc_and_of_a_segment():
     circle = np.stack([np.cos(angles), np.sin(angles)], axis=1)
     assert error_floor(corners(3 * circle)) == pytest.approx(6 * 3**2, rel=1e-3)
     assert error_floor(np.array([[-3.0, -4.0], [3.0, 4.0]])) == pytest.approx(error([[3, 4]])) == 50
+
+
+@pytest.mark.parametrize("differences", [[[10, 1], [10, -1]], [[9, 2], [-3, 2]], [[4, 3], [-3, 4], [5, 5]]])
+def test_error_floor_is_the_error_of_the_body_together_with_the_disc_of_that_level(differences):
+    """The union of both is star-shaped; shapely makes it, with a disc of 4,000 corners."""
+    inner = corners(np.array(differences))
+    floor = error_floor(inner)
+    union = shapely.Polygon(inner).union(shapely.Point(0, 0).buffer(np.sqrt(floor / 12), quad_segs=1000))
+    assert polygon_error(shapely.get_coordinates(shapely.normalize(union).exterior)[-1:0:-1]) == pytest.approx(
+        floor, rel=1e-5
+    )
+
+
+def test_error_floor_is_in_the_unit_of_the_spacing():
+    body, spacing = growing_body(corners(np.array([[4, 1], [-2, 3]]))), np.array([0.5, 3.0])
+    assert body.error_floor(spacing) == error_floor(body.vertices * spacing)
+    assert body.error_floor(2 * spacing) == pytest.approx(4 * body.error_floor(spacing))
 
 
 def test_error_floor_of_a_long_body_is_far_below_its_error_as_a_fat_one_around_it_has_less():

@@ -240,6 +240,12 @@ def test_diameter_is_the_largest_norm_of_a_pair(drawn):
     assert CoordinateBody(measurements, hull).diameter(mask) == pytest.approx(hull.norm(pairs).max(), rel=1e-12)
 
 
+def test_a_raster_has_a_cell_for_each_place_of_the_bounding_box_and_no_more():
+    raster = Measurements([[0, 0], [3, 0], [3, 1], [1, 1]]).raster
+    assert (raster.width, raster.height) == (4, 2)
+    assert raster.counts(np.array([True, False, True, True])).tolist() == [[1, 0, 0, 0], [0, 1, 0, 1]]
+
+
 def test_an_axis_on_which_all_are_equal_has_no_step_and_no_rounding():
     for points in ([[5, 1], [5, 2], [5, 9]], [[0.5, 0.25], [0.5, 1.5], [0.5, 0.75]]):
         found = Measurements(points)
