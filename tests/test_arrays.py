@@ -1,4 +1,4 @@
-"""Instants of any unit come out in microseconds, whole numbers as integers, or are refused where 64 bits do not hold them."""
+"""Instants come out in microseconds, whole numbers as integers, or are refused where 64 bits do not hold them."""
 
 import numpy as np
 import pytest

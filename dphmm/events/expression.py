@@ -21,6 +21,8 @@ UNITS = ("times", "visits", "days")
 _QUOTED = r'"(?:[^"\\]|\\.)*"'
 _PLACE = re.compile(rf"(?:at|state):(?:{_QUOTED}|[^\s()|&!;\"])+", re.IGNORECASE)
 _TOKEN = re.compile(rf"\s*({_PLACE.pattern}|[()|&!;]|[^\s()|&!;]+)", re.IGNORECASE)
+_DEEPEST = 64
+"""How many brackets and negations may lie in each other."""
 _ITEM = re.compile(rf"(?:{_QUOTED}|[^,\"])+")
 _FILE = re.compile(rf"({_QUOTED}|[^\"#]+?\.(?:geo)?json)(?:#(.+))?", re.IGNORECASE)
 
@@ -77,7 +79,7 @@ class _Parser:
                 raise self._problem(f"cannot be read from {text[at:].strip()[:20]!r} on")
             self._tokens.append(found[1])
             at = found.end()
-        self._at = 0
+        self._at = self._depth = 0
 
     def parsed(self) -> EventText:
         event = self._union()
@@ -98,6 +100,14 @@ class _Parser:
         return _joined(parts, "&")
 
     def _factor(self) -> EventText:
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise self._problem(f"is nested more than {_DEEPEST} deep")
+        made = self._inner()
+        self._depth -= 1
+        return made
+
+    def _inner(self) -> EventText:
         if self._took("!"):
             return Negated(self._factor())
         if self._took("("):

@@ -118,7 +118,7 @@ class Reach:
         pairs = np.stack(ends)
         if pairs.size and not (pairs.min() >= 0 and pairs.max() < self.size):
             raise StateError(f"a move leads from or to a state outside of 0 to {self.size - 1}")
-        out = np.full(pairs.shape[1], -1, dtype=np.int64)
+        out = np.empty(pairs.shape[1], dtype=np.int64)
         if not pairs.size:
             return out
         order = np.argsort(pairs[0], kind="stable")

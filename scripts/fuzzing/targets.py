@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import sys
+import unicodedata
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -163,8 +164,10 @@ def _learned(path: Path) -> None:
 def _printed(command: click.Command, words: list[str]) -> str:
     with contextlib.redirect_stdout(io.StringIO()) as stream:
         command.main(words, standalone_mode=False)
-    assert all(one.isprintable() or one == "\n" for one in stream.getvalue())
-    return stream.getvalue()
+    said = stream.getvalue()
+    assert not [one for one in said if one != "\n" and unicodedata.category(one) in ("Cc", "Cs", "Zl", "Zp")]
+    assert not [one for one in said if unicodedata.bidirectional(one) in ("LRO", "RLO", "LRE", "RLE", "LRI", "RLI")]
+    return said
 
 
 def _matrix(path: Path) -> None:

@@ -177,6 +177,10 @@ def test_a_pattern_begins_at_a_step_or_an_instant():
         ("at:home at least 3 days between 1 and 2", "counts steps, which have no days"),
         ("at:home at least 2 visits between 2024-03-04 and 2024-03-06 any day 9-12", "counts visits within hours"),
         ("at:home between 1800-01-01 and 2300-01-01", "longer than a hundred years"),
+        ("(" * 65 + "at:home at 3" + ")" * 65, "is nested more than 64 deep"),
+        ("!" * 20_000 + "at:home at 3", "is nested more than 64 deep"),
+        ("(" * 20_000, "is nested more than 64 deep"),
+        ("1 of (" * 20_000, "is nested more than 64 deep"),
     ],
 )
 def test_what_cannot_be_read_is_refused_in_a_line(text, message):
@@ -191,3 +195,9 @@ def test_dates_need_a_clock_and_places_a_space():
         parse_event("at:home on 2024-03-04").on(PLACES)
     with pytest.raises(EventError, match="does not say where its states are; give state:3"):
         parse_event("at:home at 3").on()
+
+
+def test_as_many_brackets_as_are_taken_are_those_of_one():
+    flat = parse_event("at:home at 3")
+    assert parse_event("(" * 60 + "at:home at 3" + ")" * 60).canonical == flat.canonical
+    assert parse_event("!" * 60 + "at:home at 3").on(PLACES).last == flat.on(PLACES).last

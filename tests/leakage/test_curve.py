@@ -62,6 +62,7 @@ def test_growth_and_threshold_belong_together(alpha):
 
 
 def test_curves_meet_where_they_are_equal():
+    assert curve.meeting(Vertex(0.6, 0.0, 0.4, 0.6, (0, 1)), Vertex(0.5, 0.0, 0.5, 0.5, (1, 0))) == math.inf
     left, right = Vertex(0.9, 0.3, 0.1, 0.6, (0, 1)), Vertex(0.5, 0.02, 0.5, 0.48, (1, 0))
     alpha = curve.meeting(left, right)
     assert float(exact(0.9, 0.3, alpha)[0]) == pytest.approx(float(exact(0.5, 0.02, alpha)[0]), rel=1e-14)

@@ -255,3 +255,18 @@ def test_memory_grows_with_the_square_of_the_size():
     finally:
         tracemalloc.stop()
     assert peak < 12 * matrix.nbytes, "a table of all pairs' piecewise functions would be 256 times the matrix"
+
+
+def test_among_equal_rows_each_is_its_own_witness():
+    for equal in (np.full((1, 1), 1.0), np.full((3, 3), 1 / 3), sp.csr_array(np.full((3, 3), 1 / 3))):
+        assert LossFunction(equal).supremum(1.0).rows == (0, 0)
+
+
+@pytest.mark.parametrize("tiny", [1e-17, 1e-30, 1e-190])
+def test_a_probability_lost_beside_one_decides_how_the_loss_of_a_sparse_matrix_grows(tiny):
+    """Beside one it is rounded away in every sum; a state that one row excludes gives it away in the end."""
+    matrix = np.array([[1.0, tiny, 0.0], [1.0, 0.0, 0.0], [1.0, 0.0, tiny / 2]])
+    for alpha in (10.0, 200.0, 600.0):
+        wanted = exact_loss(matrix, alpha)
+        assert loss(sp.csr_array(matrix), alpha) == pytest.approx(wanted, rel=1e-12, abs=1e-300)
+        assert LossFunction(sp.csr_array(matrix))(alpha) == pytest.approx(wanted, rel=1e-12, abs=1e-300)

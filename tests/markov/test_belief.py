@@ -102,6 +102,12 @@ def test_time_does_not_go_back():
         Belief.of(np.array([1.0])).predict(MarkovModel([[1.0]], [1.0]), -1)
 
 
+@pytest.mark.parametrize("steps", [2**63, 2**64 - 1, 10**400])
+def test_gaps_that_64_bits_do_not_count_are_refused(steps):
+    with pytest.raises(InvalidInputError, match="whole number"):
+        Belief.of(np.array([1.0])).predict(MarkovModel([[1.0]], [1.0]), steps)
+
+
 def test_mass_and_support_must_agree():
     with pytest.raises(StochasticError):
         Belief(np.array([True, True]), np.array([0.0, -np.inf]))

@@ -7,7 +7,7 @@ import pytest
 
 from dphmm import MarkovModel
 from dphmm.errors import ConfigurationError, InvalidInputError, StateError
-from dphmm.markov import ExtendedModel, Rhythm, extend
+from dphmm.markov import ExtendedModel, Rhythm, extend, extending
 from dphmm.markov.extending import _Counts, _weight
 
 HOUR = 3600.0
@@ -145,3 +145,14 @@ def test_what_cannot_be_extended_is_refused():
     with pytest.raises(InvalidInputError, match="not negative"):
         extend(base, people, None, 2, -1)
     assert extend(base, [(np.arange(0), np.arange(0))], HOURS, 2).moves == 0
+
+
+@pytest.mark.parametrize(("kind", "moves"), [((HOURS, 1), 24 * 9), ((None, 2), 12 * 3)])
+def test_models_of_as_many_moves_as_fit_are_made_and_of_more_refused(kind, moves, monkeypatch):
+    base = MarkovModel(np.full((3, 3), 1 / 3), np.full(3, 1 / 3), step_seconds=HOUR)
+    people = [(np.arange(4), np.array([0, 1, 2, 0]))]
+    monkeypatch.setattr(extending, "_MOST", moves)
+    assert extend(base, people, *kind, 0).moves == 3
+    monkeypatch.setattr(extending, "_MOST", moves - 1)
+    with pytest.raises(InvalidInputError, match=f"{moves} possible moves"):
+        extend(base, people, *kind, 0)

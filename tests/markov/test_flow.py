@@ -133,3 +133,13 @@ def test_results_do_not_depend_on_the_number_of_threads(size):
             belief = Belief.of(model.initial).update(rng.normal(0, 50, size)).predict(model).predict(model, 5000)
             found.append(pairs(belief.masses))
     assert found[0] == found[1]
+
+
+def test_a_state_reached_by_a_tiny_share_of_a_tiny_mass_stays_possible():
+    """The product, 2^-1600, is zero in floats; each factor is far from it."""
+    one = Flow(csr_array([[1.0, 0.0], [2.0**-800, 0.0]]))
+    masses = masses_of_logs(np.array([-800 * np.log(2), 0.0]))
+    found = one.step(masses)
+    assert agrees(found, by_fractions(one, masses))
+    assert found.support.all()
+    assert one.carry(found, 50).support.all()
