@@ -147,6 +147,14 @@ def test_classes_are_the_local_hours_that_steps_begin_in(zone):
     assert listed == found[:6000].tolist()
 
 
+@pytest.mark.parametrize("far", [10**14, -(10**14)])
+def test_slots_beyond_the_calendar_have_the_same_class_alone_and_among_others(far):
+    rhythm = Rhythm.of("weekday-hours", 3600, "Asia/Kolkata")
+    slots = np.array([5, far, 7, 8])
+    assert rhythm.classes_of(slots).tolist() == [rhythm.class_of(slot) for slot in slots.tolist()]
+    assert rhythm.classes_of(slots)[[0, 2, 3]].tolist() == rhythm.classes_of(slots[[0, 2, 3]]).tolist()
+
+
 @pytest.mark.parametrize("order", [1, 2])
 @pytest.mark.parametrize("steps", [1, 5, 100, 24 * 7 * 9 + 5])
 def test_gaps_equal_one_step_after_another(order, steps):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 import shapely
@@ -61,6 +63,15 @@ def test_too_many_moves_are_refused_before_they_fill_the_memory(monkeypatch):
     with pytest.raises(ConfigurationError, match="moves between 200 states"):
         Reach(Places([f"p{i}" for i in range(200)], 45 + np.arange(200) / 1e4, [7.0] * 200), 300)
     assert Reach(_grid(1, 10, 10, 1.0), 1, 1.0).entries <= 1000
+
+
+def test_that_moves_are_too_many_is_known_after_an_eighth_of_the_states():
+    """What half of the limit was reached with after an eighth of the states is four times the limit in the end."""
+    limit = reach.MOST_MOVES
+    with pytest.raises(ConfigurationError, match=re.escape(f"about {4 * limit:.2g} moves between 800 states")):
+        reach._check_count(limit // 2, 100, 800)
+    assert reach._check_count(limit // 2, 99, 800) == limit // 2, "too early to tell"
+    assert reach._check_count(limit // 2, 400, 800) == limit // 2, "the limit itself"
 
 
 @pytest.mark.parametrize("speed", [0.0, -1.0, float("nan"), float("inf")])

@@ -153,6 +153,14 @@ def test_one_person_alone_is_shrunk_by_the_usual_weight_and_nonsense_is_refused(
         RegionKernel(reach, [1.0], np.ones(GRID.size))
     with pytest.raises(InvalidInputError, match="attraction"):
         RegionKernel(reach, np.ones(reach.ring_count), np.zeros(GRID.size))
+    for stay in (0.0, 1.0, np.nan):
+        with pytest.raises(InvalidInputError, match="between 0 and 1"):
+            RegionKernel(reach, np.ones(reach.ring_count), np.ones(GRID.size), np.full(GRID.size, stay))
+
+
+def test_the_weights_that_are_tried_lie_closely_between_one_move_and_a_thousand():
+    assert (WEIGHTS[0], WEIGHTS[-1]) == (1.0, 1000.0)
+    assert all(1 < after / before < 4 for before, after in pairwise(WEIGHTS))
 
 
 DATA = Path(os.environ.get("DPHMM_REAL_DATA", "absent")) / "geolife" / "geolife_beijing.tar.gz"
