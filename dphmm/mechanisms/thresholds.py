@@ -244,7 +244,7 @@ def _cut_off(rate: Fraction, size: int) -> Thresholds:
 
 def _one_less_power(exponent: Fraction, digits: int) -> Decimal:
     """``1 - exp(-exponent)`` for a positive exponent, with a relative error below ``10**-digits``."""
-    with localcontext(decimal_context(digits + 5 + whole_digits(exponent) + whole_digits(1 / exponent))):
+    with localcontext(decimal_context(digits + 5 + whole_digits(1 / exponent))):
         return 1 - decimal_power(-exponent)
 
 
@@ -254,7 +254,7 @@ def _powers(rate: Fraction, count: int) -> tuple[list[int], int]:
     Each is a product of two earlier ones. Where these are off by ``a`` and ``b`` units, the product, cut to whole
     units, is off by at most ``a + b + 2``; so the one of ``k`` is off by at most ``4 k`` units.
     """
-    with localcontext(decimal_context(_BITS // 3 + 10 + whole_digits(rate))):
+    with localcontext(decimal_context(_BITS // 3 + 10)):
         first = int(decimal_power(-rate) * (1 << _BITS))
     powers = [1 << _BITS, first]
     while len(powers) <= count:

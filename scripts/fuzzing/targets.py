@@ -147,7 +147,7 @@ def _extended(path: Path) -> None:
     if not isinstance(model, ExtendedModel):  # its own target's
         return
     _ = model.content_hash, model.structure, model.flows, model.flows_back
-    for steps in (1, 3, 20_000):
+    for steps in (1, 3, 300):
         model.carry(model.first_masses(0), steps, 0)
     PolicyGraph.transition(model.structure).edges()
 

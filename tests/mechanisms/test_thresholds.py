@@ -46,6 +46,24 @@ def test_tables_are_whole_parts(rate, size):
         assert len(made._table) == size - 1
 
 
+@pytest.mark.parametrize("exponent", [Fraction(1, 10**40), Fraction(3, 10**6), Fraction(1, 3), 5, 99, 1234, 10**5])
+@pytest.mark.parametrize("digits", [3, 20, 80])
+def test_one_less_a_power_has_as_many_digits_as_are_asked_for(exponent, digits):
+    found = thresholds._one_less_power(Fraction(exponent), digits)
+    with mpmath.workdps(400):
+        exact = -mpmath.expm1(-mpmath.mpf(Fraction(exponent).numerator) / Fraction(exponent).denominator)
+        assert abs(mpmath.mpf(str(found)) / exact - 1) < mpmath.mpf(10) ** -digits
+
+
+@pytest.mark.parametrize("rate", [Fraction(1, 10**6), Fraction(1, 7), Fraction(20), Fraction(177), Fraction(10**4)])
+def test_powers_are_as_near_as_is_said(rate):
+    powers, error = thresholds._powers(rate, 40)
+    with mpmath.workdps(200):
+        for k, power in enumerate(powers):
+            exact = mpmath.exp(-k * mpmath.mpf(rate.numerator) / rate.denominator) * 2**256
+            assert abs(power - exact) <= min(4 * max(k, 1), error)
+
+
 def test_tables_are_the_same_however_rough_the_powers_are(monkeypatch):
     """Powers off by what they may be off by leave some entries open, which decimals then decide."""
     sure = thresholds._cut_off(Fraction(1, 50), 300)._table

@@ -219,3 +219,12 @@ def test_a_file_that_is_no_graph_is_refused(tmp_path, text):
     (tmp_path / "policy.json").write_text(text)
     with pytest.raises(DataFileError, match=r"no (node-link graph|JSON)"):
         PolicyGraph.from_json(tmp_path / "policy.json")
+
+
+@pytest.mark.parametrize("at_a_time", [1, 3, 10**6])
+def test_pairs_of_groups_come_once_each_however_many_are_taken_at_a_time(at_a_time, monkeypatch):
+    monkeypatch.setattr(cliques, "_PAIRS_AT_A_TIME", at_a_time)
+    groups = [[4, 1, 9], [], [2], [8, 0, 3, 7, 6]]
+    starts, members = np.cumsum([0, *map(len, groups)]), np.array([state for group in groups for state in group])
+    found = [tuple(pair) for block in cliques._pairs(starts, members) for pair in block.tolist()]
+    assert sorted(found) == sorted(pair for group in groups for pair in combinations(sorted(group), 2))
