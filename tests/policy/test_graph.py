@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import combinations
 
 import networkx as nx
 import numpy as np
@@ -14,6 +15,8 @@ from scipy.sparse import random_array
 from dphmm import Measurements, PolicyGraph, SensitivityHull
 from dphmm.errors import ConstraintError, DataFileError, PolicyError
 from dphmm.geometry.gauge import Gauge
+from dphmm.policy import cliques
+from dphmm.policy import edges as listed
 from tests.running_example import F, graph, states
 
 
@@ -228,3 +231,16 @@ def test_pairs_of_groups_come_once_each_however_many_are_taken_at_a_time(at_a_ti
     starts, members = np.cumsum([0, *map(len, groups)]), np.array([state for group in groups for state in group])
     found = [tuple(pair) for block in cliques._pairs(starts, members) for pair in block.tolist()]
     assert sorted(found) == sorted(pair for group in groups for pair in combinations(sorted(group), 2))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_listed_edges_span_their_hull_however_few_are_looked_at_at_a_time(seed, monkeypatch):
+    monkeypatch.setattr(listed, "_BLOCK", 1)
+    rng = np.random.default_rng(seed)
+    measurements = Measurements(rng.integers(0, 9, (30, 2)) * [1.0, rng.choice([1.0, 5.0])])
+    made = PolicyGraph.from_edges(30, [pair for pair in rng.integers(0, 30, (40, 2)).tolist() if pair[0] != pair[1]])
+    everyone = np.ones(30, dtype=bool)
+    spanning = made._edge_set.spanning(measurements, everyone)
+    wanted = SensitivityHull(measurements.differences(np.asarray(made.edges())))
+    found = SensitivityHull(np.concatenate([spanning, -spanning]))
+    np.testing.assert_array_equal(np.unique(found.vertices, axis=0), np.unique(wanted.vertices, axis=0))
