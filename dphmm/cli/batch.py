@@ -7,7 +7,16 @@ from typing import Any
 
 import click
 
-from dphmm.cli.inputs import data_of, input_options, own_model_option, settings_of, settings_options
+from dphmm.cli.inputs import (
+    cap_options,
+    caps_of,
+    data_of,
+    event_option,
+    input_options,
+    own_model_option,
+    settings_of,
+    settings_options,
+)
 from dphmm.cli.progress import progress
 from dphmm.cli.summary import say, warn, warn_of_seed
 
@@ -17,9 +26,14 @@ from dphmm.cli.summary import say, warn, warn_of_seed
 @click.option("-o", "--output", "folder", required=True, type=click.Path(path_type=Path), help="A new folder.")
 @click.option("--model", required=True, type=click.Path(path_type=Path), help="A model that 'dphmm learn' wrote.")
 @settings_options
+@event_option
+@cap_options
 @own_model_option
 @click.option(
-    "--session-gap", default=500, show_default=True, metavar="STEPS", help="A longer gap begins a new session."
+    "--session-gap",
+    type=int,
+    metavar="STEPS",
+    help="A longer gap begins a new session. [default: 500; with --never-surer none does]",
 )
 @click.option("--files", "kind", default="parquet", show_default=True, help="The users' files: parquet, csv, …")
 @click.option("--workers", type=int, help="Processes on this machine. [default: one per processor]")
@@ -38,7 +52,7 @@ def command(data: tuple[Path, ...], folder: Path, model: Path, seed: int | None,
     """
     from dphmm.jobs.batches import batch
 
-    settings = settings_of(given)
+    settings = settings_of({**given, "caps": caps_of(given)})
     warn_of_seed(seed)
     more = {name: given[name] for name in ("kind", "session_gap", "workers", "resume")}
     more["allow_own_model"] = bool(given["allow_own_model"])

@@ -162,6 +162,10 @@ class Window:
             )
         return found
 
+    def is_past(self, clock: Clock) -> bool:
+        """Whether it was over before the first release; a window of steps never was."""
+        return not isinstance(self.start, int) and clock.span(*self._ends())[1] < 0
+
     def days(self, clock: Clock) -> list[list[Span]]:
         """The same for each day alone, without days that hold no step.
 

@@ -7,7 +7,7 @@ above a cap. What the person did plays no part, and nothing is learned from the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, log, log2, log10
 from typing import Any, ClassVar
@@ -116,6 +116,8 @@ class CapKeeper:
         What events in words need: see `EventText.on`.
     priors
         Other distributions of the first state, ``(N,)`` each: the caps are kept for each of them too.
+    without
+        The numbers of caps that are passed over, counted from 0.
 
     Raises
     ------
@@ -132,11 +134,14 @@ class CapKeeper:
         space: StateSpace | None = None,
         clock: Clock | None = None,
         priors: Sequence[npt.ArrayLike] = (),
+        without: Collection[int] = (),
     ) -> None:
         self._watched: list[tuple[int, Cap, EventOdds]] = []
         self.count = len(caps)
         """How many caps there are."""
         for number, cap in enumerate(caps):
+            if number in without:
+                continue
             event = cap.event if isinstance(cap.event, Event) else cap.event.on(space, clock)
             odds = EventOdds(transition, initial, event, str(cap.event))
             for first in (None, *priors):
@@ -183,7 +188,7 @@ class CapKeeper:
                 columns.append((split.log_without, split.log_with, -_logit(cap.least)))
                 of_cap.append(-1)
         if not columns:
-            return Choice(epsilon, ())
+            return Choice(epsilon, self._by_cap((), ()))
         masses = [outputs.gathered(np.stack([column[part] for column in columns], axis=1)) for part in range(2)]
         questions = Questions.of(masses[0], masses[1], np.array([column[2] for column in columns]))
         now = np.array([log_sum(first) - log_sum(second) for first, second, _ in columns])

@@ -219,23 +219,28 @@ def _gathered(part: Outputs, questions: Questions, states: IntArray) -> Question
 
 
 class TableOutputs(Outputs):
-    """The outputs of a finite table ``k(z | s)``: all are looked at. It has one budget, whatever is asked for.
+    """The outputs of finite tables ``k(z | s)``, one for each budget: all are looked at, so that nothing is wasted.
 
     Parameters
     ----------
-    log_table
-        ``(N, Z)``: the logarithm of the probability of each output in each state.
+    size
+        The number of states ``N``.
+    at
+        A budget → ``(N, Z)``: the logarithm of the probability of each output in each state.
     """
 
-    def __init__(self, log_table: FloatArray) -> None:
-        super().__init__(np.arange(len(log_table))[:, np.newaxis])
-        self._table = np.asarray(log_table, dtype=np.float64)
+    def __init__(self, size: int, at: Callable[[float], FloatArray]) -> None:
+        super().__init__(np.arange(size)[:, np.newaxis])
+        self._at = at
+        self._made: dict[float, FloatArray] = {}
 
-    def ask(self, questions: Questions, epsilon: float) -> Finding:  # noqa: ARG002 - it has one budget
+    def ask(self, questions: Questions, epsilon: float) -> Finding:
         """Output by output."""
-        top = self._table.max(axis=0, keepdims=True)
-        weights = np.exp(self._table - np.where(np.isfinite(top), top, 0.0)).T
-        sums = [weights @ part for part in (questions.plus, questions.minus, questions.against)]
+        if epsilon not in self._made:
+            logs = self._at(epsilon)
+            top = logs.max(axis=0, keepdims=True)
+            self._made[epsilon] = np.exp(logs - np.where(np.isfinite(top), top, 0.0)).T
+        sums = [self._made[epsilon] @ part for part in (questions.plus, questions.minus, questions.against)]
         return Finding(bool(is_below(*sums[:2]).all()), questions.reached(*sums).max(axis=0))
 
 

@@ -42,6 +42,10 @@ class EventText(ABC):
         """
 
     @abstractmethod
+    def is_past(self, clock: Clock) -> bool:
+        """Whether all of it was over before the first release, so that the model says nothing of it."""
+
+    @abstractmethod
     def written(self, where: Callable[[Where], str]) -> str:
         """The text, with places written by a function."""
 
@@ -159,6 +163,10 @@ class Visit(EventText):
             raise EventError(f"'{self}' asks for {self.least} times, and the window has {len(moments)} steps")
         return AtLeast(self.least, [Presence(states, step, step) for step in moments])
 
+    def is_past(self, clock: Clock) -> bool:
+        """As `EventText.is_past`."""
+        return self.when.is_past(clock)
+
     def written(self, where: Callable[[Where], str]) -> str:
         """As `EventText.written`."""
         count = "" if self.least is None else f" at least {self.least} {self.unit}"
@@ -181,6 +189,12 @@ class Sequence(EventText):
             raise EventError(f"'{self}' begins before the first release, at {timed.instant(0)}; give a later time")
         return Pattern([place.states(space) for place in self.places], first)
 
+    def is_past(self, clock: Clock) -> bool:
+        """As `EventText.is_past`."""
+        if isinstance(self.start, int):
+            return False
+        return clock.step_at(instant_of(self.start, self.zone)) + len(self.places) <= 0
+
     def written(self, where: Callable[[Where], str]) -> str:
         """As `EventText.written`."""
         zone = "" if self.zone == "UTC" else f" in {self.zone}"
@@ -196,6 +210,10 @@ class Negated(EventText):
     def on(self, space: StateSpace | None = None, clock: Clock | None = None) -> Event:
         """As `EventText.on`."""
         return Not(self.event.on(space, clock))
+
+    def is_past(self, clock: Clock) -> bool:
+        """As `EventText.is_past`."""
+        return self.event.is_past(clock)
 
     def written(self, where: Callable[[Where], str]) -> str:
         """As `EventText.written`."""
@@ -214,6 +232,10 @@ class Joined(EventText):
     def on(self, space: StateSpace | None = None, clock: Clock | None = None) -> Event:
         """As `EventText.on`."""
         return AtLeast(self.count, [event.on(space, clock) for event in self.events])
+
+    def is_past(self, clock: Clock) -> bool:
+        """As `EventText.is_past`."""
+        return all(event.is_past(clock) for event in self.events)
 
     def written(self, where: Callable[[Where], str]) -> str:
         """As `EventText.written`."""

@@ -41,6 +41,7 @@ FILE_KINDS = ("parquet", "csv", "geojson", "gpkg")
 
 
 _LONGEST_GAP = 10**12
+_USUAL_GAP = 500
 _LONGEST_SECONDS = 3e11
 """Beyond the years 1 to 9999: nothing is cut."""
 
@@ -76,14 +77,27 @@ class BatchJob:
     settings: ReleaseSettings
     seed: int | None = None
     kind: str = "parquet"
-    session_gap: int = 500
+    session_gap: int | None = None
     key: bytes | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.kind not in FILE_KINDS:
             raise ConfigurationError(f"files of kind {self.kind!r} are not written; choose {', '.join(FILE_KINDS)}")
-        if not 1 <= self.session_gap <= _LONGEST_GAP:
+        if self.session_gap is None:
+            object.__setattr__(self, "session_gap", _LONGEST_GAP if self.settings.caps else _USUAL_GAP)
+        elif self.settings.caps:
+            raise ConfigurationError(
+                f"session_gap is {self.session_gap} steps, and a cap on an event counts all releases about a person; "
+                "leave it out"
+            )
+        elif not 1 <= self.session_gap <= _LONGEST_GAP:
             raise ConfigurationError(f"session_gap is {self.session_gap} steps; give 1 to {_LONGEST_GAP}")
+
+    @property
+    def gap(self) -> int:
+        """The steps of the longest gap within a session."""
+        assert self.session_gap is not None, "a job has chosen it"
+        return self.session_gap
 
     def randomness(self, person: Trajectory) -> Rng:
         """Where a person's noise comes from: a stream of their own, whoever draws it and whoever else is released."""
@@ -93,7 +107,7 @@ class BatchJob:
         if self.key is None:
             return None
         places = (person.times.astype("<M8[us]"), person.latitude.astype("<f8"), person.longitude.astype("<f8"))
-        terms = f"{self.model_hash} {self.settings.content_hash} {self.session_gap}"
+        terms = f"{self.model_hash} {self.settings.content_hash} {self.gap}"
         label = (person.user.encode(), terms.encode(), *(values.tobytes() for values in places))
         return keyed_source(self.key, *label)
 
@@ -115,6 +129,8 @@ class UserDone:
         How many places on the model's clock lie outside the region. Private.
     summary
         What `dphmm.writers.summarise` says of the releases; empty where there are none.
+    passed_over
+        How many capped events were over at the first release.
     """
 
     entry: Entry
@@ -123,6 +139,7 @@ class UserDone:
     forgetting: int
     outside: int
     summary: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    passed_over: int = 0
 
     @property
     def user(self) -> str:
@@ -187,6 +204,7 @@ class Batch:
             **(exposure_facts([one.summary for one in some]) if some else {}),
             "releases_that_forget_earlier_ones": sum(one.forgetting for one in some),
             "users_with_such_releases": sum(1 for one in some if one.forgetting),
+            **({"users_after_a_capped_event": sum(1 for one in some if one.passed_over)} if self.settings.caps else {}),
             "settings": self.settings.content_hash,
         }
 
@@ -203,7 +221,7 @@ def batch(
     settings: ReleaseSettings,
     *,
     kind: str = "parquet",
-    session_gap: int = 500,
+    session_gap: int | None = None,
     workers: int | None = None,
     seed: int | None = None,
     resume: bool = False,
@@ -229,12 +247,13 @@ def batch(
     kind
         What files: one of `FILE_KINDS`.
     session_gap
-        After a gap of more time steps than this a new session begins, with the model's initial distribution as its
-        prior. The records then speak of an adversary who forgot the sessions before. One who remembers them rules out
-        what cannot be reached from there in the time of the gap, which is nothing more only where every state that the
-        initial distribution holds can be; where the model falls into parts without a way between them, states of
-        another part then hide nobody from such a one. The column ``forgotten_releases`` says of each release how many
-        before it its session has forgotten. A gap as long as the data keeps one session per user.
+        After a gap of more time steps than this (500 where it is left out) a new session begins, with the model's
+        initial distribution as its prior. The records then speak of an adversary who forgot the sessions before. One
+        who remembers them rules out what cannot be reached from there in the time of the gap, which is nothing more
+        only where every state that the initial distribution holds can be; where the model falls into parts without a
+        way between them, states of another part then hide nobody from such a one. The column ``forgotten_releases`` says of each release how many
+        before it its session has forgotten. A gap as long as the data keeps one session per user, as caps on events
+        do, which go with no other. An event that was over at somebody's first release is passed over for them.
     workers
         Processes on this machine; left out, one per processor. With one, everything happens in this process.
     seed
@@ -274,10 +293,6 @@ def batch(
     >>> sorted(one.user for one in done.done)
     ['000', '001']
     """
-    if settings.caps:
-        raise ConfigurationError(
-            "a batch forgets earlier releases after gaps, so it keeps no cap on events; use release"
-        )
     processes = Processes(workers)
     folder, path = Path(folder).absolute(), Path(model).absolute()
     learned = load_model(model)
@@ -285,7 +300,7 @@ def batch(
     job = BatchJob(str(folder), str(path), learned.content_hash, settings, seed, kind, session_gap)
     first = _engine(job.model, job.model_hash, settings)  # refuses now what would fail at the first user
     hashes = {"settings_sha256": settings.content_hash, "model_sha256": job.model_hash}
-    terms = {**hashes, "settings": settings.to_dict(), "seed": seed, "kind": kind, "session_gap": session_gap}
+    terms = {**hashes, "settings": settings.to_dict(), "seed": seed, "kind": kind, "session_gap": job.gap}
     Checkpoint.look(folder, terms, resume)
     named = Data.of(data).one_after_another(partial(refuse_own, seen))  # refuses before anybody is released
     people = _not_seen(named, seen)
@@ -363,7 +378,7 @@ def _release_user(work: tuple[BatchJob, Path, Trajectory]) -> UserDone:
     made: list[TimedRelease] = []
     account = Account()
     try:
-        for track in whole.split(min(job.session_gap * model.step, _LONGEST_SECONDS)):
+        for track in whole.split(min(job.gap * model.step, _LONGEST_SECONDS)):
             made += release_trajectory(releaser, model.space, track, before=account)
     except AlreadyKnownError as problem:
         raise AlreadyKnownError(f"user {person.user}: {problem}, with --allow-known") from None
@@ -380,6 +395,7 @@ def _release_user(work: tuple[BatchJob, Path, Trajectory]) -> UserDone:
         sum(1 for one in made if one.forgotten),
         outside,
         summarise(table)[0],
+        len(releaser.capping.over_before(int(whole.slots[0]))) if job.settings.caps else 0,
     )
 
 
@@ -389,4 +405,6 @@ def _engine(path: str, model_hash: str, settings: ReleaseSettings) -> Releaser:
     model = load_model(path)
     if model.content_hash != model_hash:
         raise ConfigurationError(f"{path} has changed since the batch began; begin another batch")
-    return settings.engine(model)
+    engine = settings.engine(model)
+    engine.capping.passes_over_the_past = True
+    return engine

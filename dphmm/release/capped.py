@@ -13,10 +13,13 @@ from dphmm.errors import InvalidInputError
 from dphmm.events.calendar import Clock
 from dphmm.events.caps import CapKeeper
 from dphmm.events.chain import Transition, Varying
-from dphmm.events.outputs import Outputs, PartedOutputs, outputs_of
+from dphmm.events.outputs import Outputs, PartedOutputs, TableOutputs, outputs_of
 from dphmm.events.priors import read_priors
+from dphmm.events.wording import EventText
 from dphmm.markov.extended import ExtendedModel
 from dphmm.markov.model import MarkovModel
+from dphmm.mechanisms.catalogue import TABLES
+from dphmm.mechanisms.table import TableMechanism
 from dphmm.release.noise import ComponentNoise
 from dphmm.release.step import PreparedStep, PublicState, StepPlan
 
@@ -52,6 +55,8 @@ class Capping:
         self._priors: tuple[FloatArray, ...] = ()
         if settings.priors is not None:
             self._priors = read_priors(settings.priors, model.space)
+        self.passes_over_the_past = False
+        """Whether an event that was over at a person's first release is passed over; else it is refused."""
         self._begun: dict[int | None, CapKeeper] = {}
         self._outputs: tuple[StepPlan, Outputs] | None = None
 
@@ -75,10 +80,17 @@ class Capping:
         if person.first not in self._begun:
             if len(self._begun) >= _REMEMBERED:
                 self._begun.clear()
-            clock = Clock(self._model.step_seconds, person.first)
+            clock, states = Clock(self._model.step_seconds, person.first), self._model.states
             moves, start = chain_of(self._model, person.first)
-            self._begun[person.first] = CapKeeper(self._caps, moves, start, self._model.states, clock, self._priors)
+            over = self.over_before(person.first) if self.passes_over_the_past else frozenset()
+            self._begun[person.first] = CapKeeper(self._caps, moves, start, states, clock, self._priors, over)
         return self._begun[person.first].copy()
+
+    def over_before(self, first: int | None) -> frozenset[int]:
+        """The numbers of the caps whose events were over at a first release: the model says nothing of them."""
+        clock = Clock(self._model.step_seconds, first)
+        texts = [(number, cap.event) for number, cap in enumerate(self._caps) if isinstance(cap.event, EventText)]
+        return frozenset(number for number, event in texts if event.is_past(clock))
 
     def prepare(self, engine: Releaser, prior: Belief, plan: StepPlan, epsilon: float, steps: int) -> PreparedStep:
         """A step of an engine with the largest budget, at most the given one, at which no output passes a cap.
@@ -140,6 +152,8 @@ def outputs_along(engine: Releaser, plan: StepPlan, epsilon: float) -> Outputs:
     values, noise = engine.values[released_as], engine.mechanism(plan, epsilon)
     if not isinstance(noise, ComponentNoise):
         return outputs_of(noise, values)
+    if engine.settings.mechanism in TABLES:
+        return TableOutputs(len(values), lambda budget: _table(engine, plan, budget)[released_as])
     part = noise.part_of[released_as]
     members = [(mechanism, np.flatnonzero(part == number)) for number, mechanism in enumerate(noise.mechanisms)]
     parts = [(outputs_of(mechanism, values[states]), states) for mechanism, states in members if len(states)]
@@ -152,6 +166,23 @@ def outputs_along(engine: Releaser, plan: StepPlan, epsilon: float) -> Outputs:
         return np.stack([drawn.log_density(z, engine.values, exact)[released_as] for z in engine.values[some]])
 
     return PartedOutputs(parts, at)
+
+
+def _table(engine: Releaser, plan: StepPlan, epsilon: float) -> FloatArray:
+    """The log probability of every output of a step's tables, ``(N, Z)``; minus infinity for impossible states."""
+    noise = engine.mechanism(plan, epsilon)
+    assert isinstance(noise, ComponentNoise), "a plan has one kind of noise"
+    points, column = np.unique(engine.values[plan.constraint], axis=0, return_inverse=True)
+    found, where = np.full((len(engine.values), len(points)), -np.inf), np.zeros(len(engine.values), dtype=np.int64)
+    where[plan.constraint] = np.asarray(column).ravel()
+    for mechanism, states in zip(noise.mechanisms, noise.members, strict=True):
+        if isinstance(mechanism, TableMechanism):
+            own = np.unique(where[states])  # a table's places are those of its states
+            values = engine.values[states]
+            found[np.ix_(states, own)] = mechanism.log_density(points[own][np.newaxis], values[:, np.newaxis])
+        else:
+            found[states, where[states]] = 0.0  # released as it is
+    return found
 
 
 def chain_of(model: MarkovModel, first: int | None) -> tuple[Transition, FloatArray]:

@@ -206,7 +206,8 @@ class Releaser:
         PolicyError, CoordinateError, ConfigurationError, BudgetError
             As making a `Releaser`.
         """
-        settings = ReleaseSettings.from_dict({**self.settings.to_dict(), **changes, "policy": GIVEN})
+        same = {**self.settings.to_dict(), "caps": self.settings.caps}
+        settings = ReleaseSettings.from_dict({**same, **changes, "policy": GIVEN})
         other = Releaser.__new__(Releaser)
         other._begin(settings, self.model, self.policy.check_measurements(f), self.policy, self.source)
         return other.join(self)
@@ -346,7 +347,8 @@ class Releaser:
         """Answer this query and others about the same person at one moment (Theorem 7.1).
 
         All are answered under one constraint set and one repaired graph, on whose edges all answers together cost the
-        sum of the budgets; the belief is updated by each. All is prepared and looked at before the first draw.
+        sum of the budgets; the belief is updated by each. All is prepared and looked at before the first draw. Caps on
+        events, which all queries share, choose each budget after the draws before it.
 
         Parameters
         ----------
@@ -367,7 +369,7 @@ class Releaser:
         Raises
         ------
         InvalidInputError
-            For engines that are not about one person, or differ in ``delta`` or ``allow_known``; else as `release`.
+            For engines not about one person, or that differ in ``delta``, ``allow_known`` or caps; else as `release`.
 
         Examples
         --------

@@ -192,7 +192,7 @@ class ReleaseSettings:
         self._set("caps", _caps(self.caps))
         if self.mechanism in TABLES:
             self._set("calibration", "component")
-            for name in ("caps", "schedule"):
+            for name in ("schedule",):
                 if getattr(self, name):
                     raise ConfigurationError(
                         f"{name} is set, which mechanism {self.mechanism!r} does not know yet; choose 'lattice'"

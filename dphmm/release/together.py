@@ -41,29 +41,41 @@ def prepare_together(
             raise InvalidInputError(
                 "queries answered together share a person, delta and allow_known; make the others with 'beside'"
             )
-    if len(engines) > 1 and any(engine.settings.caps or engine.settings.schedule for engine in engines):
-        raise InvalidInputError(
-            "caps on events and schedules are kept for one query after another; release them one by one"
-        )
+    if len(engines) > 1 and any(engine.settings.schedule for engine in engines):
+        raise InvalidInputError("schedules are kept for one query after another; release them one by one")
+    if any(
+        (engine.settings.caps, engine.settings.priors) != (first.settings.caps, first.settings.priors)
+        for engine in engines
+    ):
+        raise InvalidInputError("queries answered together keep the same caps on events; give all of them or none")
     if len({id(engine) for engine in engines}) < len(engines):
         raise InvalidInputError("a query is answered once at a time; name each engine once")
     budgets = shares(epsilon, [engine.settings.epsilon for engine in engines])
     prior = first.prior(steps)
     shared = _shared_edges(first, first.plan(prior), budgets[0])
-    found = [
-        engine.prepare_on(prior, engine.plan(prior, shared), budget)
-        for engine, budget in zip(engines, budgets, strict=True)
+    plans = [engine.plan(prior, shared) for engine in engines]
+    found = [first.capping.prepare(first, prior, plans[0], budgets[0], steps)]
+    found += [
+        engine.prepare_on(prior, plan, budget)
+        for engine, plan, budget in zip(engines[1:], plans[1:], budgets[1:], strict=True)
     ]
     return [replace(step, steps=steps if number == 0 else 0) for number, step in enumerate(found)]
 
 
 def draw_together(engines: Sequence[Releaser], prepared: Sequence[PreparedStep], state: int) -> Ledger:
-    """Draw what `prepare_together` prepared: every step is looked at before the first is drawn."""
+    """Draw what `prepare_together` prepared: every step is looked at before the first is drawn.
+
+    What caps on events leave of the budget of a later query follows from the draws before it, all of them public; such
+    a step is looked at again.
+    """
     used = [engine.ready(step, state) for engine, step in zip(engines, prepared, strict=True)]
     records: list[ReleaseRecord] = []
     for engine, step, stand_in in zip(engines, prepared, used, strict=True):
         prior = step.prior if not records else engine.belief
         assert prior is not None, "a draw leaves a belief"
+        if records and engine.capping:
+            step = engine.capping.prepare(engine, prior, step.plan, step.epsilon, 0)
+            stand_in = engine.ready(step, state)
         records.append(engine.drawn(replace(step, prior=prior), stand_in))
     return Ledger.of(records)
 

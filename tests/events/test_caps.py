@@ -168,7 +168,7 @@ def test_a_finite_table_is_looked_at_output_by_output():
     rng = np.random.default_rng(0)
     table = rng.dirichlet(np.ones(5), 4)
     first, second = masses(3, 4)
-    outputs = TableOutputs(np.log(table))
+    outputs = TableOutputs(4, lambda epsilon: np.log(table))
     logs = [outputs.gathered(np.log(one)[:, np.newaxis]) for one in (first, second)]
     exact = np.log((first @ table) / (second @ table)).max()
     assert outputs.ask(Questions.of(*logs, np.array([exact + 1e-6])), 1.0).certain

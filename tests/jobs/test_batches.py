@@ -13,6 +13,7 @@ from threadpoolctl import threadpool_limits
 from dphmm.cli import main
 from dphmm.errors import ConfigurationError, DataFileError, OutputError
 from dphmm.evaluation.split import split_people
+from dphmm.jobs import audit_event
 from dphmm.jobs.batches import BatchJob, _engine, _release_user, batch, release_everyone
 from dphmm.jobs.lock import FolderLock
 from dphmm.jobs.published import JOURNAL, Published
@@ -131,6 +132,41 @@ def test_a_long_gap_begins_a_new_session(model_path, people, tmp_path, monkeypat
     first = int((table["time"] < late[30]).sum())
     assert table["forgotten_releases"].tolist() == [0] * first + [first] * (len(table) - first)
     assert 0 < first < len(table)
+
+
+def capped(when: str, state: int = 20) -> ReleaseSettings:
+    return ReleaseSettings("utility:1km", 2.0, caps=[{"event": f"at:{state} {when}", "probability": 0.6}])
+
+
+def test_caps_are_kept_over_gaps_and_passed_over_where_the_event_was_over(model_path, people, tmp_path):
+    """A day without a place is no new session; who begins after the event is released as without a cap, and counted."""
+    one, model = people[1], MarkovModel.load(model_path)
+    late = one.times.copy()
+    late[30:] += np.timedelta64(1, "D")
+    gapped = Trajectory("gapped", late, one.latitude, one.longitude)
+    after = Trajectory("after", one.times + np.timedelta64(40, "D"), one.latitude, one.longitude)
+    (there,) = model.space.locate(one.latitude[33:34], one.longitude[33:34]).tolist()
+    start, end = (f"{time.astype('M8[s]')}Z" for time in late[[30, 37]])
+    settings = capped(f"between {start} and {end}", there)
+    job = replace(job_in(tmp_path, model_path), settings=settings, session_gap=None)
+    done = {one.user: one for one in release_everyone(job, [gapped, after], Processes(1))}
+    assert (done["gapped"].passed_over, done["after"].passed_over) == (0, 1)
+    assert done["gapped"].forgetting == 0
+    file, event = tmp_path / "user=gapped" / "releases.csv", str(settings.caps[0].event)
+    assert min(read_releases(file)["epsilon"]) < 2.0
+    assert not audit_event(file, model, event, settings, most_certainty=0.6).is_exposed
+    free = replace(job_in(tmp_path / "free", model_path), settings=replace(settings, caps=()), session_gap=10**6)
+    list(release_everyone(free, [gapped], Processes(1)))
+    open_ = tmp_path / "free" / "user=gapped" / "releases.csv"
+    assert audit_event(open_, model, event, free.settings, most_certainty=0.6).is_exposed, (
+        "without the cap it is passed"
+    )
+    assert set(read_releases(tmp_path / "user=after" / "releases.csv")["epsilon"]) == {2.0}
+
+
+def test_a_gap_that_forgets_goes_with_no_cap(model_path, tmp_path):
+    with pytest.raises(ConfigurationError, match="a cap on an event counts all releases about a person; leave it out"):
+        replace(job_in(tmp_path, model_path), settings=capped("between 2 and 5"), session_gap=10)
 
 
 def test_someone_out_of_the_region_has_a_file_and_is_counted_unless_that_is_omitted(model_path, people, tmp_path):

@@ -127,10 +127,74 @@ def test_another_engine_and_a_restart_begin_with_fresh_odds():
         releaser.prepare()
 
 
-def test_queries_answered_together_keep_no_cap_and_are_refused():
+KINDS = np.array([[1], [0], [0], [2], [2], [2]])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_queries_answered_together_keep_the_cap_one_after_another(seed, monkeypatch):
+    """Every pair of outputs: the second query's budget follows from the first's output, the worst half of the time."""
+    first, rng = engine(seed), np.random.default_rng(seed)
+    second = first.beside(KINDS)
+    odds, chosen, reached = EventOdds(STAY, first.model.initial, THERE), [], []
+    original = type(first).drawn
+
+    def worst_of(one: Releaser, step: PreparedStep, used: int) -> ReleaseRecord:
+        places = outputs() if one is first else np.arange(-12, 15)[:, np.newaxis]
+        since = step.steps
+        after = []
+        for place in places:
+            told = odds.copy()
+            told.update(one.log_likelihood(step, place), since)
+            after.append(told.log_odds)
+        assert max(after) <= logit(Q)
+        reached.append(max(after))
+        chosen.append(step.epsilon)
+        if not step.withheld and rng.random() < 0.5:
+            step = replace(step, mechanism=Chosen(step.mechanism, places[int(np.argmax(after))]))
+        record = original(one, step, used)
+        odds.update(one.log_likelihood(step, record.released), since)
+        return record
+
+    monkeypatch.setattr(Releaser, "drawn", worst_of)
+    for _ in range(3):
+        ledger = first.release_together(2, second)
+        assert [record.epsilon for record in ledger.records] == chosen[-2:]
+        assert ledger.records[1].steps == 0
+    assert len(reached) == 6
+    assert first.person.keeper.splits[0].log_odds == pytest.approx(odds.split().log_odds)
+
+
+def test_queries_answered_together_share_their_caps():
     releaser = engine()
-    with pytest.raises(InvalidInputError, match="one query after another"):
-        releaser.release_together(2, releaser.beside(F))
+    with pytest.raises(InvalidInputError, match="keep the same caps on events"):
+        releaser.release_together(2, releaser.beside(KINDS, caps=[]))
+
+
+@pytest.mark.parametrize("mechanism", ["optimal", "graph-exponential"])
+@pytest.mark.parametrize("seed", range(2))
+def test_tables_keep_the_cap_on_every_output_and_come_near_it(mechanism, seed):
+    start = np.array([0.3, 0.3, 0.1, 0.1, 0.1, 0.1])
+    releaser = Releaser(MarkovModel(STAY, start), F, graph(), 3.0, mechanism, rng=seed, caps=[Cap(THERE, 0.5)])
+    odds, bound, rng, since = EventOdds(STAY, start, THERE), 0.0, np.random.default_rng(seed), 1
+    for _ in range(5):
+        step = releaser.prepare(steps=since)
+        if step.withheld:
+            since += 1
+            continue
+        after = []
+        for place in np.array(F, dtype=float):
+            one = odds.copy()
+            one.update(releaser.log_likelihood(step, place), since)
+            after.append(one.log_odds)
+        assert max(after) <= logit(0.5)
+        assert step.reach[0] == pytest.approx(1 / (1 + np.exp(-max(after)))), "every output is looked at"
+        if step.epsilon < 3.0:
+            bound = max(bound, (max(after) - odds.log_odds) / (logit(0.5) - odds.log_odds))
+        place = np.array(F, dtype=float)[int(np.argmax(after))]
+        record = unlucky(releaser, step, place) if rng.random() < 0.5 else releaser.draw(step, 2)
+        odds.update(releaser.log_likelihood(step, record.released), since)
+        since = 1
+    assert bound >= 0.9
 
 
 # ---- sessions --------------------------------------------------------------------------------------------------------
