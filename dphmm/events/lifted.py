@@ -69,9 +69,13 @@ class Lifted:
     def odds(self, masses: Wide, time: int) -> tuple[float, float]:
         """The logarithms of the mass with which the event happens, and with which it does not."""
         cut = self.automaton.cut(time)
+        to_come = self._to_come(time) if cut.open.start < cut.open.stop else None
+        sums = masses.plain_sums((cut.yes, cut.no), cut.open, to_come)
+        if sums is not None:
+            return sums
         yes, no = masses.rows(cut.yes).log_sum(), masses.rows(cut.no).log_sum()
-        if cut.open.start < cut.open.stop:
-            to_come, going = self._to_come(time), masses.rows(cut.open)
+        if to_come is not None:
+            going = masses.rows(cut.open)
             half = len(to_come) // 2
             yes = float(np.logaddexp(yes, going.log_dot(to_come.rows(slice(half)))))
             no = float(np.logaddexp(no, going.log_dot(to_come.rows(slice(half, None)))))

@@ -162,6 +162,24 @@ class Wide:
             return self._log(float(self.layers.sum()), 0)
         return float(np.logaddexp.reduce([self._log(float(one.sum()), b) for b, one in enumerate(self.layers)]))
 
+    def plain_sums(self, ways: tuple[slice, slice], rows: slice, other: Wide | None) -> tuple[float, float] | None:
+        """The logarithms of two sums of some rows and of the products of others with another array's two halves.
+
+        None where one layer of doubles does not tell them.
+        """
+        if len(self.layers) > 1 or (other is not None and (len(other.layers) > 1 or other.exponent)):
+            return None
+        found, mine = [], self.layers[0]
+        for number, way in enumerate(ways):
+            total = float(mine[way].sum()) if way.start < way.stop else 0.0
+            if other is not None:
+                half = len(other) // 2
+                total += float(np.vdot(mine[rows], other.layers[0][number * half : (number + 1) * half]))
+            if not total > 2.0 ** (100 - self.width):  # what is below, in doubles or in deeper layers, does not show
+                return None
+            found.append(log(total) + self.exponent * _LN2_LOW + self.exponent * _LN2_HIGH)
+        return found[0], found[1]
+
     def log_dot(self, other: Wide) -> float:
         """The logarithm of the sum of the products with the numbers of another array of this shape."""
         total = float(np.vdot(self.layers[0], other.layers[0]))

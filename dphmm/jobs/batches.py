@@ -84,19 +84,20 @@ class BatchJob:
         if self.kind not in FILE_KINDS:
             raise ConfigurationError(f"files of kind {self.kind!r} are not written; choose {', '.join(FILE_KINDS)}")
         if self.session_gap is None:
-            object.__setattr__(self, "session_gap", _LONGEST_GAP if self.settings.caps else _USUAL_GAP)
-        elif self.settings.caps:
+            return
+        if self.settings.caps:
             raise ConfigurationError(
                 f"session_gap is {self.session_gap} steps, and a cap on an event counts all releases about a person; "
                 "leave it out"
             )
-        elif not 1 <= self.session_gap <= _LONGEST_GAP:
+        if not 1 <= self.session_gap <= _LONGEST_GAP:
             raise ConfigurationError(f"session_gap is {self.session_gap} steps; give 1 to {_LONGEST_GAP}")
 
     @property
     def gap(self) -> int:
         """The steps of the longest gap within a session."""
-        assert self.session_gap is not None, "a job has chosen it"
+        if self.session_gap is None:
+            return _LONGEST_GAP if self.settings.caps else _USUAL_GAP
         return self.session_gap
 
     def randomness(self, person: Trajectory) -> Rng:
@@ -251,9 +252,10 @@ def batch(
         initial distribution as its prior. The records then speak of an adversary who forgot the sessions before. One
         who remembers them rules out what cannot be reached from there in the time of the gap, which is nothing more
         only where every state that the initial distribution holds can be; where the model falls into parts without a
-        way between them, states of another part then hide nobody from such a one. The column ``forgotten_releases`` says of each release how many
-        before it its session has forgotten. A gap as long as the data keeps one session per user, as caps on events
-        do, which go with no other. An event that was over at somebody's first release is passed over for them.
+        way between them, states of another part then hide nobody from such a one. The column ``forgotten_releases``
+        says of each release how many before it its session has forgotten. A gap as long as the data keeps one session
+        per user, as caps on events do, which go with no other. An event that was over at somebody's first release is
+        passed over for them.
     workers
         Processes on this machine; left out, one per processor. With one, everything happens in this process.
     seed

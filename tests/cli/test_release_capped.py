@@ -117,11 +117,15 @@ def test_bad_input_is_one_line_and_exit_2_and_nothing_is_written(world, run, wor
     assert not (world / "r.csv").exists()
 
 
-def test_a_batch_keeps_no_cap(world):
-    from dphmm.errors import ConfigurationError
-    from dphmm.jobs import batch
-
-    settings = ReleaseSettings(caps=({"event": EVENT, "probability": 0.7},))
-    with pytest.raises(ConfigurationError, match="a batch forgets earlier releases after gaps"):
-        batch("walk.csv", world / "out", "m.npz", settings)
+def test_a_batch_keeps_caps_that_an_audit_finds_kept(world, run):
+    words = ("batch", "walk.csv", "-o", "out", "--model", "m.npz", "--policy", "utility:1km", "--epsilon", 3)
+    words += ("--files", "csv", "--workers", 1, "--event", EVENT, "--never-surer", 0.7)
+    refused = run(*words, "--session-gap", 10)
+    assert refused.exit_code == 2
+    assert "session_gap is 10 steps, and a cap on an event counts all releases" in refused.stderr
     assert not (world / "out").exists()
+    facts = json.loads(ended(run(*words, "--json")).stdout)
+    assert facts["users_after_a_capped_event"] == 0
+    for file in (world / "out").glob("user=*/releases.csv"):
+        audit = ("audit", "event", file, "--model", "m.npz", "--policy", "utility:1km", "--epsilon", 3)
+        assert "No event was learned." in ended(run(*audit, "--never-surer", 0.7, "--event", EVENT)).stdout
