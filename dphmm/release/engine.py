@@ -206,8 +206,8 @@ class Releaser:
         PolicyError, CoordinateError, ConfigurationError, BudgetError
             As making a `Releaser`.
         """
-        same = {**self.settings.to_dict(), "caps": self.settings.caps}
-        settings = ReleaseSettings.from_dict({**same, **changes, "policy": GIVEN})
+        same = {**self.settings.to_dict(), "caps": self.settings.caps} | changes
+        settings = ReleaseSettings.from_dict({**same, "policy": GIVEN})
         other = Releaser.__new__(Releaser)
         other._begin(settings, self.model, self.policy.check_measurements(f), self.policy, self.source)
         return other.join(self)
@@ -319,8 +319,7 @@ class Releaser:
         so are the errors. A schedule and caps on events lower the budget; where they leave none nothing is drawn.
         """
         budget = self.settings.epsilon if epsilon is None else check_budget(epsilon)
-        prior = self.prior(steps)
-        return self.scheduling.prepare(self, prior, budget, steps)
+        return self.scheduling.prepare(self, self.prior(steps), budget, steps)
 
     def prepare_on(self, prior: Belief, plan: StepPlan, epsilon: float, steps: int = 0) -> PreparedStep:
         """The same for a prior and a plan of one's own."""
