@@ -220,8 +220,6 @@ def learn(
         for path in (Path(output), private_list(output)):
             check_output(path, overwrite)
     way = _Way(smoothing, max_speed_kmh, user_epsilon, moves_per_person, least_people)
-    if user_epsilon is not None and (by is not None or order != 1):
-        raise ConfigurationError("--user-epsilon is for models of first order without --by; leave those out")
     people = Data.of(data).read()
     choice = None
     if space is None:
@@ -230,12 +228,12 @@ def learn(
     step_seconds = 60.0 if step_seconds is None else float(step_seconds)
     rhythm = _rhythm(by, zone, step_seconds)
     sequences = state_sequences(people.trajectories, space, step_seconds, gap_seconds)
-    model, shrunk, private = way.fit(sequences, space, step_seconds)
+    model, shrunk, private = way.fit(sequences, space, step_seconds, rhythm, order)
     if choice is not None and private is not None:
         private = private.after("region", choice.epsilon)
         model = private.model
     extension = None
-    if rhythm is not None or order != 1:
+    if private is None and (rhythm is not None or order != 1):
         extension = extend(model, sequences, rhythm, order)
         model = extension.model
     if output is not None:
@@ -280,13 +278,19 @@ class _Way:
         return made, replace(self, user_epsilon=budget * (1 - OF_REGION))
 
     def fit(
-        self, sequences: list[tuple[IntArray, IntArray]], space: StateSpace, step_seconds: float
+        self,
+        sequences: list[tuple[IntArray, IntArray]],
+        space: StateSpace,
+        step_seconds: float,
+        rhythm: Rhythm | None,
+        order: int,
     ) -> tuple[MarkovModel, ShrunkModel | None, PrivateModel | None]:
-        """The model, and what it was made of."""
+        """The model, and what it was made of; of first order and without a rhythm, unless it is private."""
         speed = MAX_SPEED_KMH if self.max_speed_kmh is None else self.max_speed_kmh
         if self.user_epsilon is not None:
             most = MOVES_PER_PERSON if self.moves_per_person is None else self.moves_per_person
-            private = fit_private(sequences, space, step_seconds, self.user_epsilon, most, speed)
+            budget = self.user_epsilon
+            private = fit_private(sequences, space, step_seconds, budget, most, speed, rhythm=rhythm, order=order)
             return private.model, None, private
         if self.smoothing is not None:
             step = float(step_seconds)

@@ -6,7 +6,9 @@ moves are thinned to at most m, so that one person more or less changes these co
 1. how many people there are: by 1;
 2. moves by the ring of their distance, of which staying is one: by m;
 3. stays, and arrivals from elsewhere, in each block of states: by m, for a move is one or the other;
-4. where there is a table, how often each move from one state to another was made: by m.
+4. where there is a table, how often each move from one state to another was made: by m;
+5. where the model varies with time, a short list, and where it is of second order, two: by m each; see
+   `dphmm.jobs.private_extension`.
 
 Discrete Laplace noise goes on each of them, drawn exactly, of scale (by how much) / (its part of ε), also where the
 count is zero. All else is made of these noisy counts and of what is public, so that the model is ε-differentially
@@ -26,10 +28,13 @@ import numpy.typing as npt
 
 from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, IntArray, RandomSource, Rng, random_source
-from dphmm.errors import BudgetError, InvalidInputError
+from dphmm.errors import BudgetError, ConfigurationError, InvalidInputError
+from dphmm.jobs.private_extension import ThinnedMoves, extended_model
+from dphmm.markov.extended import ExtendedModel
 from dphmm.markov.model import MarkovModel
 from dphmm.markov.moves import Moves, Sequence, moves_of
 from dphmm.markov.reach import MAX_SPEED_KMH, Reach
+from dphmm.markov.rhythm import Rhythm
 from dphmm.markov.shrinkage import EVEN, RegionKernel
 from dphmm.mechanisms.exact import Rational, rational
 from dphmm.mechanisms.lattice_noise import laplace_steps
@@ -45,6 +50,7 @@ LARGEST_TABLE = 3_000_000
 
 _OF_PEOPLE = Fraction(1, 20)
 _OF_TABLE = Fraction(3, 5)
+_OF_EXTRA = Fraction(1, 8)
 _PEOPLE_PER_MOVE = 4
 _FAR_FLOOR = 0.02
 _STAY_WEIGHT = 10.0
@@ -174,6 +180,8 @@ def fit_private(
     moves_per_person: int = MOVES_PER_PERSON,
     max_speed_kmh: float = MAX_SPEED_KMH,
     rng: Rng = None,
+    rhythm: Rhythm | None = None,
+    order: int = 1,
 ) -> PrivateModel:
     """Learn a model with differential privacy for whole people.
 
@@ -191,6 +199,10 @@ def fit_private(
         without looking at the data: about how many moves most people have.
     rng
         Where the noise comes from; left out, the operating system, otherwise the model is not private.
+    rhythm
+        Classes of time, for a model that varies with them; see `dphmm.markov.Rhythm`.
+    order
+        1, or 2 for a model that looks back two steps.
 
     Returns
     -------
@@ -204,6 +216,8 @@ def fit_private(
         For a budget that is not positive, or too small for 64 bits.
     InvalidInputError
         For a bound on moves outside of 1 to 100000.
+    ConfigurationError
+        For another order, a rhythm of another step, or when more moves are possible than fit into memory.
     StateError, ConfigurationError
         As `dphmm.markov.fit_shrunk`. That no state was seen is no error: whether there is data is private.
 
@@ -219,12 +233,17 @@ def fit_private(
         raise InvalidInputError(f"moves_per_person is {moves_per_person}; give 1 to {MOST_PER_PERSON}")
     if budget * _WIDEST < 1000 * moves_per_person:
         raise BudgetError(f"epsilon is {epsilon}; its noise may pass 64 bits, so give a larger one")
+    if order not in (1, 2):
+        raise ConfigurationError(f"the order is {order}; give 1 or 2")
     people = [moves_of(sequence, space.size) for sequence in sequences]
     reach = Reach(space, step_seconds, max_speed_kmh)
     noise = _Noise(budget, random_source(rng))
     count = int(noise.add("people", len(people), 1, budget * _OF_PEOPLE))
-    with_table = _has_table(max(count, 1), budget, reach)
-    parts = _parts(max(count, 1), budget, with_table)
+    extended = ["leaving", "turns"] * (order == 2) + ["clock"] * (rhythm is not None)
+    extras = dict.fromkeys(extended, budget * _OF_EXTRA)
+    rest = budget - sum(extras.values(), Fraction(0))
+    with_table = _has_table(max(count, 1), rest, reach)
+    parts = _parts(max(count, 1), rest, budget * _OF_PEOPLE, with_table) | extras
     side = 1 if with_table else _block_side(space, max(count, 1) * float(parts["places"]))
     blocks = _blocks(space, side)
     true = BoundedCounts.of(people, reach, blocks, moves_per_person, with_table)
@@ -238,8 +257,17 @@ def fit_private(
         matrix = _with_table(kernel, table, places[1], moves_per_person / float(parts["table"]))
     family = "table" if with_table else "kernel"
     model = MarkovModel(matrix, kernel.attraction, space, float(step_seconds))
+    if extras:
+        kept = ThinnedMoves(people, reach, moves_per_person)
+        scale = moves_per_person / float(budget * _OF_EXTRA)
+
+        def add(name: str, counts: IntArray, sensitivity: int) -> IntArray:
+            return noise.add(name, counts, sensitivity, parts[name])
+
+        model = extended_model(model, kept, add, scale, rhythm, order)
     made = PrivateModel(model, budget, moves_per_person, dict(noise.spent), max(count, 0), family, side)
-    return replace(made, model=model.saying({**made.facts, "max_speed_kmh": reach.max_speed_kmh}))
+    said = {"extended": model.in_words} if isinstance(model, ExtendedModel) else {}
+    return replace(made, model=model.saying({**made.facts, **said, "max_speed_kmh": reach.max_speed_kmh}))
 
 
 def _has_table(people: int, epsilon: Fraction, reach: Reach) -> bool:
@@ -247,9 +275,9 @@ def _has_table(people: int, epsilon: Fraction, reach: Reach) -> bool:
     return reach.entries <= LARGEST_TABLE and people * epsilon * _OF_TABLE >= _PEOPLE_PER_MOVE * reach.entries
 
 
-def _parts(people: int, epsilon: Fraction, with_table: bool) -> dict[str, Fraction]:
-    """How the budget is dealt: the fewer people, the more of it to distances, which tell the most."""
-    left = epsilon * (1 - _OF_PEOPLE)
+def _parts(people: int, epsilon: Fraction, spent: Fraction, with_table: bool) -> dict[str, Fraction]:
+    """How what is left of a budget is dealt: the fewer people, the more of it to distances, which tell the most."""
+    left = epsilon - spent
     if with_table:
         table = epsilon * _OF_TABLE
         left -= table

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import cached_property
 from math import inf
 
 import numpy as np
@@ -12,11 +11,12 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from dphmm.arguments import checked
-from dphmm.arrays import BoolArray, FloatArray, IntArray, as_integers
+from dphmm.arrays import FloatArray, IntArray, as_integers
 from dphmm.errors import ConfigurationError, InvalidInputError, StateError
 from dphmm.markov.contexts import Contexts
 from dphmm.markov.extended import ExtendedModel
 from dphmm.markov.model import MarkovModel
+from dphmm.markov.moves import Moves, MoveTable, all_moves, moves_of
 from dphmm.markov.rhythm import Rhythm
 
 PAIRS_FROM = 1
@@ -51,20 +51,6 @@ class Extension:
     pair_weight: float
     moves: int
     impossible: int
-
-
-@dataclass(frozen=True, eq=False)
-class _Moves:
-    """Moves between neighbouring slots: who, from where (and, or -1, from where before), to where, into which slot."""
-
-    person: IntArray
-    before: IntArray
-    source: IntArray
-    target: IntArray
-    slot: IntArray
-
-    def some(self, chosen: BoolArray) -> _Moves:
-        return _Moves(*(part[chosen] for part in vars(self).values()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,33 +118,36 @@ def extend(
         raise ConfigurationError(f"the model {model.in_words}; extend one of first order")
     base = model.transition
     listed = [_checked(one, model.size) for one in sequences]
-    seen = _moves(listed)
-    everywhere = _Table(base, np.arange(model.size))
-    possible = everywhere.holds(seen.source, seen.target)
-    moves = seen.some(possible)
-    rows, table, contexts, pair_weight = moves.source, everywhere, None, float("nan")
+    each = [moves_of(one, model.size) for one in listed]
+    seen = all_moves(each)
+    everywhere = MoveTable(base, np.arange(model.size))
+    possible = everywhere.holds(seen.sources, seen.targets)
+    moves, person = seen.some(possible), np.repeat(np.arange(len(each)), [len(one) for one in each])[possible]
+    rows, table, contexts, pair_weight = moves.sources, everywhere, None, float("nan")
     if order == 2:
         contexts = Contexts(model.size, _pairs(base, moves, pairs_from))
         _check_fits(int(np.diff(base.indptr)[contexts.last].sum()), len(contexts))
-        rows = contexts.entered(moves.before, moves.source)
+        rows = contexts.entered(moves.before, moves.sources)
         pair_weight = _weight(
-            _Counts(moves.person, moves.source, rows, moves.target, everywhere.entries(moves.source, moves.target))
+            _Counts(person, moves.sources, rows, moves.targets, everywhere.entries(moves.sources, moves.targets))
         )
         own = rows >= contexts.size
-        table = _Table(csr_array(base[contexts.last]), contexts.last).mixed(rows[own], moves.target[own], pair_weight)
+        table = MoveTable(csr_array(base[contexts.last]), contexts.last).mixed(
+            rows[own], moves.targets[own], pair_weight
+        )
     tables, starts, class_weight = [table], model.initial[np.newaxis], float("nan")
     if rhythm is not None:
         _check_fits(rhythm.count * table.matrix.nnz, rhythm.count)
-        classes = rhythm.classes_of(moves.slot)
+        classes = rhythm.classes_of(moves.slots)
         finer = classes * table.matrix.shape[0] + rows
-        restlessness = _restlessness(everywhere, moves, classes, rhythm.count)
-        tilt = _Tilt(moves.source, restlessness[classes], table.stays[rows])
-        known = table.entries(rows, moves.target)
-        counts = _Counts(moves.person, rows, finer, moves.target, known)
+        restlessness = _restlessness(everywhere, moves, person, classes, rhythm.count)
+        tilt = _Tilt(moves.sources, restlessness[classes], table.stays[rows])
+        known = table.entries(rows, moves.targets)
+        counts = _Counts(person, rows, finer, moves.targets, known)
         class_weight = _weight(counts, tilt)
         chosen = [classes == number for number in range(rhythm.count)]
         tables = [
-            table.tilted(float(factor)).mixed(rows[one], moves.target[one], class_weight)
+            table.tilted(float(factor)).mixed(rows[one], moves.targets[one], class_weight)
             for one, factor in zip(chosen, restlessness, strict=True)
         ]
         starts = _starts(model, listed, rhythm)
@@ -166,7 +155,7 @@ def extend(
     made = ExtendedModel(matrices, starts, model.states, model.step_seconds, rhythm, contexts)
     said = {"promise": "none: moves were counted without noise", "extended": made.in_words}
     vars(made).update(learned={**(model.learned or {}), **said})
-    return Extension(made, class_weight, pair_weight, len(moves.slot), len(seen.slot) - len(moves.slot))
+    return Extension(made, class_weight, pair_weight, len(moves.slots), len(seen.slots) - len(moves.slots))
 
 
 def _checked(sequence: tuple[npt.ArrayLike, npt.ArrayLike], size: int) -> tuple[IntArray, IntArray]:
@@ -178,74 +167,6 @@ def _checked(sequence: tuple[npt.ArrayLike, npt.ArrayLike], size: int) -> tuple[
     return slots, states
 
 
-def _moves(sequences: Iterable[tuple[IntArray, IntArray]]) -> _Moves:
-    parts = [(np.zeros(0, dtype=np.int64),) * 5]
-    for person, (slots, states) in enumerate(sequences):
-        if len(slots) < 2:
-            continue
-        joined = (np.diff(slots) == 1) & (states[:-1] >= 0)
-        moved = joined & (states[1:] >= 0)
-        before = np.where(np.append(False, joined[:-1]), np.append(-1, states[:-2]), -1)
-        who = np.full(int(moved.sum()), person)
-        parts.append((who, before[moved], states[:-1][moved], states[1:][moved], slots[1:][moved]))
-    return _Moves(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-
-
-class _Table:
-    """Rows of probabilities, ``(n, N)``, and where each entry is.
-
-    Parameters
-    ----------
-    matrix
-        CSR with sorted indices.
-    states
-        ``(n,)``: the state that each row is about.
-    """
-
-    def __init__(self, matrix: csr_array, states: IntArray) -> None:
-        self.matrix, self.states = matrix, states
-        self._keys = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr)) * matrix.shape[1] + matrix.indices
-
-    def _at(self, rows: IntArray, columns: IntArray) -> IntArray:
-        found = np.searchsorted(self._keys, rows * self.matrix.shape[1] + columns)
-        return np.minimum(found, len(self._keys) - 1)
-
-    def holds(self, rows: IntArray, columns: IntArray) -> BoolArray:
-        """Whether there are entries at some places."""
-        return np.asarray(self._keys[self._at(rows, columns)] == rows * self.matrix.shape[1] + columns)
-
-    def entries(self, rows: IntArray, columns: IntArray) -> FloatArray:
-        """The entries at some places that have some."""
-        return np.asarray(self.matrix.data[self._at(rows, columns)])
-
-    def mixed(self, rows: IntArray, columns: IntArray, weight: float) -> _Table:
-        """The rows mixed with what was counted, ``(counts + weight * row) / (total + weight)``."""
-        if weight == inf or not len(rows):
-            return self
-        matrix = self.matrix
-        share = 1.0 / (np.bincount(rows, minlength=matrix.shape[0]) + weight)
-        data = matrix.data * np.repeat(weight * share, np.diff(matrix.indptr))
-        np.add.at(data, self._at(rows, columns), share[rows])
-        return self._with(data)
-
-    @cached_property
-    def stays(self) -> FloatArray:
-        """The probability of staying, ``(n,)``, from each row."""
-        rows = np.arange(len(self.states))
-        return np.where(self.holds(rows, self.states), self.matrix.data[self._at(rows, self.states)], 0.0)
-
-    def tilted(self, factor: float) -> _Table:
-        """The rows with the odds of leaving the state multiplied by a factor."""
-        lengths = np.diff(self.matrix.indptr)
-        stays = self.matrix.indices == np.repeat(self.states, lengths)
-        scale = np.repeat(1.0 / (self.stays + (1.0 - self.stays) * factor), lengths)
-        return self._with(self.matrix.data * np.where(stays, scale, scale * factor))
-
-    def _with(self, data: FloatArray) -> _Table:
-        matrix = self.matrix
-        return _Table(csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape), self.states)
-
-
 def _check_fits(moves: int, parts: int) -> None:
     if moves > _MOST:
         raise InvalidInputError(
@@ -254,7 +175,7 @@ def _check_fits(moves: int, parts: int) -> None:
         )
 
 
-def _pairs(base: csr_array, moves: _Moves, least: int) -> IntArray:
+def _pairs(base: csr_array, moves: Moves, least: int) -> IntArray:
     """The pairs that have a context of their own."""
     if least < 0:
         raise ConfigurationError(f"pairs_from is {least}; give a number that is not negative")
@@ -262,7 +183,7 @@ def _pairs(base: csr_array, moves: _Moves, least: int) -> IntArray:
         rows = np.repeat(np.arange(base.shape[0]), np.diff(base.indptr))
         return np.stack([rows, base.indices], axis=1).astype(np.int64)
     known = moves.before >= 0
-    keys, counts = np.unique(moves.before[known] * base.shape[0] + moves.source[known], return_counts=True)
+    keys, counts = np.unique(moves.before[known] * base.shape[0] + moves.sources[known], return_counts=True)
     return np.stack(np.divmod(keys[counts >= least], base.shape[0]), axis=1)
 
 
@@ -275,15 +196,15 @@ class _Tilt:
     stays: FloatArray
 
 
-def _restlessness(table: _Table, moves: _Moves, classes: IntArray, count: int) -> FloatArray:
+def _restlessness(table: MoveTable, moves: Moves, person: IntArray, classes: IntArray, count: int) -> FloatArray:
     """By what the odds of leaving a state are multiplied in each class, ``(K,)``.
 
     The ratio of Mantel and Haenszel, leaves weighed by the probability of staying and stays by that of leaving,
     relative to that of all classes, with as much added to both as predicts each person best from all others.
     """
-    stays = table.stays[moves.source]
-    left, people = moves.target != moves.source, int(moves.person.max(initial=0)) + 1
-    cells = moves.person * count + classes
+    stays = table.stays[moves.sources]
+    left, people = moves.targets != moves.sources, int(person.max(initial=0)) + 1
+    cells = person * count + classes
     sums = [
         np.bincount(cells[chosen], part[chosen], minlength=people * count).reshape(people, count).astype(np.float64)
         for part, chosen in ((stays, left), (1.0 - stays, ~left))

@@ -1,15 +1,17 @@
-"""The moves that sequences of states hold."""
+"""The moves that sequences of states hold, and rows of how probable moves are."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
+from math import inf
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import coo_array, csr_array
 
-from dphmm.arrays import IntArray, as_integers
+from dphmm.arrays import BoolArray, FloatArray, IntArray, as_integers
 from dphmm.errors import InvalidInputError, StateError
 
 Sequence = npt.ArrayLike | tuple[npt.ArrayLike, npt.ArrayLike]
@@ -26,11 +28,17 @@ class Moves:
         The known states, ``(v,)``.
     sources, targets
         ``(m,)`` each: from where to where each move led; moves join neighbouring slots only, never across a gap.
+    before
+        ``(m,)``: the state one slot before each source; -1 where it is unknown.
+    slots
+        ``(m,)``: the slot that each move led into.
     """
 
     visits: IntArray
     sources: IntArray
     targets: IntArray
+    before: IntArray
+    slots: IntArray
 
     def __len__(self) -> int:
         return len(self.sources)
@@ -39,12 +47,74 @@ class Moves:
         """At most so many of the moves, evenly spaced among them: what one person may add to counts."""
         if len(self) <= most:
             return self
-        kept = (np.arange(most) * len(self)) // most
-        return Moves(self.visits, self.sources[kept], self.targets[kept])
+        return self.some((np.arange(most) * len(self)) // most)
+
+    def some(self, chosen: IntArray | BoolArray) -> Moves:
+        """Those of the moves that have some numbers, or are marked, with all visits."""
+        parts = (self.sources, self.targets, self.before, self.slots)
+        return Moves(self.visits, *(part[chosen] for part in parts))
 
     def counts(self, size: int) -> csr_array:
         """``(N, N)``: how often each move was made."""
         return pair_counts(self.sources, self.targets, size)
+
+
+class MoveTable:
+    """Rows of probabilities, ``(n, N)``, and where each entry is.
+
+    Parameters
+    ----------
+    matrix
+        CSR with sorted indices.
+    states
+        ``(n,)``: the state that each row is about.
+    """
+
+    def __init__(self, matrix: csr_array, states: IntArray) -> None:
+        self.matrix, self.states = matrix, states
+        self._keys = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr)) * matrix.shape[1] + matrix.indices
+
+    def _at(self, rows: IntArray, columns: IntArray) -> IntArray:
+        found = np.searchsorted(self._keys, rows * self.matrix.shape[1] + columns)
+        return np.minimum(found, len(self._keys) - 1)
+
+    def holds(self, rows: IntArray, columns: IntArray) -> BoolArray:
+        """Whether there are entries at some places."""
+        return np.asarray(self._keys[self._at(rows, columns)] == rows * self.matrix.shape[1] + columns)
+
+    def entries(self, rows: IntArray, columns: IntArray) -> FloatArray:
+        """The entries at some places that have some."""
+        return np.asarray(self.matrix.data[self._at(rows, columns)])
+
+    def mixed(self, rows: IntArray, columns: IntArray, weight: float) -> MoveTable:
+        """The rows mixed with what was counted, ``(counts + weight * row) / (total + weight)``."""
+        if weight == inf or not len(rows):
+            return self
+        matrix = self.matrix
+        share = 1.0 / (np.bincount(rows, minlength=matrix.shape[0]) + weight)
+        data = matrix.data * np.repeat(weight * share, np.diff(matrix.indptr))
+        np.add.at(data, self._at(rows, columns), share[rows])
+        return self.with_data(data)
+
+    @cached_property
+    def stays(self) -> FloatArray:
+        """The probability of staying, ``(n,)``, from each row."""
+        rows = np.arange(len(self.states))
+        return np.where(self.holds(rows, self.states), self.matrix.data[self._at(rows, self.states)], 0.0)
+
+    def tilted(self, factor: float | FloatArray) -> MoveTable:
+        """The rows with the odds of leaving the state multiplied by a factor, one for all or ``(n,)``."""
+        lengths = np.diff(self.matrix.indptr)
+        stays = self.matrix.indices == np.repeat(self.states, lengths)
+        scale = 1.0 / (self.stays + (1.0 - self.stays) * factor)
+        return self.with_data(
+            self.matrix.data * np.where(stays, np.repeat(scale, lengths), np.repeat(scale * factor, lengths))
+        )
+
+    def with_data(self, data: FloatArray) -> MoveTable:
+        """The same places with other entries."""
+        matrix = self.matrix
+        return MoveTable(csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape), self.states)
 
 
 def moves_of(sequence: Sequence, size: int) -> Moves:
@@ -70,8 +140,10 @@ def moves_of(sequence: Sequence, size: int) -> Moves:
         slots = np.arange(len(states))
     known = states >= 0
     check_states(states[states != -1], size)
-    moved = known[:-1] & known[1:] & (np.diff(slots) == 1)
-    return Moves(states[known], states[:-1][moved], states[1:][moved])
+    joined = known[:-1] & (np.diff(slots) == 1)
+    moved = joined & known[1:]
+    before = np.where(np.append(False, joined[:-1]), np.append(-1, states[:-2]), -1)[: len(moved)]
+    return Moves(states[known], states[:-1][moved], states[1:][moved], before[moved], slots[1:][moved])
 
 
 def all_moves(several: Iterable[Moves]) -> Moves:
@@ -81,7 +153,7 @@ def all_moves(several: Iterable[Moves]) -> Moves:
     return Moves(
         *(
             np.concatenate([nothing, *(getattr(part, name) for part in parts)])
-            for name in ("visits", "sources", "targets")
+            for name in ("visits", "sources", "targets", "before", "slots")
         )
     )
 

@@ -62,7 +62,7 @@ class Reach:
         speed = float(max_speed_kmh)
         if not (np.isfinite(speed) and speed > 0):
             raise ConfigurationError(f"max_speed_kmh is {max_speed_kmh}; give a positive speed, such as 150")
-        self.size = space.size
+        self.space, self.size = space, space.size
         self.step_seconds, self.max_speed_kmh = float(step_seconds), speed
         self.distance_km = speed * float(step_seconds) / 3600.0
         """How far one comes within a step, kilometres."""

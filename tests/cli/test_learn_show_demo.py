@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import threading
+from fractions import Fraction
 from functools import partial
 from gzip import compress
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -49,17 +50,33 @@ def test_learn_with_smoothing_holds_possible_what_was_seen_both_ways(world, run)
     assert "--max-speed and --smoothing" in both.stderr
 
 
+_BOTH = ("--by", "hours", "--zone", "UTC", "--order", 2)
+
+
 def test_learn_writes_what_its_model_promises(world, run):
     told = {}
-    for name, more in (("plain", ()), ("few", ("--least-people", 2)), ("private", ("--user-epsilon", "1/2"))):
+    for name, more in (
+        ("plain", ()),
+        ("few", ("--least-people", 2)),
+        ("private", ("--user-epsilon", "1/2")),
+        ("both", (*_BOTH, "--user-epsilon", "1/2")),
+    ):
         done = run("learn", "walk.csv", *BOX, *more, "-o", f"{name}.npz")
         assert done.exit_code == 0, done.stderr
         told[name] = MarkovModel.load(world / f"{name}.npz").learned
-        assert ("keep it to yourself" in done.stderr) == (name == "private")
+        assert ("keep it to yourself" in done.stderr) == (name in ("private", "both"))
     assert told["plain"]["promise"].startswith("none: moves were counted without noise")
     assert "guarantees nothing" in told["few"]["promise"]
     assert told["private"]["epsilon"] == "1/2"
     assert told["private"]["promise"].startswith("differential privacy of whole people")
+    assert told["both"] == told["private"] | {
+        "extended": "has a matrix for each of 24 classes of time and looks back two steps",
+        "spent_on": told["both"]["spent_on"],
+        "people_with_noise": told["both"]["people_with_noise"],
+        "cells_along_a_block": told["both"]["cells_along_a_block"],
+    }
+    assert sum(Fraction(part) for part in told["both"]["spent_on"].values()) == Fraction(1, 2)
+    assert list(told["both"]["spent_on"])[-3:] == ["leaving", "turns", "clock"]
     about = json.loads((world / "private.PRIVATE-people.json").read_text())
     assert about["people"] == ["a", "b"]
 
@@ -70,7 +87,6 @@ def test_learn_writes_what_its_model_promises(world, run):
         (("--moves-per-person", 3), "give that too"),
         (("--user-epsilon", 1, "--smoothing", 1), "exclude each other"),
         (("--user-epsilon", 1, "--least-people", 2), "exclude each other"),
-        (("--user-epsilon", 1, "--order", 2), "first order"),
         (("--user-epsilon", "none"), "epsilon is 'none'"),
         (("--least-people", 0), "least_people is 0"),
     ],
