@@ -185,28 +185,78 @@ def test_a_body_that_never_ends_is_given_up(config, monkeypatch):
         assert client.get("/health").json()["status"] == "ok"
 
 
-def test_connections_that_ask_for_nothing_are_closed(config, monkeypatch):
+@pytest.fixture
+def patient(config, monkeypatch):
+    """The address of a relay that closes slow connections after 0.3 seconds."""
     import asyncio
     import threading
 
     import uvicorn
 
     from dphmm.serve import patience
+    from dphmm.serve.app import make_app
     from tests.serve.conftest import wait_for
 
     monkeypatch.setattr(patience, "PATIENCE_S", 0.3)
-
-    async def app(scope, receive, send):
-        assert scope["type"] == "lifespan"
-
-    made = uvicorn.Server(uvicorn.Config(app, "127.0.0.1", 0, log_config=None, lifespan="off", http=patience.Patient))
+    app = make_app(config())
+    made = uvicorn.Server(uvicorn.Config(app, "127.0.0.1", 0, log_config=None, http=patience.Patient))
     thread = threading.Thread(target=lambda: asyncio.run(made.serve()), daemon=True)
     thread.start()
     wait_for(lambda: made.started)
-    port = made.servers[0].sockets[0].getsockname()[1]
-    with socket.create_connection(("127.0.0.1", port)) as silent:
-        silent.settimeout(10)
-        silent.sendall(b"GET / HTT")  # and nothing more
-        assert silent.recv(100) == b""
+    yield made.servers[0].sockets[0].getsockname()
     made.should_exit = True
     thread.join(10)
+
+
+@pytest.mark.parametrize("asks_first", [False, True])
+@pytest.mark.parametrize("said", [b"GET / HT", b"POST /fix HTTP/1.1\r\nHost: x\r\nContent-Length: 99999\r\n\r\n"])
+def test_connections_that_dribble_are_closed_also_after_a_whole_request(patient, asks_first, said):
+    ended = False
+    with socket.create_connection(patient) as slow:
+        slow.settimeout(10)
+        if asks_first:
+            slow.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert b"200 OK" in slow.recv(4096)
+        slow.sendall(said)
+        slow.settimeout(0.05)
+        for _ in range(200):  # ten seconds at most
+            try:
+                slow.sendall(b"x")
+                if slow.recv(4096) == b"":
+                    ended = True
+                    break
+            except TimeoutError:
+                continue
+            except OSError:
+                ended = True
+                break
+    assert ended
+    with socket.create_connection(patient) as other:  # and the others are served
+        other.settimeout(10)
+        other.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert b"200 OK" in other.recv(4096)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"POST /fix HTTP/1.1\r\nHost: x\r\nContent-Length: many\r\n\r\n",
+        b"POST /fix HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello!",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET /health HTTP/1.1\r\n" + b"X-A: b\r\n" * 20_000 + b"\r\n",
+    ],
+)
+def test_requests_that_are_none_are_refused_and_the_others_served(patient, said):
+    with socket.create_connection(patient) as wrong:
+        wrong.settimeout(10)
+        try:
+            wrong.sendall(said)
+            answer = wrong.recv(4096)
+        except OSError:  # closed before all of it was read
+            answer = b""
+    assert answer == b"" or answer.split()[1] in (b"400", b"401", b"404", b"431")
+    with socket.create_connection(patient) as other:
+        other.settimeout(10)
+        other.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert b"200 OK" in other.recv(4096)
