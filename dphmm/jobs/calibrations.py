@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from math import ceil, log
+from math import ceil, log, sqrt
 from pathlib import Path
 
 from scipy.special import expit
@@ -42,6 +42,8 @@ from dphmm.release.noise import parts_of
 from dphmm.release.settings import ReleaseSettings
 from dphmm.release.step import StepPlan
 
+_LEAST_TABLE, _MOST_TABLE, _NEAR_TABLE = 1e-3, 20.0, 1.005
+"""Between which budgets a table's is looked for, and how near, as a ratio."""
 _MOST_SUPPORTS = 200
 _MOST_CELLS = 50_000_000
 _OTHERS = 1 << 32
@@ -70,7 +72,9 @@ def calibrate(
     """The largest budget of a release that meets some targets, as ``dphmm calibrate`` does.
 
     By formula where there is one, rounded down to four digits: the error of a release, odds and certainty (which hold
-    whatever is drawn), and spending. Otherwise people who move as the model says are simulated, one release a step, and
+    whatever is drawn), and spending. The error of tables is worked out for one budget after another, under what the
+    model alone gives each state where all is possible that ever is: where less is, releases may err less.
+    Otherwise people who move as the model says are simulated, one release a step, and
     the budget is of two digits and held against people whom the search had not looked at.
 
     With an event, odds and certainty are about that: of one release by looking at all its outputs, at every moment up
@@ -207,11 +211,6 @@ class _Job:
         event: _Event | None = None,
         share: float | None = None,
     ) -> None:
-        if engine.settings.mechanism in TABLES:
-            raise ConfigurationError(
-                f"mechanism is {engine.settings.mechanism!r}, whose error follows from no formula; choose noise of "
-                "a hull, such as 'lattice'"
-            )
         self._engine, self.steps, self._people, self._seed, self._watch = engine, steps, people, seed, watch
         self._first, self._event, self._share = first, event, share
         self.guaranteed = steps if is_over_said else 1
@@ -295,12 +294,35 @@ class _Job:
         return replace(found, capped=simulated)
 
     def _for_error(self, length: float) -> float:
+        if self._engine.settings.mechanism in TABLES:
+            return self._for_error_of_tables(length)
         plans = [plan for plan, _ in self._plans if plan.protection is not None]  # elsewhere one state is known
         parts = [part for plan in plans for part, _ in parts_of(self._engine.mechanism(plan, 1.0), plan.constraint)]
         noisy = [part for part in parts if part.squared_error > 0]  # open places are released as they are
         if not noisy:
             raise InvalidInputError("every place is released as it is, which no budget changes; give another policy")
         return min(epsilon_for_error(part, length / self._unit) for part in noisy)
+
+    def _for_error_of_tables(self, length: float) -> float:
+        """By halving: where all is possible that ever is, under what the model gives each state."""
+        plan, weights = self._plans[-1]
+
+        def errs(epsilon: float) -> bool:
+            return self._engine.query.expected_error(self._engine.mechanism(plan, epsilon), weights) >= length
+
+        low, high = _LEAST_TABLE, _MOST_TABLE
+        if not errs(low):
+            most = self._engine.query.expected_error(self._engine.mechanism(plan, low), weights)
+            raise BudgetError(
+                f"no table errs by {metres(length)}: it does by {metres(most)} at epsilon {low:g}; give a shorter "
+                "length"
+            )
+        if errs(high):
+            return high
+        while high > _NEAR_TABLE * low:
+            middle = sqrt(low * high)
+            low, high = (middle, high) if errs(middle) else (low, middle)
+        return rounded_down(low, 3)
 
     def _for_certainty(self, most: float) -> float:
         before = without_releases(self._engine, self.guaranteed)[2]

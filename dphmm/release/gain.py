@@ -1,4 +1,4 @@
-"""What a table of least error gains: its expected error beside that of the posterior mean of a hull's noise."""
+"""What is known after a release: by noise of a hull, beside which a table gains something or nothing, or by tables."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import numpy as np
 
 from dphmm.arrays import FloatArray
 from dphmm.mechanisms.base import NormMechanism
+from dphmm.mechanisms.table import TableMechanism
+from dphmm.release.noise import ComponentNoise
 
 NODES = 1024
 """At how many releases the posterior is looked at."""
@@ -52,3 +54,31 @@ def error_of_posterior_mean(mechanism: NormMechanism, points: FloatArray, prior:
         means = posterior @ centred
         total += float((posterior @ squares - np.square(means).sum(axis=1)).sum())
     return max(0.0, total / NODES)
+
+
+def distance_after_tables(noise: ComponentNoise, points: FloatArray, probabilities: FloatArray) -> float:
+    """The expected distance of the posterior mean from the truth after a release by tables: over all outputs, exactly.
+
+    Where states of two components are at one place, what is released there counts as if it were known from which.
+
+    Parameters
+    ----------
+    noise
+        A table for each component; what is released as it is, is known afterwards.
+    points
+        ``(N, d)``: what is measured in the states.
+    probabilities
+        ``(N,)``: of the states, before the release; those of possible ones count in proportion.
+    """
+    total = expected = 0.0
+    for states, table in zip(noise.members, noise.mechanisms, strict=True):
+        total += float(probabilities[states].sum())
+        if not isinstance(table, TableMechanism):
+            continue
+        places = points[states]
+        joint = probabilities[states][:, None] * np.exp(table.log_density(table.points[None], places[:, None]))
+        masses = joint.sum(axis=0)
+        means = joint.T @ places / np.where(masses > 0, masses, 1.0)[:, None]
+        away = np.sqrt(np.square(places[:, None] - means[None]).sum(axis=2))
+        expected += float((joint * away).sum())
+    return expected / total if total > 0 else expected

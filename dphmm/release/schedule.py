@@ -19,7 +19,9 @@ from dphmm.markov.belief import Belief
 from dphmm.markov.guess import best_guess
 from dphmm.markov.model import MarkovModel
 from dphmm.mechanisms.base import Mechanism
+from dphmm.mechanisms.catalogue import TABLES
 from dphmm.release.account import DAY_SECONDS, exactly
+from dphmm.release.gain import distance_after_tables
 from dphmm.release.growth import Growth
 from dphmm.release.noise import ComponentNoise
 from dphmm.release.step import PreparedStep, PublicState, Reason, StepPlan
@@ -280,12 +282,16 @@ class Scheduling:
         return Outlook(epsilon, error, steps, saved)
 
     def _error_after(self, engine: Releaser, prior: Belief, epsilon: float) -> float:
-        """The estimate's expected error after a draw, averaged over what could be drawn, at fixed nodes.
+        """The estimate's expected error after a draw: over all outputs of tables, otherwise at fixed nodes.
 
         The nodes come from a generator with a seed of its own, so that they are the same for everybody, and no draw of
         a release has anything to do with them.
         """
         plan = engine.plan(prior)
+        if engine.settings.mechanism in TABLES and isinstance(
+            tables := engine.mechanism(plan, epsilon), ComponentNoise
+        ):
+            return distance_after_tables(tables, self._points, prior.probabilities)
         mechanism, noise = self._noise(engine, plan, epsilon)
         states, weights = _represented(prior.probabilities, plan.constraint, self._points)
         levels = (np.arange(self._nodes) + 0.5) / self._nodes

@@ -192,11 +192,6 @@ class ReleaseSettings:
         self._set("caps", _caps(self.caps))
         if self.mechanism in TABLES:
             self._set("calibration", "component")
-            for name in ("schedule",):
-                if getattr(self, name):
-                    raise ConfigurationError(
-                        f"{name} is set, which mechanism {self.mechanism!r} does not know yet; choose 'lattice'"
-                    )
         if self.priors is not None and not (isinstance(self.priors, str) and self.priors and self.caps):
             raise ConfigurationError(
                 f"priors is {shown(self.priors)}; give the path of a table, beside caps to be kept for them"

@@ -19,6 +19,7 @@ import numpy as np
 
 from dphmm import Grid, MarkovModel, Measurements, PolicyGraph, Releaser, exposed_states, protect, read
 from dphmm.jobs import Data, learn
+from dphmm.markov import Belief
 from scripts.benchmarks.report import Report, once
 from scripts.benchmarks.town import RADIUS_KM, model, points, walk
 
@@ -134,32 +135,38 @@ def check_ins(report: Report, file: Path) -> None:
 
 
 def three_steps(report: Report, grid: Grid, file: Path, radius: float) -> None:
-    """Three steps from a known start: one hull for all, nearest partners and the joint repair by component."""
+    """Three steps from a known start: one hull for all, nearest partners and the joint repair by component, tables.
+
+    All of them at one budget, from the same starts, under the belief after the three steps; errors are those of what is
+    released, and of the posterior mean of noise by component.
+    """
     chain = learn(Data((file,), skip_bad=True), grid, step_seconds=3600, smoothing=0.0).model
     policy, f = PolicyGraph.utility(grid.measurements(), radius), grid.measurements()
-    rng, errors = np.random.default_rng(3), {"shared": [], "nearest": [], "joint": []}
-    gaps = []
+    engine = Releaser(chain, f, policy, 1.0, mechanism="optimal", optimal_limit=400, rng=1)
+    rng, errors, gaps, sizes = np.random.default_rng(3), [], [], []
     leads = np.flatnonzero(np.diff(chain.transition.indptr) > 1)
     for start in rng.choice(leads, 40, replace=False):
-        prior = np.zeros(grid.size)
-        prior[start] = 1.0
-        for _ in range(3):
-            prior = prior @ chain.transition
-        possible = prior > 0
+        belief = Belief.first(chain, None, np.eye(1, grid.size, start)[0]).predict(chain, 3)
+        possible, prior = belief.support, belief.probabilities
         if possible.sum() < 3:
             continue
         shared = protect(policy, f, possible)
         nearest, joint = (
             protect(policy, f, possible, method, calibration="component", prior=prior) for method in ("greedy", "exact")
         )
-        errors["shared"].append(shared.value**0.5)
-        errors["nearest"].append(nearest.value**0.5)
-        errors["joint"].append(joint.value**0.5)
+        tables = engine.mechanism(engine.plan(belief), 1.0).compared(prior)
+        table = tables.mean_error * (1 - tables.gain)
+        errors.append([shared.value**0.5, nearest.value**0.5, joint.value**0.5, tables.mean_error, table])
         gaps.append(joint.gap)
-    shared, nearest, joint = (np.array(errors[name]) for name in ("shared", "nearest", "joint"))
-    what = f"three steps from a known start, radius {radius:g} km, {len(joint)} starts"
-    beside = {"nearest partners by component": float(np.median(nearest)), "best hull for all": float(np.median(shared))}
-    report.row(f"{what}: median RMS of the joint repair", float(np.median(joint)), "km", beside)
-    report.row("    best hull for all over the joint repair, median", float(np.median(shared / joint)), "x")
-    report.row("    best hull for all over nearest partners, median", float(np.median(shared / nearest)), "x")
+        sizes.append(int(possible.sum()))
+    names = "best hull for all", "nearest partners", "joint repair", "its posterior mean", "optimal"
+    found = np.array(errors)
+    what = f"three steps from a start, {radius:g} km, {len(found)} starts, {min(sizes)} to {max(sizes)} cells"
+    for number, name in enumerate(names):
+        report.row(f"{what}: {name}, median RMS", float(np.median(found[:, number])), "km")
+        if number:
+            report.row(
+                "        best hull for all over it, median", float(np.median(found[:, 0] / found[:, number])), "x"
+            )
+        what = "   "
     report.row("    the joint repair's largest gap", max(gaps), "of the error")

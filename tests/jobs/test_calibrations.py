@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import exp, log
 
 import numpy as np
 import pytest
 
 from dphmm import MarkovModel, ReleaseSettings
-from dphmm.errors import ConfigurationError, InvalidInputError
+from dphmm.errors import BudgetError, ConfigurationError, InvalidInputError
 from dphmm.jobs import Targets, calibrate
 from dphmm.jobs.calibrations import _plans_along
 from dphmm.space import Grid
@@ -35,6 +36,26 @@ def test_the_error_is_met_by_every_release_of_the_engine():
         assert min(error for error in errors if error > 0) >= 1.5
         assert min(error for error in errors if error > 0) <= 1.5 * 1.001, "four digits"
         assert found.achieved.released_error == pytest.approx(errors[-1])
+
+
+@pytest.mark.parametrize("mechanism", ["optimal", "graph-exponential"])
+def test_tables_have_their_budget_too(mechanism):
+    """The error by halving, odds by hops; what is achieved by people who are released from tables."""
+    settings = ReleaseSettings("utility:600m", 7.0, mechanism=mechanism)
+    moves = model()
+    found = calibrate(moves, settings, Targets(error=0.6), people=2, over_seconds=3 * 3600)
+    engine = found.settings.engine(moves, 1)
+    assert 0.6 <= engine.release(2).expected_error <= 0.6 * 1.01
+    assert found.achieved.released_error >= 0.6
+    assert (
+        replace(found.settings, epsilon=1.02 * found.settings.epsilon).engine(moves, 1).release(2).expected_error < 0.6
+    )
+    assert found.achieved.simulation.people == 2
+    odds = calibrate(moves, settings, Targets(odds=3.0), people=0)
+    hops = engine.plan(engine.prior()).protection.diameter
+    assert odds.by_target["odds"] == pytest.approx(log(3.0) / hops)
+    with pytest.raises(BudgetError, match=r"no table errs by 100 km: it does by \S+ km at epsilon 0.001; give"):
+        calibrate(moves, settings, Targets(error=100.0), people=0)
 
 
 def test_odds_and_certainty_hold_for_releases_and_add_up_over_time():

@@ -1,6 +1,6 @@
 """Processes that use one session and are killed, starved of space or shut out; run by `test_session_crash`.
 
-Usage: python crashing.py crash|storm|limited|readonly STORE LOG NUMBER SEED [early-answer|scheduled]
+Usage: python crashing.py crash|storm|limited|readonly STORE LOG NUMBER SEED [early-answer|scheduled|tables]
 
 Everything that is asked and answered is appended to LOG at once, one line each, so that it outlives the process:
 ``ask SLOT``, ``got SLOT RECORD``, ``draw``, ``error NAME``, ``end HOW``.
@@ -50,6 +50,8 @@ def engine() -> LoggedReleaser:
     if "scheduled" in sys.argv:
         model = MarkovModel(np.eye(6) * 0.88 + 0.02, np.full(6, 1 / 6), step_seconds=3600.0)
         return LoggedReleaser(model, F, policy, 3.0, schedule=Schedule(window_epsilon=8.0))
+    if "tables" in sys.argv:
+        return LoggedReleaser(MarkovModel(np.eye(6) * 0.4 + 0.1, np.full(6, 1 / 6)), F, policy, 0.5, "optimal")
     return LoggedReleaser(MarkovModel(np.full((6, 6), 1 / 6), np.full(6, 1 / 6)), F, policy, 0.5)
 
 

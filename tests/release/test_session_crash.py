@@ -13,11 +13,14 @@ from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from dphmm import MarkovModel, PolicyGraph, Releaser
 from dphmm.release.ledger import Ledger
 from dphmm.release.record import ReleaseRecord
 from dphmm.release.store import SessionStore
+from tests.release.crashing import F
 
 ROOT = Path(__file__).parents[2]
 NOBODY = 65534
@@ -89,6 +92,22 @@ def test_the_budget_of_a_window_holds_under_kills_and_beside_others(tmp_path, mo
     budgets = {slot: Fraction(repr(record.epsilon)) for slot, record in records.items()}
     for end in budgets:
         assert sum(budget for slot, budget in budgets.items() if end - 24 < slot <= end) <= 8
+
+
+def test_tables_worked_out_anew_after_kills_are_those_that_were_drawn_from(tmp_path):
+    """Whoever has the records works out each table again, and with it the same estimates, whatever died in between."""
+    log = run("crash", tmp_path / "s", tmp_path / "log", 24, 7, "tables")
+    records = stored(tmp_path / "s")
+    assert violations(log, records) == []
+    assert len(records) > 10
+    model = MarkovModel(np.eye(6) * 0.4 + 0.1, np.full(6, 1 / 6))
+    replay = Releaser(model, F, PolicyGraph.categorical([0, 1, 1, 2, 2, 2]), 0.5, "optimal")
+    for index, slot in enumerate(sorted(records)):
+        record = records[slot]
+        step = replay.prepare(record.epsilon, max(1, record.steps))
+        assert record.gain == pytest.approx(replay.query.compared(step.mechanism, step.prior.probabilities).gain)
+        replay.resume(step.prior.update(replay.log_likelihood(step, record.released)), index + 1)
+        np.testing.assert_allclose(replay.belief.mean(F), record.estimate, rtol=1e-9)
 
 
 def test_answering_before_the_commit_would_be_found_out(tmp_path):

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from itertools import product
 
 import numpy as np
 import pytest
 
-from dphmm import MarkovModel, PolicyGraph, Releaser, ReleaseSettings
+from dphmm import MarkovModel, PolicyGraph, Releaser, ReleaseSettings, Schedule, Session
 from dphmm.errors import ConfigurationError, CoordinateError, PolicyError, PromiseError
+from dphmm.markov import Belief
 from dphmm.mechanisms import TABLES, TableMechanism
 from dphmm.mechanisms.integer_table import TOTAL
 from dphmm.release.noise import ComponentNoise
+from dphmm.release.schedule import Scheduling
+from dphmm.release.together import prepare_together
 from tests.mechanisms.test_table import _exp_below
 
 F = np.array([[1, 0], [2, 1], [3, 0], [0, 1], [4, 2], [1, 2]], dtype=float)
@@ -160,6 +164,71 @@ def test_a_component_above_the_limit_is_refused_or_falls_back():
     many = MarkovModel.fit([np.arange(2100)], 2100, smoothing=1.0)
     with pytest.raises(PolicyError, match=r"a component has 2,100 states and a table at most 2,048"):
         made("graph-exponential", PolicyGraph.utility(line, 1.0), many, line).prepare()
+
+
+@pytest.mark.parametrize("mechanism", sorted(TABLES))
+def test_answers_by_table_and_by_hull_together_keep_the_sum_on_every_edge_and_leave_nobody_alone(mechanism):
+    place = made(mechanism)
+    kinds = place.beside([[0.0], [4.0], [8.5], [1.0], [9.0], [1.0]], mechanism="k-norm", epsilon=0.5)
+    turned = place.beside(F[::-1].copy(), mechanism="optimal", epsilon=0.25)
+    for first, *others in ((place, kinds, turned), (kinds, turned, place)):
+        steps = prepare_together((first, *others), None)
+        losses = np.zeros((6, 6))
+        for engine, step in zip((first, *others), steps, strict=True):
+            noise = step.mechanism
+            for s, t in product(range(6), repeat=2):
+                if isinstance(noise, ComponentNoise):
+                    apart = noise.part_of[s] != noise.part_of[t]
+                    losses[s, t] += np.inf if apart else noise.of(s).privacy_loss(engine.values[s], engine.values[t])
+                else:
+                    losses[s, t] += noise.privacy_loss(engine.values[s], engine.values[t])
+        edges = {tuple(edge) for step in steps for edge in step.plan.protection.graph.edges().tolist()}
+        assert len({step.plan.protection.added for step in steps}) == 1
+        assert {state for edge in edges for state in edge} == set(range(6))
+        assert max(losses[j, k] for j, k in edges) <= 1.75 * (1 + 1e-9)
+        answers = first.release_together(2, *others)
+        assert answers.epsilon == 1.75
+        assert len({record.index for record in answers.records}) == 3
+
+
+SLOW = MarkovModel(np.eye(6) * 0.7 + 0.05, np.full(6, 1 / 6), step_seconds=3600.0)
+
+
+@pytest.mark.parametrize("mechanism", sorted(TABLES))
+def test_the_error_after_a_release_by_tables_is_that_of_enumeration(mechanism):
+    releaser, prior = made(mechanism, model=SLOW), np.array([0.4, 0.05, 0.2, 0.2, 0.1, 0.05])
+    belief = Belief.of(prior)
+    table = brute(releaser.prepare_on(belief, releaser.plan(belief), 1.0), F)
+    expected = 0.0
+    for z in map(tuple, F.tolist()):
+        joint = prior * [float(table[s, z]) for s in range(6)]
+        expected += joint @ np.linalg.norm(F - joint @ F / joint.sum(), axis=1)
+    outlook = Scheduling(Schedule(0.9), SLOW, F).outlook(releaser, belief, 9.0, 1.0)
+    assert outlook.error == pytest.approx(expected, rel=1e-9)
+    other = Scheduling(Schedule(0.9), SLOW, F).outlook(releaser, belief, 9.0, 0.5)
+    assert other.error > 1.02 * expected, "the broken twin: half the budget"
+
+
+@pytest.mark.parametrize("schedule", [Schedule(1.1), Schedule(0.9, 6.0, 10 * 3600)])
+def test_a_schedule_decides_when_tables_are_drawn_from_and_goes_on_after_restarts(tmp_path, schedule):
+    def engine(source):
+        return made("optimal", model=SLOW, schedule=schedule, rng=source)
+
+    source, found = np.random.default_rng(5), []
+    with Session.open(tmp_path / "whole.db", "ann", engine(source)) as session:
+        whole = [session.release(slot % 6, slot) for slot in range(16)]
+    source = np.random.default_rng(5)
+    for slot in range(16):
+        if slot % 5 == 0:
+            handle = Session.open(tmp_path / "parts.db", "ann", engine(source))
+        found.append(handle.release(slot % 6, slot))
+        if slot % 5 == 4 or slot == 15:
+            handle.close()
+    assert found == whole
+    assert {record.withheld for record in whole} == {True, False}
+    if schedule.window_epsilon:
+        spent = [record.epsilon for record in whole]
+        assert max(sum(spent[max(0, end - 9) : end + 1]) for end in range(16)) <= 6.0
 
 
 def test_settings_of_tables():
