@@ -81,6 +81,7 @@ def write_relay(
         *(line for user, token in tokens.items() for line in ("", *app_settings(user, token, base))),
         "",
         f"Run it: dphmm serve {file}",
+        f"Then see at {base}/ where recipients believe people to be; any of a person's tokens opens their page.",
     ]
 
 
