@@ -121,7 +121,7 @@ def _time_of(given: dict[str, Any]) -> dict[str, Any]:
     return {"by": given["by"], "zone": zone, "order": given["order"]}
 
 
-_STEPS = {"gowalla": 600.0}
+_STEPS = {"gowalla": 3600.0}
 """A region of the papers → its time step, where that is not a minute: people check in now and then."""
 
 _ZONES = {"geolife": "Asia/Shanghai", "gowalla": "America/Los_Angeles", "cabspotting": "America/Los_Angeles"}

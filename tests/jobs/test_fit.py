@@ -7,7 +7,7 @@ import pytest
 
 from dphmm import Grid, MarkovModel
 from dphmm.errors import ConfigurationError
-from dphmm.jobs import fit_of
+from dphmm.jobs import fit_of, region
 from dphmm.markov import fit_shrunk
 from dphmm.space import LocalProjection
 
@@ -74,3 +74,10 @@ def test_impossible_moves_are_said_and_nonsense_is_refused(tmp_path):
     elsewhere.write_text((tmp_path / "true.csv").read_text().replace(",7.0", ",9.0"))
     with pytest.raises(ConfigurationError, match="nobody moves"):
         fit_of(stuck, elsewhere)
+
+
+@pytest.mark.parametrize("preset", ["geolife", "gowalla", "cabspotting"])
+def test_a_region_of_a_name_is_one_over_which_gaps_take_no_time(preset):
+    """Up to 2,048 states powers of the matrix are kept."""
+    assert region(preset).size <= 2048
+    assert region(preset, cell=3).size < region(preset).size
