@@ -147,6 +147,10 @@ def leak_of_releases(model: Model, releases: ReleaseTable | str | Path, user: st
     the log ratio of the densities of all these releases together under any two states of one moment. It says nothing of
     an adversary with other knowledge, nor of whole trajectories: for those see `dphmm.leakage.Leakage.user_level`.
 
+    Of a model of second order the moment's secret is a pair of states, which tells the state before for sure: the rows
+    of two pairs have nothing in common, so that their loss function forgets nothing. What it gives is the sum of all
+    budgets, which is sound; how much less may be told is not computed.
+
     Parameters
     ----------
     model
@@ -164,7 +168,7 @@ def leak_of_releases(model: Model, releases: ReleaseTable | str | Path, user: st
     Raises
     ------
     ConfigurationError
-        When there are several people and none is named, or the model looks back two steps.
+        When there are several people and none is named.
     InvalidInputError
         When the model has no step, the person has no releases, or one of them can rule a possible state out: its
         constrained factor, and with it the leakage, is infinite.
@@ -222,11 +226,9 @@ def leak_of_releases(model: Model, releases: ReleaseTable | str | Path, user: st
 
 def _varying(model: ExtendedModel, first: int, times: int, most: float) -> tuple[Iterator[Any], Sequence[Any]]:
     """What an adversary knows of each step from the slot of the first release on, backwards and forwards."""
-    if model.contexts is not None:
-        raise ConfigurationError(
-            "the model looks back two steps, and a pair of states tells the state before, so that of pairs no bound is "
-            "below the sum of all budgets; learn a model of first order, by hours if you like"
-        )
+    if model.contexts is not None:  # rows of two pairs have nothing in common: nothing fades
+        kept = LossFunction(np.eye(2), most)
+        return iter([kept] * (times - 1)), [kept] * (times - 1)
     slots = first + np.arange(1, times)
     classes = np.zeros(times - 1, dtype=np.int64) if model.rhythm is None else model.rhythm.classes_of(slots)
     functions = {number: LossFunction(model.transitions[number], most) for number in np.unique(classes).tolist()}
