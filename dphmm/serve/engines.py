@@ -57,6 +57,13 @@ class Engines:
         zones = Zones.from_note(note)
         return self._base if zones is None else zones.settings(self._base, self.folder)
 
+    def goes_on(self, session: StoredSession) -> bool:
+        """Whether a session goes on under what is said now, as hashes tell, without an engine being made."""
+        terms = session.terms.get(MAIN_QUERY)
+        if terms is None or terms.model != self.model.content_hash or terms.randomness != "system":
+            return False
+        return self.settings(session.agreed[-1].note).content_hash == terms.settings_hash
+
     def of(self, session: StoredSession) -> Releaser:
         """The engine of a session's next release."""
         return self.of_note(session.agreed[-1].note)
@@ -84,6 +91,7 @@ class Engines:
 
     def _made(self, note: str) -> Releaser:
         engine = self.settings(note).engine(self.model)
-        with suppress(AlreadyKnownError):  # everybody's first plan is the same, and made once
-            engine.prepare()
+        if not note:
+            with suppress(AlreadyKnownError):  # the first plan of everybody who is new is the same, and made once
+                engine.prepare()
         return engine

@@ -180,6 +180,9 @@ class Keeper:
         stored = self._store.session(user)
         if stored is None:
             return
+        self._numbers[user] = stored.number
+        if self.engines.goes_on(stored) and self._config.limits in (None, stored.limits):
+            return
         try:
             if self._accept_changes:
                 self._people.agree(user, self.engines.of(stored), stored.agreed[-1].note)
