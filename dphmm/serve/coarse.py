@@ -52,9 +52,9 @@ class CoarseReaders:
     def _say(self, user: str, session: int, number: int, epsilon: float) -> None:
         """Make what is told of a release, from what was told before."""
         found = self._store.coarser(session, number, epsilon)
-        if found is None:
-            return
         known, belief = self._store.coarse_belief(session, epsilon)
+        if found is None or known > number:  # another worker, for a page, said it meanwhile
+            return
         (stored,) = self._store.releases(session, number, number + 1)
         steps = 0
         if belief is not None:

@@ -149,6 +149,29 @@ def test_the_trail_is_what_was_released_and_each_tier_sees_its_own(config, inbox
     assert [one["key"] for one in state["recipients"]] == ["", "0.2"]
 
 
+def test_what_another_worker_said_of_a_coarser_release_meanwhile_is_not_said_again(config, inbox):
+    from dphmm.serve.keeper import Keeper
+
+    made = config(recipient=[recipient(inbox, epsilon=0.2)])
+    with relay(made) as client:
+        post(client, 0, 1, 2)
+        wait_for(lambda: len(inbox.messages) == 3)
+    keeper = Keeper(made)
+    try:
+
+        def again(desk):
+            readers, session = desk._readers, desk._people.session("ann").number
+            before = readers.told("ann", session, 0, 0.2), desk._people.store.coarse_belief(session, 0.2)[0]
+            readers._say("ann", session, 0, 0.2)  # as one who looked before the others were said
+            return before, (readers.told("ann", session, 0, 0.2), desk._people.store.coarse_belief(session, 0.2)[0])
+
+        before, after = keeper._run(lambda: again(keeper._desk))
+        assert before == after
+        assert before[1] == 3
+    finally:
+        keeper.close()
+
+
 def test_what_is_left_is_what_the_limits_leave(config):
     with relay(config(limits={"epsilon": 2.0, "window_epsilon": 1.5, "window_steps": 2})) as client:
         post(client, 0, 1)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from contextlib import contextmanager
 
+from starlette.applications import Starlette
+from starlette.responses import Response
+from starlette.routing import Route
+
 from dphmm.jobs.models import load_model
-from tests.serve.conftest import START, TOKEN, location, relay, wait_for
+from tests.serve.conftest import START, TOKEN, location, relay, running, wait_for
 from tests.serve.test_app import ANN, releases
 from tests.serve.test_outbox import post, recipient
 from tests.serve.test_page import HOME, zones
@@ -15,13 +20,14 @@ PHONE, DESK = (420, 800), (1280, 900)
 
 
 @contextmanager
-def page_of(browser, client, size=DESK):
-    """The page, logged in; anything asked of another host, and any error of a script, fails."""
+def page_of(browser, client, size=DESK, tiles=()):
+    """The page, logged in; anything asked of another host than these, and any error of a script, fails."""
     host, wrong = str(client.base_url), []
+    hosts = (host, *tiles, "blob:", "data:")
     context = browser.new_context(viewport={"width": size[0], "height": size[1]}, accept_downloads=True)
     page = context.new_page()
     page.set_default_timeout(15_000)
-    page.on("request", lambda one: wrong.append(one.url) if not one.url.startswith((host, "blob:", "data:")) else None)
+    page.on("request", lambda one: wrong.append(one.url) if not one.url.startswith(hosts) else None)
     page.on("pageerror", lambda one: wrong.append(str(one)))
     page.on("console", lambda one: wrong.append(one.text) if "Content Security Policy" in one.text else None)
     try:
@@ -33,6 +39,27 @@ def page_of(browser, client, size=DESK):
         assert wrong == []
     finally:
         context.close()
+
+
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+
+
+def test_tiles_are_asked_of_the_host_that_is_configured_and_of_no_other(config, browser):
+    asked = []
+
+    async def tile(request):
+        asked.append(request.headers.get("referer"))
+        return Response(PNG, media_type="image/png")
+
+    with running(Starlette(routes=[Route("/{z}/{x}/{y}.png", tile)])) as url:
+        made = config(tiles=f"{url}/{{z}}/{{x}}/{{y}}.png", tiles_attribution="<b>somebody</b>")
+        with relay(made) as client, page_of(browser, client, tiles=(url,)) as page:
+            page.wait_for_selector("img.leaflet-tile-loaded", state="attached")
+            assert "<b>somebody</b>" in page.inner_text(".leaflet-control-attribution")
+    assert asked
+    assert set(asked) == {None}  # the host is not told whose relay it is
 
 
 def believed(page):
