@@ -110,10 +110,12 @@ class ReleaseMap:
         if len(self.table) <= _MOST_CIRCLES:
             turn = np.linspace(0.0, 2.0 * np.pi, _CORNERS)
             unit = np.stack([np.cos(turn), np.sin(turn)], axis=1)
-            radii = self.table["estimate_radius_m"][:, None, None] / 1000.0
-            rings = list(places[:, None, :] + radii * unit)
+            known = np.isfinite(self.table["estimate_radius_m"])
+            circled = self.table.select(known)
+            radii = circled["estimate_radius_m"][:, None, None] / 1000.0
+            rings = list(places[known][:, None, :] + radii * unit)
             off = "how far the estimate is expected to be off"
-            layers.insert(1, MapLayer(off, "outlines", maps.ESTIMATE, rings, facts, users, times, visible=False))
+            layers.insert(1, MapLayer(off, "outlines", maps.ESTIMATE, rings, *_said(circled), visible=False))
         return web_map([*self._ground(), *layers, *self._true_layers()], title, self.note)
 
     def _ground(self) -> list[MapLayer]:

@@ -145,6 +145,19 @@ def test_a_map_without_the_truth_holds_no_true_place(released, run):
     assert [fact["longitude"] for fact in layers[0]["facts"]] == [str(round(x, 6)) for x in table["longitude"].tolist()]
 
 
+def test_a_map_draws_no_circle_of_a_radius_that_nobody_knows(released, run):
+    lines = (released / "r.csv").read_text().splitlines()
+    column = lines[0].split(",").index("estimate_radius_m")
+    cells = lines[2].split(",")
+    lines[2] = ",".join([*cells[:column], "1" + "0" * 400, *cells[column + 1 :]])
+    (released / "r.csv").write_text("\n".join(lines) + "\n")
+    done = run("show", "r.csv")
+    assert (done.exit_code, done.stderr) == (0, "")
+    page = (released / "r.html").read_text()
+    layers = json.loads(page.partition('id="data">')[2].partition("</script>")[0])["layers"]
+    assert [len(layer["facts"]) for layer in layers] == [len(lines) - 1, len(lines) - 2, len(lines) - 1]
+
+
 def test_a_map_asks_no_network(released, run):
     assert run("show", "r.csv", "--model", "m.npz").exit_code == 0
     page = (released / "r.html").read_text()

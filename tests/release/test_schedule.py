@@ -93,6 +93,7 @@ def test_a_withheld_moment_tells_the_prediction():
         record = releaser.release(2, steps=steps)
         assert (record.withheld, record.reason, record.released, record.epsilon) == (True, "target", None, 0)
         assert (record.possible, record.least_protection, record.constrained_epsilon) == (6, 6, 0)
+        assert not record.already_known
         np.testing.assert_allclose(record.estimate, belief @ F, rtol=1e-12)
         assert record.estimate_radius == pytest.approx(away(belief), rel=1e-12)
         assert (record.epsilon_so_far, record.epsilon_last_day) == (0, 0)
@@ -149,6 +150,18 @@ def test_the_growth_of_an_error_is_that_of_powers_of_the_matrix():
     assert (found <= wanted.max(axis=1) + 1e-12).all()
     steps, saved = Growth(np.array([0.0, 1.0, 3.0, 4.0])).cycle(0.5, 3.5)
     assert (steps, saved) == (2.0, pytest.approx(3.5 * 2 - (0.75 * 0.5 + 2.0 + 3.25 * 0.5)))
+
+
+def test_an_error_beyond_the_curve_is_reached_as_it_grew_there_last_and_never_in_less_than_no_time():
+    curve = Growth(np.array([0.0, 1.0, 3.0]))
+    assert [curve.step_of(error) for error in (0.0, 0.5, 1.0, 2.0, 3.0, 5.0)] == [0.0, 0.5, 1.0, 1.5, 2.0, 3.0]
+    assert curve.step_of(1e9) == 2 + 3, "no further than the curve is long"
+    assert Growth(np.array([0.0, 2.0, 2.0])).step_of(2.5) == 2 + 3, "where nothing grows any more"
+    assert (curve.steps_between(1.0, 5.0), curve.steps_between(3.0, 1.0), curve.steps_between(2.0, 2.0)) == (
+        2.0,
+        0.0,
+        0.0,
+    )
 
 
 # ---- budgets ---------------------------------------------------------------------------------------------------------

@@ -202,3 +202,9 @@ def test_an_engine_given_a_graph_has_settings_that_name_it_and_make_no_other():
 def test_a_model_without_a_map_makes_no_engine():
     with pytest.raises(ConfigurationError, match="does not say where its states are"):
         ReleaseSettings().engine(MarkovModel(np.eye(2), [0.5, 0.5]))
+
+
+def test_what_is_written_is_what_was_said_letter_by_letter():
+    settings = ReleaseSettings(policy="graph:Küste.json")
+    assert "Küste" in settings.to_json()
+    assert ReleaseSettings.from_json(settings.to_json()) == settings

@@ -19,6 +19,7 @@ from dphmm.mechanisms.laplace import LaplaceMechanism
 from dphmm.mechanisms.lattice import LatticeKNormMechanism
 from dphmm.mechanisms.planar_laplace import PlanarLaplaceMechanism
 from dphmm.policy.protection import protect
+from dphmm.release import soundness
 from dphmm.release.step import StepPlan
 from tests.running_example import F, graph, states
 
@@ -98,6 +99,27 @@ def test_a_repair_that_was_forgotten_stops_the_draw(name):
         plan = StepPlan(step.plan.constraint, replace(step.plan.protection, added=()))
         with pytest.raises(PromiseError, match="would be hidden among nobody"):
             releaser.draw(replace(step, plan=plan, mechanism=small), 3)
+
+
+def test_a_state_just_beyond_the_reach_of_the_noise_is_hidden_among_nobody():
+    """All but the fifth state have another within two blocks; it has its nearest at three."""
+    releaser = engine("k-norm", PolicyGraph.from_edges(6, []))
+    step = releaser.prepare()
+    plan = StepPlan(step.plan.constraint, replace(step.plan.protection, added=()))
+    for blocks, message in ((2, "state 4 would be hidden among nobody"), (2.9, "state 4 would"), (3, "was drawn")):
+        noise = KNormMechanism(SensitivityHull([[blocks, 0], [0, blocks]]), 1.0)
+        with pytest.raises((PromiseError, AssertionError), match=message):
+            releaser.draw(replace(step, plan=plan, mechanism=noise), 3)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 7.5])
+def test_a_limit_that_is_passed_by_less_than_doubles_can_tell_is_passed(epsilon):
+    limit = soundness._power_below(epsilon)
+    other = 10**17 // int(limit + 1)
+    most = limit.numerator * other // limit.denominator
+    assert soundness._keeps(np.array([most, 5]), np.array([other, 5]), limit)
+    for first, second in ((most + 1, other), (other, most + 1)):
+        assert not soundness._keeps(np.array([5, first]), np.array([5, second]), limit)
 
 
 def test_an_added_edge_that_the_noise_does_not_hide_stops_the_draw():
