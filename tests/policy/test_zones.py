@@ -11,8 +11,8 @@ from scipy.sparse import csr_array
 
 from dphmm.errors import DataFileError, PolicyError
 from dphmm.policy.expression import canonical_policy, parse_policy, policy_in_words, with_buffer
-from dphmm.policy.zones import zones
-from dphmm.space import Grid
+from dphmm.policy.zones import buffered, zones
+from dphmm.space import Grid, Places
 
 SPACE = Grid.over((39.90, 116.30, 39.93, 116.34), cell_km=0.5)
 LAT, LON = SPACE.latlon().T
@@ -144,6 +144,12 @@ def test_buffers_of_two_zones_stay_apart(files):
     assert not wide.open.any()
     assert len(set(labels.tolist())) == 2
     assert labels[0] != labels[-1]
+
+
+def test_no_state_comes_into_two_zones_even_where_two_lie_at_one_place():
+    space = Places(["a", "b", "c"], [45.0, 45.0, 45.001], [7.0, 7.0, 7.0])
+    found = buffered({"first": np.array([0]), "second": np.array([1])}, space, 1.0, None)
+    assert {name: states.tolist() for name, states in found.items()} == {"first": [0, 2], "second": [1]}
 
 
 def test_buffers_as_text():
