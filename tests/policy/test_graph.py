@@ -244,3 +244,15 @@ def test_listed_edges_span_their_hull_however_few_are_looked_at_at_a_time(seed, 
     wanted = SensitivityHull(measurements.differences(np.asarray(made.edges())))
     found = SensitivityHull(np.concatenate([spanning, -spanning]))
     np.testing.assert_array_equal(np.unique(found.vertices, axis=0), np.unique(wanted.vertices, axis=0))
+
+
+@pytest.mark.parametrize("turn", range(4))
+def test_places_joined_by_one_edge_alone_are_joined_from_whichever_side_it_is_seen(turn):
+    """A bow of places, and one that only its end reaches; turned, so that the edge comes from each side."""
+    places = [(0, 0), (0, 1), (0, 2), (0, 3), (1, 3), (2, 3), (3, 3), (4, 3), (5, 3), (5, 1), (9, 9)]
+    for _ in range(turn):
+        places = [(-y, x) for x, y in places]
+    made = PolicyGraph.utility(np.array(places, dtype=float), 2.0)
+    labels = made.components()
+    assert len(set(labels[:10].tolist())) == 1
+    assert labels[10] != labels[0]

@@ -157,11 +157,7 @@ def test_an_error_beyond_the_curve_is_reached_as_it_grew_there_last_and_never_in
     assert [curve.step_of(error) for error in (0.0, 0.5, 1.0, 2.0, 3.0, 5.0)] == [0.0, 0.5, 1.0, 1.5, 2.0, 3.0]
     assert curve.step_of(1e9) == 2 + 3, "no further than the curve is long"
     assert Growth(np.array([0.0, 2.0, 2.0])).step_of(2.5) == 2 + 3, "where nothing grows any more"
-    assert (curve.steps_between(1.0, 5.0), curve.steps_between(3.0, 1.0), curve.steps_between(2.0, 2.0)) == (
-        2.0,
-        0.0,
-        0.0,
-    )
+    assert [curve.steps_between(*levels) for levels in ((1.0, 5.0), (3.0, 1.0), (2.0, 2.0))] == [2.0, 0.0, 0.0]
 
 
 # ---- budgets ---------------------------------------------------------------------------------------------------------
