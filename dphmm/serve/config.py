@@ -21,7 +21,7 @@ from dphmm.serve.tokens import HASHED, hash_token
 
 EXAMPLE = "docs/serve.md"
 
-_SECRET = frozenset({"token", "headers", "password"})
+_SECRET = frozenset({"token", "headers", "password", "url"})  # the last: webhooks, names with passwords
 
 Name = Annotated[str, Field(min_length=1, max_length=80, pattern=r"^[^\x00-\x1f\x7f/#+]+$")]
 """Of a person or a recipient: printable, and no part of a path or of an MQTT topic."""

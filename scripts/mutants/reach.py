@@ -67,13 +67,15 @@ class Reach:
         return {block.a + at + 1: block.b + at + 1 for block in blocks for at in range(block.size)}
 
     def tests(self, mutant: Mutant, there: set[str]) -> tuple[list[str], list[str]]:
-        """Of the tests that are there: those named after the module, and others that run the line, likeliest first.
+        """Of the tests that are there: those named after the module or new, and others that run the line, likeliest first.
 
-        Where a line runs at import, is compiled, or is new, those that run any of its module.
+        Where a line runs at import, is compiled, or is new, those that run any of its module. New are tests of the
+        stage that were not there when it was measured what runs.
         """
         module = Path(mutant.path)
         named = f"tests/{module.parts[1]}/test_{module.stem.strip('_')}"
         own = {test for test in there if test.startswith((f"{named}.py::", f"{mutant.path}::"))}
+        own |= {test for test in there - self.seconds.keys() if test.startswith(f"tests/{module.parts[1]}/")}
         by_line: dict[int, list[str]] = {}
         then: int | None = None
         if (self.tree / mutant.path).exists():

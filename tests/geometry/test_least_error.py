@@ -58,6 +58,11 @@ def test_error_floor_is_in_the_unit_of_the_spacing():
     body, spacing = growing_body(corners(np.array([[4, 1], [-2, 3]]))), np.array([0.5, 3.0])
     assert body.error_floor(spacing) == error_floor(body.vertices * spacing)
     assert body.error_floor(2 * spacing) == pytest.approx(4 * body.error_floor(spacing))
+    vectors, level = np.array([[4.0, 2.0], [9.0, 0.0], [-1.0, 4.0], [0.0, 8.0]]), 1.5 * body.squared_error(spacing)
+    bounds = body.open_bounds(vectors, spacing, level)
+    np.testing.assert_array_equal(bounds, open_bounds(body.vertices * spacing, vectors * spacing, level))
+    assert np.isfinite(bounds).any()
+    assert np.isinf(bounds).any()
 
 
 def test_error_floor_of_a_long_body_is_far_below_its_error_as_a_fat_one_around_it_has_less():

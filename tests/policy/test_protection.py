@@ -153,6 +153,12 @@ def test_a_flat_repair_is_found_on_scattered_points_of_a_line_and_costs_nothing(
     assert (found.certified, found.value, found.bound) == (True, pytest.approx(0.0, abs=1e-12), 0.0)
 
 
+def test_of_flat_repairs_the_shortest_is_taken_and_whom_it_hides_anyway_needs_no_edge():
+    line = np.array([[0, 0], [1, 0], [100, 0], [40, 0], [-7, 0]])
+    found = protect(PolicyGraph.from_edges(5, [(0, 1)]), line, np.ones(5, dtype=bool), objective="volume")
+    assert (found.added, found.hull.volume, np.abs(found.hull.vertices).max()) == (((2, 3),), 0.0, 60.0)
+
+
 def test_what_is_off_the_line_by_one_step_of_a_wide_lattice_is_no_flat_repair():
     """The cross product with the line's direction is 1 where the largest is 3e10: no rounding, in whole numbers."""
     far = 100_000

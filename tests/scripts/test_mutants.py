@@ -111,6 +111,7 @@ def test_a_mutant_meets_the_tests_that_run_its_line_though_the_module_has_grown(
     monkeypatch.setattr("scripts.mutants.reach.ROOT", small)
     module = small / "dphmm" / "small" / "twice.py"
     there = {f"tests/small/test_use.py::test_{name}" for name in ("double", "more")}
+    new = {"tests/small/test_more.py::test_new", "tests/other/test_more.py::test_new"}
     for text in (MODULE, "NEW = 1\n\n\n" + MODULE):
         module.write_text(text)
         reach = Reach(found[-1])
@@ -118,5 +119,6 @@ def test_a_mutant_meets_the_tests_that_run_its_line_though_the_module_has_grown(
         (adding,) = (one for one in mutants(module) if one.before == "x + 1")
         for seconds in ((5.0, 5.0), (0.0, 5.0)):
             assert rounds(adding, reach, there, seconds) == [["tests/small/test_use.py::test_more"]]
+        assert rounds(adding, reach, there | new, (5.0, 5.0))[0][0] == "tests/small/test_more.py::test_new"
         assert relocated(adding) == adding
         assert relocated(replace(adding, text="gone")) is None

@@ -124,6 +124,8 @@ def test_a_file_that_cannot_be_served_is_refused_in_one_line_before_a_socket_is_
         {"recipient": [{"name": "f", "kind": "webhook", "url": "http://a", "headers": SECRET}]},
         {"mqtt": {"url": "mqtt://a", "password": 7, "topic": 3}},
         {"mqtt": {"password": SECRET}},
+        {"mqtt": {"url": f"http://ann:{SECRET}@broker.example"}},
+        {"recipient": [{"name": "f", "kind": "webhook", "url": f"htp://a.example/{SECRET}"}]},
         {"device": [{"user": "ann", "token": SECRET}, {"user": "bob", "token": SECRET}]},
     ],
 )
