@@ -67,10 +67,10 @@ class Reach:
         return {block.a + at + 1: block.b + at + 1 for block in blocks for at in range(block.size)}
 
     def tests(self, mutant: Mutant, there: set[str]) -> tuple[list[str], list[str]]:
-        """Of the tests that are there: those named after the module or new, and others that run the line, likeliest first.
+        """Of the tests that are there: those named after the module or new, and others that run the line.
 
-        Where a line runs at import, is compiled, or is new, those that run any of its module. New are tests of the
-        stage that were not there when it was measured what runs.
+        Quickest first, those of the module's stage before others. Where a line runs at import, is compiled, or is new,
+        those that run any of its module. New are tests of the stage that were not there when this was measured.
         """
         module = Path(mutant.path)
         named = f"tests/{module.parts[1]}/test_{module.stem.strip('_')}"
