@@ -99,7 +99,9 @@ class EvaluationConfig(BaseModel):
         One time step on the clock. Left out, each place of a person within the region is a time step, whenever it was,
         which is what check-ins are good for.
     smoothing
-        Added to each move seen, both ways, when a model is learned.
+        Added to each move seen, both ways, when a model is learned, so that only what was seen is possible. Left out,
+        models are learned as `dphmm learn` does by itself: possible is what speed allows. Without `step_seconds` there
+        is no speed, and 0.5 is added.
     by, zone, order
         How models vary with time and whether they look back two steps, as ``dphmm learn`` takes them.
     folds
@@ -135,7 +137,7 @@ class EvaluationConfig(BaseModel):
     within_km: float | None = Field(default=None, gt=0)
     cell_km: float | None = Field(default=None, gt=0)
     step_seconds: float | None = Field(default=None, gt=0)
-    smoothing: float = Field(default=0.5, ge=0)
+    smoothing: float | None = Field(default=None, ge=0)
     by: By | None = None
     zone: str | None = None
     order: int = Field(default=1, ge=1, le=2)
@@ -212,6 +214,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "format": "geolife",
         "grid": "geolife",
         "step_seconds": 30.0,
+        "smoothing": 0.5,
         "radius_km": 1.0,
         "radii_km": [0.5, 1.0, 2.0],
         **_BOTH,

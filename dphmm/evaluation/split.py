@@ -20,6 +20,7 @@ from dphmm.markov.extending import extend
 from dphmm.markov.model import MarkovModel
 from dphmm.markov.rhythm import Rhythm
 from dphmm.markov.sequence import state_sequence
+from dphmm.markov.shrinkage import fit_shrunk
 from dphmm.space.states import StateSpace
 from dphmm.space.trajectory import Trajectory
 from dphmm.tables import new_file, read_document, write_text
@@ -198,13 +199,22 @@ def _dealt(
     return groups
 
 
+_ADDED = 0.5
+"""Added to each move seen where steps have no length, so that no speed says what is possible."""
+
+
 def _learned(tracks: Sequence[Slotted], space: StateSpace, config: EvaluationConfig) -> MarkovModel:
-    model = MarkovModel.fit(tracks, space.size, config.smoothing, states=space, step_seconds=config.step_seconds)
+    step = config.step_seconds
+    if config.smoothing is None and step is not None:
+        model = fit_shrunk(tracks, space, step).model
+    else:
+        added = _ADDED if config.smoothing is None else config.smoothing
+        model = MarkovModel.fit(tracks, space.size, added, states=space, step_seconds=step)
     if config.by is None and config.order == 1:
         return model
     rhythm = None
-    if config.by is not None and config.step_seconds is not None and config.zone is not None:
-        rhythm = Rhythm.of(config.by, config.step_seconds, config.zone)
+    if config.by is not None and step is not None and config.zone is not None:
+        rhythm = Rhythm.of(config.by, step, config.zone)
     return extend(model, tracks, rhythm, config.order).model
 
 

@@ -109,7 +109,7 @@ def test_own_policies_mechanisms_and_repairs_are_compared():
 
 def test_a_given_model_takes_the_place_of_a_presets_region():
     config = parse_config({"preset": "gowalla", "data": ["x"], "model": "m.npz"})
-    assert (config.grid, config.smoothing, config.radius_km) == (None, 0.5, 2.0)
+    assert (config.grid, config.smoothing, config.radius_km) == (None, None, 2.0)
 
 
 def test_digest_tells_configurations_apart():

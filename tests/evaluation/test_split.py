@@ -8,11 +8,15 @@ from dphmm.evaluation.config import EvaluationConfig, parse_config
 from dphmm.evaluation.split import Split, space_of, split_people
 from dphmm.jobs.learned_from import private_list, write_list
 from dphmm.markov.model import MarkovModel
+from dphmm.markov.sequence import state_sequence
+from dphmm.markov.shrinkage import fit_shrunk
 from dphmm.space.trajectory import Trajectory
 from tests.walkers import walker
 
 
-def test_nobody_is_evaluated_under_a_model_that_was_learned_from_them(config, people):
+@pytest.mark.parametrize("smoothing", [None, 0.5])
+def test_nobody_is_evaluated_under_a_model_that_was_learned_from_them(config, people, smoothing):
+    config = config.model_copy(update={"smoothing": smoothing})
     split, models = split_people(people, config)
     everyone = {person.user for person in people}
     alone = {person.user: person for person in people}
@@ -24,8 +28,11 @@ def test_nobody_is_evaluated_under_a_model_that_was_learned_from_them(config, pe
     held_out = [everyone.difference(users) for users in split.learned_from]
     assert sorted(user for fold in held_out for user in fold) == sorted(everyone), "everybody is in one fold"
     for users, model in zip(split.learned_from, models, strict=True):
-        walks = [grid.locate(alone[u].latitude, alone[u].longitude) for u in users]
-        again = MarkovModel.fit(walks, grid.size, config.smoothing)
+        if smoothing is None:
+            again = fit_shrunk([state_sequence(alone[u], grid, 60) for u in users], grid, 60).model
+        else:
+            walks = [grid.locate(alone[u].latitude, alone[u].longitude) for u in users]
+            again = MarkovModel.fit(walks, grid.size, smoothing)
         np.testing.assert_array_equal(model.transition.toarray(), again.transition.toarray())
 
 
