@@ -79,8 +79,8 @@ def flaws(store: Path, seen: Seen) -> Iterator[str]:
                     yield f"{user}: what was told of {when} is not what is stored"
 
 
-def run(kills: int, people: int, folder: Path, seed: int = 1) -> tuple[Seen, Path]:
-    """Kill a relay so often under load; what was seen, and the store."""
+def run(kills: int, people: int, folder: Path, seconds: float, seed: int = 1) -> tuple[Seen, Path, int]:
+    """Kill a relay so often under load, or for so long; what was seen, the store, and how often it was."""
     rng, seen = random.Random(seed), Seen()
     space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=0.5)
     learn(ROOT / "data" / "sample" / "geolife", space, step_seconds=STEP_S, output=folder / "m.npz")
@@ -106,12 +106,14 @@ def run(kills: int, people: int, folder: Path, seed: int = 1) -> tuple[Seen, Pat
     process = start(folder, url)
     for one in threads:
         one.start()
-    for kill in range(kills):
+    done, until = 0, time.monotonic() + seconds
+    while done < kills and time.monotonic() < until:
         time.sleep(rng.uniform(0.05, 1.5))
         process.send_signal(signal.SIGKILL)
         process.wait()
         process = start(folder, url)
-        print(f"\r{kill + 1} kills", end="", file=sys.stderr, flush=True)
+        done += 1
+        print(f"\r{done} kills", end="", file=sys.stderr, flush=True)
     over.set()
     for one in threads:
         one.join()
@@ -119,7 +121,7 @@ def run(kills: int, people: int, folder: Path, seed: int = 1) -> tuple[Seen, Pat
     process.terminate()
     process.wait(30)
     recipient.shutdown()
-    return seen, folder / "people.db"
+    return seen, folder / "people.db", done
 
 
 def listening() -> str:
@@ -209,7 +211,11 @@ def recipient_of(seen: Seen) -> ThreadingHTTPServer:
         def log_message(self, format: str, *args: Any) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Taken)
+    class Quiet(ThreadingHTTPServer):
+        def handle_error(self, request: Any, client_address: Any) -> None:
+            """Connections of a relay that was killed break off."""
+
+    server = Quiet(("127.0.0.1", 0), Taken)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return server
 
@@ -219,15 +225,15 @@ def main() -> None:
     parser.add_argument("kills", type=int)
     parser.add_argument("--people", type=int, default=8)
     parser.add_argument("--folder", type=Path, help="on the disk to be used (default: a temporary one)")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="kill it for so long at most")
+    parser.add_argument("--seed", type=int, default=1, help="of places, of zones, and of when it is killed")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.folder) as here:
-        seen, store = run(options.kills, options.people, Path(here))
+        seen, store, done = run(options.kills, options.people, Path(here), options.seconds, options.seed)
         found = list(flaws(store, seen))
         answered = sum(map(len, seen.answered.values()))
         twice = sum(len(bodies) - 1 for bodies in seen.told.values() if bodies)
-        print(
-            f"\n{options.kills} kills, {options.people} people: {answered} moments answered, {seen.changes} changes of "
-        )
+        print(f"\n{done} kills, {options.people} people: {answered} moments answered, {seen.changes} changes of ")
         print(f"zones, {len(seen.told)} messages and {twice} of them again; flaws: {len(found)}")
         for one in found[:20]:
             print(one)

@@ -195,7 +195,7 @@
     }));
     if (!state.recipients.length) $("recipients").textContent = "Nobody.";
     const tiers = new Map([["", []]]);
-    for (const one of state.recipients.filter((one) => one.tells !== "true places")) {
+    for (const one of state.recipients.filter((one) => one.tells === "place")) {
       const key = one.epsilon === null ? "" : one.key;
       tiers.set(key, [...(tiers.get(key) || []), one.name]);
     }
