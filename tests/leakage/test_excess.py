@@ -127,3 +127,10 @@ def test_without_numba_the_rest_works(monkeypatch):
         excess._compiled.cache_clear()
     monkeypatch.undo()
     assert loss(matrix, 1.0) == pytest.approx(value, rel=1e-13)
+
+
+def test_a_probability_that_is_lost_in_every_sum_is_found_where_one_row_has_it_and_another_not():
+    matrix = np.array([[1.0, 0.0, 0.0], [1.0, 0.0, 2e-30], [1.0, 1e-30, 0.0]])
+    for made in (matrix, sp.csr_array(matrix)):
+        found = Excess(made).unbounded()
+        assert (found.q, found.d, found.rows) == (2e-30, 0.0, (1, 0))

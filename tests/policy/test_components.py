@@ -8,10 +8,11 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from dphmm import PolicyGraph, SensitivityHull, degree_of_protection, exposed_states, protect
+from dphmm import Measurements, PolicyGraph, SensitivityHull, degree_of_protection, exposed_states, protect
 from dphmm.errors import InvalidInputError, PolicyError, StochasticError
 from dphmm.geometry.disc import Disc
 from dphmm.policy import merging
+from dphmm.policy.by_component import NoiseBody
 from tests.policy.instances import small_instance
 from tests.running_example import F, graph, states
 
@@ -234,3 +235,17 @@ def test_an_exposed_state_among_open_ones_takes_one_of_them_which_is_open_no_lon
         assert found.added == ((0, 1),)
         assert found.open.tolist() == [False, False, True]
         assert found.degrees.tolist() == [2, 2, 1]
+
+
+@pytest.mark.parametrize("spacing", [1.0, 0.25])
+def test_the_body_of_noise_is_in_the_unit_of_the_measurements_whatever_its_kind(spacing):
+    measurements = Measurements(spacing * np.array([[0, 0], [1, 0], [0, 1], [3, 4]]))
+    assert measurements.spacing.tolist() == [spacing] * 2
+    hull = SensitivityHull([[3, 0], [0, 4]])
+    made = {body: NoiseBody.of(measurements, hull, body) for body in ("hull", "cross-polytope", "disc")}
+    for one in made.values():
+        assert one.hull.volume == pytest.approx(spacing**2 * hull.volume)
+        assert one.coordinate_hull is hull
+    assert made["hull"].body is made["hull"].hull
+    assert made["cross-polytope"].body.volume == pytest.approx(2 * (4 * spacing) ** 2)
+    assert made["disc"].body.radius == pytest.approx(4 * spacing)
