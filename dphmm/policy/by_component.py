@@ -141,6 +141,15 @@ class NoiseBodies:
             which[component] = numbers[key]
         return cls(tuple(bodies), which)
 
+    def all_held(self, measurements: Measurements) -> tuple[SensitivityHull, SensitivityHull]:
+        """The hull of all of them, in coordinates and in the measurements' unit: often one of them holds the others."""
+        largest = max(self.bodies, key=lambda one: (one.hull.dimension, one.hull.volume))
+        tips = np.concatenate([one.coordinate_hull.vertices for one in self.bodies])
+        if len(self.bodies) == 1 or (measurements.is_lattice and largest.coordinate_hull.contains(tips).all()):
+            return largest.coordinate_hull, largest.hull
+        everything = SensitivityHull(tips)
+        return everything, measurements.to_units(everything)
+
 
 def degrees_within(
     measurements: Measurements, labels: IntArray, bodies: NoiseBodies, body: Body, membership: Membership
@@ -150,21 +159,21 @@ def degrees_within(
         found = noise_body(measurements, bodies.bodies[0].coordinate_hull, body)
         return count_within(CoordinateBody(measurements, found, membership), labels == 0)
     degrees = np.where(labels >= 0, 1, 0)
-    states = np.flatnonzero(labels >= 0)
-    sizes = np.bincount(labels[states])
-    grouped = sizes[labels[states]] > 1
-    for component, members in _by_label(states[grouped], labels[states][grouped]):
+    sizes = np.bincount(labels[labels >= 0])
+
+    def body_of(component: int) -> CoordinateBody:
         own = bodies.bodies[int(bodies.of_component[component])]
-        around = noise_body(measurements, own.coordinate_hull, body)
-        inside = CoordinateBody(measurements, around, membership)
-        if len(members) <= _SMALL:
-            points = measurements.coordinates[members]
-            pairs = (points[:, None] - points[None]).reshape(-1, measurements.dimension)
-            degrees[members] = inside.contains(pairs).reshape(len(members), -1).sum(axis=1)
-        else:
-            within: BoolArray = np.zeros(len(labels), dtype=np.bool_)
-            within[members] = True
-            degrees[members] = count_within(inside, within)[members]
+        return CoordinateBody(measurements, noise_body(measurements, own.coordinate_hull, body), membership)
+
+    for component in np.flatnonzero(sizes > _SMALL).tolist():
+        within: BoolArray = labels == component
+        np.copyto(degrees, count_within(body_of(component), within), where=within)
+    few = (sizes > 1) & (sizes <= _SMALL)
+    states = np.flatnonzero(few[labels] & (labels >= 0)) if few.any() else np.zeros(0, dtype=np.int64)
+    for component, members in _by_label(states, labels[states]):
+        points = measurements.coordinates[members]
+        pairs = (points[:, None] - points[None]).reshape(-1, measurements.dimension)
+        degrees[members] = body_of(component).contains(pairs).reshape(len(members), -1).sum(axis=1)
     return degrees
 
 

@@ -228,13 +228,17 @@ class UnionEdges(EdgeSet):
     def components(self, nodes: BoolArray) -> IntArray:
         """The components of each part, joined."""
         found = np.where(nodes, np.arange(self.size), -1)
-        for number, (part, own) in enumerate(self.parts):
+        met = np.zeros(self.size, dtype=np.bool_)
+        for part, own in self.parts:
             both = nodes & own
-            if both.any() and number == 0:
-                found = np.where(both, part.components(both), found)
-            elif both.any():
+            if not both.any():
+                continue
+            if (met & both).any():
                 states = np.flatnonzero(both)
                 found = joined(found, np.stack([states, part.components(both)[states]], axis=1))
+            else:  # nothing that an earlier part could have joined
+                found = np.where(both, part.components(both), found)
+            met |= both
         return found
 
     def crosses(self, labels: IntArray, nodes: BoolArray) -> bool:

@@ -334,9 +334,8 @@ class _Problem:
         bodies = NoiseBodies.of(measurements, shapes, self.body)
         degrees = degrees_within(measurements, labels, bodies, self.body, self.membership)
         self._check_nobody_exposed(degrees, restricted)
-        everything = SensitivityHull(np.concatenate([one.coordinate_hull.vertices for one in bodies.bodies]))
+        everything, units = bodies.all_held(measurements)
         around = noise_body(measurements, everything, self.body)
-        units = measurements.to_units(everything)
         diameter = inf
         if len(shapes) == 1:
             diameter = CoordinateBody(measurements, around, self.membership).diameter(restricted.nodes)

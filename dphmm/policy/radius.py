@@ -109,7 +109,9 @@ class RadiusEdges(EdgeSet):
         if raster is None or offsets is None or not raster.is_simple:
             return super().crosses(labels, nodes)
         cells = np.full((raster.height, raster.width), -1, dtype=np.int64)
-        number = np.unique(labels[states], return_inverse=True)[1].ravel()
+        number = labels[states] - labels[states].min()
+        if number.max() > self.size:
+            number = np.unique(number, return_inverse=True)[1].ravel()
         cells.ravel()[raster.flat[states]] = number
         rare = states[number != np.bincount(number).argmax()]
         rows, columns = np.divmod(raster.flat[rare], raster.width)

@@ -410,7 +410,7 @@ class Releaser:
             guess=best_guess(posterior.probabilities, self.measurements.points),
             spent=self.person.spend(step, self.model.step_seconds),
             expected_error=self.query.expected_error(step.mechanism, step.prior.probabilities),
-            compared=self.query.compared(step.mechanism, step.prior.probabilities),
+            compared=self.query.compared(step.mechanism, step.prior),
             hidden=self.query.hidden(step.mechanism, posterior, step.plan, self.places),
             settings=self.settings,
             model=self.model.content_hash,

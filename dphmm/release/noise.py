@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.mechanisms.base import Mechanism
+from dphmm.mechanisms.table import TableMechanism
 
 _ROUNDING = 4 * float(np.finfo(np.float64).eps)
 """How wide a flat is on which real-valued noise stays, relative to the largest coordinate: as far as rounding goes."""
@@ -52,16 +53,8 @@ class ComponentNoise:
         """The states of each part."""
         return tuple(np.flatnonzero(self.part_of == part) for part in range(len(self.mechanisms)))
 
-    @cached_property
-    def squared_errors(self) -> FloatArray:
-        """``(N,)``: the expected squared distance of a release of each possible state from what is measured there."""
-        found = np.zeros(len(self.part_of))
-        for states, mechanism in zip(self.members, self.mechanisms, strict=True):
-            found[states] = mechanism.squared_error
-        return found
-
     def mean_squared_error(self, weights: FloatArray) -> float:
-        """The mean of `squared_errors` over the possible states, in proportion to probabilities ``(N,)``."""
+        """The mean squared error of a release, the possible states in proportion to probabilities ``(N,)``."""
         return float(self._shares(weights) @ np.array([mechanism.squared_error for mechanism in self.mechanisms]))
 
     def compared(self, weights: FloatArray) -> Compared:
@@ -75,11 +68,9 @@ class ComponentNoise:
 
     def _shares(self, weights: FloatArray) -> FloatArray:
         """How probable each part is among the possible states; all of these alike where doubles hold none of it."""
-        possible = self.part_of >= 0
-        within = weights[possible]
-        if not within.sum() > 0:
-            within = np.ones(len(within))
-        shares = np.bincount(self.part_of[possible], within, len(self.mechanisms))
+        shares = np.bincount(self.part_of + 1, weights, len(self.mechanisms) + 1)[1:]
+        if not shares.sum() > 0:
+            shares = np.bincount(self.part_of + 1, minlength=len(self.mechanisms) + 1)[1:]
         return np.asarray(shares / shares.sum())
 
     def log_density(self, released: npt.NDArray[Any], values: npt.NDArray[Any], exact: bool) -> FloatArray:
@@ -94,22 +85,26 @@ class ComponentNoise:
             point or a line count as spread over as little beside it as rounding does, so that they can be compared
             with the densities of the others: they are larger by that much, and nothing is ever ruled out by rounding.
         """
-        found = np.full(len(values), -np.inf)
         ranks = [_rank(mechanism) for mechanism in self.mechanisms]
-        width = _ROUNDING * max(float(np.abs(released).max()), float(np.abs(values).max()), 1e-300)
-        for states, mechanism, rank in zip(self.members, self.mechanisms, ranks, strict=True):
-            if len(states) == len(values):
-                found = mechanism.log_density(released, values)
-            elif len(states):
+        sizes = [len(states) for states in self.members]
+        most = int(np.argmax(sizes))
+        if 2 * sizes[most] > len(values) and not isinstance(self.mechanisms[most], TableMechanism):
+            found = self.mechanisms[most].log_density(released, values)  # quicker than for nearly all of them
+            if sum(sizes) < len(values):
+                found[self.part_of < 0] = -np.inf
+        else:
+            found, most = np.full(len(values), -np.inf), -1
+        for part, (states, mechanism) in enumerate(zip(self.members, self.mechanisms, strict=True)):
+            if part != most and len(states):
                 found[states] = mechanism.log_density(released, values[states])
-            if not exact and rank < max(ranks):
-                found[states] -= (max(ranks) - rank) * np.log(width)
+            if not exact and ranks[part] < max(ranks):
+                width = _ROUNDING * max(float(np.abs(released).max()), float(np.abs(values).max()), 1e-300)
+                found[states] -= (max(ranks) - ranks[part]) * np.log(width)
         return found
 
     def by_component(self, probabilities: FloatArray) -> FloatArray:
         """The sum over each component of probabilities ``(N,)`` of possible states."""
-        within = self.components >= 0
-        return np.asarray(np.bincount(self.components[within], probabilities[within]), dtype=np.float64)
+        return np.asarray(np.bincount(self.components + 1, probabilities)[1:], dtype=np.float64)
 
 
 def parts_of(noise: Mechanism | ComponentNoise, constraint: BoolArray) -> Iterator[tuple[Mechanism, BoolArray]]:

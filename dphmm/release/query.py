@@ -160,9 +160,11 @@ class Query:
         squared = noise.squared_error if not isinstance(noise, ComponentNoise) else noise.mean_squared_error(weights)
         return sqrt(squared) * (1.0 if self._lattice is None else float(self._lattice.step))
 
-    def compared(self, noise: Mechanism | ComponentNoise | None, weights: FloatArray) -> Compared:
+    def compared(self, noise: Mechanism | ComponentNoise | None, prior: Belief) -> Compared:
         """What the tables of least error of a step are beside others; nothing of other noise."""
-        return noise.compared(weights) if isinstance(noise, ComponentNoise) else Compared()
+        if not isinstance(noise, ComponentNoise) or noise.mean_errors is None:
+            return Compared()
+        return noise.compared(prior.probabilities)
 
     def hidden(
         self, noise: Mechanism | ComponentNoise | None, posterior: Belief, plan: StepPlan, places: Measurements
@@ -182,7 +184,7 @@ class Query:
         likeliest = int(np.argmax(shares))
         members = np.flatnonzero(noise.components == likeliest)
         open_ = plan.protection is not None and bool(plan.protection.open[members[0]])
-        error = sqrt(float(noise.squared_errors[members[0]])) * step
+        error = sqrt(noise.of(int(members[0])).squared_error) * step
         return Hidden(len(shares), len(members), min(1.0, float(shares[likeliest])), error, open_)
 
     def place(self, released: npt.NDArray[Any]) -> tuple[float, ...]:

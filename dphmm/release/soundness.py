@@ -43,7 +43,8 @@ class SoundnessCheck:
     3. Every possible state that is not open has another within that loss that the same mechanism releases: its degree
        of protection is at least 2. One possible state alone is let through where that is allowed.
 
-    A step that was found sound is not looked at twice, nor is a body of noise under which the whole policy is sound.
+    A step that was found sound is not looked at twice, nor is a body of noise under which the whole policy is sound, or
+    all that it has edges among the states that it serves, or served when it was looked at.
 
     Parameters
     ----------
@@ -59,6 +60,7 @@ class SoundnessCheck:
         whole = values.dtype.kind in "iu"
         self._rounding = 0.0 if whole else _ROUNDING * float(np.abs(values).max())
         self._bodies: dict[bytes, bool | None] = {}
+        self._held: dict[bytes, BoolArray] = {}
         self._sound: tuple[object, ...] = (None,)
 
     def __call__(self, step: PreparedStep, delta: float | None, allow_known: bool) -> None:
@@ -138,15 +140,24 @@ class SoundnessCheck:
     def _check_edges(self, gauge: Gauge, members: BoolArray, added: IntArray, whole: bool) -> None:
         """Look at the edges between states of one mechanism, ``whole`` where that is all possible ones."""
         loss = float(gauge(self._points[added[:, 0]] - self._points[added[:, 1]]).max(initial=0.0))
-        if not (whole and self._holds_everywhere(gauge)):
+        if not (whole and self._holds_everywhere(gauge)) and not self._held_among(gauge, members):
             loss = max(loss, self._policy.widest(self._points, gauge, members))
             if loss <= 1 and whole and members.all():
                 self._bodies[gauge.key] = True
+            elif loss <= 1:
+                self._held[gauge.key] = members
         if not loss <= 1:
             raise PromiseError(
                 f"states that must stay indistinguishable would differ by {loss:.10g} times epsilon in this step's "
                 "noise, beyond what doubles can tell; nothing was drawn: round the measurements, or use 'lattice'"
             )
+
+    def _held_among(self, gauge: Gauge, members: BoolArray) -> bool:
+        """Whether all edges of the policy were found sound among states of which these are some."""
+        if len(self._held) > _REMEMBERED:
+            self._held.clear()
+        known = self._held.get(gauge.key)
+        return known is not None and not (members & ~known).any()
 
     def _holds_everywhere(self, gauge: Gauge) -> bool:
         """Whether all edges of the policy are sound, possible or not: looked up, or looked at when met again."""

@@ -220,7 +220,7 @@ def test_the_expected_error_is_the_mean_over_the_prior():
     squared = np.array([step.mechanism.of(state).squared_error for state in range(6)])
     assert record.expected_error == pytest.approx(np.sqrt(prior @ squared), rel=1e-12)
     real = engine(graph(), F, "k-norm").prepare()
-    assert prior @ real.mechanism.squared_errors == pytest.approx(real.plan.protection.value, rel=1e-12)
+    assert real.mechanism.mean_squared_error(prior) == pytest.approx(real.plan.protection.value, rel=1e-12)
 
 
 # ---- the last look before a draw -----------------------------------------------------------------------------------

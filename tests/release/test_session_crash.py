@@ -105,7 +105,7 @@ def test_tables_worked_out_anew_after_kills_are_those_that_were_drawn_from(tmp_p
     for index, slot in enumerate(sorted(records)):
         record = records[slot]
         step = replay.prepare(record.epsilon, max(1, record.steps))
-        assert record.gain == pytest.approx(replay.query.compared(step.mechanism, step.prior.probabilities).gain)
+        assert record.gain == pytest.approx(replay.query.compared(step.mechanism, step.prior).gain)
         replay.resume(step.prior.update(replay.log_likelihood(step, record.released)), index + 1)
         np.testing.assert_allclose(replay.belief.mean(F), record.estimate, rtol=1e-9)
 

@@ -20,6 +20,7 @@ from dphmm.mechanisms.lattice import LatticeKNormMechanism
 from dphmm.mechanisms.planar_laplace import PlanarLaplaceMechanism
 from dphmm.policy.protection import protect
 from dphmm.release import soundness
+from dphmm.release.soundness import SoundnessCheck
 from dphmm.release.step import StepPlan
 from tests.running_example import F, graph, states
 
@@ -179,3 +180,17 @@ def test_a_sound_step_is_looked_at_once_and_a_body_once():
     releaser.release(3, epsilon=0.5)
     releaser.release(3)
     assert len(asked) == 1, "the body of noise is the same at another budget"
+
+
+def test_what_was_found_sound_among_some_states_is_looked_at_again_among_more():
+    """An edge that the noise does not hide is found once its states are served, whatever was looked at before."""
+    points = np.array([[0.0, 0.0], [1.0, 0.0], [5.0, 0.0], [0.0, 1.0]])
+    check = SoundnessCheck(PolicyGraph.from_edges(4, [(0, 1), (0, 3), (1, 2)]), points)
+    gauge = KNormMechanism(SensitivityHull([[1.0, 0.0], [0.0, 1.0]]), 1.0).gauge(1.0)
+    none, some = np.zeros((0, 2), dtype=np.int64), np.array([True, True, False, True])
+    for members in (some, some, some & [True, True, True, False]):
+        check._check_edges(gauge, members, none, whole=False)
+    for _ in range(2):
+        with pytest.raises(PromiseError, match="would differ by"):
+            check._check_edges(gauge, np.ones(4, dtype=bool), none, whole=False)
+    check._check_edges(gauge, some, none, whole=False)
