@@ -13,6 +13,7 @@ from dphmm.arguments import checked
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; color: #222; max-width: 68rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2.2rem; border-top: 1px solid #ddd; padding-top: 1rem; }
+h1, h2, p { overflow-wrap: anywhere; }
 table { border-collapse: collapse; margin: 1rem 0; font-size: 0.85rem; font-variant-numeric: tabular-nums; }
 th, td { border-bottom: 1px solid #ddd; padding: 0.25rem 0.8rem 0.25rem 0; text-align: left; vertical-align: top; }
 td small { display: block; color: #666; white-space: nowrap; } .scroll { overflow-x: auto; }

@@ -142,19 +142,18 @@ def three_steps(report: Report, grid: Grid, file: Path, radius: float) -> None:
     """
     chain = learn(Data((file,), skip_bad=True), grid, step_seconds=3600, smoothing=0.0).model
     policy, f = PolicyGraph.utility(grid.measurements(), radius), grid.measurements()
-    engine = Releaser(chain, f, policy, 1.0, mechanism="optimal", optimal_limit=400, rng=1)
+    engine = Releaser(chain, f, policy, 1.0, mechanism="optimal", optimal_limit=128, repair_limit=500, rng=1)
     rng, errors, gaps, sizes = np.random.default_rng(3), [], [], []
     leads = np.flatnonzero(np.diff(chain.transition.indptr) > 1)
     for start in rng.choice(leads, 40, replace=False):
         belief = Belief.first(chain, None, np.eye(1, grid.size, start)[0]).predict(chain, 3)
         possible, prior = belief.support, belief.probabilities
-        if possible.sum() < 3:
+        if not 3 <= possible.sum() <= 128:  # of which the program is solved in seconds
             continue
-        shared = protect(policy, f, possible)
-        nearest, joint = (
-            protect(policy, f, possible, method, calibration="component", prior=prior) for method in ("greedy", "exact")
-        )
-        tables = engine.mechanism(engine.plan(belief), 1.0).compared(prior)
+        shared = protect(policy, f, possible, repair_limit=500)
+        nearest = protect(policy, f, possible, "greedy", calibration="component", prior=prior)
+        plan = engine.plan(belief)
+        joint, tables = plan.protection, engine.mechanism(plan, 1.0).compared(prior)
         table = tables.mean_error * (1 - tables.gain)
         errors.append([shared.value**0.5, nearest.value**0.5, joint.value**0.5, tables.mean_error, table])
         gaps.append(joint.gap)
