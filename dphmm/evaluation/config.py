@@ -20,6 +20,7 @@ from dphmm.policy.by_component import Calibration
 from dphmm.policy.expression import canonical_policy
 from dphmm.policy.protection import Method
 from dphmm.policy.repair import Objective
+from dphmm.release.schedule import Schedule
 from dphmm.release.settings import ReleaseSettings
 
 
@@ -40,6 +41,8 @@ class Setting:
         As in `dphmm.ReleaseSettings`.
     delta
         What the δ-location set may leave out; 0.0 for the policies whose constraint set is the whole support.
+    target_error_km, day_epsilon
+        Those of a `dphmm.Schedule`, under which no release costs more than epsilon; 0.0 for none.
     """
 
     policy: str
@@ -50,11 +53,14 @@ class Setting:
     objective: Objective
     delta: float
     calibration: Calibration = "graph"
+    target_error_km: float = 0.0
+    day_epsilon: float = 0.0
 
     @property
     def release_settings(self) -> ReleaseSettings:
         """The settings of the engine; a state that is known is released as it is."""
         policy = f"utility:{self.radius_km!r}km" if self.policy == "utility" else self.policy
+        aims = self.target_error_km or None, self.day_epsilon or None
         return ReleaseSettings(
             policy,
             self.epsilon,
@@ -64,6 +70,7 @@ class Setting:
             delta=self.delta or None,
             allow_known=True,
             calibration=self.calibration,
+            schedule=Schedule(*aims) if any(aims) else None,
         )
 
     @property
@@ -113,8 +120,8 @@ class EvaluationConfig(BaseModel):
         model can leave), so that the constraint set grows from there. ``"anywhere"``: the model's initial distribution.
     policies, radius_km, epsilon, delta, mechanism, repair, objective, calibration
         The comparison at the middle of everything: see `Setting`.
-    epsilons, radii_km, repairs, mechanisms, calibrations
-        Sweeps around it, each with the rest left as it is; empty for none.
+    epsilons, radii_km, repairs, mechanisms, calibrations, target_errors_km, day_epsilons
+        Sweeps around it, each with the rest left as it is; empty for none. The last two are schedules: see `Setting`.
     seed
         Of the split and of the noise.
     task_sequences
@@ -158,6 +165,8 @@ class EvaluationConfig(BaseModel):
     repairs: tuple[Method, ...] = Field(default=(), strict=False)
     mechanisms: tuple[MechanismName, ...] = Field(default=(), strict=False)
     calibrations: tuple[Calibration, ...] = Field(default=(), strict=False)
+    target_errors_km: tuple[float, ...] = Field(default=(), strict=False)
+    day_epsilons: tuple[float, ...] = Field(default=(), strict=False)
     seed: int = Field(default=0, ge=0)
     task_sequences: int = Field(default=5, ge=1)
 
@@ -182,6 +191,8 @@ class EvaluationConfig(BaseModel):
             found += [replace(base, epsilon=float(epsilon)) for epsilon in self.epsilons]
             found += [replace(base, mechanism=mechanism) for mechanism in self.mechanisms]
             found += [replace(base, calibration=calibration) for calibration in self.calibrations]
+            found += [replace(base, target_error_km=float(error)) for error in self.target_errors_km]
+            found += [replace(base, day_epsilon=float(epsilon)) for epsilon in self.day_epsilons]
         if "utility" in self.policies:
             base = self.base("utility")
             found += [replace(base, radius_km=float(radius)) for radius in self.radii_km]
@@ -257,7 +268,9 @@ def parse_config(keys: Mapping[str, Any], source: str = "configuration") -> Eval
         raise ConfigurationError(_explained(problem, source)) from None
     _check_region(config, source)
     _check_policies(config, source)
-    for key in ("epsilons", "radii_km"):
+    if config.day_epsilons and config.step_seconds is None and config.model is None:
+        raise ConfigurationError(f"{source}: 'day_epsilons' are about the clock; give 'step_seconds' too")
+    for key in ("epsilons", "radii_km", "target_errors_km", "day_epsilons"):
         if any(not 0 < value < float("inf") for value in getattr(config, key)):
             raise ConfigurationError(f"{source}: key '{key}' holds {list(getattr(config, key))}; give positive numbers")
     return config

@@ -28,6 +28,8 @@ _SHOWN: tuple[tuple[str, str, float], ...] = (
     ("edges_added", "edges added", 1.0),
     ("area_km2", "hull's area, km²", 1.0),
     ("constrained_factor", "constrained factor", 1.0),
+    ("withheld", "withheld, %", 100.0),
+    ("spent_epsilon", "ε spent a moment", 1.0),
 )
 
 _CAPTIONS = {
@@ -81,6 +83,7 @@ def report_html(evaluation: Evaluation, pictures: Mapping[str, bytes], command: 
                 "repair",
                 "objective",
                 "calibration",
+                "schedule",
                 *(label for _, label, _ in _SHOWN),
             ),
             _settings(table, evaluation),
@@ -137,6 +140,14 @@ def _settings(table: StepTable, evaluation: Evaluation) -> list[tuple[str | Cell
             setting.repair,
             aim,
             setting.calibration,
+            " ".join(
+                words
+                for words, value in (
+                    (f"target {setting.target_error_km:g} km", setting.target_error_km),
+                    (f"{setting.day_epsilon:g} a day", setting.day_epsilon),
+                )
+                if value
+            ),
         )
         rows.append((*said, *(_number(total(table, setting, metric), factor) for metric, _, factor in _SHOWN)))
     return rows

@@ -25,6 +25,8 @@ COLUMNS: Mapping[str, str] = {
     "objective": "object",
     "delta": "float64",
     "calibration": "object",
+    "target_error_km": "float64",
+    "day_epsilon": "float64",
     "sequence": "int64",
     "step": "int64",
     "runtime_s": "float64",
@@ -36,6 +38,8 @@ COLUMNS: Mapping[str, str] = {
     "expected_error_km": "float64",
     "possible": "int64",
     "stood_in": "bool",
+    "withheld": "bool",
+    "spent_epsilon": "float64",
     "edges_added": "int64",
     "certified": "bool",
     "already_known": "bool",
@@ -50,11 +54,13 @@ COLUMNS: Mapping[str, str] = {
 }
 """Column → its type. It holds true places: the table is for whoever owns the data.
 
-``protection`` is the degree of protection of the state that was released; ``error_km`` the distance of the one release
-that was drawn; ``squared_error_km2`` the mean of its square over all that could have been, in closed form (the square
-of the paper's Error, Equation 3, given the releases before); ``adversary_error_km`` the expected distance from the
-truth of a place drawn from the posterior; ``runtime_s`` the processor time of a step (thread time: a busy
-machine does not lengthen it). The other columns follow from the seeds.
+``epsilon`` is the setting's, ``spent_epsilon`` what the release cost: nothing where a schedule withheld it, and both
+errors of the release are those of the prediction then. ``protection`` is the degree of protection of the state that
+was released; ``error_km`` the distance of the one release that was drawn; ``squared_error_km2`` the mean of its
+square over all that could have been, in closed form (the square of the paper's Error, Equation 3, given the releases
+before); ``adversary_error_km`` the expected distance from the truth of a place drawn from the posterior;
+``runtime_s`` the processor time of a step (thread time: a busy machine does not lengthen it). The other columns
+follow from the seeds.
 """
 
 

@@ -128,11 +128,16 @@ def _released(releaser: Releaser, state: int) -> dict[str, Any]:
     moved = measurements.points[private.used_state] - place  # where a stand-in was released
     belief = releaser.belief
     assert belief is not None
+    error, squared = private.error, private.expected_error**2 + float(moved @ moved)  # the noise is symmetric
+    if record.withheld:
+        error, squared = private.estimate_error, private.estimate_error**2
     return {
         "runtime_s": seconds,
         "protection": private.degree_of_protection,
-        "error_km": private.error,
-        "squared_error_km2": private.expected_error**2 + float(moved @ moved),  # the noise is symmetric
+        "error_km": error,
+        "squared_error_km2": squared,
+        "withheld": record.withheld,
+        "spent_epsilon": record.epsilon,
         "estimate_error_km": private.estimate_error,
         "adversary_error_km": float(belief.probabilities @ np.linalg.norm(measurements.points - place, axis=1)),
         "expected_error_km": private.expected_error,

@@ -114,7 +114,7 @@ class ReleaseMap:
             circled = self.table.select(known)
             radii = circled["estimate_radius_m"][:, None, None] / 1000.0
             rings = list(places[known][:, None, :] + radii * unit)
-            off = "how far the estimate is expected to be off"
+            off = "how far off the model expects the estimate to be"
             layers.insert(1, MapLayer(off, "outlines", maps.ESTIMATE, rings, *_said(circled), visible=False))
         return web_map([*self._ground(), *layers, *self._true_layers()], title, self.note)
 

@@ -82,7 +82,8 @@ class ReleaseRecord:
     settings, model
         The content hashes of the `ReleaseSettings` and of the model that the release was made with.
     estimate_radius
-        The expected distance of `estimate` from the person, to whoever knows the model and all releases so far.
+        The expected distance of `estimate` from the person, to whoever knows the model and all releases so far: right
+        on average for people who move as the model says, and too small for others.
     adversary_error
         The expected distance of their best guess: of the point that is expected to be nearest to the person. It is told
         at most 2 % too small, and never too large.

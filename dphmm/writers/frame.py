@@ -54,6 +54,7 @@ def write_geopackage(path: Path, table: ReleaseTable, geometry: Geometry = "esti
                 frame, where, layer=layer, geometry_type=kind, layer_metadata=about, append=where.exists(), **plain
             )
         styles = pandas.DataFrame(style_rows(f"{changed}Z"))
+        styles["update_time"] = pandas.to_datetime(styles["update_time"])  # of the type that QGIS gives the column
         pyogrio.write_dataframe(styles, where, layer="layer_styles", append=True, driver="GPKG", FID="id")
     except pyogrio.errors.DataSourceError as problem:
         raise OutputError(f"{path}: GDAL cannot write it ({one_line(problem)}); check the folder") from None

@@ -34,7 +34,7 @@ _CIRCLE = {
 
 STYLES = {
     "estimates": Style(
-        "The best estimate of each moment, with the distance that it is expected to be off as its radius.",
+        "The best estimate of each moment; its radius is how far off the model expects it.",
         (
             ("SimpleMarker", {**_CIRCLE, "size": "1000"}, {"size": '2 * "estimate_radius_m"'}),
             ("SimpleMarker", {**_DOT, "color": "211,84,0,255", "size": "1.4"}, {}),

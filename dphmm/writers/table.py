@@ -146,7 +146,7 @@ column                   what it says
                          region the place of the nearest state
 ``estimate_longitude``   posterior mean of the place given all releases so far, degrees
 ``estimate_radius_m``    expected distance of the estimate from the person, metres, to whoever knows the model and all
-                         releases so far
+                         releases so far; too small for people who do not move as the model says
 ``adversary_error_m``    expected distance of their best guess, the point that is expected to be nearest, metres; told
                          at most 2 % too small, never too large
 ``adversary_certainty``  the probability of the state that they hold most probable

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from dphmm import Schedule
 from dphmm.errors import ConfigurationError, DataFileError
 from dphmm.evaluation.config import PRESETS, EvaluationConfig, load_config, parse_config
 
@@ -34,6 +35,12 @@ def test_every_setting_occurs_once_and_the_default_comparison_comes_first():
     assert {s.delta for s in settings if s.policy != "complete"} == {0.0}
 
 
+def test_schedules_are_settings_beside_the_constant_budget():
+    config = parse_config(GOOD | {"step_seconds": 60.0, "target_errors_km": [0.7], "day_epsilons": [12]})
+    found = [setting.release_settings.schedule for setting in config.settings() if setting.policy == "utility"]
+    assert found == [None, Schedule(target_error=0.7), Schedule(window_epsilon=12)]
+
+
 @pytest.mark.parametrize(
     ("keys", "named"),
     [
@@ -41,6 +48,9 @@ def test_every_setting_occurs_once_and_the_default_comparison_comes_first():
         (GOOD | {"epsilon": -1.0}, "epsilon"),
         (GOOD | {"epsilons": [1.0, -2.0]}, "epsilons"),
         (GOOD | {"radii_km": [0.0]}, "radii_km"),
+        (GOOD | {"target_errors_km": [0.0]}, "target_errors_km"),
+        (GOOD | {"day_epsilons": [5.0]}, "'day_epsilons' are about the clock; give 'step_seconds' too"),
+        (GOOD | {"day_epsilons": [-5.0], "step_seconds": 60.0}, "day_epsilons"),
         (GOOD | {"delta": 1.0}, "delta"),
         (GOOD | {"sequences": 1}, "sequences"),
         (GOOD | {"mechanism": "magic"}, "mechanism"),

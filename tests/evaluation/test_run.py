@@ -208,7 +208,7 @@ def test_a_damaged_part_is_made_again(plain, config, people, tmp_path, how):
         table = StepTable.read([part])
         StepTable({name: values[:-1] for name, values in table.columns.items()}).write(part)
     else:
-        changed = whole[:999] + bytes([whole[999] ^ 1]) + whole[1000:]
+        changed = whole[:1999] + bytes([whole[1999] ^ 1]) + whole[2000:]
         part.write_bytes({"empty": b"", "cut off": whole[:-9], "altered": changed}[how])
     again = Evaluation.open(config, tmp_path / "run", lambda: people, resume=True)
     assert [task.index for task in again.unfinished] == [3]

@@ -1,16 +1,20 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from math import isnan
 
 import numpy as np
 import pytest
 
+from dphmm import ReleaseSettings
+from dphmm.jobs import region
 from dphmm.markov.model import MarkovModel
 from dphmm.policy.graph import PolicyGraph
 from dphmm.release.engine import Releaser
 from dphmm.release.trajectory import place_on_earth
 from dphmm.space import Places
+from dphmm.space.states import OUTSIDE
 
 SPACE = Places(["a", "b", "c"], [45.0, 45.001, 45.02], [7.0, 7.01, 7.05])
 
@@ -31,3 +35,29 @@ def test_a_tiny_budget_never_stops_a_run():
     model = MarkovModel(np.full((3, 3), 1 / 3), np.full(3, 1 / 3), SPACE, 60.0)
     releaser = Releaser(model, SPACE.points, PolicyGraph.complete(3), epsilon=1e-9, rng=1)
     assert isnan(place_on_earth("u", np.datetime64(0, "us"), releaser.release(0), SPACE).latitude)
+
+
+def test_estimates_stay_inside_a_bent_region(tmp_path):
+    """A horseshoe whose mean lies in its hole: what is published is a place of the region, its radius the larger."""
+    ring = [[0, 0], [0.06, 0], [0.06, 0.06], [0.04, 0.06], [0.04, 0.02], [0.02, 0.02], [0.02, 0.06], [0, 0.06], [0, 0]]
+    shape = {"type": "Polygon", "coordinates": [[[7 + x, 45 + y] for x, y in ring]]}
+    (tmp_path / "bent.geojson").write_text(
+        json.dumps(
+            {"type": "FeatureCollection", "features": [{"type": "Feature", "properties": {}, "geometry": shape}]}
+        )
+    )
+    space = region(polygon=tmp_path / "bent.geojson", cell=0.5)
+    size = space.size
+    model = MarkovModel(0.9 * np.eye(size) + 0.1 / size, np.full(size, 1 / size), space, 60.0)
+    engine = ReleaseSettings("utility:1km", 0.2).engine(model, 3)
+    moved = []
+    for _ in range(40):
+        release = place_on_earth("u", np.datetime64(0, "us"), engine.release(0), space)
+        inside = [np.array([value]) for value in (release.estimate_latitude, release.estimate_longitude)]
+        assert space.locate(*inside)[0] != OUTSIDE
+        mean = space.projection.to_latlon(np.array([release.record.estimate]))[0]
+        was_outside = bool(space.locate(*mean[:, np.newaxis])[0] == OUTSIDE)
+        assert (release.moved > 0) is was_outside
+        assert release.estimate_radius == release.record.estimate_radius + release.moved
+        moved.append(release.moved)
+    assert max(moved) > 0, "the mean itself does leave the region"

@@ -117,6 +117,41 @@ def test_a_geopackage_has_layers_of_estimates_released_places_and_tracks_with_st
     assert list(track["geometry"].coords) == [(116.31, 39.91), (116.39, 39.92)]
 
 
+QGIS_READS = {
+    "f_table_catalog": "TEXT", "f_table_schema": "TEXT", "f_table_name": "TEXT", "f_geometry_column": "TEXT",
+    "styleName": "TEXT", "styleQML": "TEXT", "styleSLD": "TEXT", "useAsDefault": "BOOLEAN", "description": "TEXT",
+    "owner": "TEXT", "ui": "TEXT", "update_time": "DATETIME",
+}  # fmt: skip
+"""The columns of the table of styles and their types, as QGIS makes it in a GeoPackage (lengths aside)."""
+
+
+def test_the_table_of_styles_is_the_one_that_qgis_makes_and_names_layers_that_are_there(tmp_path, table):
+    pytest.importorskip("pyogrio")
+    path = tmp_path / "out.gpkg"
+    write_releases(path, table)
+    with closing(sqlite3.connect(path)) as file:
+        columns = {name: kind for _, name, kind, *_ in file.execute("PRAGMA table_info(layer_styles)")}
+        assert columns.pop("id") == "INTEGER"
+        assert {name: kind.partition("(")[0] for name, kind in columns.items()} == QGIS_READS
+        assert file.execute("SELECT data_type FROM gpkg_contents WHERE table_name = 'layer_styles'").fetchall() in (
+            [], [("attributes",)]
+        )  # fmt: skip
+        there = dict(file.execute("SELECT table_name, column_name FROM gpkg_geometry_columns"))
+        rows = "SELECT f_table_name, f_geometry_column, f_table_schema, useAsDefault, styleQML FROM layer_styles"
+        styled = file.execute(rows).fetchall()
+    assert {layer: geometry for layer, geometry, *_ in styled} == there
+    for layer, _, schema, is_default, qml in styled:
+        assert (schema or "", is_default) == ("", 1)
+        root = ElementTree.fromstring(qml.partition(">")[2])
+        (symbol,) = root.findall("./renderer-v2[@type='singleSymbol']/symbols/symbol")
+        assert symbol.attrib["type"] == ("line" if layer == "tracks" else "marker")
+        assert [one.attrib["class"] for one in symbol.findall("layer")]
+        for option in symbol.findall("./layer/Option[@type='Map']/Option"):
+            assert set(option.attrib) == {"type", "name", "value"}
+        for driven in symbol.findall(".//Option[@name='properties']/Option"):
+            assert {one.attrib["name"] for one in driven} == {"active", "expression", "type"}
+
+
 def test_a_gap_of_more_than_an_hour_begins_another_trip(table):
     pytest.importorskip("geopandas")
     rows = ReleaseTable({name: np.repeat(array[:1], 6) for name, array in table.columns.items()})
