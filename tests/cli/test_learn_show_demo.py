@@ -139,7 +139,7 @@ def test_a_map_without_the_truth_holds_no_true_place(released, run):
     assert run("show", "r.csv").exit_code == 0
     page = (released / "r.html").read_text()
     layers = json.loads(page.partition('id="data">')[2].partition("</script>")[0])["layers"]
-    off = "how far the estimate is expected to be off"
+    off = "how far off the model expects the estimate to be"
     assert [layer["name"] for layer in layers] == ["released", off, "estimate (posterior mean)"]
     table = read_releases(released / "r.csv")
     assert [fact["longitude"] for fact in layers[0]["facts"]] == [str(round(x, 6)) for x in table["longitude"].tolist()]
