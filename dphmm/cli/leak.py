@@ -121,6 +121,10 @@ def _budgets(epsilon: float | None, steps: int | None, epsilons: Path | None) ->
     return np.full(steps, epsilon)
 
 
+_MOST_ROWS = 10_000
+"""Of more times than this those without a release have no line."""
+
+
 def _record(found: Leaked) -> dict[str, Any]:
     every, users = found.leakage, {}
     for name, one in every.by_user.items():
@@ -130,7 +134,7 @@ def _record(found: Leaked) -> dict[str, Any]:
     from dphmm.jobs.leaks import LEFT_OUT
 
     stated = {"temporal": every.temporal.tolist(), "who": list(every.who), "worst": every.worst, "users": users}
-    return {**stated, "left_out": LEFT_OUT}
+    return {**stated, "forgets": found.forgets, "left_out": LEFT_OUT}
 
 
 def _bound(epsilon: float, bound: Supremum) -> dict[str, Any]:
@@ -153,7 +157,9 @@ def _print(found: Leaked, widest: dict[str, Any] | None) -> None:
     several = len(every.by_user) > 1
     first = next(iter(every.by_user.values()))
     rows = []
-    for t, who in enumerate(every.who):
+    told = [t for t, spent in enumerate(first.epsilons.tolist()) if spent > 0 or every.temporal.size <= _MOST_ROWS]
+    for t in told:
+        who = every.who[t]
         one = every.by_user[who]
         numbers = (one.epsilons[t], one.backward[t], one.forward[t], one.temporal[t])
         rows.append([str(t + 1), *(f"{value:.6g}" for value in numbers), *([str(who)] if several else [])])
@@ -168,5 +174,12 @@ def _print(found: Leaked, widest: dict[str, Any] | None) -> None:
             owner, pair = f"{cell(name)}: " if several else "", " and ".join(map(str, bound.rows))
             limit = f"stays below {bound.value:.6g}" if math.isfinite(bound.value) else "grows without bound"
             echo(f"{owner}{side} leakage {limit} at {found.epsilon:g} a release (rows {pair})")
+    if len(told) < every.temporal.size:
+        echo(f"of {every.temporal.size:,} times those with a release are listed")
+    if not found.forgets:
+        echo(
+            "the model has too many transitions to follow what is forgotten in a step: leakage is told as the sum of "
+            "all that was spent, which it does not exceed"
+        )
     for what in LEFT_OUT:
         echo(f"not counted: {what}")

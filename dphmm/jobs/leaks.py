@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,10 @@ MOST_STEPS = 10_000_000
 """Over more steps of the clock than this no leakage is accounted for."""
 
 
+MOST_MOVES = 500_000
+"""Of a model with more transitions than this nothing counts as forgotten between releases."""
+
+
 @dataclass(frozen=True)
 class Leaked:
     """What a stream leaks.
@@ -59,11 +63,15 @@ class Leaked:
     suprema
         Name → side (``"backward"``, ``"forward"``) → what leakage stays below if releases of that budget go on for
         ever. Only of matrices that are the same at every step.
+    forgets
+        Whether it counts what an adversary forgets as people move on. Otherwise leakage is told as the sum of all that
+        was spent, which it does not exceed: see `leak_of_releases`.
     """
 
     leakage: PopulationLeakage
     epsilon: float
     suprema: Mapping[str, Mapping[str, Supremum]]
+    forgets: bool = True
 
 
 def leak(known: Adversaries, epsilons: npt.ArrayLike) -> Leaked:
@@ -221,6 +229,9 @@ def leak_of_releases(model: Model, releases: ReleaseTable | str | Path, user: st
         first = int(np.rint(own["time"].astype("datetime64[us]").astype(np.int64).min() / 1e6 / step))
         pasts, futures = _varying(learned, first, budgets.size, highest(as_budgets(budgets)))
         return Leaked(account_users({user: (pasts, futures)}, budgets), float(budgets.max()), {user: {}})
+    if learned.transition.nnz > MOST_MOVES:
+        nothing = np.eye(2)  # of which the state before and after is certain, as nobody's is
+        return replace(leak({user: (nothing, nothing)}, budgets), suprema={user: {}}, forgets=False)
     return leak({user: Mobility.of(learned)}, budgets)
 
 

@@ -108,3 +108,16 @@ def test_years_between_two_releases_are_accounted_for_in_seconds():
     assert time.process_time() - start < 20
     assert len(found.epsilons) == 2_000_004
     assert found.backward[1_000_000] < 1e-9 < found.backward[-1]
+
+
+def test_of_a_model_with_very_many_moves_the_sum_is_told_which_bounds_the_leakage(monkeypatch):
+    table = ReleaseTable.of(released(0, slots=(10, 11, 40)))
+    exact = leak_of_releases(model(), table)
+    assert exact.forgets
+    monkeypatch.setattr("dphmm.jobs.leaks.MOST_MOVES", 1)
+    bound = leak_of_releases(model(), table)
+    assert not bound.forgets
+    one, other = exact.leakage.by_user["anna"], bound.leakage.by_user["anna"]
+    assert (other.temporal >= one.temporal - 1e-12).all()
+    assert other.temporal == pytest.approx(np.full(31, one.epsilons.sum()))
+    assert other.temporal.max() > 1.01 * one.temporal.max(), "the model does forget"
