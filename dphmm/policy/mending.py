@@ -14,7 +14,7 @@ DISPUTED = 0.01
 """Readings of one polygon, or two polygons of different names, may differ by so much of an area."""
 SLIVER_KM = 0.001
 """A part that is narrower than this in the mean is a sliver."""
-_ROUNDING = 1e-9
+ROUNDING = 1e-9
 """Overlaps below this share of an area come from rounding; they are not looked at."""
 _KM_PER_DEGREE = 111.2
 
@@ -66,7 +66,7 @@ def without_small_overlaps(
         if i >= j or names[i] == names[j]:
             continue
         share = kept[i].intersection(kept[j]).area / min(areas[i], areas[j])
-        if _ROUNDING < share <= DISPUTED:
+        if ROUNDING < share <= DISPUTED:
             kept[j] = _areas(kept[j].difference(kept[i]), Counter())
             found["a small overlap given to the first of two polygons"] += 1
     return kept

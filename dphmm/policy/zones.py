@@ -12,6 +12,7 @@ import shapely
 from dphmm.arrays import BoolArray, IntArray
 from dphmm.errors import DataFileError
 from dphmm.policy.layer import read_polygons
+from dphmm.policy.mending import ROUNDING
 from dphmm.space.states import StateSpace
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def zones(path: str | Path, space: StateSpace, label: str | None = None) -> dict
     """
     polygons = read_polygons(path, label)
     for (one, first), (two, second) in combinations(polygons, 2):
-        if one != two and shapely.area(shapely.intersection(first, second)) > 0:
+        if one != two and shapely.area(shapely.intersection(first, second)) > ROUNDING * min(first.area, second.area):
             raise DataFileError(path, f"zones {one!r} and {two!r} overlap; cut them apart, or give them one name")
     places = space.latlon()
     found: dict[str, list[IntArray]] = {}

@@ -173,3 +173,24 @@ def test_the_same_zones_have_the_same_canonical_text_wherever_they_lie(files, tm
     assert canonical_policy(one) != canonical_policy(f"zone:{copy}")
     assert canonical_policy(f"open:{copy}") != canonical_policy(f"zone:{copy}")
     assert policy_in_words(one) == "places that lie in one zone of home.geojson, or at most 0.3 km around it"
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [("san_francisco_neighbourhoods", 37), ("beijing_districts", 16), ("beijing_districts_as_published", 16)],
+)
+def test_published_areas_are_zones_though_their_borders_cross(real_data, name, count):
+    """After small overlaps are given to one of two, rounding leaves some of 1e-20 square degrees."""
+    box = (37.70, -122.52, 37.83, -122.35) if "san" in name else (39.4, 115.4, 41.1, 117.5)
+    assert len(zones(real_data / "areas" / f"{name}.geojson", Grid.over(box, 0.5 if "san" in name else 2))) == count
+
+
+def test_borders_that_cross_by_rounding_are_no_overlap(tmp_path):
+    rng = np.random.default_rng(2)
+    south, north = LAT[0] - 0.01, LAT[-1] + 0.01
+    line = np.column_stack([LON.mean() + rng.normal(0, 1e-5, 40), np.linspace(south, north, 40)])
+    moved = line + rng.normal(0, 2e-6, line.shape)
+    west = shapely.Polygon([*line, (LON[0] - 0.01, north), (LON[0] - 0.01, south)])
+    east = shapely.Polygon([*moved, (LON[-1] + 0.01, north), (LON[-1] + 0.01, south)])
+    found = zones(layer(tmp_path / "two.geojson", west, east, names=["west", "east"]), SPACE)
+    assert {name: len(states) for name, states in found.items()}.keys() == {"west", "east"}
