@@ -23,6 +23,7 @@ _PLACE = re.compile(rf"(?:at|state):(?:{_QUOTED}|[^\s()|&!;\"])+", re.IGNORECASE
 _TOKEN = re.compile(rf"\s*({_PLACE.pattern}|[()|&!;]|[^\s()|&!;]+)", re.IGNORECASE)
 _DEEPEST = 64
 """How many brackets and negations may lie in each other."""
+_MOST_DIGITS = 18
 _ITEM = re.compile(rf"(?:{_QUOTED}|[^,\"])+")
 _FILE = re.compile(rf"({_QUOTED}|[^\"#]+?\.(?:geo)?json)(?:#(.+))?", re.IGNORECASE)
 
@@ -216,6 +217,8 @@ class _Parser:
     def _whole(self, token: str) -> int:
         if not token.isdecimal():
             raise self._problem(f"has {token!r} where a whole number is expected")
+        if len(token) > _MOST_DIGITS:
+            raise self._problem(f"has a number of {len(token)} digits, more than {_MOST_DIGITS}")
         return int(token)
 
     def _problem(self, what: str) -> EventError:

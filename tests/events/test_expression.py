@@ -180,6 +180,8 @@ def test_a_pattern_begins_at_a_step_or_an_instant():
         ("(" * 65 + "at:home at 3" + ")" * 65, "is nested more than 64 deep"),
         ("!" * 20_000 + "at:home at 3", "is nested more than 64 deep"),
         ("(" * 20_000, "is nested more than 64 deep"),
+        ("9" * 5000 + " of (at:home at 3)", "has a number of 5000 digits, more than 18"),
+        ("at:home at least " + "9" * 19 + " times at 3", "has a number of 19 digits"),
         ("1 of (" * 20_000, "is nested more than 64 deep"),
     ],
 )
