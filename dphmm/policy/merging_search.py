@@ -19,8 +19,9 @@ _CLOSED = 1e-12
 """A bound this close to the value, relatively, has closed the search: both are rounded in the last places."""
 _MANY = 16
 """With more exposed states than this no search is tried: it would look at a small part of all repairs."""
-_PER_NODE, _PER_OPTION = 60_000, 30
-"""What a node and each partner that it looks at cost in units of work, besides the shapes that are made."""
+_PER_NODE, _PER_OPTION, _PER_CHILD = 60_000, 30, 40_000
+"""What a node, each partner that it looks at and each that may lead further cost in units of work, besides the shapes
+that are made."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +127,7 @@ class _Search:
             if self.problem.left <= 0:
                 self.open = min(self.open, bound)
                 break
+            self.problem.spend(_PER_CHILD)
             children.append((max(below, self._bound(child, depth + 1)), child))
         for below, child in sorted(children, key=lambda found: (found[0], sorted(found[1]))):
             self._visit(depth + 1, child, below)

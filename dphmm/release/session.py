@@ -46,6 +46,7 @@ class Session:
     Examples
     --------
     >>> import tempfile
+    >>> import numpy as np
     >>> from dphmm import MarkovModel, PolicyGraph, Releaser
     >>> f = [[1, 0], [2, 1], [3, 0], [0, 1], [4, 2], [1, 2]]
     >>> model = MarkovModel(np.full((6, 6), 1 / 6), np.full(6, 1 / 6))
