@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_array
 
 from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray, IntArray, check_epsilon, random_source
@@ -24,7 +25,10 @@ from dphmm.policy.graph import PolicyGraph
 from dphmm.release.engine import Releaser
 
 ENTRIES = 100
-"""At most this many open places are looked at, at equal steps through all from which a zone is entered."""
+"""At most this many ways into zones are looked at, at equal steps through all; fewer of many states."""
+_LOOKS = 100_000
+"""At most about so many ways times states, but for the first few."""
+_FEWEST = 16
 
 _DRAWS = 64
 _SEED = 5
@@ -71,7 +75,7 @@ class EntryAudit:
     entries
         One for each way that was looked at, the one that tells most first.
     ways
-        How many there are.
+        How many there are: open places, each with a zone that one step leads into.
     """
 
     epsilon: float
@@ -93,9 +97,9 @@ class EntryAudit:
         median = float(np.median([entry.after for entry in self.entries]))
         looked = "" if count == self.ways else f" ({count:,} of them were looked at)"
         return (
-            f"From {self.ways:,} open places one step leads into {zones:,} zone{'s' * (zones > 1)}{looked}: after the "
-            f"first release from there, nine draws in ten leave the true place at most {median:.2f} probable at the "
-            f"median way in, {self.worst:.2f} at the worst. A buffer moves this moment out of the zone."
+            f"One step leads from open places into {zones:,} zone{'s' * (zones > 1)} in {self.ways:,} ways{looked}: "
+            f"after the first release from there, nine draws in ten leave the true place at most {median:.2f} probable "
+            f"at the median way in, {self.worst:.2f} at the worst. A buffer moves this moment out of the zone."
         )
 
     def facts(self, names: Sequence[str]) -> Facts:
@@ -156,28 +160,32 @@ def audit_entries(
         raise InvalidInputError(f"the model has {model.size} states and the policy {graph.size}; they must agree")
     labels, open_ = graph.components(), graph.open
     matrix = model.transition
-    ways = np.flatnonzero(open_ & (np.asarray(matrix @ (~open_).astype(np.float64)) > 0))
-    some = ways
-    if len(ways) > ENTRIES:
-        some = ways[np.linspace(0, len(ways) - 1, ENTRIES).astype(np.int64)]
+    zones = csr_array((np.ones(graph.size), labels, np.arange(graph.size + 1)))[~open_]
+    places, into = (matrix[:, ~open_] @ zones).nonzero()
+    places, into = places[open_[places]], into[open_[places]]
+    order = np.lexsort((into, places))
+    some = order
+    most = min(ENTRIES, max(_FEWEST, _LOOKS // graph.size))
+    if len(order) > most:
+        some = order[np.linspace(0, len(order) - 1, most).astype(np.int64)]
     engine = Releaser(model, measurements, graph, epsilon, calibration="component", allow_known=True)
     found: list[Entry] = []
-    for place in some.tolist():
+    for place in np.unique(places[some]).tolist():
         row = np.zeros(graph.size)
         entries = slice(matrix.indptr[place], matrix.indptr[place + 1])
         row[matrix.indices[entries]] = matrix.data[entries]
-        found += _entries(engine, place, row, labels, open_)
-    return EntryAudit(epsilon, labels, open_, tuple(sorted(found, key=lambda entry: -entry.after)), len(ways))
+        found += _entries(engine, place, row, labels, into[some][places[some] == place].tolist())
+    return EntryAudit(epsilon, labels, open_, tuple(sorted(found, key=lambda entry: -entry.after)), len(order))
 
 
-def _entries(engine: Releaser, place: int, row: FloatArray, labels: IntArray, open_: BoolArray) -> list[Entry]:
-    """The zones that are entered from a place by a row of the model's matrix."""
+def _entries(engine: Releaser, place: int, row: FloatArray, labels: IntArray, zones: Sequence[int]) -> list[Entry]:
+    """Some zones that are entered from a place by a row of the model's matrix."""
     prior = Belief.of(row)
     step = engine.prepare_on(prior, engine.plan(prior), float(engine.settings.epsilon), 1)
     assert step.mechanism is not None, "nothing is withheld without a schedule"
     found, rng = [], np.random.default_rng(_SEED)
     source = random_source(rng)
-    for zone in np.unique(labels[(row > 0) & ~open_]).tolist():
+    for zone in zones:
         cells = np.flatnonzero((labels == zone) & (row > 0))
         weights = row[cells] / row[cells].sum()
         probabilities = []

@@ -39,7 +39,7 @@ def test_ways_in_are_the_open_places_from_which_the_model_leads_into_the_zone():
         assert 0 < entry.after <= 1
     assert [entry.after for entry in found.entries] == sorted((entry.after for entry in found.entries), reverse=True)
     assert found.worst == found.entries[0].after
-    assert "7 open places" in found.in_words()
+    assert "in 7 ways" in found.in_words()
     facts = found.facts([str(s) for s in range(SIDE * SIDE)])
     assert len(facts["entries"]) == 7
 
@@ -99,3 +99,16 @@ def test_pictures_are_drawn_of_few_and_of_many_places():
         figure, ax = new_figure(4, 4)
         draw(ax, F.astype(float), what)
         assert len(png(figure)) > 2000
+
+
+def test_of_many_ways_into_many_zones_some_are_looked_at():
+    """Forty zones of two states, and forty open places that lead into each: 1,600 ways."""
+    labels = np.append(np.repeat(np.arange(40), 2), np.full(40, -1))
+    policy = PolicyGraph.categorical(labels).with_open(np.arange(80, 120))
+    found = audit_entries(
+        policy, np.arange(120)[:, np.newaxis], MarkovModel(np.full((120, 120), 1 / 120), np.full(120, 1 / 120))
+    )
+    assert (found.ways, len(found.entries)) == (1600, 100)
+    assert len({entry.place for entry in found.entries}) == 40
+    assert len({entry.zone for entry in found.entries}) > 10
+    assert "1,600 ways (100 of them were looked at)" in found.in_words()
