@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import repeat
 from typing import Any, cast
 
@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arguments import checked
-from dphmm.arrays import FloatArray, as_floats, frozen
+from dphmm.arrays import FloatArray, as_floats, frozen, locked
 from dphmm.errors import BudgetError, InvalidInputError, StochasticError
 from dphmm.leakage.loss_function import Knowledge, LossFunction, as_loss_function, loss
 from dphmm.leakage.transition import is_matrix
@@ -54,10 +54,10 @@ class Leakage:
                 f"leakage has shapes {shape}, {self.backward.shape}, {self.forward.shape}; give one number a time"
             )
 
-    @property
+    @cached_property
     def temporal(self) -> FloatArray:
         """``(T,)`` temporal privacy leakage, ``BPL + FPL − ε``."""
-        return self.backward + self.forward - self.epsilons
+        return locked(self.backward + self.forward - self.epsilons)
 
     @property
     def worst(self) -> float:

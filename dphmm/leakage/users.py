@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from dphmm.arguments import checked
-from dphmm.arrays import FloatArray
+from dphmm.arrays import FloatArray, locked
 from dphmm.errors import InvalidInputError
 from dphmm.leakage.accumulate import KnowledgeByTime, Leakage, account
 
@@ -29,16 +30,16 @@ class PopulationLeakage:
 
     by_user: Mapping[Hashable, Leakage]
 
-    @property
+    @cached_property
     def temporal(self) -> FloatArray:
         """``(T,)`` the largest temporal leakage of any user at each time (Equation 3 of the TPL paper).
 
         Equation 11 of the paper adds the largest backward and the largest forward leakage instead; where these belong
         to different users that is more than anyone's leakage.
         """
-        return np.asarray(self._table().max(axis=0), dtype=np.float64)
+        return locked(np.asarray(self._table().max(axis=0), dtype=np.float64))
 
-    @property
+    @cached_property
     def who(self) -> tuple[Hashable, ...]:
         """``T`` names, the user with the largest temporal leakage at each time."""
         names = list(self.by_user)
