@@ -275,7 +275,8 @@ def as_distribution(values: npt.ArrayLike, size: int, name: str = "initial distr
     if not np.isfinite(probabilities).all() or (probabilities < 0).any():
         bad = int(np.flatnonzero(~np.isfinite(probabilities) | (probabilities < 0))[0])
         raise StochasticError(f"{name}: entry {bad} is {probabilities[bad]}; probabilities are finite and not negative")
-    total = float(probabilities.sum())
-    if abs(total - 1.0) > PROBABILITY_TOLERANCE:
+    with np.errstate(over="ignore"):
+        total = float(probabilities.sum())
+    if not abs(total - 1.0) <= PROBABILITY_TOLERANCE:
         raise StochasticError(f"{name} sums to {total:.12g}; it must sum to 1")
     return probabilities / (1.0 if abs(total - 1.0) <= NORMALISED else total)

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from dphmm.arrays import as_instants, as_integers
-from dphmm.errors import InvalidInputError, TimeOrderError
+from dphmm.arrays import as_distribution, as_instants, as_integers
+from dphmm.errors import InvalidInputError, StochasticError, TimeOrderError
 from dphmm.landmarks import stay_points
 from dphmm.release.clock import step_number
 from dphmm.space.trajectory import Trajectory
@@ -37,3 +37,8 @@ def test_whole_floats_of_any_width_are_integers_and_no_others(kind):
     for bad in (0.5, np.inf, np.nan):
         with pytest.raises(InvalidInputError, match="whole"):
             as_integers(np.array([3, bad], dtype=kind), "states")
+
+
+def test_a_distribution_whose_sum_is_beyond_a_float_is_refused_without_a_warning():
+    with pytest.raises(StochasticError, match="sums to inf"):
+        as_distribution([1e308, 1e308], 2)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 import zipfile
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -85,5 +86,11 @@ def _array(document: Document) -> npt.NDArray[Any]:
             document.source,
             f"holds {max(len(data) - end, 0)} bytes of an array {shape} of {kind.name}; it is cut off or was changed",
         )
+    if kind.kind == "U":  # of which Python makes texts without a look
+        letters = np.frombuffer(data, np.dtype("u4").newbyteorder(kind.byteorder), count * kind.itemsize // 4, end)
+        if count and letters.max() > sys.maxunicode:
+            raise DataFileError(
+                document.source, f"holds {int(letters.max()):#x} where a letter should be; write it anew"
+            )
     array = np.frombuffer(data, kind, count, end) if count else np.zeros(0, kind)
     return array.reshape(shape, order="F" if matched["fortran"] == "True" else "C")

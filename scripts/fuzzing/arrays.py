@@ -109,7 +109,7 @@ def _header(data: bytes, rng: Random) -> bytes:
         order = rng.choice(("True", "False", "None", "1", "[]", values.text(rng)))
     text = f"{{'descr': {described}, 'fortran_order': {order}, 'shape': {stated}, }}"
     if part == 3:
-        text = nasty.of_bytes(text.encode(), rng).decode("latin-1")
+        text = nasty.of_bytes(text.encode("utf-8", "replace"), rng).decode("latin-1")
     encoded = text.encode("utf-8", "replace") + b" " * rng.choice((0, 7, 20)) + b"\n"
     version = rng.choice((1, 1, 1, 2, 3)) if part != 4 else rng.randrange(256)
     width = 2 if version == 1 else 4

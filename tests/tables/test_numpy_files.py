@@ -91,3 +91,16 @@ def test_an_archive_of_two_things_of_one_name_or_of_other_things_is_refused(tmp_
                 archive.writestr(zipfile.ZipInfo(name), content)
         with pytest.raises(DataFileError, match=problem):
             read_npz(tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_letters_that_no_text_has_are_refused(tmp_path, order):
+    """NumPy makes texts of them that break whatever encodes them."""
+    np.save(tmp_path / "a.npy", np.array(["word", ""], dtype=f"{order}U4"))
+    assert read_npy(tmp_path / "a.npy").tolist() == ["word", ""]
+    data = bytearray((tmp_path / "a.npy").read_bytes())
+    at = data.rindex(b"w")
+    data[at - 3 if order == ">" else at + 3] = 1
+    (tmp_path / "a.npy").write_bytes(data)
+    with pytest.raises(DataFileError, match="holds 0x1000077 where a letter should be"):
+        read_npy(tmp_path / "a.npy")
