@@ -100,6 +100,8 @@ class Database:
         OutputError
             When it cannot be written.
         """
+        if str(path).startswith(("postgresql:", "postgres:")):  # which may hold a password: it is not repeated
+            raise OutputError("the address of a server is given where a file of sessions is wanted; name a file")
         if "\0" in str(path) or not is_text(str(path)):
             raise OutputError(f"{str(path)!r} is no path; correct it")
         try:

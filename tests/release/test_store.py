@@ -5,11 +5,12 @@ from __future__ import annotations
 import random
 import shutil
 import sqlite3
+from pathlib import Path
 
 import pytest
 
 from dphmm.errors import DataFileError, OutputError
-from dphmm.release.database import APPLICATION, FORMAT
+from dphmm.release.database import APPLICATION, FORMAT, Database
 from dphmm.release.session import Session
 from dphmm.release.store import SessionStore
 from tests.release.people import engine
@@ -173,3 +174,9 @@ def test_a_store_in_use_may_be_opened_again_and_closed_without_harm(path):
         assert path.with_name("store-wal").exists()
         session.release(1, 30)
     assert len(everything(path)[0][3]) == 31
+
+
+def test_the_address_of_a_server_is_no_file_and_its_password_is_not_repeated():
+    with pytest.raises(OutputError, match="the address of a server is given") as found:
+        Database.create(Path("postgresql://ann:secret@127.0.0.1/people"))
+    assert "secret" not in str(found.value)
