@@ -38,6 +38,8 @@ MAX_CELLS = 50_000_000
 """The most cells that a grid's rectangle may have; beyond it a slip in the cell size is likelier than intent."""
 
 _FARTHEST_KM = 4 * REACH_KM
+_SMALLEST_KM = 1e-9
+"""Columns and rows of places on the Earth fit into 64 bits."""
 _MARGIN_KM = 0.001
 """By how much a grid overlaps a box at least: the origin is moved to a whole metre."""
 
@@ -269,6 +271,10 @@ def _positive(cell_km: float) -> float:
     value = float(cell_km)
     if not (np.isfinite(value) and value > 0):
         raise ConfigurationError(f"cell_km is {cell_km}; give a positive number of kilometres")
+    if value < _SMALLEST_KM:
+        raise ConfigurationError(
+            f"cell_km is {cell_km}; cells below a micrometre are too many: take larger ones"
+        )
     return value
 
 

@@ -189,3 +189,9 @@ def test_the_third_ring_points_of_real_traces_lie_in_the_preset(real_data):
 def test_every_check_in_of_the_los_angeles_extract_lies_in_the_preset(real_data):
     rows = np.loadtxt(real_data / "gowalla" / "loc-gowalla_LA.txt.gz", delimiter="\t", usecols=(2, 3))
     assert (Grid.preset("gowalla").locate(rows[:, 0], rows[:, 1]) >= 0).all()
+
+
+@pytest.mark.parametrize("cell", [1e-308, 1e-10])
+def test_cells_of_which_64_bits_count_none_are_refused(cell):
+    with pytest.raises(ConfigurationError, match="cells below a micrometre"):
+        Grid(LocalProjection(45.0, 7.0), (0, 0), cell, 2, 2)
