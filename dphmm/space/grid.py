@@ -272,9 +272,7 @@ def _positive(cell_km: float) -> float:
     if not (np.isfinite(value) and value > 0):
         raise ConfigurationError(f"cell_km is {cell_km}; give a positive number of kilometres")
     if value < _SMALLEST_KM:
-        raise ConfigurationError(
-            f"cell_km is {cell_km}; cells below a micrometre are too many: take larger ones"
-        )
+        raise ConfigurationError(f"cell_km is {cell_km}; cells below a micrometre are too many: take larger ones")
     return value
 
 
