@@ -137,7 +137,8 @@ def geometry_of(value: object, kinds: Collection[str]) -> shapely.Geometry | Non
             with np.errstate(over="ignore"):  # numbers beyond all floats become infinite
                 return shapely.from_wkt(value)
         if isinstance(value, bytes):
-            return shapely.from_wkb(value)
+            with np.errstate(all="ignore"):  # numbers that are none are told by whoever asks
+                return shapely.from_wkb(value)
         return shapely.from_geojson(json.dumps(value))
     except (shapely.errors.ShapelyError, RecursionError):
         raise ValueError(f"geometry is {shorten(value)}, which does not read") from None

@@ -81,3 +81,11 @@ def test_geometries_nested_ever_deeper_are_refused_before_the_library_walks_them
     for bad in (binary, text):
         with pytest.raises(ValueError, match="give a Point or Polygon"):
             geometry_of(bad, ("Point", "Polygon"))
+
+
+def test_numbers_in_well_known_binary_that_signal_are_taken_without_a_warning():
+    """A signalling NaN, of which the processor itself would warn."""
+    corners = [(0, 0), (1, 0), (1, 1), (0, 0)]
+    data = bytearray(shapely.Polygon(corners).wkb)
+    data[29:37] = bytes.fromhex("010000000000f07f")
+    assert geometry_of(bytes(data), ("Polygon",)).geom_type == "Polygon"
