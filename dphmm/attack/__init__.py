@@ -1,0 +1,28 @@
+"""The attack lab: what deployed ways of blurring places give away, all under one smoother.
+
+- `parse_channel`: a way of blurring out of its text. Subclass `Channel` for one of your own; `TableChannel` is a table.
+- `attack_tracks`: a channel tried on people, a `ChannelResult` with an `Outcome` for each.
+"""
+
+from dphmm.attack.channel import Blurred, Channel
+from dphmm.attack.hidden import Posterior
+from dphmm.attack.measures import ChannelResult, Outcome, attack_tracks
+from dphmm.attack.mesh import Moves
+from dphmm.attack.own import Samples, TableChannel
+from dphmm.attack.track import Track
+from dphmm.attack.wording import DEFAULT_CHANNELS, parse_channel
+
+__all__ = [
+    "DEFAULT_CHANNELS",
+    "Blurred",
+    "Channel",
+    "ChannelResult",
+    "Moves",
+    "Outcome",
+    "Posterior",
+    "Samples",
+    "TableChannel",
+    "Track",
+    "attack_tracks",
+    "parse_channel",
+]

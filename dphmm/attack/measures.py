@@ -1,0 +1,190 @@
+"""What an attack found of a person, held against the truth, and of all people together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import isfinite, nan
+from typing import Any
+
+import numpy as np
+
+from dphmm.arguments import checked
+from dphmm.arrays import BoolArray, FloatArray
+from dphmm.attack.channel import Blurred, Channel
+from dphmm.attack.hidden import Posterior
+from dphmm.attack.mesh import Moves
+from dphmm.attack.track import Track
+from dphmm.calibrate.simulation import Figure
+from dphmm.errors import InvalidInputError, StochasticError
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What releases of one person gave away, and what they were good for. Private: it needs the truth.
+
+    Attributes
+    ----------
+    user
+        Who.
+    fixes
+        How many times were looked at.
+    at_once_m, hindsight_m
+        The mean distance of the adversary's estimate, the mean of what they believe of a time, from the true place;
+        from the releases up to the time, and from all. Metres.
+    certainty, right
+        The mean probability in hindsight of the likeliest cell, and how often that cell is the true one.
+    home_error_m
+        How far from the true home the guessed one is, metres; NaN for a person without a night. The home is the mean of
+        the true places at night (0 to 6 h, mean solar time) in the cell with most of them, the guess the mean place in
+        the cell with the most posterior mass in these times, in hindsight; but the likeliest centre where a channel
+        hides a zone about the home.
+    released_error_m
+        The mean distance of a release from the true place, metres; NaN where no place was released.
+    length_ratio
+        The length of the way through the releases over that through the true places, at neighbouring times that both
+        have a release; NaN where that is nothing.
+    withheld
+        The share of the times for which no place was released.
+    """
+
+    user: str
+    fixes: int
+    at_once_m: float
+    hindsight_m: float
+    certainty: float
+    right: float
+    home_error_m: float
+    released_error_m: float
+    length_ratio: float
+    withheld: float
+
+    @classmethod
+    def of(cls, track: Track, blurred: Blurred, posterior: Posterior) -> Outcome:
+        """The measures of one person."""
+        told = ~np.isnan(blurred.points[:, 0])
+        both = told[1:] & told[:-1] & ~track.begins[1:]
+        true, released = (_way(places, both) for places in (track.points, blurred.points))
+        return cls(
+            track.user,
+            len(track),
+            _mean_distance(posterior.at_once, track.points),
+            _mean_distance(posterior.estimates, track.points),
+            float(posterior.hindsight.max(axis=1).mean()),
+            float((posterior.hindsight.argmax(axis=1) == track.states).mean()),
+            _home_error(track, posterior),
+            _mean_distance(blurred.points[told], track.points[told]) if told.any() else nan,
+            released / true if true > 0 else nan,
+            float(1 - told.mean()),
+        )
+
+
+def _mean_distance(one: FloatArray, other: FloatArray) -> float:
+    return 1000.0 * float(np.hypot(*(one - other).T).mean())
+
+
+def _way(places: FloatArray, counted: BoolArray) -> float:
+    return float(np.hypot(*np.diff(places, axis=0)[counted].T).sum())
+
+
+def _home_error(track: Track, posterior: Posterior) -> float:
+    home, guess = track.home, posterior.home
+    if home is None:
+        return nan
+    if guess is None:
+        mass, places = posterior.hindsight[track.night], posterior.places[track.night]
+        cell = int(mass.sum(axis=0).argmax())
+        guess = mass[:, cell] @ places[:, cell] / mass[:, cell].sum()
+    return 1000.0 * float(np.hypot(*(guess - home)))
+
+
+MEASURES = ("at_once_m", "hindsight_m", "certainty", "right", "released_error_m", "length_ratio", "withheld")
+"""The measures that are means over people."""
+
+
+@dataclass(frozen=True)
+class ChannelResult:
+    """What a channel gave away of some people. Private as far as they are real.
+
+    Attributes
+    ----------
+    name, source
+        The channel's.
+    outcomes
+        One per person.
+    home_within_m
+        How near a guess must come to the home.
+    """
+
+    name: str
+    source: str
+    outcomes: tuple[Outcome, ...] = field(repr=False)
+    home_within_m: float
+
+    def figure(self, name: str) -> Figure:
+        """The mean of a measure over the people who have it, with its 99 % interval; NaN where nobody has."""
+        values = np.array([getattr(one, name) for one in self.outcomes])
+        known = values[np.isfinite(values)]
+        return Figure.of(known) if len(known) else Figure(nan, nan)
+
+    @property
+    def homes(self) -> tuple[int, int]:
+        """How many homes were found, and of how many people with one."""
+        known = [one.home_error_m for one in self.outcomes if isfinite(one.home_error_m)]
+        return sum(error <= self.home_within_m for error in known), len(known)
+
+    def facts(self) -> dict[str, Any]:
+        """As plain JSON values; what nobody has is None."""
+        stated: dict[str, Any] = {"channel": self.name, "source": self.source}
+        for name in MEASURES:
+            found = self.figure(name)
+            stated[name] = _told(found.mean)
+            stated[f"{name}_give_or_take"] = _told(found.margin)
+        found_homes, homes = self.homes
+        people = [{name: _told(value) for name, value in vars(one).items()} for one in self.outcomes]
+        return {**stated, "homes_found": found_homes, "homes": homes, "people": people}
+
+
+def _told(value: Any) -> Any:
+    return None if isinstance(value, float) and not isfinite(value) else value
+
+
+@checked
+def attack_tracks(
+    tracks: Sequence[Track], channel: Channel, moves: Moves, home_within_m: float, seed: int
+) -> ChannelResult:
+    """A channel tried on some tracks.
+
+    Parameters
+    ----------
+    tracks
+        At least one.
+    channel, moves
+        How they are blurred, and what the adversary thinks of moves.
+    home_within_m
+        How near a guess must come to a home, metres; positive.
+    seed
+        0 or more. A person's draws follow from it, the person's number and the channel's name.
+
+    Raises
+    ------
+    InvalidInputError
+        When there is no track, or a number is out of range.
+    StochasticError
+        When the model and the releases do not go together.
+    """
+    if seed < 0 or not tracks or not home_within_m > 0 or not isfinite(home_within_m):
+        raise InvalidInputError(
+            f"there are {len(tracks)} tracks, home_within_m is {home_within_m}, seed {seed}; give a track, a "
+            "positive length, and a seed of 0 or more"
+        )
+    outcomes = []
+    for number, track in enumerate(tracks):
+        words = [seed, number, *channel.name.encode()]
+        blurred = channel.blur(track, moves, np.random.default_rng(words))
+        try:
+            found = channel.posterior(blurred, track, moves)
+        except StochasticError as problem:
+            raise StochasticError(f"{channel.name}, user {track.user}: {problem}") from None
+        outcomes.append(Outcome.of(track, blurred, found))
+    return ChannelResult(channel.name, channel.source, tuple(outcomes), home_within_m)

@@ -1,0 +1,134 @@
+"""``dphmm attack``: what deployed ways of blurring give away."""
+
+from __future__ import annotations
+
+import json
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dphmm.cli.inputs import data_of, input_options, kilometres_of, own_model_option
+from dphmm.cli.progress import progress
+from dphmm.cli.summary import say_table, warn
+from dphmm.cli.terminal import echo
+from dphmm.errors import ConfigurationError, need
+
+if TYPE_CHECKING:
+    from dphmm.attack.measures import ChannelResult
+    from dphmm.jobs.attacks import Attacked
+
+_PAGES, _PICTURES = (".html", ".htm"), (".png", ".svg", ".pdf")
+
+
+@click.command()
+@click.argument("data", nargs=-1, type=click.Path())
+@click.option("--model", type=click.Path(path_type=Path), help="What the adversary knows: 'dphmm learn' wrote it.")
+@click.option(
+    "--channel",
+    "channels",
+    multiple=True,
+    metavar="TEXT",
+    help="A way to blur: round:3, android, offset:500m, release:utility:1km@1, table:FILE, … May be repeated. "
+    "[default: fifteen of them]",
+)
+@click.option("--home-within", default="200m", show_default=True, metavar="LENGTH", help="When a home counts as found.")
+@click.option("--most-steps", default=432, show_default=True, help="At most so many times of each person.")
+@click.option("--seed", default=0, show_default=True, help="Which draws.")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="A new .html page, .csv table, or .png, .svg or .pdf."
+)
+@input_options
+@own_model_option
+@click.option("--overwrite", is_flag=True, help="Replace an output that exists.")
+@click.option("--json", "as_json", is_flag=True, help="Say what was found as JSON.")
+def command(data: tuple[str, ...], model: Path | None, channels: tuple[str, ...], **given: Any) -> None:
+    """What deployed ways of blurring places give away of the people in DATA, all under one adversary.
+
+    Rounding, grids, Meshtastic's bits, Android's approximate location, fresh noise, a fixed offset, trimming about
+    home, planar Laplace and this package's own releases are tried on the same true places. Without DATA it takes
+    people of a synthetic city, who do not exist. DATA are private, and so is what is found.
+    """
+    from dphmm.attack.wording import DEFAULT_CHANNELS
+    from dphmm.jobs.attacks import attack
+
+    _check(given["output"], bool(data), given["overwrite"])
+    found = attack(
+        data_of(data, given) if data else None,
+        model,
+        channels or DEFAULT_CHANNELS,
+        home_within_km=kilometres_of(given["home_within"], "--home-within"),
+        most_steps=given["most_steps"],
+        allow_own_model=bool(given["allow_own_model"]),
+        seed=given["seed"],
+        watch=progress,
+    )
+    if given["output"] is not None:
+        _write(found, given["output"], given["overwrite"])
+    if given["as_json"]:
+        echo(json.dumps(found.facts(), ensure_ascii=False, allow_nan=False))
+    else:
+        _print(found)
+    if given["output"] is not None:
+        echo(f"Report: {given['output']}", err=True)
+    if data:
+        echo("dphmm: this comes from true places; keep it to yourself.", err=True)
+
+
+def _check(output: Path | None, is_real: bool, overwrite: bool) -> None:
+    """Refuse an output that cannot be written before anything is computed."""
+    from dphmm.tables import check_output, private_name
+
+    if output is None:
+        return
+    if output.suffix.lower() not in (*_PAGES, *_PICTURES, ".csv"):
+        raise ConfigurationError(f"{output}: name an .html, .csv, .png, .svg or .pdf file")
+    if output.suffix.lower() != ".csv":
+        need("matplotlib", "plots")
+    check_output(private_name(output) if is_real else output, overwrite)
+
+
+def _write(found: Attacked, output: Path, overwrite: bool) -> None:
+    from dphmm.tables import new_file, write_text
+
+    private, kind = not found.is_invented, output.suffix.lower()
+    if kind == ".csv":
+        found.write_table(output, overwrite)
+        return
+    from dphmm.plots.attack import attack_figure, attack_sections, attack_verdict
+    from dphmm.plots.maps import save
+    from dphmm.reports.page import html_page
+
+    if kind in _PAGES:
+        page = html_page("What blurring gives away", *attack_verdict(found), attack_sections(found))
+        write_text(output, page, overwrite, private=private)
+        return
+    with new_file(output, overwrite, private=private) as part:
+        save(attack_figure(found), part, dpi=150)
+
+
+def _print(found: Attacked) -> None:
+    warn(found.warnings())
+    within = f"homes in {1000 * found.home_within_km:,.0f} m"
+    header = ("channel", "release off (m)", "at once (m)", "hindsight (m)", within, "sure", "right", "way", "left out")
+    title = (
+        f"{found.people} {found.about}, {found.fixes:,} times; the adversary tells apart squares of "
+        f"{1000 * found.part_km:,.0f} m"
+    )
+    say_table(header, [_row(result) for result in found.results], title)
+
+
+def _row(result: ChannelResult) -> list[str]:
+    homes, people = result.homes
+    return [
+        result.name,
+        *(_of(result, name, 0) for name in ("released_error_m", "at_once_m", "hindsight_m")),
+        f"{homes}/{people}",
+        *(_of(result, name, 2) for name in ("certainty", "right", "length_ratio", "withheld")),
+    ]
+
+
+def _of(result: ChannelResult, name: str, digits: int) -> str:
+    mean = result.figure(name).mean
+    return f"{mean:,.{digits}f}" if isfinite(mean) else "-"

@@ -1,0 +1,245 @@
+"""What ways of blurring give away of people, deployed ones and one's own beside each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from dphmm.arguments import checked
+from dphmm.attack.channel import Channel
+from dphmm.attack.measures import MEASURES, ChannelResult, attack_tracks
+from dphmm.attack.mesh import Moves
+from dphmm.attack.own import Samples, TableChannel
+from dphmm.attack.track import Track
+from dphmm.attack.wording import DEFAULT_CHANNELS, parse_channel
+from dphmm.errors import ConfigurationError, InvalidInputError
+from dphmm.jobs.learned_from import people_seen, refuse_own, said
+from dphmm.jobs.models import Model, load_model, region
+from dphmm.jobs.people import Data, DataLike
+from dphmm.jobs.watch import Watch, unwatched
+from dphmm.markov.model import MarkovModel
+from dphmm.markov.sequence import state_sequences
+from dphmm.markov.shrinkage import fit_shrunk
+from dphmm.readers.city import build_city
+from dphmm.readers.synthetic import synthetic_trajectories
+from dphmm.space.trajectory import Trajectory
+from dphmm.tables import write_csv
+from dphmm.tables.output import new_file
+
+HOME_WITHIN_KM = 0.2
+"""How near a guess must come to a home, unless it is said."""
+MOST_STEPS = 432
+"""How many times of each person are looked at unless it is said: three days of ten minutes."""
+
+_CITY_PEOPLE, _CITY_ATTACKED, _CITY_DAYS, _CITY_MINUTES = 24, 8, 5, 10.0
+_CITY_CELL_KM = 0.25
+_CITY = "people of the synthetic city, who do not exist"
+
+
+@dataclass(frozen=True, eq=False)
+class Attacked:
+    """What channels gave away of some people. Private as far as the people are real.
+
+    Attributes
+    ----------
+    results
+        One per channel, in the order asked for.
+    people, fixes
+        How many people were looked at, and how many times of them in all.
+    left_out
+        How many people had no fix within the region.
+    about
+        Who they are, in words.
+    is_invented
+        Whether they do not exist.
+    cell_km, part_km
+        The sides of the model's cells, and of the parts of them that the adversary tells apart.
+    step_seconds
+        The model's step.
+    home_within_km
+        How near a guess of a home must come.
+    learned_from_them
+        Whether the model was learned from these people, as far as that is known.
+    """
+
+    results: tuple[ChannelResult, ...]
+    people: int
+    fixes: int
+    left_out: int
+    about: str
+    is_invented: bool
+    cell_km: float
+    part_km: float
+    step_seconds: float
+    home_within_km: float
+    learned_from_them: str
+    seed: int = field(default=0)
+
+    def facts(self) -> dict[str, Any]:
+        """As plain JSON values; what nobody has is None."""
+        return {
+            "about": self.about,
+            "people": self.people,
+            "fixes": self.fixes,
+            "people_left_out": self.left_out,
+            "cell_km": self.cell_km,
+            "adversary_resolution_km": self.part_km,
+            "step_seconds": self.step_seconds,
+            "home_within_m": 1000 * self.home_within_km,
+            "model_learned_from_these_people": self.learned_from_them,
+            "seed": self.seed,
+            "channels": [result.facts() for result in self.results],
+        }
+
+    def warnings(self) -> list[str]:
+        """What somebody who reads the table should know first."""
+        if self.part_km <= self.home_within_km:
+            return []
+        return [
+            f"the adversary tells apart squares of {1000 * self.part_km:,.0f} m, more than the "
+            f"{1000 * self.home_within_km:,.0f} m within which a home counts as found; learn a model with smaller cells"
+        ]
+
+    def write_table(self, path: str | Path, overwrite: bool = False) -> None:
+        """Write a CSV with a row for each channel: means over people, their 99 % intervals, and homes found.
+
+        Raises
+        ------
+        OutputError
+            When the file exists and may not be replaced, or cannot be written.
+        """
+        measures = [name for one in MEASURES for name in (one, f"{one}_give_or_take")]
+        header = ["channel", *measures, "homes_found", "homes", "source"]
+        with new_file(path, overwrite, private=not self.is_invented) as part:
+            rows = ([_cell(facts[name]) for name in header] for facts in (one.facts() for one in self.results))
+            write_csv(part, header, rows)
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+@checked
+def attack(
+    data: DataLike | None = None,
+    model: Model | None = None,
+    channels: Sequence[str | Channel] = DEFAULT_CHANNELS,
+    *,
+    home_within_km: float = HOME_WITHIN_KM,
+    most_steps: int = MOST_STEPS,
+    allow_own_model: bool = False,
+    seed: int = 0,
+    watch: Watch = unwatched,
+) -> Attacked:
+    """Try what ways of blurring give away of people, as ``dphmm attack`` does.
+
+    Every channel blurs the same true places, and one adversary, who knows the channel and the model, says where the
+    people were: at once, and in hindsight (see `dphmm.attack`).
+
+    Parameters
+    ----------
+    data
+        Whose places; left out, eight people of the synthetic city with a model of sixteen others.
+    model
+        The model that the adversary knows, or its file: of first order, over the cells of a grid.
+    channels
+        Texts as `dphmm.attack.parse_channel` takes them, or ``table:FILE`` for a table of ``k(z | s)`` (see
+        `dphmm.attack.TableChannel.read`), or ``samples:FILE`` for what an app really released of these people (see
+        `dphmm.attack.Samples`); or channels themselves.
+    home_within_km
+        How near a guess must come to a home to count as finding it.
+    most_steps
+        At most so many times of each person are looked at, the first ones within the region.
+    allow_own_model
+        Whether to go on with people whose own data the model has seen: the adversary then knows them already.
+    seed
+        Which draws; nothing here is published.
+    watch
+        Who is shown the progress.
+
+    Raises
+    ------
+    ConfigurationError
+        When data are given without a model or the other way round, a channel is none, the model is of another kind, it
+        was learned from these people, or nobody has a fix within its region.
+    DataFileError, DphmmError
+        As the data, the model's file and those of channels say.
+
+    Examples
+    --------
+    >>> found = attack(channels=("round:3", "disc:500m"), most_steps=48)
+    >>> [result.name for result in found.results]
+    ['rounded to 3 digits', 'fresh within 500 m']
+    >>> sharp, fresh = (result.figure("hindsight_m").mean for result in found.results)
+    >>> sharp < fresh < found.results[1].figure("released_error_m").mean
+    True
+    """
+    if (data is None) != (model is None):
+        raise ConfigurationError("data and a model go together; give both (--model), or neither for the synthetic city")
+    if not home_within_km > 0 or not isfinite(home_within_km) or most_steps < 1 or seed < 0:
+        raise InvalidInputError(
+            f"home_within_km is {home_within_km}, most_steps {most_steps} and seed {seed}; give a positive length, at "
+            "least one step, and a seed of 0 or more"
+        )
+    if isinstance(channels, str) or not isinstance(channels, Sequence) or not channels:
+        raise ConfigurationError("no channel is given; give a list of at least one, such as ['round:3']")
+    if data is None or model is None:
+        everyone, learned = _invented()
+        about, own = _CITY, "no"
+    else:
+        learned = load_model(model)
+        seen = None if allow_own_model else people_seen(model, learned)
+        everyone = Data.of(data).read().trajectories
+        refuse_own(seen, [person.user for person in everyone])
+        about, own = "people of the data", said(seen, allow_own_model)
+    moves = Moves(learned)
+    made = [_channel(one, moves, everyone) for one in channels]
+    tracks = [track for person in everyone if (track := Track.of(person, moves, most_steps)) is not None]
+    if not tracks:
+        raise ConfigurationError("no place of the data lies in the model's region; learn a model of that region")
+    within = 1000 * home_within_km
+    results = []
+    for channel in watch(made, "Attacking", len(made)):
+        results.append(attack_tracks(tracks, channel, moves, within, seed))
+    return Attacked(
+        tuple(results),
+        len(tracks),
+        sum(map(len, tracks)),
+        len(everyone) - len(tracks),
+        about,
+        data is None,
+        moves.grid.cell_km,
+        moves.mesh.cell_km,
+        learned.step,
+        home_within_km,
+        own,
+        seed,
+    )
+
+
+def _invented() -> tuple[tuple[Trajectory, ...], MarkovModel]:
+    """People of the synthetic city, and a model of others there."""
+    city = build_city()
+    people = synthetic_trajectories(_CITY_PEOPLE, _CITY_DAYS, _CITY_MINUTES / 2, city=city)
+    grid = region(bbox=city.box, cell=_CITY_CELL_KM)
+    step = 60 * _CITY_MINUTES
+    return people[:_CITY_ATTACKED], fit_shrunk(state_sequences(people[_CITY_ATTACKED:], grid, step), grid, step).model
+
+
+def _channel(given: str | Channel, moves: Moves, people: Sequence[Trajectory]) -> Channel:
+    if isinstance(given, Channel):
+        return given
+    if not isinstance(given, str):
+        raise ConfigurationError(
+            f"channel {given!r} is a {type(given).__name__}; give a text or a dphmm.attack.Channel"
+        )
+    kind, _, file = given.partition(":")
+    if kind == "table" and file:
+        return TableChannel.read(file, moves.grid.size)
+    if kind == "samples" and file:
+        released = {one.user: one for one in Data.of(file).read().trajectories}
+        return Samples(f"samples {Path(file).stem}", released, {one.user: one for one in people})
+    return parse_channel(given)

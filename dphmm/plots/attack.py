@@ -1,0 +1,145 @@
+"""What ways of blurring give away, beside each other: one picture, and the page of a report."""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dphmm.attack.measures import ChannelResult
+from dphmm.attack.snapping import in_words
+from dphmm.jobs.attacks import Attacked
+from dphmm.plots.maps import BLUE, GREY, ORANGE, RED, new_figure, png
+from dphmm.reports.page import Cell, Picture, Section
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_MARKS = (
+    ("released_error_m", "the released place", "s", GREY),
+    ("at_once_m", "adversary, at once", "o", ORANGE),
+    ("hindsight_m", "adversary, in hindsight", "D", RED),
+)
+_LEAST_M = 10.0
+
+
+def attack_figure(found: Attacked) -> Any:
+    """A matplotlib figure: how far off releases and the adversary are, and how many homes are found.
+
+    Raises
+    ------
+    MissingDependencyError
+        Without matplotlib.
+    """
+    figure, first = new_figure(6.4, 1.6 + 0.34 * len(found.results))
+    first.remove()
+    left, right = figure.subplots(1, 2, sharey=True, width_ratios=(3, 1))
+    draw_errors(left, found.results)
+    draw_homes(right, found.results)
+    handles, labels = left.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=3, fontsize=8, frameon=False)
+    return figure
+
+
+def draw_errors(ax: Axes, results: tuple[ChannelResult, ...]) -> None:
+    """Mean distances from the true places, a row for each channel, on a logarithmic axis; below 10 m as 10 m."""
+    rows = np.arange(len(results))
+    for name, label, marker, colour in _MARKS:
+        values = np.array([result.figure(name).mean for result in results])
+        ax.plot(np.maximum(values, _LEAST_M), rows, marker, color=colour, ms=5, label=label, zorder=3)
+    pairs = np.array([[result.figure(name).mean for name, *_ in _MARKS[1:]] for result in results])
+    ax.hlines(rows, *np.maximum(pairs.T, _LEAST_M), color=RED, lw=1.2, alpha=0.5, zorder=2)
+    ax.set_yticks(rows, [result.name for result in results], fontsize=8)
+    ax.set_xscale("log")
+    drawn = np.concatenate([line.get_xdata() for line in ax.lines])
+    end = 1.6 * float(np.nanmax(drawn))
+    ax.set_xlim(0.7 * _LEAST_M, end)
+    decades = [_LEAST_M * 10.0**power for power in range(8) if _LEAST_M * 10.0**power <= end]
+    ax.set_xticks(decades, ["≤10 m", *(in_words(decade / 1000) for decade in decades[1:])])
+    ax.set_xlabel("mean distance from the truth", fontsize=8)
+    _tidy(ax, len(results))
+
+
+def draw_homes(ax: Axes, results: tuple[ChannelResult, ...]) -> None:
+    """The share of homes found, a bar for each channel, with how many of how many."""
+    for row, result in enumerate(results):
+        homes, people = result.homes
+        ax.barh(row, homes / people if people else 0.0, 0.6, color=BLUE, alpha=0.8, zorder=2)
+        ax.text(0.04 if not homes else homes / people + 0.04, row, f"{homes}/{people}", va="center", fontsize=7)
+    ax.set_xlim(0, 1.35)
+    ax.set_xticks([0, 0.5, 1], ["0", "½", "all"])
+    ax.set_xlabel(f"homes found\nwithin {results[0].home_within_m:,.0f} m", fontsize=8)
+    _tidy(ax, len(results))
+
+
+def _tidy(ax: Axes, count: int) -> None:
+    ax.tick_params(labelsize=8)
+    ax.grid(axis="x", color="#dddddd", lw=0.6)
+    ax.set_axisbelow(True)
+    ax.set_ylim(count - 0.5, -0.5)
+    for side in ("top", "right"):
+        ax.spines[side].set_visible(False)
+
+
+def attack_verdict(found: Attacked) -> tuple[str, bool]:
+    """What was found in a sentence, and whether it is bad news."""
+    open_ones = [one for one in found.results if one.homes[1] and 2 * one.homes[0] >= one.homes[1]]
+    said = (
+        f"Of {found.people} {found.about}, {len(open_ones)} of {len(found.results)} channels let the adversary find at "
+        f"least half of the homes within {1000 * found.home_within_km:,.0f} m."
+    )
+    return said, bool(open_ones)
+
+
+def attack_sections(found: Attacked) -> list[Section]:
+    """The parts of a report: the picture, the table, the channels and where they come from, and what was done.
+
+    Raises
+    ------
+    MissingDependencyError
+        Without matplotlib.
+    """
+    within = f"{1000 * found.home_within_km:,.0f} m"
+    caption = (
+        "Mean distances from the true places: of what was released, and of the adversary's estimate at once and in "
+        f"hindsight. Right: homes found within {within}."
+    )
+    header = ["channel", "released, off by (m)", "at once (m)", "in hindsight (m)", f"homes within {within}"]
+    header += ["sure", "right", "way, times the true one", "left out"]
+    rows = [_row(result) for result in found.results]
+    done = [
+        f"{found.fixes:,} times of {found.people} {found.about}, every {found.step_seconds:,.0f} s; cells of "
+        f"{1000 * found.cell_km:,.0f} m, of which the adversary tells apart squares of {1000 * found.part_km:,.0f} m. "
+        f"Whether the model was learned from them: {found.learned_from_them}.",
+        "In small print: the 99 % interval of a mean over people like these (Student's; none for one person).",
+        "'Sure' is the mean probability that the adversary gives the likeliest cell in hindsight, 'right' how often it "
+        "is the true one: an adversary who is surer than right is misled by the model. Where releases lie nearer than "
+        "the adversary's estimates, whoever just reads the releases does better.",
+        "The adversary knows the channel, the model and the times of releases, no map of streets and no other person's "
+        "releases; another may do better.",
+    ]
+    sources = [(result.name, result.source) for result in found.results]
+    return [
+        Section("What is given away", pictures=[Picture(png(attack_figure(found)), caption, wide=True)]),
+        Section("In numbers", header=header, rows=rows),
+        Section("The channels", header=("channel", "where it comes from"), rows=sources),
+        Section("How it was done", [*found.warnings(), *done]),
+    ]
+
+
+def _row(result: ChannelResult) -> list[str | Cell]:
+    homes, people = result.homes
+    return [
+        result.name,
+        *(_figure(result, name, ",.0f") for name in ("released_error_m", "at_once_m", "hindsight_m")),
+        Cell(f"{homes} of {people}", mark="bad" if people and 2 * homes >= people else ""),
+        *(_figure(result, name, ".2f") for name in ("certainty", "right", "length_ratio", "withheld")),
+    ]
+
+
+def _figure(result: ChannelResult, name: str, form: str) -> Cell:
+    figure = result.figure(name)
+    if not isfinite(figure.mean):
+        return Cell("-")
+    return Cell(f"{figure.mean:{form}}", f"± {figure.margin:{form}}" if isfinite(figure.margin) else "")

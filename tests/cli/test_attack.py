@@ -1,0 +1,70 @@
+"""``dphmm attack``: what it prints and writes, what it refuses, and that the page about it names every channel."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from click.testing import CliRunner
+
+from dphmm.attack import DEFAULT_CHANNELS, parse_channel
+from dphmm.cli import main
+from tests.documents import ROOT, page
+
+PAGE = page("attack.md")
+
+
+def run(*words: str):
+    return CliRunner().invoke(main, ["attack", *words])
+
+
+def test_it_prints_a_table_and_json_of_the_same(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    words = ("--channel", "round:2", "--channel", "nothing", "--most-steps", "6")
+    table, stated = run(*words), run(*words, "--json")
+    assert table.exit_code == stated.exit_code == 0, table.output
+    facts = json.loads(stated.stdout)
+    row = next(line for line in table.stdout.splitlines() if line.startswith("rounded to 2 digits"))
+    assert f"{facts['channels'][0]['hindsight_m']:,.0f}" in row
+    assert "8 people of the synthetic city, who do not exist, 48 times" in table.stdout
+    assert not table.stderr
+
+
+@pytest.mark.parametrize("name", ["attack.html", "attack.csv", "attack.png"])
+def test_it_writes_a_page_a_table_or_a_picture(tmp_path, name):
+    words = ("--channel", "round:2", "--channel", "trim:500m", "--most-steps", "6", "-o", str(tmp_path / name))
+    done = run(*words)
+    assert done.exit_code == 0, done.output
+    content = (tmp_path / name).read_bytes()
+    assert content[:4] == {".html": b"<!DO", ".csv": b"chan", ".png": b"\x89PNG"}[(tmp_path / name).suffix]
+    again = run(*words)
+    assert again.exit_code == 2
+    assert "exists" in again.stderr
+    assert (tmp_path / name).read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--channel", "round:9"), "a whole number from 0 to 7"),
+        (("--home-within", "200"), "--home-within is '200'"),
+        (("-o", "out.txt"), "name an .html, .csv, .png, .svg or .pdf file"),
+        (("data/sample/geolife",), "data and a model go together"),
+        (("data/sample/geolife", "--model", "model.npz", "-o", "attack.csv"), "the file tells true places"),
+        (("--most-steps", "0"), "most_steps 0"),
+    ],
+)
+def test_what_cannot_be_is_one_line_and_exit_code_2(words, said):
+    done = run(*words)
+    assert done.exit_code == 2
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not done.stdout
+
+
+def test_the_page_names_every_channel_that_is_tried_and_every_kind_that_there_is():
+    for text in DEFAULT_CHANNELS:
+        assert f"| {parse_channel(text).name} |" in PAGE
+    kinds = set(re.findall(r"`([a-z-]+)(?::[^`]*)?`", PAGE.partition("## The channels")[2].partition("## Your")[0]))
+    assert {text.partition(":")[0] for text in DEFAULT_CHANNELS} <= kinds
