@@ -6,12 +6,13 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dphmm.arguments import checked
 from dphmm.errors import ConfigurationError, DataFileError
 from dphmm.readers import cabs, checkins, geolife, gpx, owntracks, table
 from dphmm.readers.fixes import Fixes, ReadResult, trajectories
+from dphmm.readers.instants import Instants
 from dphmm.tables.source import Document, documents, member_names, suffix_of
 
 
@@ -56,6 +57,8 @@ def read(
     user: str | None = None,
     user_per_file: bool = False,
     columns: Mapping[str, str] | None = None,
+    time_unit: str | None = None,
+    time_zone: str | None = None,
 ) -> ReadResult:
     """Trajectories out of a file, a folder or an archive of any format that this package reads.
 
@@ -77,6 +80,12 @@ def read(
         Whether files that do not say whose fixes they hold are each another person's, named after the file.
     columns
         For tables: what a column holds → its name in the file.
+    time_unit
+        For tables: what numbers in the column of times count since 1970 in UTC: ``"s"``, ``"ms"``, ``"us"`` or
+        ``"ns"``. Left out, numbers are no times.
+    time_zone
+        For tables: the zone of times that do not say theirs, such as ``"Asia/Shanghai"`` or ``"+08:00"``; left out,
+        UTC.
 
     Returns
     -------
@@ -89,8 +98,8 @@ def read(
         For what is missing, unreadable, truncated, malformed (unless skipped), or of no known format; when not one
         usable fix is left; and when one of several files does not say whose fixes it holds, and nothing else does.
     ConfigurationError
-        For an unknown format, columns for something else than a table, a folder of several formats, or both a user and
-        one per file.
+        For an unknown format, unit or zone; columns, a unit or a zone for something else than a table; a folder of
+        several formats; or both a user and one per file.
     MissingDependencyError
         When the format needs a library that is not installed.
     """
@@ -99,9 +108,14 @@ def read(
         raise ConfigurationError(f"format is {name!r}; it must be one of {sorted(FORMATS)}")
     if columns and name != "table":
         raise ConfigurationError(f"columns are named for a file of format {name!r}; only tables have named columns")
+    instants = Instants(time_unit, time_zone)
+    if instants != Instants() and name != "table":
+        raise ConfigurationError(
+            f"a time unit or zone is given for files of format {name!r}, which say their times' own; leave it out"
+        )
     if user is not None and user_per_file:
         raise ConfigurationError("a user and one user per file are both given; give one of --user and --user-per-file")
-    options = {"columns": columns} if name == "table" else {}
+    options: Mapping[str, Any] = {"columns": columns, "instants": instants} if name == "table" else {}
     found = FORMATS[name]
     parts = (_whole_path(part, path) for part in documents(path, found.suffixes))
     result = trajectories(

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 ALIASES: Mapping[str, tuple[str, ...]] = {
-    "user": ("user_id", "uid", "user"),
-    "time": ("tracked_at", "datetime", "timestamp", "time"),
+    "user": ("user_id", "uid", "user", "traj_id"),
+    "time": ("tracked_at", "datetime", "timestamp", "time", "t"),
     "latitude": ("latitude", "lat"),
     "longitude": ("longitude", "lon", "lng", "long"),
     "geometry": ("geometry", "geom"),
     "name": ("name", "place", "label"),
 }
 """What a column holds → the names that it is recognised by, in any case; the first that occurs wins."""
+
+TRIPS = ALIASES["user"][-1]
+"""The name of a column of trajectories, as movingpandas has it: it tells people apart only where each has one."""
 
 
 def find_column(names: Iterable[str], what: str) -> str | None:

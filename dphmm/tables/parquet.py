@@ -7,12 +7,13 @@ their lengths are added up; and rows come in small batches.
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from dphmm.errors import DataFileError, need
-from dphmm.tables.source import Document
+from dphmm.tables.source import Document, readable
 from dphmm.tables.thrift import Fields, read_fields
 from dphmm.tables.unpacking import Allowance
 from dphmm.tables.values import is_text, one_line
@@ -40,26 +41,87 @@ def read_parquet(document: Document, choose: Callable[[list[str]], Iterable[str]
     MissingDependencyError
         When pyarrow is not installed.
     """
-    arrow, parquet = need("pyarrow", "files"), need("pyarrow.parquet", "files")
-    try:
-        file = parquet.ParquetFile(io.BytesIO(document.data))
-        flat = [field for field in file.schema_arrow if not arrow.types.is_nested(field.type)]
-        names = [field.name for field in flat]
-        if len(set(names)) < len(names) or len(names) > _MOST_COLUMNS or not all(map(is_text, names)):
-            raise DataFileError(document.source, f"has {len(names)} columns, two of one name; give each its own name")
-        chosen = list(dict.fromkeys(choose(names)))
-        _check_pages(document, chosen)
-        texts = [field.name for field in flat if _is_text(arrow, field.type)]
-        lean = parquet.ParquetFile(io.BytesIO(document.data), read_dictionary=texts, page_checksum_verification=True)
-        allowance = Allowance(document.source, len(document.data))
-        batches = lean.iter_batches(batch_size=_BATCH, columns=chosen)
-        parts = [_spelled_out(batch.select(chosen), allowance) for batch in batches]
-        if not parts:
-            return file.schema_arrow.empty_table().select(chosen)
-        return arrow.Table.from_batches(parts).replace_schema_metadata(file.schema_arrow.metadata)
-    except (arrow.ArrowException, OSError, KeyError, UnicodeDecodeError) as problem:
-        reason = one_line(problem)
-        raise DataFileError(document.source, f"is no whole Parquet file ({reason}); copy it again") from None
+    return OpenParquet(document, choose).read()
+
+
+class OpenParquet:
+    """A Parquet file of which row groups are read one after another, so that no more of it need be in memory.
+
+    Parameters
+    ----------
+    document
+        The file; by its path, it is read as far as it is needed, and only then.
+    choose
+        As for `read_parquet`.
+    by_group
+        Whether what `dphmm.tables.max_unpacked` allows is for each row group, not for all of them together.
+
+    Raises
+    ------
+    DataFileError, MissingDependencyError
+        As `read_parquet`.
+
+    Attributes
+    ----------
+    rows
+        How many rows each row group has.
+    columns
+        The columns that are read.
+    metadata
+        The metadata of the file's schema.
+    """
+
+    def __init__(
+        self,
+        document: Document | Path,
+        choose: Callable[[list[str]], Iterable[str]] = list,
+        by_group: bool = False,
+    ) -> None:
+        arrow, parquet = need("pyarrow", "files"), need("pyarrow.parquet", "files")
+        self.source = str(document) if isinstance(document, Path) else document.source
+        self._data = _OnDisk(document) if isinstance(document, Path) else document.data
+        with self._whole():
+            file = parquet.ParquetFile(self._stream())
+            flat = [field for field in file.schema_arrow if not arrow.types.is_nested(field.type)]
+            names = [field.name for field in flat]
+            if len(set(names)) < len(names) or len(names) > _MOST_COLUMNS or not all(map(is_text, names)):
+                raise DataFileError(self.source, f"has {len(names)} columns, two of one name; give each its own name")
+            self.columns = list(dict.fromkeys(choose(names)))
+            self.rows = _check_pages(self.source, self._data, self.columns, by_group)
+            self._schema = file.schema_arrow
+            self.metadata = self._schema.metadata or {}
+            self._texts = [field.name for field in flat if _is_text(arrow, field.type)]
+            self._lean: Any = None
+
+    def read(self, groups: Sequence[int] | None = None, columns: Sequence[str] | None = None) -> Any:
+        """The rows of some row groups as a `pyarrow.Table`; left out, all of them and all columns that are read."""
+        arrow, parquet = need("pyarrow", "files"), need("pyarrow.parquet", "files")
+        chosen = self.columns if columns is None else list(columns)
+        with self._whole():
+            if self._lean is None:
+                how: dict[str, Any] = {"read_dictionary": self._texts, "page_checksum_verification": True}
+                self._lean = parquet.ParquetFile(self._stream(), **how)
+            allowance = Allowance(self.source, len(self._data))
+            batches = self._lean.iter_batches(batch_size=_BATCH, columns=chosen, row_groups=groups)
+            parts = [_spelled_out(batch.select(chosen), allowance) for batch in batches]
+            if not parts:
+                return self._schema.empty_table().select(chosen)
+            return arrow.Table.from_batches(parts).replace_schema_metadata(self._schema.metadata)
+
+    def _stream(self) -> Any:
+        arrow = need("pyarrow", "files")
+        if isinstance(self._data, _OnDisk):
+            return arrow.OSFile(str(self._data.path))
+        return arrow.BufferReader(arrow.py_buffer(self._data))
+
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        arrow = need("pyarrow", "files")
+        try:
+            yield
+        except (arrow.ArrowException, OSError, KeyError, UnicodeDecodeError) as problem:
+            reason = one_line(problem)
+            raise DataFileError(self.source, f"is no whole Parquet file ({reason}); copy it again") from None
 
 
 def _is_text(arrow: Any, kind: Any) -> bool:
@@ -96,39 +158,81 @@ Arrow's own metadata are not asked: for fields that contradict each other they e
 """
 
 
-def _check_pages(document: Document, chosen: Iterable[str]) -> None:
-    """Refuse columns whose pages, each by its own header, unpack to more than is allowed."""
-    allowance, wanted = Allowance(document.source, len(document.data)), {(name.encode(),) for name in chosen}
+class _OnDisk:
+    """The bytes of a file, of which slices are read when they are asked for."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with readable(path):
+            self._size = path.stat().st_size
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, part: slice) -> bytes:
+        start, stop, _ = part.indices(self._size)
+        with readable(self.path), self.path.open("rb") as stream:
+            stream.seek(start)
+            return stream.read(max(stop - start, 0))
+
+
+def _check_pages(source: str, data: bytes | _OnDisk, chosen: Iterable[str], by_group: bool) -> list[int]:
+    """Refuse columns whose pages, each by its own header, unpack to more than is allowed; the rows of each group."""
+    allowance, wanted = Allowance(source, len(data)), {(name.encode(),) for name in chosen}
+    rows = []
     try:
-        for group in _footer(document.data).get(_ROW_GROUPS, []):
+        for group in _footer(data).get(_ROW_GROUPS, []):
+            if by_group:
+                allowance = Allowance(source, len(data))
+            rows.append(group[_ROWS])
             for chunk in group[_COLUMNS]:
                 column = chunk[_COLUMN]
                 if tuple(column[_PATH]) in wanted and (column[_VALUES] or group[_ROWS]):
-                    for size in _page_sizes(document.data, column):
+                    for size in _page_sizes(data, column):
                         allowance.take(size)
     except (IndexError, KeyError, TypeError, AttributeError, ValueError) as problem:
         if isinstance(problem, DataFileError):
             raise
         reason = "is no whole Parquet file (it is cut off, or its parts lie elsewhere)"
-        raise DataFileError(document.source, f"{reason}; copy it again") from None
+        raise DataFileError(source, f"{reason}; copy it again") from None
+    return rows
 
 
-def _footer(data: bytes) -> Fields:
+def _footer(data: bytes | _OnDisk) -> Fields:
     length = int.from_bytes(data[-8:-4], "little")
     if data[-4:] != _MAGIC or not 0 < length <= len(data) - 12:
         raise IndexError
-    return read_fields(memoryview(data)[: len(data) - 8], len(data) - 8 - length)[0]
+    return read_fields(memoryview(data[len(data) - 8 - length : len(data) - 8]), 0)[0]
 
 
-def _page_sizes(data: bytes, column: Fields) -> Iterator[int]:
+def _page_sizes(data: bytes | _OnDisk, column: Fields) -> Iterator[int]:
     """What each page of a column unpacks to."""
     at = min(start for start in (column[_DATA_PAGE], column.get(_DICTIONARY_PAGE, 0)) if start > 0)
     end = at + column[_SIZE]
     if not at <= end <= len(data):
         raise IndexError
     while at < end:
-        header, at = read_fields(memoryview(data)[:end], at)
+        header, at = _page_header(data, at, end)
         if header[_UNPACKED] < 0 or header[_PACKED] < 0 or at + header[_PACKED] > len(data):
             raise IndexError
         yield header[_UNPACKED]
         at += header[_PACKED]
+
+
+def _page_header(data: bytes | _OnDisk, at: int, end: int) -> tuple[Fields, int]:
+    """A page's header, and where it ends; of a file on a disk, as few bytes are read as hold it."""
+    if isinstance(data, bytes):
+        return read_fields(memoryview(data)[:end], at)
+    window = _HEADER
+    while True:
+        try:
+            header, size = read_fields(memoryview(data[at : min(end, at + window)]), 0)
+            return header, at + size
+        except (IndexError, ValueError):
+            if at + window >= end:
+                raise
+            window *= 16
+
+
+_HEADER = 1 << 9
+"""What most headers of pages fit into, in bytes."""

@@ -87,7 +87,7 @@ class TimedTable:
         names = list(table.columns)
         if len(names) < 2:
             raise DataFileError(path, f"has the columns {names}; give one of times and at least one of numbers")
-        at = find_column(names, "time") or names[0]
+        at = find_column([name for name in names if name.strip() != "t"], "time") or names[0]  # t may be a place
         try:
             return cls(table.times(at), {name: table.numbers(name) for name in names if name != at})
         except TimeOrderError as problem:

@@ -2,7 +2,7 @@
 
 from dphmm.writers.diagnostics import check_private_name, write_diagnostics
 from dphmm.writers.formats import FORMATS, check_format, read_releases, write_releases
-from dphmm.writers.frame import to_geodataframe, to_trajectory_collection, tracks
+from dphmm.writers.frame import to_geodataframe, to_scikit_mobility, to_trajectory_collection, tracks
 from dphmm.writers.summary import Hindsight, summarise, write_summary
 from dphmm.writers.table import COLUMNS, ReleaseTable
 
@@ -16,6 +16,7 @@ __all__ = [
     "read_releases",
     "summarise",
     "to_geodataframe",
+    "to_scikit_mobility",
     "to_trajectory_collection",
     "tracks",
     "write_diagnostics",

@@ -70,7 +70,10 @@ def read_geopackage(path: Path) -> ReleaseTable:
 
 
 def write_geoparquet(path: Path, table: ReleaseTable, geometry: Geometry = "estimate") -> None:
-    """Write the table, times to the microsecond in UTC, the reference system in the file's metadata."""
+    """Write the table, times to the microsecond in UTC, the reference system in the file's metadata.
+
+    Beside the geometry are plain columns of both places, for programs that know none.
+    """
     need("pyarrow", "files")
     frame = to_geodataframe(table, geometry).rename(columns={new: old for old, new in NAMES.items()})
     with path.open("wb") as stream:  # of a path Arrow might think that it is a URI
@@ -132,6 +135,33 @@ def to_trajectory_collection(table: ReleaseTable, geometry: Geometry = "estimate
     )
 
 
+def to_scikit_mobility(table: ReleaseTable, geometry: Geometry = "estimate") -> Any:
+    """A `pandas.DataFrame` of the shape that scikit-mobility's ``TrajDataFrame`` takes as it is.
+
+    Parameters are those of `to_geodataframe`; moments without a place are left out.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Columns ``uid``, ``datetime`` (UTC without saying so, as the library has it), ``lat`` and ``lng``, then the
+        table's others, with where something was drawn as ``released_latitude`` and ``released_longitude``; sorted by
+        user and time.
+
+    Raises
+    ------
+    MissingDependencyError
+        Without pandas.
+    """
+    pandas = need("pandas", "files")
+    latitude, longitude, known = places(table, geometry)
+    columns = {"uid": table["user"], "datetime": table["time"], "lat": latitude, "lng": longitude}
+    names = {"latitude": "released_latitude", "longitude": "released_longitude"}  # not to be taken for those
+    some = (column.name for column in COLUMNS if column.name not in ("user", "time"))
+    rest = {names.get(name, name): table[name] for name in some}
+    frame = pandas.DataFrame({**columns, **rest})[known]
+    return frame.sort_values(["uid", "datetime"], kind="stable", ignore_index=True)
+
+
 def places(table: ReleaseTable, geometry: Geometry) -> tuple[FloatArray, FloatArray, BoolArray]:
     """Latitude and longitude of each release, ``(n,)``, and which are known.
 
@@ -162,7 +192,7 @@ def tracks(table: ReleaseTable) -> Any:
     for user in dict.fromkeys(users.tolist()):
         mine = np.flatnonzero((users == user) & known)
         mine = mine[np.argsort(times[mine], kind="stable")]
-        for number, trip in enumerate(_trips(mine, times)):
+        for number, trip in enumerate(trips(mine, times)):
             if len(trip) < 2:
                 continue
             rows.append(
@@ -187,7 +217,8 @@ def tracks(table: ReleaseTable) -> Any:
     return frame
 
 
-def _trips(rows: npt.NDArray[np.int64], times: npt.NDArray[Any]) -> list[npt.NDArray[np.int64]]:
+def trips(rows: npt.NDArray[np.int64], times: npt.NDArray[Any]) -> list[npt.NDArray[np.int64]]:
+    """Somebody's rows, in the order of their times, by trips: a long gap begins another, see `tracks`."""
     gaps = np.diff(times[rows])
     if not len(gaps):
         return [rows]

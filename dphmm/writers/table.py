@@ -59,7 +59,10 @@ class Column(NamedTuple):
         if self.kind == "time":
             return found if isinstance(found, np.datetime64) else np.datetime64(parse_time(found), "us")
         if self.kind == "number":
-            return math.nan if found in (None, "") else parse_number(found, self.name)
+            number = math.nan if found in (None, "") else parse_number(found, self.name)
+            if _FARTHEST < abs(number) < math.inf:
+                raise ValueError(f"{self.name} is {shorten(found)}; give a number within {_FARTHEST:g}")
+            return number
         if self.kind == "count":
             whole = int(found) if isinstance(found, str) and _WHOLE.fullmatch(found) else found
             if isinstance(whole, bool) or not isinstance(whole, int) or not -_LARGEST <= whole <= _LARGEST:
@@ -89,6 +92,7 @@ def _or_nan(number: float | None) -> float:
 
 _WHOLE = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 _LARGEST = 1 << 62
+_FARTHEST = 1e100  # noise is at most 1e30 wide and its area the square: no release says more, and squares stay finite
 _FLAGS = {"true": True, "false": False, "1": True, "0": False}
 
 COLUMNS = (

@@ -75,3 +75,10 @@ def test_a_table_is_checked_as_it_is_made():
         TimedTable(np.array([], dtype=np.int64), {})
     with pytest.raises(ConfigurationError, match="column x"):
         TimedTable(np.array([1, 2]), {"x": np.array([1.0])})
+
+
+def test_a_place_that_is_called_t_is_no_time(tmp_path):
+    (tmp_path / "a.csv").write_text("hour,s,t\n1,5,9\n2,6,8\n")
+    table = TimedTable.read(tmp_path / "a.csv")
+    assert table.times.tolist() == [1, 2]
+    assert sorted(table.columns) == ["s", "t"]

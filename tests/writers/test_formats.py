@@ -15,12 +15,14 @@ import numpy as np
 import pytest
 
 from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError, OutputError
+from dphmm.readers import read_frame
 from dphmm.writers import (
     COLUMNS,
     FORMATS,
     ReleaseTable,
     read_releases,
     to_geodataframe,
+    to_scikit_mobility,
     to_trajectory_collection,
     tracks,
     write_releases,
@@ -106,7 +108,7 @@ def test_a_geopackage_has_layers_of_estimates_released_places_and_tracks_with_st
         assert pyogrio.read_info(path, layer=layer)["crs"] == "EPSG:4326"
     assert pyogrio.read_info(path, layer="released")["features"] == 3  # one of four was withheld
     said = pyogrio.read_info(path, layer="estimates")["dataset_metadata"]
-    assert said["all_releases_from_two_paths_joined_throughout"] == "at most 4.48 times as likely"
+    assert said["all_releases_from_two_paths_joined_throughout"] == "at most 4.49 times as likely"
     assert (said["mechanism"], said["exact"]) == ("k-norm, laplace, lattice, planar-isotropic", "false")
     styles = pyogrio.read_dataframe(path, layer="layer_styles")
     assert sorted(styles["f_table_name"]) == ["estimates", "released", "tracks"]
@@ -328,3 +330,33 @@ def test_a_name_that_gpx_cannot_say_is_refused_and_other_formats_keep_it(tmp_pat
         write_releases(tmp_path / f"out{suffix}", named)
         assert read_releases(tmp_path / f"out{suffix}") == named
     assert not (tmp_path / "out.gpx").exists()
+
+
+def test_duckdb_reads_a_table_of_releases_as_plain_columns(table, tmp_path):
+    """Each place is there in degrees, beside the geometry, and times in UTC to the microsecond."""
+    duckdb = pytest.importorskip("duckdb")
+    write_releases(tmp_path / "r.parquet", table)
+    found = duckdb.sql(
+        f"select user, epoch_us(time), latitude, longitude, estimate_latitude from '{tmp_path / 'r.parquet'}'"
+    ).fetchall()
+    order = range(len(table))
+    assert [row[0] for row in found] == [table["user"][k] for k in order]
+    assert [row[1] for row in found] == [int(table["time"][k].astype("M8[us]").astype(int)) for k in order]
+    for at, name in ((2, "latitude"), (3, "longitude"), (4, "estimate_latitude")):
+        told = [np.nan if row[at] is None else row[at] for row in found]
+        assert told == pytest.approx([table[name][k] for k in order], nan_ok=True, abs=0)
+
+
+def test_frames_of_the_shape_of_scikit_mobility_read_back_as_the_same_places(table):
+    for geometry, prefix in (("estimate", "estimate_"), ("released", "")):
+        frame = to_scikit_mobility(table, geometry)
+        assert frame.columns[:4].tolist() == ["uid", "datetime", "lat", "lng"]
+        known = np.isfinite(table[f"{prefix}latitude"])
+        read = {
+            (one.user, time): (x, y)
+            for one in read_frame(frame).trajectories
+            for time, x, y in zip(one.times.tolist(), one.latitude.tolist(), one.longitude.tolist(), strict=True)
+        }
+        names = ("user", "time", f"{prefix}latitude", f"{prefix}longitude")
+        said = {(u, t): (x, y) for u, t, x, y in zip(*(table[name][known].tolist() for name in names), strict=True)}
+        assert read == said

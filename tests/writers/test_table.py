@@ -37,6 +37,14 @@ def test_a_value_of_another_kind_is_refused(table):
         ReleaseTable({**table.columns, "epsilon": ["much", "more", "too", "full"]})
 
 
+@pytest.mark.parametrize("name", ["estimate_radius_m", "hull_area_km2", "latitude"])
+@pytest.mark.parametrize("said", ["1.7e+308", -1e101])
+def test_a_number_that_no_release_can_say_is_refused(table, name, said):
+    rows = list(table.rows())
+    with pytest.raises(InvalidInputError, match=rf"release 2: {name} is .*give a number within 1e\+100"):
+        ReleaseTable.parse([rows[0], rows[1] | {name: said}])
+
+
 def test_columns_cannot_be_written_to(table):
     with pytest.raises(ValueError, match="read-only"):
         table["epsilon"][0] = 2.0
