@@ -42,8 +42,8 @@ class Claim:
         The figure of the paper.
     words
         The claim, in this package's words.
-    measured
-        The figures, with their intervals.
+    parts
+        What was measured: of what, and the figure with its unit.
     verdict
         ``"holds"`` or ``"does not"``, by the means, and what a time step was: more can be possible after a long one.
         With `WITHIN_NOISE` after it where the 95 % bootstrap interval of the difference of two settings holds zero.
@@ -51,7 +51,7 @@ class Claim:
 
     where: str
     words: str
-    measured: str
+    parts: tuple[tuple[str, str], ...]
     verdict: str
 
 
@@ -79,9 +79,9 @@ def check_claims(table: StepTable, config: EvaluationConfig, clock: str) -> tupl
 
 def _less(table: StepTable, low: Setting, high: Setting, metric: str, words: str) -> Claim:
     apart = difference(table, high, low, metric)
-    measured = "; ".join(f"{_name(one)} {_shown(total(table, one, metric), metric)}" for one in (low, high))
+    parts = tuple((_name(one), _shown(total(table, one, metric), metric)) for one in (low, high))
     verdict = _verdict(apart.mean > 0) + (WITHIN_NOISE if apart.low <= 0 <= apart.high else "")
-    return Claim("10" if metric == "runtime_s" else "11", words, measured, verdict)
+    return Claim("10" if metric == "runtime_s" else "11", words, parts, verdict)
 
 
 def _verdict(holds: bool | np.bool_) -> str:
@@ -98,15 +98,16 @@ def _settles(table: StepTable, setting: Setting) -> Claim:
     times = over_time(table, setting, "runtime_s")[0] * 1e3
     quarter = max(len(times) // 4, 1)
     first, before, last = times[:quarter].mean(), times[-2 * quarter : -quarter].mean(), times[-quarter:].mean()
-    measured = f"first quarter of the steps {first:.2f} ms, third {before:.2f} ms, last {last:.2f} ms"
+    quarters = {"first quarter of the steps": first, "third quarter": before, "last quarter": last}
+    parts = tuple((name, f"{time:.2f} ms") for name, time in quarters.items())
     words = f"The runtime under {setting.policy} settles at a stable level."
-    return Claim("10", words, measured, _verdict(abs(last - before) < SETTLED * max(last, before)))
+    return Claim("10", words, parts, _verdict(abs(last - before) < SETTLED * max(last, before)))
 
 
 def _little(table: StepTable, trans: Setting, dpls: Setting) -> Claim:
     ratio = total(table, trans, "rms_error_km").mean / total(table, dpls, "rms_error_km").mean
     words = f"Transition costs little in error against DPLS (at most {LITTLE} times)."
-    return Claim("12", words, f"{ratio:.2f} times", _verdict(ratio <= LITTLE))
+    return Claim("12", words, (("ratio of the errors", f"{ratio:.2f}"),), _verdict(ratio <= LITTLE))
 
 
 def _epsilon_claims(table: StepTable, config: EvaluationConfig) -> list[Claim]:
@@ -114,12 +115,12 @@ def _epsilon_claims(table: StepTable, config: EvaluationConfig) -> list[Claim]:
     for policy in config.policies:
         sweep = sweep_of(config, policy, "epsilon")
         under = f"Under {_name(sweep[0])}"
-        means, measured = _means(table, sweep, "protection", "epsilon")
+        means, parts = _means(table, sweep, "protection", "epsilon")
         same = _verdict(np.ptp(means) <= SAME * means.max())
-        claims.append(Claim("12", f"{under}, DoP does not depend on epsilon.", measured, same))
-        means, measured = _means(table, sweep, "rms_error_km", "epsilon")
+        claims.append(Claim("12", f"{under}, DoP does not depend on epsilon.", parts, same))
+        means, parts = _means(table, sweep, "rms_error_km", "epsilon")
         falls = _verdict((np.diff(means) < 0).all())
-        claims.append(Claim("12", f"{under}, the error falls as epsilon grows.", measured, falls))
+        claims.append(Claim("12", f"{under}, the error falls as epsilon grows.", parts, falls))
     return claims
 
 
@@ -127,27 +128,29 @@ def _radius_claims(table: StepTable, config: EvaluationConfig) -> list[Claim]:
     sweep = sweep_of(config, "utility", "radius_km")
     claims = []
     for metric, name in (("protection", "DoP"), ("rms_error_km", "error")):
-        means, measured = _means(table, sweep, metric, "radius_km")
+        means, parts = _means(table, sweep, metric, "radius_km")
         # Equal hulls give equal means: edges that a repair added may be longer than either radius.
         grows = _verdict((np.diff(means) >= 0).all() and means[-1] > means[0])
-        claims.append(Claim("13", f"Under utility, {name} never falls as r grows, and ends higher.", measured, grows))
+        claims.append(Claim("13", f"Under utility, {name} never falls as r grows, and ends higher.", parts, grows))
     if "complete" in config.policies:
         dpls = total(table, config.base("complete"), "rms_error_km")
         below = means < dpls.mean  # of the errors, which came last
-        measured = f"below at {below.sum()} of {len(below)} values of r; DPLS {_shown(dpls, 'rms_error_km')}"
+        parts = (("values of r where it is", f"{below.sum()} of {len(below)}"), ("DPLS", _shown(dpls, "rms_error_km")))
         words = "The error under utility is below that of DPLS for most values of r."
-        claims.append(Claim("13", words, measured, _verdict(2 * below.sum() > len(below))))
+        claims.append(Claim("13", words, parts, _verdict(2 * below.sum() > len(below))))
     return claims
 
 
-def _means(table: StepTable, sweep: list[Setting], metric: str, free: str) -> tuple[FloatArray, str]:
+def _means(
+    table: StepTable, sweep: list[Setting], metric: str, free: str
+) -> tuple[FloatArray, tuple[tuple[str, str], ...]]:
     """The means of a metric along a sweep, and what a report says of them."""
     found = [total(table, setting, metric) for setting in sweep]
     symbol = "r" if free == "radius_km" else free
-    stated = [
-        f"{symbol} = {getattr(one, free):g}: {_shown(mean, metric)}" for one, mean in zip(sweep, found, strict=True)
-    ]
-    return np.array([mean.mean for mean in found]), "; ".join(stated)
+    stated = tuple(
+        (f"{symbol} = {getattr(one, free):g}", _shown(mean, metric)) for one, mean in zip(sweep, found, strict=True)
+    )
+    return np.array([mean.mean for mean in found]), stated
 
 
 def sweep_of(config: EvaluationConfig, policy: str, free: str) -> list[Setting]:
@@ -163,5 +166,4 @@ def _name(setting: Setting) -> str:
 
 def _shown(value: Interval, metric: str) -> str:
     factor, unit, digits = _SHOWN[metric]
-    mean, low, high = (f"{factor * part:.{digits}f}" for part in (value.mean, value.low, value.high))
-    return f"{mean}{unit} [{low}, {high}]"
+    return f"{factor * value.mean:.{digits}f}{unit}"

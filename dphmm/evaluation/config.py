@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from dphmm.arguments import checked
 from dphmm.errors import ConfigurationError, PolicyError
 from dphmm.jobs.keys import first_flaw, read_keys
+from dphmm.jobs.people import Data
 from dphmm.markov.rhythm import By
 from dphmm.mechanisms.catalogue import MechanismName
 from dphmm.policy.by_component import Calibration
@@ -82,14 +83,14 @@ class Setting:
 class EvaluationConfig(BaseModel):
     """An evaluation: a data set, how people are split, what is compared.
 
-    A TOML file has the same keys, each of which ``docs/scaling.md`` explains; ``preset`` fills in those of a published
-    setting. Paths are relative to the folder in which the command is run.
+    A TOML file has the same keys, each of which ``docs/how-to/scaling.md`` explains; ``preset`` fills in those of a
+    published setting. Paths are relative to the folder in which the command is run.
 
     Parameters
     ----------
     name
         The title of the report.
-    data, format, columns, skip_bad, user_per_file
+    data, format, columns, skip_bad, user_per_file, time_unit, time_zone
         What to read; see `dphmm.jobs.people.Data`.
     model
         The file of a model that knows its states and its step, learned from others; then nothing is learned, and the
@@ -136,6 +137,8 @@ class EvaluationConfig(BaseModel):
     columns: dict[str, str] = Field(default_factory=dict)
     skip_bad: bool = False
     user_per_file: bool = False
+    time_unit: str | None = None
+    time_zone: str | None = None
     model: str | None = None
     grid: Literal["geolife", "gowalla"] | None = None
     bbox: tuple[float, float, float, float] | None = Field(default=None, strict=False)
@@ -169,6 +172,19 @@ class EvaluationConfig(BaseModel):
     day_epsilons: tuple[float, ...] = Field(default=(), strict=False)
     seed: int = Field(default=0, ge=0)
     task_sequences: int = Field(default=5, ge=1)
+
+    @property
+    def people(self) -> Data:
+        """Whose data."""
+        return Data(
+            self.data,
+            self.format,
+            self.columns,
+            skip_bad=self.skip_bad,
+            user_per_file=self.user_per_file,
+            time_unit=self.time_unit,
+            time_zone=self.time_zone,
+        )
 
     def base(self, policy: str) -> Setting:
         """The setting of a policy in the middle of all sweeps."""
@@ -331,7 +347,7 @@ def load_config(path: str | Path) -> EvaluationConfig:
     ConfigurationError
         As `parse_config` says.
     """
-    return parse_config(read_keys(Path(path), "docs/scaling.md for an example"), str(path))
+    return parse_config(read_keys(Path(path), "docs/how-to/scaling.md for an example"), str(path))
 
 
 def _explained(problem: ValidationError, source: str) -> str:

@@ -18,7 +18,6 @@ from dphmm.errors import ConfigurationError, DphmmError, InvalidInputError
 from dphmm.evaluation.config import EvaluationConfig, load_config
 from dphmm.evaluation.run import Evaluation
 from dphmm.evaluation.split import model_file
-from dphmm.jobs.people import Data
 from dphmm.jobs.watch import Watch, unwatched
 from dphmm.markov.inference import smooth
 from dphmm.markov.model import MarkovModel
@@ -238,7 +237,7 @@ def compared_noise(
         As `load_config` and `Evaluation.open`, and for a policy with a ``delta``.
     """
     what = config if isinstance(config, EvaluationConfig) else load_config(config)
-    data = Data(what.data, what.format, what.columns, skip_bad=what.skip_bad, user_per_file=what.user_per_file)
+    data = what.people
     found: dict[str, list[NoiseRow]] = {}
     with closing(Evaluation.open(what, Path(folder), lambda: data.read().trajectories, resume)) as evaluation:
         for policy, row in compare_noise_of(evaluation, watch):

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import dphmm
 from dphmm.evaluation.claims import check_claims
-from dphmm.evaluation.metrics import Interval, total
+from dphmm.evaluation.config import Setting
+from dphmm.evaluation.metrics import total
 from dphmm.evaluation.run import Evaluation
 from dphmm.evaluation.steps import StepTable
 from dphmm.reports.page import Cell, Picture, Section, html_page
@@ -33,6 +34,7 @@ _SHOWN: tuple[tuple[str, str, float], ...] = (
 )
 
 _CAPTIONS = {
+    "settings": "Every setting: means over sequences and time, with their intervals.",
     "figure-10-runtime": "Processor time of a step (the paper's Figure 10).",
     "figure-11-over-time": "Degree of protection of the true state, and error of the release (Figure 11, Equation 3).",
     "possible-and-estimate": "Size of the constraint set, and error of the posterior mean, which costs nothing.",
@@ -60,42 +62,30 @@ def report_html(evaluation: Evaluation, pictures: Mapping[str, bytes], command: 
         HTML that loads nothing from elsewhere.
     """
     table = evaluation.table()
+    same, header, rows = _settings(table, evaluation)
+    drawn = [Picture(png, _CAPTIONS[name], True) for name, png in pictures.items()]
     sections = [
-        Section("Who was evaluated", [_split_words(evaluation)]),
+        Section("Whose data", [_data_words(evaluation), _split_words(evaluation)]),
         Section(
-            "What the paper says, and what was measured",
-            [
-                "Means over sequences with 95 % bootstrap intervals, sequences drawn again. Within noise: the interval "
-                "of the difference holds zero."
-            ],
-            ("Figure", "Claim", "Measured", "Verdict"),
+            "What each setting does on them",
+            [f"Means over sequences and time; the figures have their intervals. {same}", _ABBREVIATIONS],
+            header,
+            rows,
+        ),
+        Section("Figures", [_INTERVALS], pictures=drawn),
+        Section(
+            "What the DPHMM paper claims, on these data",
+            ["By the means of these data. Within noise: the interval of the difference holds zero."],
+            ("figure of the paper", "claim", "of what", "measured", "verdict"),
             _claims(table, evaluation),
         ),
-        Section(
-            "Every setting",
-            (),
-            (
-                "policy",
-                "r, km",
-                "δ",
-                "ε",
-                "mechanism",
-                "repair",
-                "objective",
-                "calibration",
-                "schedule",
-                *(label for _, label, _ in _SHOWN),
-            ),
-            _settings(table, evaluation),
-        ),
-        Section("Figures", pictures=[Picture(png, _CAPTIONS[name], True) for name, png in pictures.items()]),
         Section("How this was made", verbatim=_origin(evaluation, command)),
     ]
     warning = (
         "The map and the table of steps beside this report show true places, and the other figures are computed from "
         "them without any noise: keep them to yourself."
     )
-    return html_page(evaluation.config.name, warning, True, sections)
+    return html_page(_title(evaluation), warning, True, sections)
 
 
 def _split_words(evaluation: Evaluation) -> str:
@@ -117,45 +107,80 @@ def _split_words(evaluation: Evaluation) -> str:
     )
 
 
+_INTERVALS = (
+    "Bars and bands are 95 % bootstrap intervals, whole sequences being drawn again; of few sequences they are too "
+    "narrow."
+)
+_ABBREVIATIONS = (
+    "DoP is the degree of protection of the true place; error (Equation 3) the root mean square distance of a release "
+    "from the true place; DPLS the complete policy over a δ-location set."
+)
+
+
+def _title(evaluation: Evaluation) -> str:
+    """What the evaluation is called, or whose data it is about."""
+    config = evaluation.config
+    if config.name != type(config).model_fields["name"].default:
+        return config.name
+    return f"{config.name} of {', '.join(Path(path).name for path in config.data)}"
+
+
+def _data_words(evaluation: Evaluation) -> str:
+    """Which files, and over which region."""
+    paths = [Path(path).name for path in evaluation.checkpoint.facts["data_sha256"]]
+    some = ", ".join(paths[:6]) + (f" and {len(paths) - 6:,} more" if len(paths) > 6 else "")
+    config = evaluation.config
+    return f"{len(paths):,} file{'s' if len(paths) != 1 else ''} ({some}), under {', '.join(config.policies)}."
+
+
 def _claims(table: StepTable, evaluation: Evaluation) -> list[tuple[str | Cell, ...]]:
+    """A row for each figure; what it is a figure of, and the verdict, stand at the first of a claim."""
     rows: list[tuple[str | Cell, ...]] = []
     for claim in check_claims(table, evaluation.config, evaluation.clock):
         verdict = Cell(claim.verdict, mark="good" if claim.verdict.startswith("holds") else "bad")
-        rows.append((claim.where, claim.words, claim.measured, verdict))
+        start = len(rows)
+        said: tuple[str | Cell, ...] = (claim.where, claim.words, verdict)
+        for where, words, judged in (said, *[("", "", "")] * (len(claim.parts) - 1)):
+            name, value = claim.parts[len(rows) - start]
+            rows.append((where, words, name, value, judged))
     return rows
 
 
-def _settings(table: StepTable, evaluation: Evaluation) -> list[tuple[str | Cell, ...]]:
-    rows: list[tuple[str | Cell, ...]] = []
-    for setting in evaluation.config.settings():
-        radius = f"{setting.radius_km:g}" if setting.radius_km else ""
-        delta = f"{setting.delta:g}" if setting.delta else ""
-        aim = setting.objective if setting.repair == "exact" else ""
-        said = (
-            setting.policy,
-            radius,
-            delta,
-            f"{setting.epsilon:g}",
-            setting.mechanism,
-            setting.repair,
-            aim,
-            setting.calibration,
-            " ".join(
-                words
-                for words, value in (
-                    (f"target {setting.target_error_km:g} km", setting.target_error_km),
-                    (f"{setting.day_epsilon:g} a day", setting.day_epsilon),
-                )
-                if value
-            ),
-        )
-        rows.append((*said, *(_number(total(table, setting, metric), factor) for metric, _, factor in _SHOWN)))
-    return rows
+def _settings(table: StepTable, evaluation: Evaluation) -> tuple[str, tuple[str, ...], list[tuple[str | Cell, ...]]]:
+    """What all settings have in common, in a sentence; a header; and a row for each, of what differs and the means."""
+    settings = evaluation.config.settings()
+    stated = [_stated(setting) for setting in settings]
+    varies = [name for name in stated[0] if len({one[name] for one in stated}) > 1 or name == "policy"]
+    fixed = [f"{name} {stated[0][name]}" for name in stated[0] if name not in varies and stated[0][name]]
+    means = {
+        label: [f"{factor * total(table, setting, metric).mean:.3g}" for setting in settings]
+        for metric, label, factor in _SHOWN
+    }
+    differ = {label: values for label, values in means.items() if len(set(values)) > 1}
+    fixed += [f"{label} {values[0]}" for label, values in means.items() if label not in differ and len(settings) > 1]
+    same = f"The same in all: {'; '.join(fixed)}." if fixed else ""
+    columns = differ if len(settings) > 1 else means
+    rows: list[tuple[str | Cell, ...]] = [
+        (*(one[name] for name in varies), *(values[number] for values in columns.values()))
+        for number, one in enumerate(stated)
+    ]
+    return same, (*varies, *columns), rows
 
 
-def _number(value: Interval, factor: float) -> Cell:
-    mean, low, high = (f"{factor * part:.4g}" for part in (value.mean, value.low, value.high))
-    return Cell(mean, f"{low} – {high}")
+def _stated(setting: Setting) -> dict[str, str]:
+    """What a setting is called by: name → value, empty where it has none."""
+    schedule = ((setting.target_error_km, "target {:g} km"), (setting.day_epsilon, "{:g} a day"))
+    return {
+        "policy": setting.policy,
+        "r, km": f"{setting.radius_km:g}" if setting.radius_km else "",
+        "δ": f"{setting.delta:g}" if setting.delta else "",
+        "ε": f"{setting.epsilon:g}",
+        "mechanism": setting.mechanism,
+        "repair": setting.repair,
+        "objective": setting.objective if setting.repair == "exact" else "",
+        "calibration": setting.calibration,
+        "schedule": " ".join(words.format(value) for value, words in schedule if value),
+    }
 
 
 def _origin(evaluation: Evaluation, command: str) -> str:

@@ -17,7 +17,6 @@ from dphmm.evaluation.steps import StepTable
 from dphmm.evaluation.tasks import Task, is_finished, run_task, tasks_of
 from dphmm.jobs.checkpoint import Checkpoint, file_hash
 from dphmm.jobs.models import load_model
-from dphmm.jobs.people import Data
 from dphmm.jobs.watch import Watch, unwatched
 from dphmm.jobs.workers import Engine, Processes
 from dphmm.policy.expression import canonical_policy
@@ -176,7 +175,7 @@ def evaluate(
     """
     what = config if isinstance(config, EvaluationConfig) else load_config(config)
     runner = engine or Processes()
-    data = Data(what.data, what.format, what.columns, skip_bad=what.skip_bad, user_per_file=what.user_per_file)
+    data = what.people
     started = time.perf_counter()
     with closing(Evaluation.open(what, Path(folder), lambda: data.read().trajectories, resume)) as evaluation:
         prepared = time.perf_counter()

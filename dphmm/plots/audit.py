@@ -7,14 +7,31 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dphmm.arrays import FloatArray
+from dphmm.arrays import FloatArray, IntArray
 from dphmm.audit.blowfish import SecretsAudit
 from dphmm.audit.empirical import PairAudit
 from dphmm.audit.entry import EntryAudit
 from dphmm.audit.policy_audit import BodyAudit, ConstraintAudit
 from dphmm.audit.sequence import SequenceAudit
 from dphmm.geometry.disc import Disc
-from dphmm.plots.maps import EDGE, ESTIMATE, EXPOSED, HULL, MOST_EDGES, ORANGE, RELEASED, TRUE, draw_edges, show_around
+from dphmm.plots.bands import draw_steps
+from dphmm.plots.maps import (
+    EDGE,
+    ESTIMATE,
+    EXPOSED,
+    HULL,
+    MOST_CELLS,
+    MOST_EDGES,
+    ORANGE,
+    RELEASED,
+    TRUE,
+    cells,
+    draw_edges,
+    label_axes,
+    show_around,
+)
+from dphmm.space.grid import Grid
+from dphmm.space.states import StateSpace
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,12 +42,21 @@ _FAINT = "#bbbbbb"
 _OPEN = "#dfe6ea"
 _LEGEND = 5
 """So many components, the largest, have a line in the legend."""
+_HIDDEN = "#b7d3e6"
+_AROUND = 0.35
+"""A map reaches so many times the states' span beyond them; a noise body may be wider."""
 _NAMED = 40
 """States are named in a picture of at most this many."""
 
 
 def draw_exposure(
-    ax: Axes, points: FloatArray, graph: PolicyGraph, audit: ConstraintAudit, body: BodyAudit, names: Sequence[str]
+    ax: Axes,
+    points: FloatArray,
+    graph: PolicyGraph,
+    audit: ConstraintAudit,
+    body: BodyAudit,
+    names: Sequence[str],
+    space: StateSpace | None = None,
 ) -> None:
     """The constrained graph, the exposed states with the noise body about one of them, and the repair's edges.
 
@@ -44,27 +70,48 @@ def draw_exposure(
         What was found, and under which mechanism.
     names
         What states are called; shown where few are possible.
+    space
+        Where the states are on a map: cells of a grid are drawn as cells, and the axes are named.
     """
     possible = np.flatnonzero(audit.constraint)
-    ax.plot(*points[~audit.constraint].T, ".", color=_FAINT, ms=3, zorder=0, label="impossible states")
+    grid = space if isinstance(space, Grid) and space.size <= MOST_CELLS else None
+    if grid is None:
+        ax.plot(*points[~audit.constraint].T, ".", color=_FAINT, ms=3, zorder=0, label="impossible states")
     if len(possible) <= MOST_EDGES:
         draw_edges(ax, points, graph.restrict(audit.constraint).edges(), EDGE, 1.0, "policy edges")
     for repair in audit.repairs:
         if repair.mechanism == body.mechanism and repair.method == "exact":
             added = np.array(repair.protection.added)
             draw_edges(ax, points, added, ORANGE, 2.0, "added by the exact repair")
-    ax.plot(*points[possible].T, "o", color=ESTIMATE, ms=4, zorder=3, label="possible states")
-    if body.exposed:
-        exposed = np.array(body.exposed)
-        ax.plot(*points[exposed].T, "X", color=EXPOSED, ms=9, zorder=4, label="exposed states")
+    exposed = np.array(body.exposed, dtype=np.int64)
+    if grid is not None:
+        _draw_cells(ax, grid, np.flatnonzero(~audit.constraint), _OPEN, "impossible states")
+        _draw_cells(ax, grid, np.setdiff1d(possible, exposed), _HIDDEN, "possible states, not exposed")
+        _draw_cells(ax, grid, exposed, EXPOSED, "exposed states")
+        label_axes(ax)
+    else:
+        ax.plot(*points[possible].T, "o", color=ESTIMATE, ms=4, zorder=3, label="possible states")
+        if len(exposed):
+            ax.plot(*points[exposed].T, "X", color=EXPOSED, ms=9, zorder=4, label="exposed states")
     centre = body.exposed[0] if body.exposed else int(possible[0])
     about = f"noise body about {'an exposed' if body.exposed else 'a'} state"
     draw_body(ax, _outline(body), points[centre], HULL, about)
     if len(possible) <= _NAMED:
         for state in possible.tolist():
             ax.annotate(names[state], points[state], xytext=(4, 4), textcoords="offset points", fontsize=9, zorder=5)
+    span = max(float(np.ptp(points, axis=0).max()), 1e-9)
+    show_around(ax, points, _AROUND * span)
     ax.set_aspect("equal")
     ax.set_title(f"{body.mechanism}: {len(body.exposed)} of {len(possible)} possible states exposed", fontsize=10)
+
+
+def _draw_cells(ax: Axes, grid: Grid, states: IntArray, colour: str, label: str) -> None:
+    from matplotlib.collections import PolyCollection
+
+    if len(states):
+        corners = cells(grid)
+        style: dict[str, Any] = {"facecolors": colour, "edgecolors": "white", "linewidths": 0.3, "alpha": 0.75}
+        ax.add_collection(PolyCollection([corners[state] for state in states], zorder=0.5, label=label, **style))
 
 
 def draw_components(ax: Axes, points: FloatArray, audit: ConstraintAudit) -> None:
@@ -258,7 +305,7 @@ def draw_belief_map(ax: Axes, points: FloatArray, audit: SequenceAudit, released
 def _over_time(ax: Axes, curves: Sequence[FloatArray]) -> None:
     labels = ("without releases", "at each release", "in hindsight")
     for values, label, colour in zip(curves, labels, (_FAINT, RELEASED, ESTIMATE), strict=True):
-        ax.plot(np.arange(1, len(values) + 1), values, color=colour, lw=1.4, label=label)
+        draw_steps(ax, np.arange(1, len(values) + 1), values, colour, label, lw=1.4)
     ax.set_xlabel("release")
     ax.set_ylim(bottom=0)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from dphmm.audit.policy_audit import ConstraintAudit
 from dphmm.audit.sequence import ReleasedSequence, SequenceAudit
 from dphmm.jobs.audits import MechanismAudit, PolicyAudit
 from dphmm.jobs.event_audits import EventAudits
-from dphmm.jobs.replays import SessionAudit
+from dphmm.jobs.session_audits import SessionAudit
 from dphmm.jobs.subjects import Subject
 from dphmm.plots import audit as pictures
 from dphmm.plots.events import event_over_time
@@ -31,7 +31,6 @@ Audit = PolicyAudit | SecretsAudit | SessionAudit | EventAudits | MechanismAudit
 
 _SHOWN = 12
 """At most this many constraints, exposed ones first, have a section of their own; the table lists all."""
-_WITNESSES = 20
 
 
 def audit_sections(found: Audit) -> list[Section]:
@@ -84,7 +83,10 @@ def _policy(found: PolicyAudit, stated: list[Facts]) -> list[Section]:
     if found.entries is not None and found.entries.entries:
         sections.append(_entering(found.entries, found.subject))
     shown = sorted(zip(stated, found.audits, strict=True), key=lambda one: not one[1].is_exposed)[:_SHOWN]
-    return [*sections, *(_constraint(one, audit, found.subject, found.epsilon) for one, audit in shown)]
+    return [
+        *sections,
+        *(part for one, audit in shown for part in _constraint(one, audit, found.subject, found.epsilon)),
+    ]
 
 
 def _entering(audit: EntryAudit, subject: Subject) -> Section:
@@ -111,7 +113,8 @@ def _entering(audit: EntryAudit, subject: Subject) -> Section:
     return Section("Entering zones", sentences, head, rows, drawn)
 
 
-def _constraint(stated: Facts, audit: ConstraintAudit, subject: Subject, epsilon: float) -> Section:
+def _constraint(stated: Facts, audit: ConstraintAudit, subject: Subject, epsilon: float) -> list[Section]:
+    """What is exposed under a constraint, alike states together and on a map; and what repairs and noise there are."""
     rows: list[tuple[str, ...]] = []
     for body in stated["mechanisms"]:
         rows.append(_noise_row(body, "as it is", len(body["exposed"]), ""))
@@ -121,42 +124,63 @@ def _constraint(stated: Facts, audit: ConstraintAudit, subject: Subject, epsilon
                 if repair["method"] == "exact":
                     spare = f" (at most {repair['gap']:.1%} could be saved)"
                     proof = " (proven best)" if repair["certified"] else spare
-                ends = ["–".join(edge) for edge in repair["added"]]
-                more = f" and {len(ends) - 8} more" if len(ends) > 8 else ""
-                rows.append(_noise_row(repair, f"{repair['method']} repair{proof}", 0, ", ".join(ends[:8]) + more))
-    sentences = [
-        f"{body['mechanism']}: {_stated(witness)}"
-        for body in stated["mechanisms"]
-        for witness in body["witnesses"][:_WITNESSES]
-    ]
-    drawn: list[Picture] = []
+                added = _some(["–".join(edge) for edge in repair["added"]])
+                rows.append(_noise_row(repair, f"{repair['method']} repair{proof}", 0, added))
+    exposed = [row for body in stated["mechanisms"] for row in _alike(body)]
+    maps: list[Picture] = []
+    bodies: list[Picture] = []
     points = subject.measurements.points
     if points.shape[1] == 2:
         if audit.labels is not None and (audit.open or audit.calibration == "component"):
-            drawn.append(_picture("Components and open places", pictures.draw_components, points=points, audit=audit))
+            maps.append(_picture("Components and open places", pictures.draw_components, points=points, audit=audit))
+        space = None if subject.model is None else subject.model.states
         for one in audit.bodies:
             exposure = partial(pictures.draw_exposure, points=points, graph=subject.policy, audit=audit, body=one)
-            drawn.append(_picture(f"States and noise under {one.mechanism}", exposure, names=subject.names))
+            maps.append(_picture(f"States and noise under {one.mechanism}", exposure, names=subject.names, space=space))
         if audit.hull.dimension:
-            drawn.append(_picture("Noise bodies", pictures.draw_hulls, audit=audit))
+            bodies.append(_picture("Noise bodies", pictures.draw_hulls, audit=audit))
     header = ("mechanism", "graph", "exposed", "edges added", "area", f"error at ε = {epsilon:g}", "factor")
-    return Section(stated["label"], sentences, header, rows, drawn)
+    alike = ("mechanism", "exposed alike", "which", "how they are told from every other possible state", "for example")
+    first = () if exposed else ("No state is exposed.",)
+    return [
+        Section(f"{stated['label']}: what is exposed", first, alike if exposed else (), exposed, maps),
+        Section(f"{stated['label']}: noise and repairs", (), header, rows, bodies),
+    ]
+
+
+def _alike(body: Facts) -> list[tuple[str, ...]]:
+    """A row for all exposed states that are told from the others in the same way; first those told most surely."""
+    groups: dict[tuple[float, str], list[Facts]] = {}
+    for witness in body["witnesses"]:
+        nearest = None if witness["gives_away_for_certain"] else witness["against"][0]
+        factor = np.inf if nearest is None else float(f"{nearest['factor']:.4g}")
+        said = "for certain, by every release" if nearest is None else _ratio(nearest)
+        groups.setdefault((factor, said), []).append(witness)
+    rows: list[tuple[str, ...]] = []
+    for (_, said), alike in sorted(groups.items(), key=lambda one: -one[0][0]):
+        place = ", ".join(f"{x:.4g}" for x in alike[0]["output"])
+        example = f"{alike[0]['state']} at the output ({place})"
+        names = _some([one["state"] for one in alike], 12)
+        rows.append((body["mechanism"], f"{len(alike):,}", names, said, example))
+    others = len(body["exposed"]) - len(body["witnesses"])
+    if others:
+        names = _some(body["exposed"][len(body["witnesses"]) :], 12)
+        rows.append((body["mechanism"], f"{others:,}", names, "not looked at one by one", ""))
+    return rows
+
+
+def _ratio(nearest: Facts) -> str:
+    return f"by a log ratio of {nearest['factor']:.4g} ε = {nearest['log_ratio']:.4g} or more, at some output"
+
+
+def _some(names: Sequence[str], most: int = 8) -> str:
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def _noise_row(stated: Facts, graph: str, exposed: int, added: str) -> tuple[str, ...]:
     noise = (f"{stated['area']:.4g}", f"{stated['expected_error']:.4g}", _number(stated["constrained_factor"]))
     return (stated["mechanism"], graph, f"{exposed}", added, *noise)
-
-
-def _stated(witness: Facts) -> str:
-    place = ", ".join(f"{x:.4g}" for x in witness["output"])
-    if witness["gives_away_for_certain"]:
-        return f"every release of {witness['state']} tells it apart for certain, such as ({place})."
-    nearest = witness["against"][0]
-    return (
-        f"at the output ({place}) the log ratio of {witness['state']} to {nearest['state']} is "
-        f"{nearest['factor']:.4g} ε = {nearest['log_ratio']:.4g}, and to every other possible state at least as much."
-    )
 
 
 def _secrets(audit: SecretsAudit, stated: Facts) -> Section:

@@ -1,7 +1,8 @@
-"""Figures 10 to 13 of the DPHMM paper, drawn from the table of an evaluation, and a map of some sequences."""
+"""Figures of an evaluation: every setting with its interval, the DPHMM paper's 10 to 13, a map of some sequences."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from dphmm.evaluation.claims import sweep_of
 from dphmm.evaluation.config import EvaluationConfig, Setting
 from dphmm.evaluation.metrics import over_time, total
 from dphmm.evaluation.steps import StepTable
-from dphmm.plots import maps
+from dphmm.plots import maps, tracks
 from dphmm.space.states import StateSpace
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ AXES = {
     "rms_error_km": ("error (km, Equation 3)", 1.0),
     "possible": ("possible states", 1.0),
     "estimate_error_km": ("error of the posterior mean (km)", 1.0),
+    "adversary_error_km": ("adversary's expected error (km)", 1.0),
 }
 """Metric → the axis that it is drawn on and the factor that brings it there."""
 
@@ -47,6 +49,7 @@ def evaluation_figures(table: StepTable, config: EvaluationConfig, space: StateS
         Without matplotlib.
     """
     found = {
+        "settings": _all_settings(table, config),
         "figure-10-runtime": _panels(("runtime_s",), table, config, draw_over_time),
         "figure-11-over-time": _panels(("protection", "rms_error_km"), table, config, draw_over_time),
         "possible-and-estimate": _panels(("possible", "estimate_error_km"), table, config, draw_over_time),
@@ -70,6 +73,45 @@ def _panels(metrics: tuple[str, ...], table: StepTable, config: EvaluationConfig
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
     return figure
+
+
+def _all_settings(table: StepTable, config: EvaluationConfig) -> Any:
+    """A panel for each of some metrics, side by side, with a line for every setting."""
+    metrics = ("rms_error_km", "estimate_error_km", "adversary_error_km", "protection")
+    figure, ax = maps.new_figure(12.0, 1.6 + 0.28 * len(config.settings()))
+    figure.delaxes(ax)
+    for number, (ax, metric) in enumerate(zip(figure.subplots(1, len(metrics), sharey=True), metrics, strict=True)):
+        draw_settings(ax, table, config, metric)
+        ax.tick_params(axis="y", labelleft=number == 0)
+    return figure
+
+
+def draw_settings(ax: Axes, table: StepTable, config: EvaluationConfig, metric: str) -> None:
+    """A metric under every setting: a dot at the mean over everything, with its 95 % interval."""
+    settings = config.settings()
+    label, factor = AXES[metric]
+    for place, setting in enumerate(settings):
+        found = total(table, setting, metric)
+        mean, low, high = factor * found.mean, factor * found.low, factor * found.high
+        reach = np.maximum([[mean - low], [high - mean]], 0.0)
+        colour = _style(config, setting.policy)["color"]
+        ax.errorbar([mean], [place], xerr=reach, marker="o", ms=4, capsize=2, lw=1.2, color=colour)
+    ax.set_yticks(range(len(settings)), [_called(one, settings) for one in settings], fontsize=8)
+    ax.set_ylim(len(settings) - 0.5, -0.5)
+    ax.set_xlim(left=0)
+    _finish(ax, label, "")
+
+
+def _called(setting: Setting, settings: Sequence[Setting]) -> str:
+    """A setting by what differs among all of them."""
+    said = [setting.policy]
+    for name, words in (("radius_km", "r = {:g} km"), ("epsilon", "ε = {:g}"), ("mechanism", "{}"), ("repair", "{}")):
+        value = getattr(setting, name)
+        if value and len({getattr(one, name) for one in settings if one.policy == setting.policy}) > 1:
+            said.append(words.format(value))
+    for value, words in ((setting.target_error_km, "target {:g} km"), (setting.day_epsilon, "ε {:g} a day")):
+        said += [words.format(value)] if value else []
+    return ", ".join(said)
 
 
 def draw_over_time(ax: Axes, table: StepTable, config: EvaluationConfig, metric: str) -> None:
@@ -133,7 +175,7 @@ def _draw_sweep(
     found = [total(table, setting, metric) for setting in sweep]
     x = [float(getattr(setting, free)) for setting in sweep]
     mean, low, high = factor * np.array([(one.mean, one.low, one.high) for one in found]).T
-    ax.errorbar(x, mean, (mean - low, high - mean), lw=1.4, capsize=3, marker="o", **style)
+    ax.errorbar(x, mean, np.maximum((mean - low, high - mean), 0.0), lw=1.4, capsize=3, marker="o", **style)
     ax.set_xticks(x, [f"{value:g}" for value in x])
 
 
@@ -148,9 +190,9 @@ def draw_sequences(ax: Axes, table: StepTable, config: EvaluationConfig, space: 
             kind: np.column_stack([rows[f"{kind}_x_km"][chosen], rows[f"{kind}_y_km"][chosen]])
             for kind in ("true", "released", "estimate")
         }
-        maps.draw_releases(ax, points["released"])
-        maps.draw_estimates(ax, points["estimate"])
-        maps.draw_track(ax, points["true"])
+        tracks.draw_releases(ax, points["released"])
+        tracks.draw_estimates(ax, points["estimate"])
+        tracks.draw_track(ax, points["true"])
         released.append(points["released"])
     outside = maps.fit_view(ax, maps.extent(space), np.concatenate(released), reach=0.25)
     title = (

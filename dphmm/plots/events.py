@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dphmm.audit.event import EventAudit
+from dphmm.plots.bands import draw_steps
 from dphmm.plots.maps import BLUE, GREEN, GREY, ORANGE, RED, finish
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ def event_over_time(
 ) -> None:
     """The probability of an event after every release, the window that it is about, and what moved it most.
 
+    Thousands of releases are drawn as bands, see `draw_steps`.
+
     Parameters
     ----------
     ax
@@ -47,9 +50,9 @@ def event_over_time(
     left, right = (_between(x, at) for at in (start, end))
     ax.axvspan(left, right, color=ORANGE, alpha=0.15, linewidth=0, label="window of the event")
     ax.axhline(audit.prior_probability, color=GREY, linestyle="--", linewidth=1, label="before any release")
-    ax.step(x, audit.happened, where="post", color=GREEN, linewidth=1, label="had happened, in hindsight")
+    draw_steps(ax, x, audit.happened, GREEN, "had happened, in hindsight", drawstyle="steps-post", linewidth=1)
     dots: dict[str, Any] = {"marker": "o" if few else "", "markersize": 4}
-    ax.step(x, audit.probability, where="post", color=BLUE, linewidth=1.5, label="known", **dots)
+    draw_steps(ax, x, audit.probability, BLUE, "known", drawstyle="steps-post", linewidth=1.5, **dots)
     movers = audit.movers()
     movers = movers[np.abs(audit.moved[movers]) > 0]
     up = audit.moved[movers] > 0
@@ -70,13 +73,11 @@ def event_over_time(
         ax.set_xlim(x[0] - margin, x[rest] + margin)
     finish(ax, "step" if times is None else "time (UTC)", "probability of the event")
     if times is not None:
-        from matplotlib.dates import ConciseDateFormatter
+        from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
-        ax.xaxis.set_major_formatter(
-            ConciseDateFormatter(  # type: ignore[no-untyped-call]
-                ax.xaxis.get_major_locator()
-            )
-        )
+        locator = AutoDateLocator(minticks=2, maxticks=6)  # type: ignore[no-untyped-call]
+        ax.xaxis.set_major_locator(locator)
+        ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
 
 
 def _between(x: Any, at: float) -> Any:

@@ -15,6 +15,7 @@ from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, as_floats
 from dphmm.errors import InvalidInputError
 from dphmm.landmarks import LandmarkBudget
+from dphmm.plots.bands import draw_steps
 from dphmm.plots.maps import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, finish
 
 if TYPE_CHECKING:
@@ -33,7 +34,8 @@ _STYLES: Mapping[str, tuple[str, str, str]] = {
 def budget_and_loss(ax: Axes, budget: LandmarkBudget, losses: FloatArray | None = None) -> None:
     """Budget of every timestamp as bars, and the loss as a line with a scale of its own at the right.
 
-    Landmarks' bars have another colour, and stretches of landmarks a shade behind them.
+    Landmarks' bars have another colour, and stretches of landmarks a shade behind them. More timestamps than
+    `MOST_BARS` are an area, with a needle for each landmark; losses of very many are a band, see `draw_steps`.
 
     Parameters
     ----------
@@ -46,12 +48,10 @@ def budget_and_loss(ax: Axes, budget: LandmarkBudget, losses: FloatArray | None 
     """
     line = budget.timeline
     at: npt.NDArray[Any] = line.timestamps
-    width = _bar_width(at)
-    for first, last in _runs(line.landmark):
-        ax.axvspan(at[first] - width / 2, at[last] + width / 2, color=ORANGE, alpha=0.15, linewidth=0, zorder=0)
-    for chosen, colour, label in ((~line.landmark, BLUE, "ε, regular"), (line.landmark, ORANGE, "ε, landmark")):
-        if chosen.any():
-            ax.bar(at[chosen], budget.epsilons[chosen], width=width, color=colour, label=label)
+    if len(at) > MOST_BARS:
+        _many_budgets(ax, budget)
+    else:
+        _few_budgets(ax, budget)
     finish(ax, "time", "budget of the timestamp")
     ax.set_ylim(bottom=0)
     if at.dtype.kind == "M":
@@ -61,14 +61,49 @@ def budget_and_loss(ax: Axes, budget: LandmarkBudget, losses: FloatArray | None 
         losses = as_floats(losses, "losses")
         if losses.shape != at.shape:
             raise InvalidInputError(f"losses have shape {losses.shape}; give one for each of {len(at)} timestamps")
-        shown = np.where(np.isfinite(losses), losses, np.nan)
-        right.plot(at, shown, color=RED, linewidth=1.4, label="loss of all landmarks and this time (right)")
+        draw_steps(right, at, losses, RED, "loss of all landmarks and this time (right)", linewidth=1.4)
     right.axhline(budget.epsilon, color=GREY, linestyle="--", label=f"ε = {budget.epsilon:g} (right)")
     right.set_ylim(0, 1.08 * max(right.get_ylim()[1], budget.epsilon))
     right.set_ylabel("loss", color=RED)
     (bars, names), (curves, more) = ax.get_legend_handles_labels(), right.get_legend_handles_labels()
-    legend: dict[str, Any] = {"ncols": 2, "loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "frameon": False}
+    columns = 2 if ax.figure.bbox.width >= _TWO_COLUMNS * ax.figure.dpi else 1
+    legend: dict[str, Any] = {"ncols": columns, "loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "frameon": False}
     ax.legend(bars + curves, names + more, fontsize="small", **legend)
+
+
+MOST_BARS = 120
+"""More timestamps than this are drawn as an area, and their landmarks as needles in front of it."""
+
+_TWO_COLUMNS = 6.0
+"""A figure of so many inches has room for a legend of two columns."""
+
+
+def _few_budgets(ax: Axes, budget: LandmarkBudget) -> None:
+    """A bar for each timestamp, and a shade behind stretches of landmarks."""
+    line = budget.timeline
+    at, width = line.timestamps, _bar_width(line.timestamps)
+    for first, last in _runs(line.landmark):
+        ax.axvspan(at[first] - width / 2, at[last] + width / 2, color=ORANGE, alpha=0.15, linewidth=0, zorder=0)
+    for chosen, colour, label in ((~line.landmark, BLUE, "ε, regular"), (line.landmark, ORANGE, "ε, landmark")):
+        if chosen.any():
+            ax.bar(at[chosen], budget.epsilons[chosen], width=width, color=colour, label=label)
+
+
+def _many_budgets(ax: Axes, budget: LandmarkBudget) -> None:
+    """An area for regular timestamps, with gaps where there are none, and a needle with a head for each landmark."""
+    line = budget.timeline
+    at, width, regular = line.timestamps, _bar_width(line.timestamps), ~line.landmark
+    times, heights = at[regular], budget.epsilons[regular]
+    if len(times):
+        apart = np.flatnonzero(np.diff(times) > 3 * width) + 1
+        for number, part in enumerate(np.split(np.arange(len(times)), apart)):
+            label = "ε, regular" if number == 0 else None
+            edges, steps = np.append(times[part], times[part[-1]] + width), np.append(heights[part], heights[part[-1]])
+            ax.fill_between(edges, steps, step="post", color=BLUE, alpha=0.45, linewidth=0, label=label)
+    marked = line.landmark
+    if marked.any():
+        ax.vlines(at[marked], 0, budget.epsilons[marked], color=ORANGE, linewidth=0.9, zorder=3)
+        ax.plot(at[marked], budget.epsilons[marked], "o", color=ORANGE, ms=4, mew=0, zorder=3, label="ε, landmark")
 
 
 def _runs(mask: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:

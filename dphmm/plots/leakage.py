@@ -17,6 +17,7 @@ from dphmm.arguments import checked
 from dphmm.arrays import as_floats, check_budget
 from dphmm.errors import BudgetError, InvalidInputError, StochasticError
 from dphmm.leakage import Leakage, LossFunction, account, backward, smooth
+from dphmm.plots.bands import BANDS, draw_steps
 from dphmm.plots.maps import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, finish
 from dphmm.stochastic import as_stochastic
 
@@ -26,11 +27,12 @@ if TYPE_CHECKING:
 _PAIRS_DRAWN = 12
 _LARGEST_ALPHA = 700.0
 _MOST_STEPS = 1_000_000
+_MOST_BARS = 120
 """Up to this many states the curve of every pair of rows is drawn beside the loss function."""
 
 
 def leakage_over_time(ax: Axes, leakage: Leakage) -> None:
-    """Backward, forward and temporal leakage and the budgets, by time (Figure 3).
+    """Backward, forward and temporal leakage and the budgets, by time (Figure 3); thousands of times as bands.
 
     Parameters
     ----------
@@ -41,10 +43,10 @@ def leakage_over_time(ax: Axes, leakage: Leakage) -> None:
     """
     times = np.arange(1, leakage.epsilons.size + 1)
     style: dict[str, Any] = {"markersize": 4, "markevery": max(1, times.size // 20)}
-    ax.plot(times, leakage.temporal, color=RED, marker="o", label="TPL", **style)
-    ax.plot(times, leakage.backward, color=BLUE, marker="^", label="BPL", **style)
-    ax.plot(times, leakage.forward, color=GREEN, marker="v", label="FPL", **style)
-    ax.plot(times, leakage.epsilons, color=GREY, linestyle="--", label="ε")
+    draw_steps(ax, times, leakage.temporal, RED, "TPL", marker="o", **style)
+    draw_steps(ax, times, leakage.backward, BLUE, "BPL", marker="^", **style)
+    draw_steps(ax, times, leakage.forward, GREEN, "FPL", marker="v", **style)
+    draw_steps(ax, times, leakage.epsilons, GREY, "ε", linestyle="--")
     _finish(ax, "time", "leakage")
 
 
@@ -138,6 +140,8 @@ def budgets_over_time(
 ) -> None:
     """Budgets as bars, the temporal leakage that they cause, and the level that they should keep (Figure 8).
 
+    Of many times the budgets are a line, and of thousands a band.
+
     Parameters
     ----------
     ax
@@ -151,8 +155,12 @@ def budgets_over_time(
     """
     leakage, alpha = account(backward, forward, epsilons), check_budget(alpha, "alpha")
     times = np.arange(1, leakage.epsilons.size + 1)
-    ax.bar(times, leakage.epsilons, color=BLUE, alpha=0.7, label="ε")
-    ax.plot(times, leakage.temporal, color=RED, marker="o", markersize=3, label="TPL")
+    if len(times) <= _MOST_BARS:
+        ax.bar(times, leakage.epsilons, color=BLUE, alpha=0.7, label="ε")
+    else:
+        draw_steps(ax, times, leakage.epsilons, BLUE, "ε", drawstyle="steps-mid")
+    few: dict[str, Any] = {"marker": "o", "markersize": 3} if len(times) <= _MOST_BARS else {}
+    draw_steps(ax, times, leakage.temporal, RED, "TPL", **few)
     ax.axhline(alpha, color=GREY, linestyle="--", label=f"α = {alpha:g}")
     _finish(ax, "time", "budget, leakage")
 
@@ -171,4 +179,5 @@ def _pair_curves(matrix: npt.NDArray[np.float64], alphas: npt.NDArray[np.float64
 def _finish(ax: Axes, x: str, y: str) -> None:
     finish(ax, x, y)
     ax.set_ylim(bottom=0)
-    ax.legend(fontsize="small")
+    above: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "ncols": 2, "frameon": False}
+    ax.legend(fontsize="small", **(above if BANDS in ax.get_legend_handles_labels()[1] else {}))  # bands leave no room

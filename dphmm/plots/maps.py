@@ -10,10 +10,12 @@ import io
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
+import shapely
 
 from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, IntArray, as_integers, as_points
@@ -25,17 +27,20 @@ from dphmm.space.states import StateSpace
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from dphmm.plots.basemap import Basemap
+    from dphmm.space.projection import LocalProjection
+
 
 BLUE, ORANGE, GREEN, RED, PURPLE, GREY = "#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#7f7f7f"
 TRUE, RELEASED, ESTIMATE, HULL, EXPOSED = "#000000", RED, BLUE, PURPLE, "#b00020"
 EDGE = "#7fb8a4"
-_GROUND, _OUTLINE, _NAME = "#d9d9d9", "#888888", "#444444"
+_GROUND, _OUTLINE, _NAME, _LAND = "#d9d9d9", "#888888", "#444444", "#f7f5f0"
 
-MOST_CELLS = 20_000
+MOST_CELLS = 3_000
 """A grid with more cells than this is drawn as its outline alone."""
 
-MOST_CIRCLES = 40
-"""At so many moments at most a picture says how far an estimate is expected to be off."""
+_WIDEST_LETTER = 0.016
+"""How wide a letter of an outline's name is, of the width of the axes."""
 
 MOST_EDGES = 5_000
 """A policy with more edges than this is not drawn: it would be a black field."""
@@ -107,7 +112,10 @@ def extent(space: StateSpace) -> FloatArray:
 
 @checked
 def draw_outlines(ax: Axes, outlines: Mapping[str, Sequence[npt.ArrayLike]]) -> None:
-    """Named outlines, such as districts: each name with its rings ``(k, 2)``; the name stands in the first ring."""
+    """Named outlines, such as districts: each name with its rings ``(k, 2)``; the name stands in the first ring.
+
+    Where the axes' limits are set, names stand within them, and one without room there is left out.
+    """
     for name, rings in outlines.items():
         if isinstance(rings, str) or not isinstance(rings, Iterable):
             raise InvalidInputError(f"the outline of {name} is no list of rings; give arrays of points")
@@ -115,7 +123,9 @@ def draw_outlines(ax: Axes, outlines: Mapping[str, Sequence[npt.ArrayLike]]) -> 
             points = as_points(ring, f"a ring of {name}")
             ax.plot(*points.T, color=_OUTLINE, lw=1.2, zorder=1)
             if number == 0:
-                middle = points[:-1].mean(axis=0) if len(points) > 1 else points[0]
+                middle = _middle_in_view(ax, points, name)
+                if middle is None:
+                    continue
                 text = ax.text(
                     middle[0],
                     middle[1],
@@ -127,7 +137,22 @@ def draw_outlines(ax: Axes, outlines: Mapping[str, Sequence[npt.ArrayLike]]) -> 
                     zorder=7,
                     clip_on=True,
                 )
-                text.set_path_effects(_halo(2.5))
+                text.set_path_effects(halo(2.5))
+
+
+def _middle_in_view(ax: Axes, ring: FloatArray, name: str) -> FloatArray | None:
+    """Where the name of a ring goes; None where too little of the ring is in view."""
+    middle: FloatArray = ring[:-1].mean(axis=0) if len(ring) > 1 else ring[0]
+    if ax.get_autoscale_on() or len(ring) < 4:
+        return middle
+    (west, east), (south, north) = ax.get_xlim(), ax.get_ylim()
+    half = (east - west) * (len(name) + 1) / 2 * _WIDEST_LETTER
+    if west + half < middle[0] < east - half and south < middle[1] < north:
+        return middle
+    seen = shapely.clip_by_rect(shapely.make_valid(shapely.Polygon(ring)), west + half, south, east - half, north)
+    if seen.is_empty or shapely.area(seen) < 0.01 * (east - west) * (north - south):
+        return None
+    return np.array(shapely.get_coordinates(shapely.point_on_surface(seen))[0])
 
 
 @checked
@@ -145,47 +170,109 @@ def draw_edges(
         ax.add_collection(lines)
 
 
-@checked
-def draw_track(ax: Axes, points: npt.ArrayLike, label: str = "true places (private)") -> None:
-    """True places in the order of time, as a line with dots, above everything else."""
-    style: dict[str, Any] = {"lw": 1.2, "marker": ".", "markersize": 5, "zorder": 6, "path_effects": _halo(3.0)}
-    ax.plot(*_columns(points), "-", color=TRUE, label=label, **style)
-
-
-@checked
-def draw_releases(ax: Axes, points: npt.ArrayLike, label: str = "released") -> None:
-    """Released places, as dots."""
-    ax.plot(*_columns(points), "o", color=RELEASED, markersize=4, alpha=0.6, mew=0, zorder=3, label=label)
-
-
-@checked
-def draw_estimates(
-    ax: Axes, points: npt.ArrayLike, label: str = "estimate (posterior mean)", radii: npt.ArrayLike | None = None
-) -> None:
-    """Posterior means, as small squares; with radii ``(n,)`` how far they are expected to be off, as circles.
-
-    Of many moments some have a circle, one every so often.
-    """
-    if radii is not None and np.size(radii):
-        from matplotlib.collections import EllipseCollection
-
-        some = np.unique(np.linspace(0, np.size(radii) - 1, MOST_CIRCLES).astype(np.int64))
-        across = 2.0 * np.asarray(radii, dtype=np.float64)[some]
-        places = np.column_stack(_columns(points))[some]
-        style: dict[str, Any] = {"facecolors": "none", "edgecolors": ESTIMATE, "linewidths": 0.7, "alpha": 0.4}
-        where: dict[str, Any] = {"offsets": places, "offset_transform": ax.transData, "units": "xy", "zorder": 3}
-        ax.add_collection(EllipseCollection(across, across, np.zeros(len(some)), **where, **style))
-        ax.plot([], [], "-", color=ESTIMATE, lw=0.7, alpha=0.4, label="expected distance from it")
-    ax.plot(*_columns(points), "s", color=ESTIMATE, markersize=3.5, alpha=0.7, mew=0, zorder=4, label=label)
-
-
 def draw_hull(ax: Axes, hull: SensitivityHull) -> None:
     """A planar sensitivity hull around the origin; one without area is drawn as the segment or point that it is."""
     label = "sensitivity hull, at the centre"
+    _hull(ax, hull, np.zeros(2), 1.0, label)
+
+
+def _hull(ax: Axes, hull: SensitivityHull, centre: FloatArray, scale: float, label: str, zorder: float = 2) -> None:
+    corners = centre + scale * np.asarray(hull.vertices)
     if hull.dimension == 2:
-        ax.fill(*hull.vertices.T, facecolor=HULL, edgecolor=HULL, alpha=0.35, lw=1.2, zorder=2, label=label)
+        ax.fill(*corners.T, facecolor=HULL, edgecolor=HULL, alpha=0.35, lw=1.2, zorder=zorder, label=label)
     else:
-        ax.plot(*hull.vertices.T, color=HULL, lw=2.0, marker="d", markersize=4, zorder=2, label=label)
+        ax.plot(*corners.T, color=HULL, lw=2.0, marker="d", markersize=4, zorder=zorder, label=label)
+
+
+def draw_noise(ax: Axes, hull: SensitivityHull | None, error: float) -> None:
+    """The shape of the noise and how far a release is off, once, beside the data, at the scale of the map.
+
+    The axes' limits grow to the east by what they take. Where the noise is wider than a quarter of the map it is drawn
+    at a part of the scale, which the picture says.
+
+    Parameters
+    ----------
+    hull
+        The sensitivity hull, kilometres; None where it is not known.
+    error
+        The root mean square distance of a release from the place it was drawn around, kilometres; NaN where it is not
+        known.
+    """
+    from matplotlib.patches import Circle, Rectangle
+
+    (west, east), (south, north) = ax.get_xlim(), ax.get_ylim()
+    known = error if np.isfinite(error) else 0.0
+    reach = max(known, 0.0 if hull is None else float(np.abs(hull.vertices).max(initial=0.0)))
+    if not reach > 0:
+        return
+    room = 0.16 * max(east - west, north - south)
+    part = next((part for part in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000) if reach / part <= room), 10_000)
+    side = 2.3 * max(reach / part, room / 2)
+    centre = np.array([east + side / 2, north - side / 2])
+    style: dict[str, Any] = {"facecolor": "white", "edgecolor": _GROUND, "lw": 0.8, "zorder": 8}
+    ax.add_patch(Rectangle((east, north - side), side, side, **style))
+    if hull is not None:
+        _hull(ax, hull, centre, 1 / part, "sensitivity hull", zorder=9)
+    if known:
+        ring: dict[str, Any] = {"fill": False, "edgecolor": RELEASED, "lw": 1.2, "linestyle": "--", "zorder": 9}
+        ax.add_patch(Circle((float(centre[0]), float(centre[1])), known / part, **ring))
+        ax.plot([], [], "--", color=RELEASED, lw=1.2, label="how far a release is off")
+    said = "noise, to scale" if part == 1 else f"noise, at 1/{part}\nof the scale"
+    below: dict[str, Any] = {"ha": "center", "va": "top", "fontsize": 7, "color": _NAME, "zorder": 9}
+    ax.text(centre[0], north - side - 0.01 * (north - south), said, path_effects=halo(2.5), **below)
+    ax.set_xlim(west, east + side)
+    ax.set_ylim(south, north)
+
+
+_WATER, _NAMED = "#c9dcea", "#777777"
+_LOOKS: dict[str, dict[str, Any]] = {
+    "stream": {"colors": "#b3cfe2", "linewidths": 0.9},
+    "line": {"colors": "#9a9a9a", "linewidths": 0.8},
+    "street": {"colors": "#e6e1d6", "linewidths": 0.7},
+    "road": {"colors": "#d8c9a3", "linewidths": 1.5},
+    "border": {"colors": "#a58fa8", "linewidths": 0.9, "linestyles": (0, (6, 4))},
+}
+_MOST_NAMES = 18
+_LETTERS = 13
+"""So many small letters go into an inch of a figure, less what stands beside the axes."""
+
+
+def draw_basemap(ax: Axes, basemap: Basemap, projection: LocalProjection) -> None:
+    """Water, roads, borders and names within the axes' limits, below everything else, and whose map it is."""
+    from matplotlib.collections import LineCollection
+    from matplotlib.patches import PathPatch
+    from matplotlib.path import Path as Outline
+
+    ax.set_facecolor(_LAND)
+    for polygon in basemap.water:
+        plane = shapely.transform(polygon, lambda xy: projection.to_plane(xy[:, 1], xy[:, 0]))
+        rings = [Outline(shapely.get_coordinates(ring), closed=True) for ring in (plane.exterior, *plane.interiors)]
+        ax.add_patch(PathPatch(Outline.make_compound_path(*rings), facecolor=_WATER, edgecolor="none", zorder=-3))
+    for kind, style in _LOOKS.items():
+        lines = [projection.to_plane(line[:, 1], line[:, 0]) for line in basemap.lines.get(kind, ())]
+        if lines:
+            ax.add_collection(LineCollection(lines, zorder=-2, **style), autolim=False)
+    wide = float(ax.figure.bbox.width) / float(ax.figure.dpi)
+    _names(ax, basemap, projection, wide)
+    credit: dict[str, Any] = {"ha": "right", "va": "bottom", "fontsize": 5.5, "color": _NAMED, "zorder": 10}
+    said = "\n".join(wrap(basemap.credit, max(20, int(_LETTERS * wide))))
+    ax.text(0.998, 0.003, said, transform=ax.transAxes, path_effects=halo(1.5), **credit)
+
+
+def _names(ax: Axes, basemap: Basemap, projection: LocalProjection, wide: float) -> None:
+    """The first names that have room, in a figure so many inches wide."""
+    (west, east), (south, north) = ax.get_xlim(), ax.get_ylim()
+    letter = (east - west) / (_LETTERS * wide) / 0.72  # kilometres; the axes take that part of a figure, or more
+    taken: list[tuple[float, float, float]] = []
+    for place in basemap.names:
+        x, y = projection.to_plane(place.latitude, place.longitude)[0].tolist()
+        half = letter * (len(place.name) + 2) / 2
+        inside = west + half < x < east - half and south + letter < y < north - letter
+        near = any(abs(x - a) < half + b and abs(y - c) < 2.5 * letter for a, b, c in taken)
+        if inside and not near and len(taken) < _MOST_NAMES:
+            taken.append((x, half, y))
+            look: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 7.5, "color": _NAMED, "zorder": 5.5}
+            ax.text(x, y, place.name, path_effects=halo(2.0), clip_on=True, **look)
 
 
 def fit_view(ax: Axes, frame: npt.ArrayLike, points: npt.ArrayLike, reach: float = 1.0) -> int:
@@ -234,7 +321,10 @@ def place_legend(ax: Axes) -> None:
     handles, labels = ax.get_legend_handles_labels()
     unique = dict(zip(labels, handles, strict=True))
     if unique:
-        where: dict[str, Any] = {"loc": "outside lower center", "ncols": min(len(unique), 3), "frameon": False}
+        width = float(ax.figure.bbox.width) / float(ax.figure.dpi)
+        columns_that_fit = max(1, int(width / (0.6 + 0.068 * max(map(len, unique)))))
+        where: dict[str, Any] = {"loc": "outside lower center", "ncols": min(len(unique), columns_that_fit)}
+        where |= {"frameon": False, "fontsize": 8}
         ax.figure.legend(list(unique.values()), list(unique), **where)
 
 
@@ -246,12 +336,14 @@ def finish(ax: Axes, x: str, y: str) -> None:
     ax.set_axisbelow(True)
 
 
-def _halo(width: float) -> list[Any]:
+def halo(width: float) -> list[Any]:
+    """A white edge around a text or a line, so many points wide."""
     from matplotlib.patheffects import Normal, Stroke
 
     return [Stroke(linewidth=width, foreground="white"), Normal()]
 
 
-def _columns(points: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
+def columns(points: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
+    """The two columns of points ``(n, 2)``, of which there may be none."""
     array = as_points(points).reshape(-1, 2) if np.size(points) else np.zeros((0, 2))
     return array[:, 0], array[:, 1]

@@ -1,4 +1,4 @@
-"""A map as one HTML file that needs no network: no tiles, no libraries, only its own drawing code."""
+"""A map as one HTML file that needs no network: Leaflet, which the package holds, and columns in few bytes."""
 
 from __future__ import annotations
 
@@ -9,17 +9,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 import numpy as np
 import numpy.typing as npt
 
 from dphmm.arguments import checked
-from dphmm.errors import InvalidInputError
+from dphmm.arrays import as_points
+from dphmm.errors import ConfigurationError, InvalidInputError
+from dphmm.plots.basemap import Basemap
+from dphmm.plots.coding import DEGREES, coded_lines, coded_numbers, coded_texts
 
-_MARK = re.compile(r"\{\{(?:title|note|data)\}\}")
+_CODE = re.compile(r"[A-Za-z0-9+/]+={0,2}")
+_MARK = re.compile(r"\{\{(?:title|note|data|tiles|style|leaflet_style|leaflet|script)\}\}")
+_FACT_STEP, _EXACT = 1e-6, 1e-9
+"""Numbers told of a point are rounded to such a step; a coarser one serves where that is no more than so off."""
+_SHARED = 200
+"""Codes of at least so many letters that come again are told once."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class MapLayer:
     """One thing on the map that the reader can switch on and off.
 
@@ -28,55 +37,147 @@ class MapLayer:
     name
         As the legend calls it.
     kind
-        Dots, a line through the points in their order, or closed outlines.
+        ``"dots"``; a ``"line"`` through each user's points in the order of time, broken between trips; ``"outlines"``,
+        closed rings; or ``"strokes"``, open lines.
     colour
         A CSS colour.
     points
-        Shape ``(n, 2)``, kilometres east and north; for outlines a sequence of such rings.
+        Shape ``(n, 2)``, latitude and longitude in degrees; for outlines and strokes a sequence of such arrays.
     facts
-        One dictionary per point, shown when the pointer is on it (outlines: one per ring); left out, nothing is.
+        Name → a value for each point, numbers (NaN: none) or texts, shown when the pointer is on it. For outlines the
+        name ``name`` alone: a label for each ring.
     users
         One user per point, by which the map can be narrowed down; left out, the layer belongs to everyone.
     times
-        One ISO 8601 text per point, by which the time slider goes; left out, the layer is always shown.
+        One moment per point, as ``datetime64``, by which the map is narrowed down to days; only with users.
+    radii
+        How far off each point is, in metres, drawn as circles around a few (NaN: unknown).
+    trips
+        A whole number per point, the same for the points of a trip; left out, a user has one trip.
+    by_time
+        Whether the colour of a line tells the time; otherwise all of it has the layer's.
     visible
         Whether it is switched on at first.
     """
 
     name: str
-    kind: Literal["dots", "line", "outlines"]
+    kind: Literal["dots", "line", "outlines", "strokes"]
     colour: str
     points: Any
-    facts: Sequence[Mapping[str, object]] = field(default=())
-    users: Sequence[str] = field(default=())
-    times: Sequence[str] = field(default=())
+    facts: Mapping[str, npt.ArrayLike] = field(default_factory=dict)
+    users: npt.ArrayLike = ()
+    times: npt.ArrayLike = ()
+    radii: npt.ArrayLike = ()
+    trips: npt.ArrayLike = ()
+    by_time: bool = False
     visible: bool = True
 
     def to_json(self) -> dict[str, Any]:
-        """The layer as the page's script reads it.
+        """The layer as the page's script reads it: rows by user and time, columns in few bytes.
 
         Raises
         ------
         InvalidInputError
             When facts, users or times are there but not one per point, or a point is not finite.
         """
-        points: list[Any] = list(map(_rounded, self.points)) if self.kind == "outlines" else _rounded(self.points)
-        for what in ("facts", "users", "times"):
-            given = len(getattr(self, what))
-            if given not in (0, len(points)):
-                raise InvalidInputError(f"layer {self.name!r} has {len(points)} points and {given} {what}; give each")
-        stated = {
-            "points": points,
-            "facts": [{key: str(value) for key, value in table.items()} for table in self.facts],
-            "users": list(self.users),
-            "times": list(self.times),
+        told = {name: getattr(self, name) for name in ("name", "kind", "colour", "by_time", "visible")}
+        if self.kind in ("outlines", "strokes"):
+            labels = [str(label) for label in np.asarray(self.facts.get("name", ())).tolist()]
+            self._check("facts", len(labels), len(self.points))
+            return {**told, **coded_lines(self.points), "labels": labels}
+        points = as_points(self.points) if np.size(self.points) else np.zeros((0, 2))
+        if points.shape[1:] != (2,):
+            raise InvalidInputError(f"layer {self.name!r} has points of shape {points.shape}; give two columns")
+        columns = {name: np.asarray(getattr(self, name)) for name in ("users", "times", "radii", "trips")}
+        for name, column in columns.items():
+            self._check(name, len(column), len(points))
+        if len(columns["times"]) and not len(columns["users"]):
+            raise InvalidInputError(f"layer {self.name!r} has times without users; give both")
+        order = self._order(columns["users"], columns["times"])
+        told |= {"n": len(points), "latitude": coded_numbers(points[order, 0], DEGREES)}
+        told |= {"longitude": coded_numbers(points[order, 1], DEGREES)}
+        if len(columns["users"]):
+            told["users"] = coded_texts(columns["users"][order])
+        if len(columns["times"]):
+            seconds = columns["times"][order].astype("datetime64[s]").astype(np.int64)
+            told["times"] = coded_numbers(seconds, max(1, int(np.gcd.reduce(seconds))))
+        if len(columns["radii"]):
+            told["radii"] = coded_numbers(columns["radii"][order])
+        if len(columns["trips"]):
+            told["trips"] = coded_numbers(1 + np.flatnonzero(np.diff(columns["trips"][order])), brief=False)["code"]
+        facts = {name: np.asarray(column) for name, column in self.facts.items()}
+        for column in facts.values():
+            self._check("facts", len(column), len(points))
+        told["facts"] = [{"name": name, **_fact(name, column[order])} for name, column in facts.items()]
+        return told
+
+    def _check(self, what: str, given: int, points: int) -> None:
+        if given not in (0, points):
+            raise InvalidInputError(f"layer {self.name!r} has {points} points and {given} {what}; give each")
+
+    def _order(self, users: npt.NDArray[Any], times: npt.NDArray[Any]) -> Any:
+        if not len(users):
+            return slice(None)
+        _, number = np.unique(users.astype(np.str_), return_inverse=True)
+        return np.lexsort((times, number)) if len(times) else np.argsort(number, kind="stable")
+
+
+@dataclass(frozen=True, eq=False)
+class MapPolicy:
+    """A policy on the map: whom each state is indistinguishable from, and the shape of the noise, once and to scale.
+
+    Parameters
+    ----------
+    states
+        ``(N, 2)`` latitudes and longitudes.
+    edges
+        ``(m, 2)`` pairs of states; left out, they are too many to draw.
+    hull
+        ``(k, 2)`` corners of the sensitivity hull, kilometres east and north of its centre; empty where it has none.
+    error_m
+        How far a release is off, root mean square, in metres; NaN where that is not known.
+    text
+        What is said of it.
+    """
+
+    states: npt.ArrayLike
+    edges: npt.ArrayLike = ()
+    hull: npt.ArrayLike = ()
+    error_m: float = float("nan")
+    text: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """The policy as the page's script reads it."""
+        states, edges = np.asarray(self.states, dtype=np.float64), np.asarray(self.edges, dtype=np.int64).reshape(-1, 2)
+        edges = edges[np.lexsort((edges[:, 1], edges[:, 0]))]
+        hull = np.asarray(self.hull, dtype=np.float64).reshape(-1, 2)
+        return {
+            "n": len(states),
+            "latitude": coded_numbers(states[:, 0], DEGREES),
+            "longitude": coded_numbers(states[:, 1], DEGREES),
+            "from": coded_numbers(edges[:, 0]),
+            "to": coded_numbers(edges[:, 1]),
+            "edges": len(edges),
+            "hull": np.round(hull, 6).tolist(),
+            "error": round(self.error_m, 3) if np.isfinite(self.error_m) else None,
+            "text": self.text,
         }
-        return {**vars(self), **stated}
 
 
 @checked
-def web_map(layers: Sequence[MapLayer], title: str, note: str = "") -> str:
-    """A page with a map that can be moved, zoomed, narrowed down to a user and played through time.
+def web_map(
+    layers: Sequence[MapLayer],
+    title: str,
+    note: str = "",
+    *,
+    basemap: Basemap | None = None,
+    policy: MapPolicy | None = None,
+    tiles: str | None = None,
+    credit: str = "",
+) -> str:
+    """A page with a map that can be moved, zoomed, narrowed down to a person's day and played through time.
+
+    It begins with the fullest day of the first user. Many points are drawn as hexagons by how many they hold.
 
     Parameters
     ----------
@@ -84,23 +185,105 @@ def web_map(layers: Sequence[MapLayer], title: str, note: str = "") -> str:
         From the lowest to the topmost.
     title, note
         Plain text; the note stands under the title and should say what is on the map and how private it is.
+    basemap
+        What is drawn below.
+    policy
+        Whom each state is indistinguishable from, and the shape of the noise.
+    tiles
+        The address of a server of tiles, as ``https://host/{z}/{x}/{y}.png``. Whoever opens the page then tells that
+        server which part of the world they look at.
+    credit
+        Whose tiles these are.
 
     Returns
     -------
     str
-        The HTML. Its own policy forbids the browser every request.
+        The HTML. Its own policy forbids the browser every request but those for tiles.
+
+    Raises
+    ------
+    ConfigurationError
+        When the tiles' address is none.
+    InvalidInputError
+        As `MapLayer.to_json`.
     """
-    data = json.dumps({"layers": [layer.to_json() for layer in layers]}, ensure_ascii=False, allow_nan=False)
-    page = files("dphmm.plots").joinpath("webmap.html").read_text(encoding="utf-8")
-    # Inside <script>, only '<' could end the data early; JSON lets it be written as an escape.
-    parts = {"{{title}}": html.escape(title), "{{note}}": html.escape(note), "{{data}}": data.replace("<", "\\u003c")}
-    return _MARK.sub(lambda mark: parts[mark[0]], page)
+    codes: list[str] = []
+    data = {
+        "layers": _once([layer.to_json() for layer in layers], codes),
+        "codes": codes,
+        "basemap": None if basemap is None else _ground(basemap),
+        "policy": None if policy is None else policy.to_json(),
+        "tiles": tiles,
+        "credit": " ".join(some for some in (credit if tiles else "", basemap.credit if basemap else "") if some),
+    }
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    parts = {
+        "{{title}}": html.escape(title),
+        "{{note}}": html.escape(note),
+        "{{data}}": text.replace("<", "\\u003c"),  # inside <script> only '<' could end the data early
+        "{{tiles}}": "" if tiles is None else f" {tile_host(tiles)}",
+        "{{style}}": _file("plots/webmap.css"),
+        "{{script}}": _file("plots/webmap.js"),
+        "{{leaflet}}": _file("vendor/leaflet/leaflet.js").partition("//# sourceMappingURL")[0],
+        "{{leaflet_style}}": _file("vendor/leaflet/leaflet.css"),
+    }
+    return _MARK.sub(lambda mark: parts[mark[0]], _file("plots/webmap.html"))
 
 
-def _rounded(points: npt.ArrayLike) -> list[list[float]]:
-    """Kilometres to the millimetre, as the page has no use for more."""
-    array = np.asarray(points, dtype=np.float64).reshape(-1, 2)
-    if not np.isfinite(array).all():
-        raise InvalidInputError("a point of the map is not finite; leave it out")
-    rounded: list[list[float]] = np.round(array, 6).tolist()
-    return rounded
+@checked
+def tile_host(address: str) -> str:
+    """The scheme and host of a server of tiles, as a page's policy names it.
+
+    Raises
+    ------
+    ConfigurationError
+        When the address has none, or does not say where zoom, column and row go.
+    """
+    parts = urlsplit(address)
+    whole = all(mark in address for mark in ("{z}", "{x}", "{y}"))
+    if parts.scheme not in ("http", "https") or not re.fullmatch(r"[\w.:\[\]-]+", parts.netloc) or not whole:
+        raise ConfigurationError(f"tiles is {address!r}; give an address such as https://host/{{z}}/{{x}}/{{y}}.png")
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def _file(name: str) -> str:
+    return files("dphmm").joinpath(name).read_text(encoding="utf-8")
+
+
+def _fact(name: str, column: npt.NDArray[Any]) -> dict[str, Any]:
+    """A column of facts: texts by words, numbers by their unit's step."""
+    if column.dtype.kind in "OUSb":
+        return coded_texts(column.astype(np.str_))
+    finite = np.where(np.isfinite(column.astype(np.float64)), column, np.nan)
+    if name.endswith("_m"):
+        return coded_numbers(finite)
+    known = finite[~np.isnan(finite)]
+    steps = (step for step in (1.0, 0.1, 0.01, 0.001) if (np.abs(np.round(known / step) * step - known) < _EXACT).all())
+    return coded_numbers(finite, next(steps, _FACT_STEP))
+
+
+def _once(value: Any, codes: list[str]) -> Any:
+    """A value in which long codes are numbers of a list of them, which two layers of the same moments share."""
+    if isinstance(value, dict):
+        return {key: _once(one, codes) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_once(one, codes) for one in value]
+    if not isinstance(value, str) or len(value) < _SHARED or not _CODE.fullmatch(value):
+        return value
+    if value not in codes:
+        codes.append(value)
+    return codes.index(value)
+
+
+def _ground(basemap: Basemap) -> dict[str, Any]:
+    """A basemap as the page's script reads it."""
+    rings, first = [], []
+    for polygon in basemap.water:
+        for number, ring in enumerate((polygon.exterior, *polygon.interiors)):
+            rings.append(np.asarray(ring.coords)[:, 1::-1])
+            first.append(number == 0)
+    return {
+        "water": {**coded_lines(rings), "first": coded_numbers(first)},
+        "lines": {kind: coded_lines([line[:, ::-1] for line in some]) for kind, some in basemap.lines.items()},
+        "names": [[place.name, round(place.latitude, 4), round(place.longitude, 4)] for place in basemap.names],
+    }

@@ -23,6 +23,22 @@ figure.wide { width: auto; } img { max-width: 100%; height: auto; } figcaption {
 .verdict { padding: 0.6rem 1rem; border-left: 0.4rem solid #0072b2; background: #f3f7fa; }
 .verdict.bad { border-color: #b00020; background: #fbf1f2; }
 pre { font-size: 0.75rem; white-space: pre-wrap; overflow-wrap: anywhere; }
+.banner { background: #b00020; color: #fff; padding: 0.5rem 1rem; font-weight: 600; }
+ul { padding-left: 1.2rem; } li { margin: 0.2rem 0; overflow-wrap: anywhere; }
+.promise { font-size: 1.1rem; }
+@page { size: A4; margin: 14mm; }
+@media print {
+  body { max-width: none; margin: 0; padding: 0; font-size: 9pt; line-height: 1.3; }
+  h1 { font-size: 14pt; margin: 0 0 2mm; }
+  h2 { font-size: 11pt; margin: 3mm 0 1mm; padding-top: 1.5mm; break-after: avoid; }
+  p { margin: 1mm 0; } ul { margin: 1mm 0; } li { margin: 0.5mm 0; }
+  .scroll { overflow: visible; } table { font-size: 8pt; margin: 1mm 0; }
+  th, td { overflow-wrap: anywhere; padding: 0.6mm 2mm 0.6mm 0; } td small { white-space: normal; }
+  tr, figure, li, .verdict, .banner { break-inside: avoid; } thead { display: table-header-group; }
+  .pictures { gap: 4mm; } figure { width: 88mm; } figure.wide { width: 100%; } figure.wide img { max-height: 80mm; }
+  figcaption { font-size: 8pt; }
+  .verdict, .banner { padding: 1.5mm 3mm; -webkit-print-color-adjust: exact; print-color-adjust: exact; }
+}
 """
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
@@ -75,6 +91,8 @@ class Section:
         Above it.
     paragraphs
         Sentences in plain text.
+    points
+        Sentences of which each is a point of a list.
     header, rows
         A table, where there is one; every row has as many cells as the header, texts or `Cell` objects.
     pictures
@@ -89,10 +107,11 @@ class Section:
     rows: Sequence[Sequence[str | Cell]] = ()
     pictures: Sequence[Picture] = ()
     verbatim: str = ""
+    points: Sequence[str] = ()
 
 
 @checked
-def html_page(title: str, verdict: str, alarming: bool, sections: Sequence[Section]) -> str:
+def html_page(title: str, verdict: str, alarming: bool, sections: Sequence[Section], banner: str = "") -> str:
     """A report as one HTML file that loads nothing from elsewhere.
 
     Parameters
@@ -103,11 +122,20 @@ def html_page(title: str, verdict: str, alarming: bool, sections: Sequence[Secti
         Whether the verdict is bad news.
     sections
         The rest, in order.
+    banner
+        A warning above everything, such as that the page is private.
     """
-    parts = [f"<h1>{escape(title)}</h1>", f'<p class="verdict{" bad" if alarming else ""}">{escape(verdict)}</p>']
+    above = [f'<p class="banner">{escape(banner)}</p>'] if banner else []
+    parts = [
+        *above,
+        f"<h1>{escape(title)}</h1>",
+        f'<p class="verdict{" bad" if alarming else ""}">{escape(verdict)}</p>',
+    ]
     for section in sections:
         parts.append(f"<h2>{escape(section.heading)}</h2>")
         parts += [f"<p>{escape(text)}</p>" for text in section.paragraphs]
+        if section.points:
+            parts.append(f"<ul>{''.join(f'<li>{escape(text)}</li>' for text in section.points)}</ul>")
         if section.rows:
             parts.append(_table(section))
         if section.pictures:

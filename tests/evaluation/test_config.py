@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import re
 import tomllib
-from pathlib import Path
 
 import pytest
 
 from dphmm import Schedule
 from dphmm.errors import ConfigurationError, DataFileError
 from dphmm.evaluation.config import PRESETS, EvaluationConfig, load_config, parse_config
+from tests.documents import page
 
 GOOD = {"data": ["x.csv"], "grid": "geolife"}
 
@@ -84,9 +84,9 @@ def test_unreadable_files_are_refused(tmp_path):
 
 
 def test_every_key_is_explained_in_the_documentation():
-    """The table in docs/scaling.md has a row for each key, with its default as TOML has it."""
-    page = (Path(__file__).parents[2] / "docs" / "scaling.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `(\w+)` \| (`[^|]+`|[^|`]*) \| \S.*\|$", page, flags=re.MULTILINE)
+    """The table in docs/how-to/scaling.md has a row for each key, with its default as TOML has it."""
+    text = page("scaling.md")
+    rows = re.findall(r"^\| `(\w+)` \| (`[^|]+`|[^|`]*) \| \S.*\|$", text, flags=re.MULTILINE)
     assert [key for key, _ in rows] == ["preset", *EvaluationConfig.model_fields]
     defaults = {
         name: field.get_default(call_default_factory=True)

@@ -10,10 +10,12 @@ import pytest
 
 from dphmm.evaluation.claims import check_claims
 from dphmm.evaluation.config import Setting, parse_config
+from dphmm.evaluation.metrics import total
 from dphmm.evaluation.report import report_html
 from dphmm.evaluation.run import Evaluation
 from dphmm.evaluation.steps import COLUMNS, StepTable
 from dphmm.plots.evaluation import evaluation_figures
+from tests.pages import DESK, PHONE, looked_at
 
 CONFIG = parse_config(
     {"data": ["x"], "grid": "geolife", "sequences": 6, "length": 20, "epsilons": [0.5, 1.0], "radii_km": [1.0, 2.0]}
@@ -121,11 +123,55 @@ def test_figures_are_drawn_from_the_table(finished):
         "figure-12-epsilon",
         "figure-13-radius",
         "map",
+        "settings",
     }
     protection = figures["figure-12-epsilon"].axes[0]
     rows = table.where(finished.config.base("utility"))
     drawn = protection.get_lines()[0].get_ydata()
     assert drawn[0] == pytest.approx(rows["protection"].mean(), rel=1e-12)
+
+
+def test_every_setting_is_a_dot_with_its_interval(finished):
+    """a cell of a table holds one number, no column the same in all."""
+    pytest.importorskip("matplotlib")
+    from dphmm.evaluation.split import space_of
+
+    table, config = finished.table(), finished.config
+    error = evaluation_figures(table, config, space_of(config))["settings"].axes[0]
+    found = [total(table, setting, "rms_error_km") for setting in config.settings()]
+    assert [bar.lines[0].get_xdata()[0] for bar in error.containers] == pytest.approx([one.mean for one in found])
+    for bar, one in zip(error.containers, found, strict=True):
+        (segment,) = bar.lines[2][0].get_segments()
+        assert segment[:, 0] == pytest.approx([min(one.low, one.mean), max(one.high, one.mean)])
+    assert len(error.get_yticks()) == len({label.get_text() for label in error.get_yticklabels()}) == len(found)
+    page = report_html(finished, {}, "dphmm evaluate a.toml")
+    body = page.partition("What each setting does on them")[2].partition("<h2>")[0]
+    assert "<small>" not in body
+    assert not re.search(r"<td>[^<]*\d[^<]* – [^<]*</td>", body)
+    columns = [re.findall(r"<td>(.*?)</td>", row) for row in body.split("<tr>")[2:]]
+    assert all(len(set(column)) > 1 for column in zip(*columns, strict=True))
+
+
+@pytest.mark.parametrize("width", [PHONE, DESK])
+def test_the_page_is_whole_on_a_phone_and_a_desk(finished, browser, tmp_path, width):
+    pytest.importorskip("matplotlib")
+    from dphmm.evaluation.split import space_of
+    from dphmm.plots.maps import png
+
+    drawn = evaluation_figures(finished.table(), finished.config, space_of(finished.config))
+    for figure in drawn.values():
+        assert all(ax.has_data() for ax in figure.axes)
+    page = tmp_path / "report.html"
+    page.write_text(report_html(finished, {name: png(one) for name, one in drawn.items()}, "a"), encoding="utf-8")
+    assert looked_at(browser, page, width) == len(drawn)
+
+
+def test_the_page_begins_with_the_users_data_and_ends_with_the_paper(finished):
+    page = report_html(finished, {}, "dphmm evaluate a.toml")
+    headings = re.findall(r"<h2>(.*?)</h2>", page)
+    assert headings[0] == "Whose data"
+    assert headings[-2:] == ["What the DPHMM paper claims, on these data", "How this was made"]
+    assert page.index(f"<h1>{finished.config.name}") < page.index("Whose data")
 
 
 @pytest.mark.parametrize(

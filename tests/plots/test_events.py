@@ -41,7 +41,7 @@ def test_many_releases_are_a_line_and_quiet_times_are_left_out():
     when = (np.arange(400) * 60_000_000).astype("datetime64[us]")
     _, ax = new_figure()
     event_over_time(ax, found, times=when)
-    assert next(line for line in ax.lines if line.get_label() == "known").get_marker() == ""
+    assert next(line for line in ax.lines if line.get_label() == "known").get_marker() == "None"
     left, right = ax.get_xlim()
     minutes = (right - left) * 24 * 60
     assert 5 < minutes < 10

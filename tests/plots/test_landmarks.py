@@ -7,6 +7,9 @@ import pytest
 
 from dphmm.landmarks import leakage, skip, uniform
 
+collections = pytest.importorskip("matplotlib.collections")
+LineCollection, PolyCollection = collections.LineCollection, collections.PolyCollection
+FigureCanvasAgg = pytest.importorskip("matplotlib.backends.backend_agg").FigureCanvasAgg
 matplotlib_figure = pytest.importorskip("matplotlib.figure")
 plots = pytest.importorskip("dphmm.plots.landmarks")
 
@@ -52,3 +55,51 @@ def test_errors_are_drawn_by_percent(ax):
     assert first.get_xdata().tolist() == [0, 50, 100]
     assert second.get_ydata().tolist() == [3, 3, 3]
     assert ax.get_ylabel() == "MAE"
+
+
+@pytest.mark.parametrize("count", [60, 400])
+def test_each_of_many_landmarks_is_a_needle_before_an_area_and_losses_a_band(ax, count):
+    times = np.datetime64("2024-03-07T00:00", "us") + np.arange(8 * count) * np.timedelta64(5, "m")
+    marked = times[::8]
+    budget = uniform(times, marked, 5.0)
+    losses = leakage(times, marked, budget.epsilons) + np.linspace(0, 1, len(times))
+    plots.budget_and_loss(ax, budget, losses)
+    (heads,) = ax.get_lines()
+    assert heads.get_xdata().tolist() == marked.tolist()
+    assert heads.get_ydata().tolist() == budget.epsilons[::8].tolist()
+    needles, area = (
+        next(c for c in ax.collections if isinstance(c, kind)) for kind in (LineCollection, PolyCollection)
+    )
+    assert len(needles.get_segments()) == count
+    assert area.get_paths()[0].vertices[:, 1].max() == budget.epsilons.max()
+    assert not ax.patches
+    (right,) = [other for other in ax.figure.axes if other is not ax]
+    band = right.collections[0].get_paths()[0].vertices[:, 1]
+    assert (band.min(), band.max()) == (losses.min(), losses.max())
+    curve = right.get_lines()[0].get_ydata()
+    assert ((curve >= losses.min()) & (curve <= losses.max())).all()
+
+
+def test_a_gap_in_the_times_is_a_gap_in_the_area(ax):
+    times = np.append(np.arange(100), np.arange(400, 500))
+    plots.budget_and_loss(ax, uniform(times, [], 1.0))
+    assert sum(isinstance(one, PolyCollection) for one in ax.collections) == 2
+
+
+@pytest.mark.parametrize(("width", "height"), [(4.2, 3.4), (7.0, 4.2), (12.0, 5.0)])
+@pytest.mark.parametrize("count", [3, 60])
+def test_nothing_of_the_picture_is_cut_off_at_any_width(width, height, count):
+    times = np.datetime64("2024-03-07T00:00", "us") + np.arange(8 * count) * np.timedelta64(5, "m")
+    budget = uniform(times, times[::8], 5.0)
+    figure = matplotlib_figure.Figure(figsize=(width, height), layout="constrained")
+    ax = figure.add_subplot()
+    plots.budget_and_loss(ax, budget, leakage(times, times[::8], budget.epsilons))
+    FigureCanvasAgg(figure).draw()
+    assert all(one.has_data() for one in figure.axes)
+    legend = ax.get_legend().get_window_extent()
+    labels = [label.get_window_extent() for one in figure.axes for label in (one.xaxis.label, one.yaxis.label)]
+    for box in (legend, *labels):
+        assert box.x0 >= -1
+        assert box.x1 <= figure.bbox.x1 + 1
+        assert box.y0 >= -1
+        assert box.y1 <= figure.bbox.y1 + 1

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import numpy as np
 import pytest
+import shapely
 from matplotlib.collections import LineCollection, PolyCollection
+from matplotlib.patches import Circle, PathPatch, Polygon
 
 from dphmm.geometry.hull import SensitivityHull
-from dphmm.plots import maps
+from dphmm.plots import maps, tracks
+from dphmm.plots.basemap import Basemap, PlaceName
 from dphmm.policy.graph import PolicyGraph
 from dphmm.space import Grid, Places
+from dphmm.space.projection import LocalProjection
 
 GRID = Grid.over((44.995, -30.015, 45.005, -29.985), cell_km=0.5)
 
@@ -52,13 +58,6 @@ def test_a_policy_is_drawn_edge_by_edge_or_not_at_all(ax, monkeypatch):
     np.testing.assert_allclose(drawn, GRID.points[graph.edges()])
 
 
-@pytest.mark.parametrize("draw", [maps.draw_track, maps.draw_releases, maps.draw_estimates])
-def test_points_are_drawn_where_they_are(ax, draw):
-    points = np.array([[0.0, 1.0], [2.0, 3.0]])
-    draw(ax, points, label="them")
-    np.testing.assert_array_equal(np.column_stack(_labelled(ax)["them"].get_data()), points)
-
-
 @pytest.mark.parametrize("differences", [[[1, 0], [0, 1]], [[1, 1]], np.zeros((0, 2))])
 def test_a_hull_is_drawn_around_the_centre_whatever_its_dimension(ax, differences):
     hull = SensitivityHull(differences)
@@ -88,11 +87,70 @@ def test_both_axes_have_one_scale_on_the_ground(ax):
 
 def test_the_legend_stands_outside_the_axes():
     figure, ax = maps.new_figure()
-    maps.draw_releases(ax, [[0.0, 0.0]])
-    maps.draw_track(ax, [[0.0, 0.0]])
-    maps.draw_track(ax, [[1.0, 1.0]])
+    tracks.draw_releases(ax, [[0.0, 0.0]])
+    tracks.draw_track(ax, [[0.0, 0.0]])
+    tracks.draw_track(ax, [[1.0, 1.0]])
     maps.place_legend(ax)
     figure.canvas.draw()
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["released", "true places (private)"]
     assert legend.get_window_extent().y1 <= ax.get_window_extent().y0
+
+
+def test_names_of_outlines_stand_in_view_or_not_at_all(ax):
+    maps.show_around(ax, np.array([[0.0, 0.0], [10.0, 10.0]]), 0.0)
+    square = np.array([[0.0, 0], [1, 0], [1, 1], [0, 1], [0, 0]])
+    maps.draw_outlines(ax, {"in": [4 + square], "half": [20 * square - [15, 5]], "out": [20 + square]})
+    ax.figure.canvas.draw()
+    inside = ax.get_window_extent()
+    boxes = {text.get_text(): text.get_window_extent() for text in ax.texts}
+    assert set(boxes) == {"in", "half"}
+    for box in boxes.values():
+        assert inside.x0 <= box.x0 < box.x1 <= inside.x1
+
+
+@pytest.mark.parametrize(("error", "part"), [(1.0, 1), (3.0, 2), (10.0, 10)])
+def test_the_noise_is_drawn_once_beside_the_data_at_a_scale_that_is_told(ax, error, part):
+    maps.show_around(ax, np.array([[0.0, 0.0], [10.0, 8.0]]), 0.0)
+    hull = SensitivityHull([[0.5, 0], [0, 0.5]])
+    maps.draw_noise(ax, hull, error)
+    (circle,) = (patch for patch in ax.patches if isinstance(patch, Circle))
+    assert circle.radius == pytest.approx(error / part)
+    assert circle.center[0] - circle.radius > 10.0
+    (corners,) = (patch.get_xy() for patch in ax.patches if isinstance(patch, Polygon) and patch.get_label()[0] != "_")
+    expected = circle.center + hull.vertices / part
+    assert {tuple(row) for row in corners.round(9).tolist()} == {tuple(row) for row in expected.round(9).tolist()}
+    assert ax.get_xlim()[1] >= circle.center[0] + circle.radius
+    (text,) = ax.texts
+    assert text.get_text().replace("\n", " ") == (
+        "noise, to scale" if part == 1 else f"noise, at 1/{part} of the scale"
+    )
+
+
+def test_nothing_is_drawn_of_noise_that_nobody_knows(ax):
+    maps.draw_noise(ax, None, float("nan"))
+    assert not ax.patches
+    assert not ax.texts
+
+
+def test_a_basemap_is_drawn_where_it_is_with_names_that_do_not_meet_and_whose_it_is(ax):
+    projection = LocalProjection(45.0, 7.0)
+    maps.show_around(ax, np.array([[-20.0, -20.0], [20.0, 20.0]]), 0.0)
+    lake = shapely.Polygon(
+        shapely.box(6.9, 44.9, 7.1, 45.1).exterior.coords, [shapely.box(6.98, 44.98, 7.02, 45.02).exterior.coords]
+    )
+    names = [PlaceName(f"Town {i}", 45.0 + 0.001 * i, 7.0, 60.0 - i) for i in range(30)]
+    names.append(PlaceName("Far", 45.1, 7.1, 1.0))
+    basemap = Basemap([lake], {"road": [np.array([[6.9, 45.0], [7.1, 45.0]])]}, names, "Somebody's map.")
+    maps.draw_basemap(ax, basemap, projection)
+    ax.figure.canvas.draw()
+    (water,) = (patch for patch in ax.patches if isinstance(patch, PathPatch))
+    corners = water.get_path().vertices
+    np.testing.assert_allclose(corners[0], projection.to_plane(44.9, 7.1)[0], atol=1e-9)
+    assert len(corners) == 10
+    (roads,) = ax.collections
+    np.testing.assert_allclose(roads.get_segments()[0][0], projection.to_plane(45.0, 6.9)[0], atol=1e-9)
+    boxes = {text.get_text(): text.get_window_extent() for text in ax.texts}
+    assert {"Town 0", "Far", "Somebody's map."} <= set(boxes)
+    assert not any(a.overlaps(b) for (_, a), (_, b) in combinations(boxes.items(), 2))
+    assert boxes["Somebody's map."].x0 >= ax.get_window_extent().x0

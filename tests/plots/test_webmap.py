@@ -1,3 +1,5 @@
+"""The page holds what it was given, nothing breaks out of its place, and it may ask nothing of a network."""
+
 from __future__ import annotations
 
 import json
@@ -6,43 +8,105 @@ import re
 import numpy as np
 import pytest
 
-from dphmm.errors import InvalidInputError
-from dphmm.plots.webmap import MapLayer, web_map
+from dphmm.errors import ConfigurationError, InvalidInputError
+from dphmm.plots.webmap import MapLayer, MapPolicy, web_map
+from tests.plots.test_coding import numbers, whole
+
+POINTS = np.array([[45.0, 7.0], [45.5, 7.25]])
+TIMES = np.array(["2024-03-07T09:00:00", "2024-03-07T09:05:00"], dtype="datetime64[s]")
 
 
-def _data(page):
+def data_of(page):
     return json.loads(page.partition('<script type="application/json" id="data">')[2].partition("</script>")[0])
 
 
 def test_the_page_holds_the_layers_as_they_were_given():
-    points = np.array([[0.0, 1.0], [2.5, -3.25]])
-    layer = MapLayer("released", "dots", "#d55e00", points, [{"epsilon": 1}, {"epsilon": 2}], ["a", "b"], ["t1", "t2"])
-    ring = MapLayer("areas", "outlines", "#888", [[[0, 0], [1, 0], [1, 1]]], [{"name": "x"}], visible=False)
-    found = _data(web_map([ring, layer], "Title"))["layers"]
-    assert [one["name"] for one in found] == ["areas", "released"]
-    assert found[1]["points"] == points.tolist()
-    assert found[1]["facts"] == [{"epsilon": "1"}, {"epsilon": "2"}]
-    assert found[0]["visible"] is False
+    facts = {"epsilon": [1.0, 0.25], "mechanism": ["lattice", "lattice"]}
+    layer = MapLayer("released", "dots", "#d55e00", POINTS, facts, ["a", "b"], TIMES)
+    ring = MapLayer("areas", "outlines", "#888888", [[[0, 0], [1, 0], [1, 1]]], {"name": ["x"]}, visible=False)
+    areas, released = data_of(web_map([ring, layer], "Title"))["layers"]
+    assert [areas["name"], released["name"]] == ["areas", "released"]
+    np.testing.assert_allclose(numbers(released["latitude"], 2), POINTS[:, 0])
+    np.testing.assert_allclose(numbers(released["longitude"], 2), POINTS[:, 1])
+    assert numbers(released["times"], 2) == TIMES.astype(np.int64).tolist()
+    assert released["users"]["words"] == ["a", "b"]
+    epsilon, mechanism = released["facts"]
+    np.testing.assert_allclose(numbers(epsilon, 2), [1.0, 0.25])
+    assert mechanism["words"] == ["lattice"]
+    assert areas["labels"] == ["x"]
+    assert areas["visible"] is False
+
+
+def test_rows_stand_by_user_and_time_and_trips_by_their_first_rows():
+    times = np.array([3, 1, 2, 0], dtype="datetime64[s]")
+    layer = MapLayer(
+        "a", "line", "#000000", np.arange(8.0).reshape(4, 2), {}, ["b", "a", "b", "a"], times, trips=[1, 0, 1, 0]
+    )
+    told = layer.to_json()
+    assert numbers(told["times"], 4) == [0, 1, 2, 3]
+    assert numbers(told["latitude"], 4) == pytest.approx([6, 2, 4, 0])
+    assert whole(told["trips"]) == [2]
+
+
+def test_what_two_layers_share_is_told_once():
+    users = np.repeat(["a"], 3000)
+    points = np.random.default_rng(0).uniform(44, 45, (3000, 2))
+    times = np.cumsum(np.random.default_rng(1).integers(1, 9, 3000)).astype("datetime64[s]")
+    one = MapLayer("one", "dots", "#000000", points, {}, users, times)
+    other = MapLayer("other", "line", "#000000", points + 1e-3, {}, users, times)
+    told = data_of(web_map([one, other], "T"))
+    assert told["layers"][0]["times"] == told["layers"][1]["times"]
+    assert len(told["codes"]) == 5
+    assert len(set(told["codes"])) == 5
+
+
+def test_a_policy_is_told_with_its_hull_in_kilometres():
+    policy = MapPolicy(POINTS, [[1, 0], [0, 1]], [[0.5, 0.0], [0.0, 0.25]], 1234.5678, "utility:1km")
+    told = data_of(web_map([], "T", policy=policy))["policy"]
+    assert (told["hull"], told["error"], told["edges"]) == ([[0.5, 0.0], [0.0, 0.25]], 1234.568, 2)
+    assert (numbers(told["from"], 2), numbers(told["to"], 2)) == ([0, 1], [1, 0])
 
 
 @pytest.mark.parametrize("text", ["</script><script>alert(1)</script>", "{{data}}", "{{note}} & \\1 $&", "<b>é</b>"])
 def test_no_text_breaks_out_of_its_place(text):
-    layer = MapLayer(text, "dots", "#000", [[0, 0]], [{text: text}], [text], [text])
-    page = web_map([layer], text, text)
-    assert page.count("<script") == 2
-    assert page.count("</script>") == 2
-    assert _data(page)["layers"][0]["name"] == text
-    assert _data(page)["layers"][0]["facts"] == [{text: text}]
+    layer = MapLayer(text, "dots", "#000000", [[0, 0]], {text: [text]}, [text], TIMES[:1])
+    plain, page = web_map([], "T"), web_map([layer], text, text)
+    for tag in ("<script", "</script>"):
+        assert page.count(tag) == plain.count(tag)
+    (told,) = data_of(page)["layers"]
+    assert told["name"] == text
+    assert told["facts"][0]["name"] == text
+    assert told["facts"][0]["words"] == [text]
 
 
-def test_the_page_may_ask_nothing_of_a_network():
-    page = web_map([], "Title")
-    assert "default-src 'none'" in page
-    assert not re.search(r"https?:|<link|src=|@import|url\(|fetch\(|XMLHttp", page)
+def test_the_page_may_ask_nothing_of_a_network_unless_tiles_are_named():
+    policies = [
+        re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)[1]
+        for page in (web_map([], "T"), web_map([], "T", tiles="https://tiles.example/{z}/{x}/{y}.png"))
+    ]
+    assert policies[0] == ("default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:")
+    assert policies[1] == f"{policies[0]} https://tiles.example"
 
 
-def test_a_point_that_is_no_place_and_facts_that_do_not_fit_are_refused():
-    with pytest.raises(InvalidInputError, match="not finite"):
-        web_map([MapLayer("a", "dots", "#000", [[np.nan, 0]])], "T")
+@pytest.mark.parametrize(
+    "address",
+    [
+        "tiles",
+        "file:///{z}/{x}/{y}",
+        "https://a/{z}/{x}.png",
+        "https://a b/{z}/{x}/{y}",
+        "https://a;img-src */{z}/{x}/{y}",
+    ],
+)
+def test_an_address_of_no_tiles_is_refused(address):
+    with pytest.raises(ConfigurationError, match="tiles is"):
+        web_map([], "T", tiles=address)
+
+
+def test_a_point_that_is_no_place_and_columns_that_do_not_fit_are_refused():
+    with pytest.raises(InvalidInputError, match="finite"):
+        web_map([MapLayer("a", "dots", "#000000", [[np.inf, 0]])], "T")
     with pytest.raises(InvalidInputError, match="layer 'a' has 1 points and 2 users"):
-        web_map([MapLayer("a", "dots", "#000", [[0, 0]], users=["x", "y"])], "T")
+        web_map([MapLayer("a", "dots", "#000000", [[0, 0]], users=["x", "y"])], "T")
+    with pytest.raises(InvalidInputError, match="has times without users"):
+        web_map([MapLayer("a", "dots", "#000000", [[0, 0]], times=TIMES[:1])], "T")

@@ -1,0 +1,291 @@
+"""The page for colleagues: releases before and after, what is promised and what is not, in one file to print."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import dphmm
+from dphmm.arguments import checked
+from dphmm.arrays import FloatArray, Rng
+from dphmm.errors import ConfigurationError
+from dphmm.jobs.checkpoint import file_hash
+from dphmm.jobs.models import Model, load_model
+from dphmm.jobs.people import Data, DataLike
+from dphmm.jobs.promises import Promise, promise_of
+from dphmm.jobs.released import read_released
+from dphmm.jobs.replays import check_made_with, stated_settings
+from dphmm.markov.walks import Walker
+from dphmm.plots.maps import draw_space, label_axes, new_figure, place_legend, png
+from dphmm.plots.releases import ReleaseMap
+from dphmm.plots.tracks import draw_track
+from dphmm.release.engine import Releaser
+from dphmm.release.settings import ReleaseSettings
+from dphmm.release.trajectory import release_trajectory
+from dphmm.reports.page import Picture, Section, html_page
+from dphmm.space.trajectory import SlottedTrajectory, Trajectory, microseconds
+from dphmm.tables import check_output, iso_time, private_name, write_text
+from dphmm.writers.table import ReleaseTable
+
+MOMENTS = 300
+"""For so many moments at most an invented person is followed."""
+
+INVENTED = "an invented person"
+PRIVATE = "PRIVATE: this page shows true places. It is for the person whom they are about, and for nobody else."
+
+
+@checked
+def report(
+    releases: str | Path,
+    output: str | Path,
+    model: Model,
+    settings: ReleaseSettings | str | None = None,
+    *,
+    basemap: str | Path | None = None,
+    true: DataLike | None = None,
+    users: Sequence[str] = (),
+    title: str | None = None,
+    rng: Rng = None,
+    overwrite: bool = False,
+) -> Path:
+    """Write a page about releases for people who were not there, as ``dphmm report`` does.
+
+    It has what is promised in two sentences, a person before and after, what the releases told in metres and odds, what
+    is not promised, and how they were made; everything is worked out from the releases, the model and the settings,
+    which are checked against the hashes in the rows. It is one file that loads nothing, made to be printed.
+
+    The person is invented: drawn from the model, and released as the settings say. With `true` it is a real one.
+
+    Parameters
+    ----------
+    releases
+        A file that `dphmm.jobs.release` wrote, the folder of a batch, or a file of sessions; see `read_released`.
+    output
+        An ``.html`` file. With `true` its name must say that it is private, and only its owner may read it.
+    model
+        The model that the releases were made with, or its file.
+    settings
+        How they were made; the policy alone where everything but the epsilon and the mechanism, which the rows tell,
+        was left at its default. A batch, and sessions that were agreed on alike, say so themselves.
+    basemap
+        A finer map to draw on than the one of the package: see `dphmm.plots.show`.
+    true
+        True trajectories: the page shows the places of the released user with most releases, and is private.
+    users
+        Report on these users alone.
+    title
+        Left out, the page is called after the releases.
+    rng
+        Of the invented person and of that person's noise; left out, the operating system's randomness.
+    overwrite
+        Whether an output that exists may be replaced.
+
+    Returns
+    -------
+    Path
+        The page, which appears whole or not at all.
+
+    Raises
+    ------
+    ConfigurationError
+        For another ending, a name that hides that true places are shown, a user without releases, another model or
+        other settings than the releases were made with, or no release at all.
+    AlreadyKnownError
+        When only one place is possible at a moment of the invented person, and the settings do not allow that.
+    OutputError
+        When the file exists and may not be overwritten, or cannot be written; before anything is read.
+    DataFileError, MissingDependencyError
+        When a file cannot be read as what it should be, or without matplotlib.
+    """
+    source, path = Path(releases), Path(output)
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise ConfigurationError(f"{path}: a report is an .html file; name it so")
+    check_output(path if true is None else private_name(path), overwrite)
+    table, engine = _released(source, model, settings, users)
+    if true is None:
+        track, shown = _invented(engine, table, rng)
+    else:
+        track, shown = _real(Data.of(true), table)
+    page = _page(source, table, engine, track, shown, title, basemap, true is not None)
+    write_text(path, page, overwrite, true is not None)
+    return path
+
+
+def _released(
+    source: Path, model: Model, settings: ReleaseSettings | str | None, users: Sequence[str]
+) -> tuple[ReleaseTable, Releaser]:
+    """The releases, each user's in order of time, and an engine of what they were made with, which is checked."""
+    learned = load_model(model)
+    stored = read_released(source, learned, users)
+    table = stored.table
+    known = sorted(set(table["user"].tolist()))
+    for user in users:
+        if user not in known:
+            raise ConfigurationError(f"user {user!r} has no release; there are {', '.join(known[:8])}")
+    order = np.lexsort((table["time"], table["user"].astype(str)))
+    table = ReleaseTable({name: values[order] for name, values in table.columns.items()})
+    if users:
+        table = table.select(np.isin(table["user"].astype(str), list(users)))
+    if not len(table):
+        raise ConfigurationError(f"{source} holds no release; there is nothing to report on")
+    settings = settings or stored.settings
+    if settings is None:
+        raise ConfigurationError("no policy is given; give the --policy that the releases were made with")
+    if not isinstance(settings, ReleaseSettings):
+        first = str(table["user"][0])
+        settings = stated_settings(source, first, table.select(table["user"] == first), settings)
+    engine = settings.engine(learned)
+    for user in users or known:
+        check_made_with(source, user, table.select(table["user"] == user), engine)
+    return table, engine
+
+
+def _invented(engine: Releaser, table: ReleaseTable, rng: Rng) -> tuple[Trajectory, ReleaseTable]:
+    """A person out of the model, for a day from the first release on at most, and what is released of them."""
+    model, space = engine.model, engine.model.space
+    step = microseconds(model.step, "step")
+    first = int(table["time"].min().astype("datetime64[us]").astype(np.int64)) // step
+    slots = first + np.arange(min(MOMENTS, max(2, 86_400_000_000 // step)))
+    states = Walker(model, rng).paths(np.array([first]), len(slots))[0]
+    latitude, longitude = space.latlon()[states].T
+    another = engine.another(rng)
+    another.capping.passes_over_the_past = True
+    slotted = SlottedTrajectory(INVENTED, model.step, slots, latitude, longitude)
+    made = ReleaseTable.of(release_trajectory(another, space, slotted))
+    return Trajectory(INVENTED, (slots * step).astype("datetime64[us]"), latitude, longitude), made
+
+
+def _real(data: Data, table: ReleaseTable) -> tuple[Trajectory, ReleaseTable]:
+    """The person of the data with most releases: where they were meanwhile, and their releases. Private."""
+    tracks = {one.user: one for one in data.read().trajectories}
+    names, counts = np.unique(table["user"].astype(str), return_counts=True)
+    for user in names[np.argsort(-counts, kind="stable")].tolist():
+        if user in tracks:
+            rows = table.select(table["user"] == user)
+            times = rows["time"]
+            part = tracks[user].between(times.min(), times.max() + np.timedelta64(1, "s"))
+            if part is not None:
+                return part, rows
+    raise ConfigurationError(
+        f"nobody who was released is in the true data at that time; there are {', '.join(names[:8])}"
+    )
+
+
+def _page(
+    source: Path,
+    table: ReleaseTable,
+    engine: Releaser,
+    track: Trajectory,
+    shown: ReleaseTable,
+    title: str | None,
+    basemap: str | Path | None,
+    private: bool,
+) -> str:
+    found = promise_of(table, engine)
+    who = f"{track.user} (true places)" if private else INVENTED
+    until = f"from {iso_time(track.times[0])} to {iso_time(track.times[-1])}"
+    if private:
+        before = f"Before: where {track.user} was, {until}. After: what was released of them."
+    else:
+        before = (
+            f"Nobody was there: {who} was drawn from the model, {until}, and released as these releases were. Before: "
+            "where they would have been. After: what would be published of them."
+        )
+    told = Section(
+        "What the releases told, in metres and odds",
+        [_MEANING],
+        header=("expected", "at each moment", "in hindsight"),
+        rows=found.told,
+    )
+    sections = [
+        Section("What is promised", points=found.promised),
+        Section("Before and after", [before], pictures=_before_and_after(engine, track, shown, basemap, private)),
+        told,
+        *([Section("Where they tell more than they sound like", points=found.warnings)] if found.warnings else []),
+        Section("What was published", pictures=[_published(engine, table, basemap)]),
+        Section("What is not promised", points=found.not_promised),
+        Section("How it was made", header=("", ""), rows=(*found.made, *_origin(source))),
+    ]
+    named = title or f"Private locations: {source.resolve().name}"
+    return html_page(named, _summary(found, table), bool(found.warnings), sections, PRIVATE if private else "")
+
+
+_MEANING = (
+    "Medians over the moments, of the person for whom a figure is worst, as the model expects them of somebody who "
+    "moves as it says. 'At each moment' is once that moment's release is out, 'in hindsight' once all are."
+)
+
+
+def _summary(found: Promise, table: ReleaseTable) -> str:
+    users = len(set(table["user"].tolist()))
+    drawn = int((~table["withheld"]).sum())
+    told = f"{drawn:,} private places of {users:,} {'people' if users > 1 else 'person'}, with noise."
+    if not found.warnings:
+        return told
+    count = len(found.warnings)
+    return f"{told} Together they tell more than one of them does: {count} warning{'s' if count > 1 else ''} below."
+
+
+def _before_and_after(
+    engine: Releaser, track: Trajectory, shown: ReleaseTable, basemap: str | Path | None, private: bool
+) -> tuple[Picture, Picture]:
+    space = engine.model.space
+    true = space.projection.to_plane(track.latitude, track.longitude)
+    after = ReleaseMap(shown, space, basemap=basemap)
+    figure, ax = new_figure(*_SIDE)
+    after.draw(ax)
+    _narrow_legend(figure)
+    limits = _limits(ax, true)
+    ax.set_xlim(*limits[0])
+    ax.set_ylim(*limits[1])
+    left, other = new_figure(*_SIDE)
+    draw_space(other, space)
+    draw_track(other, true, "true places (private)" if private else "where the invented person would be")
+    other.set_xlim(*limits[0])
+    other.set_ylim(*limits[1])
+    after.draw_ground(other)
+    label_axes(other)
+    place_legend(other)
+    _narrow_legend(left)
+    who = track.user if private else INVENTED
+    return (
+        Picture(png(left), f"Before: where {who} {'was' if private else 'would be'}."),
+        Picture(png(figure), "After: released points and the estimate that everybody can make of them."),
+    )
+
+
+_SIDE = (4.8, 4.9)
+"""Inches of one of two maps side by side."""
+
+
+def _narrow_legend(figure: Any) -> None:
+    """A legend that fits below a narrow map, in two rows for each map alike."""
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    for legend in list(figure.legends):
+        legend.remove()
+    found = dict(zip(labels, handles, strict=True))
+    figure.legend(found.values(), found, loc="outside lower center", ncols=2, frameon=False, fontsize=8)
+
+
+def _limits(ax: Any, points: FloatArray) -> tuple[tuple[float, float], tuple[float, float]]:
+    """What the map shows, and the points: (west, east), (south, north)."""
+    (west, east), (south, north) = ax.get_xlim(), ax.get_ylim()
+    low, high = points.min(axis=0), points.max(axis=0)
+    return (min(west, low[0]), max(east, high[0])), (min(south, low[1]), max(north, high[1]))
+
+
+def _published(engine: Releaser, table: ReleaseTable, basemap: str | Path | None) -> Picture:
+    drawn = ReleaseMap(table, engine.model.space, basemap=basemap)
+    figure, ax = new_figure(7.0, 5.2)
+    outside = drawn.draw(ax)
+    one = outside == 1
+    beyond = f" {outside:,} released point{' lies' if one else 's lie'} outside the picture." if outside else ""
+    return Picture(png(figure), f"{drawn.note}{beyond}", wide=True)
+
+
+def _origin(source: Path) -> tuple[tuple[str, str], ...]:
+    digest = f", SHA-256 {file_hash(source)[:16]}" if source.is_file() else ""
+    return (("releases", f"{source.name}{digest}"), ("page made with", f"dphmm {dphmm.__version__}"))
