@@ -12,6 +12,7 @@ from dphmm.arrays import BoolArray, FloatArray, IntArray, as_distribution, as_in
 from dphmm.audit.facts import Facts
 from dphmm.errors import InvalidInputError, StateError
 from dphmm.markov.belief import Belief
+from dphmm.markov.extended import ExtendedModel
 from dphmm.markov.guess import best_guess
 from dphmm.markov.model import MarkovModel
 
@@ -120,7 +121,9 @@ def knowledge(beliefs: Sequence[Belief], points: npt.ArrayLike, k: int = TOP) ->
         When there is no belief, or ``k`` is below 1, or points and beliefs do not fit.
     """
     places = _places(beliefs, points, k)
-    found = np.array([_of_one(belief, places, k) for belief in beliefs])
+    different = {id(belief): belief for belief in beliefs}  # of somebody who learns nothing, many are the same
+    known = {number: _of_one(belief, places, k) for number, belief in different.items()}
+    found = np.array([known[id(belief)] for belief in beliefs])
     return Knowledge(found[:, 0], found[:, 1], found[:, 2], found[:, 3], found[:, 4], k)
 
 
@@ -164,11 +167,20 @@ def no_information(
     given = None if initial is None else as_distribution(initial, model.size, "the adversary's prior")
     belief, slot = Belief.first(model, first, given), first
     beliefs = [belief]
+    rests = False
     for count in np.asarray(steps, dtype=np.int64)[1:].tolist():
-        belief = belief.predict(model, count, slot)
+        if not rests:
+            before, belief = belief, belief.predict(model, count, slot)
+            rests = count == 1 and not isinstance(model, ExtendedModel) and _is_same(before, belief)
         slot = None if slot is None else slot + count
         beliefs.append(belief)
     return beliefs
+
+
+def _is_same(before: Belief, after: Belief) -> bool:
+    """Whether a belief has changed by no more than rounding."""
+    apart = np.abs(after.probabilities - before.probabilities)
+    return bool((apart <= 4 * np.finfo(np.float64).eps * before.probabilities).all())
 
 
 def no_noise(points: npt.ArrayLike, truth: npt.ArrayLike, beliefs: Sequence[Belief]) -> list[Belief]:

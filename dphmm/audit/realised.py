@@ -10,6 +10,7 @@ import numpy as np
 from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.audit.facts import Facts, finite
 from dphmm.audit.sequence import ReleasedSequence, replay_sequence
+from dphmm.errors import InvalidInputError
 from dphmm.markov.guess import best_guess
 from dphmm.policy.graph import PolicyGraph
 from dphmm.release.account import day_steps
@@ -93,8 +94,13 @@ def realise(releaser: Releaser, sequence: ReleasedSequence) -> Realised:
     Raises
     ------
     InvalidInputError, AlreadyKnownError
-        As `replay_sequence`.
+        As `replay_sequence`; and when the policy changed on the way, so that it is not said between which places.
     """
+    if sequence.engines:
+        raise InvalidInputError(
+            f"user {sequence.user}: release {min(sequence.engines) + 1} was made under another policy than the first, "
+            "so that no two places are joined throughout; 'dphmm audit session' says what releases tell of places"
+        )
     day = day_steps(releaser.model.step_seconds)
     slots = np.cumsum(np.where(np.arange(len(sequence)) == 0, 0, sequence.steps))
     if day is not None and _most_within(slots, day) * releaser.model.size > _MOST_CELLS:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 
 import numpy as np
 import numpy.typing as npt
@@ -53,6 +54,9 @@ class ReleasedSequence:
         empty, where it never had. The adversary forgets nothing.
     first
         The time step of the first release, counted from 1970, for models that vary with time; None where nobody knows.
+    engines
+        The number of a release, from 1 → the engine that made it and those that follow, where its settings are others
+        than those before. The model is the same.
 
     Raises
     ------
@@ -70,6 +74,7 @@ class ReleasedSequence:
     factors: FloatArray = field(default_factory=lambda: np.zeros(0))
     begins: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
     first: int | None = None
+    engines: Mapping[int, Releaser] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         points = as_points(self.released, f"the releases of {self.user}")
@@ -83,6 +88,9 @@ class ReleasedSequence:
                 raise InvalidInputError(f"user {self.user}: there are {len(values)} {name} for {len(points)} releases")
         for epsilon in np.asarray(self.epsilons)[np.asarray(self.epsilons) != 0]:
             check_epsilon(float(epsilon))
+        for number in self.engines:
+            if not 0 < number < len(points):
+                raise InvalidInputError(f"user {self.user}: an engine is of release {number}, which follows no other")
         if (np.asarray(self.steps)[1:] < 0).any():
             raise InvalidInputError(f"user {self.user}: a release lies before the one before it; sort them by time")
 
@@ -108,11 +116,14 @@ class Replay:
         ``(N,)``: ``log p(z_t | s_t)`` of every state, with the stand-in's density outside the constraint set.
     posterior
         ``p(s_t | z_1..t)``.
+    engine
+        The engine that makes such releases.
     """
 
     step: PreparedStep
     log_likelihood: FloatArray = field(repr=False)
     posterior: Belief = field(repr=False)
+    engine: Releaser = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -271,6 +282,9 @@ def replay_sequence(releaser: Releaser, sequence: ReleasedSequence) -> Iterator[
     for t in range(len(sequence)):
         where = f"user {sequence.user}, release {t + 1}"
         steps = 1 if t == 0 else int(sequence.steps[t])
+        if t in sequence.engines:
+            belief, releaser = releaser.belief, sequence.engines[t].another()
+            releaser.resume(belief, t, slot=slots[t - 1])
         if len(sequence.begins) and sequence.begins[t]:
             releaser.restart(slots[t])
         try:
@@ -280,7 +294,7 @@ def replay_sequence(releaser: Releaser, sequence: ReleasedSequence) -> Iterator[
             else:
                 step = PreparedStep.withholding(prior, steps, releaser.person.moment, "target")
             likelihood = releaser.log_likelihood(step, sequence.released[t])
-            replay = Replay(step, likelihood, step.prior.update(likelihood))
+            replay = Replay(step, likelihood, step.prior.update(likelihood), releaser)
         except StochasticError:
             raise InvalidInputError(f"{where}: no possible state could have given it; {made_with}") from None
         except AlreadyKnownError as problem:
@@ -316,8 +330,8 @@ def audit_sequence(
     Parameters
     ----------
     releaser
-        An engine with the settings that the releases were made with: it knows the emission density of every step,
-        which depends on the constraint set and so on past releases.
+        An engine with the settings that the releases, or the first of them, were made with: it knows the emission
+        density of every step, which depends on the constraint set and so on past releases.
     sequence
         The releases.
     prior
@@ -346,10 +360,8 @@ def audit_sequence(
     smoothed = smooth_releases(model, observed, filtering)
     path = path_of_releases(model, observed, start)
     uninformed = no_information(model, observed.steps, start, sequence.first)
-    steps = tuple(
-        _step(releaser, replay, None if start is None else belief)
-        for replay, belief in zip(replays, filtering.predicted, strict=True)
-    )
+    theirs: Iterable[Belief | None] = repeat(None) if start is None else filtering.predicted
+    steps = tuple(_step(replay, belief) for replay, belief in zip(replays, theirs, strict=False))
     accuracies = None
     if truth is not None:
         stated = no_noise(points, truth, uninformed)
@@ -384,8 +396,8 @@ def in_hindsight(releaser: Releaser, sequence: ReleasedSequence, k: int = TOP) -
     return knowledge(smooth_releases(releaser.model, observed, filtering), releaser.measurements.points, k)
 
 
-def _step(releaser: Releaser, replay: Replay, belief: Belief | None) -> StepAudit:
-    plan = replay.step.plan
+def _step(replay: Replay, belief: Belief | None) -> StepAudit:
+    releaser, plan = replay.engine, replay.step.plan
     protection = plan.protection
     if protection is None:  # one state only was possible, or nothing was drawn
         possible = int(plan.constraint.sum())

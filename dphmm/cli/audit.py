@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dphmm.cli.inputs import (
-    AIMS,
     POLICY_HELP,
     buffer_option,
     cap_options,
-    caps_of,
     event_option,
     kilometres_of,
     names_of,
     options,
-    settings_of,
+    policy_text,
     settings_options,
+    stated_settings_of,
+    store_of,
     true_data,
     true_options,
 )
@@ -33,7 +33,6 @@ from dphmm.errors import ConfigurationError
 if TYPE_CHECKING:
     from dphmm.jobs.subjects import Constraint, Subject
     from dphmm.plots.audit_report import Audit
-    from dphmm.release.settings import ReleaseSettings
 
 EXPOSED = 1
 """The exit code when something is exposed; 0 is nothing, 2 bad input."""
@@ -158,7 +157,7 @@ def _row(stated: dict[str, Any]) -> tuple[str, ...]:
 
 
 @command.command()
-@click.argument("releases", type=click.Path(path_type=Path))
+@click.argument("releases", callback=store_of)
 @click.option("--model", type=click.Path(), help="The model that the releases were made with.")
 @settings_options
 @event_option
@@ -170,16 +169,17 @@ def _row(stated: dict[str, Any]) -> tuple[str, ...]:
 @click.option("--least-error", metavar="LENGTH", help="Exit with 1 where the best guess comes nearer, such as 500m.")
 @click.option("--most-certainty", type=float, help="Exit with 1 where one place is more probable than this.")
 @_output_options
-def session(releases: Path, **given: Any) -> None:
+def session(releases: str | Path, **given: Any) -> None:
     """What the releases in RELEASES tell the best-informed adversary.
 
-    RELEASES is a file of durable sessions ('dphmm release --session'), which says how it was made, or a file that
-    'dphmm release -o' wrote. Then give the settings it was made with: --policy alone where all but the epsilon and the
-    mechanism were left at their defaults, otherwise all of them. Errors are those that the adversary expects of the
-    best guess, at some release and in hindsight.
+    RELEASES is a file of durable sessions ('dphmm release --session', or a relay's), or the address of a PostgreSQL
+    server that keeps them; they say how they were made. Or it is a file that 'dphmm release -o' wrote. Then give the
+    settings it was made with: --policy alone where all but the epsilon and the mechanism were left at their defaults,
+    otherwise all of them. Errors are those that the adversary expects of the best guess, at some release and in
+    hindsight.
     """
     from dphmm.audit.verdict import Thresholds, metres
-    from dphmm.jobs.replays import audit_session
+    from dphmm.jobs.session_audits import audit_session
 
     _check_report(given)
     if given["model"] is None:
@@ -188,7 +188,7 @@ def session(releases: Path, **given: Any) -> None:
     found = audit_session(
         releases,
         given["model"],
-        _settings(given),
+        stated_settings_of(given),
         users=names_of(given["users"]),
         prior=given["adversary"],
         true=true_data(given),
@@ -219,7 +219,7 @@ def session(releases: Path, **given: Any) -> None:
 
 
 @command.command()
-@click.argument("releases", type=click.Path(path_type=Path))
+@click.argument("releases", callback=store_of)
 @click.option("--model", type=click.Path(), help="The model that the releases were made with.")
 @event_option
 @click.option(
@@ -231,7 +231,7 @@ def session(releases: Path, **given: Any) -> None:
 @click.option("--users", metavar="A,B,…", help="These users alone.")
 @click.option("--adversary", type=click.Path(), metavar="FILE.csv", help="Another prior: columns state, probability.")
 @_output_options
-def event(releases: Path, **given: Any) -> None:
+def event(releases: str | Path, **given: Any) -> None:
     """What the releases in RELEASES tell of an event over time, such as 'was at the clinic this week'.
 
     RELEASES and the settings are as for 'dphmm audit session'. An event is at:PLACE WINDOW. A place is a name, the
@@ -250,7 +250,7 @@ def event(releases: Path, **given: Any) -> None:
         releases,
         given["model"],
         given["events"],
-        _settings(given),
+        stated_settings_of(given),
         users=names_of(given["users"]),
         prior=given["adversary"],
         watch=progress,
@@ -273,15 +273,6 @@ def event(releases: Path, **given: Any) -> None:
     head = ("user", "event", "before", "least", "most", "at the end", "moved most by the release of")
     verdict = "An event was learned." if found.is_exposed else "No event was learned."
     _end(found, given, "Event audit", verdict, head, rows)
-
-
-def _settings(given: dict[str, Any]) -> ReleaseSettings | str | None:
-    """What is said of the settings: nothing, the policy's text, or everything."""
-    from dphmm.release.settings import NAMES
-
-    given["caps"] = caps_of(given) if given["never_surer"] or given["never_less"] else None
-    said = [name for name in (*NAMES, *AIMS) if given.get(name) is not None]
-    return None if not said else _policy_text(given) if said == ["policy"] else settings_of(given)
 
 
 @command.command()
@@ -338,15 +329,7 @@ def _subject(given: dict[str, Any]) -> Subject:
         return Subject.of_tables(given["states"], given["edges"], given["category"])
     if given["policy"] is None:
         raise ConfigurationError("no policy is given; give --policy, such as utility:1km")
-    return Subject.of_model(given["model"], _policy_text(given))
-
-
-def _policy_text(given: dict[str, Any]) -> str:
-    """The policy's text, with its zones as wide as ``--buffer`` says."""
-    from dphmm.policy.expression import with_buffer
-
-    text = str(given["policy"])
-    return text if given["buffer"] is None else with_buffer(text, given["buffer"])
+    return Subject.of_model(given["model"], policy_text(given))
 
 
 def _constraints(subject: Subject, given: dict[str, Any]) -> list[Constraint]:

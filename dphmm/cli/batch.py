@@ -18,7 +18,7 @@ from dphmm.cli.inputs import (
     settings_options,
 )
 from dphmm.cli.progress import progress
-from dphmm.cli.summary import say, warn, warn_of_seed
+from dphmm.cli.summary import dropped_facts, say, say_dropped, warn, warn_of_seed
 
 
 @click.command()
@@ -45,7 +45,8 @@ def command(data: tuple[Path, ...], folder: Path, model: Path, seed: int | None,
     """Release every user in DATA, each in a file of their own, without a true place in any of them.
 
     DATA are read one after another, and the places of only one of them are in memory at a time: for a data set beyond
-    memory, give a file or folder per user or per group of users. A user must not occur in two of them.
+    memory, give one Parquet of everyone, of which a few people are taken at a time, or a file or folder per user or
+    per group of users. A user must not occur in two of them.
 
     Until the batch is finished, the folder holds its key in PRIVATE-key: whoever has it can take the noise away. With
     it --resume makes a lost or damaged file again as it was, instead of drawing twice about the same places.
@@ -58,6 +59,8 @@ def command(data: tuple[Path, ...], folder: Path, model: Path, seed: int | None,
     more["allow_own_model"] = bool(given["allow_own_model"])
     found = batch(data_of(data, given), folder, model, settings, seed=seed, watch=progress, **more)
     warnings = found.warnings()
-    listed = {"warnings": warnings} if as_json else {}
+    listed = {"private_left_out": dropped_facts(found.dropped), "warnings": warnings} if as_json else {}
     say("Released", {**found.facts(), **found.private_facts(), "folder": str(folder), **listed}, as_json)
+    if not as_json:
+        say_dropped(found.dropped)
     warn(warnings)

@@ -9,7 +9,7 @@ import click
 
 from dphmm.cli.inputs import REGION, data_of, input_options, options, own_model_option, region_options, space_of
 from dphmm.cli.progress import progress
-from dphmm.cli.summary import say, warn_of_seed
+from dphmm.cli.summary import dropped_facts, say, say_dropped, warn_of_seed
 from dphmm.errors import ConfigurationError
 
 _estimators = click.Choice(["coupled", "online", "single", "least-squares", "maximum-likelihood"])
@@ -100,7 +100,10 @@ def release(data: tuple[str, ...], table: Path | None, seed: int | None, as_json
     if private is not None:
         done.true.table.write(private, overwrite, private=True)
     stated = {**done.facts(), **({"daily": given["daily"]} if table is None else {}), **done.private_facts()}
-    say("Released", {**stated, "output": str(output), "private_counts": private}, as_json)
+    listed = {"private_left_out": dropped_facts(done.dropped)} if as_json else {}
+    say("Released", {**stated, **listed, "output": str(output), "private_counts": private}, as_json)
+    if not as_json:
+        say_dropped(done.dropped)
 
 
 @command.command()

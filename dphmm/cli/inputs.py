@@ -26,6 +26,13 @@ POLICY_HELP = "What must stay indistinguishable: utility:1km, complete, transiti
 EVENT_HELP = "An event over time, such as 'at:clinic.geojson between 2024-03-04 and 2024-03-10'."
 
 
+def store_of(context: click.Context, parameter: click.Parameter, value: str) -> str | Path:  # noqa: ARG001 - as click calls it
+    """A file of releases or sessions, or the address of a PostgreSQL server that keeps sessions."""
+    from dphmm.release.postgres import is_server
+
+    return value if is_server(value) else Path(value)
+
+
 def options(*several: Callable[[Any], Any]) -> Callable[[Decorated], Decorated]:
     """One decorator out of several options, in the order in which help lists them."""
 
@@ -37,9 +44,17 @@ def options(*several: Callable[[Any], Any]) -> Callable[[Decorated], Decorated]:
     return add
 
 
+_time_options = options(
+    click.option("--time-unit", metavar="UNIT", help="In tables: what numbers count since 1970: s, ms, us or ns."),
+    click.option(
+        "--time-zone", metavar="ZONE", help="In tables: the zone of times that do not say theirs. [default: UTC]"
+    ),
+)
+
 input_options = options(
     click.option("--format", "format_", help="geolife, checkins, table, gpx or owntracks. Left out, recognised."),
-    click.option("--column", "columns", multiple=True, metavar="WHAT=NAME", help="In tables: user, time, latitude, …"),
+    click.option("--column", "columns", multiple=True, metavar="WHAT=NAME", help="In tables and lines: user, time, …"),
+    _time_options,
     click.option("--user", help="Whose places all of DATA are, where it does not say or says otherwise."),
     click.option("--user-per-file", is_flag=True, default=None, help="Files that do not say whose they are: one each."),
     click.option("--users", metavar="A,B,…", help="These users alone."),
@@ -52,6 +67,7 @@ true_options = options(
     click.option("--true", "true", multiple=True, type=click.Path(), help="True trajectories: the result is private."),
     click.option("--format", "format_", help="The format of --true. Left out, recognised."),
     click.option("--column", "columns", multiple=True, metavar="WHAT=NAME", help="Columns of --true, in tables."),
+    _time_options,
     click.option("--user", help="Whose places all of --true are, where it does not say or says otherwise."),
     click.option("--user-per-file", is_flag=True, help="Files of --true that do not say whose they are: one each."),
 )
@@ -153,6 +169,8 @@ def data_of(paths: Sequence[str | Path], given: Mapping[str, Any]) -> Data:
         bool(given.get("skip_bad")),
         given.get("user"),
         bool(given.get("user_per_file")),
+        given.get("time_unit"),
+        given.get("time_zone"),
     )
 
 
@@ -207,6 +225,23 @@ def settings_of(
     except InvalidInputError as problem:
         name, _, said = str(problem).partition(" ")
         raise type(problem)(f"{named(name)} {said}") from None
+
+
+def stated_settings_of(given: dict[str, Any]) -> ReleaseSettings | str | None:
+    """What is said of the settings that releases were made with: nothing, the policy's text, or everything."""
+    from dphmm.release.settings import NAMES
+
+    given["caps"] = caps_of(given) if given["never_surer"] or given["never_less"] else None
+    said = [name for name in (*NAMES, *AIMS) if given.get(name) is not None]
+    return None if not said else policy_text(given) if said == ["policy"] else settings_of(given)
+
+
+def policy_text(given: Mapping[str, Any]) -> str:
+    """The policy's text, with its zones as wide as ``--buffer`` says."""
+    from dphmm.policy.expression import with_buffer
+
+    text = str(given["policy"])
+    return text if given["buffer"] is None else with_buffer(text, given["buffer"])
 
 
 def _aimed(given: Mapping[str, Any], named: Callable[[str], str]) -> dict[str, Any]:

@@ -34,7 +34,7 @@ class ReleaseJob(BaseModel):
     summary: Path | None = Field(default=None, strict=False)
     daily: Path | None = Field(default=None, strict=False)
     private_diagnostics: Path | None = Field(default=None, strict=False)
-    session: Path | None = Field(default=None, strict=False)
+    session: str | None = None
     limit_epsilon: float | None = None
     limit_constrained: float | None = None
     limit_window_epsilon: float | None = None
@@ -45,6 +45,8 @@ class ReleaseJob(BaseModel):
     seed: int | None = Field(default=None, ge=0)
     format: str | None = None
     columns: dict[str, str] = Field(default_factory=dict)
+    time_unit: str | None = None
+    time_zone: str | None = None
     users: tuple[str, ...] = Field(default=(), strict=False)
     exclude_users: tuple[str, ...] = Field(default=(), strict=False)
     skip_bad: bool = False
@@ -67,6 +69,8 @@ class ReleaseJob(BaseModel):
             self.skip_bad,
             self.user,
             self.user_per_file,
+            self.time_unit,
+            self.time_zone,
         )
 
     @property
@@ -97,7 +101,7 @@ def load_job(path: Path | None, options: Mapping[str, Any]) -> ReleaseJob:
         Naming the first key that is unknown, missing, or of a wrong value.
     """
     given = {key: value for key, value in options.items() if value is not None and value != () and value != {}}
-    keys = {} if path is None else read_keys(path, "docs/command.md for a job")
+    keys = {} if path is None else read_keys(path, "docs/reference/command.md for a job")
     unknown = [key for key in keys if key not in _KEYS]
     if unknown:
         raise ConfigurationError(f"{path}: key '{unknown[0]}' is unknown; the keys are {', '.join(_KEYS)}")

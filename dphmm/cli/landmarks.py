@@ -11,7 +11,7 @@ import click
 from dphmm.cli.adversary import check_picture, draw
 from dphmm.cli.inputs import data_of, input_options, options, own_model_option, settings_of
 from dphmm.cli.progress import progress
-from dphmm.cli.summary import say, warn_of_seed
+from dphmm.cli.summary import dropped_facts, say, say_dropped, warn_of_seed
 from dphmm.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -38,6 +38,9 @@ _moment_options = options(
 @click.option("--sensitivity", type=float, help="SOURCE is a table of values: noise for this sensitivity.")
 @click.option("--unit", type=float, metavar="KM", help="SOURCE is a trajectory: noise with ε for this distance.")
 @click.option("--centre", nargs=2, type=float, metavar="LAT LON", help="With --unit: a public centre of the region.")
+@click.option(
+    "--bbox", nargs=4, type=float, metavar="S W N E", help="Of trajectories: values outside are moved to its border."
+)
 @click.option("--step", type=float, metavar="SECONDS", help="With --unit: put the trajectory on this clock first.")
 @click.option("--model", type=click.Path(path_type=Path), help="With --policy: a model that 'dphmm learn' wrote.")
 @click.option("--policy", help="SOURCE is a trajectory: the engine's noise for this policy, such as utility:1km.")
@@ -91,7 +94,10 @@ def command(source: tuple[str, ...], output: Path, plot: Path | None, as_json: b
         draw(plot, lambda ax: budget_and_loss(ax, done.series.budget, done.losses))
     done.table.write(output, given["overwrite"])
     files = {"output": str(output), "plot": None if plot is None else str(plot)}
-    say("Released", {**done.facts(), **files}, as_json)
+    listed = {"private_left_out": dropped_facts(done.dropped)} if as_json else {}
+    say("Released", {**done.facts(), **listed, **files}, as_json)
+    if not as_json:
+        say_dropped(done.dropped)
 
 
 def _released(kind: str, source: tuple[str, ...], given: dict[str, Any]) -> Landmarked:
@@ -103,7 +109,7 @@ def _released(kind: str, source: tuple[str, ...], given: dict[str, Any]) -> Land
     noise = {name: given[name] for name in ("mechanism", "spacing") if given[name] is not None}
     if kind == "sensitivity":
         wrong = "--{} is for trajectories; leave it out with --sensitivity"
-        _without(given, ("centre", "step", "model", "outside", "allow_own_model"), wrong)
+        _without(given, ("centre", "bbox", "step", "model", "outside", "allow_own_model"), wrong)
         if len(source) != 1 or given["find"] is not None:
             raise ConfigurationError(
                 "--sensitivity takes one table, with landmarks that are named; --find needs places"
@@ -119,13 +125,14 @@ def _released(kind: str, source: tuple[str, ...], given: dict[str, Any]) -> Land
         wrong = "--{} goes with --policy; leave it out with --unit"
         _without(given, ("model", "outside", "allow_own_model"), wrong)
         step = given["step"]
+        more["bbox"] = given["bbox"]
         return landmark_planar(data, given["unit"], given["centre"], epsilon, step_seconds=step, **more, **noise)
     _without(given, matrices, "--{} does not go with --policy: the model says how people move; leave it out")
     if given["model"] is None:
         raise ConfigurationError("--policy needs --model; make one with 'dphmm learn'")
     _without(given, ("centre", "step"), "--{} goes with --unit; the model has its own with --policy")
     own = bool(given["allow_own_model"])
-    return landmark_engine(data, given["model"], settings_of(given), allow_own_model=own, **more)
+    return landmark_engine(data, given["model"], settings_of(given), allow_own_model=own, bbox=given["bbox"], **more)
 
 
 def _without(given: Mapping[str, Any], names: tuple[str, ...], message: str) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dphmm.cli.inputs import REGION, data_of, input_options, region_options, space_of
-from dphmm.cli.summary import say
+from dphmm.cli.summary import dropped_facts, say, say_dropped
 from dphmm.cli.terminal import echo
 
 if TYPE_CHECKING:
@@ -81,7 +81,10 @@ def command(data: tuple[str, ...], output: Path, as_json: bool, overwrite: bool,
     if learned.private is not None:
         echo(_TRUE_COUNTS, err=True)
     files = {"model": str(output), "private_list_of_people": str(private_list(output))}
-    say("Learned", {**files, **_facts(learned), **_support(learned, smoothing)}, as_json)
+    listed = {"left_out": dropped_facts(learned.dropped)} if as_json else {}
+    say("Learned", {**files, **_facts(learned), **_support(learned, smoothing), **listed}, as_json)
+    if not as_json:
+        say_dropped(learned.dropped)
 
 
 _CHOSEN = "dphmm: no region was given; what was chosen is: {}"

@@ -21,14 +21,14 @@ from dphmm.cli.inputs import (
     settings_options,
 )
 from dphmm.cli.progress import progress
-from dphmm.cli.summary import say, warn, warn_of_seed
+from dphmm.cli.summary import dropped_facts, say, say_dropped, warn, warn_of_seed
 from dphmm.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from dphmm.cli.job import ReleaseJob
 
 _session_options = options(
-    click.option("--session", type=click.Path(), metavar="FILE", help="Keep a durable session for every user here."),
+    click.option("--session", metavar="FILE", help="Keep a durable session for every user here; or postgresql://…"),
     click.option("--limit-epsilon", type=float, help="With --session: what a user may spend in all."),
     click.option("--limit-constrained", type=float, help="With --session: the constrained-DP level a user may reach."),
     click.option("--limit-window-epsilon", type=float, help="With --session: what a user may spend in a window of …"),
@@ -123,8 +123,10 @@ def _release_files(job: ReleaseJob, as_json: bool) -> None:
     written = {name: None if path is None else str(path) for name, path in files.items()}
     told = {**asked, "outside_the_region": job.settings.outside, **done.facts(), **done.private_facts()}
     warnings = done.warnings()
-    listed = {"warnings": warnings} if as_json else {}
+    listed = {"private_left_out": dropped_facts(done.dropped), "warnings": warnings} if as_json else {}
     say("Released", {**told, "settings": job.settings.content_hash, **written, **listed}, as_json)
+    if not as_json:
+        say_dropped(done.dropped)
     warn(warnings)
 
 
@@ -146,4 +148,4 @@ def _release_stream(job: ReleaseJob) -> None:
         accept_epsilon=job.accept_epsilon,
         clock_skew_seconds=skew,
     ) as people:
-        answer_lines(people)
+        answer_lines(people, job.columns, job.time_unit, job.time_zone)

@@ -41,7 +41,7 @@ def command(
     accept_changes: bool,
     overwrite: bool,
 ) -> None:
-    """Relay places from phones to recipients as FILE says, a TOML file; 'docs/serve.md' explains it.
+    """Relay places from phones to recipients as FILE says, a TOML file; 'docs/how-to/serve.md' explains it.
 
     Phones post true places; each recipient gets what the policy allows. Nothing true is stored, logged or shown.
     """

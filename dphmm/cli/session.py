@@ -7,19 +7,23 @@ from pathlib import Path
 
 import click
 
+from dphmm.cli.inputs import store_of
 from dphmm.cli.summary import say
 from dphmm.cli.terminal import cell, echo
 
 
 @click.group()
 def command() -> None:
-    """List, show and export the durable sessions in a file that 'dphmm release --session' keeps."""
+    """List, show and export the durable sessions in a file that 'dphmm release --session' or a relay keeps.
+
+    FILE may be the address of a PostgreSQL server, postgresql://user@host/database.
+    """
 
 
 @command.command("list")
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", callback=store_of)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
-def list_(file: Path, as_json: bool) -> None:
+def list_(file: str | Path, as_json: bool) -> None:
     """Every session of FILE: its name, its releases and what they cost."""
     from dphmm.jobs.sessions import read_sessions
 
@@ -32,10 +36,10 @@ def list_(file: Path, as_json: bool) -> None:
 
 
 @command.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", callback=store_of)
 @click.argument("name")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
-def show(file: Path, name: str, as_json: bool) -> None:
+def show(file: str | Path, name: str, as_json: bool) -> None:
     """What the session NAME of FILE promised, may spend and has spent. Every record is checked on the way."""
     from dphmm.jobs.sessions import read_sessions
 
@@ -44,7 +48,7 @@ def show(file: Path, name: str, as_json: bool) -> None:
 
 
 @command.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", callback=store_of)
 @click.argument("names", nargs=-1)
 @click.option(
     "-o", "--output", required=True, type=click.Path(path_type=Path), help="A .jsonl of all records; with --model, "
@@ -52,7 +56,7 @@ def show(file: Path, name: str, as_json: bool) -> None:
 )  # fmt: skip
 @click.option("--model", type=click.Path(path_type=Path), help="The model of the sessions, to tell places and times.")
 @click.option("--overwrite", is_flag=True, help="Replace an output that exists.")
-def export(file: Path, names: tuple[str, ...], output: Path, model: Path | None, overwrite: bool) -> None:
+def export(file: str | Path, names: tuple[str, ...], output: Path, model: Path | None, overwrite: bool) -> None:
     """Write the releases of the sessions NAMES of FILE, or of all.
 
     A line of the .jsonl is {"session": …, "slot": …, "query": …, "record": {…}}; slots are counted in steps of the

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import json
 import sys
-from datetime import datetime
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dphmm.cli.terminal import echo
-from dphmm.errors import AlreadyKnownError, BudgetExceededError, DataFileError, InvalidInputError, SessionBusyError
+from dphmm.errors import (
+    AlreadyKnownError,
+    BudgetExceededError,
+    ConfigurationError,
+    DataFileError,
+    InvalidInputError,
+    SessionBusyError,
+)
+from dphmm.readers.instants import Instants
 from dphmm.tables import iso_time
 from dphmm.tables.columns import ALIASES
-from dphmm.tables.values import since_epoch
 from dphmm.writers.table import said_of
 
 if TYPE_CHECKING:
@@ -23,7 +30,66 @@ _REFUSALS = (InvalidInputError, BudgetExceededError, SessionBusyError)
 """What concerns one line, or the person that it is about. A store that is damaged or cannot be written ends the run."""
 
 
-def answer_lines(stream: ReleaseStream) -> None:
+HELD = ("user", "time", "latitude", "longitude", "epsilon")
+"""What a key of a line may hold."""
+
+
+class Keys:
+    """What the lines' keys are called, and how their times are to be understood.
+
+    Parameters
+    ----------
+    columns
+        What a key holds, one of `HELD`, → its name, which is then the only one that it goes by.
+    time_unit, time_zone
+        As for `dphmm.readers.instants.Instants`; without a zone, a time that does not say its own is refused.
+
+    Raises
+    ------
+    ConfigurationError
+        For a key that holds something else, an unknown unit or an unknown zone.
+    """
+
+    def __init__(self, columns: Mapping[str, str], time_unit: str | None = None, time_zone: str | None = None) -> None:
+        unknown = sorted(set(columns) - set(HELD))
+        if unknown:
+            raise ConfigurationError(f"--column names {unknown[0]!r}; a line's keys hold {', '.join(HELD)}")
+        self._names = {**ALIASES, "epsilon": ("epsilon",), **{what: (name,) for what, name in columns.items()}}
+        self._instants = Instants(time_unit, time_zone)
+
+    def value(self, fix: Mapping[str, Any], what: str) -> Any:
+        """What a line says of something, None where it says nothing."""
+        return next((fix[name] for name in self._names[what] if fix.get(name) not in (None, "")), None)
+
+    def needed(self, fix: Mapping[str, Any], what: str) -> Any:
+        """The same of what every line has to say."""
+        value = self.value(fix, what)
+        if value is None:
+            name = self._names[what][0] if len(self._names[what]) == 1 else what
+            raise InvalidInputError(f"has no {what}; give it as {name!r}")
+        return value
+
+    def time(self, fix: Mapping[str, Any]) -> int:
+        """Microseconds since 1970 of a time that says its zone, or counts in a unit that is known."""
+        value = self.needed(fix, "time")
+        what = "" if isinstance(value, str) or self._instants.unit else ", or say what numbers count with --time-unit"
+        try:
+            if self._instants.zone is None and self._instants.lacks_zone(value):
+                raise InvalidInputError("the time has no zone; add Z for UTC, or an offset such as +02:00")
+            return self._instants.microseconds(value)
+        except InvalidInputError:
+            raise
+        except ValueError:
+            wrong = "the time is none; give an ISO 8601 time such as 2009-10-11T14:04:30Z"
+            raise InvalidInputError(wrong + what) from None
+
+
+def answer_lines(
+    stream: ReleaseStream,
+    columns: Mapping[str, str] | None = None,
+    time_unit: str | None = None,
+    time_zone: str | None = None,
+) -> None:
     """Answer every line of standard input by one line of standard output, flushed before the next is read.
 
     The answer is the release as an object with the columns of a table of releases. A line that has none, whatever is in
@@ -36,26 +102,31 @@ def answer_lines(stream: ReleaseStream) -> None:
     ----------
     stream
         Who answers.
+    columns, time_unit, time_zone
+        As for `Keys`.
 
     Raises
     ------
     DataFileError, OutputError
         When the file of sessions is damaged, or cannot be written.
+    ConfigurationError
+        As `Keys`, before the first line is read.
     """
+    keys = Keys(columns or {}, time_unit, time_zone)
     for number, line in enumerate(sys.stdin.buffer, start=1):
-        echo(json.dumps(_answer(stream, line, number), allow_nan=False))
+        echo(json.dumps(_answer(stream, keys, line, number), allow_nan=False))
         sys.stdout.flush()
 
 
-def _answer(stream: ReleaseStream, line: bytes, number: int) -> dict[str, Any]:
+def _answer(stream: ReleaseStream, keys: Keys, line: bytes, number: int) -> dict[str, Any]:
     about: dict[str, Any] = {}
     try:
         fix = _parsed(line)
-        about["user"] = user = _user(fix)
-        time = np.datetime64(_time(fix), "us")
+        about["user"] = user = _user(keys, fix)
+        time = np.datetime64(keys.time(fix), "us")
         about["time"] = iso_time(stream.moment(time))
-        latitude, longitude = _degrees(fix, "latitude", 90), _degrees(fix, "longitude", 180)
-        release = stream.take(user, time, latitude, longitude, _epsilon(fix))
+        latitude, longitude = _degrees(keys, fix, "latitude", 90), _degrees(keys, fix, "longitude", 180)
+        release = stream.take(user, time, latitude, longitude, _epsilon(keys, fix))
     except AlreadyKnownError as problem:
         return about | _refusal(number, f"{problem}, with --allow-known")
     except DataFileError:
@@ -81,41 +152,22 @@ def _parsed(line: bytes) -> dict[str, Any]:
     return fix
 
 
-def _value(fix: dict[str, Any], what: str) -> Any:
-    for name in ALIASES[what]:
-        if fix.get(name) not in (None, ""):
-            return fix[name]
-    raise InvalidInputError(f"has no {what}; give it as {what!r}")
-
-
-def _user(fix: dict[str, Any]) -> str:
-    user = _value(fix, "user")
+def _user(keys: Keys, fix: dict[str, Any]) -> str:
+    user = keys.needed(fix, "user")
     if isinstance(user, bool) or not isinstance(user, int | str) or not str(user).isprintable():
         raise InvalidInputError("the user is no name; give a text of printable characters")
     return str(user)
 
 
-def _time(fix: dict[str, Any]) -> int:
-    """Microseconds since 1970 of a time that says its zone."""
-    text = _value(fix, "time")
-    try:
-        moment = datetime.fromisoformat(text.strip())
-    except (AttributeError, ValueError):
-        raise InvalidInputError("the time is none; give an ISO 8601 time such as 2009-10-11T14:04:30Z") from None
-    if moment.tzinfo is None:
-        raise InvalidInputError("the time has no zone; add Z for UTC, or an offset such as +02:00")
-    return since_epoch(moment)
-
-
-def _degrees(fix: dict[str, Any], what: str, most: int) -> float:
-    degrees = _number(_value(fix, what), what)
+def _degrees(keys: Keys, fix: dict[str, Any], what: str, most: int) -> float:
+    degrees = _number(keys.needed(fix, what), what)
     if not abs(degrees) <= most:  # NaN compares false
         raise InvalidInputError(f"the {what} is not on the Earth; give degrees, -{most} to {most}")
     return degrees
 
 
-def _epsilon(fix: dict[str, Any]) -> float | None:
-    epsilon = fix.get("epsilon")
+def _epsilon(keys: Keys, fix: dict[str, Any]) -> float | None:
+    epsilon = keys.value(fix, "epsilon")
     return None if epsilon is None else _number(epsilon, "epsilon")
 
 

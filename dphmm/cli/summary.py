@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dphmm.cli.terminal import cell, echo
+
+if TYPE_CHECKING:
+    from dphmm.jobs.people import Dropped
 
 
 def say(title: str, facts: Mapping[str, Any], as_json: bool) -> None:
@@ -53,6 +56,18 @@ def say_table(header: Sequence[str], rows: Sequence[Sequence[str]], title: str =
         echo(line)
     if most is not None and len(rows) > most:
         echo(f"… and {len(rows) - most:,} more; --json and --report have them all.")
+
+
+def say_dropped(dropped: Sequence[Dropped]) -> None:
+    """Print what was left out and why, where anything was: a row for each reason."""
+    if dropped:
+        rows = [(one.reason, f"{one.fixes:,}", "unknown" if one.users is None else f"{one.users:,}") for one in dropped]
+        say_table(("dropped or moved (private: keep it to yourself)", "fixes", "people"), rows)
+
+
+def dropped_facts(dropped: Sequence[Dropped]) -> list[dict[str, Any]]:
+    """The same for JSON."""
+    return [one._asdict() for one in dropped]
 
 
 def warn_of_seed(seed: int | None) -> None:

@@ -1,4 +1,5 @@
 # The public names, imported on first use (lazy_loader reads this file); type checkers read it too.
+from .attacks import Attacked, attack
 from .audits import MechanismAudit, PolicyAudit, SecretsAudit, audit_mechanism, audit_policy, audit_secrets
 from .batches import Batch, batch
 from .calibrated import Achieved, Calibrated, EventLimited, Targets
@@ -13,8 +14,10 @@ from .models import Learned, learn, load_model, region
 from .moments import Find
 from .people import Data, People
 from .private_models import PrivateModel, fit_private
+from .released import StoredReleases, read_released
 from .releases import Released, live, release
-from .replays import Replayed, SessionAudit, audit_session, replay
+from .replays import Replayed, replay
+from .session_audits import SessionAudit, audit_session
 from .sessions import export_sessions, read_sessions
 from .subjects import Constraint, Subject
 from .synthesis import Comparison, Synthesized, compare_people, synthesize
@@ -22,6 +25,7 @@ from .watch import Watch
 
 __all__ = [
     "Achieved",
+    "Attacked",
     "Batch",
     "Budgets",
     "Calibrated",
@@ -49,10 +53,12 @@ __all__ = [
     "Scheme",
     "SecretsAudit",
     "SessionAudit",
+    "StoredReleases",
     "Subject",
     "Synthesized",
     "Targets",
     "Watch",
+    "attack",
     "audit_event",
     "audit_mechanism",
     "audit_policy",
@@ -75,6 +81,7 @@ __all__ = [
     "learn",
     "live",
     "load_model",
+    "read_released",
     "read_sessions",
     "realised_of_releases",
     "region",

@@ -19,7 +19,7 @@ from dphmm.jobs.checkpoint import Checkpoint, file_hash
 from dphmm.jobs.exposure import exposure_facts, warnings_of
 from dphmm.jobs.learned_from import people_seen, refuse_own
 from dphmm.jobs.models import load_model
-from dphmm.jobs.people import Data, DataLike
+from dphmm.jobs.people import OUTSIDE_REGION, SAME_TICK, Data, DataLike, Dropped
 from dphmm.jobs.published import Entry, Published
 from dphmm.jobs.secret import KEY, folder_key, keyed_source
 from dphmm.jobs.watch import Watch, unwatched
@@ -132,6 +132,8 @@ class UserDone:
         What `dphmm.writers.summarise` says of the releases; empty where there are none.
     passed_over
         How many capped events were over at the first release.
+    shared
+        How many fixes gave way to a later one of the same tick of the clock. Private.
     """
 
     entry: Entry
@@ -141,6 +143,7 @@ class UserDone:
     outside: int
     summary: Mapping[str, Any] = field(default_factory=dict, repr=False)
     passed_over: int = 0
+    shared: int = 0
 
     @property
     def user(self) -> str:
@@ -169,6 +172,8 @@ class Batch:
         Whether noise came from the operating system; where it follows from a seed nothing is private.
     alone
         How many states the policy joins to no other, and how far from one they are, in words; None if there are none.
+    unchosen
+        What was passed over in reading, and who was not chosen. Private.
     """
 
     done: tuple[UserDone, ...]
@@ -176,6 +181,23 @@ class Batch:
     settings: ReleaseSettings
     is_private: bool
     alone: str | None
+    unchosen: tuple[Dropped, ...] = ()
+
+    @property
+    def dropped(self) -> tuple[Dropped, ...]:
+        """What of this run's data was not released as it was, and why. Private."""
+        moved = self.settings.outside == "border"
+        where = "taken for the nearest place of it" if moved else "not released"
+        found = (
+            *self.unchosen,
+            Dropped(SAME_TICK, sum(one.shared for one in self.done), sum(one.shared > 0 for one in self.done)),
+            Dropped(
+                f"{OUTSIDE_REGION}, {where}",
+                sum(one.outside for one in self.done),
+                sum(one.outside > 0 for one in self.done),
+            ),
+        )
+        return tuple(one for one in found if one.fixes)
 
     def warnings(self) -> list[str]:
         """What whoever reads 'private' should be told besides, with what to do about it; public."""
@@ -232,8 +254,9 @@ def batch(
     """Release every user in some data, each into a file of their own, as ``dphmm batch`` does.
 
     Paths are read one after another, and the places of only one of them are in memory at a time: for a data set beyond
-    memory, give a file or folder per user or per group of users. Several paths are read twice, the first time to see
-    who is in them, so that what is to be refused is so before a file is written.
+    memory, give one Parquet of everyone (see `Data.one_after_another`), or a file or folder per user or group of users.
+    Several paths are read twice, the first time to see who is in them, so that what is to be refused is so before a
+    file is written.
 
     Parameters
     ----------
@@ -304,7 +327,8 @@ def batch(
     hashes = {"settings_sha256": settings.content_hash, "model_sha256": job.model_hash}
     terms = {**hashes, "settings": settings.to_dict(), "seed": seed, "kind": kind, "session_gap": job.gap}
     Checkpoint.look(folder, terms, resume)
-    named = Data.of(data).one_after_another(partial(refuse_own, seen))  # refuses before anybody is released
+    left_out: list[Dropped] = []
+    named = Data.of(data).one_after_another(partial(refuse_own, seen), left_out)  # refuses before anybody is released
     people = _not_seen(named, seen)
     with closing(Checkpoint.open(folder, terms, resume)):
         published = Published(folder, kind)
@@ -323,7 +347,8 @@ def batch(
     at_the_border = settings.outside == "border"
     if not before and not any(one.releases - at_the_border * one.outside for one in done):
         raise ConfigurationError(f"none of {len(done)} users was within the model's region; learn a model of theirs")
-    return Batch(done, before, settings, seed is None, said_of_alone(first.policy, learned.space))
+    alone = said_of_alone(first.policy, learned.space)
+    return Batch(done, before, settings, seed is None, alone, tuple(left_out))
 
 
 def _not_seen(people: Iterable[Trajectory], seen: Collection[str] | None) -> Iterator[Trajectory]:
@@ -385,8 +410,9 @@ def _release_user(work: tuple[BatchJob, Path, Trajectory]) -> UserDone:
     except AlreadyKnownError as problem:
         raise AlreadyKnownError(f"user {person.user}: {problem}, with --allow-known") from None
     outside = int((model.space.locate(whole.latitude, whole.longitude) == OUTSIDE).sum())
+    shared = len(person) - len(whole)
     if not made:
-        return UserDone(Entry(person.user, 0, ""), 0.0, 0.0, 0, outside)
+        return UserDone(Entry(person.user, 0, ""), 0.0, 0.0, 0, outside, shared=shared)
     part.parent.mkdir(parents=True, exist_ok=True)
     table = ReleaseTable.of(made)
     write_releases(part, table, overwrite=True)
@@ -398,6 +424,7 @@ def _release_user(work: tuple[BatchJob, Path, Trajectory]) -> UserDone:
         outside,
         summarise(table)[0],
         len(releaser.capping.over_before(int(whole.slots[0]))) if job.settings.caps else 0,
+        shared,
     )
 
 

@@ -22,7 +22,7 @@ from dphmm.errors import ConfigurationError, CountError, DataFileError
 from dphmm.jobs.learned_from import refuse_own, said
 from dphmm.jobs.mobility import UNKNOWN, Budgets, Mobility
 from dphmm.jobs.models import region
-from dphmm.jobs.people import Data, DataLike
+from dphmm.jobs.people import Data, DataLike, Dropped
 from dphmm.jobs.population import daily_population, population
 from dphmm.jobs.watch import Watch, unwatched
 from dphmm.leakage import account
@@ -155,6 +155,8 @@ class Counted:
         model. Private.
     is_private
         Whether noise came from the operating system; where it follows from a seed nothing is private.
+    dropped
+        Which fixes were not looked at, by reason: see `dphmm.jobs.People.dropped`. Private.
     """
 
     noisy: Counts
@@ -163,6 +165,7 @@ class Counted:
     skipped: int
     own_model: str | None = None
     is_private: bool = True
+    dropped: tuple[Dropped, ...] = ()
 
     def facts(self) -> dict[str, Any]:
         """What the release amounts to and promises, from public things alone."""
@@ -250,6 +253,7 @@ def count_people(
     ((72, 16), 2.0, True)
     """
     skipped, own = 0, None if mobility.model is None else UNCHECKED
+    dropped: tuple[Dropped, ...] = ()
     if isinstance(source, Counts):
         true = Counts(source.places, source.name)
     else:
@@ -266,6 +270,7 @@ def count_people(
         else:
             found = daily_population(everyone, places, step, days.hours, days.utc_offset, days.least_seen)
         true, skipped = Counts.of(found.times, found.counts), people.skipped
+        dropped = people.dropped(places, step)
     times = true.table.times
     each = budgets.over(len(times), mobility)
     randomness, spent = random_source(rng), np.array([float(budget) for budget in each])
@@ -273,9 +278,9 @@ def count_people(
     drawn = np.array([add_noise(row[None], budget, randomness, mechanism)[0] for row, budget in rows])
     noisy = Counts.of(times, drawn, epsilon=spent, exact=np.full(len(times), mechanism in EXACT_MECHANISMS))
     if budgets.alpha is None:
-        return Counted(noisy, true, None, skipped, own, rng is None)
+        return Counted(noisy, true, None, skipped, own, rng is None, dropped)
     leakage = account(mobility.backwards(len(times)), mobility.transition, spent)
-    return Counted(noisy, true, leakage.worst, skipped, own, rng is None)
+    return Counted(noisy, true, leakage.worst, skipped, own, rng is None, dropped)
 
 
 def _clock(mobility: Mobility, space: StateSpace | None, step: float | None) -> tuple[StateSpace, float]:

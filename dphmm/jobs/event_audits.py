@@ -14,7 +14,7 @@ from dphmm.audit.event import EventAudit, audit_events
 from dphmm.errors import ConfigurationError, EventError
 from dphmm.events import Clock, Event, EventText, parse_event
 from dphmm.jobs.models import Model, load_model
-from dphmm.jobs.replays import Replayed, replay
+from dphmm.jobs.replays import Replayed, name_of, replay
 from dphmm.jobs.subjects import Prior, checked_prior, state_names
 from dphmm.jobs.watch import Watch, unwatched
 from dphmm.release.settings import ReleaseSettings
@@ -149,7 +149,7 @@ def audit_event(
     believed = None if prior is None else checked_prior(prior, state_names(learned.space))
     people = tuple(replay(path, learned, settings, users))
     if not people:
-        raise ConfigurationError(f"{path} holds no release; there is nothing to audit")
+        raise ConfigurationError(f"{name_of(path)} holds no release; there is nothing to audit")
     found = []
     for one in watch(people, "Replaying", len(people)):
         events = [(text, _resolved(what, one)) for text, what in worded]

@@ -19,7 +19,7 @@ from dphmm.jobs.learned_from import people_seen, refuse_own
 from dphmm.jobs.mobility import Matrix, Mobility, as_matrix
 from dphmm.jobs.models import Model, load_model
 from dphmm.jobs.moments import Moments, moments_of
-from dphmm.jobs.people import Data, DataLike
+from dphmm.jobs.people import SAME_TICK, Data, DataLike, Dropped, People
 from dphmm.landmarks import (
     Adaptive,
     LandmarkBudget,
@@ -41,9 +41,9 @@ from dphmm.mechanisms.exact import Rational
 from dphmm.release.ledger import factor_in_words, unless_seeded
 from dphmm.release.settings import ReleaseSettings
 from dphmm.release.trajectory import located
+from dphmm.space.grid import Box, check_box
 from dphmm.space.projection import LocalProjection
 from dphmm.space.states import OUTSIDE
-from dphmm.space.trajectory import Trajectory
 from dphmm.tables import TimedTable
 from dphmm.tables.values import shorten
 
@@ -106,6 +106,9 @@ class Landmarked:
         ``(T,)`` what the releases tell of all landmarks together with each timestamp, at most.
     is_private
         Whether noise came from the operating system; where it follows from a seed nothing is private.
+    dropped
+        Which fixes were not looked at, or moved to the border, by reason; see `dphmm.jobs.People.dropped`. Private,
+        unlike the rest.
     """
 
     scheme: Scheme
@@ -113,6 +116,7 @@ class Landmarked:
     values: dict[str, FloatArray]
     losses: FloatArray
     is_private: bool = True
+    dropped: tuple[Dropped, ...] = ()
 
     @property
     def table(self) -> TimedTable:
@@ -244,6 +248,7 @@ def landmark_planar(
     step_seconds: float | None = None,
     mechanism: Literal["lattice", "planar-laplace"] = "lattice",
     spacing: Rational = METRE,
+    bbox: tuple[float, float, float, float] | None = None,
     seed: int | None = None,
 ) -> Landmarked:
     """Release one person's trajectory with noise for a distance, as ``dphmm landmarks --unit`` does.
@@ -265,9 +270,15 @@ def landmark_planar(
         ``"planar-laplace"``, double-precision numbers, as in the papers.
     spacing
         The step of the lattice, kilometres.
+    bbox
+        South, west, north and east, degrees, chosen without looking at the person: a value outside is moved to the
+        border, which tells nothing more. Left out, values may lie anywhere on the Earth, and have no degrees beyond the
+        plane's image of it.
 
     Raises
     ------
+    CoordinateError
+        When the box is none.
     ConfigurationError
         When there are several people, or the mechanism is another.
     LandmarkError
@@ -285,13 +296,18 @@ def landmark_planar(
     """
     exact, real = partial(planar_lattice, unit, spacing, seed), partial(planar_laplace, unit, seed)
     noise, plane = _chosen(mechanism, {"lattice": exact, "planar-laplace": real}), LocalProjection(*_pair(centre))
-    person = _one_person(data)
+    box = None if bbox is None else check_box(bbox)
+    people = _one_person(data)
+    (person,) = people.trajectories
     track = person if step_seconds is None else person.resample(step_seconds)
     points = plane.to_plane(track.latitude, track.longitude)
     marks = moments_of(landmarks, track.times, points)
     out = release_series(points, scheme.over(track.times, marks, epsilon, unit, seed), noise)
     losses = leakage(track.times, marks, out.budget.epsilons)
-    return Landmarked(scheme, out, _degrees(out.values, plane), losses, seed is None)
+    left = len(person) - len(track)
+    crowded = (Dropped(SAME_TICK, left, 1),) if left else ()
+    dropped = (*people.left_out, *crowded)
+    return Landmarked(scheme, out, _degrees(out.values, plane, box), losses, seed is None, dropped)
 
 
 def landmark_engine(
@@ -302,6 +318,7 @@ def landmark_engine(
     scheme: Scheme = Scheme(),
     *,
     allow_own_model: bool = False,
+    bbox: tuple[float, float, float, float] | None = None,
     seed: int | None = None,
 ) -> Landmarked:
     """Release one person's trajectory through the engine, as ``dphmm landmarks --policy`` does.
@@ -318,6 +335,8 @@ def landmark_engine(
         As in `landmark_planar`.
     allow_own_model
         Whether to release somebody whose own data the model has seen; see `dphmm.jobs.learned_from`.
+    bbox
+        As in `landmark_planar`.
 
     Raises
     ------
@@ -339,9 +358,11 @@ def landmark_engine(
     >>> done.facts()["spent_by_landmarks_and_one_more"]
     2.0
     """
+    box = None if bbox is None else check_box(bbox)
     learned = load_model(model)
     space, releaser = learned.space, settings.engine(learned, seed)
-    person = _one_person(data)
+    people = _one_person(data)
+    (person,) = people.trajectories
     refuse_own(None if allow_own_model else people_seen(model, learned), [person.user])
     track = person.resample(learned.step)
     states, away = located(space, track.latitude, track.longitude, settings.outside)
@@ -355,7 +376,8 @@ def landmark_engine(
     budget = scheme.over(times, marks, settings.epsilon, scale, seed)
     out, costs = release_places(releaser, states[inside], slots, budget)
     losses = losses_on_clock(out.budget.timeline, slots, costs, Mobility.of(learned))
-    return Landmarked(scheme, out, _degrees(out.values, space.projection), losses, seed is None)
+    dropped = people.dropped(space, learned.step, settings.outside == "border")
+    return Landmarked(scheme, out, _degrees(out.values, space.projection, box), losses, seed is None, dropped)
 
 
 def _chosen(mechanism: str, makers: Mapping[str, Callable[[], Noise]]) -> Noise:
@@ -370,19 +392,32 @@ def _pair(centre: tuple[float, float]) -> tuple[float, float]:
     return centre[0], centre[1]
 
 
-def _one_person(data: DataLike) -> Trajectory:
-    people = Data.of(data).read().trajectories
-    if len(people) > 1:
-        raise ConfigurationError(f"there are {len(people)} people; say whose landmarks with --users, one name")
-    return people[0]
+def _one_person(data: DataLike) -> People:
+    people = Data.of(data).read()
+    count = len(people.trajectories)
+    if count > 1:
+        raise ConfigurationError(f"there are {count} people; say whose landmarks with --users, one name")
+    return people
 
 
-def _degrees(points: FloatArray, plane: LocalProjection) -> dict[str, FloatArray]:
-    """Degrees of points of the plane; NaN where a draw lies beyond the plane's image of the Earth."""
+def _degrees(points: FloatArray, plane: LocalProjection, box: Box | None = None) -> dict[str, FloatArray]:
+    """Degrees of points of the plane, within a box; NaN where without one a draw lies beyond the image of the Earth."""
+    if box is not None:
+        south, west, north, east = box
+        width = (east - west) % 360.0
+        sides = np.meshgrid(np.linspace(west, west + width, 65), np.linspace(south, north, 65))
+        image = plane.to_plane(sides[1].ravel(), (sides[0].ravel() + 180.0) % 360.0 - 180.0)
+        points = np.clip(points, image.min(axis=0), image.max(axis=0))
     found = np.full(points.shape, np.nan)
     for row, point in enumerate(points):
         try:
             found[row] = plane.to_latlon(point)[0]
         except CoordinateError:
             continue
+    if box is not None:
+        east_of = (found[:, 1] - west) % 360.0  # of the box's western side
+        beyond = east_of > width
+        nearer_west = 360.0 - east_of < east_of - width
+        found[:, 1] = np.where(beyond, np.where(nearer_west, west, east), found[:, 1])
+        found[:, 0] = np.clip(found[:, 0], south, north)
     return {"latitude": found[:, 0], "longitude": found[:, 1]}

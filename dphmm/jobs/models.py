@@ -13,7 +13,7 @@ from dphmm.arrays import IntArray
 from dphmm.errors import ConfigurationError
 from dphmm.jobs.choices import OF_REGION, Choice, choose, choose_privately
 from dphmm.jobs.learned_from import private_list, write_list
-from dphmm.jobs.people import Data, DataLike, People
+from dphmm.jobs.people import Data, DataLike, Dropped, People
 from dphmm.jobs.private_models import MOVES_PER_PERSON, PrivateModel, fit_private
 from dphmm.markov.extending import Extension, extend
 from dphmm.markov.model import MarkovModel
@@ -70,6 +70,12 @@ class Learned:
     shrunk: ShrunkModel | None = None
     private: PrivateModel | None = None
     choice: Choice | None = None
+
+    @property
+    def dropped(self) -> tuple[Dropped, ...]:
+        """What of the data the model does not count, and why. Private."""
+        assert self.model.states is not None
+        return self.people.dropped(self.model.states, self.model.step)
 
 
 _CELLS = {"gowalla": 2.0}

@@ -2,17 +2,48 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dphmm.arguments import checked
 from dphmm.errors import ConfigurationError
-from dphmm.readers import ReadResult, read, recognise
+from dphmm.readers import ReadResult, parquet, read, recognise
 from dphmm.readers.fixes import Fixes, nobody_named, trajectories, two_files_of_one_name
+from dphmm.readers.frames import is_frame, read_frame
+from dphmm.readers.instants import Instants
+from dphmm.readers.parquet import ParquetFixes, fixes_in
+from dphmm.readers.rows import check_columns
+from dphmm.space.states import OUTSIDE, StateSpace
 from dphmm.space.trajectory import Trajectory
+
+_MALFORMED = "malformed records, passed over"
+_TWICE = "another fix of the same person and time"
+SAME_TICK = "another fix of the same person and tick of the clock"
+OUTSIDE_REGION = "outside the region"
+"""Why fixes are dropped."""
+
+
+class Dropped(NamedTuple):
+    """What was left out of some data, and why.
+
+    Attributes
+    ----------
+    reason
+        Why, in words.
+    fixes
+        How many fixes.
+    users
+        Of how many people; None where that is not known.
+    """
+
+    reason: str
+    fixes: int
+    users: int | None
 
 
 @dataclass(frozen=True)
@@ -27,16 +58,52 @@ class People:
         How many malformed records were passed over.
     merged
         How many fixes gave way to another of the same user and time.
+    unchosen
+        Who was read and not chosen.
     """
 
     trajectories: tuple[Trajectory, ...]
     skipped: int = 0
     merged: int = 0
+    unchosen: tuple[Dropped, ...] = ()
 
     @property
     def fixes(self) -> int:
         """The number of fixes of everyone."""
         return sum(len(trajectory) for trajectory in self.trajectories)
+
+    def dropped(self, space: StateSpace, step: float, at_border: bool = False) -> tuple[Dropped, ...]:
+        """What did not become a place in a region on a clock, each fix under one reason. Private.
+
+        Parameters
+        ----------
+        space
+            The region.
+        step
+            A tick of the clock, seconds.
+        at_border
+            Whether places outside the region are taken for the nearest of its states, hence not dropped.
+
+        Returns
+        -------
+        tuple of Dropped
+            Without the reasons for which nothing was dropped.
+        """
+        shared = outside = crowded = strays = lost = 0
+        for one in self.trajectories:
+            track = one.resample(step)
+            away = int((space.locate(track.latitude, track.longitude) == OUTSIDE).sum())
+            shared, crowded = shared + len(one) - len(track), crowded + (len(one) > len(track))
+            outside, strays, lost = outside + away, strays + (away > 0), lost + (away == len(track))
+        where = "taken for the nearest place of it" if at_border else f"{lost:,} of these people never within it"
+        found = (Dropped(SAME_TICK, shared, crowded), Dropped(f"{OUTSIDE_REGION}, {where}", outside, strays))
+        return (*self.left_out, *(one for one in found if one.fixes))
+
+    @property
+    def left_out(self) -> tuple[Dropped, ...]:
+        """What was not read, or not chosen: the first of the reasons that `dropped` gives. Private."""
+        found = (Dropped(_MALFORMED, self.skipped, None), Dropped(_TWICE, self.merged, None), *self.unchosen)
+        return tuple(one for one in found if one.fixes)
 
 
 @dataclass(frozen=True)
@@ -46,7 +113,8 @@ class Data:
     Parameters
     ----------
     paths
-        Files, folders or archives: GeoLife, check-ins, tables, GPX, OwnTracks. Who is in several of them is one person.
+        Files, folders or archives: GeoLife, check-ins, tables, GPX, OwnTracks; or frames, as `dphmm.readers.read_frame`
+        takes them. Who is in several of them is one person.
     format
         As in `dphmm.read`; left out, recognised.
     columns
@@ -60,9 +128,12 @@ class Data:
         These users alone; everyone but these.
     skip_bad
         Whether to pass over malformed records and count them.
+    time_unit, time_zone
+        In tables: what numbers count since 1970 (``"s"``, ``"ms"``, ``"us"``, ``"ns"``), and the zone of times that do
+        not say theirs; as in `dphmm.read`.
     """
 
-    paths: tuple[str | Path, ...]
+    paths: tuple[str | Path | Frame, ...]
     format: str | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
     users: tuple[str, ...] = ()
@@ -70,14 +141,16 @@ class Data:
     skip_bad: bool = False
     user: str | None = None
     user_per_file: bool = False
+    time_unit: str | None = None
+    time_zone: str | None = None
 
     @classmethod
     @checked
     def of(cls, data: DataLike) -> Data:
-        """The argument itself, or everyone in some paths."""
+        """The argument itself, or everyone in some paths or in a frame."""
         if isinstance(data, Data):
             return data
-        return cls((data,) if isinstance(data, str | Path) else tuple(data))
+        return cls((data,) if isinstance(data, str | Path) or is_frame(data) else tuple(data))
 
     def read(self) -> People:
         """Every chosen user's trajectory.
@@ -104,16 +177,33 @@ class Data:
         kept = tuple(one for one in everyone if self._meant(one.user))
         if not kept:
             raise ConfigurationError("no user is left to work on; exclude fewer")
-        return People(kept, sum(sum(result.skipped.values()) for result in results), merged)
+        skipped = sum(sum(result.skipped.values()) for result in results)
+        return People(kept, skipped, merged, self._unchosen(everyone))
 
-    def one_after_another(self, check: Callable[[Iterable[str]], None] | None = None) -> Iterator[Trajectory]:
+    def _unchosen(self, everyone: Sequence[Trajectory]) -> tuple[Dropped, ...]:
+        left = {
+            "people who are excluded": [one for one in everyone if one.user in self.exclude_users],
+            "people who are not among those chosen": [
+                one for one in everyone if self.users and one.user not in (*self.users, *self.exclude_users)
+            ],
+        }
+        return tuple(Dropped(why, sum(map(len, some)), len(some)) for why, some in left.items() if some)
+
+    def one_after_another(
+        self, check: Callable[[Iterable[str]], None] | None = None, left_out: list[Dropped] | None = None
+    ) -> Iterator[Trajectory]:
         """Every chosen user's trajectory, with one path's data in memory at a time.
+
+        Of a Parquet file that names its people and has more than `dphmm.readers.parquet.MOST_FIXES` fixes, no more than
+        those of a few people are in memory; the file is then read several times.
 
         Parameters
         ----------
         check
             Is called with everybody's names, and may raise, before the first trajectory is handed out. With several
             paths all of them are then read once more.
+        left_out
+            Gets what was passed over and who was not chosen, once the last trajectory was handed out. Private.
 
         Raises
         ------
@@ -123,19 +213,39 @@ class Data:
             When a user is in two of the paths; with `check` also when a user that was asked for is not there, and both
             before the first trajectory.
         """
-        several = len(self.paths) > 1
-        everyone: Iterable[Trajectory] = self._each() if several else list(self._each())
+        several = len(self.paths) > 1 or any(self._large(path) is not None for path in self.paths)
+        tally: Counter[str] = Counter()
+        everyone: Iterable[Trajectory] = self._each(tally) if several else list(self._each(tally))
         if check is not None:
             known = {person.user for person in everyone}
             self._check_names(known)
             check(sorted(filter(self._meant, known)))
-            everyone = self._each() if several else everyone
-        return (person for person in everyone if self._meant(person.user))
+            if several:
+                tally.clear()
+                everyone = self._each(tally)
+        return self._chosen(everyone, tally, left_out)
 
-    def _each(self) -> Iterator[Trajectory]:
+    def _chosen(
+        self, everyone: Iterable[Trajectory], tally: Counter[str], left_out: list[Dropped] | None
+    ) -> Iterator[Trajectory]:
+        unchosen: list[tuple[Dropped, ...]] = []
+        for person in everyone:
+            if self._meant(person.user):
+                yield person
+            else:
+                unchosen.append(self._unchosen([person]))
+        if left_out is not None:
+            found = Counter(tally)
+            people: Counter[str] = Counter()
+            for one in (one for some in unchosen for one in some):
+                found[one.reason] += one.fixes
+                people[one.reason] += 1
+            left_out += [Dropped(reason, count, people.get(reason)) for reason, count in found.items() if count]
+
+    def _each(self, tally: Counter[str]) -> Iterator[Trajectory]:
         met: set[str] = set()
         for path in self.paths:
-            for person in self._result(path).trajectories:
+            for person in self._of(path, tally):
                 if person.user in met:
                     raise ConfigurationError(
                         f"{path}: user {person.user!r} was in an input before; give each user once"
@@ -143,13 +253,42 @@ class Data:
                 met.add(person.user)
                 yield person
 
+    def _of(self, path: str | Path | Frame, tally: Counter[str]) -> Iterator[Trajectory]:
+        large = self._large(path)
+        for some in iter([self._result(path)]) if large is None else large.by_people():
+            tally[_MALFORMED] += sum(some.skipped.values())
+            tally[_TWICE] += some.merged
+            yield from some.trajectories
+
+    def _large(self, path: str | Path | Frame) -> ParquetFixes | None:
+        """A Parquet file that holds more fixes than are to be in memory, of several people."""
+        if (
+            not isinstance(path, str | Path)
+            or self.format not in (None, "table")
+            or fixes_in(path) <= parquet.MOST_FIXES
+        ):
+            return None
+        instants = Instants(self.time_unit, self.time_zone)
+        check_columns(self.columns)
+        file = ParquetFixes(Path(path), self.skip_bad, self.user, self.columns, instants)
+        return file if file.names_people else None
+
     def _check_names(self, known: Collection[str]) -> None:
         for user in [*self.users, *self.exclude_users]:
             if user not in known:
                 some = ", ".join(sorted(known)[:8]) + (", …" if len(known) > 8 else "")
                 raise ConfigurationError(f"user {user!r} is not in the data; there are {len(known)}: {some}")
 
-    def _result(self, path: str | Path) -> ReadResult:
+    def _result(self, path: str | Path | Frame) -> ReadResult:
+        if not isinstance(path, str | Path):
+            return read_frame(
+                path,
+                self.user,
+                skip_bad=self.skip_bad,
+                columns=dict(self.columns) or None,
+                time_unit=self.time_unit,
+                time_zone=self.time_zone,
+            )
         if self.user is not None and (self.format or recognise(path)) == "checkins":
             raise ConfigurationError(f"{path}: check-ins say whose they are; choose people with --users, not --user")
         result = read(
@@ -159,6 +298,8 @@ class Data:
             user=self.user,
             user_per_file=self.user_per_file,
             columns=dict(self.columns) or None,
+            time_unit=self.time_unit,
+            time_zone=self.time_zone,
         )
         if result.unnamed and not self.user_per_file:
             raise nobody_named(next(iter(result.unnamed.values())))
@@ -168,8 +309,11 @@ class Data:
         return (not self.users or user in self.users) and user not in self.exclude_users
 
 
+Frame = Any
+"""What `dphmm.readers.read_frame` takes."""
+
 DataLike = Data | str | Path | Sequence[str | Path]
-"""Data, or the paths of everyone that is meant."""
+"""Data, or the paths or the frame of everyone that is meant."""
 
 
 def _joined(everyone: Sequence[Trajectory]) -> tuple[list[Trajectory], int]:

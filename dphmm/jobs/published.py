@@ -79,7 +79,7 @@ class Published:
 
     def file(self, user: str) -> Path:
         """Where a user's releases are, or will be."""
-        return self.folder / f"user={quote(user, safe='')}" / f"releases.{self._kind}"
+        return user_file(self.folder, user, self._kind)
 
     def part(self, user: str) -> Path:
         """Where they are written first."""
@@ -154,6 +154,29 @@ def _line(entry: Entry) -> str:
     return json.dumps(asdict(entry), ensure_ascii=False) + "\n"
 
 
+def user_file(folder: Path, user: str, kind: str) -> Path:
+    """Where a batch has somebody's releases."""
+    return folder / f"user={quote(user, safe='')}" / f"releases.{kind}"
+
+
+def read_journal(folder: Path) -> list[Entry]:
+    """Who was released in a batch's folder, which is left as it is.
+
+    Raises
+    ------
+    DataFileError
+        When the journal is none. A last line that was cut off counts as unwritten.
+    """
+    path = folder / JOURNAL
+    try:
+        text = path.read_bytes()
+    except FileNotFoundError:
+        return []
+    except OSError as problem:
+        raise DataFileError(path, f"cannot be read ({problem.strerror}); check the path") from None
+    return list(_parsed(path, text[: text.rfind(b"\n") + 1]))
+
+
 def _entries(path: Path) -> Iterator[Entry]:
     try:
         text = path.read_bytes()
@@ -164,6 +187,10 @@ def _entries(path: Path) -> Iterator[Entry]:
         return
     except OSError as problem:
         raise DataFileError(path, f"cannot be read ({problem.strerror}); check the path") from None
+    yield from _parsed(path, whole)
+
+
+def _parsed(path: Path, whole: bytes) -> Iterator[Entry]:
     for number, line in enumerate(whole.splitlines(), 1):
         try:
             entry = Entry(**parse_json(line))

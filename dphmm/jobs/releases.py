@@ -18,7 +18,7 @@ from dphmm.errors import AlreadyKnownError, ConfigurationError
 from dphmm.jobs.exposure import exposure_facts, warnings_of
 from dphmm.jobs.learned_from import people_seen, refuse_own, said
 from dphmm.jobs.models import Model, load_model
-from dphmm.jobs.people import Data, DataLike, People
+from dphmm.jobs.people import Data, DataLike, Dropped, People
 from dphmm.jobs.replays import hindsight_of
 from dphmm.jobs.watch import Watch, unwatched
 from dphmm.policy.alone import said_of_alone
@@ -69,6 +69,8 @@ class Released:
     hindsight
         What is known of each release's time once all are there; None where that was not worked out: over more than ten
         million releases times states, and of durable sessions, which may hold more releases. `audit_session` does it.
+    dropped
+        What of the data was not released as it was, and why. Private.
     """
 
     table: ReleaseTable
@@ -81,6 +83,7 @@ class Released:
     alone: str | None
     settings: ReleaseSettings
     hindsight: Hindsight | None = None
+    dropped: tuple[Dropped, ...] = ()
 
     @cached_property
     def _by_user(self) -> list[dict[str, Any]]:
@@ -176,7 +179,7 @@ def release(
     private_diagnostics
         Whether to keep what needs the truth to compute, or the .csv file to write it to, whose name must say so.
     session
-        A file of durable sessions, one per person; see `dphmm.Session`.
+        A file of durable sessions, or the address of a PostgreSQL server; one per person. See `dphmm.Session`.
     limits
         With `session`: what each person may spend.
     allow_own_model
@@ -238,7 +241,8 @@ def release(
     alone, table = said_of_alone(engine.policy, learned.space), ReleaseTable.of(made)
     known = None if session is not None else hindsight_of(table, engine)
     diagnostics, private = tuple(kept), engine.is_private
-    done = Released(table, people, diagnostics, private, outside, gaps, own, alone, settings, known)
+    dropped = people.dropped(learned.space, learned.step, settings.outside == "border")
+    done = Released(table, people, diagnostics, private, outside, gaps, own, alone, settings, known, dropped)
     if output is not None:
         write_releases(output, done.table, overwrite, geometry)
     if summary is not None:

@@ -1,32 +1,28 @@
-"""Releases read back out of a file with the engine that made them, and what they tell an adversary."""
+"""Releases read back out of a file with the engines that made them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
 from dphmm.arguments import checked
 from dphmm.arrays import IntArray, content_hash
-from dphmm.audit.metrics import TOP
-from dphmm.audit.sequence import ReleasedSequence, SequenceAudit, audit_sequence, in_hindsight
-from dphmm.audit.verdict import Thresholds, verdict
+from dphmm.audit.sequence import ReleasedSequence, in_hindsight
 from dphmm.errors import ConfigurationError, DataFileError, SessionMismatchError
 from dphmm.jobs.models import Model, load_model
-from dphmm.jobs.people import Data, DataLike
-from dphmm.jobs.subjects import Prior, checked_prior, state_names
-from dphmm.jobs.watch import Watch, unwatched
 from dphmm.markov.model import MarkovModel
+from dphmm.release.drawn_zones import redrawn
 from dphmm.release.engine import Releaser
+from dphmm.release.postgres import is_server
 from dphmm.release.settings import GIVEN, ReleaseSettings
 from dphmm.release.store import SessionStore
+from dphmm.release.stored import StoredSession
 from dphmm.release.terms import MAIN_QUERY, Terms
-from dphmm.release.trajectory import located
-from dphmm.space.states import OUTSIDE, StateSpace
 from dphmm.space.trajectory import microseconds
 from dphmm.writers.formats import read_releases
 from dphmm.writers.summary import Hindsight
@@ -68,7 +64,8 @@ def replay(
     Parameters
     ----------
     path
-        A file of durable sessions, or one of releases that `dphmm.jobs.release` wrote.
+        A file of durable sessions, or the address of a server that keeps them, as `dphmm.Session` takes it; or a file
+        of releases that `dphmm.jobs.release` wrote.
     model
         The model that they were made with.
     settings
@@ -90,7 +87,7 @@ def replay(
     Examples
     --------
     >>> import tempfile
-    >>> from dphmm.jobs import learn, region, release
+    >>> from dphmm.jobs import Data, learn, region, release
     >>> space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=0.5)
     >>> others, town = (Data(("data/sample/geolife",), users=users) for users in (("000", "001"), ("002",)))
     >>> model = learn(others, space, step_seconds=300).model
@@ -100,14 +97,22 @@ def replay(
     >>> one.sequence.user, len(one.sequence) == len(made.table), one.engine.settings == ReleaseSettings()
     ('002', True, True)
     """
-    path = Path(path)
     learned = load_model(model)
+    if is_server(path):
+        yield from _from_store(path, learned, settings, users)
+        return
+    path = Path(path)
     if _is_store(path):
         yield from _from_store(path, learned, settings, users)
     elif settings is None:
         raise ConfigurationError("no policy is given; give the --policy that the releases were made with")
     else:
         yield from _from_table(path, learned, settings, users)
+
+
+def name_of(path: str | Path) -> str:
+    """What errors call a file, or a server, whose address may hold a password."""
+    return "the database" if is_server(path) else str(path)
 
 
 def _is_store(path: Path) -> bool:
@@ -119,28 +124,17 @@ def _is_store(path: Path) -> bool:
 
 
 def _from_store(
-    path: Path, model: MarkovModel, given: ReleaseSettings | str | None, users: Sequence[str]
+    path: str | Path, model: MarkovModel, given: ReleaseSettings | str | None, users: Sequence[str]
 ) -> Iterator[Replayed]:
     engine_of = cache(lambda settings: settings.engine(model))
-    with SessionStore(path, readonly=True) as store:
-        for name in _chosen(users, store.names(), path):
+    with SessionStore(path, readonly=True) as store, TemporaryDirectory(prefix="dphmm-zones-") as folder:
+        for name in _chosen(users, store.names(), store.path):
             session = store.session(name)
             assert session is not None, "the store has just named it"
             if set(session.terms) != {MAIN_QUERY}:
                 raise ConfigurationError(f"session {name!r} answers several queries, which an audit cannot join yet")
-            if len(session.agreed) > 1:
-                raise ConfigurationError(
-                    f"session {name!r} was agreed on anew at release {session.agreed[1].first}, and an audit reads all "
-                    "releases as made under one policy; audit other sessions"
-                )
-            terms = session.terms[MAIN_QUERY]
-            settings = replace(terms.settings, policy=given) if isinstance(given, str) else given or terms.settings
-            engine: Releaser = engine_of(settings).another()
-            for part, was, now in replace(terms, randomness="system").differences(Terms.of(engine)):
-                raise SessionMismatchError(
-                    f"session {name!r} began with {part} {was}, not {now}; give the one it began with"
-                )
             stored = list(store.releases(session.number))
+            engines = _engines(session, len(stored), given, engine_of, Path(folder))
             if stored:
                 slots = np.array([release.slot for release in stored])
                 records = [release.record for release in stored]
@@ -152,8 +146,39 @@ def _from_store(
                     np.array([record.possible for record in records]),
                     np.array([record.constrained_factor for record in records]),
                     first=int(slots[0]),
+                    engines={number: engine for number, engine in engines.items() if number},
                 )
-                yield Replayed(sequence, engine, tuple(slots.tolist()), terms.randomness == "system")
+                private = all(one.terms[MAIN_QUERY].randomness == "system" for one in session.agreed)
+                yield Replayed(sequence, engines[0], tuple(slots.tolist()), private)
+
+
+def _engines(
+    session: StoredSession,
+    releases: int,
+    given: ReleaseSettings | str | None,
+    engine_of: Callable[[ReleaseSettings], Releaser],
+    folder: Path,
+) -> dict[int, Releaser]:
+    """The number of a release → the engine of what was agreed on for it and those that follow.
+
+    Zones that somebody drew are in the note of what was agreed on; settings that are given are for what has none.
+    """
+    found = {}
+    for agreed in session.agreed:
+        if agreed.first and agreed.first >= releases:
+            continue
+        terms = agreed.terms[MAIN_QUERY]
+        settings = redrawn(terms.settings, agreed.note, folder)
+        if not agreed.note and given is not None:
+            settings = replace(terms.settings, policy=given) if isinstance(given, str) else given
+        engine = engine_of(settings).another()
+        for part, was, now in replace(terms, randomness="system").differences(Terms.of(engine)):
+            since = f"went on from release {agreed.first + 1}" if agreed.first else "began"
+            raise SessionMismatchError(
+                f"session {session.name!r} {since} with {part} {was}, not {now}; give the one it was agreed on with"
+            )
+        found[agreed.first] = engine
+    return found
 
 
 def _from_table(
@@ -163,9 +188,9 @@ def _from_table(
     engine_of = cache(lambda settings: settings.engine(model))
     for user in _chosen(users, list(dict.fromkeys(table["user"].tolist())), path):
         rows = table.select(table["user"] == user)
-        settings = given if isinstance(given, ReleaseSettings) else _stated(path, user, rows, given)
+        settings = given if isinstance(given, ReleaseSettings) else stated_settings(path, user, rows, given)
         engine: Releaser = engine_of(settings).another()
-        _check_made_with(path, user, rows, engine)
+        check_made_with(path, user, rows, engine)
         slots = _slots(path, user, rows, model)
         yield Replayed(sequence_of(user, rows, slots), engine, tuple(slots.tolist()), None)
 
@@ -214,7 +239,7 @@ def hindsight_of(table: ReleaseTable, engine: Releaser) -> Hindsight | None:
     return found
 
 
-def _stated(path: Path, user: str, rows: ReleaseTable, policy: str) -> ReleaseSettings:
+def stated_settings(path: Path, user: str, rows: ReleaseTable, policy: str) -> ReleaseSettings:
     """The settings of somebody's releases of which only the policy was given."""
     for name in ("mechanism", "epsilon"):
         values = sorted(set(rows[name].tolist()))
@@ -224,7 +249,7 @@ def _stated(path: Path, user: str, rows: ReleaseTable, policy: str) -> ReleaseSe
     return ReleaseSettings(policy, float(rows["epsilon"][0]), rows["mechanism"][0])
 
 
-def _check_made_with(path: Path, user: str, rows: ReleaseTable, engine: Releaser) -> None:
+def check_made_with(path: Path, user: str, rows: ReleaseTable, engine: Releaser) -> None:
     """Refuse a model or settings whose hashes are not those that the rows tell."""
     graph = GIVEN + content_hash(engine.policy.content_hash, engine.model.space.points)
     by_graph = replace(engine.settings, policy=graph)
@@ -252,178 +277,3 @@ def _chosen(users: Sequence[str], known: Sequence[str], path: Path) -> Sequence[
     if not known:
         raise ConfigurationError(f"{path} holds no release; there is nothing to audit")
     return users or known
-
-
-def _true_states(data: DataLike, everyone: Sequence[Replayed]) -> list[IntArray]:
-    """The true states of each person at each of their releases, ``(T,)`` each. Private.
-
-    Parameters
-    ----------
-    data
-        The trajectories that were released.
-    everyone
-        The releases.
-
-    Raises
-    ------
-    ConfigurationError
-        When a person is not in the data, or no place is known at the time of a release.
-    DataFileError
-        As `dphmm.read` does.
-    """
-    users = tuple(one.sequence.user for one in everyone)
-    tracks = {one.user: one for one in replace(Data.of(data), users=users).read().trajectories}
-    found = []
-    for one, user in zip(everyone, users, strict=True):
-        track, space = tracks[user].resample(one.engine.model.step), one.engine.model.space
-        states, _ = located(space, track.latitude, track.longitude, one.engine.settings.outside)
-        at = dict(zip(track.slots.tolist(), states.tolist(), strict=True))
-        truth = np.array([at.get(slot, OUTSIDE) for slot in one.slots])
-        if (truth < 0).any():
-            raise ConfigurationError(
-                f"user {user}: the true trajectory has no place within the region at release "
-                f"{int((truth < 0).argmax()) + 1}; give the data that was released"
-            )
-        found.append(truth)
-    return found
-
-
-@dataclass(frozen=True, eq=False)
-class SessionAudit:
-    """What somebody's releases tell, for each of some people.
-
-    Attributes
-    ----------
-    space
-        The states.
-    people, audits
-        Their releases, and what was found about each.
-    private
-        Whether the truth went in; what was found is private then.
-    thresholds
-        What was to be learned at most.
-    """
-
-    space: StateSpace
-    people: tuple[Replayed, ...]
-    audits: tuple[SequenceAudit, ...] = field(repr=False)
-    private: bool
-    thresholds: Thresholds = field(default_factory=Thresholds)
-
-    @property
-    def is_exposed(self) -> bool:
-        """Whether at some release some state was, or more was learned than the thresholds allow."""
-        return bool(self.beyond) or self.has_exposed_state
-
-    @property
-    def has_exposed_state(self) -> bool:
-        """Whether at some release some state was exposed."""
-        return any(audit.exposed_steps for audit in self.audits)
-
-    @cached_property
-    def beyond(self) -> dict[str, tuple[str, ...]]:
-        """User → what was learned of them beyond the thresholds, in words; those alone of whom something was."""
-        found = {audit.user: self.thresholds.beyond(audit) for audit in self.audits}
-        return {user: said for user, said in found.items() if said}
-
-    def in_words(self) -> str:
-        """What each release kept to itself, what all of them told of the person known best, and whether it is much."""
-        kept = (
-            "At some release a state is exposed."
-            if self.has_exposed_state
-            else "At no release is a state exposed: each possible one has another that this release tells it from by a "
-            "factor of at most e^epsilon."
-        )
-        known_best = max(self.audits, key=lambda audit: float(audit.hindsight.best.mean()))
-        return f"{kept} {known_best.in_words()} {verdict(known_best)}.{self._against_thresholds()}"
-
-    def _against_thresholds(self) -> str:
-        if self.thresholds == Thresholds():
-            return ""
-        if not self.beyond:
-            return " Nobody is known beyond the thresholds."
-        user, said = next(iter(self.beyond.items()))
-        return (
-            f" Beyond the thresholds are {len(self.beyond)} of {len(self.audits)} users; {user}: {'; '.join(said)}. "
-            "Release less often or with a smaller epsilon: dphmm calibrate finds it."
-        )
-
-    def facts(self) -> dict[str, Any]:
-        """What was found as plain JSON values."""
-        names = state_names(self.space)
-        return {
-            "exposed": self.is_exposed,
-            "in_words": self.in_words(),
-            "private": self.private,
-            "thresholds": vars(self.thresholds),
-            "beyond": {user: list(said) for user, said in self.beyond.items()},
-            "users": [
-                {**audit.facts(names), "randomness_was_private": one.private}
-                for audit, one in zip(self.audits, self.people, strict=True)
-            ],
-        }
-
-
-@checked
-def audit_session(
-    path: str | Path,
-    model: Model,
-    settings: ReleaseSettings | str | None = None,
-    *,
-    users: Sequence[str] = (),
-    prior: Prior | None = None,
-    true: DataLike | None = None,
-    top: int = TOP,
-    thresholds: Thresholds | None = None,
-    watch: Watch = unwatched,
-) -> SessionAudit:
-    """What releases tell the best-informed adversary, as ``dphmm audit session`` does.
-
-    Parameters
-    ----------
-    path, model, settings, users
-        As in `replay`.
-    prior
-        The distribution of the first state that another adversary holds; left out, the model's.
-    true
-        The trajectories that were released, for whoever may know them; the result is private then.
-    top
-        How many places count as the top.
-    thresholds
-        What is to be learned at most; whoever is known better counts as exposed.
-    watch
-        Who is shown the progress.
-
-    Raises
-    ------
-    DphmmError
-        As `replay`, `dphmm.audit.sequence.audit_sequence` and the data.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from dphmm import ReleaseSettings
-    >>> from dphmm.jobs import Data, audit_session, learn, region, release
-    >>> space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=0.5)
-    >>> others, town = (Data(("data/sample/geolife",), users=users) for users in (("000", "001"), ("002",)))
-    >>> model = learn(others, space, step_seconds=300).model
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     file = f"{folder}/releases.csv"
-    ...     made = release(town, model, ReleaseSettings(policy="utility:1km", epsilon=0.5), file, rng=1)
-    ...     found = audit_session(file, model, "utility:1km", true=town)
-    >>> found.is_exposed, found.audits[0].epsilon == 0.5 * len(made.table)
-    (False, True)
-    >>> bool(found.audits[0].hindsight.entropy.mean() < found.audits[0].uninformed.entropy.mean())
-    True
-    """
-    learned = load_model(model)
-    believed = None if prior is None else checked_prior(prior, state_names(learned.space))
-    people = tuple(replay(path, learned, settings, users))
-    if not people:
-        raise ConfigurationError(f"{path} holds no release; there is nothing to audit")
-    truths = [None] * len(people) if true is None else _true_states(true, people)
-    audits = tuple(
-        audit_sequence(one.engine, one.sequence, believed, truth, top)
-        for one, truth in watch(zip(people, truths, strict=True), "Replaying", len(people))
-    )
-    return SessionAudit(learned.space, people, audits, true is not None, thresholds or Thresholds())

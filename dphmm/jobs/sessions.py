@@ -142,7 +142,7 @@ def export_sessions(
     path = check_output(output, overwrite)
     sessions = tuple(read_sessions(file, names))
     if model is not None:
-        write_releases(path, _places(sessions, model), overwrite)
+        write_releases(path, session_table(sessions, model), overwrite)
     elif path.suffix.lower() == ".jsonl":
         lines = [_line(one.session.name, release) for one in sessions for release in one.releases]
         write_text(path, "".join(f"{line}\n" for line in lines), overwrite)
@@ -159,7 +159,14 @@ def _line(name: str, release: StoredRelease) -> str:
     return json.dumps(about, ensure_ascii=False, allow_nan=False)
 
 
-def _places(sessions: Sequence[SessionContent], model: Model) -> ReleaseTable:
+def session_table(sessions: Sequence[SessionContent], model: Model) -> ReleaseTable:
+    """The releases of sessions as a table, each session's name as the user.
+
+    Raises
+    ------
+    ConfigurationError
+        When the model is not the one that a session began with.
+    """
     learned = load_model(model)
     step = microseconds(learned.step, "step")
     placed = []

@@ -18,6 +18,7 @@ from dphmm.policy.edges import EdgeSet, joined
 
 _CELLS_AT_A_TIME = 1 << 16
 _FEW_PAIRS = 1 << 13
+_FEW_OFFSETS = 64
 _UNKNOWN: Any = object()
 _ROUNDING = 64 * float(np.finfo(np.float64).eps)
 
@@ -128,10 +129,14 @@ class RadiusEdges(EdgeSet):
         """On a raster there are few distinct differences: the longest first, each looked for once."""
         raster, offsets = measurements.raster, self._offsets(measurements)
         possible = int(nodes.sum())
-        if raster is None or offsets is None or possible * min(possible, len(offsets)) <= _FEW_PAIRS:
+        few = offsets is not None and len(offsets) <= _FEW_OFFSETS
+        if raster is None or offsets is None or not (few or possible * min(possible, len(offsets)) > _FEW_PAIRS):
             return super().spanning(measurements, nodes)
         cells = _cropped(raster.occupied(nodes))
         hull = origin(measurements.coordinates)
+        if few:  # a hull that grows by one vertex after another takes longer than to look for each of them
+            occurring = [_occurs(cells, dx, dy) for dx, dy in offsets.tolist()]
+            return hull.grow(offsets[occurring][:, : measurements.dimension]).vertices
         while len(offsets):
             offset, offsets = offsets[0], offsets[1:]
             if _occurs(cells, int(offset[0]), int(offset[1])):

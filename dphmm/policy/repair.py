@@ -140,8 +140,10 @@ class RepairProblem:
     def unproven(self, shape: GrowingBody, added: list[tuple[int, int]]) -> Repair:
         """A repair of which nothing is proven but that volumes only grow, and errors no further than a floor."""
         value = self.value(shape)
+        if not added:
+            return Repair((), shape, value, value)
         known = self.base.volume if self.objective == "volume" else self.base.error_floor(self.spacing)
-        return Repair(tuple(dict.fromkeys(added)), shape, value, min(known, value) if added else value)
+        return Repair(tuple(dict.fromkeys(added)), shape, value, min(known, value))
 
     # ---- the exact method ----------------------------------------------------------------------------------------
 

@@ -52,6 +52,21 @@ def test_best_guesses_succeed_as_often_as_a_true_belief_says():
     assert (worth.estimate_error**2).mean() == pytest.approx(told.spread[0] ** 2, rel=0.05)
 
 
+def test_who_sees_nothing_comes_to_rest_where_the_chain_does_and_not_where_it_turns_round():
+    rng = np.random.default_rng(1)
+    model = MarkovModel(rng.dirichlet(np.ones(5), 5), np.eye(5)[0])
+    steps = np.ones(200, dtype=np.int64)
+    alone = no_information(model, steps)
+    expected = [model.initial @ np.linalg.matrix_power(model.transition.toarray(), t) for t in range(200)]
+    np.testing.assert_allclose([belief.probabilities for belief in alone], expected, rtol=0, atol=1e-14)
+    assert alone[-1] is alone[-2]
+    known = knowledge(alone, np.arange(10.0).reshape(5, 2))
+    assert known.entropy[-1] == known.entropy[-2]
+    assert known.entropy[-1] == pytest.approx(-(expected[-1] @ np.log2(expected[-1])))
+    turning = no_information(MarkovModel(np.eye(2)[::-1], [0.3, 0.7]), [1, 2, 2, 1, 1])
+    assert [round(float(belief.probabilities[0]), 12) for belief in turning] == [0.3, 0.3, 0.3, 0.7, 0.3]
+
+
 def test_bounds_are_the_model_alone_and_the_measurement_itself():
     model = MarkovModel(np.roll(np.eye(4), 1, axis=1), [1.0, 0.0, 0.0, 0.0])
     alone = no_information(model, [0, 1, 2])

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -302,21 +300,10 @@ def test_constraints_along_the_support_of_a_model(folder):
     assert "No state is exposed by one release." in result.stdout
 
 
-def test_the_page_on_audits_shows_what_the_command_says(folder):
-    page = (Path(__file__).parents[2] / "docs" / "audit.md").read_text(encoding="utf-8")
-    assert STATES in page
-    shown = [block.split("\n", 1) for block in re.findall(r"```console\n\$ dphmm (.*?)```", page, re.DOTALL)]
-    printed = [(command, output) for command, output in shown if output]
-    assert len(printed) == 2
-    for command, output in printed:
-        result = CliRunner().invoke(main, shlex.split(command))
-        assert [line.rstrip() for line in result.stdout.splitlines()] == output.splitlines()
-
-
 def test_a_geolife_session_end_to_end(real_data, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     data = str(real_data / "geolife" / "geolife_beijing.tar.gz")
-    learn = ["learn", data, "--preset", "geolife", "--step", "300", "--exclude-users", "007", "--smoothing", "0.1"]
+    learn = ["learn", data, "--preset", "geolife", "--step", "300", "--exclude-users", "007", "--cell", "0.8"]
     release = ["release", data, "--users", "007", "--policy", "utility:1km", "--epsilon", "1"]
     for arguments in (
         [*learn, "-o", "m.npz"],

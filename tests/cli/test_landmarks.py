@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
@@ -246,3 +247,59 @@ def test_bad_input_ends_in_one_line_and_writes_nothing(folder, arguments, messag
     assert done.stderr.count("\n") == 1
     assert done.stdout == ""
     assert sorted(folder.iterdir()) == before
+
+
+@pytest.mark.parametrize("box", [(44.99, -30.02, 45.01, -29.98), (44.99, 179.98, 45.01, -179.98)])
+def test_values_are_kept_inside_the_region_that_is_asked_for(tmp_path, box):
+    """Those within stay bit for bit; those beyond stand on the border nearest in latitude and longitude."""
+    south, west, north, east = box
+    middle = west + (east - west) % 360 / 2
+    centre = (middle + 180) % 360 - 180
+    lines = [f"a,2024-03-07T{k // 60:02d}:{k % 60:02d}:00Z,45.0,{centre}" for k in range(0, 600, 5)]
+    (tmp_path / "walk.csv").write_text("\n".join(["uid,time,lat,lng", *lines]))
+    words = ("landmarks", tmp_path / "walk.csv", "--unit", 1, "--centre", 45, centre, "--epsilon", 1)
+    more = ("--scheme", "uniform", "--seed", 3)
+    free = invoke(*words, *more, "-o", tmp_path / "free.csv")
+    kept = invoke(*words, *more, "--bbox", *box, "-o", tmp_path / "kept.csv")
+    assert free.exit_code == kept.exit_code == 0, kept.stderr
+    columns = []
+    for name in ("free.csv", "kept.csv"):
+        rows = csv.DictReader((tmp_path / name).read_text().splitlines())
+        columns.append([(float(row["latitude"]), float(row["longitude"])) for row in rows])
+    width, moved = (east - west) % 360, 0
+    for (before, at), (after, there) in zip(*columns, strict=True):
+        assert south <= after <= north
+        assert (there - west) % 360 <= width + 1e-12
+        if south <= before <= north and (at - west) % 360 <= width:
+            assert (before, at) == (after, there)
+        else:
+            moved += 1
+            assert after in (south, north) or there in (west, east)
+    assert 0 < moved < len(lines)
+    wrong = invoke(*words, "--bbox", north, west, south, east, "-o", tmp_path / "no.csv")
+    assert wrong.exit_code == 2
+    assert "give south < north" in wrong.stderr
+
+
+def test_values_of_the_engine_are_kept_inside_a_region_too(tmp_path):
+    learned = ("learn", SAMPLE, "--exclude-users", "000", "--bbox", *BOX, "--cell", 2, "--step", 1800)
+    assert invoke(*learned, "-o", tmp_path / "m.npz").exit_code == 0
+    words = (
+        "landmarks",
+        SAMPLE,
+        "--users",
+        "000",
+        "--policy",
+        "complete",
+        "--model",
+        tmp_path / "m.npz",
+        "--epsilon",
+        1,
+    )
+    result = invoke(*words, "--scheme", "uniform", "--bbox", *BOX, "-o", tmp_path / "kept.csv", "--seed", 1)
+    assert result.exit_code == 0, result.stderr
+    rows = list(csv.DictReader((tmp_path / "kept.csv").read_text().splitlines()))
+    south, west, north, east = BOX
+    places = [(float(row["latitude"]), float(row["longitude"])) for row in rows]
+    assert all(south <= latitude <= north and west <= longitude <= east for latitude, longitude in places)
+    assert any(latitude in (south, north) or longitude in (west, east) for latitude, longitude in places)

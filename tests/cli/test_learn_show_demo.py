@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import threading
 from fractions import Fraction
 from functools import partial
@@ -15,6 +14,7 @@ import pytest
 
 from dphmm.markov.model import MarkovModel
 from dphmm.writers import read_releases
+from tests.plots.test_coding import numbers
 
 BOX = ("--bbox", "44.995", "-30.015", "45.005", "-29.985", "--cell", "0.5")
 
@@ -135,42 +135,119 @@ def test_show_writes_what_the_extension_says(released, run, suffix, magic):
     assert run(*words, "--overwrite").stderr == ""
 
 
+def _layers(page):
+    return json.loads(page.partition('id="data">')[2].partition("</script>")[0])["layers"]
+
+
 def test_a_map_without_the_truth_holds_no_true_place(released, run):
     assert run("show", "r.csv").exit_code == 0
-    page = (released / "r.html").read_text()
-    layers = json.loads(page.partition('id="data">')[2].partition("</script>")[0])["layers"]
-    off = "how far off the model expects the estimate to be"
-    assert [layer["name"] for layer in layers] == ["released", off, "estimate (posterior mean)"]
+    released_layer, estimates = _layers((released / "r.html").read_text())
+    assert [released_layer["name"], estimates["name"]] == ["released", "estimate (posterior mean)"]
     table = read_releases(released / "r.csv")
-    assert [fact["longitude"] for fact in layers[0]["facts"]] == [str(round(x, 6)) for x in table["longitude"].tolist()]
+    assert released_layer["n"] == estimates["n"] == len(table)
+    drawn = numbers(released_layer["longitude"], len(table))
+    np.testing.assert_allclose(sorted(drawn), sorted(table["longitude"]), rtol=0, atol=0.6e-5)
 
 
 def test_a_map_draws_no_circle_of_a_radius_that_nobody_knows(released, run):
     lines = (released / "r.csv").read_text().splitlines()
     column = lines[0].split(",").index("estimate_radius_m")
     cells = lines[2].split(",")
-    lines[2] = ",".join([*cells[:column], "1" + "0" * 400, *cells[column + 1 :]])
+    lines[2] = ",".join([*cells[:column], "", *cells[column + 1 :]])
     (released / "r.csv").write_text("\n".join(lines) + "\n")
     done = run("show", "r.csv")
     assert (done.exit_code, done.stderr) == (0, "")
-    page = (released / "r.html").read_text()
-    layers = json.loads(page.partition('id="data">')[2].partition("</script>")[0])["layers"]
-    assert [len(layer["facts"]) for layer in layers] == [len(lines) - 1, len(lines) - 2, len(lines) - 1]
-
-
-def test_a_map_asks_no_network(released, run):
-    assert run("show", "r.csv", "--model", "m.npz").exit_code == 0
-    page = (released / "r.html").read_text()
-    assert "default-src 'none'" in page
-    assert not re.search(r"https?:|//[a-z]+\.|<link|src=|@import|url\(", page)
+    radii = numbers(_layers((released / "r.html").read_text())[1]["radii"], len(lines) - 1)
+    assert np.isnan(radii).sum() == 1
 
 
 def test_show_narrows_down_to_times(released, run):
     assert run("show", "r.csv", "--from", "2024-03-07T09:02:00Z", "--to", "2024-03-07T09:04:00Z").exit_code == 0
-    assert (released / "r.html").read_text().count('"time": "2024-03-07T09:02:00Z"') == 6  # two people, three layers
-    assert '"time": "2024-03-07T09:04:00Z"' not in (released / "r.html").read_text()
+    told = _layers((released / "r.html").read_text())[1]
+    moments = np.array(numbers(told["times"], told["n"])).astype("datetime64[s]")
+    assert set(moments.tolist()) == set(
+        np.array(["2024-03-07T09:02", "2024-03-07T09:03"], dtype="datetime64[s]").tolist()
+    )
     assert "no release is left" in run("show", "r.csv", "--from", "2025-01-01", "--overwrite").stderr
     assert "--to: time is 'soon'" in run("show", "r.csv", "--to", "soon", "--overwrite").stderr
+
+
+def test_show_takes_the_folder_of_a_batch_and_a_file_of_sessions_and_names_their_policy(world, run):
+    terms = ("--model", "m.npz", "--policy", "utility:600m", "--epsilon", "1")
+    assert run("batch", "walk.csv", *terms, "--workers", 1, "-o", "everyone").exit_code == 0
+    assert run("release", "walk.csv", *terms, "--session", "people.db", "-o", "r.csv").exit_code == 0
+    for source, page in (("everyone", "everyone.html"), ("people.db", "people.html")):
+        done = run("show", source, "--model", "m.npz")
+        assert (done.exit_code, done.stdout) == (0, f"{page}\n"), done.stderr
+        text = (world / page).read_text()
+        assert "<title>utility:600m, ε = 1: releases" in text
+        assert json.loads(text.partition('id="data">')[2].partition("</script>")[0])["policy"]["edges"] > 0
+    assert run("show", "people.db", "--overwrite").exit_code == 2
+
+
+def _note(page):
+    return page.partition("<header>")[2].partition("</header>")[0]
+
+
+def test_a_map_says_whether_the_releases_are_of_the_policy_and_the_model_that_are_drawn(released, run):
+    cases = {
+        ("--model", "m.npz", "--policy", "utility:600m"): "A release hides between places at most 0.6 km apart.",
+        ("--model", "m.npz", "--policy", "utility:1km"): "do not say that the policy drawn is theirs",
+        ("--model", "other.npz", "--policy", "utility:600m"): "those of another model than the releases",
+    }
+    assert run("learn", "walk.csv", *BOX, "-o", "other.npz").exit_code == 0
+    for words, said in cases.items():
+        assert run("show", "r.csv", *words, "--overwrite").exit_code == 0
+        note = _note((released / "r.html").read_text())
+        assert said in note
+        assert ("hides between" in note) == ("utility:600m" in words)
+        assert ("(as given)" in note) == ("utility:1km" in words)
+
+
+def test_a_batch_whose_policys_file_changed_is_drawn_without_it(world, run):
+    ring = [[-30.02, 44.99], [-30.0, 44.99], [-30.0, 45.01], [-30.02, 45.01], [-30.02, 44.99]]
+    layer = {"type": "FeatureCollection", "features": []}
+    for name, part in (("west", ring), ("east", [[x + 0.02, y] for x, y in ring])):
+        area = {"type": "Polygon", "coordinates": [part]}
+        layer["features"].append({"type": "Feature", "properties": {"name": name}, "geometry": area})
+    (world / "z.geojson").write_text(json.dumps(layer))
+    terms = ("--model", "m.npz", "--policy", "categorical:z.geojson", "--epsilon", "1", "--workers", 1)
+    assert run("batch", "walk.csv", *terms, "-o", "all").exit_code == 0
+    pages = {}
+    for state in ("whole", "changed", "gone"):
+        if state == "changed":
+            (world / "z.geojson").write_text(json.dumps(layer | {"name": "x"}))
+        if state == "gone":
+            (world / "z.geojson").unlink()
+        done = run("show", "all", "--model", "m.npz", "--overwrite")
+        assert done.exit_code == 0, done.stderr
+        pages[state] = (world / "all.html").read_text()
+    assert "hides between places that lie in one area of z.geojson" in _note(pages["whole"])
+    assert "names has changed since: it is not drawn" in _note(pages["changed"])
+    assert "names is gone: it is not drawn" in _note(pages["gone"])
+    edges = {
+        state: json.loads(page.partition('id="data">')[2].partition("</script>")[0])["policy"]["edges"]
+        for state, page in pages.items()
+    }
+    assert edges["whole"] > 0
+    assert edges["changed"] == edges["gone"] == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--tiles", "tiles"), "tiles is 'tiles'; give an address such as"),
+        (("--tiles", "https://a/{z}/{x}/{y}", "--basemap", "b.geojson"), "leave one of them out"),
+        (("--tiles", "https://a/{z}/{x}/{y}", "-o", "m.png"), "leave one of them out"),
+        (("--basemap", "missing.geojson"), "there is no such file"),
+        (("--policy", "utility:1km"), "give --model too"),
+    ],
+)
+def test_show_refuses_maps_that_are_none(released, run, words, said):
+    done = run("show", "r.csv", *words)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert said in done.stderr
+    assert not (released / "r.html").exists()
 
 
 def test_data_fetch_takes_a_mirror_and_checks_the_digest(world, run):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import stat
+from base64 import b64decode
 from pathlib import Path
 
 import click
@@ -19,6 +20,7 @@ from dphmm.jobs.lock import LOCK
 from dphmm.jobs.published import JOURNAL
 from dphmm.jobs.secret import KEY
 from dphmm.markov.model import MarkovModel
+from dphmm.plots.coding import DEGREES
 from dphmm.space import Grid
 
 pytest.importorskip("matplotlib")
@@ -39,7 +41,7 @@ length = 5
 policies = ["utility"]
 epsilons = [1.0, 2.0]
 """
-FIGURES = ("figure-10-runtime", "figure-11-over-time", "figure-12-epsilon", "map", "possible-and-estimate")
+FIGURES = ("settings", "figure-10-runtime", "figure-11-over-time", "figure-12-epsilon", "map", "possible-and-estimate")
 
 EVALUATED = (
     *(f"PRIVATE-model-{fold}.npz" for fold in range(3)),
@@ -77,6 +79,8 @@ LINES = (
     (("show", "r.csv", "--model", "m.npz", "-o", "map.html"), ("map.html",)),
     (("show", "r.csv", "--model", "m.npz", "--true", "walks.csv"), ("PRIVATE-r.html",)),
     (("show", "r.csv", "--true", "walks.csv", "-o", "PRIVATE-map.png"), ("PRIVATE-map.png",)),
+    (("report", "r.csv", *RELEASE[:4], "-o", "page.html"), ("page.html",)),
+    (("report", "r.csv", *RELEASE[:4], "--true", "walks.csv", "-o", "PRIVATE-page.html"), ("PRIVATE-page.html",)),
     (("model", "show", "m.npz", "--true", "walks.csv", "-o", "model.png"), ("model.png",)),
     (("session", "list", "people.db"), ()),
     (("session", "show", "people.db", NAMES[0]), ()),
@@ -140,6 +144,10 @@ LINES = (
         ),
         ("PRIVATE-crowd.png",),
     ),
+    (
+        ("attack", "walks.csv", "--model", "m.npz", "--channel", "round:2", "-o", "PRIVATE-attack.html"),
+        ("PRIVATE-attack.html",),
+    ),
     (("budget", "--alpha", "1", "--backward", "matrix.csv", "--plot", "budget.png"), ("budget.png",)),
 )
 INVENTED = {"demo", "data"}
@@ -151,7 +159,7 @@ SERVING = {"serve"}
 SIDECARS = {"people.db-wal", "people.db-shm"}
 """SQLite's own, which stay where a file of sessions was only read."""
 
-BY_NAME = {"release", "session", "batch", "show", "audit"}
+BY_NAME = {"release", "session", "batch", "show", "audit", "report"}
 """Commands whose files say whose releases they hold."""
 
 
@@ -165,8 +173,10 @@ class World:
         MarkovModel(matrix, np.full(grid.size, 1 / grid.size), grid, 60.0).save(folder / "m.npz")
         rng, lines = np.random.default_rng(11), []
         truths = set(grid.points.ravel().tolist())
+        self.places: set[tuple[int, int]] = set()
         for name in NAMES:
             places = rng.uniform(BOX[:2], BOX[2:], size=(12, 2)).round(12)
+            self.places |= set(map(tuple, np.rint(places / DEGREES).astype(int).tolist()))
             truths |= {*places.ravel().tolist(), *grid.projection.to_plane(*places.T).round(6).ravel().tolist()}
             for minute, (latitude, longitude) in enumerate(places.tolist()):
                 lines.append(f"{name},2024-03-07T09:{minute:02d}:00Z,{latitude!r},{longitude!r}")
@@ -183,7 +193,9 @@ class World:
 
     def tells(self, name: str) -> bool:
         """Whether a true place, in degrees or in the plane, or the centre of a cell is in a file as text or bytes."""
-        return self.told(opened(self.folder / name))
+        content = opened(self.folder / name)
+        drawn = drawn_on(content.decode()) if name.endswith(".html") else set()
+        return self.told(content) or not self.places.isdisjoint(drawn)
 
     def told(self, content: bytes) -> bool:
         """The same of what is said."""
@@ -194,6 +206,27 @@ class World:
         """Whether a file says who somebody is."""
         content = opened(self.folder / name)
         return any(person.encode() in content for person in NAMES)
+
+
+def drawn_on(page: str) -> set[tuple[int, int]]:
+    """The points of a page's maps, in the steps that they are told in; a column is differences, seven bits a byte."""
+    columns = [re.findall(rf'"{name}": ?\{{[^}}]*?"code": ?"([^"]*)"', page) for name in ("latitude", "longitude")]
+    found: set[tuple[int, int]] = set()
+    for codes in zip(*columns, strict=True):
+        found |= set(zip(*map(decoded, codes), strict=False))
+    return found
+
+
+def decoded(code: str) -> list[int]:
+    numbers, now, left, shift = [], 0, 0, 0
+    for byte in b64decode(code):
+        left |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            now += (left >> 1) ^ -(left & 1)
+            numbers.append(now)
+            left = shift = 0
+    return numbers
 
 
 def opened(path: Path) -> bytes:
@@ -267,6 +300,7 @@ def test_a_batch_keeps_its_key_to_itself_and_no_longer_than_it_must(world, run, 
         ("show", "r.csv", "--true", "walks.csv", "-o", "map.html"),
         ("audit", "session", "r.csv", *RELEASE[:4], "--true", "walks.csv", "--report", "told.html"),
         ("release", "walks.csv", *RELEASE, "-o", "r.csv", "--private-diagnostics", "d.csv"),
+        ("attack", "walks.csv", "--model", "m.npz", "--channel", "round:2", "-o", "attack.csv"),
         ("counts", "release", "walks.csv", "--model", "m.npz", *EPSILON, "-o", "c.csv", "--private-counts", "t.csv"),
     ],
     ids=lambda words: words[0],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import stat
+from datetime import datetime
 
 import numpy as np
 import pytest
@@ -177,3 +178,32 @@ def test_a_wrong_job_names_the_key(world, run, text, message):
 
 def test_a_job_that_is_not_there_is_named(world, run):
     assert "job.toml: there is no such file" in run("release", "--job", "job.toml").stderr
+
+
+def test_a_table_of_epoch_times_and_local_times_is_released_as_the_same_moments(world, run):
+    """Rows come out sorted by user and time, however they went in; what was dropped is listed with its reason."""
+    lines = (world / "walk.csv").read_text().splitlines()[1:]
+    rows = [line.split(",") for line in lines]
+    epoch = [int(datetime.fromisoformat(row[1]).timestamp() * 1000) for row in rows]
+    local = [row[1].replace("T09", "T17").rstrip("Z") for row in rows]
+    outside = "a,{},10.0,-30.0"
+    made = []
+    for name, times, options in (("e", epoch, ("--time-unit", "ms")), ("l", local, ("--time-zone", "Asia/Shanghai"))):
+        last = outside.format(1709802000000 + 3600000 if name == "e" else "2024-03-07T18:00:00")
+        body = [f"{row[0]},{time},{row[2]},{row[3]}" for row, time in zip(rows, times, strict=True)]
+        (world / f"{name}.csv").write_text("\n".join(["uid,t,lat,lng", last, *body[::-1]]))
+        words = ("--model", "m.npz", "--policy", "utility:600m", "--epsilon", 1, "--users", "a", "--outside", "omit")
+        result = run("release", f"{name}.csv", *words, *options, "-o", f"{name}.parquet", "--json")
+        assert result.exit_code == 0, result.stderr
+        table = read_releases(world / f"{name}.parquet")
+        made.append(list(zip(table["user"].tolist(), table["time"].tolist(), strict=True)))
+        assert json.loads(result.stdout)["private_left_out"] == [
+            {"reason": "people who are not among those chosen", "fixes": 6, "users": 1},
+            {"reason": "outside the region, 0 of these people never within it", "fixes": 1, "users": 1},
+        ]
+        shown = run("release", f"{name}.csv", *words, *options, "-o", f"{name}.gpkg").stdout
+        assert "dropped or moved (private: keep it to yourself)" in shown
+    assert made[0] == made[1] == sorted(made[0])
+    refused = run("release", "e.csv", *words, "-o", "no.csv")
+    assert refused.exit_code == 2
+    assert "say --time-unit ms if it counts ms since 1970, for 2024-03-07T" in refused.stderr

@@ -57,6 +57,26 @@ def test_the_same_command_again_gives_the_same_releases_and_spends_nothing(work)
     assert [(one["name"], one["releases"], one["epsilon"]) for one in listed] == [("ann", 5, 2.5), ("bob", 5, 2.5)]
 
 
+def test_sessions_on_a_server_are_listed_exported_and_audited_like_those_of_a_file(work, postgres):
+    release("--session", postgres)
+    listed = [json.loads(line) for line in run("session", "list", postgres, "--json").stdout.splitlines()]
+    assert [(one["name"], one["releases"], one["epsilon"]) for one in listed] == [("ann", 5, 2.5), ("bob", 5, 2.5)]
+    run("session", "export", postgres, "ann", "-o", "ann.csv", "--model", "model.npz")
+    rows = (work / "out.csv").read_text(encoding="utf-8").splitlines()
+    assert [row.split(",")[2:4] for row in (work / "ann.csv").read_text(encoding="utf-8").splitlines()[1:]] == [
+        row.split(",")[2:4] for row in rows if row.startswith("ann,")
+    ]
+    of_server, of_file = (
+        json.loads(run("audit", "session", path, "--model", "model.npz", *more, "--json").stdout)
+        for path, more in ((postgres, ()), ("out.csv", ("--policy", "complete")))
+    )
+    errors = [[one["knowledge"]["in_hindsight"]["error"] for one in found["users"]] for found in (of_server, of_file)]
+    assert errors[0] == [pytest.approx(one, rel=1e-9) for one in errors[1]]
+    refused = run("audit", "session", postgres, "--model", "model.npz", "--users", "eve", ends=2)
+    assert "the database" in refused.stderr
+    assert "postgres" not in refused.stderr
+
+
 def test_more_data_goes_on_where_the_session_stood(work):
     release()
     write_fixes("data.csv", 8)

@@ -197,3 +197,30 @@ def test_files_are_for_data(world, run, option):
     result = run(*STREAM, option, "private.csv", stdin=_line(0))
     assert result.exit_code == 2
     assert "needs DATA" in result.stderr
+
+
+def test_keys_units_and_zones_are_those_that_the_command_names(world, run):
+    """The same five fixes under other keys, in another unit, and without a zone are the same lines."""
+    plain = [json.loads(_line(minute)) for minute in range(5)]
+    named = ("--column", "user=dev", "--column", "time=when", "--column", "latitude=y", "--column", "longitude=x")
+    told = [{"dev": one["user"], "when": one["time"], "y": one["latitude"], "x": one["longitude"]} for one in plain]
+    counted = [{**one, "when": 1709802000000 + 60_000 * k} for k, one in enumerate(told)]
+    local = [{**one, "when": one["when"].replace("T09", "T10").rstrip("Z")} for one in told]
+    expected = [row["time"] for row in _answers(run, *map(json.dumps, plain))]
+    for lines, more in ((told, ()), (counted, ("--time-unit", "ms")), (local, ("--time-zone", "Europe/Berlin"))):
+        rows = _answers(run, *map(json.dumps, lines), options=(*named, *more))
+        assert [row["time"] for row in rows] == expected
+        assert all(row["released"] for row in rows)
+    (refused,) = _answers(run, json.dumps(plain[0]), options=named)
+    assert refused["reason"] == "line 1: has no user; give it as 'dev'"
+    for fix, more in ((counted[0], ()), (local[0], ("--time-unit", "ms"))):
+        (refused,) = _answers(run, json.dumps(fix), options=(*named, *more))
+        assert not refused["released"]
+        assert "1709802" not in refused["reason"]
+    assert "--time-unit" in _answers(run, json.dumps(counted[0]), options=named)[0]["reason"]
+
+
+def test_a_key_that_no_line_has_a_use_for_is_refused_before_the_first_line(world, run):
+    result = run(*STREAM, "--column", "altitude=z", stdin=_line(0))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "--column names 'altitude'; a line's keys hold user, time, latitude, longitude, epsilon" in result.stderr

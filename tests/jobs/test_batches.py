@@ -16,6 +16,7 @@ from dphmm.evaluation.split import split_people
 from dphmm.jobs import audit_event
 from dphmm.jobs.batches import BatchJob, _engine, _release_user, batch, release_everyone
 from dphmm.jobs.lock import FolderLock
+from dphmm.jobs.people import Data
 from dphmm.jobs.published import JOURNAL, Published
 from dphmm.jobs.secret import KEY
 from dphmm.jobs.workers import Processes
@@ -376,3 +377,33 @@ def test_a_user_in_two_inputs_is_refused(model_path, walkers_file, tmp_path):
     done = CliRunner().invoke(main, [*line, "--epsilon", "1", "-o", str(tmp_path / "out"), "--workers", "1"])
     assert done.exit_code == 2
     assert "was in an input before" in done.stderr
+
+
+def test_one_parquet_of_everyone_is_released_a_few_people_at_a_time_as_a_file_for_each_is(model_path, people, tmp_path):
+    """With the same seed the same bytes, however few fixes are in memory; and what was dropped is counted in both."""
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    from dphmm.readers import parquet as reader
+
+    columns = {
+        "user_id": np.concatenate([[one.user] * len(one) for one in people]),
+        "tracked_at": np.concatenate([one.times for one in people]),
+        "latitude": np.concatenate([one.latitude for one in people]),
+        "longitude": np.concatenate([one.longitude for one in people]),
+    }
+    order = np.argsort(columns["tracked_at"], kind="stable")
+    table = pa.table({name: values[order] for name, values in columns.items()})
+    parquet.write_table(table, tmp_path / "all.parquet", row_group_size=50)
+    settings = ReleaseSettings("utility:1km", 1.0)
+    data, left = Data((tmp_path / "all.parquet",), exclude_users=("w3",)), []
+    with pytest.MonkeyPatch.context() as small:
+        small.setattr(reader, "MOST_FIXES", 60)
+        small.setattr(reader.ParquetFixes.by_people, "__defaults__", (60,))
+        made = {"few": batch(data, tmp_path / "few", model_path, settings, kind="csv", workers=1, seed=1)}
+        list(data.one_after_another(left_out=left))
+    made["all"] = batch(data, tmp_path / "all", model_path, settings, kind="csv", workers=1, seed=1)
+    assert bytes_by_user(tmp_path / "few") == bytes_by_user(tmp_path / "all")
+    assert len(bytes_by_user(tmp_path / "all")) == len(people) - 1
+    excluded = ("people who are excluded", sum(len(one) for one in people if one.user == "w3"), 1)
+    assert made["few"].dropped == made["all"].dropped
+    assert left == [excluded]
+    assert made["few"].dropped[0] == excluded

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from dphmm.errors import ConfigurationError, DataFileError
+from dphmm.jobs import Budgets, Find, Scheme, count_people, landmark_planar, region
 from dphmm.jobs.people import Data
+from dphmm.space import Grid
 
 ROOT = Path(__file__).parents[2]
 TOWN = ROOT / "data" / "sample" / "geolife"
@@ -142,3 +144,48 @@ def test_names_of_all_paths_are_told_before_the_first_trajectory(tmp_path):
         with pytest.raises(ConfigurationError, match=r"'zoe' is not in the data|'ann' was in an input before"):
             data.one_after_another(told.append)
     assert len(told) == 1
+
+
+def test_each_fix_that_is_dropped_stands_under_one_reason(tmp_path):
+    """Counted by hand: two fixes in one tick, one outside, one malformed, one twice, and people who are not meant."""
+    lines = [
+        *("ann,2024-03-07T09:00:10Z,45.001,-30", "ann,2024-03-07T09:00:50Z,45.001,-30"),
+        *("ann,2024-03-07T09:02:00Z,45.001,-30", "ann,2024-03-07T09:02:00Z,45.001,-30"),
+        *("ann,2024-03-07T09:03:00Z,55.001,-30", "ann,never,45.001,-30"),
+        *("bob,2024-03-07T09:00:00Z,55.001,-30", "cyd,2024-03-07T09:00:00Z,45.001,-30"),
+        *("dan,2024-03-07T09:00:00Z,45.001,-30", "dan,2024-03-07T09:01:00Z,45.001,-30"),
+    ]
+    (tmp_path / "all.csv").write_text("\n".join(["uid,time,lat,lon", *lines]))
+    data = Data((tmp_path / "all.csv",), users=("ann", "bob", "dan"), exclude_users=("dan",), skip_bad=True)
+    people, space = data.read(), Grid.over((44.99, -30.01, 45.01, -29.99), 0.5)
+    found = {one.reason: (one.fixes, one.users) for one in people.dropped(space, 60.0)}
+    assert found == {
+        "malformed records, passed over": (1, None),
+        "another fix of the same person and time": (1, None),
+        "people who are excluded": (2, 1),
+        "people who are not among those chosen": (1, 1),
+        "another fix of the same person and tick of the clock": (1, 1),
+        "outside the region, 1 of these people never within it": (2, 2),
+    }
+    kept = 2
+    assert sum(fixes for fixes, _ in found.values()) + kept == len(lines)
+    assert (
+        people.dropped(space, 60.0, at_border=True)[-1].reason
+        == "outside the region, taken for the nearest place of it"
+    )
+    assert Data((TOWN,)).read().dropped(Grid.over((40, -40, 50, -20), 100.0), 1e-3) == ()
+
+
+def test_counts_and_landmarks_tell_what_they_did_not_look_at():
+    town = Data((str(TOWN),), exclude_users=("002",))
+    space = region(bbox=(44.98, -30.03, 45.02, -29.97), cell=1.0)
+    people = town.read()
+    left = {one.reason: one.fixes for one in count_people(town, Budgets(0.5), space, 3600, rng=1).dropped}
+    kept = sum(len(one.resample(3600)) for one in people.trajectories)
+    assert left["another fix of the same person and tick of the clock"] == people.fixes - kept
+    assert sum(fixes for reason, fixes in left.items() if reason.startswith("outside the region")) > 0
+    assert left["people who are excluded"] == Data((str(TOWN),)).read().fixes - people.fixes
+    one = Data((str(TOWN),), users=("000",))
+    done = landmark_planar(one, 0.2, (45, -30), 5, Find("home", utc_offset=-2), Scheme("skip"), step_seconds=1800)
+    told = {entry.reason: entry.fixes for entry in done.dropped}
+    assert told["another fix of the same person and tick of the clock"] == one.read().fixes - len(done.series.values)
