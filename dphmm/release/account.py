@@ -10,9 +10,18 @@ from math import ceil, inf
 DAY_SECONDS = 86_400.0
 """The seconds of the window that records tell the spending of."""
 
+_TIDIED = 64
+"""Fewer releases than this are kept, however long ago they were."""
+
 
 class Account:
     """The running cost of the releases about one person: ``0.1`` is one tenth.
+
+    Parameters
+    ----------
+    longest
+        How many time steps a window will reach over at most: what was spent before is kept as a sum alone, so that the
+        account of years is no larger than that of a window. Left out, windows may be of any length.
 
     Attributes
     ----------
@@ -24,7 +33,8 @@ class Account:
         The constrained-DP level of the sequence (Theorem 7.2); infinite once a release could rule a state out.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, longest: int | None = None) -> None:
+        self.longest = longest
         self.count = 0
         self.epsilon = Fraction(0)
         self.constrained_epsilon: Fraction | float = Fraction(0)
@@ -38,6 +48,10 @@ class Account:
         self._before.append(self.epsilon)
         self.epsilon += exactly(epsilon)
         self.constrained_epsilon += constrained_cost(epsilon, constrained_factor)
+        if self.longest is not None and len(self._slots) >= _TIDIED and self._slots[0] <= slot - self.longest:
+            gone = bisect_right(self._slots, slot - self.longest)
+            if 2 * gone >= len(self._slots):  # as seldom as it is worth it
+                del self._slots[:gone], self._before[:gone]
 
     @property
     def slot(self) -> int | None:
@@ -46,18 +60,22 @@ class Account:
 
     def window(self, slot: int, steps: int) -> Fraction:
         """The sum of the budgets in the ``steps`` time steps that end with ``slot``, the last one so far or a later."""
-        first = bisect_right(self._slots, slot - steps)
-        return self.epsilon - self._before[first] if first < self.count else Fraction(0)
+        first = self._first(slot, steps)
+        return self.epsilon - self._before[first] if first < len(self._slots) else Fraction(0)
 
     def recent(self, slot: int, steps: int) -> list[tuple[int, Fraction]]:
         """Slot and budget of each release in the ``steps`` time steps that end with ``slot``; withheld ones have none.
 
         The slot is the last one so far or a later.
         """
-        first = bisect_right(self._slots, slot - steps)
+        first = self._first(slot, steps)
         sums = [*self._before[first:], self.epsilon]
         found = zip(self._slots[first:], sums, sums[1:], strict=False)
         return [(when, after - before) for when, before, after in found if after > before]
+
+    def _first(self, slot: int, steps: int) -> int:
+        assert self.longest is None or steps <= self.longest, "what such a window holds was not kept"
+        return bisect_right(self._slots, slot - steps)
 
 
 def day_steps(step_seconds: float | None) -> int | None:

@@ -20,6 +20,8 @@ APPLICATION = 0x6470686D
 FORMAT = 5
 """The version in it."""
 
+_APPLICATION_AT = 68
+"""Where SQLite's files have the application id."""
 _OWNER_ONLY = 0o600
 _PAGE = 4096
 SCHEMA = """
@@ -46,6 +48,18 @@ CREATE TABLE coarser (
 CREATE TABLE coarse_belief (
     session INTEGER NOT NULL REFERENCES session, epsilon TEXT NOT NULL, number INTEGER NOT NULL, belief BLOB NOT NULL,
     PRIMARY KEY (session, epsilon))"""
+
+
+def is_store(path: Path) -> bool:
+    """Whether a file says that it is a file of sessions, of whichever version; False for what cannot be read."""
+    try:
+        if not path.is_file():
+            return False
+        with path.open("rb") as stream:
+            head = stream.read(_APPLICATION_AT + 4)
+    except OSError:
+        return False
+    return head[:16] == b"SQLite format 3\0" and head[_APPLICATION_AT:] == APPLICATION.to_bytes(4, "big")
 
 
 class Database:

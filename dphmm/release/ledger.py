@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from math import exp, inf
+from math import ceil, exp, inf
 
 import numpy as np
 
@@ -171,13 +171,24 @@ def in_words(epsilon: float, constrained_epsilon: float, total: float) -> dict[s
 
 
 def factor_in_words(level: float) -> str:
-    """How many times as likely something is from one side as from the other, at most: e to the level, in words."""
+    """How many times as likely something is from one side as from the other, at most: e to the level, in words.
+
+    Three figures of it, rounded up, since it is said to be the most.
+
+    Examples
+    --------
+    >>> factor_in_words(1.0), factor_in_words(4.5)
+    ('at most 2.72 times as likely', 'at most 90.1 times as likely')
+    """
     if level == inf:
         return "without limit: it can rule a place out"
     if level > _LIMITS_NOTHING:
         return f"at most e^{level:,.4g} times as likely, which limits nothing"
     factor = exp(level)
-    return f"at most {factor:,.0f} times as likely" if factor >= 100 else f"at most {factor:.3g} times as likely"
+    if factor >= 100:
+        return f"at most {ceil(factor):,} times as likely"
+    scale = 100 if factor < 10 else 10
+    return f"at most {ceil(factor * scale) / scale:g} times as likely"
 
 
 def unless_seeded(promise: Mapping[str, str], is_private: bool) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from functools import cache
 from math import isfinite, nan
 from typing import Any
 
@@ -241,16 +242,34 @@ class ReleaseRecord:
             When the text is no record.
         """
         try:
-            values = parse_json(text)
-            kinds = {field.name: str(field.type) for field in fields(cls)}
-            if not isinstance(values, dict) or not set(kinds) - _NEWER <= set(values) <= set(kinds):
+            values, read = parse_json(text), _readers()
+            if not isinstance(values, dict) or not read.keys() - _NEWER <= values.keys() <= read.keys():
                 raise ValueError("its names are others")
-            read: dict[str, Callable[[Any, str], Any]] = {
-                name: _factor if name in _MAY_BE_INFINITE else _READ[kind] for name, kind in kinds.items()
-            }
             return cls(**{name: read[name](value, name) for name, value in values.items()})
         except ValueError as problem:
             raise InvalidInputError(f"text is no release record ({one_line(problem)})") from None
+
+    @staticmethod
+    def cost_from_json(text: str) -> tuple[float, float]:
+        """The budget and the constrained factor of a record that `to_json` wrote; nothing else is looked at.
+
+        Raises
+        ------
+        ValueError, AttributeError
+            When the text says neither.
+        """
+        values = parse_json(text)
+        return (
+            _number(values.get("epsilon"), "epsilon"),
+            _factor(values.get("constrained_factor"), "constrained_factor"),
+        )
+
+
+@cache
+def _readers() -> dict[str, Callable[[Any, str], Any]]:
+    """What reads each entry of a record."""
+    kinds = {field.name: str(field.type) for field in fields(ReleaseRecord)}
+    return {name: _factor if name in _MAY_BE_INFINITE else _READ[kind] for name, kind in kinds.items()}
 
 
 def _whole(value: Any, name: str) -> int:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import ceil
 from pathlib import Path
 
 from dphmm.arguments import checked
 from dphmm.errors import BudgetExceededError, DataFileError, InvalidInputError, OmittedError, SessionMismatchError
 from dphmm.events.caps import CapKeeper
 from dphmm.markov.belief import Belief
-from dphmm.release.account import Account
+from dphmm.release.account import DAY_SECONDS, Account
 from dphmm.release.capped import again
 from dphmm.release.clock import Slot, check_order, slot_number
 from dphmm.release.coarser import descending, draw_all, finest
@@ -78,7 +79,7 @@ class Session:
         first = self._queries[min(self._queries)]
         for engine in self._queries.values():
             engine.join(first)  # one belief, and one stand-in for a state that is not possible
-        self._account = Account()
+        self._account = Account(self._longest_window(first.model.step_seconds))
         self._kept: tuple[int, CapKeeper | None] = (0, None)
         self._first: int | None = None
         self._model = first.model
@@ -298,16 +299,23 @@ class Session:
         try:
             return self._store.append(self._stored.number, progress, moment, query, width, draw)
         except BaseException:
-            self._account = Account()  # what was drawn may be in it, and was thrown away
+            self._account = Account(self._account.longest)  # what was drawn may be in it, and was thrown away
             raise
+
+    def _longest_window(self, step_seconds: float | None) -> int:
+        """The time steps of the longest window whose spending records, limits or a schedule ask for."""
+        schedules = [engine.settings.schedule for engine in self._queries.values()]
+        seconds = [DAY_SECONDS, *(one.window_seconds for one in schedules if one is not None)]
+        ours = [] if step_seconds is None else [max(1, ceil(one / step_seconds)) for one in seconds]
+        return max([1, self._stored.limits.window_steps or 1, *ours])
 
     def _catch_up(self, progress: Progress) -> None:
         """Enter what was released since, here or by other processes, into the account."""
         if progress.count < self._account.count:
             raise DataFileError(self._store.path, "was replaced by an older copy; open the session anew")
         if progress.count > self._account.count:
-            for release in self._store.releases(self._stored.number, self._account.count, progress.count):
-                self._account.add(release.slot, release.record.epsilon, release.record.constrained_factor)
+            for cost in self._store.costs(self._stored.number, self._account.count, progress.count):
+                self._account.add(*cost)
 
     # ---- asking --------------------------------------------------------------------------------------------------
 

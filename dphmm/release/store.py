@@ -140,17 +140,35 @@ class SessionStore:
             At the first one that is damaged or missing.
         """
         end = self.progress(session).count if last is None else last
-        rows = self.database.execute(
-            f"SELECT number, slot, query, body, digest, {_PREVIOUS} FROM record "
-            "WHERE session = ? AND number >= ? AND number < ? ORDER BY number",
-            (session, first, end),
-        )
-        if len(rows) != end - first:
-            raise self._damaged(f"the releases of session number {session}")
-        for expected, row in enumerate(rows, start=first):
-            if row[0] != expected:
-                raise self._damaged(f"release {expected} of session number {session}")
-            yield self._checked(session, row)
+        for number, row in self._rows(session, first, end):
+            yield self._checked(session, (number, *row))
+
+    def costs(self, session: int, first: int, last: int) -> Iterator[tuple[int, float, float]]:
+        """The time step, the budget and the constrained factor of the releases of some numbers, as `releases`.
+
+        What else the records say is held against their digests alone, and not read: a year of them is there at once.
+        """
+        for number, (slot, query, body, digest, previous) in self._rows(session, first, last):
+            what = f"release {number} of session number {session}"
+            with self._intact(what, digest, previous or b"", session, number, slot, query, body):
+                epsilon, factor = ReleaseRecord.cost_from_json(body)
+                yield slot, epsilon, factor
+
+    def _rows(self, session: int, first: int, end: int) -> Iterator[tuple[int, tuple[Any, ...]]]:
+        """The number and the rest of each release, some at a time: years of them need not fit into memory."""
+        for begin in range(first, end, _AT_A_TIME):
+            stop = min(begin + _AT_A_TIME, end)
+            rows = self.database.execute(
+                f"SELECT number, slot, query, body, digest, {_PREVIOUS} FROM record "
+                "WHERE session = ? AND number >= ? AND number < ? ORDER BY number",
+                (session, begin, stop),
+            )
+            if len(rows) != stop - begin:
+                raise self._damaged(f"the releases of session number {session}")
+            for expected, (number, *row) in enumerate(rows, start=begin):
+                if number != expected:
+                    raise self._damaged(f"release {expected} of session number {session}")
+                yield number, tuple(row)
 
     def _checked(self, session: int, row: tuple[Any, ...]) -> StoredRelease:
         number, slot, query, body, digest, previous = row
@@ -363,6 +381,8 @@ _PLACE_WIDTH = 28
 
 _ATTEMPTS = 100
 """So many others may make a session at the same moment."""
+_AT_A_TIME = 2000
+"""So many releases are fetched at a time."""
 
 
 def _check_types(values: Iterable[tuple[Any, Any]]) -> None:

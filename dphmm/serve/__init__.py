@@ -1,6 +1,6 @@
 """The live relay: phones post true places, recipients get what a policy allows, and nothing true is kept.
 
-`dphmm serve` runs it; `docs/serve.md` says how it is set up.
+`dphmm serve` runs it; `docs/how-to/serve.md` says how it is set up.
 """
 
 from dphmm.serve.config import RelayConfig

@@ -19,7 +19,7 @@ from dphmm.release.postgres import is_server
 from dphmm.release.settings import ReleaseSettings
 from dphmm.serve.tokens import HASHED, hash_token
 
-EXAMPLE = "docs/serve.md"
+EXAMPLE = "docs/how-to/serve.md"
 
 _SECRET = frozenset({"token", "headers", "password", "url"})  # the last: webhooks, names with passwords
 
@@ -135,6 +135,8 @@ class Broker(_Strict):
         ``mqtt://host:port``, with a user name and ``env:NAME`` for its password where it wants them.
     topic
         What is subscribed to; the second part of a message's topic is the user.
+    username, password
+        What the broker wants to be told. A password ``env:NAME`` is read from the environment.
     """
 
     url: str
@@ -179,6 +181,8 @@ class RelayConfig(_Strict):
         What the page says of them.
     clock_skew_seconds
         By how much a fix may lie ahead of this machine's clock.
+    allow_own_model
+        Whether the model may have been learned from people of the relay. The promise is void for them then.
     """
 
     model: str

@@ -10,6 +10,7 @@ import numpy as np
 
 from dphmm.policy.expression import policy_in_words
 from dphmm.release.account import day_steps
+from dphmm.release.drawn_zones import Zones, first_zones, rest_of
 from dphmm.release.people import RecordedPeople
 from dphmm.release.session import Session
 from dphmm.release.trajectory import place_on_earth
@@ -18,7 +19,6 @@ from dphmm.serve.coarse import CoarseReaders
 from dphmm.serve.config import RelayConfig
 from dphmm.serve.engines import Engines
 from dphmm.serve.told import Told
-from dphmm.serve.zones import Zones, first_zones, rest_of
 
 _AT_ONCE = 500
 """So many releases are told at once; the page asks on for more."""

@@ -10,11 +10,11 @@ from tempfile import TemporaryDirectory
 
 from dphmm.errors import AlreadyKnownError, DataFileError
 from dphmm.markov.model import MarkovModel
+from dphmm.release.drawn_zones import Zones
 from dphmm.release.engine import Releaser
 from dphmm.release.settings import ReleaseSettings
 from dphmm.release.stored import StoredSession
 from dphmm.release.terms import MAIN_QUERY
-from dphmm.serve.zones import Zones
 
 _REMEMBERED = 256
 
@@ -52,7 +52,7 @@ class Engines:
         Raises
         ------
         ConfigurationError
-            As `dphmm.serve.zones.Zones.settings`.
+            As `dphmm.release.drawn_zones.Zones.settings`.
         """
         zones = Zones.from_note(note)
         return self._base if zones is None else zones.settings(self._base, self.folder)

@@ -22,6 +22,7 @@ from dphmm.errors import (
 )
 from dphmm.jobs.learned_from import people_seen, refuse_own
 from dphmm.jobs.models import load_model
+from dphmm.release.drawn_zones import Zones, first_zones
 from dphmm.release.engine import Releaser
 from dphmm.release.people import Accepted, RecordedPeople
 from dphmm.release.postgres import is_server
@@ -33,7 +34,6 @@ from dphmm.serve.desk import Desk
 from dphmm.serve.engines import Engines
 from dphmm.serve.fix import Fix, Received
 from dphmm.serve.told import Told
-from dphmm.serve.zones import Zones, first_zones
 
 Value = TypeVar("Value")
 

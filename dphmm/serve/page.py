@@ -22,15 +22,17 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dphmm.errors import DphmmError, InvalidInputError
+from dphmm.release.drawn_zones import Zones, said_of_zones
 from dphmm.serve.audience import Login
 from dphmm.serve.config import RelayConfig
 from dphmm.serve.keeper import Keeper
 from dphmm.serve.requests import body_of
 from dphmm.serve.tokens import Doors
-from dphmm.serve.zones import Zones, price, said_of_zones
+from dphmm.serve.zones import price
 from dphmm.tables.json_text import parse_json
 
 STATIC = Path(__file__).parent / "static"
+VENDOR = Path(__file__).parents[1] / "vendor"
 _COOKIE = "dphmm"
 _QUICK_REPAIR = 300
 """How much work a repair may do that is shown while somebody draws: a third of a second or so."""
@@ -41,6 +43,7 @@ def routes(config: RelayConfig, keeper: Keeper, doors: Doors) -> list[BaseRoute]
     page = _Page(config, keeper, doors)
     return [
         Route("/", _index, methods=["GET"]),
+        Mount("/static/vendor", StaticFiles(directory=VENDOR)),
         Mount("/static", StaticFiles(directory=STATIC)),
         Mount("/page", Router(page.routes())),
     ]

@@ -1,10 +1,12 @@
 """A relay that is killed again and again under load: what it answered is kept, what it told was told once.
 
     python -m scripts.relay.kills 500
+    python -m scripts.relay.kills 500 --postgres postgresql://postgres@127.0.0.1:5432/test --workers 2
 
 Phones post one moment after another, each again until it is answered and each time from another place; the relay is
 killed (SIGKILL) at random and started anew; people change their zones meanwhile; two recipients are told, one of them
 coarser releases. In the end everything is compared: what was answered, what is in the store, what was told.
+Of several workers either one is killed, or all of them at once.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -48,7 +51,7 @@ class Seen:
     changes: int = 0
 
 
-def flaws(store: Path, seen: Seen) -> Iterator[str]:
+def flaws(store: Path | str, seen: Seen) -> Iterator[str]:
     """Every promise that was broken."""
     import numpy as np
 
@@ -79,8 +82,11 @@ def flaws(store: Path, seen: Seen) -> Iterator[str]:
                     yield f"{user}: what was told of {when} is not what is stored"
 
 
-def run(kills: int, people: int, folder: Path, seconds: float, seed: int = 1) -> tuple[Seen, Path, int]:
+def run(
+    kills: int, people: int, folder: Path, seconds: float, seed: int = 1, server: str | None = None, workers: int = 1
+) -> tuple[Seen, Path | str, int]:
     """Kill a relay so often under load, or for so long; what was seen, the store, and how often it was."""
+    store = server or folder / "people.db"
     rng, seen = random.Random(seed), Seen()
     space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=0.5)
     learn(ROOT / "data" / "sample" / "geolife", space, step_seconds=STEP_S, output=folder / "m.npz")
@@ -89,7 +95,7 @@ def run(kills: int, people: int, folder: Path, seconds: float, seed: int = 1) ->
     told = f"http://127.0.0.1:{recipient.server_port}"
     listen = listening()
     keys: dict[str, Any] = {
-        "model": "m.npz", "store": "people.db", "listen": listen,
+        "model": "m.npz", "store": str(store), "listen": listen,
         "release": {"policy": "utility:1km", "epsilon": EPSILON},
         "device": [{"user": user, "token": token} for user, token in users.items()],
         "recipient": [
@@ -103,25 +109,43 @@ def run(kills: int, people: int, folder: Path, seconds: float, seed: int = 1) ->
         threading.Thread(target=_phone, args=(url, user, token, seen, over, random.Random(f"{seed}{user}")))
         for user, token in users.items()
     ]
-    process = start(folder, url)
-    for one in threads:
-        one.start()
-    done, until = 0, time.monotonic() + seconds
-    while done < kills and time.monotonic() < until:
-        time.sleep(rng.uniform(0.05, 1.5))
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        process = start(folder, url)
-        done += 1
-        print(f"\r{done} kills", end="", file=sys.stderr, flush=True)
-    over.set()
-    for one in threads:
-        one.join()
-    _settled(folder / "people.db", seen)
-    process.terminate()
-    process.wait(30)
-    recipient.shutdown()
-    return seen, folder / "people.db", done
+    process = start(folder, url, workers)
+    try:
+        for one in threads:
+            one.start()
+        done, until = 0, time.monotonic() + seconds
+        while done < kills and time.monotonic() < until:
+            time.sleep(rng.uniform(0.05, 1.5))
+            if workers > 1 and rng.random() < 0.5:  # whoever minds them starts another
+                with suppress(ProcessLookupError):
+                    os.kill(rng.choice(_children(process.pid)), signal.SIGKILL)
+            else:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                process = start(folder, url, workers)
+            done += 1
+            print(f"\r{done} kills", end="", file=sys.stderr, flush=True)
+        over.set()
+        for one in threads:
+            one.join()
+        _settled(store, seen)
+    finally:
+        over.set()
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait(30)
+        recipient.shutdown()
+    return seen, store, done
+
+
+def _children(parent: int) -> list[int]:
+    """The workers of a relay that has several."""
+    while True:
+        found = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+        with suppress(FileNotFoundError, ProcessLookupError):  # of one that was killed just now
+            serving = [int(one) for one in found if b"spawn_main" in Path(f"/proc/{one}/cmdline").read_bytes()]
+            if serving:
+                return serving
+        time.sleep(0.05)
 
 
 def listening() -> str:
@@ -131,12 +155,12 @@ def listening() -> str:
         return f"127.0.0.1:{free.getsockname()[1]}"
 
 
-def start(folder: Path, url: str) -> subprocess.Popen[bytes]:
-    """A relay that answers."""
+def start(folder: Path, url: str, workers: int = 1) -> subprocess.Popen[bytes]:
+    """A relay that answers, in a group of processes of its own."""
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"}
     with (folder / "log").open("ab") as log:
-        command = [sys.executable, "-m", "dphmm", "serve", str(folder / "relay.toml")]
-        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        command = [sys.executable, "-m", "dphmm", "serve", str(folder / "relay.toml"), "--workers", str(workers)]
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
     while True:
         try:
             httpx.get(f"{url}/health")
@@ -182,7 +206,7 @@ def _change(client: httpx.Client, url: str, token: str, seen: Seen, rng: random.
         return
 
 
-def _settled(store: Path, seen: Seen, seconds: float = 600.0) -> None:
+def _settled(store: Path | str, seen: Seen, seconds: float = 600.0) -> None:
     """Wait until everything that is stored was told, or for so long."""
     with SessionStore(store, readonly=True) as opened:
         sessions = [opened.session(name) for name in opened.names()]
@@ -220,6 +244,23 @@ def recipient_of(seen: Seen) -> ThreadingHTTPServer:
     return server
 
 
+@contextmanager
+def _schema(server: str | None) -> Iterator[str | None]:
+    """Tables of our own on a server, for as long as they are needed."""
+    if server is None:
+        yield None
+        return
+    import psycopg
+
+    name = f"dphmm_kills_{os.getpid()}"
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f"CREATE SCHEMA {name}")
+        try:
+            yield f"{server}?options=-csearch_path%3D{name}"
+        finally:
+            connection.execute(f"DROP SCHEMA {name} CASCADE")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("kills", type=int)
@@ -227,14 +268,20 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="on the disk to be used (default: a temporary one)")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="kill it for so long at most")
     parser.add_argument("--seed", type=int, default=1, help="of places, of zones, and of when it is killed")
+    parser.add_argument(
+        "--postgres", metavar="URL", help="keep the people there, in a schema of its own, not in a file"
+    )
+    parser.add_argument("--workers", type=int, default=1, help="processes; several need --postgres")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=options.folder) as here:
-        seen, store, done = run(options.kills, options.people, Path(here), options.seconds, options.seed)
+    with tempfile.TemporaryDirectory(dir=options.folder) as here, _schema(options.postgres) as server:
+        seen, store, done = run(
+            options.kills, options.people, Path(here), options.seconds, options.seed, server, options.workers
+        )
         found = list(flaws(store, seen))
         answered = sum(map(len, seen.answered.values()))
         twice = sum(len(bodies) - 1 for bodies in seen.told.values() if bodies)
-        print(f"\n{done} kills, {options.people} people: {answered} moments answered, {seen.changes} changes of ")
-        print(f"zones, {len(seen.told)} messages and {twice} of them again; flaws: {len(found)}")
+        print(f"\n{done} kills, {options.people} people: {answered} moments answered, {seen.changes} changes of zones,")
+        print(f"{len(seen.told)} messages and {twice} of them again; flaws: {len(found)}")
         for one in found[:20]:
             print(one)
     sys.exit(bool(found))

@@ -37,7 +37,8 @@ async def _day(url: str, process: Any, people: int, steps: int) -> list[float]:
             answer = await client.post(f"{url}/owntracks", json=fix, auth=(f"p{person:03}", f"{person:040}"))
             answer.raise_for_status()
 
-    async with httpx.AsyncClient(timeout=60) as client:
+    # connections are given up before the relay closes those that are idle, however late this process is
+    async with httpx.AsyncClient(timeout=60, limits=httpx.Limits(keepalive_expiry=1.0)) as client:
         for step in range(steps):
             places = np.clip(places + rng.normal(0, 0.002, places.shape), (44.972, -30.038), (45.028, -29.962))
             await asyncio.gather(*(post(client, person, step) for person in range(people)))

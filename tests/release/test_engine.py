@@ -16,6 +16,7 @@ from dphmm import (
     LaplaceMechanism,
     LatticeKNormMechanism,
     MarkovModel,
+    Measurements,
     PlanarLaplaceMechanism,
     PolicyGraph,
     Releaser,
@@ -102,7 +103,9 @@ def literal_step(prior, policy, released, mechanism_name, epsilon, delta=None):
     likelihood = np.zeros(len(prior))
     possible = np.flatnonzero(constraint)
     for state in np.flatnonzero(prior > 0):
-        nearest = possible[np.argmin(np.linalg.norm(F[possible] - F[state], axis=1))]
+        away = np.linalg.norm(F[possible] - F[state], axis=1)
+        (nearest,) = Measurements(F).surrogates(np.array([state]), constraint)  # which of several is up to the engine
+        assert nearest in possible[away <= away.min() + 1e-12]
         likelihood[state] = np.exp(mechanism.log_density(released, F[state if constraint[state] else nearest]))
     posterior = prior * likelihood
     return constraint, repaired, posterior / posterior.sum()

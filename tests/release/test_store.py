@@ -159,6 +159,27 @@ def test_rows_changed_by_hand_are_noticed(path, statement):
         everything(path)
 
 
+@pytest.mark.parametrize("at_a_time", [1, 3, 7, 2000])
+def test_releases_and_their_costs_are_read_some_at_a_time_and_a_changed_one_is_noticed(path, monkeypatch, at_a_time):
+    monkeypatch.setattr("dphmm.release.store._AT_A_TIME", at_a_time)
+    with SessionStore(path, readonly=True) as store:
+        read = list(store.releases(1))
+        expected = [(one.slot, one.record.epsilon, one.record.constrained_factor) for one in read]
+        assert [one[0] for one in expected] == list(range(20))
+        assert list(store.costs(1, 0, 20)) == expected
+        assert list(store.costs(1, 5, 9)) == expected[5:9]
+    with sqlite3.connect(path) as connection:
+        connection.execute(
+            "UPDATE record SET body = replace(body, '\"possible\": ', '\"possible\":  ') WHERE number = 7"
+        )
+    connection.close()
+    with (
+        SessionStore(path, readonly=True) as store,
+        pytest.raises(DataFileError, match="damaged at release 7"),
+    ):
+        list(store.costs(1, 0, 20))
+
+
 def test_a_store_in_use_may_be_opened_again_and_closed_without_harm(path):
     # Closing any handle to a file drops the process's locks on it; SQLite would then take the other for alone.
     with Session.open(path, "a", engine()) as session:

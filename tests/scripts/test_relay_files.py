@@ -46,8 +46,9 @@ def test_a_wheel_has_the_page_and_the_licences_of_what_it_holds_of_others(tmp_pa
     hatchling = pytest.importorskip("hatchling.builders.wheel")
     (made,) = hatchling.WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
     names = zipfile.ZipFile(made).namelist()
-    static = [name.removeprefix("dphmm/serve/static/") for name in names if name.startswith("dphmm/serve/static/")]
-    assert {"index.html", "page.css", "page.js", "vendor/leaflet/LICENSE", "vendor/leaflet-geoman/LICENSE"} <= set(
-        static
-    )
-    assert {"vendor/leaflet/leaflet.js", "vendor/leaflet-geoman/leaflet-geoman.min.js"} <= set(static)
+    inside = {name.removeprefix("dphmm/") for name in names}
+    assert {f"serve/static/{name}" for name in ("index.html", "page.css", "page.js")} <= inside
+    pages = ("webmap.html", "webmap.css", "webmap.js", "ground/world.npz", "ground/README.md")
+    assert {f"plots/{name}" for name in pages} <= inside
+    for library, script in (("leaflet", "leaflet.js"), ("leaflet-geoman", "leaflet-geoman.min.js")):
+        assert {f"vendor/{library}/LICENSE", f"vendor/{library}/{script}"} <= inside

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import socket
 import threading
 import time
@@ -57,10 +56,18 @@ def running(app: Any) -> Iterator[str]:
     """An application on a port of this machine, served by a thread: its address."""
     import uvicorn
 
+    class Prompt(uvicorn.Server):
+        """One that looks more often than ten times a second whether it is to end: there are hundreds of them here."""
+
+        async def main_loop(self) -> None:
+            while not self.should_exit:
+                await self.on_tick(0)
+                await asyncio.sleep(0.005)
+
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    server = uvicorn.Server(uvicorn.Config(app, "127.0.0.1", port, log_config=None, access_log=False))
+    server = Prompt(uvicorn.Config(app, "127.0.0.1", port, log_config=None, access_log=False))
     thread = threading.Thread(target=lambda: asyncio.run(server.serve()), daemon=True)
     thread.start()
     try:
@@ -139,16 +146,3 @@ def broker() -> str:
     except OSError:
         pytest.skip(f"no MQTT broker at {address}: start one, or set DPHMM_BROKER")
     return address
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    """A headless Chromium, the one of ``DPHMM_CHROMIUM`` or of the system; skips where there is none."""
-    sync_api = pytest.importorskip("playwright.sync_api")
-    path = os.environ.get("DPHMM_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-    if path is None:
-        pytest.skip("no Chromium: install one, or set DPHMM_CHROMIUM")
-    with sync_api.sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield opened
-        opened.close()

@@ -10,13 +10,17 @@ import httpx
 import numpy as np
 import pytest
 
-from dphmm.errors import ConfigurationError, DataFileError
+from dphmm.audit.realised import realise
+from dphmm.audit.sequence import replay_sequence
+from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError
 from dphmm.jobs.models import load_model
 from dphmm.jobs.replays import replay
+from dphmm.jobs.session_audits import audit_session
 from dphmm.policy.protection import exposed_states
+from dphmm.release.drawn_zones import Zones, first_zones
 from dphmm.release.settings import ReleaseSettings
 from dphmm.serve.page import STATIC
-from dphmm.serve.zones import Zones, first_zones, price
+from dphmm.serve.zones import price
 from tests.serve.conftest import START, TOKEN, location, relay, wait_for
 from tests.serve.test_app import ANN, releases
 from tests.serve.test_outbox import post, recipient, told
@@ -197,10 +201,19 @@ def test_zones_hold_from_the_next_release_on_and_after_a_restart(config, tmp_pat
         assert client.get("/page/state").json()["zones"] == zones(HOME)
     old, *new = (one.record for one in releases(tmp_path / "people.db"))
     assert (old.open, old.components) == (False, 1)
-    assert all(one.open and one.expected_error < old.expected_error for one in new)
+    assert all(one.open for one in new)
+    assert new[-1].expected_error < old.expected_error  # the one before it is known to have come from afar
     assert len({one.settings for one in new}) == 1 < len({one.settings for one in (old, *new)})
-    with pytest.raises(ConfigurationError, match="agreed on anew at release 1"):
-        list(replay(tmp_path / "people.db", config().model))
+    (found,) = replay(tmp_path / "people.db", config().model)
+    replayed = list(replay_sequence(found.engine, found.sequence))
+    assert sorted(found.sequence.engines) == [1]
+    for one, record in zip(replayed, (old, *new), strict=True):
+        assert one.engine.settings.content_hash.startswith(record.settings)
+        places = one.engine.measurements.points
+        assert one.posterior.probabilities @ places == pytest.approx(record.estimate, abs=1e-9)
+    assert audit_session(tmp_path / "people.db", config().model).audits[0].steps[1].open
+    with pytest.raises(InvalidInputError, match="release 2 was made under another policy"):
+        realise(found.engine, found.sequence)
 
 
 def test_zones_are_one_person_s_and_the_change_of_one_worker_is_the_others_too(config, postgres):
