@@ -17,6 +17,12 @@ from dphmm.cli import main
 ROOT = Path(__file__).parents[1]
 
 
+def page(name: str) -> str:
+    """The text of the one page of the documentation that has this name, whichever shelf it stands on."""
+    (found,) = (ROOT / "docs").rglob(name)
+    return found.read_text(encoding="utf-8")
+
+
 def run_line(line: str, folder: Path) -> None:
     """A plain line of the command in this process, which spares the start of another; any other in a shell."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars=True)

@@ -1,0 +1,15 @@
+"""
+Where leakage ends
+==================
+
+Under a constant budget leakage tends to a bound, or grows without one: the same matrix with ε = 0.15 and 0.23.
+"""
+
+import matplotlib.pyplot as plt
+
+from dphmm.plots import approach_to_supremum
+
+figure, axes = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
+for ax, epsilon in zip(axes, (0.15, 0.23), strict=True):
+    approach_to_supremum(ax, [[0.8, 0.2], [0, 1]], epsilon, 60)
+plt.show()

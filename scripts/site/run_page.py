@@ -1,0 +1,196 @@
+"""Run the code of one page, in order and in a folder of its own, and say what it printed and drew.
+
+``python -m scripts.site.run_page PAGE FOLDER`` writes ``FOLDER/PAGE.json``: a list of outputs, one for each block of
+the page, and the pictures beside it. A command that fails, an exception, a warning, or output other than what the page
+shows ends it with one message and exit code 1.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import doctest
+import io
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import traceback
+import warnings
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner
+
+import dphmm
+from dphmm.cli import main
+from scripts.site.blocks import Block, blocks, commands
+
+ROOT = Path(__file__).parents[2]
+
+
+class PageError(Exception):
+    """Code of a page does not do what the page says."""
+
+
+class PageRun:
+    """The code of a page as it is run: a folder, a namespace, and what came out.
+
+    Parameters
+    ----------
+    page
+        The page's name, for pictures and messages.
+    work
+        The folder in which the code is run; ``data`` of the project is in it.
+    pictures
+        Where pictures go.
+    """
+
+    def __init__(self, page: str, work: Path, pictures: Path) -> None:
+        self.page, self.work, self.pictures = page, work, pictures
+        self.names: dict[str, Any] = {"__name__": page}
+        self.drawn = 0
+
+    def output(self, block: Block) -> dict[str, Any]:
+        """What a block came to, as far as it does.
+
+        ``told``: what each command printed; ``text`` and ``pictures``: what Python printed and drew; ``file``: the copy
+        of the file that a remark points to.
+        """
+        if block.file is not None:
+            (self.work / block.file).write_text(block.body, encoding="utf-8")
+        if block.language == "check":
+            claim = f"{block.body} {block.remark}"
+            if not eval(claim, {"dphmm": dphmm, "Path": Path, **self.names}):
+                raise PageError(f"it is not so that {claim}")
+            return {}
+        if block.language in ("picture", "page"):
+            made = self.work / block.body
+            if not made.is_file() or not made.stat().st_size:
+                raise PageError(f"{block.body} was not made")
+            self.drawn += 1
+            shutil.copyfile(made, self.pictures / f"{self.page}-{self.drawn}-{made.name}")
+            return {"file": f"{self.page}-{self.drawn}-{made.name}"}
+        if not block.is_run:
+            return {}
+        done = self._console(block.body, block.code) if block.language == "console" else self._python(block.body)
+        return {} if block.remark == "silent" else done
+
+    def _console(self, body: str, code: int) -> dict[str, Any]:
+        told = []
+        for command, expected in commands(body):
+            printed = "" if command.startswith("scripts/") else self._command(command, code)
+            if expected and _lines(printed) != _lines(expected):
+                raise PageError(f"$ {command}\nprints\n{printed}\nand not\n{expected}")
+            told.append("" if expected else printed.replace(str(self.work), "."))
+        return {"told": told}
+
+    def _command(self, line: str, wanted: int) -> str:
+        """A plain line of the command in this process, which spares the start of another; any other in a shell."""
+        lexer = shlex.shlex(line.replace("\\\n", " "), posix=True, punctuation_chars=True)
+        lexer.whitespace_split = True
+        words = list(lexer)
+        if words[0] == "dphmm" and not any(set(word) <= set("();<>|&") for word in words):
+            done = CliRunner().invoke(main, words[1:], prog_name="dphmm")
+            printed, code = done.output, done.exit_code
+            if done.exception is not None and not isinstance(done.exception, SystemExit):
+                printed += "".join(traceback.format_exception(done.exception))
+        else:
+            started = subprocess.run(line, shell=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            printed, code = started.stdout, started.returncode
+        if code != wanted:
+            raise PageError(f"$ {line}\nends with exit code {code} and says\n{printed}")
+        return printed
+
+    def _python(self, body: str) -> dict[str, Any]:
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed), warnings.catch_warnings():
+            warnings.simplefilter("error")
+            if body.lstrip().startswith(">>> "):
+                self._doctest(body)
+            else:
+                self._statements(body)
+            return {"text": printed.getvalue().replace(str(self.work), "."), "pictures": self._figures()}
+
+    def _statements(self, body: str) -> None:
+        """A block as a notebook runs it: the value of an expression that stands last is printed."""
+        tree = ast.parse(body, self.page)
+        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+        exec(compile(tree, self.page, "exec"), self.names)
+        if isinstance(last, ast.Expr):
+            value = eval(compile(ast.Expression(last.value), self.page, "eval"), self.names)
+            if value is not None:
+                print(value if isinstance(value, str) else repr(value))
+
+    def _doctest(self, body: str) -> None:
+        test = doctest.DocTestParser().get_doctest(body, self.names, self.page, self.page, 0)
+        said = io.StringIO()
+        runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
+        if runner.run(test, out=said.write, clear_globs=False).failed:
+            raise PageError(said.getvalue())
+        self.names.update(test.globs)
+
+    def _figures(self) -> list[str]:
+        pyplot = sys.modules.get("matplotlib.pyplot")
+        names = []
+        for number in pyplot.get_fignums() if pyplot else ():
+            self.drawn += 1
+            names.append(f"{self.page}-{self.drawn}.png")
+            figure = pyplot.figure(number)
+            figure.savefig(self.pictures / names[-1], dpi=120, bbox_inches="tight")
+            pyplot.close(figure)
+        return names
+
+
+def _lines(text: str) -> list[str]:
+    return [line.rstrip() for line in text.splitlines()]
+
+
+def run_page(page: Path, folder: Path) -> list[dict[str, Any]]:
+    """The outputs of a page's blocks, in order; its pictures are in the folder.
+
+    Raises
+    ------
+    PageError
+        When its code fails, warns, or prints something else than the page shows.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        work, tools = Path(name).resolve() / "work", Path(name).resolve() / "bin"
+        shutil.copytree(ROOT / "data", work / "data")
+        tools.mkdir()
+        (tools / "dphmm").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m dphmm "$@"\n', encoding="utf-8")
+        (tools / "dphmm").chmod(0o755)
+        os.environ["PATH"] = f"{tools}{os.pathsep}{os.environ['PATH']}"
+        os.environ["PYTHONPATH"] = str(ROOT)
+        with contextlib.chdir(work):
+            run, done = PageRun(page.stem, work, folder), []
+            for block in blocks(page.read_text(encoding="utf-8")):
+                try:
+                    done.append(run.output(block))
+                except PageError as problem:
+                    raise PageError(f"{page.name}: {problem}") from None
+                except Exception:
+                    raise PageError(
+                        f"{page.name}: the block\n{block.body}\nfails with\n{traceback.format_exc()}"
+                    ) from None
+            return done
+
+
+def start() -> int:
+    """The page and the folder are the two arguments."""
+    page, folder = Path(sys.argv[1]).resolve(), Path(sys.argv[2]).resolve()
+    os.environ["MPLBACKEND"] = "agg"
+    try:
+        found = run_page(page, folder)
+    except PageError as problem:
+        print(problem, file=sys.stderr)
+        return 1
+    (folder / f"{page.stem}.json").write_text(json.dumps(found), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(start())
