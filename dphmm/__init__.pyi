@@ -1,5 +1,6 @@
 # The public names, imported on first use (lazy_loader reads this file); type checkers read it too.
 from . import (
+    attack,
     audit,
     calibrate,
     cli,

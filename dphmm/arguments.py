@@ -270,7 +270,7 @@ _KINDS_OF: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("Mapping[str, Any]", "Mapping[str, str]", "Mapping[str, npt.NDArray[Any]]"), ("mapping",)),
     "Model": ("MarkovModel", "path"),
     "Matrix": ("path", "array"),
-    "DataLike": ("Data", "path", "paths"),
+    "DataLike": ("Data", "path", "paths", "DataFrame", "Trajectory", "TrajectoryCollection"),
     **{
         name: (name,)
         for name in ("Account", "Data", "Measurements", "ReleaseSettings", "ReleaseTable", "SessionStore", "TimedTable")

@@ -35,18 +35,20 @@ def one_thread() -> Iterator[None]:
         _inside += 1
         for library in libraries:
             _before.setdefault(library.filepath, own[library.filepath])
-            _set(library, 1)
+            if own[library.filepath] != 1:
+                _set(library, 1)
     try:
         yield
     finally:
         with _guard:
             _inside -= 1
             for library in libraries:
-                if getattr(library, "threading_layer", None) == "openmp":  # which has a limit for each thread
-                    _set(library, own[library.filepath])
+                if getattr(library, "threading_layer", None) == "openmp" and own[library.filepath] != 1:
+                    _set(library, own[library.filepath])  # which has a limit for each thread
             if not _inside:
                 for library in _libraries(len(sys.modules)):
-                    _set(library, _before.get(library.filepath, library.num_threads))
+                    if _before.get(library.filepath, 1) != 1:
+                        _set(library, _before[library.filepath])
 
 
 def _set(library: Any, threads: int) -> None:

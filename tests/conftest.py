@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -15,6 +18,12 @@ from dphmm import Trajectory, read
 
 settings.register_profile("dphmm", deadline=None, derandomize=True, max_examples=100)
 settings.load_profile("dphmm")
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests live as long as the run: whoever looks for garbage need not look at them each time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
@@ -47,3 +56,19 @@ def postgres() -> Iterator[str]:
         yield f"{server}?options=-csearch_path%3D{schema}"
     with psycopg.connect(server, autocommit=True) as connection:
         connection.execute(f"DROP SCHEMA {schema} CASCADE")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A headless Chromium, the one of ``DPHMM_CHROMIUM`` or of the system; skips where there is none.
+
+    It is closed with its module: Playwright runs a loop in this thread, beside which no other test could run its own.
+    """
+    sync_api = pytest.importorskip("playwright.sync_api")
+    path = os.environ.get("DPHMM_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    if path is None:
+        pytest.skip("no Chromium: install one, or set DPHMM_CHROMIUM")
+    with sync_api.sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield opened
+        opened.close()

@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from scipy.sparse import csr_array
 
+import dphmm.attack as attack
 import dphmm.audit as audit
 import dphmm.calibrate as calibrate
 import dphmm.counts as counts
@@ -65,6 +67,7 @@ TWO = np.array([[0.8, 0.2], [0.3, 0.7]])
 HULL = geometry.SensitivityHull([[3, 0], [1, 2]])
 PLACES = space.Places(list("abcdef"), 45 + F[:, 1] / 100, -30 + F[:, 0] / 100)
 GRID = space.Grid.over((45.0, -30.0, 45.02, -29.97), 0.5)
+ONE = space.Grid.over((44.99, -30.01, 45.01, -29.99), 5.0)
 TIMES = np.datetime64("2024-03-07T09:00:00", "us") + np.arange(5) * np.timedelta64(60, "s")
 TRACK = space.Trajectory("ann", TIMES, 45 + np.arange(5) / 1000, -30 + np.arange(5) / 1000)
 SLOTTED = TRACK.resample(60.0)
@@ -76,6 +79,7 @@ RECORD = RELEASER.another(0).release(3)
 PROTECTION = policy.protect(graph(), F)
 EVENT = events.Presence([0, 1], 1, 2)
 LIMIT = release.Limits(epsilon=5.0)
+FRAME = pd.DataFrame({"datetime": TIMES, "lat": TRACK.latitude, "lng": TRACK.longitude})
 MECHANISM = mechanisms.LatticeKNormMechanism(HULL, 1)
 
 
@@ -135,6 +139,7 @@ def tables_and_space() -> None:
     )  # fmt: skip
     right("space.SlottedTrajectory.split", SLOTTED.split, gap_seconds=60.0)
     right("readers.read", readers.read, path=table, format="table", user="ann", columns={})
+    right("readers.read_frame", readers.read_frame, "frame", frame=FRAME, user="ann", columns={}, time_zone="UTC")
     right("readers.read_places", readers.read_places, path="missing.csv", within_km=1.0)
     right("readers.recognise", readers.recognise, path=track)
     right(
@@ -578,6 +583,7 @@ def audits_and_jobs() -> None:
     right("writers.check_private_name", writers.check_private_name, path="PRIVATE.csv")
     table = writers.ReleaseTable.of([])
     right("writers.to_geodataframe", writers.to_geodataframe, "table", table=table, geometry="estimate")
+    right("writers.to_scikit_mobility", writers.to_scikit_mobility, "table", table=table, geometry="estimate")
     right("writers.write_releases", writers.write_releases, "table", path="releases.csv", table=table)
     right("writers.write_summary", writers.write_summary, "table", path="summary.csv", table=table)
     right("writers.write_diagnostics", writers.write_diagnostics, "diagnostics", path="PRIVATE-d.csv", diagnostics=[])
@@ -687,6 +693,20 @@ def audits_and_jobs() -> None:
         "jobs.realised_of_releases", jobs.realised_of_releases, "settings", model="missing.npz", releases="missing.csv",
         settings=SETTINGS, user="a"
     )  # fmt: skip
+    right("attack.parse_channel", attack.parse_channel, text="round:3")
+    right("attack.TableChannel", attack.TableChannel, name="a", probabilities=np.eye(2), places=np.zeros((2, 2)))
+    right("attack.TableChannel.read", attack.TableChannel.read, path="missing.csv", size=3)
+    right(
+        "attack.Moves", attack.Moves, "model", model=markov.MarkovModel(np.full((1, 1), 1.0), [1.0], ONE, 60.0),
+        parts=2, redrawn=0.1
+    )  # fmt: skip
+    moves = attack.Moves(markov.MarkovModel(np.full((1, 1), 1.0), [1.0], ONE, 60.0))
+    right(
+        "attack.attack_tracks", attack.attack_tracks, "tracks channel moves", tracks=[attack.Track.of(TRACK, moves, 9)],
+        channel=attack.parse_channel("round:2"), moves=moves, home_within_m=200.0, seed=0
+    )  # fmt: skip
+    right("jobs.attack", jobs.attack, data=str(town), model="missing.npz", channels=["round:2"], seed=1, most_steps=2,
+          home_within_km=0.1)  # fmt: skip
     right("jobs.Targets", jobs.Targets, error=0.3, adversary_error=0.5, certainty=0.5, odds=3.0, day_epsilon=5.0)
     right(
         "jobs.calibrate", jobs.calibrate, "settings targets", model="missing.npz", settings=SETTINGS,
@@ -696,6 +716,8 @@ def audits_and_jobs() -> None:
         "jobs.audit_event", jobs.audit_event, path="missing.csv", model="missing.npz", event="state:3 between 1 and 2",
         users=["a"], most_certainty=0.9, least_certainty=0.1
     )  # fmt: skip
+
+    right("jobs.read_released", jobs.read_released, source="missing.csv", users=["a"])
 
     right("evaluation.evaluate", evaluation.evaluate, config="missing.toml", folder="out")
     right(
@@ -759,10 +781,24 @@ def pictures() -> None:
     )
     right("plots.loss_pieces", plots.loss_pieces, "ax", ax=Figure().subplots(), matrix=TWO, limit=2.0)
     right(
+        "plots.report", plots.report, releases="missing.csv", output="page.html", model="missing.npz",
+        settings="complete", users=["a"], title="t"
+    )  # fmt: skip
+    right(
         "plots.show", plots.show, releases="missing.csv", output="map.html", model="missing.npz", users=["a"],
         start="2024-03-07", end="2024-03-08"
     )  # fmt: skip
-    right("plots.web_map", plots.web_map, "layers", layers=[], title="a", note="b")
+    right("plots.web_map", plots.web_map, "layers", layers=[], title="a", note="b", tiles="http://a/{z}/{x}/{y}.png")
+    right(
+        "plots.draw_density", plots.draw_density, "ax colour label", ax=Figure().subplots(), points=points,
+        colour="#0072b2", label="a"
+    )  # fmt: skip
+    right(
+        "plots.draw_steps", plots.draw_steps, "ax colour label", ax=Figure().subplots(), times=[1, 2],
+        values=[0.5, 1.0], colour="red", label="a"
+    )  # fmt: skip
+    right("plots.read_basemap", plots.read_basemap, path="missing.geojson", box=(44.0, 7.0, 45.0, 8.0))
+    right("plots.shipped_basemap", plots.shipped_basemap, box=(44.0, 7.0, 45.0, 8.0), most_names=3)
 
 
 for fill in (tables_and_space, geometry_and_markov, policies_and_mechanisms, releases, streams, audits_and_jobs):

@@ -161,11 +161,22 @@ class Measurements:
         return Raster(planar_coordinates - low, width, height)
 
     def surrogates(self, states: IntArray, constraint: BoolArray) -> IntArray:
-        """The possible state that stands in for each of some states ``(k,)``: the nearest one by measurement."""
+        """The possible state that stands in for each of some states ``(k,)``: the nearest one by measurement.
+
+        Of several that are as near always the same one, whatever other states are asked about.
+        """
+        if self.raster is not None:
+            known = self._nearest
+            if known is None or not np.array_equal(known[0], constraint):
+                known = self._nearest = (constraint.copy(), self.raster.nearest(constraint, self.spacing))
+            return np.asarray(known[1][self.raster.flat[states]])
         from scipy.spatial import cKDTree
 
         possible = np.flatnonzero(constraint)
         return np.asarray(possible[cKDTree(self.points[possible]).query(self.points[states])[1]])
+
+    _nearest: tuple[BoolArray, IntArray] | None = None
+    """The constraint that was asked about last, and the nearest possible state to each cell of the raster."""
 
     def extremes(self, constraint: BoolArray) -> npt.NDArray[Any]:
         """Coordinates ``(h, d)`` of possible states whose convex hull is that of all of them; few, in the plane."""
@@ -209,6 +220,27 @@ class Raster:
     def occupied(self, constraint: BoolArray) -> BoolArray:
         """Which cells hold a possible state, ``(height, width)``."""
         return constraint.reshape(self.height, self.width) if self.is_raster_order else self.counts(constraint) > 0
+
+    def nearest(self, constraint: BoolArray, spacing: FloatArray) -> IntArray:
+        """The possible state nearest to each cell of the flattened array, by a distance transform.
+
+        Parameters
+        ----------
+        constraint
+            ``(N,)``; some state is possible.
+        spacing
+            ``(d,)``: the width of a cell, and its height.
+        """
+        from scipy.ndimage import distance_transform_edt
+
+        possible = np.flatnonzero(constraint)[::-1]
+        first = np.full(self.width * self.height, -1, dtype=np.int64)
+        first[self.flat[possible]] = possible  # the last one written is the smallest
+        sides = (float(spacing[-1]) or 1.0 if len(spacing) > 1 else 1.0, float(spacing[0]) or 1.0)  # 0: one row alone
+        rows, columns = distance_transform_edt(
+            first.reshape(self.height, self.width) < 0, sampling=sides, return_distances=False, return_indices=True
+        )
+        return np.asarray(first[(rows * self.width + columns).ravel()])
 
     def row_ends(self, constraint: BoolArray) -> IntArray:
         """States at the two ends of every occupied row: all vertices of the convex hull are among them."""

@@ -26,6 +26,8 @@ _COMPILE_FROM = 20_000_000
 """Until so many shares were summed, numpy takes less time than it takes to load the compiled loop."""
 _DENSE = 4096, 0.25
 """Up to this many states, with at least this part of the matrix positive, loops over a dense one are faster."""
+_DENSE_FROM = 100_000
+"""Below so many shares, a product over their lists takes less time than it takes to keep to one thread."""
 _LONG_GAP = 8
 """From this many steps on, what prepares for many cheap steps pays."""
 _STRIDES = (32, 512, 8192)
@@ -76,7 +78,10 @@ class Flow:
 
     def product(self, values: FloatArray) -> FloatArray:
         """Plain sums: the matrix times ``(N,)``, whatever the number of threads of numpy's own products."""
-        return np.asarray(self.matrix @ values)
+        if self.matrix.nnz < _DENSE_FROM or self.dense is None:
+            return np.asarray(self.matrix @ values)
+        with one_thread():
+            return np.asarray(values @ self.dense)
 
     def is_plain(self, masses: Masses, exponents: FloatArray | float = 0.0) -> bool:
         """Whether one step of `product` takes masses on without loss, once divided by ``2**exponents``."""

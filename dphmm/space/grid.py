@@ -142,7 +142,7 @@ class Grid(StateSpace):
         """
         outline = None if isinstance(region, tuple | list) else _outline(region)
         box = region if outline is None else np.asarray(outline.bounds)[[1, 0, 3, 2]].tolist()
-        south, west, north, east = _check_box(tuple(box))
+        south, west, north, east = check_box(tuple(box))
         width = (east - west) % 360.0 or 360.0
         projection = LocalProjection((south + north) / 2, _wrapped(west + width / 2))
         if outline is None:  # points in the box too, but its border is what counts: the plane makes its sides bulge
@@ -285,7 +285,14 @@ def _check_shape(columns: int, rows: int) -> tuple[int, int]:
     return columns, rows
 
 
-def _check_box(box: tuple[float, ...]) -> Box:
+def check_box(box: tuple[float, ...]) -> Box:
+    """South, west, north and east of a box, degrees; one that crosses the 180th meridian has its west beyond its east.
+
+    Raises
+    ------
+    CoordinateError
+        When it is none.
+    """
     if len(box) != 4:
         raise CoordinateError(f"box has {len(box)} numbers; give south, west, north, east in degrees")
     south, west, north, east = (float(side) for side in box)

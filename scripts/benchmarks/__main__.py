@@ -12,9 +12,11 @@ from scripts.benchmarks import (
     engine,
     evaluation,
     events,
+    history,
     landmarks,
     lattice,
     leakage,
+    limits,
     policy,
     readers,
     relay,
@@ -33,6 +35,7 @@ MODULES = (
     evaluation,
     readers,
     leakage,
+    limits,
     landmarks,
     counts,
     events,
@@ -53,6 +56,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         )
         stage.add_argument("--small", action="store_true", help="small cases only: a second or two")
         stage.add_argument("--json", type=Path, metavar="FILE", help="write the rows and the machine there as well")
+        stage.add_argument(
+            "--history",
+            type=Path,
+            metavar="FILE",
+            help="add the run to this file; say what was slower than before",
+        )
         stage.add_argument("--repeats", type=int, default=5, help="runs behind each median (default: 5)")
         if hasattr(module, "arguments"):
             module.arguments(stage)
@@ -61,6 +70,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     STAGES[options.stage].run(report, options)
     if options.json:
         options.json.write_text(report.to_json(), encoding="utf-8")
+    if options.history:
+        for line in history.append(report.to_dict(), options.history):
+            print(f"SLOWER {line}")
 
 
 if __name__ == "__main__":

@@ -11,11 +11,12 @@ from functools import partial
 from statistics import mean, median
 
 import numpy as np
+from scipy.sparse import eye_array
 
 from dphmm import MarkovModel, Measurements, PolicyGraph, Releaser
 from dphmm.events import Cap, EventOdds, Presence, log_odds
 from scripts.benchmarks.report import Report, once
-from scripts.benchmarks.town import RADIUS_KM, model, path, points
+from scripts.benchmarks.town import CELL_KM, RADIUS_KM, model, path, points
 
 EPSILON = 1.0
 
@@ -29,6 +30,7 @@ def run(report: Report, options: object) -> None:  # noqa: ARG001 - as every sta
         report.time(f"log odds, {side * side:,} states, {length:,} releases", told, literal)
     capped_steps(report, 12 if report.small else 32, 6 if report.small else 60)
     errors(report, 2 if report.small else 60)
+    any_prior(report, 2 if report.small else 6)
 
 
 def place(side: int) -> list[int]:
@@ -71,9 +73,10 @@ def by_logs(moves: MarkovModel, rows: np.ndarray, event: Presence) -> np.ndarray
     return np.array(found)
 
 
-def engine(side: int, *caps: Cap) -> Releaser:
+def engine(side: int, *caps: Cap, moves: MarkovModel | None = None) -> Releaser:
     f = Measurements(points(side, side))
-    return Releaser(model(side, side), f, PolicyGraph.utility(f, RADIUS_KM), EPSILON, "lattice", rng=7, caps=caps)
+    policy = PolicyGraph.utility(f, RADIUS_KM)
+    return Releaser(moves or model(side, side), f, policy, EPSILON, "lattice", rng=7, caps=caps)
 
 
 def capped_steps(report: Report, side: int, length: int) -> None:
@@ -95,17 +98,23 @@ def capped_steps(report: Report, side: int, length: int) -> None:
 
 
 def errors(report: Report, people: int) -> None:
-    """144 cells, a window of eleven steps, people who begin anywhere; half of them go by the place."""
-    side, length = 12, 25
-    event = Presence(place(side), 6, 16)
-    moves, f = model(side, side), points(side, side)
+    """144 cells, people who stay where they are at seven moments of ten and more, and a place of sixteen cells.
+
+    Without a cap some of their releases make it all but certain that they were there within the window.
+    """
+    side, length = 12, 40
+    walking = model(side, side)
+    moves = MarkovModel(0.7 * eye_array(walking.size, format="csr") + 0.3 * walking.transition, walking.initial)
+    middle = range(side // 2 - 2, side // 2 + 2)
+    event, f = Presence([side * y + x for y in middle for x in middle], 6, 26), points(side, side)
     rng = np.random.default_rng(3)
     walks = [path(moves, length, rng) for _ in range(people)]
+    free: dict[str, float] = {}
     for probability in (None, 0.9, 0.7, 0.5):
         caps = () if probability is None else (Cap(event, probability),)
         away, certain, withheld = [], [], 0
         for walk in walks:
-            releaser = engine(side, *caps)
+            releaser = engine(side, *caps, moves=moves)
             odds = EventOdds(moves.transition, moves.initial, event)
             for state in walk:
                 step = releaser.prepare()
@@ -115,6 +124,51 @@ def errors(report: Report, people: int) -> None:
                 away.append(float(np.hypot(*(np.array(record.estimate) - f[state]))))
                 certain.append(1 / (1 + np.exp(-odds.log_odds)))
         name = "no cap" if probability is None else f"never surer than {probability}"
-        report.row(f"mean error of the estimate, {name}", mean(away), "km")
+        report.row(f"mean error of the estimate, {name}", mean(away), "km", free)
+        free = free or {"no cap": mean(away)}
         report.row("    the surest that anybody got", max(certain), "")
         report.row("    moments withheld", withheld / len(away), "of all")
+
+
+def any_prior(report: Report, people: int) -> None:
+    """How far releases move the log odds of an event for the worst first distribution on two places.
+
+    36 cells whose neighbours are hidden from one another, a window of eight steps, eleven releases; beside it whoever
+    begins with all cells alike.
+    """
+    side, length = 6, 11
+    moves, event, f = model(side, side), Presence(place(side), 2, 9), Measurements(points(side, side))
+    policy = PolicyGraph.utility(f, CELL_KM)
+    rng = np.random.default_rng(5)
+    walks = [path(moves, length, rng) for _ in range(people)]
+    before = from_each_place(moves, np.ones((length, moves.size)), event)
+    share = 1 / (1 + np.exp(-np.linspace(-12, 12, 49)))[:, np.newaxis, np.newaxis]
+    for epsilon in (0.1, 0.3, 1.0):
+        worst, even = [], []
+        for walk in walks:
+            releaser, rows = Releaser(moves, f, policy, epsilon, "lattice", rng=7), []
+            for state in walk:
+                step = releaser.prepare()
+                rows.append(releaser.log_likelihood(step, releaser.draw(step, state).released))
+            likelihoods = np.exp(np.array(rows) - np.max(rows, axis=1, keepdims=True))
+            seen = from_each_place(moves, likelihoods, event)
+            on_two = [share * one[:, np.newaxis] + (1 - share) * one for one in (*seen, *before)]
+            moved = np.log(on_two[0]) - np.log(on_two[1]) - np.log(on_two[2]) + np.log(on_two[3])
+            worst.append(float(np.abs(moved).max()))
+            ends = [one.mean() for one in (*seen, *before)]
+            even.append(float(abs(np.log(ends[0] / ends[1]) - np.log(ends[2] / ends[3]))))
+        name = f"log odds moved, epsilon {epsilon:g}, worst prior on two places"
+        report.row(name, median(worst), "", {"all places alike": median(even)})
+
+
+def from_each_place(moves: MarkovModel, likelihoods: np.ndarray, event: Presence) -> tuple[np.ndarray, np.ndarray]:
+    """For somebody who begins at each place, how likely releases are together with the event, and without, ``(N,)``."""
+    within = np.isin(np.arange(moves.size), event.states)
+    none = any_ = np.ones(moves.size)
+    for t in range(len(likelihoods) - 1, -1, -1):
+        if t < len(likelihoods) - 1:
+            none, any_ = moves.transition @ none, moves.transition @ any_
+        none, any_ = none * likelihoods[t], any_ * likelihoods[t]
+        if event.first <= t <= event.last:
+            none = np.where(within, 0.0, none)
+    return any_ - none, none

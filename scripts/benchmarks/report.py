@@ -57,7 +57,7 @@ class Report:
         self.rows.append({"what": what, "skipped": why})
         print(f"{what}: skipped, {why}")
 
-    def to_json(self) -> str:
+    def to_dict(self) -> dict[str, Any]:
         machine = {
             "processors": os.cpu_count(),
             "system": platform.platform(),
@@ -65,7 +65,10 @@ class Report:
             **{name: version(name) for name in ("dphmm", "numpy", "scipy")},
         }
         found = {"stage": self.stage, "small": self.small, "repeats": self.repeats, "machine": machine}
-        return json.dumps(found | {"rows": self.rows}, indent=1, ensure_ascii=False) + "\n"
+        return found | {"rows": self.rows}
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict(), indent=1, ensure_ascii=False) + "\n"
 
 
 def number(value: float) -> str:

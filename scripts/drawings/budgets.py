@@ -35,7 +35,7 @@ DAILY = (5.0, 12.0, 24.0, 48.0, 96.0)
 def draw(options: argparse.Namespace) -> None:
     model, steps, states = town()
     if options.small:
-        steps, states = steps[:120], states[:120]
+        steps, states = steps[:40], states[:40]
     few = slice(None, None, 3) if options.small else slice(None)
     rules: dict[str, list[tuple[str, ReleaseSettings, float | None]]] = {
         "constant": [(f"{e:g}", settings(e), None) for e in CONSTANT[few]],

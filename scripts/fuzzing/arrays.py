@@ -48,8 +48,9 @@ def of_npy(data: bytes, rng: Random, text: Callable[[str, Random], str] | None =
     if kind < 0.45:
         return _header(data, rng)
     if array.dtype.kind == "U" and array.size == 1 and text is not None:
-        said = text(array.item(), rng).encode("utf-8", "replace").decode()
-        return _saved(np.array(said))
+        # a header whose byte order was changed makes halves of pairs, and letters that no text has
+        held = array.item().encode("utf-8", "replace").decode("utf-8", "replace")
+        return _saved(np.array(text(held, rng).encode("utf-8", "replace").decode("utf-8", "replace")))
     if kind < 0.85 and array.size and array.dtype.kind in "fiu":
         flat = np.array(array).ravel()
         for _ in range(rng.choice((1, 1, 2))):

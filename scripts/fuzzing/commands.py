@@ -48,6 +48,7 @@ BASES = {
     "audit session": ["releases.csv", *_GIVEN],
     "audit event": ["s.session", "--model", "m.npz", "--event", "state:1 between 0 and 1"],
     "audit mechanism": [*_GIVEN, "--samples", "200", "--pairs", "1", "--seed", "1"],
+    "attack": ["walk.csv", "--model", "m.npz", "--allow-own-model", "--channel", "round:2", "-o", "PRIVATE-new.csv"],
     "leak": ["--forward", "matrix.csv", "--epsilon", "1", "--steps", "4"],
     "leak model": ["--model", "m.npz", "--releases", "releases.csv", "--of", "a"],
     "budget": ["--forward", "matrix.csv", "--alpha", "1", "--steps", "4"],
@@ -59,6 +60,8 @@ BASES = {
     "landmarks planar": [*_PLANAR, "-o", "new.csv", "--epsilon", "1", "--seed", "1"],
     "landmarks policy": [*_ONE, *_GIVEN, "-o", "new.csv", "--seed", "1"],
     "data fetch": ["gowalla", "--to", ".", "--base-url", "http://127.0.0.1:9"],
+    "report": ["releases.csv", *_GIVEN, "-o", "new.html"],
+    "report sessions": ["s.session", "--model", "m.npz", "-o", "new.html"],
     "show picture": ["releases.csv", "-o", "PRIVATE-new.svg", "--model", "m.npz", "--true", "walk.csv"],
 }
 """What each command is run with before it is changed: words that do well. The first words name the command."""
@@ -66,7 +69,7 @@ BASES = {
 EXTREMES = [*values.words("options"), "", " ", "9" * 400, "9" * 5000, "-9" * 50, "x" * 100_000, "a\udc80b"]
 EXTREMES += ["\x1b[2J\x07\r\n\x9b"]
 
-SLOW = {"evaluate", "show picture"}
+SLOW = {"evaluate", "report", "report sessions", "show picture"}
 """Commands of seconds, of which tests do without."""
 
 _ORDERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")

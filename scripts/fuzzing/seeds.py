@@ -33,7 +33,7 @@ from dphmm.markov import Rhythm, extend
 from dphmm.markov.belief import Belief
 from dphmm.release.terms import Terms
 from dphmm.tables import TimedTable
-from scripts.fuzzing import nasty, values
+from scripts.fuzzing import nasty, tiles, values
 from scripts.fuzzing.attempt import Seed
 
 REFUSED = (DphmmError,)
@@ -271,6 +271,17 @@ def prior() -> list[Seed]:
 
 
 @cache
+def channel() -> list[Seed]:
+    """Two outputs of three states, one of them a place: as rows, and in an archive."""
+    rows = b"state,output,probability,latitude,longitude\n0,a,0.5,45.0,-30.0\n0,b,0.5,,\n1,a,1,45.0,-30.0\n2,b,1,,\n"
+    table, places = np.array([[0.5, 0.5], [1, 0], [0, 1]]), np.array([[45.0, -30.0], [np.nan, np.nan]])
+    return [
+        ("k.csv", rows),
+        _made("k.npz", lambda path: np.savez(path, probabilities=table, places=places)),
+    ]
+
+
+@cache
 def places() -> list[Seed]:
     """Three places."""
     return [("p.csv", b"name,latitude,longitude\nhome,45.0,7.0\nwork,45.02,7.05\nclub,45.1,7.1\n")]
@@ -382,6 +393,37 @@ def layer() -> list[Seed]:
         )
     ]
     return [("l.geojson", json.dumps({"type": "FeatureCollection", "features": features}).encode())]
+
+
+@cache
+def basemap() -> list[Seed]:
+    """Water, a road, a street, a place and an outline, as OpenStreetMap's extracts have them."""
+    square = [[[-30.02, 44.99], [-30.0, 44.99], [-30.0, 45.01], [-30.02, 45.01], [-30.02, 44.99]]]
+    way = {"type": "LineString", "coordinates": [[-30.02, 45.0], [-29.98, 45.0]]}
+    told = (
+        ({"natural": "water"}, {"type": "Polygon", "coordinates": square}),
+        ({"highway": "primary", "name": "A"}, way),
+        ({"highway": "residential"}, way),
+        ({"place": "town", "name": "é", "population": 9000}, {"type": "Point", "coordinates": [-30.0, 45.0]}),
+        ({"name": "d"}, {"type": "Polygon", "coordinates": square}),
+    )
+    features = [{"type": "Feature", "properties": said, "geometry": where} for said, where in told]
+    return [("b.geojson", json.dumps({"type": "FeatureCollection", "features": features}).encode())]
+
+
+@cache
+def basemap_tiles() -> list[Seed]:
+    """The world in one tile, and in the four below it by a directory of directories."""
+    square = [(0, 0), (4096, 0), (4096, 4096), (0, 4096)]
+    layers = {
+        "water": [(3, [square], {"kind": "lake"})],
+        "roads": [(2, [[(0, 0), (4096, 4096)]], {"kind": "highway"})],
+        "places": [(1, [[(2048, 2048)]], {"kind": "city", "name": "é"})],
+    }
+    content = tiles.tile(layers)
+    about = {"attribution": "somebody"}
+    deep = tiles.archive(dict.fromkeys(range(1, 5), content), (1, 1), about, leaves=2)
+    return [("w.pmtiles", tiles.archive({0: content}, (0, 0), about)), ("d.pmtiles", deep)]
 
 
 @cache

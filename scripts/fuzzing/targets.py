@@ -19,6 +19,7 @@ import click
 import numpy as np
 
 from dphmm import PolicyGraph, ReleaseSettings, parse_policy, read
+from dphmm.attack import TableChannel
 from dphmm.audit.tables import edges_graph, read_edges, read_prior, read_secrets, read_states
 from dphmm.cli.job import load_job
 from dphmm.cli.model import show as show_model
@@ -35,6 +36,7 @@ from dphmm.jobs.models import load_model
 from dphmm.jobs.moments import moments_of
 from dphmm.jobs.people import Data
 from dphmm.jobs.published import Published
+from dphmm.jobs.released import read_released
 from dphmm.jobs.releases import live
 from dphmm.jobs.replays import replay
 from dphmm.jobs.sessions import export_sessions
@@ -42,16 +44,22 @@ from dphmm.leakage import LossFunction
 from dphmm.leakage.files import read_matrix, read_numbers
 from dphmm.markov import ExtendedModel
 from dphmm.markov.belief import Belief
+from dphmm.plots.basemap_files import read_basemap
+from dphmm.plots.maps import draw_basemap, new_figure
 from dphmm.plots.showing import show
+from dphmm.plots.webmap import web_map
 from dphmm.policy.expression import canonical_policy
 from dphmm.policy.layer import categories
 from dphmm.readers import read_places
 from dphmm.readers.fetch import fetch_data
+from dphmm.readers.instants import Instants
+from dphmm.readers.parquet import ParquetFixes
 from dphmm.release.record import ReleaseRecord
 from dphmm.release.store import _digest
 from dphmm.release.terms import Terms
 from dphmm.serve import gpslogger, home_assistant, overland, owntracks, plain, traccar
 from dphmm.serve.config import RelayConfig
+from dphmm.space.projection import LocalProjection
 from dphmm.tables import Table, TimedTable, parse_time, write_csv
 from dphmm.writers import read_releases, summarise
 from dphmm.writers.formats import FORMATS
@@ -90,6 +98,20 @@ def _trajectories(path: Path, **options: Any) -> None:
         one.resample(60.0)
 
 
+def _zoned(path: Path) -> None:
+    """Times that count milliseconds, or are in a zone whose clocks are put forward."""
+    for options in ({"time_unit": "ms"}, {"time_zone": "America/New_York"}, {"time_unit": "ns", "time_zone": "+05:45"}):
+        with contextlib.suppress(*seeds.REFUSED):
+            read(path, **options)
+
+
+def _by_people(path: Path) -> None:
+    found = ParquetFixes(path, True, None, {}, Instants())
+    if found.names_people:
+        for part in found.by_people(2):
+            assert part.points >= 0
+
+
 def _skipping(path: Path) -> None:
     read(path, skip_bad=True)
 
@@ -119,6 +141,10 @@ def _states(path: Path) -> None:
 
     Measurements(values)
     write_csv(path.with_name("again.csv"), ["state"], ([name] for name in names))
+
+
+def _table_or_archive(data: bytes, rng: Random) -> bytes:
+    return (of_npz if data.startswith(b"PK") else FIELDS)(data, rng)
 
 
 def _edges(path: Path) -> None:
@@ -205,6 +231,13 @@ def _drawn(path: Path) -> None:
     show(path, path.with_name("again.html"), overwrite=True)
 
 
+def _grounded(path: Path) -> None:
+    box = (-80.0, -170.0, 80.0, 170.0) if path.suffix == ".pmtiles" else (44.9, -30.1, 45.1, -29.9)
+    found = read_basemap(path, box)
+    web_map([], "a", basemap=found)
+    draw_basemap(new_figure()[1], found, LocalProjection(45.0, -30.0))
+
+
 def _leaked(path: Path) -> None:
     leak_of_releases(seeds.model(), path, "a")
 
@@ -285,6 +318,8 @@ def _journal(path: Path) -> None:
     published = Published(path.parent, "csv")
     for user in ("a", "né"):
         published.has(user)
+    (path.parent / "run.json").write_text('{"kind": "csv"}', encoding="utf-8")
+    read_released(path.parent)
 
 
 def _steps(path: Path) -> None:
@@ -379,7 +414,9 @@ def _npz_text(change: Callable[[str, Random], str]) -> Callable[[bytes, Random],
         if rng.random() < 0.3:
             return of_npz(data, rng, text=change)
         arrays = dict(np.load(io.BytesIO(data)))
-        arrays["about"] = np.array(change(arrays["about"].item(), rng).encode("utf-8", "replace").decode())
+        arrays["about"] = np.array(
+            change(arrays["about"].item(), rng).encode("utf-8", "replace").decode("utf-8", "replace")
+        )
         stream = io.BytesIO()
         np.savez(stream, **arrays)
         return stream.getvalue()
@@ -395,8 +432,11 @@ TARGETS: Mapping[str, Target] = {
     "csv": Target(seeds.csv, FIELDS, _trajectories),
     "csv-skip-bad": Target(seeds.csv, FIELDS, _skipping),
     "csv-gz": Target(seeds.csv_gz, partial(of_gzip, change=FIELDS), _trajectories),
+    "csv-times": Target(seeds.csv, FIELDS, _zoned),
     "geojson": Target(seeds.geojson, JSON, _trajectories),
     "parquet": Target(seeds.parquet, of_parquet, _trajectories),
+    "parquet-by-people": Target(seeds.parquet, of_parquet, _by_people),
+    "parquet-times": Target(seeds.parquet, of_parquet, _zoned),
     "geoparquet": Target(seeds.geoparquet, of_parquet, _trajectories),
     "gpx": Target(seeds.gpx, mixed(nasty.of_xml), _trajectories),
     "owntracks": Target(seeds.owntracks, mixed(nasty.of_json_lines), _trajectories),
@@ -414,6 +454,7 @@ TARGETS: Mapping[str, Target] = {
     "edges": Target(seeds.edges, FIELDS, _edges),
     "prior": Target(seeds.prior, FIELDS, lambda path: read_prior(path, ("a", "b", "c"))),
     "secrets": Target(seeds.secrets, FIELDS, lambda path: read_secrets(path, ["kind=x"])),
+    "channel": Target(seeds.channel, _table_or_archive, lambda path: TableChannel.read(path, 3)),
     "places": Target(seeds.places, FIELDS, _places),
     "counts": Target(seeds.counts, FIELDS, _timed),
     "counts-parquet": Target(seeds.counts_parquet, of_parquet, _timed),
@@ -427,6 +468,8 @@ TARGETS: Mapping[str, Target] = {
     "layer": Target(seeds.layer, JSON, _layer),
     "layer-kml": Target(seeds.layer_kml, mixed(nasty.of_xml), _layer),
     "layer-gpkg": Target(seeds.layer_gpkg, partial(of_sqlite, cell=_cell, sign=_unsigned), _layer),
+    "basemap": Target(seeds.basemap, JSON, _grounded),
+    "basemap-tiles": Target(seeds.basemap_tiles, nasty.of_bytes, _grounded),
     "graph": Target(seeds.graph, JSON, _graph),
     "event": Target(seeds.events, mixed(seeds.of_event), _text(_event)),
     "priors": Target(seeds.priors, FIELDS, lambda path: read_priors(path, seeds.grid())),

@@ -254,3 +254,27 @@ def test_an_axis_on_which_all_are_equal_has_no_step_and_no_rounding():
             [[0, -1], [0, 8]] if points[0][0] == 5 else [[0, -5], [0, 2]]
         )
         assert Measurements(points).lengths(np.array([[0, 1]]))[0] == (1.0 if points[0][0] == 5 else 0.25)
+
+
+@pytest.mark.parametrize("cell", [1, 0.25, 1 / 3, (0.1, 7.0)])
+@pytest.mark.parametrize("shape", [(9, 14), (1, 30), (17, 1)])
+def test_who_stands_in_is_as_near_as_anybody_possible_and_the_same_whoever_asks(cell, shape):
+    rng = np.random.default_rng(int(1000 * np.sum(cell)) + shape[0])
+    steps = np.argwhere(rng.random(shape) < 0.7)[:, ::-1]
+    steps = rng.permutation(np.concatenate([steps, steps[:5]]))  # some at the same place
+    measurements = Measurements(steps * np.asarray(cell))
+    assert measurements.raster is not None
+    everyone = np.arange(measurements.size)
+    for share in (0.05, 0.4, 0.9):
+        mask = rng.random(measurements.size) < share
+        mask[rng.integers(measurements.size)] = True
+        found = measurements.surrogates(everyone, mask)
+        apart = np.linalg.norm(measurements.points[:, None] - measurements.points[None, mask], axis=2)
+        own = np.linalg.norm(measurements.points - measurements.points[found], axis=1)
+        assert mask[found].all()
+        np.testing.assert_allclose(own, apart.min(axis=1), rtol=1e-9, atol=1e-9)
+        fresh = Measurements(steps * np.asarray(cell))
+        for state in everyone[::7].tolist():
+            assert fresh.surrogates(np.array([state]), mask)[0] == found[state]
+        mask[found[0]] = mask.sum() == 1  # changed in place: what was known is not used
+        assert mask[measurements.surrogates(everyone, mask)].all()

@@ -122,7 +122,19 @@ def test_logarithms_beyond_all_digits_stay_possible():
     assert belief.log_mass[2] < -7e14
 
 
-@pytest.mark.parametrize("size", [40, 150])
+def test_a_full_matrix_is_multiplied_as_its_lists_are_and_its_zeros_stay_zeros():
+    rng = np.random.default_rng(4)
+    matrix = rng.random((500, 500)) * (rng.random((500, 500)) < 0.5)
+    matrix[7] = 0.0
+    one, values = Flow(csr_array(matrix)), rng.random(500) * (rng.random(500) < 0.3)
+    assert one.matrix.nnz >= flow._DENSE_FROM
+    assert one.dense is not None
+    found = one.product(values)
+    assert found[7] == 0
+    np.testing.assert_allclose(found, one.matrix @ values, rtol=1e-13)
+
+
+@pytest.mark.parametrize("size", [40, 150, 600])
 def test_results_do_not_depend_on_the_number_of_threads(size):
     threadpoolctl = pytest.importorskip("threadpoolctl")
     found = []

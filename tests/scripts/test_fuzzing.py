@@ -38,7 +38,8 @@ def test_hostile_files_are_taken_or_refused_in_one_line(name, tmp_path):
 READING = ("read", "load", "from_json", "from_toml", "from_bytes", "categories")
 """What functions that read a stranger's file or text are called: these, or these and more after an underscore."""
 NO_FILES = {"serve/told.py:from_json", "jobs/secret.py:read", "cli/adversary.py:read_adversaries"}
-"""What reads nothing of a stranger's: a row of the relay's own store, noise, the options of a command."""
+NO_FILES |= {"readers/frames.py:read_frame"}
+"""What reads nothing of a stranger's: a row of the relay's own store, noise, the options of a command, a frame."""
 
 
 def readers() -> set[str]:

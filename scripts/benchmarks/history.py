@@ -1,0 +1,70 @@
+"""What earlier runs of a benchmark found, one JSON object a line, so that a regression is seen."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+WORSE = 1.3
+"""A row that is so many times slower than in the last run is told."""
+
+_SLOWER_IS_MORE = ("s", "ms", "us", "MiB")
+_COMPARED = ("stage", "small")
+
+
+def append(found: Mapping[str, Any], history: Path) -> list[str]:
+    """Add a run to a history file, and say what was slower than in the last run of the same stage and machine.
+
+    What stands beside a row was measured in the same run: where it is slower too, by as much, the machine was, and
+    nothing is told.
+
+    Raises
+    ------
+    ValueError
+        When the file is no such history.
+    """
+    before = None
+    if history.exists():
+        for line in history.read_text(encoding="utf-8").splitlines():
+            run = json.loads(line)
+            if all(run[key] == found[key] for key in _COMPARED) and _machine(run) == _machine(found):
+                before = run
+    line = json.dumps({"when": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", **found}, ensure_ascii=False)
+    with history.open("a", encoding="utf-8") as file:
+        file.write(line + "\n")
+    return [] if before is None else list(_slower(before, found))
+
+
+def _slower(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    rows = {row["what"]: row for row in before["rows"] if "skipped" not in row}
+    for row in now["rows"]:
+        earlier = rows.get(row["what"])
+        if "skipped" in row or earlier is None or row["unit"] != earlier["unit"]:
+            continue
+        times = _times(earlier["value"], row["value"], row["unit"])
+        of_machine = [
+            _times(earlier["beside"][name]["value"], other["value"], row["unit"])
+            for name, other in row["beside"].items()
+            if name in earlier["beside"]
+        ]
+        if times > WORSE * max([1.0, *of_machine]):
+            yield (
+                f"{row['what']}: {row['value']:.3g} {row['unit']}, {times:.2g} times as slow as the "
+                f"{earlier['value']:.3g} of {before['when']}"
+            )
+
+
+def _times(before: float, now: float, unit: str) -> float:
+    """How many times as slow, or as large; one for what is neither a time, a size nor a rate."""
+    if before <= 0 or now <= 0:
+        return 1.0
+    if unit in _SLOWER_IS_MORE:
+        return now / before
+    return before / now if unit.endswith("/s") else 1.0
+
+
+def _machine(run: Mapping[str, Any]) -> tuple[Any, Any]:
+    return run["machine"]["processors"], run["machine"]["system"]

@@ -1,0 +1,185 @@
+"""How far the stages are from what the machine allows: a floor or a peer beside each, in the same run.
+
+A floor is the work that cannot be left out: one sparse product and one pass over the numbers for a step of a belief, a
+dense product for each observation of a filter, random words for draws. Peers are hmmlearn's compiled loops.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+from dphmm import (
+    LatticeKNormMechanism,
+    MarkovModel,
+    Measurements,
+    PolicyGraph,
+    Releaser,
+    ReleaseSettings,
+    SensitivityHull,
+)
+from dphmm.jobs import Data, audit_session, learn, region, release, synthesize
+from dphmm.markov import Belief, Observations, filter_releases, path_of_releases, smooth_releases
+from scripts.benchmarks.lattice import HULLS
+from scripts.benchmarks.report import Report, once, seconds
+from scripts.benchmarks.town import RADIUS_KM, model, points, releaser
+
+ROOT = Path(__file__).parents[2]
+_COMPILED_AFTER = 21_000_000
+"""After sums of so many shares the loop over them is a compiled one."""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--largest", type=int, default=1_000_000, metavar="STATES", help="default: 1000000")
+
+
+def run(report: Report, options: argparse.Namespace) -> None:
+    largest = 1_024 if report.small else options.largest
+    for side in (32, 100, 316, 1000):
+        if side * side <= largest:
+            spread(report, side)
+    for side in (32,) if report.small else (32, 100):
+        for policy in ("utility", "transition", "complete"):
+            changing(report, side, policy)
+    location_set(report, 32 if report.small else 316)
+    draws(report, 10_000 if report.small else 1_000_000)
+    for size in (40,) if report.small else (100, 400, 1000):
+        dense(report, size, 50 if report.small else 1000)
+    sparse(report, 20 if report.small else 100, 50 if report.small else 1000)
+    people(report, 1 if report.small else 17)
+
+
+def spread(report: Report, side: int) -> None:
+    """A warm step once masses are thousands of nats apart, as after many releases about one place."""
+    engine, state = releaser(side, "utility", "lattice"), side * side // 2
+    far = points(side, side)
+    away = np.hypot(*(far - far[state]).T)
+    belief = Belief.of(np.full(side * side, 1 / side**2)).update(-(4000 / away.max()) * away)
+    engine.resume(belief, 1)
+    for _ in range(1 if report.small else 1 + _COMPILED_AFTER // engine.model.transition.nnz):
+        engine.release(state)
+    taken = [once(partial(engine.release, state)) for _ in range(5 if report.small else 15)]
+    forwards, values = engine.model.transition.tocsc().T, np.random.default_rng(0).random(side * side)
+
+    def floor() -> None:
+        np.exp(forwards @ values)
+
+    beside = {"a sparse product and a pass": 1e3 * seconds(floor, 15)}
+    report.row(f"warm step, {side * side:,} states, masses e^4000 apart", 1e3 * median(taken), "ms", beside)
+
+
+def changing(report: Report, side: int, policy: str) -> None:
+    """Steps whose constraint sets are never those of the step before: each hull, repair and normaliser is made anew."""
+    for mechanism in ("lattice", "k-norm"):
+        size, f = side * side, Measurements(points(side, side))
+        rng, taken = np.random.default_rng(1), []
+        engine = releaser(side, policy, mechanism)
+        for k in range(20 if report.small else 60):
+            near = np.hypot(*(f.points - f.points[rng.integers(size)]).T) < 0.4 * f.points.max()
+            engine.resume(Belief.of(near / near.sum()), 1)
+            step = partial(engine.release, int(np.flatnonzero(near)[0]))
+            if k >= 5:
+                taken.append(once(step))
+            else:
+                step()
+        values = -rng.random(size)
+        beside = {"a pass over the states": 1e3 * seconds(partial(np.exp, values), 15)}
+        name = f"step with new constraints, {size:,} states, {policy}, {mechanism}"
+        report.row(name, 1e3 * median(taken), "ms", beside)
+
+
+def location_set(report: Report, side: int) -> None:
+    """A warm step under a set of delta that changes, beside the same without."""
+    f, moves, state = Measurements(points(side, side)), model(side, side), side * side // 2
+    taken = {}
+    for delta in (0.01, None):
+        policy = PolicyGraph.utility(f, RADIUS_KM)
+        engine = Releaser(moves, f, policy, 1.0, "lattice", delta=delta, rng=3)
+        engine.release(state)
+        taken[delta] = 1e3 * median(once(partial(engine.release, state)) for _ in range(12))
+    report.row(f"step with delta = 0.01, {side * side:,} states", taken[0.01], "ms", {"without": taken[None]})
+
+
+def draws(report: Report, count: int) -> None:
+    """Exact draws beside as many random words."""
+    words = partial(os.urandom, 8 * count)
+    for name, epsilon in (("340 m grid cells", 1.0), ("1 km, coprime vertices", 5.0), ("1 km, coprime vertices", 20.0)):
+        mechanism = LatticeKNormMechanism(SensitivityHull(HULLS[name]), epsilon)
+        draw = partial(mechanism.sample, [0, 0], size=count)
+        report.rate(f"exact draws, {name}, epsilon {epsilon:g}", draw, count, "draws", {"random words": (words, count)})
+
+
+def dense(report: Report, size: int, length: int) -> None:
+    """Inference over a full matrix."""
+    rng = np.random.default_rng(size)
+    matrix, start = rng.dirichlet(np.ones(size), size), np.full(size, 1 / size)
+    moves, rows = MarkovModel(matrix, start), rng.normal(0, 3, (length, size))
+    observed, likelihood = Observations(rows), np.exp(rows - rows.max(axis=1, keepdims=True))
+    found = filter_releases(moves, observed)
+
+    def products() -> None:
+        values = start
+        for row in likelihood:
+            values = (values @ matrix) * row
+            values /= values.sum()
+
+    beside: dict[str, dict] = {"filter": {"a dense product each": products}, "smoother": {}, "path": {}}
+    if find_spec("hmmlearn"):
+        from hmmlearn import _hmmc
+
+        scale = _hmmc.forward_scaling(start, matrix, likelihood)[2]
+        beside["filter"]["hmmlearn, scaling"] = partial(_hmmc.forward_scaling, start, matrix, likelihood)
+        back = partial(_hmmc.backward_scaling, start, matrix, likelihood, scale)
+        beside["smoother"]["hmmlearn, backward alone"] = back
+        beside["path"]["hmmlearn"] = partial(_hmmc.viterbi, start, matrix, rows)
+    else:
+        report.skip(f"hmmlearn at {size} states", "it is not installed")
+    calls = {
+        "filter": partial(filter_releases, moves, observed),
+        "smoother": partial(smooth_releases, moves, observed, found),
+        "path": partial(path_of_releases, moves, observed),
+    }
+    for name, call in calls.items():
+        report.time(f"{name}, full matrix of {size:,} states, {length:,} releases", call, beside[name])
+
+
+def sparse(report: Report, side: int, length: int) -> None:
+    """The filter over a town."""
+    moves, rng = model(side, side), np.random.default_rng(2)
+    rows = rng.normal(0, 3, (length, moves.size))
+    likelihood, forwards = np.exp(rows - rows.max(axis=1, keepdims=True)), moves.transition.tocsc().T
+
+    def products() -> None:
+        values = moves.initial
+        for row in likelihood:
+            values = (forwards @ values) * row
+            values /= values.sum()
+
+    call, beside = partial(filter_releases, moves, Observations(rows)), {"a sparse product each": products}
+    report.time(f"filter, {moves.size:,} states of a town, {length:,} releases", call, beside)
+
+
+def people(report: Report, days: int) -> None:
+    """One person's days through the jobs themselves: milliseconds for each release."""
+    with tempfile.TemporaryDirectory() as here:
+        folder = Path(here)
+        space = region(bbox=(44.95, -30.06, 45.05, -29.94), cell=1.0 if report.small else 0.27)
+        moves = learn(ROOT / "data" / "sample" / "geolife", space, 300).model
+        synthesize(moves, folder / "person.csv", 1, days, rng=3)
+        town, written = Data((str(folder / "person.csv"),)), folder / "released.csv"
+        taken = once(lambda: release(town, moves, ReleaseSettings("utility:1km"), output=written))
+        count = written.read_bytes().count(b"\n") - 1
+        whole = f"{count:,} releases, {moves.size:,} states, {moves.transition.nnz / moves.size**2:.0%} full"
+        forwards = moves.transition.toarray().T.copy()
+        floor = seconds(lambda: forwards @ moves.initial, 50)
+        beside = {"a dense product": 1e3 * floor}
+        report.row(f"release job, {whole}", 1e3 * taken / count, "ms", beside)
+        taken = once(lambda: audit_session(written, moves, "utility:1km"))
+        report.row(f"audit of the session, {whole}", 1e3 * taken / count, "ms", beside)
