@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from fractions import Fraction
 
 import mpmath
@@ -132,6 +133,28 @@ def test_a_full_matrix_is_multiplied_as_its_lists_are_and_its_zeros_stay_zeros()
     found = one.product(values)
     assert found[7] == 0
     np.testing.assert_allclose(found, one.matrix @ values, rtol=1e-13)
+
+
+def test_dense_products_and_powers_are_made_on_one_thread(monkeypatch):
+    """Where a machine has one processor, results cannot show whether the others were kept out."""
+    threadpoolctl = pytest.importorskip("threadpoolctl")
+    real, seen = flow.one_thread, []
+
+    @contextmanager
+    def looked_into():
+        with real():
+            seen.append({one["num_threads"] for one in threadpoolctl.threadpool_info() if one["user_api"] == "blas"})
+            yield
+
+    monkeypatch.setattr(flow, "one_thread", looked_into)
+    rng = np.random.default_rng(6)
+    one = Flow(csr_array(rng.dirichlet(np.ones(400), 400)))
+    with threadpoolctl.threadpool_limits(2):
+        one.product(np.ones(400))
+        assert seen == [{1}]
+        one.carry(Masses.of(np.full(400, 1 / 400)), 5000)
+    assert len(seen) > 1
+    assert all(threads == {1} for threads in seen)
 
 
 @pytest.mark.parametrize("size", [40, 150, 600])

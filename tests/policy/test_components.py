@@ -11,7 +11,7 @@ import pytest
 from dphmm import Measurements, PolicyGraph, SensitivityHull, degree_of_protection, exposed_states, protect
 from dphmm.errors import InvalidInputError, PolicyError, StochasticError
 from dphmm.geometry.disc import Disc
-from dphmm.policy import merging
+from dphmm.policy import merging, merging_search
 from dphmm.policy.by_component import NoiseBody
 from tests.policy.instances import small_instance
 from tests.running_example import F, graph, states
@@ -165,6 +165,16 @@ def test_without_work_a_repair_is_sound_and_says_how_far_from_the_best_it_may_be
     assert not (short.degrees == 1).any()
     assert short.bound <= full.value * (1 + 1e-12) <= short.value * (1 + 1e-9)
     assert 0 <= full.gap <= short.gap <= 1
+
+
+def test_every_bound_of_the_search_is_paid_for_out_of_what_a_repair_may_cost(monkeypatch):
+    """A bound costs 40,000 units however little its shapes do: many partners that lead nowhere end the search too."""
+    bound, asked = merging_search._Search._bound, []
+    monkeypatch.setattr(merging_search._Search, "_bound", lambda *given: (asked.append(0), bound(*given))[1])
+    f = np.random.default_rng(3).integers(0, 60, (60, 2))
+    policy = PolicyGraph.from_edges(60, [[k, k + 1] for k in range(0, 44, 2)])
+    protect(policy, f, calibration="component", repair_limit=2000)
+    assert 1_000 < len(asked) <= 2000 * 1_000_000 / 40_000
 
 
 def test_a_repair_that_forgets_the_partners_component_is_found_out(monkeypatch):
