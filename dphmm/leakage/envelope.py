@@ -59,12 +59,13 @@ def _climb(excess: Excess, alpha: float, best: Vertex, rows: IntArray) -> Vertex
         slope, level = 1 + growth(best, alpha) + steeper, threshold(best, alpha) + higher
         level += excess.rounding(level)
         peaks = excess.peaks(slope, rows, others)
+        if peaks.peak <= level:
+            break
         rows, others = rows[peaks.row_peak > level], peaks.others[peaks.other_peak > level]
-        if rows.size:
-            better = _solve(excess, peaks.best, alpha, slope)
-            if growth(better, alpha) <= growth(best, alpha):
-                break
-            best = better
+        better = _solve(excess, peaks.best, alpha, slope)
+        if growth(better, alpha) <= growth(best, alpha):
+            break
+        best = better
     return best
 
 
@@ -183,7 +184,7 @@ def _above(excess: Excess, chord: _Chord) -> tuple[_Chord, _Chord] | None:
     if not (rows.size and others.size):
         return None
     peaks = excess.peaks(slope, chord.rows[rows], chord.others[others])
-    if peaks.row_peak.max() <= height:
+    if peaks.peak <= height:
         return None
     middle = _Support(excess.vertex(peaks.best, slope), slope, peaks.row_peak, peaks.other_peak)
     ends = [_Support(end.vertex, end.slope, end.row_peak[rows], end.other_peak[others]) for end in (left, right)]

@@ -12,21 +12,42 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from dphmm.arrays import FloatArray, IntArray
+from dphmm.compilation import compiled
 from dphmm.leakage import kernels
 from dphmm.leakage.kernels import Compressed, Out
 
 COMPILE_FROM = 64
 """Matrices smaller than this are done by numpy: loading the compiler would take longer than the work."""
 
+Loop = Callable[..., None]
+
 _RUN = 32
 """Rows of one task; the peaks of a run of rows fit in the cache beside the rows."""
+
+_SHARED_FROM = 1_000_000
+"""From so many terms on, tasks go to all processors."""
+
+_SHORT_FROM = 20_000
+"""With fewer terms than this, sums in single precision save no time."""
+
+SHORT_MARGIN = (kernels.SHORT_STRETCH + 4) * 2.0**-24
+"""More than what sums in single precision are off by: the rounding of three factors, of each sum, and of the rest."""
+
+_TOO_SMALL = 100 * SHORT_MARGIN
+"""Where no excess is above this, what single precision is off by tells too little apart."""
+
+_STEEPEST = 1e30
+"""In single precision a larger slope is taken for this one, by which excesses can only seem larger."""
+
+_AT_ONCE = 1 << 15
+"""Terms that numpy's loop works on at a time, about: as many as fit in the cache."""
 
 
 @dataclass(frozen=True)
@@ -64,23 +85,20 @@ class Peaks:
     ----------
     rows, others
         The q rows and the d rows that were asked about.
-    row_peak, partner
-        For each q row the largest excess over the d rows, and the d row that gives it.
+    row_peak
+        For each q row at least its largest excess over the d rows, and no more than `SHORT_MARGIN` twice above it.
     other_peak
-        For each d row the largest excess of the q rows.
+        For each d row the same of the largest excess of the q rows.
+    best, peak
+        The pair of rows with the largest excess, and that excess, to the last digits.
     """
 
     rows: IntArray
     others: IntArray
     row_peak: FloatArray
-    partner: IntArray
     other_peak: FloatArray
-
-    @property
-    def best(self) -> tuple[int, int]:
-        """The pair of rows with the largest excess."""
-        at = int(np.argmax(self.row_peak))
-        return int(self.rows[at]), int(self.partner[at])
+    best: tuple[int, int]
+    peak: float
 
 
 class Excess:
@@ -89,7 +107,7 @@ class Excess:
     Parameters
     ----------
     matrix
-        As `dphmm.leakage.transition.as_transition` gives it. Memory is that of the matrix and O(n) for each query.
+        As `dphmm.leakage.transition.as_transition` gives it. Memory is twice that of the matrix.
     """
 
     def __init__(self, matrix: Any) -> None:
@@ -98,6 +116,7 @@ class Excess:
         self.size, self.width = int(matrix.shape[0]), int(matrix.shape[1])
         self.everything = np.arange(self.size, dtype=np.int64)
         self._columns: Any = matrix.tocsc() if self.is_sparse else None
+        self._is_told_apart = True  # by single precision, as far as known
 
     def row(self, index: int) -> FloatArray:
         """One row as a dense array ``(width,)``."""
@@ -112,6 +131,9 @@ class Excess:
     def peaks(self, slope: float, rows: IntArray | None = None, others: IntArray | None = None) -> Peaks:
         """The largest ``Σ_j (q_j − slope·d_j)₊`` by q row and by d row.
 
+        Of a large dense matrix single precision says which rows can have the largest one, and these alone are summed
+        in double.
+
         Parameters
         ----------
         slope
@@ -121,30 +143,52 @@ class Excess:
             all d rows, whatever is asked (its peak can only be larger for that).
         """
         rows = self.everything if rows is None else rows
-        wanted = self.everything if others is None else others
+        others = self.everything if others is None else others
+        work = rows.size * others.size * self.width
+        if self.is_sparse or work < _SHORT_FROM or not self._is_told_apart:
+            return self._exact_peaks(slope, rows, others)
+        row_peak, other_peak = self._tops(slope, rows, others)
+        highest = row_peak.max()
+        some, few = (np.flatnonzero(top >= highest - 2 * SHORT_MARGIN) for top in (row_peak, other_peak))
+        self._is_told_apart = 2 * some.size * few.size < rows.size * others.size
+        if not self._is_told_apart or highest < _TOO_SMALL:
+            return self._exact_peaks(slope, rows, others)
+        found = self._exact_peaks(slope, rows[some], others[few])
+        return Peaks(rows, others, row_peak, other_peak, found.best, found.peak)
+
+    def _exact_peaks(self, slope: float, rows: IntArray, wanted: IntArray) -> Peaks:
         others = self.everything if self.is_sparse else wanted
         row_peak = np.full(rows.size, -1.0)
         partner = np.zeros(rows.size, dtype=np.int64)
         loop = self._loop(slope, others)
 
-        def run(start: int) -> FloatArray:
-            part = slice(start, start + step)
+        def run(part: slice) -> FloatArray:
             other_peak = np.zeros(others.size)
             loop(rows[part], (row_peak[part], partner[part], other_peak))
             return other_peak
 
         work = rows.size * others.size * self.width
-        step = _RUN if work > 1_000_000 else rows.size
-        starts = range(0, rows.size, step)
-        if len(starts) < 2:
-            found = [run(start) for start in starts]
-        else:
-            with ThreadPoolExecutor(_processors()) as pool:
-                found = list(pool.map(run, starts))
-        other_peak = np.max(found, axis=0)
+        other_peak = np.max(_in_runs(run, rows.size, work > _SHARED_FROM), axis=0)
         if self.is_sparse:
             other_peak = other_peak[wanted]
-        return Peaks(rows, wanted, row_peak, partner, other_peak)
+        at = int(np.argmax(row_peak))
+        return Peaks(rows, wanted, row_peak, other_peak, (int(rows[at]), int(partner[at])), float(row_peak[at]))
+
+    def _tops(self, slope: float, rows: IntArray, others: IntArray) -> tuple[FloatArray, FloatArray]:
+        """What no excess of each q row, and of each d row, is above."""
+        ones, scaled = (self._short if some.size == self.size else self._short[some] for some in (rows, others))
+        scaled = scaled * np.float32(min(slope, _STEEPEST))
+        least = np.full(rows.size, np.inf)
+        loop = self._compiled(kernels.shared_masses) or _shared_masses
+
+        def run(part: slice) -> FloatArray:
+            other_least = np.full(others.size, np.inf)
+            loop(ones[part], scaled, (least[part], other_least))
+            return other_least
+
+        work = rows.size * others.size * self.width
+        other_least = np.min(_in_runs(run, rows.size, work > 8 * _SHARED_FROM), axis=0)
+        return 1.0 - least + SHORT_MARGIN, 1.0 - other_least + SHORT_MARGIN
 
     def vertex(self, pair: tuple[int, int], slope: float) -> Vertex:
         """The point of a pair where ``q_S − slope·d_S`` is largest, each sum rounded once."""
@@ -213,22 +257,28 @@ class Excess:
         rest = math.fsum(np.delete(matrix[pair[0]], column))
         return Vertex(q, d, rest, q - d, pair), float(ratio[column])
 
+    @cached_property
+    def _short(self) -> kernels.Short:
+        return np.asarray(self.matrix, dtype=np.float32)
+
+    def _compiled(self, loop: Loop) -> Loop | None:
+        return compiled(loop, reorder=True) if self.size >= COMPILE_FROM else None
+
     def _loop(self, slope: float, others: IntArray) -> Callable[[IntArray, Out], None]:
         """The loop over a run of rows: compiled where numba is there and the matrix is large, else numpy's."""
-        fast = _compiled() if self.size >= COMPILE_FROM else None
-        dense, sparse = fast or (_dense_peaks, _sparse_peaks)
         if self.is_sparse:
             by_row, by_column = ((m.data, m.indices, m.indptr) for m in (self.matrix, self._columns))
-            return partial(sparse, by_row, by_column, slope)
-        return partial(dense, self.matrix, slope, others)
+            return partial(self._compiled(kernels.sparse_peaks) or _sparse_peaks, by_row, by_column, slope)
+        return partial(self._compiled(kernels.dense_peaks) or _dense_peaks, self.matrix, slope, others)
 
 
-@cache
-def _compiled() -> tuple[Any, Any] | None:
-    try:
-        return kernels.compiled(kernels.dense_peaks), kernels.compiled(kernels.sparse_peaks)
-    except ImportError:
-        return None
+def _in_runs(run: Callable[[slice], FloatArray], count: int, is_shared: bool) -> list[FloatArray]:
+    """What comes of runs of ``count`` rows, one after another or on all processors."""
+    parts = [slice(start, start + _RUN) for start in range(0, count, _RUN)] if is_shared else [slice(0, count)]
+    if len(parts) < 2:
+        return [run(part) for part in parts]
+    with ThreadPoolExecutor(_processors()) as pool:
+        return list(pool.map(run, parts))
 
 
 def _processors() -> int:
@@ -239,14 +289,29 @@ def _processors() -> int:
 def _dense_peaks(matrix: FloatArray, slope: float, others: IntArray, rows: IntArray, out: Out) -> None:
     row_peak, partner, other_peak = out
     scaled = slope * matrix[others]
-    work = np.empty_like(scaled)
-    for b, i in enumerate(rows):
-        np.subtract(matrix[i], scaled, out=work)
+    several = max(1, _AT_ONCE // scaled.size)
+    for first in range(0, rows.size, several):
+        part = slice(first, first + several)
+        work = matrix[rows[part], np.newaxis] - scaled
         np.maximum(work, 0.0, out=work)
-        excess = work.sum(axis=1)
-        np.maximum(other_peak, excess, out=other_peak)
-        at = int(np.argmax(excess))
-        row_peak[b], partner[b] = excess[at], others[at]
+        excess = work.sum(axis=2)
+        np.maximum(other_peak, excess.max(axis=0), out=other_peak)
+        partner[part] = others[excess.argmax(axis=1)]
+        row_peak[part] = excess.max(axis=1)
+
+
+def _shared_masses(ones: kernels.Short, scaled: kernels.Short, out: tuple[FloatArray, FloatArray]) -> None:
+    least, other_least = out
+    length = kernels.SHORT_STRETCH
+    several = max(1, 2 * _AT_ONCE // (len(scaled) * min(length, scaled.shape[1])))
+    for first in range(0, len(ones), several):
+        part, sums = slice(first, first + several), np.zeros(())
+        for left in range(0, scaled.shape[1], length):
+            columns = slice(left, left + length)
+            work = np.minimum(ones[part, np.newaxis, columns], scaled[:, columns])
+            sums = sums + work @ np.ones(work.shape[2], dtype=np.float32)
+        least[part] = sums.min(axis=1)
+        np.minimum(other_least, sums.min(axis=0), out=other_least)
 
 
 def _sparse_peaks(by_row: Compressed, by_column: Compressed, slope: float, rows: IntArray, out: Out) -> None:

@@ -6,9 +6,8 @@ a run of q rows and many d rows, and keeps the largest excess (and where it was)
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+import numpy.typing as npt
 
 from dphmm.arrays import FloatArray, IntArray
 
@@ -18,11 +17,17 @@ Out = tuple[FloatArray, IntArray, FloatArray]
 Compressed = tuple[FloatArray, IntArray, IntArray]
 """Values, indices and starts of compressed rows or columns."""
 
+Short = npt.NDArray[np.float32]
+"""Rows in single precision."""
+
 _BLOCK = 32
 """d rows whose sums are kept at a time."""
 
 _STRETCH = 1024
 """Columns done at a time."""
+
+SHORT_STRETCH = 256
+"""Columns summed in single precision before the sum goes on in double."""
 
 
 def dense_peaks(matrix: FloatArray, slope: float, others: IntArray, rows: IntArray, out: Out) -> None:
@@ -72,6 +77,49 @@ def dense_peaks(matrix: FloatArray, slope: float, others: IntArray, rows: IntArr
                     partner[b] = others[place]
 
 
+def shared_masses(ones: Short, scaled: Short, out: tuple[FloatArray, FloatArray]) -> None:
+    """The least ``Σ_j min(q_j, λ d_j)`` of each q row and of each d row, in single precision, d rows times λ given.
+
+    The excess is what a row's mass has beyond that sum, so that the least sum is the largest excess. No term is larger
+    than ``q_j``: a sum is off by at most `SHORT_STRETCH` roundings of one, whatever the slope. Four q rows by two d
+    rows share their loads.
+    """
+    least, other_least = out
+    last, size, width = ones.shape[0] - 1, scaled.shape[0], ones.shape[1]
+    sums = np.zeros((last + 4, _BLOCK + 1))
+    for block in range(0, size, _BLOCK):
+        end = min(block + _BLOCK, size)
+        sums[:] = 0.0
+        for left in range(0, width, SHORT_STRETCH):
+            right = min(left + SHORT_STRETCH, width)
+            for b in range(0, last + 1, 4):
+                r0, r1 = ones[b, left:right], ones[min(b + 1, last), left:right]
+                r2, r3 = ones[min(b + 2, last), left:right], ones[min(b + 3, last), left:right]
+                for place in range(block, end, 2):
+                    k, m = scaled[place, left:right], scaled[min(place + 1, end - 1), left:right]
+                    s0 = s1 = s2 = s3 = t0 = t1 = t2 = t3 = np.float32(0.0)
+                    for j in range(right - left):
+                        u, v = k[j], m[j]
+                        q0, q1, q2, q3 = r0[j], r1[j], r2[j], r3[j]
+                        s0 += min(q0, u)
+                        s1 += min(q1, u)
+                        s2 += min(q2, u)
+                        s3 += min(q3, u)
+                        t0 += min(q0, v)
+                        t1 += min(q1, v)
+                        t2 += min(q2, v)
+                        t3 += min(q3, v)
+                    at = place - block
+                    for step, s, t in ((0, s0, t0), (1, s1, t1), (2, s2, t2), (3, s3, t3)):
+                        sums[b + step, at] += s
+                        sums[b + step, at + 1] += t
+        for b in range(last + 1):
+            for place in range(block, end):
+                mass = sums[b, place - block]
+                least[b] = min(least[b], mass)
+                other_least[place] = min(other_least[place], mass)
+
+
 def sparse_peaks(by_row: Compressed, by_column: Compressed, slope: float, rows: IntArray, out: Out) -> None:
     """Peaks of a run of rows of a sparse matrix, by ``Σ (q − λd)₊ = Σ q − Σ min(q, λd)``: only shared columns cost."""
     data, indices, indptr = by_row
@@ -95,20 +143,3 @@ def sparse_peaks(by_row: Compressed, by_column: Compressed, slope: float, rows: 
             if excess > row_peak[b]:
                 row_peak[b] = excess
                 partner[b] = k
-
-
-def compiled(function: Any) -> Any:
-    """The function compiled by numba, without the interpreter's lock, and kept on disk where that is possible.
-
-    Raises
-    ------
-    ImportError
-        When numba is not installed.
-    """
-    import numba
-
-    free = {"reassoc", "nsz"}  # sums may be reordered, so that they run in vectors; nothing else is given up
-    try:
-        return numba.njit(function, nogil=True, fastmath=free, cache=True)
-    except RuntimeError:  # nowhere to keep it
-        return numba.njit(function, nogil=True, fastmath=free)

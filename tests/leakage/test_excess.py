@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from dphmm.leakage import LossFunction, excess, loss, transition
+from dphmm.compilation import compiled
+from dphmm.leakage import LossFunction, excess, kernels, loss, transition
 from dphmm.leakage.excess import Excess
 from dphmm.leakage.transition import as_transition
 from tests.leakage.oracles import random_matrix
@@ -16,6 +17,13 @@ from tests.leakage.oracles import random_matrix
 
 def plain_excess(matrix: np.ndarray, slope: float) -> np.ndarray:
     return np.array([[math.fsum(np.maximum(q - slope * d, 0.0)) for d in matrix] for q in matrix])
+
+
+def assert_exact(peaks: excess.Peaks, table: np.ndarray) -> None:
+    np.testing.assert_allclose(peaks.row_peak, table.max(axis=1), rtol=0, atol=1e-14)
+    np.testing.assert_allclose(peaks.other_peak, table.max(axis=0), rtol=0, atol=1e-14)
+    found = table[np.searchsorted(peaks.rows, peaks.best[0]), np.searchsorted(peaks.others, peaks.best[1])]
+    assert found == pytest.approx(peaks.peak, abs=1e-14) == pytest.approx(table.max(), abs=1e-14)
 
 
 def hub_matrix(n: int, seed: int) -> sp.csr_array:
@@ -31,7 +39,7 @@ def hub_matrix(n: int, seed: int) -> sp.csr_array:
 @pytest.fixture(params=["numba", "numpy"])
 def backend(request, monkeypatch):
     if request.param == "numpy":
-        monkeypatch.setattr(excess, "_compiled", lambda: None)
+        monkeypatch.setattr(excess, "compiled", lambda *_, **__: None)
     else:
         pytest.importorskip("numba")
         monkeypatch.setattr(excess, "COMPILE_FROM", 0)
@@ -43,10 +51,8 @@ def backend(request, monkeypatch):
 def test_dense_peaks_equal_plain_sums(backend, n, slope):
     matrix = random_matrix(n, seed=n, zeros=0.2)
     table = plain_excess(matrix, slope)
-    peaks = Excess(np.ascontiguousarray(matrix)).peaks(slope)
-    np.testing.assert_allclose(peaks.row_peak, table.max(axis=1), rtol=0, atol=1e-14)
-    np.testing.assert_allclose(peaks.other_peak, table.max(axis=0), rtol=0, atol=1e-14)
-    np.testing.assert_allclose(table[np.arange(n), peaks.partner], table.max(axis=1), rtol=0, atol=1e-14)
+    one = Excess(np.ascontiguousarray(matrix))
+    assert_exact(one._exact_peaks(slope, one.everything, one.everything), table)
 
 
 @pytest.mark.parametrize("slope", [1.0, 3.0, math.inf])
@@ -58,10 +64,7 @@ def test_sparse_peaks_equal_plain_sums(backend, slope):
     else:
         table = plain_excess(dense, slope)
     matrix.sort_indices()
-    peaks = Excess(matrix).peaks(slope)
-    np.testing.assert_allclose(peaks.row_peak, table.max(axis=1), rtol=0, atol=1e-14)
-    np.testing.assert_allclose(peaks.other_peak, table.max(axis=0), rtol=0, atol=1e-14)
-    np.testing.assert_allclose(table[np.arange(90), peaks.partner], table.max(axis=1), rtol=0, atol=1e-14)
+    assert_exact(Excess(matrix).peaks(slope), table)
 
 
 def test_peaks_of_some_rows_look_at_those_rows_only(backend):
@@ -69,9 +72,43 @@ def test_peaks_of_some_rows_look_at_those_rows_only(backend):
     rows, others = np.array([3, 11, 12, 40, 66]), np.array([0, 11, 69])
     table = plain_excess(matrix, 1.2)[np.ix_(rows, others)]
     peaks = Excess(matrix).peaks(1.2, rows, others)
-    np.testing.assert_allclose(peaks.row_peak, table.max(axis=1), rtol=0, atol=1e-14)
-    np.testing.assert_allclose(peaks.other_peak, table.max(axis=0), rtol=0, atol=1e-14)
+    assert_exact(peaks, table)
     assert peaks.best == (rows[table.max(axis=1).argmax()], others[table[table.max(axis=1).argmax()].argmax()])
+
+
+@pytest.mark.parametrize(("n", "width"), [(70, 70), (90, 40), (65, 600)])
+@pytest.mark.parametrize("slope", [1.0, 1.3, 40.0])
+def test_the_best_pair_is_exact_and_other_peaks_are_never_told_too_small(backend, n, width, slope):
+    rng = np.random.default_rng(width)
+    matrix = rng.gamma(0.7, size=(n, width)) * (rng.random((n, width)) < 0.8)
+    matrix /= matrix.sum(axis=1, keepdims=True)
+    matrix[n // 2] = matrix[n // 3] * (1 - 1e-9)  # hardly less than another one
+    table = plain_excess(matrix, slope)
+    peaks = Excess(matrix).peaks(slope)
+    assert table[peaks.best] == pytest.approx(peaks.peak, abs=1e-14) == pytest.approx(table.max(), abs=1e-14)
+    for found, wanted in ((peaks.row_peak, table.max(axis=1)), (peaks.other_peak, table.max(axis=0))):
+        assert ((found >= wanted - 1e-14) & (found <= wanted + 2 * excess.SHORT_MARGIN)).all()
+
+
+def test_sums_in_single_precision_are_off_by_less_than_what_is_allowed_for(backend):
+    for width in (1, 255, 256, 257, 1000, 5000):
+        matrix = np.full((64, width), 1 / width)  # each of which is rounded to the same side
+        matrix[1::2, ::2] *= 1 + 2.0**-26
+        top, other_top = Excess(matrix)._tops(1.0, np.arange(64), np.arange(64))
+        exact = 1.0 - np.array([[math.fsum(np.minimum(q, d)) for d in matrix[:2]] for q in matrix[:2]])
+        for found in (top[:2] - exact.max(axis=1), other_top[:2] - exact.max(axis=0)):
+            assert ((found > 0) & (found < 2 * excess.SHORT_MARGIN)).all()
+
+
+def test_rows_that_all_exceed_alike_are_not_looked_at_twice(monkeypatch):
+    matrix = (np.eye(80) + 0.005) / 1.4
+    asked = []
+    tops = Excess._tops
+    monkeypatch.setattr(Excess, "_tops", lambda self, *given: (asked.append(1), tops(self, *given))[1])
+    value = loss(matrix, 1.0)
+    assert len(asked) == 1
+    monkeypatch.setattr(excess, "_SHORT_FROM", math.inf)
+    assert loss(matrix, 1.0) == value
 
 
 def test_backends_give_the_same_loss_function(monkeypatch):
@@ -79,7 +116,7 @@ def test_backends_give_the_same_loss_function(monkeypatch):
     matrix = random_matrix(120, seed=9, spread=0.4)
     fast = LossFunction(matrix)
     values = [loss(matrix, alpha) for alpha in (0.01, 1.0, 9.0)]
-    monkeypatch.setattr(excess, "_compiled", lambda: None)
+    monkeypatch.setattr(excess, "compiled", lambda *_, **__: None)
     slow = LossFunction(matrix)
     np.testing.assert_allclose(fast.starts, slow.starts, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(fast.q, slow.q, rtol=1e-12)
@@ -118,13 +155,13 @@ def test_without_numba_the_rest_works(monkeypatch):
         return real(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", refuse)
-    excess._compiled.cache_clear()
+    compiled.cache_clear()
     try:
-        assert excess._compiled() is None
+        assert compiled(kernels.dense_peaks, reorder=True) is None
         matrix = random_matrix(80, seed=1)
         value = loss(matrix, 1.0)
     finally:
-        excess._compiled.cache_clear()
+        compiled.cache_clear()
     monkeypatch.undo()
     assert loss(matrix, 1.0) == pytest.approx(value, rel=1e-13)
 
