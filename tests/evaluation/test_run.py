@@ -21,6 +21,7 @@ from dphmm.evaluation.tasks import run_task
 from dphmm.jobs.checkpoint import Checkpoint
 from dphmm.jobs.lock import LOCK
 from dphmm.jobs.workers import DaskCluster, Processes
+from tests.dying import die_always, die_once
 
 pytest.importorskip("pyarrow")
 
@@ -104,19 +105,6 @@ def test_resuming_redoes_nothing_finished(config, people, tmp_path, plain):
     list(again.run(InOrder()))
     assert all(part.stat().st_mtime_ns == before for part, before in written.items())
     assert same(plain.table(), again.table())
-
-
-def die_once(work):
-    """Kill this worker process the first time that it meets the third piece of work."""
-    marker, index = work
-    if index == 2 and not os.path.exists(marker):
-        open(marker, "w").close()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return index
-
-
-def die_always(work):
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL")
