@@ -385,17 +385,6 @@ def audit_sequence(
     )
 
 
-def in_hindsight(releaser: Releaser, sequence: ReleasedSequence, k: int = TOP) -> Knowledge:
-    """What the public adversary knows of each release's time once all of a sequence are there.
-
-    Parameters and errors are those of `audit_sequence`, which finds more.
-    """
-    rows = np.array([replay.log_likelihood for replay in replay_sequence(releaser, sequence)])
-    observed = Observations(rows, np.asarray(sequence.steps), sequence.first)
-    filtering = filter_releases(releaser.model, observed)
-    return knowledge(smooth_releases(releaser.model, observed, filtering), releaser.measurements.points, k)
-
-
 def _step(replay: Replay, belief: Belief | None) -> StepAudit:
     releaser, plan = replay.engine, replay.step.plan
     protection = plan.protection

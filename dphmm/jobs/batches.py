@@ -30,7 +30,7 @@ from dphmm.release.account import Account
 from dphmm.release.engine import Releaser
 from dphmm.release.ledger import in_words, unless_seeded
 from dphmm.release.settings import ReleaseSettings
-from dphmm.release.trajectory import TimedRelease, release_trajectory
+from dphmm.release.trajectory import TimedRelease, moments_of, placed
 from dphmm.space.states import OUTSIDE
 from dphmm.space.trajectory import Trajectory
 from dphmm.writers.formats import write_releases
@@ -406,7 +406,9 @@ def _release_user(work: tuple[BatchJob, Path, Trajectory]) -> UserDone:
     account = Account()
     try:
         for track in whole.split(min(job.gap * model.step, _LONGEST_SECONDS)):
-            made += release_trajectory(releaser, model.space, track, before=account)
+            forgotten = account.count
+            moments = list(moments_of(releaser, model.space, track, before=account))
+            made += placed(person.user, moments, model.space, forgotten)
     except AlreadyKnownError as problem:
         raise AlreadyKnownError(f"user {person.user}: {problem}, with --allow-known") from None
     outside = int((model.space.locate(whole.latitude, whole.longitude) == OUTSIDE).sum())

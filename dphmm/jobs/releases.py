@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 
 from dphmm.arguments import checked
-from dphmm.arrays import Rng
+from dphmm.arrays import FloatArray, Rng
+from dphmm.audit.hindsight import Heard
 from dphmm.errors import AlreadyKnownError, ConfigurationError
 from dphmm.jobs.exposure import exposure_facts, warnings_of
 from dphmm.jobs.learned_from import people_seen, refuse_own, said
 from dphmm.jobs.models import Model, load_model
 from dphmm.jobs.people import Data, DataLike, Dropped, People
-from dphmm.jobs.replays import hindsight_of
+from dphmm.jobs.replays import MOST_CELLS
 from dphmm.jobs.watch import Watch, unwatched
 from dphmm.policy.alone import said_of_alone
 from dphmm.policy.expression import policy_in_words
@@ -28,7 +29,7 @@ from dphmm.release.gain import NONE
 from dphmm.release.ledger import Limits, in_words, unless_seeded
 from dphmm.release.people import Accepted, RecordedPeople, ReleaseStream
 from dphmm.release.settings import ReleaseSettings
-from dphmm.release.trajectory import TimedDiagnostics, TimedRelease, release_trajectory
+from dphmm.release.trajectory import Moment, TimedDiagnostics, TimedRelease, moments_of, placed
 from dphmm.space.states import OUTSIDE
 from dphmm.space.trajectory import SlottedTrajectory
 from dphmm.tables import check_output
@@ -230,16 +231,17 @@ def release(
     people = Data.of(data).read()
     refuse_own(seen, [one.user for one in people.trajectories])
     tracks = [one.resample(learned.step) for one in people.trajectories]
-    outside = sum(int((learned.space.locate(one.latitude, one.longitude) == OUTSIDE).sum()) for one in tracks)
+    away = [int((learned.space.locate(one.latitude, one.longitude) == OUTSIDE).sum()) for one in tracks]
+    outside, omits = sum(away), settings.outside == "omit"
     if outside == sum(len(one) for one in tracks):
         raise ConfigurationError("no place of the data lies in the model's region; learn a model of that region")
     kept: list[TimedDiagnostics] = []
     with sessions_of(engine, session, limits) as recorded:
-        made = _released(tracks, engine, recorded, kept if private_diagnostics else None, watch)
+        counts = [len(one) - omits * gone for one, gone in zip(tracks, away, strict=True)]
+        made, known = _released(tracks, counts, engine, recorded, kept if private_diagnostics else None, watch)
     gaps = sum(int((one.steps - 1).sum()) for one in tracks)
     own = said(seen, allow_own_model)
     alone, table = said_of_alone(engine.policy, learned.space), ReleaseTable.of(made)
-    known = None if session is not None else hindsight_of(table, engine)
     diagnostics, private = tuple(kept), engine.is_private
     dropped = people.dropped(learned.space, learned.step, settings.outside == "border")
     done = Released(table, people, diagnostics, private, outside, gaps, own, alone, settings, known, dropped)
@@ -331,21 +333,39 @@ def sessions_of(
 
 def _released(
     tracks: Sequence[SlottedTrajectory],
+    counts: Sequence[int],
     engine: Releaser,
     recorded: RecordedPeople | None,
     diagnostics: list[TimedDiagnostics] | None,
     watch: Watch,
-) -> list[TimedRelease]:
+) -> tuple[list[TimedRelease], Hindsight | None]:
     private = None if diagnostics is None else diagnostics.append
+    model, made = engine.model, list[TimedRelease]()
+    known: list[tuple[FloatArray, FloatArray]] = []
+    hears = recorded is None and max(counts) * model.size <= MOST_CELLS
 
-    def everything() -> Iterator[TimedRelease]:
-        for track in tracks:
+    def everything() -> Iterator[Moment]:
+        for track, count in zip(tracks, counts, strict=True):
+            heard, moments = Heard(model, count) if hears else None, list[Moment]()
             try:
-                if recorded is not None:
-                    yield from recorded.trajectory(track)
-                else:
-                    yield from release_trajectory(engine, engine.model.space, track, private=private)
+                for moment in (
+                    moments_of(engine, model.space, track, private=private)
+                    if recorded is None
+                    else recorded.moments(track)
+                ):
+                    if heard is not None:
+                        heard.take(engine)
+                    moments.append(moment)
+                    yield moment
             except AlreadyKnownError as problem:
                 raise AlreadyKnownError(f"user {track.user}: {problem}, with --allow-known") from None
+            made.extend(placed(track.user, moments, model.space))
+            if heard is not None and moments:
+                known.append(heard.in_hindsight(engine.measurements.points))
 
-    return list(watch(everything(), "Releasing", sum(len(track) for track in tracks)))
+    for _ in watch(everything(), "Releasing", sum(len(track) for track in tracks)):
+        pass
+    if not hears:
+        return made, None
+    error, certainty = np.concatenate(known, axis=1)
+    return made, Hindsight(1000.0 * error, certainty)

@@ -12,7 +12,8 @@ import numpy as np
 
 from dphmm.arguments import checked
 from dphmm.arrays import IntArray, content_hash
-from dphmm.audit.sequence import ReleasedSequence, in_hindsight
+from dphmm.audit.hindsight import in_hindsight
+from dphmm.audit.sequence import ReleasedSequence
 from dphmm.errors import ConfigurationError, DataFileError, SessionMismatchError
 from dphmm.jobs.models import Model, load_model
 from dphmm.markov.model import MarkovModel
@@ -29,7 +30,7 @@ from dphmm.writers.summary import Hindsight
 from dphmm.writers.table import ReleaseTable
 
 _SQLITE = b"SQLite format 3\x00"
-_MOST_CELLS = 10_000_000
+MOST_CELLS = 10_000_000
 """Releases times states that are smoothed without being asked."""
 
 
@@ -226,7 +227,7 @@ def hindsight_of(table: ReleaseTable, engine: Releaser) -> Hindsight | None:
     """
     users, model = table["user"].astype(str), engine.model
     names, counts = np.unique(users, return_counts=True)
-    if not len(names) or int(counts.max()) * model.size > _MOST_CELLS:
+    if not len(names) or int(counts.max()) * model.size > MOST_CELLS:
         return None
     found = Hindsight(np.empty(len(table)), np.empty(len(table)))
     step = microseconds(model.step, "step")
@@ -234,8 +235,8 @@ def hindsight_of(table: ReleaseTable, engine: Releaser) -> Hindsight | None:
         mine = users == user
         rows = table.select(mine)
         slots = rows["time"].astype("datetime64[us]").astype(np.int64) // step
-        known = in_hindsight(engine.another(), sequence_of(user, rows, slots))
-        found.error_m[mine], found.certainty[mine] = 1000.0 * known.error, known.best
+        error, certainty = in_hindsight(engine.another(), sequence_of(user, rows, slots))
+        found.error_m[mine], found.certainty[mine] = 1000.0 * error, certainty
     return found
 
 

@@ -179,7 +179,7 @@ class ExtendedModel(MarkovModel):
     @cached_property
     def flows_back(self) -> tuple[Flow, ...]:
         """What takes weights one step back, by class."""
-        return tuple(Flow(one) for one in self.transitions)
+        return tuple(Flow(one, ahead) for one, ahead in zip(self.transitions, self.flows, strict=True))
 
     @cached_property
     def content_hash(self) -> str:

@@ -48,9 +48,12 @@ class Flow:
     ----------
     matrix
         ``(N, N)`` CSR, without stored zeros: the transposed transition matrix to go forwards, itself to go backwards.
+    opposite
+        The flow in the other direction, where there is one: its powers serve both.
     """
 
-    def __init__(self, matrix: csr_array) -> None:
+    def __init__(self, matrix: csr_array, opposite: Flow | None = None) -> None:
+        self._opposite = opposite
         self.size = int(matrix.shape[0])
         numbers = (part.astype(np.int32, copy=False) for part in (matrix.indices, matrix.indptr))
         self.matrix: csr_array = locked(csr_array((matrix.data, *numbers), shape=matrix.shape))
@@ -146,6 +149,9 @@ class Flow:
         """How many of the steps were taken at once, and where they lead."""
         if self.size <= _POWERS_UP_TO and steps >= _STRIDES[0]:
             stride = max(k for k in _STRIDES if k <= steps)
+            if self._opposite is not None:
+                with one_thread():
+                    return stride, np.asarray(self._opposite._power(stride) @ values)
             return stride, np.einsum("i,ij->j", values, self._power(stride))
         for _ in range(min(_RUN, steps)):
             values = self.product(values)

@@ -174,11 +174,12 @@ def smooth_releases(
     tuple of Belief
         One per release.
     """
-    return _beliefs(model, _smoothed(model, observations, filtering), times)
+    return _beliefs(model, smoothed_rows(model, observations, filtering.rows), times)
 
 
-def _smoothed(model: MarkovModel, observations: Observations, filtering: Filtering) -> Rows:
-    return filtering.rows.times(passed_back(model, observations).before.reversed())
+def smoothed_rows(model: MarkovModel, observations: Observations, filtered: Rows) -> Rows:
+    """The masses of `smooth_releases`, of those that a filter found, whoever ran it."""
+    return filtered.times(passed_back(model, observations).before.reversed())
 
 
 def passed_back(model: MarkovModel, observations: Observations) -> Pass:
@@ -262,4 +263,4 @@ def smooth(transition: MatrixLike, initial: npt.ArrayLike, log_likelihoods: npt.
            [0.917, 0.083]])
     """
     model, observations = MarkovModel(transition, initial), Observations(np.asarray(log_likelihoods))
-    return _smoothed(model, observations, filter_releases(model, observations)).values
+    return smoothed_rows(model, observations, filter_releases(model, observations).rows).values

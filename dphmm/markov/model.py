@@ -156,7 +156,7 @@ class MarkovModel:
     @cached_property
     def back(self) -> Flow:
         """What takes weights of next states back to the states that they can come from."""
-        return Flow(self.transition)
+        return Flow(self.transition, self.ahead)
 
     @cached_property
     def structure(self) -> csr_array:

@@ -415,7 +415,7 @@ class Releaser:
             settings=self.settings,
             model=self.model.content_hash,
         )
-        self.person.advance(posterior, self.person.count + 1, keeper, self.person.slot_after(step.steps))
+        self.person.advance(posterior, self.person.count + 1, keeper, self.person.slot_after(step.steps), likelihood)
         self._last = (record, step.plan, used, self.query.error_at(step.mechanism, used))
         return record
 

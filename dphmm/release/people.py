@@ -17,7 +17,7 @@ from dphmm.release.ledger import Limits
 from dphmm.release.session import Session
 from dphmm.release.store import SessionStore
 from dphmm.release.stored import StoredSession
-from dphmm.release.trajectory import Person, Remembered, TimedRelease, answer, located, walk
+from dphmm.release.trajectory import Moment, Person, Remembered, TimedRelease, answer, located, place_on_earth, walk
 from dphmm.space.trajectory import SlottedTrajectory, microseconds
 
 
@@ -158,7 +158,9 @@ class ReleaseStream:
         outside = self._engine.settings.outside
         states, _ = located(self._space, np.array([latitude]), np.array([longitude]), outside)
         slot = step_number(time, self._step_seconds)
-        return answer(self._person(user), self._space, user, self.moment(time), slot, int(states[0]), epsilon)
+        moment = self.moment(time)
+        record = answer(self._person(user), user, moment, slot, int(states[0]), epsilon)
+        return None if record is None else place_on_earth(user, moment, record, self._space)
 
     def _person(self, user: str) -> Person:
         if user not in self._people:
@@ -240,7 +242,12 @@ class RecordedPeople(ReleaseStream):
             return super().take(user, time, latitude, longitude, epsilon)
 
     def trajectory(self, track: SlottedTrajectory) -> Iterator[TimedRelease]:
-        """Release every place of a trajectory, as `release_trajectory` does.
+        """Release every place of a trajectory, as `release_trajectory` does. Errors are those of `moments`."""
+        for time, record in self.moments(track):
+            yield place_on_earth(track.user, time, record, self._space)
+
+    def moments(self, track: SlottedTrajectory) -> Iterator[Moment]:
+        """What `trajectory` yields before it is `placed`.
 
         Raises
         ------
@@ -252,8 +259,8 @@ class RecordedPeople(ReleaseStream):
             When a limit would be passed. What was released before stays in the file.
         """
         outside = self._engine.settings.outside
-        for _, _, release in walk(self._person(track.user), self._space, track, outside, self._step_seconds):
-            yield release
+        for _, _, moment in walk(self._person(track.user), self._space, track, outside, self._step_seconds):
+            yield moment
 
     def session(self, user: str) -> Session:
         """A person's session; begun where there is none.

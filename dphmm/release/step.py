@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from dphmm.arrays import BoolArray
+from dphmm.arrays import BoolArray, FloatArray
 from dphmm.errors import InvalidInputError, StateError
 from dphmm.events.caps import CapKeeper
 from dphmm.markov.belief import Belief
@@ -40,6 +40,9 @@ class PublicState:
         What all releases about the person have cost; None where there were some that nobody told of.
     slot
         The time step of the last release, where that of the first is known.
+    told
+        ``(N,)``: ``log p(z | s)`` of the last release, of every state that was possible before it; None where it was
+        not made here.
     """
 
     belief: Belief | None = None
@@ -48,6 +51,7 @@ class PublicState:
     first: int | None = None
     account: Account | None = field(default_factory=Account)
     slot: int | None = None
+    told: FloatArray | None = None
     moment: object = field(default_factory=object, repr=False)
     """What the present is known by: it is another one after whatever happens."""
 
@@ -64,10 +68,16 @@ class PublicState:
         return float(account.epsilon), None if day is None else float(account.window(slot, day))
 
     def advance(
-        self, belief: Belief | None, count: int, keeper: CapKeeper | None = None, slot: int | None = None
+        self,
+        belief: Belief | None,
+        count: int,
+        keeper: CapKeeper | None = None,
+        slot: int | None = None,
+        told: FloatArray | None = None,
     ) -> None:
         """Come to another belief after so many releases, the last of them in a slot."""
-        self.belief, self.count, self.keeper, self.slot, self.moment = belief, count, keeper, slot, object()
+        self.belief, self.count, self.keeper, self.slot, self.told = belief, count, keeper, slot, told
+        self.moment = object()
 
     def prior(self, model: MarkovModel, steps: int) -> Belief:
         """The belief before the next release, ``steps`` time steps after the last one: ``p(s_t | z_1..t-1)``.

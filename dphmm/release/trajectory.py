@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from math import nan
 from typing import Protocol
 
@@ -28,6 +28,12 @@ from dphmm.release.settings import Outside
 from dphmm.space.states import OUTSIDE, StateSpace
 from dphmm.space.trajectory import SlottedTrajectory
 from dphmm.tables import iso_time
+
+Moment = tuple[np.datetime64, ReleaseRecord]
+"""A record and the instant that it is of."""
+
+_BLOCK = 512
+"""Moments whose places are worked out at a time."""
 
 
 @dataclass(frozen=True)
@@ -124,15 +130,31 @@ def release_trajectory(
     InvalidInputError
         When there is not one budget per place.
     """
-    releaser.restart()
     forgotten = 0 if before is None else before.count
+    for time, record in moments_of(releaser, space, trajectory, epsilons, private, before):
+        yield place_on_earth(trajectory.user, time, record, space, forgotten)
+
+
+def moments_of(
+    releaser: Releaser,
+    space: StateSpace,
+    trajectory: SlottedTrajectory,
+    epsilons: FloatArray | None = None,
+    private: Callable[[TimedDiagnostics], None] | None = None,
+    before: Account | None = None,
+) -> Iterator[Moment]:
+    """What `release_trajectory` yields before it is `placed`: after each moment the releaser is at it.
+
+    Parameters and errors are those of `release_trajectory`.
+    """
+    releaser.restart()
     releaser.person.account = Account() if before is None else before
     outside, step = releaser.settings.outside, releaser.model.step_seconds
-    for state, away, release in walk(Remembered(releaser), space, trajectory, outside, step, epsilons):
+    for state, away, moment in walk(Remembered(releaser), space, trajectory, outside, step, epsilons):
         if private is not None:
             diagnostics = releaser.private_diagnostics(state)
-            private(TimedDiagnostics(release.user, release.time, diagnostics, away))
-        yield replace(release, forgotten=forgotten) if forgotten else release
+            private(TimedDiagnostics(trajectory.user, moment[0], diagnostics, away))
+        yield moment
 
 
 class Person(Protocol):
@@ -238,8 +260,8 @@ def walk(
     outside: Outside,
     step_seconds: float | None,
     epsilons: FloatArray | None = None,
-) -> Iterator[tuple[int, bool, TimedRelease]]:
-    """Every place of a person's trajectory that has a release: its state, whether it lies outside, the release.
+) -> Iterator[tuple[int, bool, Moment]]:
+    """Every place of a person's trajectory that has a release: its state, whether it lies outside, the moment.
 
     A place for which no state stands leaves a time step without a row, which says that it has no release: it is agreed
     with the person that it never will, unless it has one, which is then said again.
@@ -260,18 +282,18 @@ def walk(
     for row, state in enumerate(states.tolist()):
         slot, epsilon = int(trajectory.slots[row]), None if epsilons is None else float(epsilons[row])
         try:
-            release = answer(person, space, trajectory.user, times[row], slot, state, epsilon)
+            record = answer(person, trajectory.user, times[row], slot, state, epsilon)
         except TimeOrderError:
             if state != OUTSIDE:
                 raise
-            release = None  # before the last one of which something was said: it has none, and gets none
-        if release is not None:
-            yield state, bool(away[row]), release
+            record = None  # before the last one of which something was said: it has none, and gets none
+        if record is not None:
+            yield state, bool(away[row]), (times[row], record)
 
 
 def answer(
-    person: Person, space: StateSpace, user: str, time: np.datetime64, slot: int, state: int, epsilon: float | None
-) -> TimedRelease | None:
+    person: Person, user: str, time: np.datetime64, slot: int, state: int, epsilon: float | None
+) -> ReleaseRecord | None:
     """What is said of a person's time step, which ends at ``time``: a release, or None, and the same ever after.
 
     Raises
@@ -280,7 +302,7 @@ def answer(
         With the person's name.
     """
     try:
-        record = person.omit(slot) if state == OUTSIDE else person.release(state, slot, epsilon)
+        return person.omit(slot) if state == OUTSIDE else person.release(state, slot, epsilon)
     except OmittedError:
         return None
     except (BudgetExceededError, EventError) as problem:
@@ -289,10 +311,35 @@ def answer(
         raise TimeOrderError(
             f"user {user}: time {iso_time(time)} goes back ({problem}); sort the fixes by time"
         ) from None
-    return None if record is None else place_on_earth(user, time, record, space)
 
 
-def place_on_earth(user: str, time: np.datetime64, record: ReleaseRecord, space: StateSpace) -> TimedRelease:
+def placed(user: str, moments: Sequence[Moment], space: StateSpace, forgotten: int = 0) -> list[TimedRelease]:
+    """The moments of a person, each as `place_on_earth` has it, whole blocks at a time."""
+    found: list[TimedRelease] = []
+    for start in range(0, len(moments), _BLOCK):
+        block = moments[start : start + _BLOCK]
+        try:
+            drawn = np.array([record.estimate if record.released is None else record.released for _, record in block])
+            released = space.projection.to_latlon(drawn).tolist()
+            estimates = space.projection.to_latlon(np.array([record.estimate for _, record in block]))
+        except CoordinateError:  # one of them shows no place of the Earth
+            found += [place_on_earth(user, *moment, space, forgotten) for moment in block]
+            continue
+        within = (space.locate(*estimates.T) != OUTSIDE).tolist()
+        for (time, record), (y, x), (north, east), inside in zip(
+            block, released, estimates.tolist(), within, strict=True
+        ):
+            if not inside:
+                found.append(place_on_earth(user, time, record, space, forgotten))
+                continue
+            latitude, longitude = (nan, nan) if record.released is None else (y, x)
+            found.append(TimedRelease(user, time, record, latitude, longitude, north, east, forgotten))
+    return found
+
+
+def place_on_earth(
+    user: str, time: np.datetime64, record: ReleaseRecord, space: StateSpace, forgotten: int = 0
+) -> TimedRelease:
     """A record whose measurements are points of a space's plane, with its places in degrees.
 
     The noise has no bound, so that a draw may lie where the plane shows no place of the Earth: its degrees are NaN.
@@ -302,11 +349,12 @@ def place_on_earth(user: str, time: np.datetime64, record: ReleaseRecord, space:
     latitude, longitude = (nan, nan) if record.released is None else degrees_of(record.released, space)
     estimate = np.array([degrees_of(record.estimate, space)])
     if not np.isfinite(estimate).all() or space.locate(*estimate.T)[0] != OUTSIDE:
-        return TimedRelease(user, time, record, latitude, longitude, *estimate[0].tolist())
+        north, east = estimate[0].tolist()
+        return TimedRelease(user, time, record, latitude, longitude, north, east, forgotten)
     nearest = space.points[int(space.nearest(*estimate.T)[0])]
     moved = float(np.linalg.norm(nearest - np.array(record.estimate)))
-    inside = degrees_of((float(nearest[0]), float(nearest[1])), space)
-    return TimedRelease(user, time, record, latitude, longitude, *inside, moved=moved)
+    north, east = degrees_of((float(nearest[0]), float(nearest[1])), space)
+    return TimedRelease(user, time, record, latitude, longitude, north, east, forgotten, moved)
 
 
 def degrees_of(point: tuple[float, ...], space: StateSpace) -> tuple[float, float]:
