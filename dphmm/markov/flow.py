@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, dia_array
 from scipy.sparse.csgraph import connected_components
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray, locked
@@ -28,9 +28,15 @@ _DENSE = 4096, 0.25
 """Up to this many states, with at least this part of the matrix positive, loops over a dense one are faster."""
 _DENSE_FROM = 100_000
 """Below so many shares, a product over their lists takes less time than it takes to keep to one thread."""
+_OFTEN = 256
+"""From so many products on, it pays to order the matrix by its diagonals."""
+_FILLED = 1.4
+"""Diagonals with at most so many numbers for each share take less time than lists of shares."""
 _LONG_GAP = 8
 """From this many steps on, what prepares for many cheap steps pays."""
 _STRIDES = (32, 512, 8192)
+_STRIDES_BACK = (8, 32, 128, 512, 2048, 8192)
+"""How many steps are taken at once: forwards few, as sums of other strides end in other digits, which releases show."""
 _POWERS_UP_TO = 2048
 """Powers of the matrix are kept for so many steps, up to so many states: they are dense."""
 _RUN = 16
@@ -58,7 +64,7 @@ class Flow:
         numbers = (part.astype(np.int32, copy=False) for part in (matrix.indices, matrix.indptr))
         self.matrix: csr_array = locked(csr_array((matrix.data, *numbers), shape=matrix.shape))
         shares = matrix.data
-        self._summed = 0
+        self._summed = self._products = 0
         self._is_likely = bool(len(shares)) and float(shares.min()) >= _LIKELY
 
     @cached_property
@@ -68,6 +74,24 @@ class Flow:
         if self.size > states or self.matrix.nnz < part * self.size**2:
             return None
         return locked(np.ascontiguousarray(self.matrix.toarray().T))
+
+    @cached_property
+    def diagonals(self) -> dia_array | None:
+        """The matrix by its diagonals, where these are few, as on a grid; otherwise None.
+
+        Its products add the same terms in the same order, but for zeros, and read less memory.
+        """
+        if self.size > _DENSE[0] or not self.matrix.has_sorted_indices:
+            return None
+        columns = self.matrix.indices
+        offsets, which = np.unique(
+            columns - np.repeat(np.arange(self.size), np.diff(self.matrix.indptr)), return_inverse=True
+        )
+        if len(offsets) * self.size > _FILLED * self.matrix.nnz:
+            return None
+        values = np.zeros((len(offsets), self.size))
+        values[which, columns] = self.matrix.data
+        return dia_array((values, offsets), shape=self.matrix.shape)
 
     @cached_property
     def lists(self) -> kernels.Lists:
@@ -82,7 +106,9 @@ class Flow:
     def product(self, values: FloatArray) -> FloatArray:
         """Plain sums: the matrix times ``(N,)``, whatever the number of threads of numpy's own products."""
         if self.matrix.nnz < _DENSE_FROM or self.dense is None:
-            return np.asarray(self.matrix @ values)
+            self._products += 1
+            by_diagonals = None if self._products < _OFTEN else self.diagonals
+            return np.asarray((self.matrix if by_diagonals is None else by_diagonals) @ values)
         with one_thread():
             return np.asarray(values @ self.dense)
 
@@ -147,24 +173,25 @@ class Flow:
 
     def _stride(self, values: FloatArray, steps: int) -> tuple[int, FloatArray]:
         """How many of the steps were taken at once, and where they lead."""
-        if self.size <= _POWERS_UP_TO and steps >= _STRIDES[0]:
-            stride = max(k for k in _STRIDES if k <= steps)
-            if self._opposite is not None:
-                with one_thread():
-                    return stride, np.asarray(self._opposite._power(stride) @ values)
-            return stride, np.einsum("i,ij->j", values, self._power(stride))
+        strides = _STRIDES if self._opposite is None else _STRIDES_BACK
+        if self.size <= _POWERS_UP_TO and steps >= strides[0]:
+            stride = max(k for k in strides if k <= steps)
+            if self._opposite is None:
+                return stride, np.einsum("i,ij->j", values, self._power(stride))
+            with one_thread():
+                return stride, np.asarray(self._opposite._power(stride) @ values)
         for _ in range(min(_RUN, steps)):
             values = self.product(values)
         return min(_RUN, steps), values
 
     def _power(self, stride: int) -> FloatArray:
-        """The transposed matrix of ``stride`` steps, ``(N, N)``, kept once made.
+        """The transposed matrix of ``stride`` steps, a power of two, ``(N, N)``, kept once made.
 
         Powers are squared from one to the next. Entries are sums of products of shares, without cancellation, so that
         rounding stays relative to each entry, as in as many single steps.
         """
         if stride not in self._powers:
-            lower = max((k for k in _STRIDES if k < stride), default=1)
+            lower = max((k for k in _STRIDES_BACK if k < stride), default=1)
             power: Any = self.matrix.toarray().T if lower == 1 else self._power(lower)
             with one_thread():
                 for _ in range((stride // lower).bit_length() - 1):

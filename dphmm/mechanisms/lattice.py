@@ -31,6 +31,9 @@ from dphmm.tables.values import shorten
 _BLOCK = 1 << 14
 """Rows that are worked on at a time, so that what lies between stays in the cache."""
 
+_HEIGHTS = 1 << 18
+"""Heights that are worked out at a time, for the same reason."""
+
 _MOST_DIGITS = 10_000
 
 _REACH_LIMIT = 2**42
@@ -218,13 +221,14 @@ class LatticeKNormMechanism:
         """
         first, second = self._steps(x, "x"), self._steps(y, "y")
         shape = np.broadcast_shapes(first.shape, second.shape)
-        first, second = (np.broadcast_to(a, shape).reshape(-1, shape[-1]) for a in (first, second))
-        norms = np.empty(len(first))
-        for start in range(0, len(first), _BLOCK):
-            block = slice(start, start + _BLOCK)
-            vectors = np.empty((shape[-1], len(first[block])), dtype=np.int64)
+        norms = np.empty(int(np.prod(shape[:-1])))
+        rows = min(_BLOCK, max(1, _HEIGHTS // max(1, len(self._forms[0]))))
+        for start in range(0, len(norms), rows):
+            block = slice(start, start + rows)
+            some, others = (a[block] if a.ndim == 2 and len(a) > 1 else a.reshape(1, -1) for a in (first, second))
+            vectors = np.empty((shape[-1], len(norms[block])), dtype=np.int64)
             for axis, column in enumerate(vectors):  # two long differences are quicker than many short ones
-                np.subtract(first[block, axis], second[block, axis], out=column)
+                np.subtract(some[:, axis], others[:, axis], out=column)
             norms[block] = self._norms(vectors.T)
         norms *= float(self.decay)
         return norms.reshape(shape[:-1])
@@ -256,12 +260,19 @@ class LatticeKNormMechanism:
         """
         coordinates = self._sublattice.coordinates(vectors)
         forms, offsets = self._forms
-        norms = np.zeros(len(vectors))
-        fits = largest(coordinates) * largest(forms) * 2 < 2**53
-        factors = coordinates.astype(np.float64) if fits else coordinates
-        for form, offset in zip(forms, offsets, strict=True):
-            heights = factors @ form.astype(np.float64) if fits else exact_product(coordinates, form)
-            np.maximum(norms, np.abs(heights.astype(np.float64)) / float(offset), out=norms)
+        in_floats, divisors, longest = self._forms_in_floats
+        if not len(forms):
+            norms = np.zeros(len(vectors))
+        elif largest(coordinates) * longest * 2 < 2**53:
+            heights = in_floats @ coordinates.T.astype(np.float64)
+            np.abs(heights, out=heights)
+            heights /= divisors[:, np.newaxis]
+            norms = heights.max(axis=0)
+        else:
+            norms = np.zeros(len(vectors))
+            for form, offset in zip(forms, offsets, strict=True):
+                height = np.abs(exact_product(coordinates, form).astype(np.float64))
+                np.maximum(norms, height / float(offset), out=norms)
         if self._sublattice.rank < self.dimension:
             norms[~self._sublattice.contains(vectors)] = np.inf
         return norms
@@ -273,6 +284,12 @@ class LatticeKNormMechanism:
             rank = self.hull.dimension
             return np.ones((rank, 1), dtype=np.int64), np.ones(rank, dtype=np.int64)
         return planar.half_planes(np.array(self._corners, dtype=object))
+
+    @cached_property
+    def _forms_in_floats(self) -> tuple[FloatArray, FloatArray, int]:
+        """The forms and offsets of `_forms` as doubles, and the largest entry of a form."""
+        forms, offsets = self._forms
+        return forms.astype(np.float64), offsets.astype(np.float64), largest(forms)
 
     def exponent(self, z: npt.ArrayLike, x: npt.ArrayLike) -> Fraction | None:
         """The rational ``epsilon ‖z - x‖_K`` of two lattice points ``(d,)``; ``None`` where it is infinite.

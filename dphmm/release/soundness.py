@@ -28,6 +28,7 @@ _REMEMBERED = 256
 _EDGES = 1 << 12
 _STEEP = 43
 _TERMS = 200
+_ROWS = 256
 _FEW, _NEAR = 4096, 9
 """For so many states of which the nearest other one does not do, so many near ones are looked at first."""
 
@@ -232,6 +233,15 @@ class SoundnessCheck:
         size = len(self._points)
         if size == 1:
             return np.zeros(1, dtype=np.int64), np.full(1, np.inf)
+        if size <= _FEW:  # in less time than it takes to load the tree
+            found, distance = np.empty(size, dtype=np.int64), np.empty(size)
+            for start in range(0, size, _ROWS):
+                rows = np.arange(start, min(start + _ROWS, size))
+                apart = sum((column[rows, None] - column) ** 2 for column in self._points.T)
+                apart[rows - start, rows] = np.inf
+                found[rows] = apart.argmin(axis=1)
+                distance[rows] = np.sqrt(apart[rows - start, found[rows]])
+            return found, distance
         distance, found = map(np.asarray, self._tree.query(self._points, k=2))
         own = found[:, 0] == np.arange(size)
         return np.where(own, found[:, 1], found[:, 0]), np.where(own, distance[:, 1], distance[:, 0])

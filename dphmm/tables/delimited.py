@@ -67,6 +67,7 @@ class _Lines(NamedTuple):
 
 _GUARD = b"'"
 _FORMULA = re.compile("'*[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
+_FIRST = "'=+-@\t\r\n\uff1d\uff0b\uff0d\uff20"
 """How a cell begins that a spreadsheet takes as a formula, or that is a guarded one; also in full width."""
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|[+-]inf", re.ASCII)
 
@@ -81,7 +82,7 @@ def guarded(cell: object) -> object:
     >>> [guarded(cell) for cell in ("=1+1", "-1.5", "'=x", "O'Hara", 7)]
     ["'=1+1", '-1.5', "''=x", "O'Hara", 7]
     """
-    if isinstance(cell, str) and _FORMULA.match(cell) and not _NUMBER.fullmatch(cell):
+    if isinstance(cell, str) and cell[:1] in _FIRST and _FORMULA.match(cell) and not _NUMBER.fullmatch(cell):
         return f"'{cell}"
     return cell
 

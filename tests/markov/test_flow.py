@@ -178,3 +178,20 @@ def test_a_state_reached_by_a_tiny_share_of_a_tiny_mass_stays_possible():
     assert agrees(found, by_fractions(one, masses))
     assert found.support.all()
     assert one.carry(found, 50).support.all()
+
+
+def test_products_by_diagonals_are_those_by_lists_to_the_last_bit(monkeypatch):
+    """A square grid with some places left out, of which masses go a few places on."""
+    rng = np.random.default_rng(11)
+    monkeypatch.setattr(flow, "_OFTEN", 2)
+    monkeypatch.setattr(flow, "_FILLED", 20.0)
+    cells = np.argwhere(rng.random((20, 20)) < 0.95)
+    near = np.abs(cells[:, None] - cells).max(axis=2) <= 3
+    matrix = csr_array(np.where(near, rng.random(near.shape), 0.0))
+    one = Flow(matrix)
+    for _ in range(5):
+        values = rng.random(len(cells)) * 10.0 ** rng.integers(-300, 0, len(cells))
+        assert (one.product(values) == matrix @ values).all()
+    assert one.diagonals is not None
+    monkeypatch.setattr(flow, "_FILLED", 0.5)
+    assert Flow(matrix).diagonals is None

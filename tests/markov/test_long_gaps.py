@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dphmm.markov.belief import Belief
+from dphmm.markov.masses import Masses
 from dphmm.markov.model import MarkovModel
 
 
@@ -51,3 +52,15 @@ def test_a_gap_of_ages_ends_where_the_chain_comes_to_rest():
     model = MarkovModel([[0.9, 0.1], [0.3, 0.7]], [1.0, 0.0])
     far = Belief.of(model.initial).predict(model, 10**12)
     np.testing.assert_allclose(far.probabilities, [0.75, 0.25], rtol=1e-12)
+
+
+@pytest.mark.parametrize("steps", [8, 13, 40, 130, 700, 2500, 20_000])
+def test_steps_back_at_once_are_one_after_another(steps):
+    """Weights of next states, which are brought back by powers of the matrix that leads forwards."""
+    for seed in range(5):
+        model = _random_model(seed)
+        weights = np.random.default_rng(seed).random(6)
+        wanted = np.linalg.matrix_power(model.transition.toarray(), steps) @ weights
+        found = model.back.carry(Masses.of(weights), steps)
+        np.testing.assert_allclose(found.plain(), wanted, rtol=1e-9, err_msg=f"seed {seed}")
+        assert not np.allclose(model.ahead.carry(Masses.of(weights), steps).plain(), wanted), "the broken twin"

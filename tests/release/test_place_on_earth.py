@@ -11,8 +11,9 @@ from dphmm import ReleaseSettings
 from dphmm.jobs import region
 from dphmm.markov.model import MarkovModel
 from dphmm.policy.graph import PolicyGraph
+from dphmm.release import trajectory
 from dphmm.release.engine import Releaser
-from dphmm.release.trajectory import place_on_earth
+from dphmm.release.trajectory import place_on_earth, placed
 from dphmm.space import Places
 from dphmm.space.states import OUTSIDE
 
@@ -37,8 +38,8 @@ def test_a_tiny_budget_never_stops_a_run():
     assert isnan(place_on_earth("u", np.datetime64(0, "us"), releaser.release(0), SPACE).latitude)
 
 
-def test_estimates_stay_inside_a_bent_region(tmp_path):
-    """A horseshoe whose mean lies in its hole: what is published is a place of the region, its radius the larger."""
+def horseshoe(tmp_path):
+    """An engine over a region that is bent around a hole."""
     ring = [[0, 0], [0.06, 0], [0.06, 0.06], [0.04, 0.06], [0.04, 0.02], [0.02, 0.02], [0.02, 0.06], [0, 0.06], [0, 0]]
     shape = {"type": "Polygon", "coordinates": [[[7 + x, 45 + y] for x, y in ring]]}
     (tmp_path / "bent.geojson").write_text(
@@ -49,8 +50,13 @@ def test_estimates_stay_inside_a_bent_region(tmp_path):
     space = region(polygon=tmp_path / "bent.geojson", cell=0.5)
     size = space.size
     model = MarkovModel(0.9 * np.eye(size) + 0.1 / size, np.full(size, 1 / size), space, 60.0)
-    engine = ReleaseSettings("utility:1km", 0.2).engine(model, 3)
-    moved = []
+    return ReleaseSettings("utility:1km", 0.2).engine(model, 3)
+
+
+def test_estimates_stay_inside_a_bent_region(tmp_path):
+    """A horseshoe whose mean lies in its hole: what is published is a place of the region, its radius the larger."""
+    engine = horseshoe(tmp_path)
+    space, moved = engine.model.space, []
     for _ in range(40):
         release = place_on_earth("u", np.datetime64(0, "us"), engine.release(0), space)
         inside = [np.array([value]) for value in (release.estimate_latitude, release.estimate_longitude)]
@@ -61,3 +67,23 @@ def test_estimates_stay_inside_a_bent_region(tmp_path):
         assert release.estimate_radius == release.record.estimate_radius + release.moved
         moved.append(release.moved)
     assert max(moved) > 0, "the mean itself does leave the region"
+
+
+def test_blocks_of_moments_are_placed_as_one_by_one(tmp_path, monkeypatch):
+    """Some draws lie beyond the Earth's plane, some moments have none, some estimates lie outside the region."""
+    monkeypatch.setattr(trajectory, "_BLOCK", 8)
+    engine = horseshoe(tmp_path)
+    space, moments = engine.model.space, []
+    for number in range(45):
+        record = engine.release(0)
+        if number % 11 == 3:
+            record = replace(record, released=(1e6, 0.0))
+        if number % 5 == 1:
+            record = replace(record, released=None, reason="target")
+        moments.append((np.datetime64(number, "s"), record))
+    wanted = [place_on_earth("u", *moment, space, 2) for moment in moments]
+    found = placed("u", moments, space, 2)
+    assert [repr(one) for one in found] == [repr(one) for one in wanted]  # to the last bit, and NaN is NaN
+    assert any(one.moved for one in found)
+    assert any(isnan(one.latitude) and one.record.released is not None for one in found)
+    assert placed("u", [], space) == []

@@ -194,3 +194,20 @@ def test_what_was_found_sound_among_some_states_is_looked_at_again_among_more():
         with pytest.raises(PromiseError, match="would differ by"):
             check._check_edges(gauge, np.ones(4, dtype=bool), none, whole=False)
     check._check_edges(gauge, some, none, whole=False)
+
+
+def test_the_nearest_of_few_states_are_those_of_the_tree(monkeypatch):
+    """Distances are compared, as of equally near states either may be named; two lie at one point."""
+    places = np.random.default_rng(5).normal(size=(300, 2))
+    places[7] = places[120]
+    policy = PolicyGraph.complete(300)
+    monkeypatch.setattr(soundness, "_ROWS", 64)
+    partner, distance = SoundnessCheck(policy, places)._nearest
+    monkeypatch.setattr(soundness, "_FEW", 0)
+    by_tree = SoundnessCheck(policy, places)._nearest[1]
+    np.testing.assert_allclose(distance, by_tree, rtol=1e-12)
+    np.testing.assert_allclose(np.linalg.norm(places[partner] - places, axis=1), distance, rtol=1e-12)
+    assert (partner != np.arange(300)).all()
+    assert partner[7] == 120
+    lone = SoundnessCheck(PolicyGraph.complete(1), places[:1])._nearest
+    assert np.isinf(lone[1]).all()
