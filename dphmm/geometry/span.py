@@ -10,7 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arrays import RELATIVE_TOLERANCE, FloatArray
-from dphmm.geometry.integers import common_denominator, exact_determinants, exact_product
+from dphmm.geometry.integers import common_denominator, exact_determinants, exact_product, largest
+
+_CROSSED = 2**31
+"""Products of two numbers below this fit 64 bits."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,9 @@ def exact_span(vectors: npt.NDArray[np.int64]) -> Span:
 
 def _fills_the_space(vectors: npt.NDArray[np.int64]) -> bool:
     """Whether some of the vectors are found that are independent; where they nearly are not, False may be wrong."""
+    if vectors.shape[1] == 2 and largest(vectors) < _CROSSED:
+        along = vectors[(vectors != 0).any(axis=1).argmax()] if len(vectors) else np.zeros(2, dtype=np.int64)
+        return bool((vectors[:, 0] * along[1] != vectors[:, 1] * along[0]).any())
     rest, chosen = vectors.astype(np.float64), []
     for _ in range(vectors.shape[1]):
         lengths = (rest**2).sum(axis=1)
