@@ -12,6 +12,7 @@ from scipy.sparse.csgraph import connected_components
 from dphmm.arrays import BoolArray, FloatArray, IntArray, locked
 from dphmm.compilation import compiled
 from dphmm.markov import kernels
+from dphmm.markov.jagged import Jagged
 from dphmm.markov.masses import Masses
 from dphmm.threads import one_thread
 
@@ -39,8 +40,10 @@ _STRIDES_BACK = (8, 32, 128, 512, 2048, 8192)
 """How many steps are taken at once: forwards few, as sums of other strides end in other digits, which releases show."""
 _POWERS_UP_TO = 2048
 """Powers of the matrix are kept for so many steps, up to so many states: they are dense."""
-_RUN = 16
-"""Steps between two looks at how faint the faintest mass has become."""
+_RUN = 16, 128
+"""Steps between two looks at how faint the faintest mass has become: at first, and at most."""
+_SHORT = 32
+"""Rows of up to so many shares, on average, are summed faster all at once than one after another."""
 _ROUNDING = 8 * np.finfo(np.float64).eps
 """What some steps may change a mass by, relative to others of its island, where nothing changes any more."""
 _DRIFT = 1e-9
@@ -154,12 +157,14 @@ class Flow:
         possible = masses.support
         if not np.array_equal(self.product(now) > 0, possible):
             return 0, masses
+        some = slice(None) if possible.all() else possible
+        run, longest = _RUN
         while passed < steps:
-            stride, ahead = self._stride(now, steps - passed)
-            if ahead[possible].min() < _FAINT:
+            stride, ahead = self._stride(now, steps - passed, run)
+            if ahead[some].min() < _FAINT:
                 break
-            passed += stride
-            if self._rests(ahead[possible] / now[possible], possible):
+            passed, run = passed + stride, min(2 * run, longest)
+            if self._rests(ahead[some] / now[some], possible):
                 passed = steps - (steps - passed) % stride
             now = ahead
         return passed, Masses.of(now, level) if passed else masses
@@ -171,8 +176,8 @@ class Flow:
         _, first, island = np.unique(self.islands[possible], return_index=True, return_inverse=True)
         return bool((np.abs(growth - growth[first][island]) <= _ROUNDING).all())
 
-    def _stride(self, values: FloatArray, steps: int) -> tuple[int, FloatArray]:
-        """How many of the steps were taken at once, and where they lead."""
+    def _stride(self, values: FloatArray, steps: int, run: int) -> tuple[int, FloatArray]:
+        """How many of the steps were taken at once, one by one at most ``run``, and where they lead."""
         strides = _STRIDES if self._opposite is None else _STRIDES_BACK
         if self.size <= _POWERS_UP_TO and steps >= strides[0]:
             stride = max(k for k in strides if k <= steps)
@@ -180,9 +185,19 @@ class Flow:
                 return stride, np.einsum("i,ij->j", values, self._power(stride))
             with one_thread():
                 return stride, np.asarray(self._opposite._power(stride) @ values)
-        for _ in range(min(_RUN, steps)):
+        run = min(run, steps)
+        if self.size > _DENSE[0] and self.matrix.nnz <= _SHORT * self.size:
+            self._summed += run * self.matrix.nnz
+            loop = compiled(kernels.jagged_steps) if self._summed >= _COMPILE_FROM else None
+            if loop is not None:
+                return run, self._jagged.after(loop, values, run)
+        for _ in range(run):
             values = self.product(values)
-        return min(_RUN, steps), values
+        return run, values
+
+    @cached_property
+    def _jagged(self) -> Jagged:
+        return Jagged(self.matrix)
 
     def _power(self, stride: int) -> FloatArray:
         """The transposed matrix of ``stride`` steps, a power of two, ``(N, N)``, kept once made.

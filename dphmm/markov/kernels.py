@@ -68,6 +68,23 @@ def gathered_masses(
         values[j], exponents[j] = total, highest - 1.0
 
 
+def jagged_steps(lists: Lists, moved: int, now: FloatArray, other: FloatArray, steps: int) -> None:
+    """Steps of plain sums, from ``now`` to ``other`` and back, over rows by decreasing length: see `Jagged`.
+
+    The lists are how many rows have a k-th term, and then the states and shares of all first terms, of all second ones,
+    and so on: one sum does not wait for another. Only the first ``moved`` rows change.
+    """
+    counts, states, shares = lists
+    for _ in range(steps):
+        other[:moved] = 0.0
+        first = 0
+        for count in counts:
+            for j in range(count):
+                other[j] += now[states[first + j]] * shares[first + j]
+            first += count
+        now, other = other, now
+
+
 def dense_run(matrix: FloatArray, start: FloatArray, weights: FloatArray, faint: float, out: Run) -> int:
     """Steps in plain sums while nothing is faint; how many there were.
 
