@@ -17,7 +17,8 @@ def compiled(function: Callable[..., Any], reorder: bool = False) -> Callable[..
     """The function compiled for this machine, without the interpreter's lock; None where numba is not installed.
 
     What was compiled is kept on disk, beside the code or where ``NUMBA_CACHE_DIR`` says, so that later processes need
-    not wait. Whoever waits is told by this module's logger, at the level INFO; the command shows it.
+    not wait: the first one does, for a second or so of a processor each. Whoever waits is told by this module's
+    logger, at the level INFO; the command shows it on a terminal.
 
     Parameters
     ----------
@@ -59,4 +60,4 @@ def compiled(function: Callable[..., Any], reorder: bool = False) -> Callable[..
 
 
 def _say_so(name: str) -> None:
-    logging.getLogger(__name__).info("compiling %r for this machine; once done it is kept", name)
+    logging.getLogger(__name__).info("compiling once for this machine, some seconds: %s; it is kept", name)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Iterable, Iterator, Sized
+from contextlib import contextmanager
 from typing import TypeVar
+
+from dphmm.cli.terminal import echo
 
 Item = TypeVar("Item")
 
@@ -29,3 +33,25 @@ def progress(items: Iterable[Item], what: str, total: int | None = None) -> Iter
 
     count = total if total is not None else (len(items) if isinstance(items, Sized) else None)
     yield from track(items, what, total=count, console=Console(stderr=True), transient=True)
+
+
+class _Shown(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        echo(f"dphmm: {record.getMessage()}", err=True)
+
+
+@contextmanager
+def compilation_shown() -> Iterator[None]:
+    """Whoever waits until a loop is compiled is told so on standard error, where that is a terminal."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    logger, shown = logging.getLogger("dphmm.compilation"), _Shown()
+    level = logger.level
+    logger.addHandler(shown)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(shown)
+        logger.setLevel(level)
