@@ -1,7 +1,7 @@
 """How far the stages are from what the machine allows: a floor or a peer beside each, in the same run.
 
 A floor is the work that cannot be left out: one sparse product and one pass over the numbers for a step of a belief, a
-dense product for each observation of a filter, random words for draws. Peers are hmmlearn's compiled loops.
+dense product for each observation of a filter, random words for draws. Peers are what hmmlearn and dynamax compile.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import argparse
 import os
 import tempfile
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 
@@ -26,8 +25,17 @@ from dphmm import (
     SensitivityHull,
 )
 from dphmm.jobs import Data, audit_session, learn, region, release, synthesize
-from dphmm.markov import Belief, Observations, filter_releases, path_of_releases, smooth_releases
+from dphmm.markov import (
+    Belief,
+    Observations,
+    filter_releases,
+    learn_from_releases,
+    path_of_releases,
+    smooth_releases,
+)
 from scripts.benchmarks.lattice import HULLS
+from scripts.benchmarks.peers import NAMES as PEERS
+from scripts.benchmarks.peers import works_of as peers_of
 from scripts.benchmarks.report import Report, once, seconds
 from scripts.benchmarks.town import RADIUS_KM, model, points, releaser
 
@@ -52,6 +60,7 @@ def run(report: Report, options: argparse.Namespace) -> None:
     draws(report, 10_000 if report.small else 1_000_000)
     for size in (40,) if report.small else (100, 400, 1000):
         dense(report, size, 50 if report.small else 1000)
+    gap(report, 20 if report.small else 128, 100 if report.small else 1440)
     sparse(report, 20 if report.small else 100, 50 if report.small else 1000)
     people(report, 1 if report.small else 17)
 
@@ -117,12 +126,11 @@ def draws(report: Report, count: int) -> None:
 
 
 def dense(report: Report, size: int, length: int) -> None:
-    """Inference over a full matrix."""
+    """Inference over a full matrix, and a round of learning it from releases."""
     rng = np.random.default_rng(size)
     matrix, start = rng.dirichlet(np.ones(size), size), np.full(size, 1 / size)
     moves, rows = MarkovModel(matrix, start), rng.normal(0, 3, (length, size))
     observed, likelihood = Observations(rows), np.exp(rows - rows.max(axis=1, keepdims=True))
-    found = filter_releases(moves, observed)
 
     def products() -> None:
         values = start
@@ -130,24 +138,38 @@ def dense(report: Report, size: int, length: int) -> None:
             values = (values @ matrix) * row
             values /= values.sum()
 
-    beside: dict[str, dict] = {"filter": {"a dense product each": products}, "smoother": {}, "path": {}}
-    if find_spec("hmmlearn"):
-        from hmmlearn import _hmmc
-
-        scale = _hmmc.forward_scaling(start, matrix, likelihood)[2]
-        beside["filter"]["hmmlearn, scaling"] = partial(_hmmc.forward_scaling, start, matrix, likelihood)
-        back = partial(_hmmc.backward_scaling, start, matrix, likelihood, scale)
-        beside["smoother"]["hmmlearn, backward alone"] = back
-        beside["path"]["hmmlearn"] = partial(_hmmc.viterbi, start, matrix, rows)
-    else:
-        report.skip(f"hmmlearn at {size} states", "it is not installed")
+    peers = {name: peers_of(name, start, matrix, rows) for name in PEERS}
+    for name, peer in peers.items():
+        if peer is None:
+            report.skip(f"{name} at {size} states", "it is not installed")
     calls = {
         "filter": partial(filter_releases, moves, observed),
-        "smoother": partial(smooth_releases, moves, observed, found),
+        "smoother": lambda: smooth_releases(moves, observed, filter_releases(moves, observed), ()),
         "path": partial(path_of_releases, moves, observed),
+        "learning": partial(learn_from_releases, moves, [observed], 1),
     }
-    for name, call in calls.items():
-        report.time(f"{name}, full matrix of {size:,} states, {length:,} releases", call, beside[name])
+    for work, call in calls.items():
+        beside = {name: peer[work] for name, peer in peers.items() if peer is not None}
+        if work == "filter":
+            beside["a dense product each"] = products
+        report.time(f"{work}, full matrix of {size:,} states, {length:,} releases", call, beside)
+
+
+def gap(report: Report, side: int, steps: int) -> None:
+    """A belief carried over a gap, after a release: by default a day of steps of a minute."""
+    moves = model(side, side)
+    far = points(side, side)
+    away = np.hypot(*(far - far[len(far) // 2]).T)
+    belief = Belief.of(moves.initial).predict(moves).update(-away)
+    forwards = moves.transition.tocsc().T.tocsr()
+
+    def products() -> None:
+        values = moves.initial
+        for _ in range(steps):
+            values = forwards @ values
+
+    beside = {"as many sparse products": products}
+    report.time(f"gap of {steps:,} steps, {moves.size:,} states", partial(belief.predict, moves, steps), beside)
 
 
 def sparse(report: Report, side: int, length: int) -> None:

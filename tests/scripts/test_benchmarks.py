@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 import math
 
+import numpy as np
 import pytest
 
+from dphmm import MarkovModel
+from dphmm.markov import Observations, filter, learn_from_releases, most_probable_path, smooth
+from scripts.benchmarks import peers
 from scripts.benchmarks.__main__ import STAGES, main
 
 
@@ -28,7 +32,28 @@ def test_a_small_run_prints_ratios_and_writes_what_it_printed(stage, tmp_path, m
     assert all(row["what"] in printed for row in found["rows"])
 
 
-def test_a_peer_that_is_not_installed_is_named(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("scripts.benchmarks.audit.find_spec", lambda _: None)
-    main(["audit", "--small"])
-    assert "hmmlearn: skipped, it is not installed" in capsys.readouterr().out
+@pytest.mark.parametrize(
+    ("stage", "looked", "said"),
+    [("audit", "audit", ["hmmlearn"]), ("limits", "peers", ["hmmlearn at 40 states", "dynamax at 40 states"])],
+)
+def test_a_peer_that_is_not_installed_is_named(stage, looked, said, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(f"scripts.benchmarks.{looked}.find_spec", lambda _: None)
+    main([stage, "--small"])
+    printed = capsys.readouterr().out
+    assert all(f"{name}: skipped, it is not installed" in printed for name in said)
+
+
+@pytest.mark.parametrize("name", peers.NAMES)
+def test_a_peer_finds_what_is_found_here(name):
+    pytest.importorskip(name)
+    rng = np.random.default_rng(0)
+    matrix, start, rows = rng.dirichlet(np.ones(6), 6), np.full(6, 1 / 6), rng.normal(0, 2, (30, 6))
+    work = peers.works_of(name, start, matrix, rows)
+    found = learn_from_releases(MarkovModel(matrix, start), [Observations(rows)], 1).model
+    np.testing.assert_allclose(np.asarray(work["filter"]()[1]), filter(matrix, start, rows), atol=1e-12)
+    np.testing.assert_allclose(np.asarray(work["smoother"]()), smooth(matrix, start, rows), atol=1e-12)
+    path = work["path"]()
+    np.testing.assert_array_equal(path[1] if name == "hmmlearn" else path, most_probable_path(matrix, start, rows))
+    first, moves = work["learning"]()
+    np.testing.assert_allclose(np.asarray(first), found.initial, atol=1e-12)
+    np.testing.assert_allclose(np.asarray(moves), found.transition.toarray(), atol=1e-12)

@@ -1,0 +1,68 @@
+"""Libraries of hidden Markov models beside ours: the same arithmetic on the same numbers, by the name of the work.
+
+hmmlearn is what its models call underneath; dynamax is compiled by JAX, in double precision, and returns nothing that
+is not asked for. Those that are not installed are missing (`pip install hmmlearn dynamax`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from importlib.util import find_spec
+
+import numpy as np
+
+Works = dict[str, Callable[[], object]]
+NAMES = ("hmmlearn", "dynamax")
+
+
+def works_of(name: str, start: np.ndarray, matrix: np.ndarray, log_rows: np.ndarray) -> Works | None:
+    """The filter, the smoother, the most probable path, and a round of expectation maximisation; None without it."""
+    if not find_spec(name):
+        return None
+    return {"hmmlearn": _hmmlearn, "dynamax": _dynamax}[name](start, matrix, log_rows)
+
+
+def _hmmlearn(start: np.ndarray, matrix: np.ndarray, log_rows: np.ndarray) -> Works:
+    from hmmlearn import _hmmc
+
+    likelihood = np.exp(log_rows - log_rows.max(axis=1, keepdims=True))
+
+    def passes() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        _, ahead, scale = _hmmc.forward_scaling(start, matrix, likelihood)
+        back = _hmmc.backward_scaling(start, matrix, likelihood, scale)
+        both = ahead * back
+        return ahead, back, both / both.sum(axis=1, keepdims=True)
+
+    def learn() -> tuple[np.ndarray, np.ndarray]:
+        ahead, back, smoothed = passes()
+        counts = _hmmc.compute_scaling_xi_sum(ahead, matrix, back, likelihood)
+        return smoothed[0], counts / counts.sum(axis=1, keepdims=True)
+
+    return {
+        "filter": partial(_hmmc.forward_scaling, start, matrix, likelihood),
+        "smoother": lambda: passes()[2],
+        "path": partial(_hmmc.viterbi, start, matrix, log_rows),
+        "learning": learn,
+    }
+
+
+def _dynamax(start: np.ndarray, matrix: np.ndarray, log_rows: np.ndarray) -> Works:
+    import jax
+    from dynamax.hidden_markov_model import inference
+
+    jax.config.update("jax_enable_x64", True)
+    given = [jax.numpy.asarray(values) for values in (start, matrix, log_rows)]
+
+    def learn(*some: object) -> tuple[object, object]:
+        found = inference.hmm_two_filter_smoother(*some)
+        return found.initial_probs, found.trans_probs / found.trans_probs.sum(axis=1, keepdims=True)
+
+    loops: dict[str, Callable[..., object]] = {
+        "filter": lambda *some: inference.hmm_filter(*some)[:2],
+        "smoother": lambda *some: inference.hmm_two_filter_smoother(*some).smoothed_probs,
+        "path": inference.hmm_posterior_mode,
+        "learning": learn,
+    }
+    made = {name: jax.jit(loop) for name, loop in loops.items()}
+    return {name: (lambda loop=loop: jax.block_until_ready(loop(*given))) for name, loop in made.items()}
