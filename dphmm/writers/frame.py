@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,6 +26,9 @@ Geometry = Literal["estimate", "released"]
 
 NAMES = {"user": "user_id", "time": "tracked_at"}
 """Columns that frames call otherwise, as movingpandas and trackintel read them."""
+
+GROUP_ROWS = 100_000
+"""A row group of a Parquet file has so many rows at most: so many a reader has to have in memory."""
 
 _TRIP_GAP = np.timedelta64(1, "h")
 """A longer gap between two of somebody's moments begins another trip."""
@@ -72,12 +78,56 @@ def read_geopackage(path: Path) -> ReleaseTable:
 def write_geoparquet(path: Path, table: ReleaseTable, geometry: Geometry = "estimate") -> None:
     """Write the table, times to the microsecond in UTC, the reference system in the file's metadata.
 
-    Beside the geometry are plain columns of both places, for programs that know none.
+    Beside the geometry are plain columns of both places, for programs that know none. Neither pandas nor geopandas is
+    asked: for somebody's few releases loading them and making frames takes longer than everything else.
     """
-    need("pyarrow", "files")
-    frame = to_geodataframe(table, geometry).rename(columns={new: old for old, new in NAMES.items()})
+    pa, parquet = need("pyarrow", "files"), need("pyarrow.parquet", "files")
+    columns = {column.name: _arrow(table[column.name], column.kind) for column in COLUMNS}
+    latitude, longitude, known = places(table, geometry)
+    geo: dict[str, Any] = {"encoding": "WKB", "crs": _projjson(), "geometry_types": ["Point"] if known.any() else []}
+    if known.any():
+        corners = ((along[known].min(), along[known].max()) for along in (longitude, latitude))
+        geo["bbox"] = np.transpose(list(corners)).ravel().tolist()
+    about = {"version": "1.1.0", "primary_column": "geometry", "columns": {"geometry": geo}}
+    found = pa.table({**columns, "geometry": _points(longitude, latitude, known)}, metadata={"geo": json.dumps(about)})
     with path.open("wb") as stream:  # of a path Arrow might think that it is a URI
-        frame.to_parquet(stream, index=False)
+        parquet.write_table(found, stream, row_group_size=GROUP_ROWS)
+
+
+def _arrow(values: npt.NDArray[Any], kind: str) -> Any:
+    """A column as an Arrow array, an unknown number as NaN; out of buffers, for Arrow asks pandas what values are."""
+    pa = need("pyarrow", "files")
+    if kind == "text":
+        return _varying(pa.large_string(), [text.encode() for text in values.tolist()])
+    stored = {"time": pa.timestamp("us", "UTC"), "count": pa.int64(), "number": pa.float64(), "flag": pa.bool_()}[kind]
+    held = np.packbits(values, bitorder="little") if kind == "flag" else np.ascontiguousarray(values).view(np.int64)
+    return pa.Array.from_buffers(stored, len(values), [None, pa.py_buffer(held)])
+
+
+def _points(longitude: FloatArray, latitude: FloatArray, known: BoolArray) -> Any:
+    """Points as an Arrow array of well-known binary, null where a place is not known."""
+    points = np.zeros(len(known), dtype=[("order", "u1"), ("kind", "<u4"), ("x", "<f8"), ("y", "<f8")])
+    points["order"], points["kind"], points["x"], points["y"] = 1, 1, longitude, latitude
+    texts = [point.tobytes() if there else None for point, there in zip(points, known.tolist(), strict=True)]
+    return _varying(need("pyarrow", "files").large_binary(), texts)
+
+
+def _varying(stored: Any, texts: Sequence[bytes | None]) -> Any:
+    pa = need("pyarrow", "files")
+    ends = np.cumsum([0, *(len(text or b"") for text in texts)], dtype=np.int64)
+    there = np.packbits(np.array([text is not None for text in texts], dtype=np.bool_), bitorder="little")
+    held = (there, ends, b"".join(text or b"" for text in texts))
+    return pa.Array.from_buffers(stored, len(texts), list(map(pa.py_buffer, held)))
+
+
+@cache
+def _projjson() -> dict[str, Any]:
+    from pyproj import CRS as ReferenceSystem
+
+    found = dict(ReferenceSystem(CRS).to_json_dict())
+    for member in found["datum_ensemble"]["members"]:  # PROJ before 9.1 does not know all of these numbers
+        member.pop("id", None)
+    return found
 
 
 def read_geoparquet(path: Path) -> ReleaseTable:

@@ -196,6 +196,31 @@ def test_arrow_reads_columns_and_the_reference_system_of_geoparquet(tmp_path, ta
     assert found["epsilon"].to_pylist() == table["epsilon"].tolist()
 
 
+@pytest.mark.parametrize("geometry", ["estimate", "released"])
+def test_geoparquet_is_what_geopandas_would_write(tmp_path, table, geometry):
+    geopandas = pytest.importorskip("geopandas")
+    testing, parquet = pytest.importorskip("geopandas.testing"), pytest.importorskip("pyarrow.parquet")
+    write_releases(tmp_path / "mine.parquet", table, geometry=geometry)
+    frame = to_geodataframe(table, geometry).rename(columns={"user_id": "user", "tracked_at": "time"})
+    frame.to_parquet(tmp_path / "theirs.parquet", index=False)
+    mine, theirs = (geopandas.read_parquet(tmp_path / f"{whose}.parquet") for whose in ("mine", "theirs"))
+    testing.assert_geodataframe_equal(mine, theirs)
+    told = [
+        json.loads(parquet.read_schema(tmp_path / f"{whose}.parquet").metadata[b"geo"]) for whose in ("mine", "theirs")
+    ]
+    assert told[0]["columns"] == told[1]["columns"]
+    assert (tmp_path / "mine.parquet").stat().st_size < (tmp_path / "theirs.parquet").stat().st_size
+
+
+def test_row_groups_of_parquet_have_at_most_a_hundred_thousand_rows(tmp_path, table):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    many = ReleaseTable({name: np.resize(table[name], 200_001) for name in NAMES})
+    write_releases(tmp_path / "many.parquet", many)
+    about = parquet.read_metadata(tmp_path / "many.parquet")
+    assert [about.row_group(group).num_rows for group in range(about.num_row_groups)] == [100_000, 100_000, 1]
+    assert read_releases(tmp_path / "many.parquet") == many
+
+
 def test_gpxpy_reads_one_track_per_user_with_times_in_utc(tmp_path, table):
     gpxpy = pytest.importorskip("gpxpy")
     path = tmp_path / "out.gpx"
