@@ -51,6 +51,15 @@ def one_thread() -> Iterator[None]:
                         _set(library, _before[library.filepath])
 
 
+def waiting_threads() -> int:
+    """At most how many threads wait to share in linear algebra, outside of blocks of `one_thread`.
+
+    Those of OpenBLAS alone are counted, which ends them before the process is copied (by ``fork``) and makes them anew.
+    """
+    openblas = (one for one in _libraries(len(sys.modules)) if one.internal_api == "openblas")
+    return sum(one.num_threads - 1 for one in openblas if one.threading_layer == "pthreads")
+
+
 def _set(library: Any, threads: int) -> None:
     """Set the threads of a library, whichever thread set them before: threadpoolctl 3.8 would leave it to that one."""
     library.set_num_threads(threads)

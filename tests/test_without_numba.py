@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from dphmm import MarkovModel
+from dphmm.jobs.published import user_file
 from dphmm.space import Grid
 from tests.cli.conftest import HEADER, fixes
 
@@ -50,7 +51,7 @@ LINES = (
     ("audit", "event", "r.csv", *RELEASE, "--event", "state:1 between 0 and 3", "--json"),
     ("leak", "--releases", "r.csv", "--model", "m.npz", "--of", "a", "--json"),
 )
-RANDOM_FILES = ("r.csv", "c.csv", "l.csv", "all/user=a/releases.parquet", "all/user=b/releases.parquet")
+RANDOM_FILES = ("r.csv", "c.csv", "l.csv", *(str(user_file(Path("all"), user, "parquet")) for user in "ab"))
 
 
 def folder_of(path: Path) -> Path:

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from dphmm.cli.engine import engine_of, engine_options
 from dphmm.cli.inputs import (
     cap_options,
     caps_of,
@@ -36,7 +37,7 @@ from dphmm.cli.summary import dropped_facts, say, say_dropped, warn, warn_of_see
     help="A longer gap begins a new session. [default: 500; with --never-surer none does]",
 )
 @click.option("--files", "kind", default="parquet", show_default=True, help="The users' files: parquet, csv, …")
-@click.option("--workers", type=int, help="Processes on this machine. [default: one per processor]")
+@engine_options
 @click.option("--seed", type=int, help="Repeatable noise, for experiments: the output is not private.")
 @click.option("--resume", is_flag=True, help="Go on with the batch in the folder; users who are released stay.")
 @input_options
@@ -48,6 +49,9 @@ def command(data: tuple[Path, ...], folder: Path, model: Path, seed: int | None,
     memory, give one Parquet of everyone, of which a few people are taken at a time, or a file or folder per user or
     per group of users. A user must not occur in two of them.
 
+    On a Dask cluster, whose workers must see the folder and the model under the same paths, the places and the key go
+    over the network to the workers.
+
     Until the batch is finished, the folder holds its key in PRIVATE-key: whoever has it can take the noise away. With
     it --resume makes a lost or damaged file again as it was, instead of drawing twice about the same places.
     """
@@ -55,9 +59,10 @@ def command(data: tuple[Path, ...], folder: Path, model: Path, seed: int | None,
 
     settings = settings_of({**given, "caps": caps_of(given)})
     warn_of_seed(seed)
-    more = {name: given[name] for name in ("kind", "session_gap", "workers", "resume")}
+    more = {name: given[name] for name in ("kind", "session_gap", "resume")}
     more["allow_own_model"] = bool(given["allow_own_model"])
-    found = batch(data_of(data, given), folder, model, settings, seed=seed, watch=progress, **more)
+    engine = engine_of(given)
+    found = batch(data_of(data, given), folder, model, settings, engine=engine, seed=seed, watch=progress, **more)
     warnings = found.warnings()
     listed = {"private_left_out": dropped_facts(found.dropped), "warnings": warnings} if as_json else {}
     say("Released", {**found.facts(), **found.private_facts(), "folder": str(folder), **listed}, as_json)

@@ -9,23 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dphmm.cli.engine import engine_of, engine_options
 from dphmm.cli.progress import progress
 from dphmm.cli.summary import say, say_table
 from dphmm.cli.terminal import cell, echo
-from dphmm.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from dphmm.evaluation.noises import NoiseRow
     from dphmm.evaluation.run import Evaluation
-    from dphmm.jobs.workers import Engine
 
 
 @click.command()
 @click.argument("config", type=click.Path(path_type=Path))
 @click.option("-o", "--output", "folder", required=True, type=click.Path(path_type=Path), help="A new folder.")
-@click.option("--engine", default="processes", show_default=True, type=click.Choice(["processes", "dask"]))
-@click.option("--workers", type=int, help="Processes on this machine. [default: one per processor]")
-@click.option("--scheduler", metavar="ADDRESS", help="Of a Dask cluster, such as tcp://10.0.0.5:8786.")
+@engine_options
 @click.option("--resume", is_flag=True, help="Go on with the run in the folder; what is finished stays.")
 @click.option("--compare-noise", is_flag=True, help="One table of all kinds of noise instead, and its picture.")
 @click.option("--no-pictures", is_flag=True, help="A report without figures, for which matplotlib is not needed.")
@@ -33,13 +30,11 @@ if TYPE_CHECKING:
 def command(
     config: Path,
     folder: Path,
-    engine: str,
-    workers: int | None,
-    scheduler: str | None,
     resume: bool,
     compare_noise: bool,
     no_pictures: bool,
     as_json: bool,
+    **given: Any,
 ) -> None:
     """Compare policies, mechanisms and budgets on a data set, as CONFIG, a TOML file, says.
 
@@ -53,7 +48,7 @@ def command(
     if compare_noise:
         _compare_noise(config, folder, resume, not no_pictures, as_json)
         return
-    done = evaluate(config, folder, _engine(engine, workers, scheduler), resume, progress)
+    done = evaluate(config, folder, engine_of(given), resume, progress)
     evaluation = done.evaluation
     report = write_report(evaluation, pictures=not no_pictures)
     facts: dict[str, Any] = {
@@ -101,20 +96,6 @@ def _compare_noise(config: Path, folder: Path, resume: bool, pictures: bool, as_
 
 def _figures(row: NoiseRow) -> tuple[float, ...]:
     return row.epsilon, row.factor, row.released, row.estimate, row.hindsight
-
-
-def _engine(name: str, workers: int | None, scheduler: str | None) -> Engine:
-    from dphmm.jobs.workers import DaskCluster, Processes
-
-    if name == "dask":
-        if scheduler is None:
-            raise ConfigurationError("--engine dask needs a cluster; give its --scheduler, such as tcp://10.0.0.5:8786")
-        if workers is not None:
-            raise ConfigurationError("--workers is for processes; a Dask cluster has its own")
-        return DaskCluster(scheduler)
-    if scheduler is not None:
-        raise ConfigurationError("--scheduler is for Dask; give --engine dask too")
-    return Processes(workers)
 
 
 def write_report(evaluation: Evaluation, pictures: bool = True) -> Path:

@@ -1,7 +1,8 @@
 # The public names, imported on first use (lazy_loader reads this file); type checkers read it too.
 from .attacks import Attacked, attack
 from .audits import MechanismAudit, PolicyAudit, SecretsAudit, audit_mechanism, audit_policy, audit_secrets
-from .batches import Batch, batch
+from .batched import Batch
+from .batches import batch
 from .calibrated import Achieved, Calibrated, EventLimited, Targets
 from .calibrations import calibrate
 from .counting import Counted, Counts, Days, compare_counts, count_people, repair_counts

@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import closing
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from dphmm.arguments import checked
 from dphmm.arrays import Rng
-from dphmm.errors import AlreadyKnownError, ConfigurationError
+from dphmm.errors import AlreadyKnownError, ConfigurationError, DphmmError, need
+from dphmm.jobs.batched import Batch, Tally, UserDone
 from dphmm.jobs.checkpoint import Checkpoint, file_hash
-from dphmm.jobs.exposure import exposure_facts, warnings_of
 from dphmm.jobs.learned_from import people_seen, refuse_own
 from dphmm.jobs.models import load_model
-from dphmm.jobs.people import OUTSIDE_REGION, SAME_TICK, Data, DataLike, Dropped
-from dphmm.jobs.published import Entry, Published
+from dphmm.jobs.people import Data, DataLike, Dropped
+from dphmm.jobs.published import LAYOUT, Entry, Published
 from dphmm.jobs.secret import KEY, folder_key, keyed_source
 from dphmm.jobs.watch import Watch, unwatched
-from dphmm.jobs.workers import Processes
+from dphmm.jobs.workers import Engine, Processes
 from dphmm.policy.alone import said_of_alone
-from dphmm.policy.expression import policy_in_words
 from dphmm.release.account import Account
 from dphmm.release.engine import Releaser
-from dphmm.release.ledger import in_words, unless_seeded
 from dphmm.release.settings import ReleaseSettings
 from dphmm.release.trajectory import TimedRelease, moments_of, placed
 from dphmm.space.states import OUTSIDE
@@ -37,8 +34,8 @@ from dphmm.writers.formats import write_releases
 from dphmm.writers.summary import summarise
 from dphmm.writers.table import ReleaseTable
 
-FILE_KINDS = ("parquet", "csv", "geojson", "gpkg")
-
+FILE_KINDS = {"parquet": ("pyarrow.parquet",), "csv": (), "geojson": (), "gpkg": ("pyogrio", "geopandas")}
+"""What users' files may be → the libraries that write them."""
 
 _LONGEST_GAP = 10**12
 _USUAL_GAP = 500
@@ -53,7 +50,7 @@ class BatchJob:
     Parameters
     ----------
     folder
-        Where the files go: ``user=<name>/releases.<kind>``, the name percent-encoded.
+        Where the files go, see `dphmm.jobs.published.user_file`.
     model, model_hash
         The path of a model with its states and its time step, and its content hash, so that no worker goes on with
         another.
@@ -113,129 +110,6 @@ class BatchJob:
         return keyed_source(self.key, *label)
 
 
-@dataclass(frozen=True)
-class UserDone:
-    """A user who was released.
-
-    Parameters
-    ----------
-    entry
-        Who, how many places, and the file's digest. No places for one who was never within the region where places
-        outside are omitted; no file is written then.
-    epsilon, constrained_epsilon
-        What all releases spent, and the greatest constrained-DP level of one.
-    forgetting
-        How many releases belong to a later session than the first, whose belief forgets the releases before.
-    outside
-        How many places on the model's clock lie outside the region. Private.
-    summary
-        What `dphmm.writers.summarise` says of the releases; empty where there are none.
-    passed_over
-        How many capped events were over at the first release.
-    shared
-        How many fixes gave way to a later one of the same tick of the clock. Private.
-    """
-
-    entry: Entry
-    epsilon: float
-    constrained_epsilon: float
-    forgetting: int
-    outside: int
-    summary: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    passed_over: int = 0
-    shared: int = 0
-
-    @property
-    def user(self) -> str:
-        """Who."""
-        return self.entry.user
-
-    @property
-    def releases(self) -> int:
-        """How many places were answered, withheld ones included."""
-        return self.entry.releases
-
-
-@dataclass(frozen=True)
-class Batch:
-    """What a batch did in one run.
-
-    Attributes
-    ----------
-    done
-        The users of this run, in the order in which they were finished.
-    before
-        How many users had been released in the folder before.
-    settings
-        How everybody was released.
-    is_private
-        Whether noise came from the operating system; where it follows from a seed nothing is private.
-    alone
-        How many states the policy joins to no other, and how far from one they are, in words; None if there are none.
-    unchosen
-        What was passed over in reading, and who was not chosen. Private.
-    """
-
-    done: tuple[UserDone, ...]
-    before: int
-    settings: ReleaseSettings
-    is_private: bool
-    alone: str | None
-    unchosen: tuple[Dropped, ...] = ()
-
-    @property
-    def dropped(self) -> tuple[Dropped, ...]:
-        """What of this run's data was not released as it was, and why. Private."""
-        moved = self.settings.outside == "border"
-        where = "taken for the nearest place of it" if moved else "not released"
-        found = (
-            *self.unchosen,
-            Dropped(SAME_TICK, sum(one.shared for one in self.done), sum(one.shared > 0 for one in self.done)),
-            Dropped(
-                f"{OUTSIDE_REGION}, {where}",
-                sum(one.outside for one in self.done),
-                sum(one.outside > 0 for one in self.done),
-            ),
-        )
-        return tuple(one for one in found if one.fixes)
-
-    def warnings(self) -> list[str]:
-        """What whoever reads 'private' should be told besides, with what to do about it; public."""
-        return warnings_of([one.summary for one in self.done if one.releases], self.settings.policy)
-
-    def facts(self) -> dict[str, Any]:
-        """What this run amounts to and promises, from public things alone."""
-        some = [one for one in self.done if one.releases]
-        level = max((one.constrained_epsilon for one in some), default=0.0)
-        spent = max((one.epsilon for one in some), default=0.0)
-        promise = in_words(self.settings.epsilon, level, spent) if some else {}
-        return {
-            "users_released": len(some),
-            "releases": sum(one.summary["releases"] for one in some),
-            "moments_withheld": sum(one.summary["moments_withheld"] for one in some),
-            "users_never_in_the_region": len(self.done) - len(some),
-            "users_released_before": self.before,
-            "policy": self.settings.policy,
-            "states_the_policy_joins_to_none": self.alone,
-            "mechanism": self.settings.mechanism,
-            "exact": self.settings.is_exact,
-            "randomness": "system" if self.is_private else "seeded",
-            "epsilon_of_each": self.settings.epsilon,
-            "epsilon_of_the_user_with_most": spent,
-            "joined_places": policy_in_words(self.settings.policy),
-            **unless_seeded(promise, self.is_private),
-            **(exposure_facts([one.summary for one in some]) if some else {}),
-            "releases_that_forget_earlier_ones": sum(one.forgetting for one in some),
-            "users_with_such_releases": sum(1 for one in some if one.forgetting),
-            **({"users_after_a_capped_event": sum(1 for one in some if one.passed_over)} if self.settings.caps else {}),
-            "settings": self.settings.content_hash,
-        }
-
-    def private_facts(self) -> dict[str, Any]:
-        """What only the truth tells. Never publish it."""
-        return {"private_places_outside_the_region": sum(one.outside for one in self.done)}
-
-
 @checked
 def batch(
     data: DataLike,
@@ -246,6 +120,7 @@ def batch(
     kind: str = "parquet",
     session_gap: int | None = None,
     workers: int | None = None,
+    engine: Engine | None = None,
     seed: int | None = None,
     resume: bool = False,
     allow_own_model: bool = False,
@@ -281,6 +156,8 @@ def batch(
         passed over for them.
     workers
         Processes on this machine; left out, one per processor. With one, everything happens in this process.
+    engine
+        Who works instead, such as `dphmm.jobs.workers.DaskCluster`. True places and the key of the noise go to it.
     seed
         Left out, the operating system's randomness. A seed makes every user's releases repeatable, hence not private.
     resume
@@ -296,9 +173,9 @@ def batch(
     ------
     ConfigurationError
         When terms are none, a user is in two paths or in none, or the model was learned from a user, before any file of
-        releases is written; or when nobody was within the model's region.
+        releases is written; when both workers and an engine are given; or when nobody was within the model's region.
     OutputError, EngineError
-        When the folder is in use, is held by another run or cannot be written, or a worker dies.
+        When the folder is in use, is held by another run or cannot be written, or workers keep dying.
     DataFileError
         When a file in the folder is none of the batch's, or damaged and not to be made again.
     DphmmError
@@ -318,37 +195,46 @@ def batch(
     >>> sorted(one.user for one in done.done)
     ['000', '001']
     """
-    processes = Processes(workers)
+    if workers is not None and engine is not None:
+        raise ConfigurationError("workers are processes of this machine, and an engine has its own; give one of both")
+    crew = Processes(workers) if engine is None else engine
     folder, path = Path(folder).absolute(), Path(model).absolute()
     learned = load_model(model)
     seen = None if allow_own_model else people_seen(path, learned)
     job = BatchJob(str(folder), str(path), learned.content_hash, settings, seed, kind, session_gap)
     first = _engine(job.model, job.model_hash, settings)  # refuses now what would fail at the first user
+    for library in FILE_KINDS[kind]:
+        need(library, "files")
     hashes = {"settings_sha256": settings.content_hash, "model_sha256": job.model_hash}
     terms = {**hashes, "settings": settings.to_dict(), "seed": seed, "kind": kind, "session_gap": job.gap}
+    terms["layout"] = LAYOUT
     Checkpoint.look(folder, terms, resume)
     left_out: list[Dropped] = []
-    named = Data.of(data).one_after_another(partial(refuse_own, seen), left_out)  # refuses before anybody is released
-    people = _not_seen(named, seen)
-    with closing(Checkpoint.open(folder, terms, resume)):
-        published = Published(folder, kind)
-        before = len(published)
-        if seed is None:
-            if published.lost and not (folder / KEY).exists():
-                raise published.refusal(min(published.lost))
-            job = replace(job, key=folder_key(folder))
-        done = tuple(watch(release_everyone(job, people, processes, published), "Releasing users"))
-        if published.lost:
-            raise ConfigurationError(
-                f"{published.file(min(published.lost))} is damaged or gone; give this user's data too, and resume"
-            )
-        published.finish()
-        (folder / KEY).unlink(missing_ok=True)
+    tally, done = Tally(), list[Entry]()
+    with crew.begun():  # before any place is read: what a copy of this process has not got it cannot lose
+        named = Data.of(data).one_after_another(partial(refuse_own, seen), left_out)  # refuses before a release
+        people = _not_seen(named, seen)
+        with closing(Checkpoint.open(folder, terms, resume)):
+            published = Published(folder, kind)
+            before = len(published)
+            if seed is None:
+                if published.lost and not (folder / KEY).exists():
+                    raise published.refusal(min(published.lost))
+                job = replace(job, key=folder_key(folder))
+            for one in watch(release_everyone(job, people, crew, published), "Releasing users"):
+                tally.add(one)
+                done.append(one.entry)
+            if published.lost:
+                raise ConfigurationError(
+                    f"{published.file(min(published.lost))} is damaged or gone; give this user's data too, and resume"
+                )
+            published.finish()
+            (folder / KEY).unlink(missing_ok=True)
     at_the_border = settings.outside == "border"
-    if not before and not any(one.releases - at_the_border * one.outside for one in done):
+    if not before and tally.moments == at_the_border * tally.outside:
         raise ConfigurationError(f"none of {len(done)} users was within the model's region; learn a model of theirs")
     alone = said_of_alone(first.policy, learned.space)
-    return Batch(done, before, settings, seed is None, alone, tuple(left_out))
+    return Batch(tuple(done), before, settings, seed is None, alone, tuple(left_out), tally)
 
 
 def _not_seen(people: Iterable[Trajectory], seen: Collection[str] | None) -> Iterator[Trajectory]:
@@ -358,7 +244,7 @@ def _not_seen(people: Iterable[Trajectory], seen: Collection[str] | None) -> Ite
 
 
 def release_everyone(
-    job: BatchJob, people: Iterable[Trajectory], processes: Processes, published: Published | None = None
+    job: BatchJob, people: Iterable[Trajectory], engine: Engine, published: Published | None = None
 ) -> Iterator[UserDone]:
     """Release one user after another, each from a belief of their own, and write their file.
 
@@ -371,7 +257,7 @@ def release_everyone(
         How.
     people
         Whom.
-    processes
+    engine
         Who works.
     published
         What the folder holds; left out, it is looked at here.
@@ -388,17 +274,26 @@ def release_everyone(
     DataFileError
         When a file in the folder is none of the batch's, or damaged and not to be made again.
     OutputError, EngineError
-        When a file cannot be written, or a worker dies.
+        When a file cannot be written, or workers keep dying.
     """
     folder = Published(Path(job.folder), job.kind) if published is None else published
-    waiting = ((job, folder.part(person.user), person) for person in people if not folder.has(person.user))
-    for done in processes.stream(_release_user, waiting):
-        folder.add(done.entry)
-        yield done
+    waiting = (Person(job, folder.part(one.user), one) for one in people if not folder.has(one.user))
+    for done in engine.groups(_release_user, waiting):
+        folder.add([one.entry for one in done])
+        yield from done
 
 
-def _release_user(work: tuple[BatchJob, Path, Trajectory]) -> UserDone:
-    job, part, person = work
+@dataclass(frozen=True)
+class Person:
+    """A piece of a batch's work. What is written of it anywhere, such as in a worker's log, has no place in it."""
+
+    job: BatchJob
+    part: Path
+    trajectory: Trajectory = field(repr=False)
+
+
+def _release_user(work: Person) -> UserDone:
+    job, part, person = work.job, work.part, work.trajectory
     first = _engine(job.model, job.model_hash, job.settings)
     releaser, model = first.another(job.randomness(person)), first.model
     whole = person.resample(model.step)
@@ -432,10 +327,13 @@ def _release_user(work: tuple[BatchJob, Path, Trajectory]) -> UserDone:
 
 @lru_cache(maxsize=1)
 def _engine(path: str, model_hash: str, settings: ReleaseSettings) -> Releaser:
-    """What a worker keeps from one user to the next: all of it public."""
+    """What a worker keeps from one user to the next, with everybody's first step prepared: all of it public."""
     model = load_model(path)
     if model.content_hash != model_hash:
         raise ConfigurationError(f"{path} has changed since the batch began; begin another batch")
     engine = settings.engine(model)
     engine.capping.passes_over_the_past = True
+    model.space.locate(*model.space.latlon([0]).T)
+    with suppress(DphmmError):  # which is then said of a user
+        engine.ready(engine.prepare(), 0)
     return engine

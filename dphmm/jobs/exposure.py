@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from math import inf, isnan
+from math import isnan, nan
 from typing import Any
 
 from dphmm.policy.expression import policy_radius
@@ -21,6 +21,26 @@ _FEWER = (
 )
 
 
+_EXTREMES: Mapping[str, Callable[..., Any]] = {
+    "epsilon_dearest_day": max,
+    "estimate_radius_m_median": min,
+    "adversary_error_m_median": min,
+    "adversary_error_m_least": min,
+    "adversary_certainty_median": max,
+    "adversary_certainty_most": max,
+    "adversary_error_m_median_in_hindsight": min,
+    "adversary_error_m_least_in_hindsight": min,
+    "adversary_certainty_most_in_hindsight": max,
+}
+"""What is looked at of a user's releases → which of the users is known best by it."""
+
+
+def standing_out(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The few rows that `exposure_facts` and `warnings_of` say the same of as of them all; the first of equal ones."""
+    found = {id(row): row for key, of in _EXTREMES.items() if (row := _worst(rows, key, of)) is not None}
+    return [row for row in rows if id(row) in found]
+
+
 def exposure_facts(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """What `dphmm.writers.summarise` found of users, one row each, as facts about whoever is known best.
 
@@ -29,19 +49,9 @@ def exposure_facts(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     rows
         At least one, all with or all without what is known in hindsight.
     """
-    facts: dict[str, Any] = {
-        "epsilon_within_24_hours_most": _told(max(_known(rows, "epsilon_dearest_day"), default=inf)),
-        "estimate_radius_m_median": min(row["estimate_radius_m_median"] for row in rows),
-        "adversary_error_m_median": min(row["adversary_error_m_median"] for row in rows),
-        "adversary_error_m_least": min(row["adversary_error_m_least"] for row in rows),
-        "adversary_certainty_median": max(row["adversary_certainty_median"] for row in rows),
-        "adversary_certainty_most": max(row["adversary_certainty_most"] for row in rows),
-    }
-    if "adversary_error_m_median_in_hindsight" in rows[0]:
-        for name, of in (("error_m_median", min), ("error_m_least", min), ("certainty_most", max)):
-            key = f"adversary_{name}_in_hindsight"
-            facts[key] = of(row[key] for row in rows)
-    return facts
+    worst = {key: _worst(rows, key, of) for key, of in _EXTREMES.items() if key in rows[0]}
+    facts = {key: None if row is None else row[key] for key, row in worst.items()}
+    return {"epsilon_within_24_hours_most": facts.pop("epsilon_dearest_day"), **facts}
 
 
 def warnings_of(rows: Sequence[Mapping[str, Any]], policy: str) -> list[str]:
@@ -92,14 +102,6 @@ def warnings_of(rows: Sequence[Mapping[str, Any]], policy: str) -> list[str]:
     return said
 
 
-def _known(rows: Sequence[Mapping[str, Any]], key: str) -> list[float]:
-    return [row[key] for row in rows if not isnan(row[key])]
-
-
-def _told(value: float) -> float | None:
-    return None if value == inf else value
-
-
 def _worst(rows: Sequence[Mapping[str, Any]], key: str, of: Callable[..., Any]) -> Mapping[str, Any] | None:
-    known = [row for row in rows if not isnan(row[key])]
+    known = [row for row in rows if not isnan(row.get(key, nan))]
     return of(known, key=lambda row: row[key]) if known else None

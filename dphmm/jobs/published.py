@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -18,8 +19,11 @@ from dphmm.tables.output import sync_folder, write_text
 JOURNAL = "released.jsonl"
 """The file in a batch's folder with a line per user, on the disk before the user's file gets its name."""
 
+LAYOUT = "hash/user"
+"""Where users' files are, see `user_file`; a batch of another layout is not gone on with."""
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, slots=True)
 class Entry:
     """A user whose releases may have been seen. All of it is public.
 
@@ -65,9 +69,7 @@ class Published:
         self.lost = {user for user, entry in self._journal.items() if not _is_whole(self.file(user), entry.sha256)}
         """Users whose file is absent or not what was released."""
         try:
-            for user in sorted(self.lost):
-                if _is_whole(self.part(user), self._journal[user].sha256):
-                    self._show(user)
+            self._show([user for user in self.lost if _is_whole(self.part(user), self._journal[user].sha256)])
             for part in (folder / "parts").glob("*"):
                 part.unlink()
         except OSError as problem:
@@ -97,32 +99,33 @@ class Published:
             raise DataFileError(self.file(user), f"is not in {JOURNAL}, so not of this batch; move it away")
         return user in self._journal and user not in self.lost
 
-    def add(self, done: Entry) -> None:
-        """Show a user's file, whose part was written.
+    def add(self, done: Sequence[Entry]) -> None:
+        """Show the files of users, whose parts were written; all of them go to the disk together.
 
         Raises
         ------
         DataFileError
-            When something else was released of this user before.
+            When something else was released of one of them before; the others are shown.
         OutputError
             When the folder cannot be written.
         """
-        before = self._journal.get(done.user)
+        before = [self._journal.get(one.user) for one in done]
+        other = [one for one, known in zip(done, before, strict=True) if known and known.sha256 != one.sha256]
+        new = [one for one, known in zip(done, before, strict=True) if known is None and one.releases]
         try:
-            if before is not None and before.sha256 != done.sha256:
-                self.part(done.user).unlink(missing_ok=True)
-                raise self.refusal(done.user)
-            if not done.releases:
-                return
-            if before is None:
+            if new:
                 with (self.folder / JOURNAL).open("ab") as journal:
-                    journal.write(_line(done).encode())
+                    journal.write("".join(map(_line, new)).encode())
                     journal.flush()
                     os.fsync(journal.fileno())
-                self._journal[done.user] = done
-            self._show(done.user)
+                self._journal |= {one.user: one for one in new}
+            self._show([one.user for one in done if one.releases and one not in other])
+            for one in other:
+                self.part(one.user).unlink(missing_ok=True)
         except OSError as problem:
             raise _refusal(self.folder, problem) from None
+        if other:
+            raise self.refusal(other[0].user)
 
     def finish(self) -> None:
         """Write the journal anew in the order of names, which does not tell who was finished first."""
@@ -137,13 +140,18 @@ class Published:
             "data are others); restore it from a copy",
         )
 
-    def _show(self, user: str) -> None:
-        path = self.file(user)
-        path.parent.mkdir(exist_ok=True)
-        os.replace(self.part(user), path)
-        for folder in (path.parent, self.folder):
+    def _show(self, users: Iterable[str]) -> None:
+        changed = set()
+        for user in users:
+            path = self.file(user)
+            if not path.parent.exists():
+                path.parent.mkdir()
+                changed.add(self.folder)
+            os.replace(self.part(user), path)
+            changed.add(path.parent)
+            self.lost.discard(user)
+        for folder in changed:
             sync_folder(folder)
-        self.lost.discard(user)
 
 
 _LONGEST_NAME = 240
@@ -155,8 +163,11 @@ def _line(entry: Entry) -> str:
 
 
 def user_file(folder: Path, user: str, kind: str) -> Path:
-    """Where a batch has somebody's releases."""
-    return folder / f"user={quote(user, safe='')}" / f"releases.{kind}"
+    """Where a batch has somebody's releases: named after them, in one of 256 folders, by the first byte of a hash.
+
+    So a folder holds no more than four thousand files of a million users.
+    """
+    return folder / hashlib.sha256(user.encode()).hexdigest()[:2] / f"{quote(user, safe='')}.{kind}"
 
 
 def read_journal(folder: Path) -> list[Entry]:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
+from itertools import chain, islice
 from multiprocessing import get_context, parent_process
-from typing import Protocol, TypeVar
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
 from dphmm.errors import ConfigurationError, EngineError, need
 from dphmm.tables.unpacking import set_max_unpacked, unpacked_at_most
-from dphmm.threads import one_thread
+from dphmm.threads import one_thread, waiting_threads
 
 Work = TypeVar("Work")
 Done = TypeVar("Done")
@@ -36,11 +41,21 @@ class Engine(Protocol):
     """Whoever can run tasks and say which are finished, in any order.
 
     Each piece of work runs with linear algebra on one thread (`dphmm.threads.one_thread`), so that its numbers do not
-    depend on who runs it, nor beside how many others.
+    depend on who runs it, nor beside how many others. No more than a few pieces are taken ahead of what is finished, so
+    that work which is made as it is asked for needs little memory.
     """
 
-    def run(self, function: Callable[[Work], int], work: Sequence[Work]) -> Iterator[int]:
+    def begun(self) -> AbstractContextManager[None]:
+        """A block in which the workers are there from its beginning on, not only from the first piece of work on.
+
+        So they start while the caller still prepares what there is to do.
+        """
+
+    def run(self, function: Callable[[Work], Done], work: Iterable[Work]) -> Iterator[Done]:
         """Run a function on each piece of work, and yield what it returns as pieces are finished."""
+
+    def groups(self, function: Callable[[Work], Done], work: Iterable[Work]) -> Iterator[list[Done]]:
+        """The same, with all at once that is finished by the time that more is asked for."""
 
 
 class Processes:
@@ -61,65 +76,77 @@ class Processes:
         self.workers = workers if workers is not None else os.cpu_count() or 1
         if not 1 <= self.workers <= MOST_WORKERS:
             raise ConfigurationError(f"workers is {self.workers}; give 1 to {MOST_WORKERS}")
+        self._pool: ProcessPoolExecutor | None = None
 
-    def run(self, function: Callable[[Work], int], work: Sequence[Work]) -> Iterator[int]:
-        """Run a function on each piece of work; a worker that dies takes only its own unfinished pieces with it.
+    @contextmanager
+    def begun(self) -> Iterator[None]:
+        """As `Engine.begun`; a block within another begins nobody."""
+        if self.workers == 1 or self._pool is not None:
+            yield
+            return
+        self._pool = worker_pool(self.workers)
+        try:
+            yield
+        finally:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+            self._pool = None
+
+    def run(self, function: Callable[[Work], Done], work: Iterable[Work]) -> Iterator[Done]:
+        """As `groups`, one after another."""
+        return chain.from_iterable(self.groups(function, work))
+
+    def groups(self, function: Callable[[Work], Done], work: Iterable[Work]) -> Iterator[list[Done]]:
+        """Run a function on each piece of work; what a worker that dies had not finished, another does.
 
         Raises
         ------
         EngineError
             When workers keep dying.
         """
-        function = partial(_on_one_thread, function)
+        function, pieces, losses = partial(_on_one_thread, function), iter(work), 0
         if self.workers == 1:
-            yield from map(function, work)
+            yield from ([function(piece)] for piece in pieces)
             return
-        left = dict(enumerate(work))
-        losses = 0
-        while left:
-            pool = worker_pool(min(self.workers, len(left)))
-            try:
-                futures = {pool.submit(function, piece): key for key, piece in left.items()}
-                for future in as_completed(futures):
-                    result = future.result()
-                    del left[futures[future]]
-                    yield result
-            except BrokenProcessPool:
-                losses += 1
-                if losses > MOST_LOSSES:
-                    raise EngineError(
-                        f"worker processes died {losses} times; see that they have enough memory, then resume"
-                    ) from None
-            finally:
-                pool.shutdown(wait=True, cancel_futures=True)
+        waiting: dict[Future[Done], Work] = {}
+        with self.begun():
+            while True:
+                for piece in islice(pieces, self.workers * _IN_FLIGHT_PER_WORKER - len(waiting)):
+                    waiting[self._submitted(function, piece)] = piece
+                if not waiting:
+                    return
+                finished = wait(waiting, return_when=FIRST_COMPLETED).done
+                if any(map(_is_lost, finished)):
+                    finished, losses = wait(waiting).done, losses + 1
+                    if losses > MOST_LOSSES:
+                        raise EngineError(
+                            f"worker processes died {losses} times; see that they have enough memory, then resume"
+                        )
+                    pieces = chain([waiting[future] for future in finished if _is_lost(future)], pieces)
+                    self._begin_anew()
+                if done := [future.result() for future in finished if future.exception() is None]:
+                    yield done
+                for future in finished:
+                    del waiting[future]
+                    if not _is_lost(future):
+                        future.result()
 
-    def stream(self, function: Callable[[Work], Done], work: Iterable[Work]) -> Iterator[Done]:
-        """Results of work as they come, with a few pieces handed out at a time: memory stays flat.
-
-        Raises
-        ------
-        EngineError
-            When a worker dies.
-        """
-        function = partial(_on_one_thread, function)
-        if self.workers == 1:
-            yield from map(function, work)
-            return
-        pool = worker_pool(self.workers)
-        waiting: set[Future[Done]] = set()
+    def _submitted(self, function: Callable[[Work], Done], piece: Work) -> Future[Done]:
+        assert self._pool is not None
         try:
-            for piece in work:
-                waiting.add(pool.submit(function, piece))
-                while len(waiting) >= self.workers * _IN_FLIGHT_PER_WORKER:
-                    done = next(as_completed(waiting))
-                    waiting.remove(done)
-                    yield done.result()
-            for done in as_completed(waiting):
-                yield done.result()
-        except BrokenProcessPool:
-            raise EngineError("a worker process died; see that it has enough memory, then resume") from None
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+            return self._pool.submit(function, piece)
+        except BrokenProcessPool as problem:  # of which the pieces before this one tell
+            lost: Future[Done] = Future()
+            lost.set_exception(problem)
+            return lost
+
+    def _begin_anew(self) -> None:
+        assert self._pool is not None
+        self._pool.shutdown(wait=True)
+        self._pool = worker_pool(self.workers)
+
+
+def _is_lost(future: Future[Any]) -> bool:
+    return isinstance(future.exception(), BrokenProcessPool)
 
 
 class DaskCluster:
@@ -142,8 +169,37 @@ class DaskCluster:
         need("distributed", "dask")
         self.address = address
         self.timeout_seconds = timeout_seconds
+        self._client: Any = None
 
-    def run(self, function: Callable[[Work], int], work: Sequence[Work]) -> Iterator[int]:
+    @contextmanager
+    def begun(self) -> Iterator[None]:
+        """As `Engine.begun`: the scheduler is asked whether it is there.
+
+        Raises
+        ------
+        EngineError
+            When it cannot be reached.
+        """
+        if self._client is not None:
+            yield
+            return
+        distributed = need("distributed", "dask")
+        try:
+            self._client = distributed.Client(self.address, timeout=self.timeout_seconds, set_as_default=False)
+        except (OSError, ValueError) as problem:  # TimeoutError is an OSError
+            reason = " ".join(str(problem).split()) or type(problem).__name__
+            raise EngineError(f"scheduler {self.address} cannot be reached ({reason}); check its address") from None
+        try:
+            yield
+        finally:
+            self._client.close()
+            self._client = None
+
+    def run(self, function: Callable[[Work], Done], work: Iterable[Work]) -> Iterator[Done]:
+        """As `groups`, one after another."""
+        return chain.from_iterable(self.groups(function, work))
+
+    def groups(self, function: Callable[[Work], Done], work: Iterable[Work]) -> Iterator[list[Done]]:
         """Run a function on each piece of work; Dask gives those of a lost worker to another.
 
         Raises
@@ -152,21 +208,26 @@ class DaskCluster:
             When the scheduler cannot be reached, or workers keep dying.
         """
         distributed = need("distributed", "dask")
-        try:
-            client = distributed.Client(self.address, timeout=self.timeout_seconds, set_as_default=False)
-        except (OSError, ValueError) as problem:  # TimeoutError is an OSError
-            reason = " ".join(str(problem).split()) or type(problem).__name__
-            raise EngineError(f"scheduler {self.address} cannot be reached ({reason}); check its address") from None
-        try:
-            futures = client.map(partial(_on_one_thread, function), list(work), pure=False, batch_size=64)
-            for future in distributed.as_completed(futures, loop=client.loop):
-                yield int(future.result())
-        except distributed.KilledWorker:
-            raise EngineError(
-                f"workers of {self.address} keep dying; see that they have enough memory, then resume"
-            ) from None
-        finally:
-            client.close()
+        function, pieces = partial(_on_one_thread, function), iter(work)
+        with self.begun():
+            client, waiting = self._client, distributed.as_completed(loop=self._client.loop)
+            while True:
+                threads = sum(client.ncores().values())  # of the workers that are there now
+                for piece in islice(pieces, max(max(threads, 1) * _IN_FLIGHT_PER_WORKER - waiting.count(), 0)):
+                    waiting.add(client.submit(function, piece, pure=False))
+                if waiting.is_empty():
+                    return
+                finished = waiting.next_batch()
+                if done := [future.result() for future in finished if future.status == "finished"]:
+                    yield done
+                try:
+                    for future in finished:
+                        if future.status != "finished":
+                            future.result()
+                except distributed.KilledWorker:
+                    raise EngineError(
+                        f"workers of {self.address} keep dying; see that they have enough memory, then resume"
+                    ) from None
 
 
 def _on_one_thread(function: Callable[[Work], Done], piece: Work) -> Done:
@@ -178,18 +239,44 @@ def _on_one_thread(function: Callable[[Work], Done], piece: Work) -> Done:
 
 
 def worker_pool(workers: int) -> ProcessPoolExecutor:
-    """Processes that leave an interrupt from the keyboard to their parent, and end when it does, however that is."""
+    """Processes that leave an interrupt from the keyboard to their parent, and end when it does, however that is.
+
+    They begin now. Where that is sound they are copies of this process, with all that it has loaded and prepared, and
+    there at once; otherwise each is a new one, which loads everything itself.
+    """
     # Linux counts the end of the thread that began a process as its parent's; only the main one lasts for certain.
     lasting = threading.current_thread() is threading.main_thread()
-    return ProcessPoolExecutor(
+    copied = lasting and _may_be_copied()
+    pool = ProcessPoolExecutor(
         workers,
-        mp_context=get_context("spawn"),
+        mp_context=get_context("fork" if copied else "spawn"),
         initializer=_prepare_worker,
         initargs=(os.getpid(), lasting, unpacked_at_most()),
     )
+    with warnings.catch_warnings():
+        if copied:  # from Python 3.12 on any thread at all is warned of
+            warnings.simplefilter("ignore", DeprecationWarning)
+        for _ in range(workers):
+            pool.submit(int)
+    return pool
+
+
+def _may_be_copied() -> bool:
+    """Whether no thread but this one can be in the middle of something, which a copy of the process would never end.
+
+    Those of linear algebra end themselves before a copy is made, and the one of Arrow's memory waits.
+    """
+    if sys.platform != "linux" or threading.active_count() > 1:
+        return False
+    try:
+        names = [name.read_bytes().strip() for name in Path("/proc/self/task").glob("*/comm")]
+    except OSError:
+        return False
+    return 0 < len(names) <= 1 + names.count(b"jemalloc_bg_thd") + waiting_threads()
 
 
 def _prepare_worker(parent: int, lasting: bool, unpacked: int | None) -> None:
+    gc.freeze()  # what it has of its parent's stays shared memory for longer
     set_max_unpacked(unpacked)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if lasting and sys.platform == "linux":

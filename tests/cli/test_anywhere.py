@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 
+from dphmm.jobs.published import user_file
 from dphmm.markov.model import MarkovModel
 from dphmm.writers import read_releases
 
@@ -52,7 +53,7 @@ def test_release_batch_and_session(model, run, tmp_path):
     assert shown["releases"] == len(table)
     batch = run("batch", HERE, "--users", "002", "--model", "m.npz", *RELEASE, "-o", "out", "--workers", "1")
     assert batch.exit_code == 0, batch.stderr
-    assert len(read_releases(tmp_path / "out" / "user=002" / "releases.parquet")) == len(table)
+    assert len(read_releases(user_file(tmp_path / "out", "002", "parquet"))) == len(table)
 
 
 def test_evaluate(region, run, tmp_path):

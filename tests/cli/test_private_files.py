@@ -17,7 +17,7 @@ import pytest
 
 from dphmm.cli import COMMANDS, main
 from dphmm.jobs.lock import LOCK
-from dphmm.jobs.published import JOURNAL
+from dphmm.jobs.published import JOURNAL, user_file
 from dphmm.jobs.secret import KEY
 from dphmm.markov.model import MarkovModel
 from dphmm.plots.coding import DEGREES
@@ -73,7 +73,12 @@ LINES = (
     (("session", "export", "people.db", "-o", "records.jsonl"), ("records.jsonl",)),
     (
         ("batch", "walks.csv", *RELEASE, "-o", "all", "--workers", "1"),
-        ("all/run.json", f"all/{LOCK}", f"all/{JOURNAL}", *(f"all/user={name}/releases.parquet" for name in NAMES)),
+        (
+            "all/run.json",
+            f"all/{LOCK}",
+            f"all/{JOURNAL}",
+            *(str(user_file(Path("all"), name, "parquet")) for name in NAMES),
+        ),
     ),
     (("evaluate", "e.toml", "-o", "run", "--workers", "1"), tuple(f"run/{name}" for name in EVALUATED)),
     (("show", "r.csv", "--model", "m.npz", "-o", "map.html"), ("map.html",)),

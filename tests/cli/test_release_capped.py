@@ -126,6 +126,6 @@ def test_a_batch_keeps_caps_that_an_audit_finds_kept(world, run):
     assert not (world / "out").exists()
     facts = json.loads(ended(run(*words, "--json")).stdout)
     assert facts["users_after_a_capped_event"] == 0
-    for file in (world / "out").glob("user=*/releases.csv"):
+    for file in (world / "out").glob("??/*.csv"):
         audit = ("audit", "event", file, "--model", "m.npz", "--policy", "utility:1km", "--epsilon", 3)
         assert "No event was learned." in ended(run(*audit, "--never-surer", 0.7, "--event", EVENT)).stdout

@@ -27,6 +27,7 @@ from dphmm.jobs import (
     release,
     replay,
 )
+from dphmm.jobs.published import user_file
 from dphmm.markov.model import MarkovModel
 from dphmm.tables import write_csv
 from dphmm.writers import read_releases
@@ -257,7 +258,7 @@ def test_a_batch_that_forgets_is_audited_for_an_adversary_who_does_not(tmp_path)
     )
     assert done.facts()["releases_that_forget_earlier_ones"] == 2
     assert done.facts()["users_with_such_releases"] == 1
-    file = tmp_path / "all" / "user=anna" / "releases.csv"
+    file = user_file(tmp_path / "all", "anna", "csv")
     table = read_releases(file)
     assert table["forgotten_releases"].tolist() == [0, 0, 0, 3, 3]
 

@@ -2,8 +2,13 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
+import sys
+from collections import Counter
 from contextlib import nullcontext
 from dataclasses import replace
+from hashlib import sha256
 
 import numpy as np
 import pytest
@@ -11,15 +16,15 @@ from click.testing import CliRunner
 from threadpoolctl import threadpool_limits
 
 from dphmm.cli import main
-from dphmm.errors import ConfigurationError, DataFileError, OutputError
+from dphmm.errors import ConfigurationError, DataFileError, EngineError, OutputError
 from dphmm.evaluation.split import split_people
 from dphmm.jobs import audit_event
-from dphmm.jobs.batches import BatchJob, _engine, _release_user, batch, release_everyone
+from dphmm.jobs.batches import BatchJob, Person, _engine, _release_user, batch, release_everyone
 from dphmm.jobs.lock import FolderLock
 from dphmm.jobs.people import Data
-from dphmm.jobs.published import JOURNAL, Published
+from dphmm.jobs.published import JOURNAL, Published, user_file
 from dphmm.jobs.secret import KEY
-from dphmm.jobs.workers import Processes
+from dphmm.jobs.workers import DaskCluster, Processes
 from dphmm.markov.model import MarkovModel
 from dphmm.release.engine import Releaser
 from dphmm.release.settings import ReleaseSettings
@@ -43,16 +48,16 @@ def job_in(folder, model_path, **changes) -> BatchJob:
 
 
 def bytes_by_user(folder) -> dict[str, bytes]:
-    return {path.parent.name: path.read_bytes() for path in folder.glob("user=*/releases.*")}
+    return {path.stem: path.read_bytes() for path in folder.glob("??/*") if path.parent.name != "parts"}
 
 
 def test_everyone_has_a_file_without_the_truth(model_path, people, tmp_path):
     done = list(release_everyone(job_in(tmp_path, model_path), people, Processes(1)))
     assert sorted(one.user for one in done) == [f"w{i}" for i in range(9)]
     for person in people:
-        table = read_releases(tmp_path / f"user={person.user}" / "releases.csv")
+        table = read_releases(user_file(tmp_path, person.user, "csv"))
         assert len(table) == len(person)
-        header = (tmp_path / f"user={person.user}" / "releases.csv").read_text().splitlines()[0]
+        header = (user_file(tmp_path, person.user, "csv")).read_text().splitlines()[0]
         assert header.split(",") == [*(column.name for column in COLUMNS), "crs"]
 
 
@@ -64,6 +69,105 @@ def test_workers_order_and_company_change_no_byte(model_path, people, tmp_path):
     assert bytes_by_user(tmp_path / "two") == whole
     assert bytes_by_user(tmp_path / "few").items() <= whole.items()
     assert len(set(whole.values())) == 9
+
+
+def test_copies_of_the_process_change_no_byte(model_path, people, walkers_file, tmp_path):
+    """The command is on one thread, so that its workers are copies of it where the system can copy a process."""
+    list(release_everyone(job_in(tmp_path / "here", model_path), people, Processes(1)))
+    line = [sys.executable, "-m", "dphmm", "batch", str(walkers_file), "--model", str(model_path), "--seed", "1"]
+    line += [
+        "--policy",
+        "utility:1km",
+        "--epsilon",
+        "1",
+        "--files",
+        "csv",
+        "--workers",
+        "2",
+        "-o",
+        str(tmp_path / "out"),
+    ]
+    subprocess.run(line, check=True, capture_output=True)
+    assert bytes_by_user(tmp_path / "out") == bytes_by_user(tmp_path / "here")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_dask_cluster_changes_no_byte_though_a_worker_is_killed(model_path, people, walkers_file, tmp_path):
+    distributed = pytest.importorskip("distributed")
+    list(release_everyone(job_in(tmp_path / "here", model_path), people, Processes(1)))
+    settings, finished = ReleaseSettings("utility:1km", 1.0), []
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, dashboard_address=None, processes=True, protocol="tcp://"
+    ) as cluster:
+        victim = next(iter(cluster.workers.values())).pid
+
+        def killing(items, what, total=None):
+            for item in items:
+                if not finished:
+                    os.kill(victim, signal.SIGKILL)
+                finished.append(item)
+                yield item
+
+        engine = DaskCluster(cluster.scheduler_address)
+        folder = tmp_path / "out"
+        found = batch(walkers_file, folder, model_path, settings, kind="csv", seed=1, engine=engine, watch=killing)
+    assert len(found.done) == len(finished) == 9
+    assert bytes_by_user(folder) == bytes_by_user(tmp_path / "here")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_threads_of_one_process_change_no_byte(model_path, people, tmp_path):
+    distributed = pytest.importorskip("distributed")
+    for name in ("here", "out"):
+        (tmp_path / name).mkdir()
+    list(release_everyone(job_in(tmp_path / "here", model_path), people, Processes(1)))
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=4, dashboard_address=None, processes=False, protocol="inproc://"
+    ) as cluster:
+        _engine.cache_clear()
+        engine = DaskCluster(cluster.scheduler_address)
+        assert len(list(release_everyone(job_in(tmp_path / "out", model_path), people, engine))) == 9
+    assert bytes_by_user(tmp_path / "out") == bytes_by_user(tmp_path / "here")
+
+
+def test_an_absent_scheduler_is_said_before_a_place_is_read_or_the_folder_made(model_path, tmp_path):
+    pytest.importorskip("distributed")
+    engine = DaskCluster("tcp://127.0.0.1:9", timeout_seconds=1)
+    with pytest.raises(EngineError, match="cannot be reached"):
+        batch("absent.csv", tmp_path / "out", model_path, ReleaseSettings("utility:1km", 1.0), engine=engine)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--engine", "dask"], "--scheduler"),
+        (["--scheduler", "tcp://127.0.0.1:9"], "--engine dask"),
+        (["--engine", "dask", "--scheduler", "tcp://127.0.0.1:9", "--workers", "2"], "--workers"),
+        (["--workers", "0"], "workers is 0"),
+    ],
+)
+def test_workers_that_contradict_each_other_are_one_line_and_write_nothing(
+    model_path, walkers_file, tmp_path, options, said
+):
+    line = ["batch", str(walkers_file), "--model", str(model_path), "--policy", "utility:1km", "--epsilon", "1"]
+    done = CliRunner().invoke(main, [*line, "-o", str(tmp_path / "out"), *options])
+    assert done.exit_code == 2
+    assert done.stderr.count("\n") == 1
+    assert said in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_workers_and_an_engine_are_not_both_given(model_path, walkers_file, tmp_path):
+    given = {"workers": 1, "engine": Processes(1)}
+    with pytest.raises(ConfigurationError, match="give one of both"):
+        batch(walkers_file, tmp_path / "out", model_path, ReleaseSettings("utility:1km", 1.0), **given)
+
+
+def test_no_folder_holds_more_than_a_share_of_many_users(tmp_path):
+    folders = Counter(user_file(tmp_path, f"user-{number}", "csv").parent for number in range(100_000))
+    assert len(folders) == 256
+    assert max(folders.values()) < 600  # 390.6 each; the names are fixed, and so is this
 
 
 def test_the_threads_of_linear_algebra_change_no_byte(tmp_path, monkeypatch):
@@ -95,8 +199,8 @@ def test_the_threads_of_linear_algebra_change_no_byte(tmp_path, monkeypatch):
                     list(release_everyone(job, [person], Processes(1)))
                 else:
                     files = Published(folder, "csv")
-                    files.add(_release_user((job, files.part("anna"), person)))
-            together.append(bytes_by_user(folder)["user=anna"])
+                    files.add([_release_user(Person(job, files.part("anna"), person)).entry])
+            together.append(bytes_by_user(folder)["anna"])
     if found["not"][0] == found["not"][1]:
         pytest.skip("here the last bits do not depend on the number of threads")
     assert found["limited"][0] == found["limited"][1]
@@ -129,7 +233,7 @@ def test_a_long_gap_begins_a_new_session(model_path, people, tmp_path, monkeypat
     monkeypatch.setattr(Releaser, "restart", lambda self: (begun.append(1), restart(self))[1])
     list(release_everyone(job, [gapped], Processes(1)))
     assert len(begun) == 3, "one for the person's engine, and one for each session"
-    table = read_releases(tmp_path / f"user={one.user}" / "releases.csv")
+    table = read_releases(user_file(tmp_path, one.user, "csv"))
     first = int((table["time"] < late[30]).sum())
     assert table["forgotten_releases"].tolist() == [0] * first + [first] * (len(table) - first)
     assert 0 < first < len(table)
@@ -153,16 +257,16 @@ def test_caps_are_kept_over_gaps_and_passed_over_where_the_event_was_over(model_
     done = {one.user: one for one in release_everyone(job, [gapped, after], Processes(1))}
     assert (done["gapped"].passed_over, done["after"].passed_over) == (0, 1)
     assert done["gapped"].forgetting == 0
-    file, event = tmp_path / "user=gapped" / "releases.csv", str(settings.caps[0].event)
+    file, event = user_file(tmp_path, "gapped", "csv"), str(settings.caps[0].event)
     assert min(read_releases(file)["epsilon"]) < 2.0
     assert not audit_event(file, model, event, settings, most_certainty=0.6).is_exposed
     free = replace(job_in(tmp_path / "free", model_path), settings=replace(settings, caps=()), session_gap=10**6)
     list(release_everyone(free, [gapped], Processes(1)))
-    open_ = tmp_path / "free" / "user=gapped" / "releases.csv"
+    open_ = user_file(tmp_path / "free", "gapped", "csv")
     assert audit_event(open_, model, event, free.settings, most_certainty=0.6).is_exposed, (
         "without the cap it is passed"
     )
-    assert set(read_releases(tmp_path / "user=after" / "releases.csv")["epsilon"]) == {2.0}
+    assert set(read_releases(user_file(tmp_path, "after", "csv"))["epsilon"]) == {2.0}
 
 
 def test_a_gap_that_forgets_goes_with_no_cap(model_path, tmp_path):
@@ -181,8 +285,9 @@ def test_someone_out_of_the_region_has_a_file_and_is_counted_unless_that_is_omit
 
 def test_names_that_are_paths_stay_in_the_folder(tmp_path):
     files = Published(tmp_path, "csv")
-    for name in ("../../etc", "a/b", "..", "ü x", "%2F"):
+    for name in ("../../etc", "a/b", "..", "ü x", "%2F", ".", "-"):
         assert files.file(name).parent.parent == tmp_path
+        assert files.file(name).parent.name == sha256(name.encode()).hexdigest()[:2]
         assert files.part(name).parent == tmp_path / "parts"
     assert len({files.file(name) for name in ("a/b", "a%2Fb", "a b", "a+b")}) == 4
 
@@ -237,7 +342,7 @@ def started(model_path, walkers_file, tmp_path, monkeypatch):
 
 def damage(folder, how):
     """What a crash, a power cut or a hand can do to a user's file, by way of example."""
-    path = folder / "user=w3" / "releases.csv"
+    path = user_file(folder, "w3", "csv")
     if how == "absent":
         path.unlink()
     elif how == "empty":
@@ -265,7 +370,7 @@ def test_a_finished_batch_says_what_is_damaged_and_draws_nothing_anew(started, h
     go_on()
     damage(folder, how)
     before = bytes_by_user(folder)
-    with pytest.raises(DataFileError, match=r"user=w3.*cannot be made again as it was.*restore it") as caught:
+    with pytest.raises(DataFileError, match=r"w3.csv.*cannot be made again as it was.*restore it") as caught:
         go_on()
     assert "\n" not in str(caught.value)
     assert bytes_by_user(folder) == before
@@ -283,7 +388,7 @@ def test_other_places_of_a_user_are_never_released_in_place_of_the_first(started
     assert moved.read_text() != walkers_file.read_text()
     with pytest.raises(DataFileError, match="the data are others"):
         go_on(data=moved)
-    assert (folder / "user=w3" / "releases.csv").read_bytes() == b""
+    assert (user_file(folder, "w3", "csv")).read_bytes() == b""
     assert list((folder / "parts").iterdir()) == []
 
 
@@ -313,7 +418,7 @@ def test_a_file_that_the_journal_does_not_name_is_left_alone(started):
     journal = folder / JOURNAL
     journal.write_text("".join(line for line in journal.read_text().splitlines(keepends=True) if '"w3"' not in line))
     before = bytes_by_user(folder)
-    with pytest.raises(DataFileError, match=r"user=w3.*is not in released\.jsonl"):
+    with pytest.raises(DataFileError, match=r"w3.csv.*is not in released\.jsonl"):
         go_on()
     assert bytes_by_user(folder) == before
 
@@ -325,7 +430,7 @@ def test_a_line_that_was_cut_off_was_never_followed_by_a_file(started):
     *lines, last = journal.read_text().splitlines(keepends=True)
     journal.write_text("".join(lines) + last[:20])
     user = json.loads(last)["user"]
-    (folder / f"user={user}" / "releases.csv").unlink()
+    (user_file(folder, user, "csv")).unlink()
     assert [one.user for one in go_on().done] == [user]
     assert bytes_by_user(folder) == before
     assert [json.loads(line)["user"] for line in journal.read_text().splitlines()] == [f"w{i}" for i in range(9)]
@@ -355,7 +460,7 @@ def test_a_damaged_file_of_somebody_who_is_not_in_the_data_keeps_the_batch_unfin
     damage(folder, "empty")
     few = tmp_path / "few.csv"
     few.write_text("".join(line for line in walkers_file.read_text().splitlines(keepends=True) if line[:2] != "w3"))
-    with pytest.raises(ConfigurationError, match=r"user=w3.*give this user's data too"):
+    with pytest.raises(ConfigurationError, match=r"w3.csv.*give this user's data too"):
         go_on(data=few)
     assert (folder / KEY).exists()
     assert [one.user for one in go_on().done] == ["w3"]
@@ -367,7 +472,7 @@ def test_a_batch_that_another_process_holds_is_refused_by_name(started):
     lock = FolderLock(folder)
     with pytest.raises(OutputError, match=rf"held by process {os.getpid()}"):
         go_on()
-    assert (folder / "user=w3" / "releases.csv").read_bytes() == b""
+    assert (user_file(folder, "w3", "csv")).read_bytes() == b""
     lock.release()
     go_on()
 

@@ -11,6 +11,7 @@ import shapely
 
 from dphmm import ReleaseSettings, Trajectory
 from dphmm.jobs import Data, batch, live, release
+from dphmm.jobs.published import user_file
 from dphmm.markov.model import MarkovModel
 from dphmm.space import Grid
 from dphmm.writers.formats import read_releases
@@ -60,7 +61,7 @@ def test_every_job_is_exact_away_from_home_and_hides_it_within(town):
     ann = Data(("walks.csv",), users=("ann",))
     done = {"files": release(ann, "m.npz", SETTINGS, session="files.db", rng=1).table}
     batch("walks.csv", "all", "m.npz", SETTINGS, kind="csv", seed=1, workers=1)
-    done["batch"] = read_releases("all/user=ann/releases.csv")
+    done["batch"] = read_releases(user_file(Path("all"), "ann", "csv"))
     for name, table in done.items():
         assert len(table) == 12, name
         open_ = table["open"]

@@ -14,7 +14,7 @@ from dphmm import MarkovModel, ReleaseSettings
 from dphmm.cli import main
 from dphmm.errors import ConfigurationError
 from dphmm.jobs import realised_of_releases
-from dphmm.jobs.exposure import exposure_facts, warnings_of
+from dphmm.jobs.exposure import exposure_facts, standing_out, warnings_of
 from dphmm.jobs.replays import hindsight_of
 from dphmm.release.trajectory import release_trajectory
 from dphmm.space import Places, Trajectory
@@ -147,3 +147,26 @@ def test_the_command_prints_what_releases_told_beside_the_bound(tmp_path, monkey
     refused = CliRunner().invoke(main, ["leak", "--policy", "complete", "--epsilon", "1", "--steps", "2"])
     assert refused.exit_code == 2
     assert "--policy is that of --releases" in refused.output
+
+
+@pytest.mark.parametrize("hindsight", [False, True])
+def test_the_few_that_stand_out_say_what_everybody_says(hindsight):
+    """Taken up one by one, as a batch does, they are the first of whoever is known best by something."""
+    rng = np.random.default_rng(20240307)
+    keys = ["epsilon_dearest_day", "estimate_radius_m_median", "adversary_error_m_median", "adversary_error_m_least"]
+    keys += ["adversary_certainty_median", "adversary_certainty_most"]
+    if hindsight:
+        names = ("error_m_median", "error_m_least", "certainty_median", "certainty_most")
+        keys += [f"adversary_{name}_in_hindsight" for name in names]
+    figures = rng.integers(1, 30, (200, len(keys))).astype(float).tolist()
+    rows = [{"user": f"u{number}", **dict(zip(keys, found, strict=True))} for number, found in enumerate(figures)]
+    for row in rows[::3]:
+        row["epsilon_dearest_day"] = float("nan")  # not told
+    few = []
+    for row in rows:
+        few = standing_out([*few, row])
+    assert len(few) <= 9
+    assert exposure_facts(few) == exposure_facts(rows)
+    assert exposure_facts(rows)["adversary_certainty_most"] == max(row["adversary_certainty_most"] for row in rows)
+    assert warnings_of(few, "utility:1km") == warnings_of(rows, "utility:1km")
+    assert len(warnings_of(rows, "utility:1km")) == 3

@@ -8,6 +8,7 @@ import pytest
 from dphmm import ReleaseSettings
 from dphmm.errors import ConfigurationError, DataFileError
 from dphmm.jobs import Data, batch, export_sessions, learn, read_released, region, release
+from dphmm.jobs.published import user_file
 from dphmm.writers import read_releases
 
 SETTINGS = ReleaseSettings(policy="utility:1km", epsilon=0.5)
@@ -32,7 +33,7 @@ def test_a_batch_is_the_tables_of_its_users_and_its_settings(folder):
     assert set(found.table["user"]) == set(SOME)
     for user in SOME:
         mine = found.table.select(found.table["user"].astype(str) == user)
-        assert mine == read_releases(folder / "batch" / f"user={user}" / "releases.parquet")
+        assert mine == read_releases(user_file(folder / "batch", user, "parquet"))
     assert set(read_released(folder / "batch", users=["001"]).table["user"]) == {"001"}
 
 
@@ -80,7 +81,7 @@ def test_a_file_that_is_not_what_was_released_is_refused_and_nothing_is_touched(
     before = (copy / "released.jsonl").read_bytes()
     assert len(read_released(copy).table) == len(read_released(folder / "batch").table)
     assert (copy / "released.jsonl").read_bytes() == before
-    target = copy / "user=000" / "releases.parquet"
+    target = user_file(copy, "000", "parquet")
     target.write_bytes(target.read_bytes()[:-1])
     with pytest.raises(DataFileError, match="is not what was released"):
         read_released(copy)
