@@ -8,6 +8,7 @@ from pathlib import Path
 
 from scripts.benchmarks import (
     audit,
+    batch,
     counts,
     engine,
     evaluation,
@@ -32,6 +33,7 @@ MODULES = (
     lattice,
     session,
     audit,
+    batch,
     evaluation,
     readers,
     leakage,

@@ -94,6 +94,12 @@ def in_new_process(module: str, function: str, *arguments: object) -> tuple[Any,
     return tuple(json.loads(done.stdout))
 
 
+def processor_seconds() -> float:
+    """Of this process and of those that it has waited for."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used)
+
+
 def peak_mib() -> float:
     """Of this process. On Linux not from getrusage, whose figure a process inherits from the one that started it."""
     status = Path("/proc/self/status")

@@ -1,0 +1,142 @@
+"""A batch with two workers beside one, its memory by users, and its steps a second beside the engine's alone.
+
+The first runs go from reading one Parquet of invented people to the last file, each in a process of its own: once with
+few people whose jobs are short, so that the start of workers counts, and then with people of a handful of releases
+each, so that whatever is kept by user shows. The engine's steps alone leave out resampling, posterior and files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import parquet
+
+from dphmm import Grid, MarkovModel, Trajectory
+from dphmm.jobs.batches import BatchJob, batch, release_everyone
+from dphmm.jobs.published import Published
+from dphmm.jobs.secret import folder_key
+from dphmm.jobs.workers import Processes
+from dphmm.release.settings import ReleaseSettings
+from scripts.benchmarks.report import Report, in_new_process, once, processor_seconds
+from scripts.benchmarks.town import path, releaser, walk
+
+SIDE = 32
+SETTINGS = ReleaseSettings("utility:1km", 1.0)
+LOOK_S = 0.2
+SCHEMA = pa.schema(
+    {"user": pa.string(), "time": pa.timestamp("us", "UTC"), "latitude": pa.float64(), "longitude": pa.float64()}
+)
+
+
+def run(report: Report, options: argparse.Namespace) -> None:  # noqa: ARG001 - as every stage
+    users, steps = (6, 10) if report.small else (50, 100)
+    runs = [[crowd(users, steps, SIDE, workers)[0] for workers in (1, 2)] for _ in range(report.repeats)]
+    for place, kind in enumerate(("wall", "processor")):
+        one, two = (median(run[workers][place] for run in runs) for workers in (0, 1))
+        report.row(f"batch of {users} users, {steps} steps each, two workers, {kind}", two, "s", {"one worker": one})
+    for users in (20, 40) if report.small else (1_000, 10_000):
+        (wall, _, worker), parent = crowd(users, 5, 10, 2)
+        report.row(f"batch of {users} users, 5 steps each, two workers", users / wall, "users/s")
+        report.row("    peak memory of the parent", parent, "MiB")
+        report.row("    peak memory of a worker, what it shares included", worker, "MiB")
+    steps = 20 if report.small else 500
+    for users in (1,) if report.small else (4, 40):
+        (wall, spent), peak = in_new_process(__name__, "batch_here", users, steps)
+        report.row(
+            f"batch of {users} users, {steps} steps each", wall, "steps/s", {"the engine alone": alone(users * steps)}
+        )
+        report.row("    in processor time", spent, "steps/s")
+        report.row("    peak memory", peak, "MiB")
+
+
+def town(side: int) -> MarkovModel:
+    grid = Grid.over((45.0, -30.0, 45.0 + 0.003015 * side, -30.0 + 0.004265 * side), 0.34)
+    return MarkovModel(walk(side, side), np.full(grid.size, 1 / grid.size), grid, 60.0)
+
+
+def people(model: MarkovModel, count: int, steps: int) -> Iterator[Trajectory]:
+    """One person after another, none of them kept."""
+    for number in range(count):
+        places = model.states.latlon(np.array(path(model, steps, np.random.default_rng(number))))
+        times = np.datetime64("2024-03-01", "us") + np.arange(steps) * np.timedelta64(60, "s")
+        yield Trajectory(f"u{number}", times, places[:, 0], places[:, 1])
+
+
+def crowd(users: int, steps: int, side: int, workers: int) -> tuple[tuple[float, float, float], float]:
+    """What `whole_batch` says of a batch of invented people, and the peak memory of its process in MiB."""
+    model = town(side)
+    with tempfile.TemporaryDirectory() as folder:
+        model.save(Path(folder) / "model.npz")
+        with parquet.ParquetWriter(Path(folder) / "people.parquet", SCHEMA) as writer:
+            everyone = people(model, users, steps)
+            while some := [person for _, person in zip(range(100), everyone, strict=False)]:
+                writer.write_table(rows(some))
+        return in_new_process(__name__, "whole_batch", folder, workers)
+
+
+def rows(some: Iterable[Trajectory]) -> pa.Table:
+    columns = zip(
+        *((np.repeat(one.user, len(one)), one.times, one.latitude, one.longitude) for one in some), strict=True
+    )
+    return pa.table(dict(zip(SCHEMA.names, map(np.concatenate, columns), strict=True))).cast(SCHEMA)
+
+
+def whole_batch(folder: str, workers: int) -> tuple[float, float, float]:
+    """Wall and processor seconds of a batch, workers included, and the peak memory of one of these in MiB."""
+    peaks, looked = [0.0], 0.0
+
+    def watched(items, what, total=None):  # noqa: ARG001 - a Watch
+        nonlocal looked
+        for item in items:
+            if time.perf_counter() > looked + LOOK_S:
+                peaks.extend(map(peak_mib_of, multiprocessing.active_children()))
+                looked = time.perf_counter()
+            yield item
+
+    files, spent = (f"{folder}/people.parquet", f"{folder}/out", f"{folder}/model.npz"), processor_seconds()
+    wall = once(lambda: batch(*files, SETTINGS, workers=workers, watch=watched))
+    return wall, processor_seconds() - spent, max(peaks)
+
+
+def peak_mib_of(worker: multiprocessing.process.BaseProcess) -> float:
+    """Of another process, where the system tells it; 0 elsewhere."""
+    with suppress(OSError):
+        return int(Path(f"/proc/{worker.pid}/status").read_text().partition("VmHWM:")[2].split()[0]) / 1024
+    return 0.0
+
+
+def batch_here(users: int, steps: int) -> tuple[float, float]:
+    """Steps a second and steps a processor second; the first user, who finds nothing warm, is not counted."""
+    model = town(SIDE)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "model.npz"
+        model.save(file)
+        job = BatchJob(folder, str(file), model.content_hash, SETTINGS, kind="csv", key=folder_key(Path(folder)))
+        published = Published(Path(folder), "csv")
+        wall = spent = done = 0.0
+        for number, person in enumerate(people(model, users + 1, steps)):
+            began = time.perf_counter(), time.process_time()
+            released = sum(one.releases for one in release_everyone(job, [person], Processes(1), published))
+            if number:
+                wall, spent = wall + time.perf_counter() - began[0], spent + time.process_time() - began[1]
+                done += released
+        return done / wall, done / spent
+
+
+def alone(steps: int) -> float:
+    """Steps a second of the engine by itself, everything possible."""
+    engine = releaser(SIDE)
+    for state in path(engine.model, 20, np.random.default_rng(0)):
+        engine.release(state)
+    states = path(engine.model, min(steps, 500), np.random.default_rng(0))
+    return len(states) / once(partial(list, map(engine.release, states)))
