@@ -39,16 +39,16 @@ def whole_columns(cells: Mapping[str, Any], source: str, user: str | None, insta
     plain = all(pa.types.is_integer(one.type) or pa.types.is_floating(one.type) for one in numbers)
     if not plain or any(one.null_count for one in numbers) or ("clock" in cells and instants.zone):
         return None
-    latitude, longitude = (cells[what].cast(pa.float64(), safe=False).to_numpy() for what in ("latitude", "longitude"))
+    latitude, longitude = (_numbers(cells[what].cast(pa.float64(), safe=False)) for what in ("latitude", "longitude"))
     if "time" in cells:
         if unit is None or not pa.types.is_integer(cells["time"].type) or pa.types.is_uint64(cells["time"].type):
             return None
-        counted = cells["time"].cast(pa.int64()).to_numpy()
+        counted = _numbers(cells["time"].cast(pa.int64()))
         if counted.size and max(abs(int(counted.min())), abs(int(counted.max()))) > _LARGEST // UNITS[unit]:
             return None
         times = counted // 1000 if unit == "ns" else counted * UNITS[unit]
     else:
-        times = next(cells[what] for what in ("microseconds", "clock") if what in cells).to_numpy()
+        times = _numbers(next(cells[what] for what in ("microseconds", "clock") if what in cells).cast(pa.int64()))
     on_earth = ((np.abs(latitude) <= 90.0) & (np.abs(longitude) <= 180.0)).all()
     if not on_earth or ((times < _FIRST) | (times > _LAST)).any():
         return None
@@ -76,7 +76,16 @@ def people_of(column: Any) -> tuple[IntArray, list[str]]:
     said = [plain_text(value).strip() for value in coded.dictionary.to_pylist()]
     names = list(dict.fromkeys(said))
     place = {name: at for at, name in enumerate(names)}
-    return np.array([place[name] for name in said], dtype=np.int64)[coded.indices.to_numpy()], names
+    return np.array([place[name] for name in said], dtype=np.int64)[_numbers(coded.indices)], names
+
+
+def _numbers(column: Any) -> Any:
+    """Whole or floating numbers of which none is missing, as an array; by itself Arrow would load pandas for it."""
+    held = column.combine_chunks() if hasattr(column, "chunks") else column
+    if hasattr(held, "chunks") or not len(held):
+        return np.zeros(0, column.type.to_pandas_dtype())
+    numbers = np.frombuffer(held.buffers()[1], held.type.to_pandas_dtype())
+    return numbers[held.offset : held.offset + len(held)]
 
 
 def is_plain(kind: Any) -> bool:
