@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, IntArray, as_distribution, as_floats, content_hash, locked
 from dphmm.errors import ConfigurationError, InvalidInputError, StateError, StochasticError
 from dphmm.markov.contexts import Contexts
+from dphmm.markov.days import Days, Kind
 from dphmm.markov.flow import Flow
 from dphmm.markov.masses import Masses
 from dphmm.markov.model import EXTENDED_FORMAT, MarkovModel
@@ -30,6 +32,11 @@ from dphmm.tables.values import as_number
 _LONGEST = 100 * 366 * 86_400_000_000
 """No gap is longer than a hundred years, in microseconds."""
 _WEEK = 7 * 86_400_000_000
+_MANY_DAYS = 7
+"""From so many whole days on, what prepares for any number of them pays."""
+_DAY_STEPS = 1024
+_MOST_DAYS = 36_600
+"""After so many days without classes of time, further ones change nothing."""
 _REST = 64 * float(np.finfo(np.float64).eps)
 """What a week may change a mass by, relatively, where nothing changes from week to week any more."""
 
@@ -174,7 +181,7 @@ class ExtendedModel(MarkovModel):
     @cached_property
     def flows(self) -> tuple[Flow, ...]:
         """What takes masses one step forwards, by class."""
-        return tuple(Flow(one.tocsc().T) for one in self.transitions)
+        return tuple(Flow(one.tocsc().T, turned=one) for one in self.transitions)
 
     @cached_property
     def flows_back(self) -> tuple[Flow, ...]:
@@ -226,20 +233,53 @@ class ExtendedModel(MarkovModel):
         InvalidInputError
             For a gap of more than a hundred years.
         """
-        if self.rhythm is None or not steps:
-            return self.flows[0].carry(masses, steps)
-        slot, step = _known(since), microseconds(self.rhythm.step_seconds, "step")
+        return self._through(masses, steps, since, False)
+
+    def _through(self, masses: Masses, steps: int, since: int | None, back: bool) -> Masses:
+        """Masses some steps after slot ``since``; or, of weights so many steps after it, those at it."""
+        if not steps:
+            return masses
+        parts = self._parts(steps, since)
+        days = sum(kind is not None for _, kind in parts)
+        if days < _MANY_DAYS:
+            return self._along(masses, steps, since, back)
+        done = 0
+        for kinds, alike in groupby(parts[::-1] if back else parts, key=lambda part: part[1] is not None):
+            group = list(alike)
+            count = sum(length for length, _ in group)
+            start = None if since is None else since + (steps - done - count if back else done)
+            far = self._days.carry(masses, [kind for _, kind in group if kind], back) if kinds else None
+            masses = self._along(masses, count, start, back) if far is None else far
+            done += count
+        return masses
+
+    def _parts(self, steps: int, since: int | None) -> list[tuple[int, Kind | None]]:
+        """The steps as whole days and what lies between them; without classes of time, any so many steps are a day."""
+        if self.rhythm is None:
+            days = min(steps // _DAY_STEPS, _MOST_DAYS)
+            parts: list[tuple[int, Kind | None]] = [(_DAY_STEPS, ((0, _DAY_STEPS),))] * days
+            return [*parts, (steps - days * _DAY_STEPS, None)]
+        step = microseconds(self.rhythm.step_seconds, "step")
         if steps * step > _LONGEST:
             raise InvalidInputError(f"a gap of {steps} steps is longer than a hundred years; begin anew after it")
-        end, week = slot + steps, _WEEK // step
-        if _WEEK % step == 0 and steps > 2 * week:
-            slot, masses = self._through_weeks(masses, slot, end, week)
-        return self._along(masses, slot, end)
+        return list(self.rhythm.days(_known(since), steps))
 
-    def _along(self, masses: Masses, slot: int, end: int) -> Masses:
-        assert self.rhythm is not None, "a rhythm has runs"
-        for number, count in self.rhythm.runs(slot, end - slot):
-            masses = self.flows[number].carry(masses, count)
+    @cached_property
+    def _days(self) -> Days:
+        return Days(self.flows)
+
+    def _along(self, masses: Masses, steps: int, since: int | None, back: bool) -> Masses:
+        """Run by run; of a gap forwards by weeks, until nothing changes any more."""
+        flows = self.flows_back if back else self.flows
+        if self.rhythm is None:
+            return flows[0].carry(masses, steps)
+        slot, end = _known(since), _known(since) + steps
+        step = microseconds(self.rhythm.step_seconds, "step")
+        if not back and _WEEK % step == 0 and steps > 2 * (_WEEK // step):
+            slot, masses = self._through_weeks(masses, slot, end, _WEEK // step)
+        runs = list(self.rhythm.runs(slot, end - slot))
+        for number, count in reversed(runs) if back else runs:
+            masses = flows[number].carry(masses, count)
         return masses
 
     def _through_weeks(self, masses: Masses, slot: int, end: int, week: int) -> tuple[int, Masses]:
@@ -251,7 +291,7 @@ class ExtendedModel(MarkovModel):
         assert self.rhythm is not None, "a rhythm has weeks"
         classes = self.rhythm.classes_of(slot + np.arange(1, week + 1))
         while slot + week <= end:
-            later = self._along(masses, slot, slot + week).scaled()
+            later = self._along(masses, week, slot, False).scaled()
             rests = _is_near(later, masses)
             slot, masses = slot + week, later
             while slot + week <= end:
@@ -265,31 +305,45 @@ class ExtendedModel(MarkovModel):
 
     def moving(self, steps: IntArray, slots: IntArray | None) -> Moving:
         """The way forwards to observations ``(T,)`` in some slots."""
-        if self.rhythm is None:
-            return Moving.alike(self.flows[0], steps)
-        if slots is None:
-            _known(None)
-        assert slots is not None, "refused otherwise"
-        return Moving(self.flows, steps, self.rhythm.classes_of(slots), lambda t: self._runs(steps, slots, t))
+        since = self._since(steps, slots)
+
+        def long(masses: Masses, t: int) -> Masses:
+            return self._through(masses, int(steps[t]), since[t], False)
+
+        def runs(t: int) -> Sequence[tuple[int, int]]:
+            return self._runs(int(steps[t]), since[t])
+
+        return Moving(self.flows, steps, self._classes(slots, len(steps)), runs, long)
 
     def moving_back(self, steps: IntArray, slots: IntArray | None) -> Moving:
         """The way backwards, from the last observation on."""
-        turned = np.roll(steps[::-1], 1)
+        since, length = self._since(steps, slots), len(steps)
+
+        def long(masses: Masses, t: int) -> Masses:
+            return self._through(masses, int(steps[length - t]), since[length - t], True) if t else masses
+
+        def runs(t: int) -> Sequence[tuple[int, int]]:
+            return self._runs(int(steps[length - t]), since[length - t])[::-1] if t else ()
+
+        classes = np.roll(self._classes(slots, length)[::-1], 1)
+        return Moving(self.flows_back, np.roll(steps[::-1], 1), classes, runs, long)
+
+    def _since(self, steps: IntArray, slots: IntArray | None) -> list[int | None]:
+        """The slots of the observations before."""
         if self.rhythm is None:
-            return Moving.alike(self.flows_back[0], turned)
+            return [None] * len(steps)
         if slots is None:
             _known(None)
         assert slots is not None, "refused otherwise"
-        classes, length = np.roll(self.rhythm.classes_of(slots)[::-1], 1), len(steps)
+        return [int(slot) for slot in slots - steps]
 
-        def runs(t: int) -> Sequence[tuple[int, int]]:
-            return list(self._runs(steps, slots, length - t))[::-1] if t else ()
+    def _classes(self, slots: IntArray | None, length: int) -> IntArray:
+        if self.rhythm is None or slots is None:
+            return np.zeros(length, dtype=np.int64)
+        return self.rhythm.classes_of(slots)
 
-        return Moving(self.flows_back, turned, classes, runs)
-
-    def _runs(self, steps: IntArray, slots: IntArray, t: int) -> Sequence[tuple[int, int]]:
-        assert self.rhythm is not None, "a rhythm has runs"
-        return list(self.rhythm.runs(int(slots[t]) - int(steps[t]), int(steps[t])))
+    def _runs(self, steps: int, since: int | None) -> Sequence[tuple[int, int]]:
+        return [(0, steps)] if self.rhythm is None else list(self.rhythm.runs(_known(since), steps))
 
     # ---- files ---------------------------------------------------------------------------------------------------
 

@@ -33,6 +33,8 @@ _OFTEN = 256
 """From so many products on, it pays to order the matrix by its diagonals."""
 _FILLED = 1.4
 """Diagonals with at most so many numbers for each share take less time than lists of shares."""
+_FEW = 64
+"""So many products are tried to find all states in one piece: quicker than to find out which pieces there are."""
 _LONG_GAP = 8
 """From this many steps on, what prepares for many cheap steps pays."""
 _STRIDES = (32, 512, 8192)
@@ -59,14 +61,22 @@ class Flow:
         ``(N, N)`` CSR, without stored zeros: the transposed transition matrix to go forwards, itself to go backwards.
     opposite
         The flow in the other direction, where there is one: its powers serve both.
+    turned
+        The same transposed, CSR, where it is at hand: it saves time.
     """
 
-    def __init__(self, matrix: csr_array, opposite: Flow | None = None) -> None:
+    def __init__(
+        self,
+        matrix: csr_array,
+        opposite: Flow | None = None,
+        turned: csr_array | None = None,
+    ) -> None:
         self._opposite = opposite
         self.size = int(matrix.shape[0])
         numbers = (part.astype(np.int32, copy=False) for part in (matrix.indices, matrix.indptr))
         self.matrix: csr_array = locked(csr_array((matrix.data, *numbers), shape=matrix.shape))
         shares = matrix.data
+        self._turned = turned
         self._summed = self._products = 0
         self._is_likely = bool(len(shares)) and float(shares.min()) >= _LIKELY
 
@@ -76,7 +86,8 @@ class Flow:
         states, part = _DENSE
         if self.size > states or self.matrix.nnz < part * self.size**2:
             return None
-        return locked(np.ascontiguousarray(self.matrix.toarray().T))
+        turned = self.matrix.toarray().T if self._turned is None else self._turned.toarray()
+        return locked(np.ascontiguousarray(turned))
 
     @cached_property
     def diagonals(self) -> dia_array | None:
@@ -104,6 +115,14 @@ class Flow:
     @cached_property
     def islands(self) -> IntArray:
         """The connected component of each state, ``(N,)``, numbered from 0: no mass ever goes to another."""
+        reached = self.matrix[[0]].toarray()[0] > 0
+        for _ in range(_FEW):
+            count = int(reached.sum())
+            if count == self.size:
+                return locked(np.zeros(self.size, dtype=np.int64))
+            reached |= self.matrix @ reached > 0
+            if int(reached.sum()) == count:
+                break
         return locked(np.array(connected_components(self.matrix, directed=False)[1], dtype=np.int64))
 
     def product(self, values: FloatArray) -> FloatArray:
@@ -114,6 +133,14 @@ class Flow:
             return np.asarray((self.matrix if by_diagonals is None else by_diagonals) @ values)
         with one_thread():
             return np.asarray(values @ self.dense)
+
+    def columns(self, values: FloatArray, back: bool = False) -> FloatArray:
+        """Plain sums of several columns ``(N, k)`` at once, of any sign; or of the matrix transposed."""
+        if self.matrix.nnz < _DENSE_FROM or self.dense is None:
+            return np.asarray((self.matrix.T if back else self.matrix) @ values)
+        with one_thread():
+            rows = np.ascontiguousarray(values.T)  # of which products are twice as fast
+            return np.asarray(rows @ (self.dense.T if back else self.dense)).T
 
     def is_plain(self, masses: Masses, exponents: FloatArray | float = 0.0) -> bool:
         """Whether one step of `product` takes masses on without loss, once divided by ``2**exponents``."""

@@ -151,7 +151,7 @@ class MarkovModel:
     @cached_property
     def ahead(self) -> Flow:
         """What takes masses one step forwards."""
-        return Flow(self.transition.tocsc().T)
+        return Flow(self.transition.tocsc().T, turned=self.transition)
 
     @cached_property
     def back(self) -> Flow:

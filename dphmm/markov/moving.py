@@ -30,12 +30,15 @@ class Moving:
         ``(T,)``: the class of the step before an observation, where there is one step.
     runs
         The classes of the steps before any observation; left out, all are of class 0.
+    long
+        What takes masses through the steps before an observation where there are many of them, each of its class.
     """
 
     flows: tuple[Flow, ...]
     steps: IntArray
     classes: IntArray = field(repr=False)
     runs: Runs | None = None
+    long: Callable[[Masses, int], Masses] | None = None
 
     @classmethod
     def alike(cls, flow: Flow, steps: IntArray) -> Moving:
@@ -44,6 +47,8 @@ class Moving:
 
     def carry(self, masses: Masses, t: int) -> Masses:
         """The masses before observation ``t``, of those after the one before."""
+        if self.long is not None and self.steps[t] > 1:
+            return self.long(masses, t)
         for number, count in self.before(t):
             masses = self.flows[number].carry(masses, count)
         return masses

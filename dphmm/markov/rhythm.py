@@ -155,6 +155,49 @@ class Rhythm:
         if length:
             yield now, length
 
+    def days(self, after: int, steps: int) -> Iterator[tuple[int, tuple[tuple[int, int], ...] | None]]:
+        """The steps after slot ``after`` as whole days from local midnight on, and what lies between these.
+
+        Yields
+        ------
+        number of steps, in all ``steps``; and of a day its `runs`, or None where it is none or the zone's offset
+        changes
+        """
+        now, end, whole = after, after + steps, 0 if _DAY % self._step else _DAY // self._step
+        while now < end:
+            if not whole:
+                yield end - now, None
+                return
+            offset = self._offset_at(now)
+            past = now * self._step + offset
+            into = past % _DAY
+            if into < self._step and now + whole <= end and offset == self._offset_at(now + whole - 1):
+                yield whole, self._day(past // _DAY, into)
+                now += whole
+            else:
+                count = min(-(-(_DAY - into) // self._step), end - now)
+                yield count, None
+                now += count
+
+    def _offset_at(self, slot: int) -> int:
+        """The zone's offset where a step begins that ends at the next slot."""
+        return _offset(self.zone, min(max(slot * self._step, -_MOST), _MOST) // _QUARTER)
+
+    def _day(self, day: int, into: int) -> tuple[tuple[int, int], ...]:
+        """The runs of a day, by its number since 1970 and how far past midnight its first step begins."""
+        key = (day + _MONDAY // 24) % 7, into
+        if key not in self._of_days:
+            hours = np.arange(into, _DAY, self._step) // _HOUR
+            found = self._table[24 * key[0] + hours]
+            starts = np.flatnonzero(np.diff(found, prepend=-1))
+            lengths = np.diff(starts, append=len(found))
+            self._of_days[key] = tuple(zip(found[starts].tolist(), lengths.tolist(), strict=True))
+        return self._of_days[key]
+
+    @cached_property
+    def _of_days(self) -> dict[tuple[int, int], tuple[tuple[int, int], ...]]:
+        return {}
+
     def to_dict(self) -> dict[str, Any]:
         """The rhythm as plain JSON values, from which `from_dict` makes it again."""
         return {"classes": list(self.classes), "step_seconds": self.step_seconds, "zone": self.zone}
