@@ -181,7 +181,8 @@ class ExtendedModel(MarkovModel):
     @cached_property
     def flows(self) -> tuple[Flow, ...]:
         """What takes masses one step forwards, by class."""
-        return tuple(Flow(one.tocsc().T, turned=one) for one in self.transitions)
+        alike = None if self.contexts is None else self.contexts.last
+        return tuple(Flow(one.tocsc().T, turned=one, alike=alike) for one in self.transitions)
 
     @cached_property
     def flows_back(self) -> tuple[Flow, ...]:

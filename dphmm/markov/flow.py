@@ -35,6 +35,8 @@ _FILLED = 1.4
 """Diagonals with at most so many numbers for each share take less time than lists of shares."""
 _FEW = 64
 """So many products are tried to find all states in one piece: quicker than to find out which pieces there are."""
+_LEAN = 0.5
+"""From so many fewer numbers on, other sums pay."""
 _LONG_GAP = 8
 """From this many steps on, what prepares for many cheap steps pays."""
 _STRIDES = (32, 512, 8192)
@@ -63,6 +65,8 @@ class Flow:
         The flow in the other direction, where there is one: its powers serve both.
     turned
         The same transposed, CSR, where it is at hand: it saves time.
+    alike
+        ``(N,)``: which row of ``turned`` each is like but for a factor and few entries, where that is to be expected.
     """
 
     def __init__(
@@ -70,13 +74,14 @@ class Flow:
         matrix: csr_array,
         opposite: Flow | None = None,
         turned: csr_array | None = None,
+        alike: IntArray | None = None,
     ) -> None:
         self._opposite = opposite
         self.size = int(matrix.shape[0])
         numbers = (part.astype(np.int32, copy=False) for part in (matrix.indices, matrix.indptr))
         self.matrix: csr_array = locked(csr_array((matrix.data, *numbers), shape=matrix.shape))
         shares = matrix.data
-        self._turned = turned
+        self._turned, self._alike = turned, alike
         self._summed = self._products = 0
         self._is_likely = bool(len(shares)) and float(shares.min()) >= _LIKELY
 
@@ -136,6 +141,8 @@ class Flow:
 
     def columns(self, values: FloatArray, back: bool = False) -> FloatArray:
         """Plain sums of several columns ``(N, k)`` at once, of any sign; or of the matrix transposed."""
+        if self._lean is not None:
+            return self._lean.times(values, back)
         if self.matrix.nnz < _DENSE_FROM or self.dense is None:
             return np.asarray((self.matrix.T if back else self.matrix) @ values)
         with one_thread():
@@ -219,7 +226,7 @@ class Flow:
             if loop is not None:
                 return run, self._jagged.after(loop, values, run)
         for _ in range(run):
-            values = self.product(values)
+            values = self.product(values) if self._lean is None else self._lean.times(values)
         return run, values
 
     @cached_property
@@ -242,8 +249,59 @@ class Flow:
         return self._powers[stride]
 
     @cached_property
+    def _lean(self) -> _Lean | None:
+        """The same as fewer numbers, for many steps at once; None where it is not much fewer."""
+        if self._alike is None or self._turned is None:
+            return None
+        made = _Lean(self._turned, self._alike)
+        return made if made.entries < _LEAN * self.matrix.nnz else None
+
+    @cached_property
     def _powers(self) -> dict[int, FloatArray]:
         return {}
+
+
+class _Lean:
+    """A matrix as rows that many share, how much of one each takes, and what it has beside: ``part @ shared + rest``.
+
+    All three are not negative, so that sums lose as little as those of the matrix itself. Entries that its rounding
+    alone adds are left out.
+
+    Parameters
+    ----------
+    matrix
+        ``(N, N)`` CSR, without stored zeros.
+    alike
+        ``(N,)``: the row that each is like; a row that others are like is like itself. Entries that lead to a state
+        like the row's own, stays, are not expected to follow it.
+    """
+
+    def __init__(self, matrix: csr_array, alike: IntArray) -> None:
+        size, lengths = len(alike), np.diff(matrix.indptr)
+        rows, first = np.repeat(np.arange(size), lengths), matrix.indptr[:-1].astype(np.int64)
+        stays = alike[matrix.indices] == alike[rows]
+        below = np.arange(matrix.nnz) - first[rows]
+        like = np.minimum(first[alike[rows]] + below, matrix.nnz - 1)
+        follows = (matrix.indices[like] == matrix.indices) & (lengths == lengths[alike])[rows]
+        ratios = np.where(stays, np.inf, np.where(follows, matrix.data / matrix.data[like], 0.0))
+        factors = np.minimum.reduceat(ratios, first)
+        factors[~np.isfinite(factors)] = 0.0
+        left = matrix.data - np.where(stays, 0.0, factors[rows] * matrix.data[like])
+        left[left <= _ROUNDING * matrix.data] = 0.0
+        leaders, number = np.unique(alike, return_inverse=True)
+        shared = csr_array((np.where(stays, 0.0, matrix.data), matrix.indices, matrix.indptr), shape=matrix.shape)
+        rest = csr_array((left, matrix.indices, matrix.indptr), shape=matrix.shape)
+        part = csr_array((factors, (number, np.arange(size))), shape=(len(leaders), size))
+        self._shared, self._rest, self._part = csr_array(shared[leaders]), rest.copy(), part
+        for one in (self._shared, self._rest, self._part):
+            one.eliminate_zeros()
+        self.entries = int(self._shared.nnz + self._rest.nnz + self._part.nnz)
+
+    def times(self, values: FloatArray, back: bool = False) -> FloatArray:
+        """The matrix transposed times one column or several; or the matrix itself."""
+        if back:
+            return np.asarray(self._part.T @ (self._shared @ values) + self._rest @ values)
+        return np.asarray(self._shared.T @ (self._part @ values) + self._rest.T @ values)
 
 
 def _gathered_masses(

@@ -12,7 +12,7 @@ from scipy.sparse import csr_array, random_array
 
 from dphmm import Belief, MarkovModel
 from dphmm.compilation import compiled
-from dphmm.markov import flow, kernels
+from dphmm.markov import Contexts, flow, kernels
 from dphmm.markov.flow import Flow
 from dphmm.markov.masses import Masses, masses_of_logs
 
@@ -195,3 +195,30 @@ def test_products_by_diagonals_are_those_by_lists_to_the_last_bit(monkeypatch):
     assert one.diagonals is not None
     monkeypatch.setattr(flow, "_FILLED", 0.5)
     assert Flow(matrix).diagonals is None
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_rows_that_are_like_others_are_summed_in_fewer_numbers(seed):
+    """Rows of pairs: counts shrunk towards the row of their state; some rows are like no other."""
+    rng, size = np.random.default_rng(seed), 60
+    pairs = np.unique(rng.integers(size, size=(300, 2)), axis=0)
+    contexts = Contexts(size, pairs)
+    rows = (rng.random((size, size)) + 0.01 * np.eye(size))[contexts.last]
+    for _ in range(200):
+        rows[rng.integers(size, len(rows)), rng.integers(size)] += 5.0
+    odd = rng.integers(size, len(rows), 20)
+    rows[odd] = rng.random((20, size)) * (rng.random((20, size)) < 0.5) + np.eye(size)[contexts.last[odd]]
+    rows /= rows.sum(axis=1, keepdims=True)
+    matrix = contexts.chain(csr_array(rows))
+    flow, plain = Flow(matrix.tocsc().T, turned=matrix, alike=contexts.last), Flow(matrix.tocsc().T)
+    assert flow._lean is not None
+    assert flow._lean.entries < 0.5 * matrix.nnz
+    masses = 10.0 ** rng.uniform(-200, 0, len(contexts)) * (rng.random(len(contexts)) < 0.5)
+    for back in (False, True):
+        one, other = flow.columns(masses, back), matrix.toarray() @ masses if back else masses @ matrix.toarray()
+        np.testing.assert_allclose(one, other, rtol=1e-13)
+        np.testing.assert_array_equal(one > 0, other > 0)
+    near = Masses.of(masses)
+    far, walked = flow.carry(near, 40), plain.carry(near, 40)
+    np.testing.assert_allclose(far.plain(), walked.plain(), rtol=1e-12)
+    np.testing.assert_array_equal(far.support, walked.support)
