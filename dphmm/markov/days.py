@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from math import sqrt
+from math import inf, log, sqrt
 
 import numpy as np
 
@@ -141,13 +141,13 @@ class Days:
             found = np.linalg.svd(drawn[:, :-_PROBES], full_matrices=False)[0]
             # The last of these are of small columns, in which what rounding left of the root is not small.
             basis = np.linalg.qr(np.column_stack([root, found]))[0]
-            rank = _rank(basis, drawn[:, -_PROBES:], over)
+            rank, needed = _rank(basis, drawn[:, -_PROBES:], over)
             if rank is not None:
                 chosen = basis[:, :rank]
                 entry = self._through(kind, chosen * over[:, np.newaxis], back=True)
                 leaves = np.ascontiguousarray((chosen * (sqrt(total) * root)[:, np.newaxis]).T)
                 return Day(locked(entry), locked(leaves), locked(average))
-            if width >= size:
+            if width >= size or needed > _COLUMNS[-1]:
                 break
         return None
 
@@ -159,11 +159,13 @@ class Days:
         return columns
 
 
-def _rank(basis: FloatArray, probes: FloatArray, over: FloatArray) -> int | None:
-    """How many columns of a basis suffice for the probes; None where all do not."""
-    left = probes.copy()
+def _rank(basis: FloatArray, probes: FloatArray, over: FloatArray) -> tuple[int | None, float]:
+    """How many columns of a basis suffice for the probes; None where all do not, and how many may, as things went."""
+    left, offs = probes.copy(), []
     for rank, column in enumerate(basis.T, start=1):
         left -= np.outer(column, column @ left)
-        if float((np.sqrt((left**2).sum(axis=1) / _SMALL) * over).max()) <= _OFF:
-            return rank
-    return None
+        offs.append(float((np.sqrt((left**2).sum(axis=1) / _SMALL) * over).max()))
+        if offs[-1] <= _OFF:
+            return rank, rank
+    gained = log(offs[0] / offs[-1])
+    return None, len(offs) * log(offs[0] / _OFF) / gained if gained > 0 else inf

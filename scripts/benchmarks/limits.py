@@ -12,6 +12,7 @@ import tempfile
 from functools import partial
 from pathlib import Path
 from statistics import median
+from time import process_time
 
 import numpy as np
 
@@ -63,6 +64,8 @@ def run(report: Report, options: argparse.Namespace) -> None:
     gap(report, 20 if report.small else 128, 100 if report.small else 1440)
     sparse(report, 20 if report.small else 100, 50 if report.small else 1000)
     people(report, 1 if report.small else 17)
+    for order in (1, 2):
+        gaps(report, order)
 
 
 def spread(report: Report, side: int) -> None:
@@ -205,3 +208,18 @@ def people(report: Report, days: int) -> None:
         report.row(f"release job, {whole}", 1e3 * taken / count, "ms", beside)
         taken = once(lambda: audit_session(written, moves, "utility:1km"))
         report.row(f"audit of the session, {whole}", 1e3 * taken / count, "ms", beside)
+
+
+def gaps(report: Report, order: int) -> None:
+    """A year without a release under a model by hours, in processor time: the first one, and any later one."""
+    space = region(bbox=(44.95, -30.06, 45.05, -29.94), cell=1.0 if report.small else 0.27)
+    step = 3600.0 if report.small else 300.0 if order == 1 else 60.0
+    moves = learn(ROOT / "data" / "sample" / "geolife", space, step, by="hours", zone="UTC", order=order).model
+    day, year, slot = int(86_400 // step), int(365 * 86_400 // step), 470_003 * int(3600 // step)
+    belief = Belief.first(moves, slot)
+    what = f"a year without a release, {moves.size:,} states by hours" + (" and pairs" if order == 2 else "")
+    report.row(f"{what}, the first", once(partial(belief.predict, moves, year, slot), process_time), "s")
+    steps = [partial(belief.predict, moves, 1, slot + k) for k in range(day)]
+    beside = {"the steps of a day one by one": sum(once(one, process_time) for one in steps)}
+    taken = seconds(partial(belief.predict, moves, year, slot), 1 if report.small else 3, process_time)
+    report.row(f"{what}, any later", taken, "s", beside)

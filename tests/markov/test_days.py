@@ -169,6 +169,16 @@ def test_a_day_that_leaves_more_than_the_columns_hold_is_refused(taken, monkeypa
     assert taken == [False]
 
 
+def test_nobody_tries_more_columns_where_the_first_show_that_all_are_too_few(taken, monkeypatch):
+    tries, through = [], days_module.Days._through
+    monkeypatch.setattr(days_module.Days, "_through", lambda *given: tries.append(1) or through(*given))
+    model = _model(9, "UTC", size=300, stay=0.999)
+    start = np.eye(300)[7]
+    far = Belief.of(start).predict(model, 24 * 8, FIRST)
+    np.testing.assert_allclose(far.probabilities, _stepped(model, start, 24 * 8, FIRST), rtol=1e-9, atol=1e-200)
+    assert (taken, len(tries)) == ([False], 1)
+
+
 def test_the_bound_decides_how_many_columns_there_are(monkeypatch):
     """The broken twin: with a bound of one hundredth the same comparison fails."""
     start, steps = np.eye(40)[20], 24 * 8
