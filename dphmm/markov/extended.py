@@ -182,7 +182,8 @@ class ExtendedModel(MarkovModel):
     def flows(self) -> tuple[Flow, ...]:
         """What takes masses one step forwards, by class."""
         alike = None if self.contexts is None else self.contexts.last
-        return tuple(Flow(one.tocsc().T, turned=one, alike=alike) for one in self.transitions)
+        brief = len(self.transitions) > 1
+        return tuple(Flow(one.tocsc().T, turned=one, alike=alike, brief=brief) for one in self.transitions)
 
     @cached_property
     def flows_back(self) -> tuple[Flow, ...]:

@@ -67,6 +67,8 @@ class Flow:
         The same transposed, CSR, where it is at hand: it saves time.
     alike
         ``(N,)``: which row of ``turned`` each is like but for a factor and few entries, where that is to be expected.
+    brief
+        Whether it is one of several that take turns, so that powers of each are not worth making.
     """
 
     def __init__(
@@ -75,8 +77,9 @@ class Flow:
         opposite: Flow | None = None,
         turned: csr_array | None = None,
         alike: IntArray | None = None,
+        brief: bool = False,
     ) -> None:
-        self._opposite = opposite
+        self._opposite, self._brief = opposite, brief
         self.size = int(matrix.shape[0])
         numbers = (part.astype(np.int32, copy=False) for part in (matrix.indices, matrix.indptr))
         self.matrix: csr_array = locked(csr_array((matrix.data, *numbers), shape=matrix.shape))
@@ -213,7 +216,7 @@ class Flow:
     def _stride(self, values: FloatArray, steps: int, run: int) -> tuple[int, FloatArray]:
         """How many of the steps were taken at once, one by one at most ``run``, and where they lead."""
         strides = _STRIDES if self._opposite is None else _STRIDES_BACK
-        if self.size <= _POWERS_UP_TO and steps >= strides[0]:
+        if self.size <= _POWERS_UP_TO and steps >= strides[0] and not self._brief:
             stride = max(k for k in strides if k <= steps)
             if self._opposite is None:
                 return stride, np.einsum("i,ij->j", values, self._power(stride))
