@@ -173,8 +173,8 @@ def test_every_bound_of_the_search_is_paid_for_out_of_what_a_repair_may_cost(mon
     monkeypatch.setattr(merging_search._Search, "_bound", lambda *given: (asked.append(0), bound(*given))[1])
     f = np.random.default_rng(3).integers(0, 60, (60, 2))
     policy = PolicyGraph.from_edges(60, [[k, k + 1] for k in range(0, 44, 2)])
-    protect(policy, f, calibration="component", repair_limit=2000)
-    assert 1_000 < len(asked) <= 2000 * 1_000_000 / 40_000
+    protect(policy, f, calibration="component", repair_limit=500)
+    assert 1_000 < len(asked) <= 500 * 1_000_000 / 40_000
 
 
 def test_a_repair_that_forgets_the_partners_component_is_found_out(monkeypatch):
