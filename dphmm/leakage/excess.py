@@ -23,8 +23,9 @@ from dphmm.compilation import compiled
 from dphmm.leakage import kernels
 from dphmm.leakage.kernels import Compressed, Out
 
-COMPILE_FROM = 64
-"""Matrices smaller than this are done by numpy: loading the compiler would take longer than the work."""
+COMPILE_FROM = 32
+"""Matrices smaller than this are done by numpy, in less time than compiled loops take for 100 states; loading the
+compiler would take longer than the work."""
 
 Loop = Callable[..., None]
 
