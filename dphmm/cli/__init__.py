@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 import dphmm
+from dphmm.cli.once import OnceGroup
 from dphmm.cli.terminal import echo
 from dphmm.errors import DphmmError
 
@@ -76,7 +77,7 @@ def plain_ends() -> Iterator[None]:
     raise click.exceptions.Exit(EXIT_BAD_INPUT)
 
 
-class Program(click.Group):
+class Program(OnceGroup):
     """A group that imports a subcommand's module when it is run, and reports errors in one line."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click calls it so

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dphmm.cli.inputs import data_of, input_options, kilometres_of, own_model_option
+from dphmm.cli.once import Once
 from dphmm.cli.progress import progress
 from dphmm.cli.summary import say_table, warn
 from dphmm.cli.terminal import echo
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 _PAGES, _PICTURES = (".html", ".htm"), (".png", ".svg", ".pdf")
 
 
-@click.command()
+@click.command(cls=Once)
 @click.argument("data", nargs=-1, type=click.Path())
 @click.option("--model", type=click.Path(path_type=Path), help="What the adversary knows: 'dphmm learn' wrote it.")
 @click.option(

@@ -25,6 +25,7 @@ from dphmm.cli.inputs import (
     true_data,
     true_options,
 )
+from dphmm.cli.once import OnceGroup
 from dphmm.cli.progress import progress
 from dphmm.cli.summary import say_table, shown
 from dphmm.cli.terminal import echo
@@ -58,7 +59,7 @@ _output_options = options(
 )
 
 
-@click.group()
+@click.group(cls=OnceGroup)
 def command() -> None:
     """What a policy exposes, what releases tell an adversary, and what the noise really gives.
 

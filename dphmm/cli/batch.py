@@ -18,11 +18,12 @@ from dphmm.cli.inputs import (
     settings_of,
     settings_options,
 )
+from dphmm.cli.once import Once
 from dphmm.cli.progress import progress
 from dphmm.cli.summary import dropped_facts, say, say_dropped, warn, warn_of_seed
 
 
-@click.command()
+@click.command(cls=Once)
 @click.argument("data", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("-o", "--output", "folder", required=True, type=click.Path(path_type=Path), help="A new folder.")
 @click.option("--model", required=True, type=click.Path(path_type=Path), help="A model that 'dphmm learn' wrote.")

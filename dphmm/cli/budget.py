@@ -9,11 +9,12 @@ from typing import Any
 import click
 
 from dphmm.cli.adversary import check_picture, draw, knowledge_options, read_adversaries
+from dphmm.cli.once import Once
 from dphmm.cli.summary import say_table
 from dphmm.cli.terminal import cell, echo
 
 
-@click.command(name="budget")
+@click.command(cls=Once, name="budget")
 @knowledge_options
 @click.option("--model", type=click.Path(path_type=Path), help="A learned model: its matrix, and its reverse.")
 @click.option("--alpha", type=float, required=True, help="The leakage that no time may pass.")

@@ -11,6 +11,7 @@ import click
 
 from dphmm.cli.adversary import check_picture, draw
 from dphmm.cli.inputs import AIMS, kilometres_of, noise_options, seconds_of, settings_of
+from dphmm.cli.once import Once
 from dphmm.cli.progress import progress
 from dphmm.cli.summary import say, say_table, shown
 from dphmm.cli.terminal import echo
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 _LENGTHS = ("error", "estimate_error", "adversary_error")
 
 
-@click.command(name="calibrate")
+@click.command(cls=Once, name="calibrate")
 @click.option("--model", type=click.Path(), help="A model that 'dphmm learn' wrote.")
 @click.option("--error", metavar="LENGTH", help="The error of a release, root mean square: 300m, 1.2km.")
 @click.option("--estimate-error", metavar="LENGTH", help="The expected error of the estimate, on average.")

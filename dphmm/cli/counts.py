@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from dphmm.cli.inputs import REGION, data_of, input_options, options, own_model_option, region_options, space_of
+from dphmm.cli.once import OnceGroup
 from dphmm.cli.progress import progress
 from dphmm.cli.summary import dropped_facts, say, say_dropped, warn_of_seed
 from dphmm.errors import ConfigurationError
@@ -33,7 +34,7 @@ _mechanism_option = click.option(
 )
 
 
-@click.group()
+@click.group(cls=OnceGroup)
 def command() -> None:
     """Counts of people per place and time: release them, repair them, compare the repairs.
 

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import click
 
+from dphmm.cli.once import OnceGroup
 from dphmm.cli.summary import say
 
 
-@click.group()
+@click.group(cls=OnceGroup)
 def command() -> None:
     """Fetch the public data sets that the papers use."""
 

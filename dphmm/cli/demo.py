@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dphmm.cli.once import Once
 from dphmm.cli.summary import say
 from dphmm.cli.terminal import echo
 from dphmm.errors import OutputError
@@ -27,7 +28,7 @@ DAY = ("2024-03-08", "2024-03-09")
 STEP_SECONDS, CELL_KM = 300, 0.25
 
 
-@click.command()
+@click.command(cls=Once)
 @click.option("-o", "--output", "folder", default="dphmm-demo", show_default=True, type=click.Path(path_type=Path))
 @click.option("--policy", default="utility:1km", show_default=True, help="As in 'dphmm release'.")
 @click.option("--epsilon", default=1.0, show_default=True, help="The privacy budget of each release.")

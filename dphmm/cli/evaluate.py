@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dphmm.cli.engine import engine_of, engine_options
+from dphmm.cli.once import Once
 from dphmm.cli.progress import progress
 from dphmm.cli.summary import say, say_table
 from dphmm.cli.terminal import cell, echo
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from dphmm.evaluation.run import Evaluation
 
 
-@click.command()
+@click.command(cls=Once)
 @click.argument("config", type=click.Path(path_type=Path))
 @click.option("-o", "--output", "folder", required=True, type=click.Path(path_type=Path), help="A new folder.")
 @engine_options

@@ -10,6 +10,7 @@ import click
 
 from dphmm.cli.adversary import check_picture, draw
 from dphmm.cli.inputs import data_of, input_options, options, own_model_option, settings_of
+from dphmm.cli.once import Once
 from dphmm.cli.progress import progress
 from dphmm.cli.summary import dropped_facts, say, say_dropped, warn_of_seed
 from dphmm.errors import ConfigurationError
@@ -29,7 +30,7 @@ _moment_options = options(
 )
 
 
-@click.command()
+@click.command(cls=Once)
 @click.argument("source", nargs=-1, required=True, type=click.Path())
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The releases, .csv or .parquet.")
 @click.option("--epsilon", required=True, type=float, help="Spent by all landmarks and any one regular time together.")

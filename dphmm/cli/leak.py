@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dphmm.cli.adversary import check_picture, draw, knowledge_options, read_adversaries
+from dphmm.cli.once import Once
 from dphmm.cli.summary import say_table
 from dphmm.cli.terminal import cell, echo
 from dphmm.errors import ConfigurationError
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from dphmm.leakage import Supremum
 
 
-@click.command(name="leak")
+@click.command(cls=Once, name="leak")
 @knowledge_options
 @click.option("--model", type=click.Path(path_type=Path), help="A learned model: its matrix, and that back by Bayes.")
 @click.option("--releases", type=click.Path(path_type=Path), help="Releases made under --model: account for them.")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dphmm.cli.inputs import REGION, data_of, input_options, region_options, space_of
+from dphmm.cli.once import Once
 from dphmm.cli.summary import dropped_facts, say, say_dropped
 from dphmm.cli.terminal import echo
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from dphmm.jobs.models import Learned
 
 
-@click.command()
+@click.command(cls=Once)
 @click.argument("data", nargs=-1, required=True, type=click.Path())
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The model, a .npz file.")
 @region_options

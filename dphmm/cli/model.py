@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dphmm.cli.inputs import data_of, true_options
+from dphmm.cli.once import OnceGroup
 from dphmm.cli.summary import say
 from dphmm.cli.terminal import cell, echo
 from dphmm.errors import ConfigurationError
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from dphmm.markov.model import MarkovModel
 
 
-@click.group()
+@click.group(cls=OnceGroup)
 def command() -> None:
     """What a model that 'dphmm learn' wrote says, and how well it fits."""
 

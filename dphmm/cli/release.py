@@ -20,6 +20,7 @@ from dphmm.cli.inputs import (
     seconds_of,
     settings_options,
 )
+from dphmm.cli.once import Once
 from dphmm.cli.progress import progress
 from dphmm.cli.summary import dropped_facts, say, say_dropped, warn, warn_of_seed
 from dphmm.errors import ConfigurationError
@@ -47,7 +48,7 @@ _stream_options = options(
 )
 
 
-@click.command()
+@click.command(cls=Once)
 @click.argument("data", nargs=-1, type=click.Path())
 @click.option("-o", "--output", type=click.Path(), help="The releases: .gpkg, .geojson, .csv, .gpx or .parquet.")
 @click.option("--model", type=click.Path(), help="A model that 'dphmm learn' wrote.")

@@ -16,10 +16,11 @@ from dphmm.cli.inputs import (
     true_data,
     true_options,
 )
+from dphmm.cli.once import Once
 from dphmm.cli.terminal import cell, echo
 
 
-@click.command()
+@click.command(cls=Once)
 @click.argument("releases", type=click.Path(path_type=Path))
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="An .html file.")
 @click.option("--model", required=True, type=click.Path(), help="The model that the releases were made with.")

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import click
 
+from dphmm.cli.once import Once
 from dphmm.cli.terminal import echo
 from dphmm.errors import ConfigurationError
 
 
-@click.command()
+@click.command(cls=Once)
 @click.argument("file", type=click.Path(path_type=Path), required=False)
 @click.option(
     "--demo", is_flag=True, help="Run a relay for people of a synthetic city, who post to it. No FILE is needed."

@@ -8,11 +8,12 @@ from pathlib import Path
 import click
 
 from dphmm.cli.inputs import store_of
+from dphmm.cli.once import OnceGroup
 from dphmm.cli.summary import say
 from dphmm.cli.terminal import cell, echo
 
 
-@click.group()
+@click.group(cls=OnceGroup)
 def command() -> None:
     """List, show and export the durable sessions in a file that 'dphmm release --session' or a relay keeps.
 

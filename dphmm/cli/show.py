@@ -8,10 +8,11 @@ from typing import Any
 import click
 
 from dphmm.cli.inputs import names_of, store_of, true_data, true_options
+from dphmm.cli.once import Once
 from dphmm.cli.terminal import cell, echo
 
 
-@click.command()
+@click.command(cls=Once)
 @click.argument("releases", callback=store_of)
 @click.option(
     "-o",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dphmm.cli.inputs import data_of, input_options
+from dphmm.cli.once import Once
 from dphmm.cli.progress import progress
 from dphmm.cli.summary import say, say_table
 from dphmm.cli.terminal import cell, echo
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 _BEST = {"top_places": "1 is best", "rank_correlation": "1 is best"}
 
 
-@click.command(name="synthesize")
+@click.command(cls=Once, name="synthesize")
 @click.option("--model", required=True, type=click.Path(path_type=Path), help="A model that 'dphmm learn' wrote.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="A .csv, .parquet or .gpkg file of people.")
 @click.option("--people", default=1000, show_default=True, help="How many people.")

@@ -42,9 +42,11 @@ def run(*arguments, ends=0, **more):
 
 
 def release(*more, data="data.csv", output="out.csv", **about):
-    base = ("--model", "model.npz", "--policy", "complete", "--epsilon", "0.5", "--session", "people.db")
+    words = ("--model", "model.npz", "--policy", "complete", "--epsilon", "0.5", "--session", "people.db")
+    base = dict(zip(words[::2], words[1::2], strict=True))
+    kept = [word for name, value in base.items() if name not in more for word in (name, value)]
     given = (data, "-o", output, "--overwrite") if data else ()
-    return run("release", *given, *base, *more, **about)
+    return run("release", *given, *kept, *more, **about)
 
 
 def test_the_same_command_again_gives_the_same_releases_and_spends_nothing(work):
