@@ -55,10 +55,10 @@ def said_on(terminal: bool, pause: str) -> str:
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no such terminals")
 def test_a_terminal_is_told_once_that_a_loop_is_compiled():
     pytest.importorskip("numba")
-    assert said_on(True, "1").splitlines() == [
+    assert said_on(True, "0.4").splitlines() == [
         "dphmm: compiling once for this machine, some seconds: <lambda>; it is kept"
     ]
-    assert said_on(False, "1") == ""
+    assert said_on(False, "0.4") == ""
 
 
 def test_nobody_is_told_of_loops_that_are_there_at_once(caplog, monkeypatch):
