@@ -300,9 +300,9 @@ def test_constraints_along_the_support_of_a_model(folder):
     assert "No state is exposed by one release." in result.stdout
 
 
-def test_a_geolife_session_end_to_end(real_data, tmp_path, monkeypatch):
+def test_a_geolife_session_end_to_end(few_of_geolife, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    data = str(real_data / "geolife" / "geolife_beijing.tar.gz")
+    data = str(few_of_geolife)
     learn = ["learn", data, "--preset", "geolife", "--step", "300", "--exclude-users", "007", "--cell", "0.8"]
     release = ["release", data, "--users", "007", "--policy", "utility:1km", "--epsilon", "1"]
     for arguments in (

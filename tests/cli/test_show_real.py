@@ -7,16 +7,16 @@ import json
 import pytest
 
 
-def test_a_real_persons_days_become_a_page_and_a_picture(real_data, tmp_path, run, monkeypatch):
+def test_a_real_persons_days_become_a_page_and_a_picture(few_of_geolife, tmp_path, run, monkeypatch):
     pytest.importorskip("matplotlib")
     monkeypatch.chdir(tmp_path)
-    archive = real_data / "geolife" / "geolife_beijing.tar.gz"
+    people = few_of_geolife
     box = ("--bbox", 39.87, 116.29, 39.97, 116.46, "--cell", 1)
-    assert run("learn", archive, "--users", "001,005,007", *box, "--step", 300, "-o", "m.npz").exit_code == 0
+    assert run("learn", people, "--users", "001,005,007", *box, "--step", 300, "-o", "m.npz").exit_code == 0
     terms = ("--model", "m.npz", "--policy", "utility:2km", "--epsilon", 1)
-    assert run("release", archive, "--users", "006", *terms, "-o", "r.gpkg").exit_code == 0
+    assert run("release", people, "--users", "006", *terms, "-o", "r.gpkg").exit_code == 0
     drawn = ("--model", "m.npz", "--policy", "utility:2km")
-    done = run("show", "r.gpkg", *drawn, "--true", archive, "--users", "006", "-o", "PRIVATE-map.html")
+    done = run("show", "r.gpkg", *drawn, "--true", people, "--users", "006", "-o", "PRIVATE-map.html")
     assert done.exit_code == 0, done.stderr
     page = (tmp_path / "PRIVATE-map.html").read_text()
     assert len(page.encode()) < 3_000_000

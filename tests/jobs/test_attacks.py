@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +16,6 @@ from dphmm.readers import read
 from dphmm.space import Grid
 
 TOWN = "data/sample/geolife"
-REAL = os.environ.get("DPHMM_REAL_DATA")
 
 
 @pytest.fixture(scope="module")
@@ -134,14 +132,12 @@ def test_invented_people_are_said_to_be_invented():
     assert found.about == "people of the synthetic city, who do not exist"
 
 
-@pytest.mark.skipif(REAL is None, reason="DPHMM_REAL_DATA names no folder of real data")
-def test_rounding_and_noise_of_people_of_geolife_are_seen_through():
+def test_rounding_and_noise_of_people_of_geolife_are_seen_through(few_of_geolife):
     """Three people, for a day of ten-minute steps; the rest of them make the model."""
-    archive = f"{REAL}/geolife/geolife_beijing.tar.gz"
-    users = sorted(one.user for one in read(archive).trajectories)
+    people, users = str(few_of_geolife), ("000", "001", "003")
     grid = Grid.over((39.87, 116.29, 39.97, 116.46), 0.75)
-    learned = learn(Data((archive,), exclude_users=tuple(users[:3])), grid, step_seconds=600).model
-    found = attack(Data((archive,), users=tuple(users[:3])), learned, ["exact", "round:3", "disc:500m"], most_steps=144)
+    learned = learn(Data((people,), exclude_users=users), grid, step_seconds=600).model
+    found = attack(Data((people,), users=users), learned, ["exact", "round:3", "disc:500m"], most_steps=144)
     exact, rounded, disc = (result.figure("hindsight_m").mean for result in found.results)
     assert max(exact, rounded) < 150 < found.results[2].figure("released_error_m").mean
     assert disc < found.results[2].figure("released_error_m").mean

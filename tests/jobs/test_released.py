@@ -20,7 +20,7 @@ def folder(tmp_path_factory):
     """A model, a batch and a store of sessions."""
     here = tmp_path_factory.mktemp("released")
     space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=0.5)
-    learn(Data((TOWN,), exclude_users=SOME), space, 300, output=here / "model.npz")
+    learn(Data((TOWN,), exclude_users=SOME), space, 1800, output=here / "model.npz")
     batch(Data((TOWN,), users=SOME), here / "batch", here / "model.npz", SETTINGS, workers=1)
     data = Data((TOWN,), users=SOME)
     release(data, here / "model.npz", SETTINGS, output=here / "r.csv", session=here / "s.db")
