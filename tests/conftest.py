@@ -54,6 +54,16 @@ def few_of_geolife(real_data, tmp_path_factory) -> Path:
 
 
 @pytest.fixture
+def blank(monkeypatch) -> None:
+    """Pictures are files with nothing on them, for tests that look at none: drawing is the most of what pages take.
+
+    That each picture is drawn, and how, the tests of the function that draws it show.
+    """
+    figure = pytest.importorskip("matplotlib.figure")
+    monkeypatch.setattr(figure.Figure, "draw", lambda self, renderer: None)
+
+
+@pytest.fixture
 def postgres() -> Iterator[str]:
     """A PostgreSQL store of the test's own; skips where no server is reached at ``DPHMM_POSTGRES``."""
     psycopg = pytest.importorskip("psycopg")

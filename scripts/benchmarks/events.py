@@ -29,7 +29,7 @@ def run(report: Report, options: object) -> None:  # noqa: ARG001 - as every sta
         told = partial(log_odds, moves.transition, moves.initial, rows, event)
         report.time(f"log odds, {side * side:,} states, {length:,} releases", told, literal)
     capped_steps(report, 12 if report.small else 32, 6 if report.small else 60)
-    errors(report, 2 if report.small else 60)
+    errors(report, 1 if report.small else 60)
     any_prior(report, 2 if report.small else 6)
 
 

@@ -36,7 +36,7 @@ def draw(options: argparse.Namespace) -> None:
     model, steps, states = town()
     if options.small:
         steps, states = steps[:40], states[:40]
-    few = slice(None, None, 3) if options.small else slice(None)
+    few = slice(1) if options.small else slice(None)
     rules: dict[str, list[tuple[str, ReleaseSettings, float | None]]] = {
         "constant": [(f"{e:g}", settings(e), None) for e in CONSTANT[few]],
         "Gaussian guess": [(f"{t:g} km", settings(1.0), t) for t in GUESSED[few]],

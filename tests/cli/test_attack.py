@@ -31,6 +31,7 @@ def test_it_prints_a_table_and_json_of_the_same(monkeypatch):
     assert not table.stderr
 
 
+@pytest.mark.usefixtures("blank")
 @pytest.mark.parametrize("name", ["attack.html", "attack.csv", "attack.png"])
 def test_it_writes_a_page_a_table_or_a_picture(tmp_path, name):
     words = ("--channel", "round:2", "--channel", "trim:500m", "--most-steps", "6", "-o", str(tmp_path / name))

@@ -217,6 +217,7 @@ def test_the_verdict_says_what_was_learned_beside_what_was_promised(folder):
     assert "Nothing is exposed" not in said
 
 
+@pytest.mark.usefixtures("blank")
 def test_a_session_report_shows_beliefs_over_time(folder):
     pytest.importorskip("matplotlib")
     session_files(folder)

@@ -26,6 +26,7 @@ def job(tmp_path_factory):
     return folder / "job.toml"
 
 
+@pytest.mark.usefixtures("blank")
 def test_command_writes_table_pictures_and_a_report_of_its_own_line(job, tmp_path):
     line = ["evaluate", str(job), "-o", str(tmp_path / "run"), "--workers", "1", "--json"]
     done = CliRunner().invoke(main, line)

@@ -272,6 +272,7 @@ class _Quiet(SimpleHTTPRequestHandler):
         pass
 
 
+@pytest.mark.usefixtures("blank")
 def test_demo_makes_every_file_that_it_names(tmp_path, run):
     folder = tmp_path / "demo"
     result = run("demo", "-o", folder, "--json")

@@ -23,7 +23,7 @@ from dphmm.markov.model import MarkovModel
 from dphmm.plots.coding import DEGREES
 from dphmm.space import Grid
 
-figure = pytest.importorskip("matplotlib.figure")
+pytest.importorskip("matplotlib")
 parquet = pytest.importorskip("pyarrow.parquet")
 
 BOX = (44.995, -30.015, 45.005, -29.985)
@@ -267,9 +267,8 @@ def test_every_command_is_looked_at():
     assert ("counts", "evaluate") in everything
 
 
-def test_what_tells_of_true_places_is_private_in_name_and_mode(world, run, monkeypatch):
-    """Pictures are files here, and blank: that each is drawn, the tests of its command show."""
-    monkeypatch.setattr(figure.Figure, "draw", lambda self, renderer: None)
+@pytest.mark.usefixtures("blank")
+def test_what_tells_of_true_places_is_private_in_name_and_mode(world, run):
     there = world.files()
     for words, expected in LINES:
         done = run(*words)

@@ -10,6 +10,7 @@ RELEASED = ("release", "walk.csv", "--model", "m.npz", "--policy", "utility:600m
 REPORT = ("report", "r.csv", "--model", "m.npz", "-o")
 
 
+@pytest.mark.usefixtures("blank")
 def test_the_page_is_written_and_its_name_said(world, run):
     assert run(*RELEASED).exit_code == 0
     result = run(*REPORT, "page.html", "--policy", "utility:600m", "--seed", 1, "--title", "For the board")
@@ -20,6 +21,7 @@ def test_the_page_is_written_and_its_name_said(world, run):
     assert "1: a" in (world / "again.html").read_text()
 
 
+@pytest.mark.usefixtures("blank")
 def test_true_places_are_on_it_on_demand_alone_and_said(world, run):
     assert run(*RELEASED).exit_code == 0
     refused = run(*REPORT, "page.html", "--policy", "utility:600m", "--true", "walk.csv")

@@ -97,6 +97,25 @@ def finished(config, people, tmp_path_factory) -> Evaluation:
     return evaluation
 
 
+@pytest.fixture(scope="module")
+def drawn(finished):
+    """Its figures by name."""
+    pytest.importorskip("matplotlib")
+    from dphmm.evaluation.split import space_of
+
+    return evaluation_figures(finished.table(), finished.config, space_of(finished.config))
+
+
+@pytest.fixture(scope="module")
+def page(finished, drawn, tmp_path_factory):
+    """The report with these figures, as a file."""
+    from dphmm.plots.maps import png
+
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    path.write_text(report_html(finished, {name: png(one) for name, one in drawn.items()}, "a"), encoding="utf-8")
+    return path
+
+
 def test_report_loads_nothing_and_says_how_it_was_made(finished):
     page = report_html(finished, {"figure-10-runtime": b"\x89PNG"}, "dphmm evaluate a<b.toml")
     parser = Loads()
@@ -110,13 +129,8 @@ def test_report_loads_nothing_and_says_how_it_was_made(finished):
     assert len(re.findall(r"<td>(?:utility|complete)</td>", page)) == 7
 
 
-def test_figures_are_drawn_from_the_table(finished):
-    pytest.importorskip("matplotlib")
-    from dphmm.evaluation.split import space_of
-
-    table = finished.table()
-    figures = evaluation_figures(table, finished.config, space_of(finished.config))
-    assert set(figures) == {
+def test_figures_are_drawn_from_the_table(finished, drawn):
+    assert set(drawn) == {
         "figure-10-runtime",
         "figure-11-over-time",
         "possible-and-estimate",
@@ -125,19 +139,16 @@ def test_figures_are_drawn_from_the_table(finished):
         "map",
         "settings",
     }
-    protection = figures["figure-12-epsilon"].axes[0]
-    rows = table.where(finished.config.base("utility"))
-    drawn = protection.get_lines()[0].get_ydata()
-    assert drawn[0] == pytest.approx(rows["protection"].mean(), rel=1e-12)
+    protection = drawn["figure-12-epsilon"].axes[0]
+    rows = finished.table().where(finished.config.base("utility"))
+    line = protection.get_lines()[0].get_ydata()
+    assert line[0] == pytest.approx(rows["protection"].mean(), rel=1e-12)
 
 
-def test_every_setting_is_a_dot_with_its_interval(finished):
+def test_every_setting_is_a_dot_with_its_interval(finished, drawn):
     """a cell of a table holds one number, no column the same in all."""
-    pytest.importorskip("matplotlib")
-    from dphmm.evaluation.split import space_of
-
     table, config = finished.table(), finished.config
-    error = evaluation_figures(table, config, space_of(config))["settings"].axes[0]
+    error = drawn["settings"].axes[0]
     found = [total(table, setting, "rms_error_km") for setting in config.settings()]
     assert [bar.lines[0].get_xdata()[0] for bar in error.containers] == pytest.approx([one.mean for one in found])
     for bar, one in zip(error.containers, found, strict=True):
@@ -153,16 +164,9 @@ def test_every_setting_is_a_dot_with_its_interval(finished):
 
 
 @pytest.mark.parametrize("width", [PHONE, DESK])
-def test_the_page_is_whole_on_a_phone_and_a_desk(finished, browser, tmp_path, width):
-    pytest.importorskip("matplotlib")
-    from dphmm.evaluation.split import space_of
-    from dphmm.plots.maps import png
-
-    drawn = evaluation_figures(finished.table(), finished.config, space_of(finished.config))
+def test_the_page_is_whole_on_a_phone_and_a_desk(drawn, page, browser, width):
     for figure in drawn.values():
         assert all(ax.has_data() for ax in figure.axes)
-    page = tmp_path / "report.html"
-    page.write_text(report_html(finished, {name: png(one) for name, one in drawn.items()}, "a"), encoding="utf-8")
     assert looked_at(browser, page, width) == len(drawn)
 
 

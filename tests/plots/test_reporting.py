@@ -38,8 +38,20 @@ def page_of(made, name="page.html", **options):
     return path, path.read_text(encoding="utf-8")
 
 
-def test_a_page_is_one_file_with_every_part(made):
-    _, page = page_of(made)
+@pytest.fixture(scope="module")
+def plain(made):
+    """The page without options."""
+    return page_of(made, "plain.html")
+
+
+@pytest.fixture(scope="module")
+def wide(made):
+    """One whose title has no space to break at."""
+    return page_of(made, "wide.html", title=SECRET)[0]
+
+
+def test_a_page_is_one_file_with_every_part(plain):
+    _, page = plain
     headings = re.findall(r"<h2>(.*?)</h2>", page)
     assert headings == [
         "What is promised",
@@ -57,6 +69,7 @@ def test_a_page_is_one_file_with_every_part(made):
     assert "PRIVATE" not in page
 
 
+@pytest.mark.usefixtures("blank")
 def test_a_page_says_nothing_of_true_places_unless_they_are_asked_for(made, monkeypatch):
     """Nothing is read but the releases and the model; with true places the page says so above everything."""
     read = []
@@ -98,6 +111,7 @@ def test_what_does_not_fit_the_releases_is_refused_and_nothing_is_written(made, 
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("blank")
 def test_a_batch_and_sessions_say_themselves_how_they_were_made(made, tmp_path):
     ann = Data((TOWN,), users=("000",))
     batch(ann, tmp_path / "batch", made / "m.npz", SETTINGS, kind="csv", workers=1)
@@ -123,14 +137,13 @@ def test_another_model_is_refused_and_a_page_that_exists_stays(made, tmp_path):
 
 
 @pytest.mark.parametrize("width", [PHONE, DESK])
-def test_nothing_runs_over_the_edge_of_a_phone_or_a_desk(made, browser, width):
+def test_nothing_runs_over_the_edge_of_a_phone_or_a_desk(wide, browser, width):
     """A title and names without a space to break at are the hard case."""
-    path, _ = page_of(made, "wide.html", title=SECRET)
-    assert looked_at(browser, path, width) == 3
+    assert looked_at(browser, wide, width) == 3
 
 
-def test_on_paper_it_takes_two_pages_or_three(made, browser):
-    path, _ = page_of(made)
+def test_on_paper_it_takes_two_pages_or_three(plain, browser):
+    path, _ = plain
     page = browser.new_page()
     page.goto(path.as_uri())
     paper = page.pdf(prefer_css_page_size=True)
