@@ -310,7 +310,9 @@ def test_command_releases_resumes_and_refuses(model_path, walkers_file, tmp_path
     assert "--resume" in again.stderr
     resumed = json.loads(CliRunner().invoke(main, [*line, "--resume"]).stdout)
     assert (resumed["users_released"], resumed["users_released_before"]) == (0, 9)
-    other = CliRunner().invoke(main, [*line[:-1], "--resume", "--epsilon", "2"])
+    doubled = [*line, "--resume"]
+    doubled[line.index("--epsilon") + 1] = "2"
+    other = CliRunner().invoke(main, doubled)
     assert other.exit_code == 2
     assert "another settings" in other.stderr
 
