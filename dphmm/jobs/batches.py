@@ -39,6 +39,8 @@ FILE_KINDS = {"parquet": ("pyarrow.parquet",), "csv": (), "geojson": (), "gpkg":
 
 _LONGEST_GAP = 10**12
 _USUAL_GAP = 500
+_EXPECTED = 20
+"""A batch counts on so many long gaps: it prepares for them as if it were one person's, whoever comes first."""
 _LONGEST_SECONDS = 3e11
 """Beyond the years 1 to 9999: nothing is cut."""
 
@@ -331,7 +333,7 @@ def _engine(path: str, model_hash: str, settings: ReleaseSettings) -> Releaser:
     model = load_model(path)
     if model.content_hash != model_hash:
         raise ConfigurationError(f"{path} has changed since the batch began; begin another batch")
-    engine = settings.engine(model)
+    engine = settings.engine(model.expecting(_EXPECTED))
     engine.capping.passes_over_the_past = True
     model.space.locate(*model.space.latlon([0]).T)
     with suppress(DphmmError):  # which is then said of a user

@@ -17,7 +17,7 @@ from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, IntArray, as_distribution, as_floats, content_hash, locked
 from dphmm.errors import ConfigurationError, InvalidInputError, StateError, StochasticError
 from dphmm.markov.contexts import Contexts
-from dphmm.markov.days import Days, Kind
+from dphmm.markov.days import Days, times_of
 from dphmm.markov.flow import Flow
 from dphmm.markov.masses import Masses
 from dphmm.markov.model import EXTENDED_FORMAT, MarkovModel
@@ -32,11 +32,10 @@ from dphmm.tables.values import as_number
 _LONGEST = 100 * 366 * 86_400_000_000
 """No gap is longer than a hundred years, in microseconds."""
 _WEEK = 7 * 86_400_000_000
-_MANY_DAYS = 7
-"""From so many whole days on, what prepares for any number of them pays."""
-_DAY_STEPS = 1024
-_MOST_DAYS = 36_600
-"""After so many days without classes of time, further ones change nothing."""
+_AT_ONCE = 8
+"""At most so many days are taken at once."""
+_RESTS = 40
+"""After so many days of walking nothing changes, or nearly."""
 _REST = 64 * float(np.finfo(np.float64).eps)
 """What a week may change a mass by, relatively, where nothing changes from week to week any more."""
 
@@ -235,40 +234,41 @@ class ExtendedModel(MarkovModel):
         InvalidInputError
             For a gap of more than a hundred years.
         """
-        return self._through(masses, steps, since, False)
+        return self._through(masses, steps, since)
 
-    def _through(self, masses: Masses, steps: int, since: int | None, back: bool) -> Masses:
-        """Masses some steps after slot ``since``; or, of weights so many steps after it, those at it."""
+    def _through(self, masses: Masses, steps: int, since: int | None, back: bool = False, times: int = 1) -> Masses:
+        """Masses some steps after slot ``since``; or, of weights so many steps after it, those at it.
+
+        The gap is one of so many of at least that length.
+        """
         if not steps:
             return masses
-        parts = self._parts(steps, since)
-        days = sum(kind is not None for _, kind in parts)
-        if days < _MANY_DAYS:
+        if self.rhythm is None:
+            return self._far(masses, steps, back, times)
+        if steps * microseconds(self.rhythm.step_seconds, "step") > _LONGEST:
+            raise InvalidInputError(f"a gap of {steps} steps is longer than a hundred years; begin anew after it")
+        parts, done = list(self.rhythm.days(_known(since), steps)), 0
+        if not any(kind for _, kind in parts):
             return self._along(masses, steps, since, back)
-        done = 0
         for kinds, alike in groupby(parts[::-1] if back else parts, key=lambda part: part[1] is not None):
             group = list(alike)
             count = sum(length for length, _ in group)
-            start = None if since is None else since + (steps - done - count if back else done)
-            far = self._days.carry(masses, [kind for _, kind in group if kind], back) if kinds else None
+            start = _known(since) + (steps - done - count if back else done)
+            listed = [kind for _, kind in (reversed(group) if back else group) if kind]
+            runs = [(kind, len(list(same))) for kind, same in groupby(listed)]
+            far = self._days.carry(masses, runs, back, times) if kinds else None
             masses = self._along(masses, count, start, back) if far is None else far
             done += count
         return masses
 
-    def _parts(self, steps: int, since: int | None) -> list[tuple[int, Kind | None]]:
-        """The steps as whole days and what lies between them; without classes of time, any so many steps are a day."""
-        if self.rhythm is None:
-            days = min(steps // _DAY_STEPS, _MOST_DAYS)
-            parts: list[tuple[int, Kind | None]] = [(_DAY_STEPS, ((0, _DAY_STEPS),))] * days
-            return [*parts, (steps - days * _DAY_STEPS, None)]
-        step = microseconds(self.rhythm.step_seconds, "step")
-        if steps * step > _LONGEST:
-            raise InvalidInputError(f"a gap of {steps} steps is longer than a hundred years; begin anew after it")
-        return list(self.rhythm.days(_known(since), steps))
+    @property
+    def _ways(self) -> tuple[Flow, Flow]:
+        return self.flows[0], self.flows_back[0]
 
-    @cached_property
-    def _days(self) -> Days:
-        return Days(self.flows)
+    def _made_days(self) -> Days:
+        if self.rhythm is None:
+            return super()._made_days()
+        return Days(self.flows, self.rhythm.week, _AT_ONCE, _RESTS, self._often)
 
     def _along(self, masses: Masses, steps: int, since: int | None, back: bool) -> Masses:
         """Run by run; of a gap forwards by weeks, until nothing changes any more."""
@@ -307,10 +307,10 @@ class ExtendedModel(MarkovModel):
 
     def moving(self, steps: IntArray, slots: IntArray | None) -> Moving:
         """The way forwards to observations ``(T,)`` in some slots."""
-        since = self._since(steps, slots)
+        since, least = self._since(steps, slots), np.sort(steps)
 
         def long(masses: Masses, t: int) -> Masses:
-            return self._through(masses, int(steps[t]), since[t], False)
+            return self._through(masses, int(steps[t]), since[t], False, times_of(least, int(steps[t])))
 
         def runs(t: int) -> Sequence[tuple[int, int]]:
             return self._runs(int(steps[t]), since[t])
@@ -319,10 +319,11 @@ class ExtendedModel(MarkovModel):
 
     def moving_back(self, steps: IntArray, slots: IntArray | None) -> Moving:
         """The way backwards, from the last observation on."""
-        since, length = self._since(steps, slots), len(steps)
+        since, least, length = self._since(steps, slots), np.sort(steps), len(steps)
 
         def long(masses: Masses, t: int) -> Masses:
-            return self._through(masses, int(steps[length - t]), since[length - t], True) if t else masses
+            count = int(steps[length - t]) if t else 0
+            return self._through(masses, count, since[length - t], True, times_of(least, count)) if t else masses
 
         def runs(t: int) -> Sequence[tuple[int, int]]:
             return self._runs(int(steps[length - t]), since[length - t])[::-1] if t else ()

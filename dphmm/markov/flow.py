@@ -29,6 +29,8 @@ _DENSE = 4096, 0.25
 """Up to this many states, with at least this part of the matrix positive, loops over a dense one are faster."""
 _DENSE_FROM = 100_000
 """Below so many shares, a product over their lists takes less time than it takes to keep to one thread."""
+_FULL = 8192
+"""Up to this many states a matrix as full as that is made dense for products with many columns, and then forgotten."""
 _OFTEN = 256
 """From so many products on, it pays to order the matrix by its diagonals."""
 _FILLED = 1.4
@@ -42,7 +44,7 @@ _LONG_GAP = 8
 _STRIDES = (32, 512, 8192)
 _STRIDES_BACK = (8, 32, 128, 512, 2048, 8192)
 """How many steps are taken at once: forwards few, as sums of other strides end in other digits, which releases show."""
-_POWERS_UP_TO = 2048
+POWERS_UP_TO = 2048
 """Powers of the matrix are kept for so many steps, up to so many states: they are dense."""
 _RUN = 16, 128
 """Steps between two looks at how faint the faintest mass has become: at first, and at most."""
@@ -86,6 +88,7 @@ class Flow:
         shares = matrix.data
         self._turned, self._alike = turned, alike
         self._summed = self._products = 0
+        self._held: FloatArray | None = None
         self._is_likely = bool(len(shares)) and float(shares.min()) >= _LIKELY
 
     @cached_property
@@ -146,11 +149,31 @@ class Flow:
         """Plain sums of several columns ``(N, k)`` at once, of any sign; or of the matrix transposed."""
         if self._lean is not None:
             return self._lean.times(values, back)
+        if self._is_full and self.size > _DENSE[0]:
+            self._held = self.matrix.toarray() if self._held is None else self._held
+            with one_thread():
+                return np.asarray((self._held.T if back else self._held) @ values)
         if self.matrix.nnz < _DENSE_FROM or self.dense is None:
             return np.asarray((self.matrix.T if back else self.matrix) @ values)
         with one_thread():
             rows = np.ascontiguousarray(values.T)  # of which products are twice as fast
             return np.asarray(rows @ (self.dense.T if back else self.dense)).T
+
+    def forget(self) -> None:
+        """Give back the memory that `columns` took."""
+        self._held = None
+
+    @property
+    def _is_full(self) -> bool:
+        return self.size <= _FULL and self.matrix.nnz >= _DENSE[1] * self.size**2
+
+    def price(self, columns: int = 0) -> float:
+        """About how many microseconds a step of so many columns at once takes; of masses in a long gap, without any."""
+        if self._is_full and self.matrix.nnz >= _DENSE_FROM:
+            walks = 4e-4 if self.size <= _DENSE[0] else 8e-4
+            return self.size**2 * (4.5e-4 + 4.5e-5 * columns if columns else walks)
+        entries = self.matrix.nnz if self._lean is None else self._lean.entries
+        return 10.0 + entries * (2.2e-4 * (1 + columns) if columns else 8e-4)
 
     def is_plain(self, masses: Masses, exponents: FloatArray | float = 0.0) -> bool:
         """Whether one step of `product` takes masses on without loss, once divided by ``2**exponents``."""
@@ -216,7 +239,7 @@ class Flow:
     def _stride(self, values: FloatArray, steps: int, run: int) -> tuple[int, FloatArray]:
         """How many of the steps were taken at once, one by one at most ``run``, and where they lead."""
         strides = _STRIDES if self._opposite is None else _STRIDES_BACK
-        if self.size <= _POWERS_UP_TO and steps >= strides[0] and not self._brief:
+        if self.size <= POWERS_UP_TO and steps >= strides[0] and not self._brief:
             stride = max(k for k in strides if k <= steps)
             if self._opposite is None:
                 return stride, np.einsum("i,ij->j", values, self._power(stride))

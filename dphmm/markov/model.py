@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,8 @@ from dphmm.arguments import checked
 from dphmm.arrays import LARGEST, FloatArray, IntArray, as_distribution, as_integers, content_hash, locked
 from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError, StateError
 from dphmm.markov.contexts import Contexts
-from dphmm.markov.flow import Flow
+from dphmm.markov.days import Days, times_of
+from dphmm.markov.flow import POWERS_UP_TO, Flow
 from dphmm.markov.masses import Masses
 from dphmm.markov.moves import Sequence, all_moves, check_states, moves_of, pair_counts
 from dphmm.markov.moving import Moving
@@ -33,6 +34,15 @@ from dphmm.tables.values import as_number, one_line
 _FORMAT = "dphmm-markov-model-1"
 EXTENDED_FORMAT = "dphmm-markov-model-2"
 """The format of a model whose transitions vary with time or look back: see `dphmm.markov.ExtendedModel`."""
+
+_CHUNK = 16
+"""Where nothing varies with time, so many steps are a day to `dphmm.markov.days`."""
+_AT_ONCE = 512
+"""At most so many of these are taken at once."""
+_RESTS = 40 * 86_400
+"""After so many seconds of walking nothing changes, or nearly."""
+_MOST_CHUNKS = 1 << 24
+"""After so many nothing changes any more."""
 
 
 @checked
@@ -138,15 +148,58 @@ class MarkovModel:
 
     def carry(self, masses: Masses, steps: int, since: int | None = None) -> Masses:  # noqa: ARG002
         """Masses ``steps`` steps after slot ``since``, which matters where a model varies with time."""
-        return self.ahead.carry(masses, steps)
+        return self._far(masses, steps)
+
+    def _far(self, masses: Masses, steps: int, back: bool = False, times: int = 1) -> Masses:
+        """Masses some steps later; or, of weights, before: in one of so many gaps of at least that length."""
+        chunks = min(steps // _CHUNK, _MOST_CHUNKS) if self.chain_size > POWERS_UP_TO else 0
+        far = self._days.carry(masses, [(((0, _CHUNK),), chunks)], back, times) if chunks > 1 else None
+        if far is None:
+            return self._ways[back].carry(masses, steps)
+        return self._ways[back].carry(far, steps - chunks * _CHUNK)
+
+    def expecting(self, gaps: int) -> Self:
+        """The same model for whoever will come to so many gaps: it prepares for shorter ones.
+
+        Results agree to nine digits. Left alone, a model prepares for what one gap is worth.
+        """
+        made = copy(self)
+        vars(made).pop("_days", None)
+        vars(made).update(_often=gaps)
+        return made
+
+    _often = 1
+
+    @property
+    def _ways(self) -> tuple[Flow, Flow]:
+        """Where one matrix serves all steps, what takes masses forwards and weights back."""
+        return self.ahead, self.back
+
+    @cached_property
+    def _days(self) -> Days:
+        return self._made_days()
+
+    def _made_days(self) -> Days:
+        rests = int(_RESTS / self.step_seconds / _CHUNK) if self.step_seconds else _MOST_CHUNKS
+        return Days([self._ways[0]], [((0, _CHUNK),)], _AT_ONCE, max(1, rests), self._often)
 
     def moving(self, steps: IntArray, slots: IntArray | None) -> Moving:  # noqa: ARG002
         """The way forwards to observations, ``steps`` after one another, in some slots; both ``(T,)``."""
-        return Moving.alike(self.ahead, steps)
+        return replace(Moving.alike(self.ahead, steps), long=self._long(steps, False))
 
     def moving_back(self, steps: IntArray, slots: IntArray | None) -> Moving:  # noqa: ARG002
         """The way backwards, from the last observation on, of the same ``steps`` and ``slots``."""
-        return Moving.alike(self.back, np.roll(steps[::-1], 1))
+        before = np.roll(steps[::-1], 1)
+        return replace(Moving.alike(self.back, before), long=self._long(before, True))
+
+    def _long(self, steps: IntArray, back: bool) -> Callable[[Masses, int], Masses]:
+        """What takes masses through the steps before each of some observations, ``(T,)``."""
+        least = np.sort(steps)
+
+        def long(masses: Masses, t: int) -> Masses:
+            return self._far(masses, int(steps[t]), back, times_of(least, int(steps[t])))
+
+        return long
 
     @cached_property
     def ahead(self) -> Flow:

@@ -179,6 +179,11 @@ class Rhythm:
                 yield count, None
                 now += count
 
+    @property
+    def week(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+        """The kinds of days from Monday to Sunday, as `days` yields them, where steps begin at midnight."""
+        return tuple(self._day(day - _MONDAY // 24, 0) for day in range(7))
+
     def _offset_at(self, slot: int) -> int:
         """The zone's offset where a step begins that ends at the next slot."""
         return _offset(self.zone, min(max(slot * self._step, -_MOST), _MOST) // _QUARTER)

@@ -34,6 +34,7 @@ from dphmm.markov import (
     path_of_releases,
     smooth_releases,
 )
+from dphmm.markov.rhythm import By
 from scripts.benchmarks.lattice import HULLS
 from scripts.benchmarks.peers import NAMES as PEERS
 from scripts.benchmarks.peers import works_of as peers_of
@@ -41,6 +42,13 @@ from scripts.benchmarks.report import Report, once, seconds
 from scripts.benchmarks.town import RADIUS_KM, model, points, releaser
 
 ROOT = Path(__file__).parents[2]
+_GAPS: tuple[tuple[By | None, int, float, float], ...] = (
+    ("hours", 1, 300.0, 0.27),
+    ("weekday-hours", 1, 3600.0, 0.5),
+    ("hours", 2, 60.0, 0.27),
+    (None, 1, 3600.0, 0.2),
+)
+"""The models of gaps: their classes of time, order, step in seconds, and cells in kilometres."""
 _COMPILED_AFTER = 21_000_000
 """After sums of so many shares the loop over them is a compiled one."""
 
@@ -64,8 +72,8 @@ def run(report: Report, options: argparse.Namespace) -> None:
     gap(report, 20 if report.small else 128, 100 if report.small else 1440)
     sparse(report, 20 if report.small else 100, 50 if report.small else 1000)
     people(report, 1 if report.small else 17)
-    for order in (1, 2):
-        gaps(report, order)
+    for by, order, step, cell in _GAPS:
+        gaps(report, by, order, step, cell)
 
 
 def spread(report: Report, side: int) -> None:
@@ -210,14 +218,16 @@ def people(report: Report, days: int) -> None:
         report.row(f"audit of the session, {whole}", 1e3 * taken / count, "ms", beside)
 
 
-def gaps(report: Report, order: int) -> None:
-    """A year without a release under a model by hours, in processor time: the first one, and any later one."""
-    space = region(bbox=(44.95, -30.06, 45.05, -29.94), cell=1.0 if report.small else 0.27)
-    step = 3600.0 if report.small else 300.0 if order == 1 else 60.0
-    moves = learn(ROOT / "data" / "sample" / "geolife", space, step, by="hours", zone="UTC", order=order).model
+def gaps(report: Report, by: By | None, order: int, step: float, cell: float) -> None:
+    """A year without a release, in processor time: the first one, which prepares for it, and any later one."""
+    step, cell = (3600.0, 1.0) if report.small else (step, cell)
+    space = region(bbox=(44.95, -30.06, 45.05, -29.94), cell=cell)
+    varying = {"by": by, "zone": "UTC"} if by else {}
+    moves = learn(ROOT / "data" / "sample" / "geolife", space, step, order=order, **varying).model
     day, year, slot = int(86_400 // step), int(365 * 86_400 // step), 470_003 * int(3600 // step)
     belief = Belief.first(moves, slot)
-    what = f"a year without a release, {moves.size:,} states by hours" + (" and pairs" if order == 2 else "")
+    what = f"a year without a release, {moves.size:,} states" + (f" by {by}" if by else "")
+    what += (" and pairs" if order == 2 else "") + f", {step:g} s"
     report.row(f"{what}, the first", once(partial(belief.predict, moves, year, slot), process_time), "s")
     steps = [partial(belief.predict, moves, 1, slot + k) for k in range(day)]
     beside = {"the steps of a day one by one": sum(once(one, process_time) for one in steps)}

@@ -6,18 +6,29 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from dphmm.markov import Belief, Contexts, ExtendedModel, Observations, Rhythm, filter_releases, smooth_releases
+from dphmm.markov import (
+    Belief,
+    Contexts,
+    ExtendedModel,
+    MarkovModel,
+    Observations,
+    Rhythm,
+    filter_releases,
+    smooth_releases,
+)
 from dphmm.markov import days as days_module
+from dphmm.markov import model as model_module
+from dphmm.markov.masses import Masses
 
 HOUR = 3600.0
 FIRST = 470_003
 YEAR = 24 * 365
 
 
-def _model(seed, zone="Europe/Berlin", by="hours", size=7, step=HOUR, stay=0.5, least=0.0):
+def _model(seed, zone="Europe/Berlin", by="hours", size=7, step=HOUR, stay=0.5, least=0.0, near=1):
     """Random moves between near states on a line, which differ by class."""
     rng, rhythm = np.random.default_rng(seed), Rhythm.of(by, step, zone)
-    near = np.abs(np.subtract.outer(np.arange(size), np.arange(size))) <= 1
+    near = np.abs(np.subtract.outer(np.arange(size), np.arange(size))) <= near
     made = []
     for _ in range(rhythm.count):
         away = rng.uniform(least, 1.0, (size, size)) * near * (1 - np.eye(size))
@@ -55,8 +66,8 @@ def taken(monkeypatch):
     """What became of every try to carry masses by whole days: whether it was possible."""
     found, carry = [], days_module.Days.carry
 
-    def noted(self, masses, kinds, back=False):
-        later = carry(self, masses, kinds, back)
+    def noted(self, *given):
+        later = carry(self, *given)
         found.append(later is not None)
         return later
 
@@ -94,7 +105,8 @@ def test_a_long_gap_equals_one_step_after_another(taken, by, steps):
 
 
 @pytest.mark.parametrize("varies", [False, True])
-def test_a_long_gap_of_second_order_equals_one_step_after_another(taken, varies):
+def test_a_long_gap_of_second_order_equals_one_step_after_another(taken, varies, monkeypatch):
+    monkeypatch.setattr(model_module, "POWERS_UP_TO", 0)
     model = _pairs(3, varies)
     steps = 8 * 1024 + 11
     far = Belief.first(model, FIRST).predict(model, steps, FIRST)
@@ -176,7 +188,7 @@ def test_nobody_tries_more_columns_where_the_first_show_that_all_are_too_few(tak
     start = np.eye(300)[7]
     far = Belief.of(start).predict(model, 24 * 8, FIRST)
     np.testing.assert_allclose(far.probabilities, _stepped(model, start, 24 * 8, FIRST), rtol=1e-9, atol=1e-200)
-    assert (taken, len(tries)) == ([False], 1)
+    assert (taken, len(tries)) == ([False], 2)
 
 
 def test_the_bound_decides_how_many_columns_there_are(monkeypatch):
@@ -193,3 +205,84 @@ def test_the_bound_decides_how_many_columns_there_are(monkeypatch):
         off.append(float((np.abs(far.probabilities - expected) / average).max()))
     assert off[0] < 1e-10
     assert 1e-9 < off[1] < 1e-2
+
+
+@pytest.mark.parametrize("by", ["hours", "weekday-hours"])
+@pytest.mark.parametrize("days", [9, 13, 60, 365])
+def test_where_people_mix_slowly_several_days_are_taken_at_once(taken, by, days):
+    model = _model(11, "UTC", by, size=60, stay=0.6, near=60).expecting(1000)
+    since, steps = 24 * 18_000, 24 * days
+    start = np.exp(-4000.0 * np.random.default_rng(1).random(60))
+    far = Belief.of(start).predict(model, steps, since)
+    np.testing.assert_allclose(far.probabilities, _stepped(model, start, steps, since), rtol=1e-9)
+    back = model.moving_back(np.array([0, steps]), np.array([since, since + steps])).carry(Masses.of(start), 1)
+    found = back.plain(float(back.exponent.max()))
+    np.testing.assert_allclose(found / found.sum(), _stepped(model, start, steps, since, back=True), rtol=1e-9)
+    assert taken == [True, True]
+    assert model._days._survey.days > 1
+
+
+@pytest.mark.parametrize("steps", [5 * 16 + 3, 16 * 40, 5000, 10**6, 2**62])
+def test_many_states_with_one_matrix_go_many_steps_at_once(taken, monkeypatch, steps):
+    monkeypatch.setattr(model_module, "POWERS_UP_TO", 0)
+    varying = _model(2, size=60, stay=0.9, near=60)
+    moves = varying.transitions[3].toarray()
+    moves[:, 0] = 0.0  # where nobody ever comes to
+    model = MarkovModel(moves / moves.sum(axis=1, keepdims=True), np.full(60, 1 / 60), None, HOUR).expecting(1000)
+    matrix, start = model.transition.toarray(), np.eye(60)[0] + np.eye(60)[3]
+    expected = start @ np.linalg.matrix_power(matrix, min(steps, 10**6))
+    far = Belief.of(start).predict(model, steps)
+    np.testing.assert_allclose(far.probabilities, expected / expected.sum(), rtol=1e-9)
+    assert not far.support[0]
+    behind = model.moving_back(np.array([0, steps]), None).carry(Masses.of(start), 1)
+    expected = np.linalg.matrix_power(matrix, min(steps, 10**6)) @ start
+    np.testing.assert_allclose(behind.plain() / behind.plain().sum(), expected / expected.sum(), rtol=1e-9)
+    assert taken == [steps > 100] * 2
+    assert model._days._survey.days > 1
+
+
+def test_a_gap_goes_the_same_way_whatever_was_asked_before():
+    """Or what one person is released would differ, in the tenth digit, with who else was released before."""
+    since, gaps = 24 * 18_000, (24 * 2, 24 * 9, 24 * 30, 24 * 400)
+    start, found = np.eye(60)[7], []
+    for order in (gaps, gaps[::-1]):
+        model = _model(11, "UTC", size=60, stay=0.6, near=60)
+        found.append({steps: Belief.of(start).predict(model, steps, since).to_bytes() for steps in order})
+    assert found[0] == found[1]
+
+
+def test_days_are_prepared_where_walking_would_take_half_as_long(monkeypatch):
+    """As told by prices alone, of one gap or of as many as are expected or told of; and never for less."""
+    since, start = 24 * 18_000, np.eye(60)[7]
+
+    def prepared(days, model):
+        Belief.of(start).predict(model, 24 * days, since)
+        return bool(model._days._stretches)
+
+    model = _model(11, "UTC", size=60, stay=0.6, near=60)
+    assert not prepared(8, model)
+    assert prepared(365, model)
+    assert prepared(8, _model(11, "UTC", size=60, stay=0.6, near=60).expecting(1000))
+    known = model._days._survey
+    cost = known.spent + known.days * model._days._price(model.rhythm.week[0], known.basis.shape[1])
+    walk = model._days._price(model.rhythm.week[0])
+    least = next(days for days in range(1, 100) if 2 * days * walk >= cost)
+    assert known.days < least < 40
+    for days, expected in ((least - 1, False), (least, True)):
+        assert prepared(days, _model(11, "UTC", size=60, stay=0.6, near=60)) == expected
+    monkeypatch.setattr(days_module, "_WORTH", 1e9)
+    assert prepared(least - 1, _model(11, "UTC", size=60, stay=0.6, near=60))
+
+
+def test_many_gaps_of_one_stretch_are_worth_what_one_is_not(taken):
+    model, count = _model(11, "UTC", size=60, stay=0.6, near=60), 200
+    slots = 24 * 18_000 + 24 * 9 * np.arange(count)
+    model.moving(np.diff(slots, prepend=slots[0]), slots).carry(Masses.of(np.eye(60)[7]), 3)
+    assert taken == [True]
+
+
+def test_states_without_number_are_walked(monkeypatch):
+    monkeypatch.setattr(days_module, "_LARGEST", 10)
+    model = _model(11, "UTC", size=60, near=60).expecting(1000)
+    Belief.of(np.eye(60)[7]).predict(model, YEAR, FIRST)
+    assert "_survey" not in vars(model._days)

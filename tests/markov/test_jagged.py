@@ -44,7 +44,7 @@ def test_steps_are_products_with_the_matrix_to_the_last_bit(loop, steps):
 
 @pytest.mark.parametrize("steps", [8, 47, 1000, 10**5])
 def test_gaps_are_the_same_to_the_last_bit_with_and_without_compiled_loops(steps, monkeypatch):
-    monkeypatch.setattr(flow, "_POWERS_UP_TO", 0)
+    monkeypatch.setattr(flow, "POWERS_UP_TO", 0)
     monkeypatch.setattr(flow, "_DENSE", (0, 0.25))
     rng = np.random.default_rng(steps)
     weights = random_array((80, 80), density=0.02, rng=rng).toarray()
