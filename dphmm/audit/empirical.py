@@ -241,14 +241,13 @@ def hardest_edges(graph: PolicyGraph, f: npt.ArrayLike | Measurements, limit: in
     limit
         At most this many, and of edges with the same difference (up to sign) one only; left out, all edges.
     """
-    from dphmm.geometry.hull import SensitivityHull
 
     measurements = graph.check_measurements(f)
     edges = graph.edges()
     if not len(edges):
         return edges
     differences = measurements.coordinates[edges[:, 0]] - measurements.coordinates[edges[:, 1]]
-    norms = SensitivityHull(graph.spanning(measurements)).norm(differences)
+    norms = graph.hull(measurements).norm(differences)
     order = np.argsort(-norms, kind="stable")
     if limit is None:
         return np.asarray(edges[order])

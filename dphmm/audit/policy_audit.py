@@ -274,7 +274,7 @@ def audit_constraint(
         raise InvalidInputError(f"mechanisms to audit are {list(mechanisms)}; choose among {', '.join(BODY_OF)}")
     possible = as_constraint(constraint, graph.size)
     restricted = graph.restrict(possible)
-    coordinate_hull = SensitivityHull(restricted.spanning(measurements))
+    coordinate_hull = restricted.hull(measurements)
     connected, labels = restricted.connected(), restricted.components()
     if calibration == "component" or restricted.open.any():
         bodies = tuple(_parted_body(restricted, measurements, calibration, name) for name in mechanisms)

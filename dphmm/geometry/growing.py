@@ -300,9 +300,12 @@ class PlanarBody(GrowingBody):
 
     def squared_error(self, spacing: FloatArray) -> float:
         """``(r + 1)(r + 2) E|u|²``, in the unit of ``spacing``: the squared error of a release at epsilon one."""
-        if self.is_flat:
-            return 2.0 * float(((self.vertices[-1] * spacing) ** 2).sum())
-        return polygon_error(self.vertices * spacing)
+        if self._error is None or self._error[0] is not spacing:
+            flat, corners = self.is_flat, self.vertices * spacing
+            self._error = (spacing, 2.0 * float((corners[-1] ** 2).sum()) if flat else polygon_error(corners))
+        return self._error[1]
+
+    _error: tuple[FloatArray, float] | None = None
 
     def errors_with(self, vectors: npt.NDArray[Any], spacing: FloatArray) -> FloatArray:
         """The squared error of the body that each row ``v`` of ``vectors`` grows together with ``-v``.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import factorial
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arguments import checked
-from dphmm.arrays import LARGEST, SMALLEST, BoolArray, FloatArray, as_floats, as_points, frozen
+from dphmm.arrays import LARGEST, SMALLEST, BoolArray, FloatArray, as_floats, as_points, frozen, locked
 from dphmm.errors import CoordinateError, InvalidInputError
 from dphmm.geometry import planar
 from dphmm.geometry.integers import common_denominator, exact_determinants, exact_product, largest
@@ -27,6 +27,10 @@ Body = Literal["hull", "cross-polytope", "disc"]
 
 Membership = Literal["halfspace", "qp"]
 """How membership in a hull is decided: by its half-spaces, or by the quadratic program of Equation (6)."""
+
+_MOST_ROWS = 1 << 12
+
+_PLANE = Span((0, 1), locked(np.zeros((0, 2), dtype=object)))
 
 
 class SensitivityHull:
@@ -63,26 +67,59 @@ class SensitivityHull:
 
     def __init__(self, differences: npt.ArrayLike) -> None:
         given, self._denominator = _integers_if_exact(differences)
-        self.differences = frozen(given)
+        self.differences: npt.NDArray[Any] = frozen(given)
         """The differences ``(k, d)`` as given (times a common denominator where they are rationals); read-only."""
         exact = self._denominator is not None
         integers_or_floats = given if exact else np.asarray(given, dtype=np.float64)
-        span = exact_span(given) if exact else float_span(integers_or_floats)
-        self.dimension = len(span.axes)
+        self._span = exact_span(given) if exact else float_span(integers_or_floats)
+        self.dimension = len(self._span.axes)
         """The dimension ``r`` of the body, from 0 (the point ``{0}``) to ``d``."""
         self.ambient_dimension: int = given.shape[1]
         """The dimension ``d`` of the space the body lies in."""
-        flat = integers_or_floats[:, list(span.axes)]
-        corners, self._facets = _facets(np.concatenate([flat, -flat]))
+        flat = integers_or_floats[:, list(self._span.axes)]
+        self._corners, self._facets = _facets(np.concatenate([flat, -flat]))
         self._unit = 1.0 / (self._denominator or 1)
-        lifted = corners.astype(np.float64) @ span.lift(self.ambient_dimension)
+        lifted = self._corners.astype(np.float64) @ self._span.lift(self.ambient_dimension)
         self.vertices: FloatArray = frozen(lifted * self._unit + 0.0)
         """The vertices ``(h, d)``; counter-clockwise in the plane, ``(1, d)`` zeros for the point ``{0}``."""
-        self.norm_form = self._norm_form(span, corners, self._facets)
-        """The body as equations and half-spaces."""
 
-    def _norm_form(self, span: Span, corners: npt.NDArray[Any], facets: npt.NDArray[np.int64]) -> MinkowskiNorm:
-        normals, offsets, whole = _half_spaces(corners, facets, self._denominator is not None)
+    _stretched_from: tuple[SensitivityHull, FloatArray] | None = None
+    """The body that this one is by other factors on its axes, and these; None where it is nobody's."""
+
+    @classmethod
+    def of_polygon(cls, corners: npt.NDArray[np.int64]) -> SensitivityHull:
+        """The body of a symmetric polygon whose corners are known: there is nothing to search for.
+
+        Parameters
+        ----------
+        corners
+            ``(h, 2)``, four or more: those of both signs, integers below `planar.COORDINATE_LIMIT`, in the order of
+            `planar.convex_polygon`. They are the body's differences too.
+        """
+        body = object.__new__(cls)
+        body._denominator, body._unit, body._span = 1, 1.0, _PLANE
+        body.dimension = body.ambient_dimension = 2
+        body.differences = body._corners = frozen(corners)
+        body._facets = _ring(len(corners))
+        body.vertices = locked(corners.astype(np.float64))
+        return body
+
+    @property
+    def corners(self) -> npt.NDArray[np.int64] | None:
+        """The vertices of a polygon as integers, of which cross products fit 64 bits; None where they are none."""
+        if self._denominator != 1 or self.dimension != 2 or self.ambient_dimension != 2:
+            return None
+        return self._corners if largest(self._corners) <= planar.COORDINATE_LIMIT else None
+
+    @cached_property
+    def norm_form(self) -> MinkowskiNorm:
+        """The body as equations and half-spaces."""
+        if self._stretched_from is not None:
+            body, stretch = self._stretched_from
+            form, scale = body.norm_form, float(np.linalg.norm(self.vertices, axis=1).max())
+            return MinkowskiNorm(form.normals / stretch, _orthonormal(form.equations / stretch), scale, None)
+        span = self._span
+        normals, offsets, whole = _half_spaces(self._corners, self._facets, self._denominator is not None)
         wide = np.zeros((len(normals), self.ambient_dimension), dtype=normals.dtype)
         wide[:, list(span.axes)] = normals
         scaled = wide.astype(np.float64) / (offsets.astype(np.float64)[:, None] * self._unit)
@@ -210,16 +247,38 @@ class SensitivityHull:
             raise InvalidInputError(
                 f"factors are {shorten(factors)}; give one positive number for each of {self.ambient_dimension} axes"
             )
-        form = self.norm_form
         body = object.__new__(SensitivityHull)
         body._denominator, body._unit = None, 1.0
-        body._facets = self._facets
-        body.differences = frozen(self.differences / (self._denominator or 1) * stretch)
+        body._facets, body._stretched_from = self._facets, (self, stretch)
+        body.differences = locked(self.differences / (self._denominator or 1) * stretch)
         body.dimension, body.ambient_dimension = self.dimension, self.ambient_dimension
-        body.vertices = frozen(self.vertices * stretch)
-        scale = float(np.linalg.norm(body.vertices, axis=1).max())
-        body.norm_form = MinkowskiNorm(form.normals / stretch, _orthonormal(form.equations / stretch), scale, None)
+        body.vertices = locked(self.vertices * stretch)
         return body
+
+    def in_steps(self, factors: npt.NDArray[np.int64]) -> SensitivityHull:
+        """The body of whole vertices with each axis multiplied by its positive whole factor ``(d,)``: in integers.
+
+        Corners keep their order, so that a polygon needs no search for those of the other.
+        """
+        if self.corners is not None and largest(steps := self.corners * factors) <= planar.COORDINATE_LIMIT:
+            return SensitivityHull.of_polygon(steps)
+        return SensitivityHull(np.rint(self.vertices).astype(np.int64) * factors)
+
+    @cached_property
+    def lattice_rows(self) -> list[tuple[int, int, int]] | None:
+        """The lattice points of a polygon with integer corners, row by row from the origin's up.
+
+        Each row is its height and its first and last column, straight from the half-planes: of the row at ``y`` every
+        one that is not level leaves an interval. None for other bodies, and for polygons of very many rows.
+        """
+        if self.corners is None or (top := int(self.corners[:, 1].max())) > _MOST_ROWS:
+            return None
+        normals, offsets = planar.half_planes(self.corners)
+        across = np.flatnonzero(normals[:, 0])
+        x, y, limits = np.abs(normals[across, 0]), normals[across, 1] * np.sign(normals[across, 0]), offsets[across]
+        heights = np.arange(top + 1)[:, np.newaxis]
+        high, low = ((limits - y * heights) // x).min(axis=1), -((limits + y * heights) // x).min(axis=1)
+        return list(zip(range(top + 1), low.tolist(), high.tolist(), strict=True))
 
     def to_shapely(self) -> BaseGeometry:
         """The body as a shapely polygon, line or point; for one and two dimensions.
@@ -290,8 +349,7 @@ def _facets(points: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[np.
         return np.array([[-farthest], [farthest]]), np.array([[0], [1]])
     if rank == 2:
         corners = planar.convex_polygon(points)
-        index = np.arange(len(corners))
-        return corners, np.stack([index, np.roll(index, -1)], axis=1)
+        return corners, _ring(len(corners))
     from scipy.spatial import ConvexHull
 
     unique = np.unique(points, axis=0)
@@ -299,6 +357,13 @@ def _facets(points: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[np.
     renumber = np.full(len(unique), -1)
     renumber[found.vertices] = np.arange(len(found.vertices))
     return unique[found.vertices], renumber[found.simplices]
+
+
+@lru_cache(maxsize=256)
+def _ring(count: int) -> npt.NDArray[np.int64]:
+    """The two ends, by number, of each edge of a polygon with so many corners."""
+    index = np.arange(count)
+    return locked(np.stack([index, np.roll(index, -1)], axis=1))
 
 
 def _half_spaces(

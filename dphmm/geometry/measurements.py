@@ -13,6 +13,7 @@ from dphmm.arguments import checked
 from dphmm.arrays import LARGEST, RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray, as_points, frozen
 from dphmm.errors import CoordinateError
 from dphmm.geometry import planar
+from dphmm.geometry.growing import GrowingBody, PlanarBody, growing_body
 from dphmm.geometry.hull import SensitivityHull
 from dphmm.geometry.integers import common_denominator, largest
 
@@ -27,6 +28,9 @@ _ROUNDING = 64 * float(np.finfo(np.float64).eps)
 
 _COMMON = 4
 """An axis with steps up to this many times those of another is counted in the other's, so that units stay the same."""
+
+_REMEMBERED = 64
+"""So many polygons are kept."""
 
 Axis = tuple[IntArray, float, float]
 """Whole steps from the lowest value, their length (0.0 where all are equal), and how far values may lie off them."""
@@ -119,6 +123,7 @@ class Measurements:
         """``(d,)``: the length of one step of the coordinates, in the unit of the measurements."""
         self.steps_per_coordinate: IntArray = frozen(np.ones(self.dimension, dtype=np.int64))
         """``(d,)``: how many steps of a given lattice (see `on_lattice`) one step of the coordinates is."""
+        self._polygons: dict[bytes, tuple[SensitivityHull, SensitivityHull, PlanarBody]] = {}
 
     @classmethod
     def of(cls, f: npt.ArrayLike | Measurements) -> Measurements:
@@ -145,7 +150,35 @@ class Measurements:
 
     def to_units(self, hull: SensitivityHull) -> SensitivityHull:
         """A hull in coordinates as the same hull in the unit of the measurements."""
-        return hull if (self.spacing == 1.0).all() else hull.scaled(self.spacing)
+        if (self.spacing == 1.0).all():
+            return hull
+        return hull.scaled(self.spacing) if hull.corners is None else self._polygon(hull.corners)[1]
+
+    def hull_of(self, body: GrowingBody) -> SensitivityHull:
+        """The hull of differences in coordinates, with what was worked out of it before where it is met again.
+
+        Polygons with integer corners are: whatever is possible, the longest differences are often the same.
+        """
+        if not isinstance(body, PlanarBody) or body.is_flat or body.vertices.dtype.kind != "i":
+            return SensitivityHull(body.vertices)
+        return self._polygon(body.vertices)[0]
+
+    def body_of(self, hull: SensitivityHull) -> GrowingBody:
+        """A hull in coordinates as a body that grows."""
+        if hull.corners is not None:
+            return self._polygon(hull.corners)[2]
+        return growing_body(np.rint(hull.vertices).astype(np.int64) if self.is_lattice else hull.vertices)
+
+    def _polygon(self, corners: npt.NDArray[np.int64]) -> tuple[SensitivityHull, SensitivityHull, PlanarBody]:
+        """The hull of some corners, the same in the unit of the measurements, and as a body that grows."""
+        key = corners.tobytes()
+        known = self._polygons.get(key)
+        if known is None:
+            if len(self._polygons) >= _REMEMBERED:
+                self._polygons.clear()
+            hull = SensitivityHull.of_polygon(corners)
+            known = self._polygons[key] = (hull, hull.scaled(self.spacing), PlanarBody(corners))
+        return known
 
     @cached_property
     def raster(self) -> Raster | None:
@@ -179,15 +212,29 @@ class Measurements:
     """The constraint that was asked about last, and the nearest possible state to each cell of the raster."""
 
     def extremes(self, constraint: BoolArray) -> npt.NDArray[Any]:
-        """Coordinates ``(h, d)`` of possible states whose convex hull is that of all of them; few, in the plane."""
+        """Coordinates ``(h, d)`` of possible states whose convex hull is that of all of them; few, in the plane.
+
+        Of a constraint that nobody can change, they are kept until another one is asked about.
+        """
+        if self._extremes is None or self._extremes[0] is not constraint:
+            found = frozen(self._find_extremes(constraint))
+            if constraint.flags.writeable or constraint.base is not None:
+                return found
+            self._extremes = (constraint, found)
+        return self._extremes[1]
+
+    _extremes: tuple[BoolArray, npt.NDArray[Any]] | None = None
+
+    def _find_extremes(self, constraint: BoolArray) -> npt.NDArray[Any]:
         if self.dimension > 2:
             return planar.hull_candidates(np.unique(self.coordinates[constraint], axis=0))
-        if self.raster is not None:
-            points = self.coordinates[self.raster.row_ends(constraint)]
-        else:
-            points = self.coordinates[constraint]
+        raster = self.raster
+        points = self.coordinates[constraint if raster is None else raster.row_ends(constraint)]
         if self.dimension == 1:
             return np.array([points.min(axis=0), points.max(axis=0)])
+        if raster is not None and len(points) > 2:
+            left, right = np.split(points, 2)
+            points = np.concatenate([planar.bending(left[::-1]), planar.bending(right)])
         return planar.convex_polygon(points)
 
 
@@ -243,13 +290,20 @@ class Raster:
         return np.asarray(first[(rows * self.width + columns).ravel()])
 
     def row_ends(self, constraint: BoolArray) -> IntArray:
-        """States at the two ends of every occupied row: all vertices of the convex hull are among them."""
-        occupied = self.occupied(constraint)
-        rows = np.flatnonzero(occupied.any(axis=1))
-        first = occupied[rows].argmax(axis=1)
-        last = self.width - 1 - occupied[rows, ::-1].argmax(axis=1)
-        ends = np.concatenate([rows * self.width + first, rows * self.width + last])
-        return np.asarray(self._state_at[ends])
+        """States at the two ends of every occupied row, the first ones and then the last ones, from the lowest row up.
+
+        All vertices of the convex hull are among them.
+        """
+        cells = np.flatnonzero(constraint if self.is_raster_order else self.occupied(constraint))
+        starts = np.searchsorted(cells, self._row_starts)
+        occupied = starts[1:] > starts[:-1]
+        ends = cells[np.concatenate([starts[:-1][occupied], starts[1:][occupied] - 1])]
+        return ends if self.is_raster_order else np.asarray(self._state_at[ends])
+
+    @cached_property
+    def _row_starts(self) -> IntArray:
+        """The cell that each row begins with, and where the last one ends."""
+        return np.arange(0, self.width * (self.height + 1), self.width)
 
     @cached_property
     def _state_at(self) -> IntArray:

@@ -18,6 +18,8 @@ _FEW_ROWS = 48
 """A body of at most this many lattice rows is counted row by row; a taller one by a Fourier transform."""
 
 _PAIRS_AT_A_TIME = 1 << 20
+Rows = list[tuple[int, int, int]]
+"""Of a body on a lattice: how far each row is from the origin's, and its first and last column."""
 _ROUNDING = 8 * float(np.finfo(np.float64).eps)
 
 
@@ -78,8 +80,10 @@ class CoordinateBody:
         if exact is None or self.membership != "halfspace":
             return self.membership == "halfspace" and self.diameter(constraint) <= 1.0 + RELATIVE_TOLERANCE
         corners = self._corners(constraint)
-        across = np.ptp(corners @ exact.equations.T, axis=0), np.ptp(corners @ exact.normals.T, axis=0)
-        return bool((across[0] == 0).all() and (across[1] * exact.denominator <= exact.offsets).all())
+        if len(exact.equations) and not (np.ptp(corners @ exact.equations.T, axis=0) == 0).all():
+            return False
+        heights = corners @ exact.normals.T
+        return bool(((heights.max(axis=0) - heights.min(axis=0)) * exact.denominator <= exact.offsets).all())
 
 
 def count_within(body: CoordinateBody, constraint: BoolArray) -> IntArray:
@@ -87,25 +91,39 @@ def count_within(body: CoordinateBody, constraint: BoolArray) -> IntArray:
 
     Exact where the measurements lie on a lattice and the body is a hull.
     """
-    total = int(constraint.sum())
-    counts = np.zeros(len(constraint), dtype=np.int64)
     if body.holds_every_difference(constraint):
-        counts[constraint] = total
-    elif body.measurements.raster is not None and body.membership == "halfspace":
-        counts[constraint] = _count_on_raster(body, body.measurements.raster, constraint)[constraint]
-    else:
-        counts[constraint] = _count_by_tree(body, constraint)
+        return constraint * np.count_nonzero(constraint)
+    if body.measurements.raster is not None and body.membership == "halfspace":
+        return _count_on_raster(body, body.measurements.raster, constraint) * constraint
+    counts = np.zeros(len(constraint), dtype=np.int64)
+    counts[constraint] = _count_by_tree(body, constraint)
     return counts
 
 
 def _count_on_raster(body: CoordinateBody, raster: Raster, constraint: BoolArray) -> IntArray:
-    cells = raster.counts(constraint)
-    kernel = _kernel(body, raster)
-    if len(kernel) > _FEW_ROWS:
-        sums: npt.NDArray[Any] = _convolve(cells, kernel)
-    else:
-        sums = _sum_row_by_row(cells, kernel)
-    return np.asarray(sums.ravel()[raster.flat], dtype=np.int64)
+    cells, rows = raster.counts(constraint), _exact_rows(body, raster)
+    if rows is None:
+        kernel = _kernel(body, raster)
+        rows = _rows_of(kernel) if len(kernel) <= _FEW_ROWS else None
+    sums: npt.NDArray[Any] = _convolve(cells, kernel) if rows is None else _sum_row_by_row(cells, rows)
+    return np.asarray(sums.ravel() if raster.is_raster_order else sums.ravel()[raster.flat], dtype=np.int64)
+
+
+def _exact_rows(body: CoordinateBody, raster: Raster) -> Rows | None:
+    """The rows of a polygon with integer corners, cut to what the raster can hold; None for others, and tall ones."""
+    rows = body.body.lattice_rows if isinstance(body.body, SensitivityHull) else None
+    a, b = raster.width - 1, raster.height - 1
+    if rows is None or 2 * min(len(rows) - 1, b) + 1 > _FEW_ROWS:
+        return None
+    upper = [(dy, max(low, -a), min(high, a)) for dy, low, high in rows[: b + 1] if low <= min(high, a) and high >= -a]
+    return upper + [(-dy, -high, -low) for dy, low, high in upper if dy]
+
+
+def _rows_of(kernel: BoolArray) -> Rows:
+    """The rows of `_kernel`."""
+    b, a = kernel.shape[0] // 2, kernel.shape[1] // 2
+    found = [(dy - b, np.flatnonzero(row) - a) for dy, row in enumerate(kernel)]
+    return [(dy, int(row[0]), int(row[-1])) for dy, row in found if len(row)]
 
 
 def _kernel(body: CoordinateBody, raster: Raster) -> BoolArray:
@@ -120,23 +138,19 @@ def _kernel(body: CoordinateBody, raster: Raster) -> BoolArray:
     return np.concatenate([upper[:0:-1, ::-1], upper])
 
 
-def _sum_row_by_row(cells: npt.NDArray[np.int32], kernel: BoolArray) -> npt.NDArray[np.int32]:
+def _sum_row_by_row(cells: npt.NDArray[np.int32], rows: Rows) -> npt.NDArray[np.int32]:
     """The sum over the body about each cell: each row of a convex body is an interval, a difference of prefix sums."""
     height, width = cells.shape
-    b, a = kernel.shape[0] // 2, kernel.shape[1] // 2
+    a = max(max(-low, high) for _, low, high in rows)
     prefix = np.zeros((height, width + 2 * a + 1), dtype=np.int32)
     np.cumsum(cells, axis=1, out=prefix[:, a + 1 : a + 1 + width])
     prefix[:, a + 1 + width :] = prefix[:, a + width, None]
     sums = np.zeros_like(cells)
-    for dy in range(-b, b + 1):
-        row = np.flatnonzero(kernel[dy + b])
-        if not len(row):
-            continue
-        low, high = int(row[0]), int(row[-1])
-        target = slice(max(0, -dy), height - max(0, dy))
-        source = slice(max(0, dy), height - max(0, -dy))
-        sums[target] += prefix[source, high + 1 : high + 1 + width]
-        sums[target] -= prefix[source, low : low + width]
+    for dy, low, high in rows:
+        target = sums[max(0, -dy) : height - max(0, dy)]
+        source = prefix[max(0, dy) : height - max(0, -dy)]
+        target += source[:, a + high + 1 : a + high + 1 + width]
+        target -= source[:, a + low : a + low + width]
     return sums
 
 

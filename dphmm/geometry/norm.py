@@ -33,7 +33,8 @@ class ExactInequalities:
         """Exact membership of vectors ``(n, d)``: integers over a common denominator."""
         limits = self.offsets if denominator == 1 else self.offsets.astype(object) * denominator
         heights = np.abs(exact_product(vectors, self.normals.T))
-        return np.asarray(self.in_span(vectors) & (heights <= limits // self.denominator).all(axis=1), dtype=np.bool_)
+        inside = (heights <= limits // self.denominator).all(axis=1)
+        return np.asarray(inside & self.in_span(vectors) if len(self.equations) else inside, dtype=np.bool_)
 
     def in_span(self, vectors: npt.NDArray[Any]) -> BoolArray:
         """Whether each of the integer vectors ``(n, d)`` satisfies the equations."""

@@ -6,6 +6,7 @@ stay below `COORDINATE_LIMIT` in absolute value, so that every cross product fit
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,9 @@ COORDINATE_LIMIT = 2**28
 
 _MANY = 512
 """Above this many points a vectorised filter goes before the scan in Python."""
+
+_LONG = 24
+"""The same for the ends of rows."""
 
 Points = npt.NDArray[Any]
 
@@ -69,6 +73,24 @@ def _extremes_by_column(points: Points) -> Points:
     return np.asarray(ordered[np.concatenate([starts, ends])])
 
 
+def bending(chain: Points) -> Points:
+    """The points of a chain ``(n, 2)`` but those at which it does not turn to the left: corners of its hull stay.
+
+    Parameters
+    ----------
+    chain
+        Integers, counter-clockwise along one side of the hull: each further than the one before in some direction.
+    """
+    while len(chain) > _LONG:
+        steps = chain[1:] - chain[:-1]
+        turns = cross(steps[:-1], steps[1:]) > 0
+        kept = np.flatnonzero(turns) + 1
+        if len(kept) > 0.8 * (len(chain) - 2):
+            break
+        chain = chain[np.concatenate([[0], kept, [len(chain) - 1]])]
+    return chain
+
+
 def hull_candidates(points: Points) -> Points:
     """Qhull's vertices of points of any dimension, or all points where it finds them degenerate.
 
@@ -90,6 +112,9 @@ def difference_polygon(polygon: Points) -> Points:
     """
     if len(polygon) <= 2:
         return convex_polygon(np.concatenate([polygon - polygon[:1], polygon - polygon[-1:]]))
+    if polygon.dtype.kind == "i":
+        half = _merged_half(list(map(tuple, polygon.tolist())))
+        return np.array(half + [(-x, -y) for x, y in half], dtype=polygon.dtype)
     polygon = polygon - polygon[:1]  # heights of points far from the origin would be rounded
     following = np.roll(polygon, -1, axis=0)
     edges = following - polygon
@@ -98,6 +123,25 @@ def difference_polygon(polygon: Points) -> Points:
     edge, vertex = np.nonzero(farthest)
     tips = np.concatenate([polygon[edge] - polygon[vertex], following[edge] - polygon[vertex]])
     return convex_polygon(np.concatenate([tips, -tips]))
+
+
+def _merged_half(polygon: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The corners of ``P - P`` from its least in lexicographic order up to before its greatest, as `convex_polygon`'s.
+
+    The edges between them are those of the lower side of ``P``, and of the upper side turned round, by their slopes.
+    """
+    top = polygon.index(max(polygon))
+    steps = [(bx - ax, by - ay) for (ax, ay), (bx, by) in pairwise([*polygon, polygon[0]])]
+    lower, upper = steps[top - 1 :: -1], [(-x, -y) for x, y in reversed(steps[top:])]
+    found = [(polygon[0][0] - polygon[top][0], polygon[0][1] - polygon[top][1])]
+    while lower or upper:
+        turn = lower[-1][0] * upper[-1][1] - lower[-1][1] * upper[-1][0] if lower and upper else len(lower) - len(upper)
+        x, y = found[-1]
+        for chain in (lower,) if turn > 0 else (upper,) if turn < 0 else (lower, upper):
+            dx, dy = chain.pop()
+            x, y = x + dx, y + dy
+        found.append((x, y))
+    return found[:-1]
 
 
 def doubled_area(polygon: Points) -> Any:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from decimal import Decimal
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -106,6 +107,12 @@ def rational(value: Rational, name: str = "epsilon") -> Fraction:
     >>> rational(0.1)
     Fraction(1, 10)
     """
+    again = isinstance(value, float | int)  # the same few budgets are read at every step
+    return _read(value, name) if again else _read.__wrapped__(value, name)
+
+
+@lru_cache(maxsize=256, typed=True)
+def _read(value: Rational, name: str) -> Fraction:
     try:
         written = isinstance(value, str | float | np.floating | Decimal)  # others are taken by value, or refused
         fraction = parse_fraction(str(value), name) if written else Fraction(value)  # type: ignore[arg-type]

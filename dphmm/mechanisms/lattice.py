@@ -97,8 +97,8 @@ class LatticeKNormMechanism:
         """The budget."""
         self.lattice = Spacing(spacing)
         """The published lattice."""
-        vertices = _integer_vertices(hull)
-        if Fraction(int(np.abs(vertices).max())) / self.epsilon > _REACH_LIMIT:
+        vertices = _integer_vertices(hull) if hull.corners is None else hull.corners
+        if int(np.abs(vertices).max()) * self.epsilon.denominator > _REACH_LIMIT * self.epsilon.numerator:
             raise BudgetError(f"epsilon is {epsilon}; with this hull noise may pass 64 bits, so give a larger one")
         self._sublattice = Sublattice(vertices, hull.dimension)
         corners = self._sublattice.coordinates(vertices)
@@ -369,5 +369,5 @@ def _integer_vertices(hull: SensitivityHull) -> IntArray:
 
 def _counter_clockwise(corners: npt.NDArray[Any]) -> list[Point]:
     """A polygon's integer corners, which are in cyclic order."""
-    points = [(int(a), int(b)) for a, b in corners]
+    points = [(a, b) for a, b in corners.tolist()]
     return points if cross(points[0], points[1]) > 0 else points[::-1]

@@ -12,9 +12,11 @@ for many at once, `dphmm.mechanisms.exact` for one. (Weights below ``exp(-10**18
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +40,17 @@ _BLOCK = 1 << 17
 """Draws that are made at a time."""
 
 
+class _OfEach(dict[int, Any]):
+    """What belongs to each edge, worked out when it is asked for: of many edges one draw needs one."""
+
+    def __init__(self, work_out: Callable[[int], Any]) -> None:
+        self._work_out = work_out
+
+    def __missing__(self, which: int) -> Any:
+        found = self[which] = self._work_out(which)
+        return found
+
+
 class LatticeNoise:
     """Draws of lattice points with probabilities exactly proportional to ``exp(-decay ‖z‖)``.
 
@@ -54,9 +67,9 @@ class LatticeNoise:
     def __init__(self, weights: LatticeSum, decay: Fraction, basis: npt.NDArray[np.object_]) -> None:
         self._weights, self._decay, self.dimension = weights, decay, basis.shape[1]
         self._edges = (_LINE,) if weights.rank == 1 else weights.edges
-        points = [point for edge in self._edges for point in (edge.start, edge.step, edge.end)]
-        vectors = np.array(points, dtype=object).reshape(-1, 2)[:, : weights.rank] @ basis
-        self._corners: IntArray = vectors.astype(np.int64).reshape(-1, 3, self.dimension)
+        self._basis: list[list[int]] = basis.tolist()
+        self._rates = _OfEach(self._rates_of)
+        self._axes = _OfEach(self._axes_of)
         self._tables: dict[Fraction, Geometric] = {}
 
     def draw(self, count: int, source: RandomSource) -> IntArray:
@@ -98,10 +111,14 @@ class LatticeNoise:
             return low
         return self._exact.settled(word, 64, bits.source)
 
-    @cached_property
-    def _axes(self) -> list[list[list[int]]]:
-        """The coordinates of each edge's start, step and end, axis by axis."""
-        return [corners.T.tolist() for corners in self._corners]
+    def _axes_of(self, which: int) -> list[list[int]]:
+        """The coordinates of an edge's start, step and end, axis by axis."""
+        edge = self._edges[which]
+        points = edge.start, edge.step, edge.end
+        return [
+            [sum(part * row[axis] for part, row in zip(point, self._basis, strict=False)) for point in points]
+            for axis in range(self.dimension)
+        ]
 
     @cached_property
     def _rough(self) -> list[int]:
@@ -118,14 +135,11 @@ class LatticeNoise:
 
         return choice(weights, 2 * len(self._edges) + 1)
 
-    @cached_property
-    def _rates(self) -> list[tuple[Fraction, Fraction, Fraction, int]]:
-        """For each edge the rates of the counts a, k and b, and what k stays below; no rate where there is no end."""
-        units = [self._decay / edge.unit for edge in self._edges]
-        return [
-            (unit * edge.first, unit * edge.slope, unit * edge.last * (self._weights.rank - 1), edge.count)
-            for unit, edge in zip(units, self._edges, strict=True)
-        ]
+    def _rates_of(self, which: int) -> tuple[Fraction, Fraction, Fraction, int]:
+        """For an edge the rates of the counts a, k and b, and what k stays below; no rate where there is no end."""
+        edge = self._edges[which]
+        unit = self._decay / edge.unit
+        return unit * edge.first, unit * edge.slope, unit * edge.last * (self._weights.rank - 1), edge.count
 
     def _fill(self, out: IntArray, source: RandomSource) -> None:
         """Fills an array ``(n, d)`` with independent draws, by tables."""

@@ -16,6 +16,8 @@ from dphmm.mechanisms.sails import SailEdge
 _TAYLOR = (1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160, -691 / 1307674368000)
 """Bernoulli numbers ``B_2k / (2k)!``; below 0.3 the next term is less than ``1e-17`` of the first."""
 
+_LOG_2 = np.log(2.0)
+
 
 class LatticeSum:
     """``sum of exp(-decay ‖z‖)`` over the lattice ``Z^r``, for the norm of a symmetric lattice polytope, ``r <= 2``.
@@ -31,20 +33,39 @@ class LatticeSum:
     def __init__(self, rank: int, edges: Sequence[SailEdge]) -> None:
         self.rank = rank
         self.edges = tuple(edges)
-        norms = [(edge.first / edge.unit, edge.slope / edge.unit, edge.last / edge.unit) for edge in self.edges]
-        self._first, self._slope, self._last = np.array(norms).reshape(-1, 3).T
+        norms = [(edge.first / edge.unit, edge.last / edge.unit, edge.slope / edge.unit) for edge in self.edges]
+        columns: FloatArray = np.array(norms).reshape(-1, 3).T
+        self._ends, self._slope = columns[:2], columns[2]
+        """The norms of both ends of each edge, ``(2, e)``, and what a step adds, ``(e,)``."""
         self._count = np.array([edge.count for edge in self.edges], dtype=np.float64)
+        self._known: tuple[float, FloatArray] | None = None
+        self._total: tuple[float, float] | None = None
 
     def log_masses(self, decay: float) -> FloatArray:
-        """The logarithms of the sums over one of each pair ``z, -z`` of the half-open cones of the edges."""
-        if self.rank == 1:
-            return -decay - _log1mexp(np.array([decay]))
-        t, u = decay * self._first, decay * self._last
-        return -t + _log_geometric_sum(decay * self._slope, self._count) - _log1mexp(t) - _log1mexp(u)
+        """The logarithms of the sums over one of each pair ``z, -z`` of the half-open cones of the edges.
+
+        Those of the last decay are kept: the draw, the density and the moments of one release all need them.
+        """
+        known = self._known
+        if known is None or known[0] != decay:
+            if self.rank == 1:
+                found = -decay - _log1mexp(np.array([decay]))
+            else:
+                ends = decay * self._ends
+                rest = _log1mexp(ends)
+                found = -ends[0] + _log_geometric_sum(decay * self._slope, self._count) - rest[0] - rest[1]
+            found.setflags(write=False)
+            known = self._known = (decay, found)
+        return known[1]
 
     def log_total(self, decay: float) -> float:
         """The logarithm of the sum, with an error of a few units in the last place of the sum's largest terms."""
-        return float(np.logaddexp.reduce([0.0, *(np.log(2.0) + self.log_masses(decay))]))
+        known = self._total
+        if known is None or known[0] != decay:
+            terms = np.zeros(1 + max(len(self.edges), self.rank % 2))
+            np.add(_LOG_2, self.log_masses(decay), out=terms[1:])
+            known = self._total = (decay, float(np.logaddexp.reduce(terms)))
+        return known[1]
 
     def masses(self, decay: Fraction, digits: int) -> list[Decimal]:
         """The sums of which `log_masses` are the logarithms, with relative errors below ``10**-digits``."""
@@ -84,19 +105,28 @@ class LatticeSum:
         if self.rank == 1:
             line = basis[0].astype(np.float64)
             return 2 * float(_geometric_moments(np.array(decay))[1]) * np.outer(line, line)
-        points = np.array([(edge.start, edge.step, edge.end) for edge in self.edges], dtype=object)
         if not self.edges:
             return np.zeros((basis.shape[1], basis.shape[1]))
-        corners = (points.reshape(-1, 2) @ basis).astype(np.float64).reshape(-1, 3, basis.shape[1])
-        mean_a, var_a = _geometric_moments(decay * self._first)
-        mean_b, var_b = _geometric_moments(decay * self._last)
-        mean_k, var_k = _truncated_moments(decay * self._slope, self._count)
-        mean = np.einsum("ec,ecd->ed", np.stack([1 + mean_a, mean_k, mean_b], axis=1), corners)
+        corners = self._corners(basis)
+        means, spread = np.empty((2, len(self.edges), 3))
+        mean_ab, var_ab = _geometric_moments(decay * self._ends)
+        means[:, 1], spread[:, 1] = _truncated_moments(decay * self._slope, self._count)
+        means[:, 0], means[:, 2] = 1 + mean_ab[0], mean_ab[1]
+        spread[:, 0], spread[:, 2] = var_ab
+        mean = np.einsum("ec,ecd->ed", means, corners)
         shares = 2 * np.exp(self.log_masses(decay) - self.log_total(decay))
-        spread = np.stack([var_a, var_k, var_b], axis=1) * shares[:, np.newaxis]
+        spread *= shares[:, np.newaxis]
         return np.asarray(
             np.einsum("e,ed,ef->df", shares, mean, mean) + np.einsum("ec,ecd,ecf->df", spread, corners, corners)
         )
+
+    def _corners(self, basis: npt.NDArray[np.object_]) -> FloatArray:
+        """Start, step and end of each edge in the basis, ``(e, 3, d)``."""
+        points = [(edge.start, edge.step, edge.end) for edge in self.edges]
+        if basis.tolist() == [[1, 0], [0, 1]]:
+            return np.array(points, dtype=np.float64)
+        whole = np.array(points, dtype=object).reshape(-1, 2) @ basis
+        return np.asarray(whole.astype(np.float64).reshape(-1, 3, basis.shape[1]))
 
 
 def _log1mexp(t: FloatArray) -> FloatArray:
@@ -106,34 +136,51 @@ def _log1mexp(t: FloatArray) -> FloatArray:
 
 def _log_geometric_sum(t: FloatArray, count: FloatArray) -> FloatArray:
     """The logarithms of the sums of ``exp(-t k)`` over ``0 <= k < count``, for ``t`` of either sign."""
-    size = np.where(t == 0, 1.0, np.abs(t))
-    falling = np.where(t == 0, np.log(count), np.log(np.expm1(-size * count) / np.expm1(-size)))
-    return falling + np.where(t < 0, size * (count - 1), 0.0)
+    found, several = np.zeros(len(t)), np.flatnonzero(count > 1)
+    if len(several):
+        t, count = t[several], count[several]
+        size = np.where(t == 0, 1.0, np.abs(t))
+        falling = np.where(t == 0, np.log(count), np.log(np.expm1(-size * count) / np.expm1(-size)))
+        found[several] = falling + np.where(t < 0, size * (count - 1), 0.0)
+    return found
 
 
 def _geometric_moments(t: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Mean and variance of counts with weights ``exp(-t k)``, ``k >= 0``, for positive ``t``."""
     q = -np.expm1(-t)
-    return np.exp(-t) / q, np.exp(-t) / q / q
+    mean = np.exp(-t) / q
+    return mean, mean / q
 
 
 def _truncated_moments(t: FloatArray, count: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Mean and variance of counts with weights ``exp(-t k)``, ``0 <= k < count``; the poles at ``t = 0`` cancel."""
-    mean = (count - 1) / 2 + _pole_free_mean(t) - count * _pole_free_mean(count * t)
-    return mean, _pole_free_variance(t) - count**2 * _pole_free_variance(count * t)
+    found, several = np.zeros((2, len(t))), np.flatnonzero(count > 1)
+    if len(several):
+        t, count = t[several], count[several]
+        means, variances = _pole_free(np.stack([t, count * t]))
+        found[0, several] = (count - 1) / 2 + means[0] - count * means[1]
+        found[1, several] = variances[0] - count**2 * variances[1]
+    return found[0], found[1]
 
 
-def _pole_free_mean(t: FloatArray) -> FloatArray:
-    """``1 / (exp(t) - 1) - 1 / t + 1 / 2``, an odd function; its Taylor series near zero."""
-    small = np.clip(t, -0.3, 0.3)
-    near = small * sum(c * small ** (2 * k) for k, c in enumerate(_TAYLOR))
-    size = np.maximum(np.abs(t), 0.3)
-    return np.where(np.abs(t) < 0.3, near, np.copysign(_geometric_moments(size)[0] - 1 / size + 0.5, t))
+def _pole_free(t: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """``1 / (exp(t) - 1) - 1 / t + 1 / 2``, an odd function, and ``exp(t) / (exp(t) - 1)**2 - 1 / t**2``, an even one.
 
-
-def _pole_free_variance(t: FloatArray) -> FloatArray:
-    """``exp(t) / (exp(t) - 1)**2 - 1 / t**2``, an even function: minus the derivative of `_pole_free_mean`."""
-    small = np.clip(t, -0.3, 0.3)
-    near = -sum((2 * k + 1) * c * small ** (2 * k) for k, c in enumerate(_TAYLOR))
-    size = np.maximum(np.abs(t), 0.3)
-    return np.where(np.abs(t) < 0.3, near, _geometric_moments(size)[1] - 1 / size**2)
+    The second is minus the derivative of the first; their Taylor series near zero.
+    """
+    length = np.abs(t)
+    is_near = length < 0.3
+    any_near, all_near = bool(is_near.any()), bool(is_near.all())
+    if any_near:
+        small = np.clip(t, -0.3, 0.3)
+        powers = [small ** (2 * k) for k in range(len(_TAYLOR))]
+        near = np.asarray(small * sum(c * power for c, power in zip(_TAYLOR, powers, strict=True)))
+        slope = np.asarray(-sum((2 * k + 1) * _TAYLOR[k] * power for k, power in enumerate(powers)))
+        if all_near:
+            return near, slope
+    size = np.maximum(length, 0.3)
+    mean, variance = _geometric_moments(size)
+    far, far_slope = np.copysign(mean - 1 / size + 0.5, t), variance - 1 / size**2
+    if not any_near:
+        return far, far_slope
+    return np.where(is_near, near, far), np.where(is_near, slope, far_slope)

@@ -75,17 +75,17 @@ def sail(v: Point, w: Point) -> Iterator[SailEdge]:
 
     There are at most ``2 + log2(det(v, w))``. The norm is the linear form that is one at ``v`` and at ``w``.
     """
-    unit = cross(v, w)
-    first, last = _primitive(v), _primitive(w)
+    unit, (across, along) = cross(v, w), (w[1] - v[1], v[0] - w[0])
+    first, (end_x, end_y) = _primitive(v), _primitive(w)
     beside = _complement(first)
-    while (area := cross(first, last)) > 0:
-        shift = cross(beside, last) // area
-        step = beside[0] - (shift + 1) * first[0], beside[1] - (shift + 1) * first[1]
-        count = area // -cross(step, last)
-        norm, slope = (cross(z, w) + cross(v, z) for z in (first, step))
-        yield SailEdge(first, step, count, norm, slope, unit)
-        first = first[0] + count * step[0], first[1] + count * step[1]
-        beside = step[0] - first[0], step[1] - first[1]
+    while (area := first[0] * end_y - first[1] * end_x) > 0:
+        (x, y), (a, b) = first, beside
+        shift = (a * end_y - b * end_x) // area + 1
+        step = dx, dy = a - shift * x, b - shift * y
+        count = area // (dy * end_x - dx * end_y)
+        yield SailEdge(first, step, count, x * across + y * along, dx * across + dy * along, unit)
+        first = x + count * dx, y + count * dy
+        beside = dx - first[0], dy - first[1]
 
 
 def half_sails(corners: list[Point]) -> list[SailEdge]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import BoolArray
+from dphmm.arrays import BoolArray, locked
 from dphmm.geometry.integers import exact_product
 
 
@@ -43,24 +44,35 @@ class Sublattice:
         if rank != dimension:
             columns, inverse, rank = _column_reduction(vectors.astype(object))
         if rank == dimension:
-            columns = inverse = np.eye(dimension, dtype=object)
+            columns = inverse = _identity(dimension)
         self.rank: int = dimension if rank is None else rank
         """The dimension ``r`` of the span."""
         self.basis: npt.NDArray[Any] = inverse[:rank]
         """``(r, d)`` Python integers: every integer point of the span is one integer combination of these rows."""
         self._columns = columns.T
 
+    @property
+    def is_everything(self) -> bool:
+        """Whether the span is the whole space, and the basis that of its axes."""
+        return self.rank == len(self._columns)
+
     def coordinates(self, points: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The coordinates ``(n, r)`` in the basis of integer points ``(n, d)`` of the span."""
-        if self.rank == len(self._columns):
+        if self.is_everything:
             return points
         return exact_product(points, self._columns[:, : self.rank])
 
     def contains(self, points: npt.NDArray[Any]) -> BoolArray:
         """Whether each of the integer points ``(n, d)`` lies in the span; exact."""
-        if self.rank == len(self._columns):
+        if self.is_everything:
             return np.ones(len(points), dtype=np.bool_)
         return np.asarray((exact_product(points, self._columns[:, self.rank :]) == 0).all(axis=1), dtype=np.bool_)
+
+
+@lru_cache(maxsize=8)
+def _identity(dimension: int) -> npt.NDArray[Any]:
+    found: npt.NDArray[Any] = locked(np.eye(dimension, dtype=object))
+    return found
 
 
 def _column_reduction(vectors: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any], int]:

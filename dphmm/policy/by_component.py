@@ -11,7 +11,7 @@ import numpy.typing as npt
 from dphmm.arrays import BoolArray, FloatArray, IntArray, as_floats
 from dphmm.errors import StochasticError
 from dphmm.geometry.disc import Disc
-from dphmm.geometry.growing import GrowingBody, growing_body, origin
+from dphmm.geometry.growing import GrowingBody, origin
 from dphmm.geometry.hull import Body, Membership, SensitivityHull
 from dphmm.geometry.measurements import Measurements
 from dphmm.geometry.neighbours import CoordinateBody, count_within
@@ -99,8 +99,7 @@ def shapes_of(graph: PolicyGraph, measurements: Measurements, labels: IntArray) 
 
 
 def _hull(graph: PolicyGraph, measurements: Measurements) -> GrowingBody:
-    vertices = SensitivityHull(graph.spanning(measurements)).vertices
-    return growing_body(np.rint(vertices).astype(np.int64) if measurements.is_lattice else vertices)
+    return measurements.body_of(graph.hull(measurements))
 
 
 def _by_label(rows: IntArray, labels: IntArray) -> list[tuple[int, IntArray]]:

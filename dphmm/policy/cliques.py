@@ -24,7 +24,11 @@ from dphmm.policy.edges import EdgeSet, joined
 _SMALL_GROUP = 32
 """Groups up to this size are compared pair by pair; larger ones by their convex hulls."""
 _PAIRS_AT_A_TIME = 1 << 20
+_GOLDEN = (5**0.5 - 1) / 2
 _FIRST_BATCH = 64
+_FEW_EDGES = 2_000_000
+"""Of up to so many edges those at the corners of their hull are kept."""
+_UNKNOWN: Any = object()
 _HEIGHTS_AT_A_TIME = 1 << 23
 
 
@@ -35,6 +39,14 @@ class _Extents:
     order: IntArray
     class_of: IntArray
     widths: FloatArray
+
+
+@dataclass(frozen=True)
+class _Whole:
+    """The hull of all edges, and for each pair of its opposite corners the edges ``(m, 2)`` of that difference."""
+
+    body: GrowingBody
+    pairs: list[IntArray]
 
 
 class CliqueEdges(EdgeSet):
@@ -55,6 +67,8 @@ class CliqueEdges(EdgeSet):
         self.members: IntArray = frozen(members)
         self._extents_of: tuple[Measurements, _Extents] | None = None
         self._label: IntArray | None = None
+        self._whole: tuple[Measurements, Any] | None = None
+        self._rows: tuple[FloatArray, IntArray, FloatArray] | None = None
         if len(self.members) == len(np.unique(self.members)):
             self._label = np.full(size, -1, dtype=np.int64)
             self._label[self.members] = np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
@@ -117,11 +131,19 @@ class CliqueEdges(EdgeSet):
         least, largest = (reduce.reduceat(found, starts[:-1]) for reduce in (np.minimum, np.maximum))
         return bool((least != largest).any())
 
-    def spanning(self, measurements: Measurements, nodes: BoolArray) -> npt.NDArray[Any]:
-        """Widest groups first: one whose unconstrained extents fit into the hull so far cannot matter."""
+    def body(self, measurements: Measurements, nodes: BoolArray) -> GrowingBody:
+        """That of all edges where each of its corners is the difference of one within ``nodes``."""
+        if self._is_complete:
+            differences = _group_differences(measurements.extremes(nodes))
+            return PlanarBody(differences) if measurements.dimension == 2 else origin(differences).grow(differences)
+        whole = self._whole_of(measurements)
+        if whole is not None and all(_any_within(pairs, nodes) for pairs in whole.pairs):
+            return whole.body
+        return self._widest_first(measurements, nodes)
+
+    def _widest_first(self, measurements: Measurements, nodes: BoolArray) -> GrowingBody:
+        """The hull by groups, the widest first: one whose unconstrained extents fit into it cannot matter."""
         hull = origin(measurements.coordinates)
-        if len(self.starts) == 2 and len(self.members) == self.size:
-            return hull.grow(_group_differences(measurements.extremes(nodes))).vertices
         extents = self._extents(measurements)
         waiting = extents.order
         batch = _FIRST_BATCH
@@ -130,10 +152,13 @@ class CliqueEdges(EdgeSet):
             waiting = waiting[batch:]
             batch *= 4
             waiting = waiting[_may_matter(hull, extents.widths)[extents.class_of[waiting]]]
-        return hull.vertices
+        return hull
 
     def widest(self, points: FloatArray, nodes: BoolArray, gauge: Gauge) -> float:
         """Group by group how far the heights over each wall reach; for a ball, between corners of the groups."""
+        if self._is_complete and gauge.normals is not None and points.shape[1] == 2:
+            heights = gauge.heights(points[self._row_ends(points, nodes)])
+            return float((heights.max(axis=0) - heights.min(axis=0)).max(initial=0.0))
         starts, members = self._within(nodes, np.arange(len(self.starts) - 1))
         starts, members = _groups_where(np.diff(starts) >= 2, starts, members)
         if not len(members):
@@ -142,13 +167,58 @@ class CliqueEdges(EdgeSet):
             if int(np.diff(starts).max()) <= _SMALL_GROUP:
                 return super().widest(points, nodes, gauge)
             return max(_widest_by_corners(points[members[a:b]], gauge) for a, b in pairwise(starts.tolist()))
-        heights, worst = gauge.heights(points), 0.0
+        heights, worst = gauge.heights(points[members]), 0.0
         columns = max(1, _HEIGHTS_AT_A_TIME // len(members))
         for first in range(0, heights.shape[1], columns):
-            block = heights[members, first : first + columns]
+            block = heights[:, first : first + columns]
             reach = np.maximum.reduceat(block, starts[:-1]) - np.minimum.reduceat(block, starts[:-1])
             worst = max(worst, float(reach.max()))
         return worst
+
+    def _whole_of(self, measurements: Measurements) -> _Whole | None:
+        """The hull of all edges, found when the same measurements are asked about again.
+
+        None before, where edges are very many, and off a lattice.
+        """
+        if self._whole is None or self._whole[0] is not measurements:
+            few = measurements.is_lattice and measurements.dimension == 2 and self.count_bound() <= _FEW_EDGES
+            self._whole = (measurements, _UNKNOWN if few else None)
+            return None
+        if self._whole[1] is _UNKNOWN:
+            self._whole = (measurements, self._find_whole(measurements))
+        return self._whole[1]
+
+    def _find_whole(self, measurements: Measurements) -> _Whole | None:
+        everywhere = np.ones(self.size, dtype=np.bool_)
+        body = self._widest_first(measurements, everywhere)
+        corners = body.vertices[: len(body.vertices) // 2]
+        found: list[list[IntArray]] = [[] for _ in corners]
+        for edges in self.chunks(everywhere):
+            differences = measurements.differences(edges)
+            for corner, some in zip(corners, found, strict=True):
+                same = (differences == corner).all(axis=1) | (differences == -corner).all(axis=1)
+                some.append(edges[same])
+        return _Whole(body, [_scattered(np.concatenate(some)) for some in found]) if len(corners) > 1 else None
+
+    @property
+    def _is_complete(self) -> bool:
+        """Whether all states are one group."""
+        return len(self.starts) == 2 and len(self.members) == self.size
+
+    def _row_ends(self, points: FloatArray, nodes: BoolArray) -> IntArray:
+        """The first and the last of the states ``nodes`` of each height: between them no linear form is extreme.
+
+        The order of points ``(N, 2)`` is kept, for as long as these are asked about.
+        """
+        if self._rows is None or self._rows[0] is not points:
+            order = np.lexsort((points[:, 0], points[:, 1]))
+            self._rows = (points, order, points[order, 1])
+        _, order, heights = self._rows
+        kept = np.flatnonzero(nodes[order])
+        heights = heights[kept]
+        new = np.flatnonzero(heights[1:] != heights[:-1])
+        ends = np.concatenate([[0], new + 1, new, [len(kept) - 1]]) if len(kept) else kept
+        return np.asarray(order[kept[ends]])
 
     def _add_groups(
         self, hull: GrowingBody, measurements: Measurements, nodes: BoolArray, groups: IntArray
@@ -191,6 +261,22 @@ class CliqueEdges(EdgeSet):
         classes, class_of = np.unique(widths, axis=0, return_inverse=True)
         radius = measurements.lengths(classes[:, : measurements.dimension])
         return _Extents(np.argsort(-radius[class_of], kind="stable"), class_of.ravel(), classes)
+
+
+def _scattered(pairs: IntArray) -> IntArray:
+    """The pairs in an order in which neighbours lie far apart, always the same."""
+    return pairs[np.argsort(np.arange(len(pairs)) * _GOLDEN % 1.0, kind="stable")]
+
+
+def _any_within(pairs: IntArray, nodes: BoolArray) -> bool:
+    """Whether both states of any pair ``(m, 2)`` are among ``nodes``; looks until it finds one."""
+    start, stop = 0, _FIRST_BATCH
+    while start < len(pairs):
+        both = nodes[pairs[start:stop]]
+        if (both[:, 0] & both[:, 1]).any():
+            return True
+        start, stop = stop, 8 * stop
+    return False
 
 
 def _may_matter(hull: GrowingBody, widths: FloatArray) -> BoolArray:

@@ -15,7 +15,8 @@ import numpy.typing as npt
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray, content_hash, frozen
 from dphmm.geometry.gauge import Gauge
-from dphmm.geometry.growing import origin
+from dphmm.geometry.growing import GrowingBody, origin
+from dphmm.geometry.hull import SensitivityHull
 from dphmm.geometry.measurements import Measurements
 
 _BLOCK = 1 << 12
@@ -49,12 +50,20 @@ class EdgeSet(ABC):
     def content_hash(self) -> str:
         """A hash of what defines the edges; the same edges defined otherwise may have another."""
 
-    def spanning(self, measurements: Measurements, nodes: BoolArray) -> npt.NDArray[Any]:
-        """Differences in coordinates, ``(k, d)``, whose symmetric hull is that of all edges within ``nodes``."""
+    def body(self, measurements: Measurements, nodes: BoolArray) -> GrowingBody:
+        """The symmetric hull of the differences in coordinates of all edges within ``nodes``."""
         hull = origin(measurements.coordinates)
         for edges in self.chunks(nodes):
             hull = hull.grow(measurements.differences(edges))
-        return hull.vertices
+        return hull
+
+    def spanning(self, measurements: Measurements, nodes: BoolArray) -> npt.NDArray[Any]:
+        """Differences in coordinates, ``(k, d)``, whose symmetric hull is that of all edges within ``nodes``."""
+        return self.body(measurements, nodes).vertices
+
+    def hull(self, measurements: Measurements, nodes: BoolArray) -> SensitivityHull:
+        """The symmetric hull of what `spanning` gives."""
+        return measurements.hull_of(self.body(measurements, nodes))
 
     def widest(self, points: FloatArray, nodes: BoolArray, gauge: Gauge) -> float:
         """The largest gauge of a difference of points ``(N, d)`` over an edge within ``nodes``.
@@ -163,7 +172,7 @@ class ListedEdges(EdgeSet):
         """Of the sorted edges."""
         return content_hash("listed", self.size, self.edges)
 
-    def spanning(self, measurements: Measurements, nodes: BoolArray) -> npt.NDArray[Any]:
+    def body(self, measurements: Measurements, nodes: BoolArray) -> GrowingBody:
         """Longest edges first: one shorter than the inradius of the hull so far cannot matter."""
         hull = origin(measurements.coordinates)
         edges = self._sorted(measurements)
@@ -176,7 +185,7 @@ class ListedEdges(EdgeSet):
             hull = hull.grow(differences)
             if measurements.lengths(differences[-1:])[0] <= hull.inradius(measurements.spacing):
                 break
-        return hull.vertices
+        return hull
 
     def _sorted(self, measurements: Measurements) -> IntArray:
         if self._longest_first is None or self._longest_first[0] is not measurements:
@@ -219,6 +228,10 @@ class UnionEdges(EdgeSet):
         return np.concatenate(
             [none, *(part.spanning(measurements, nodes & own) for part, own in self.parts if (nodes & own).any())]
         )
+
+    def hull(self, measurements: Measurements, nodes: BoolArray) -> SensitivityHull:
+        """The hull of the parts' differences."""
+        return SensitivityHull(self.spanning(measurements, nodes))
 
     def widest(self, points: FloatArray, nodes: BoolArray, gauge: Gauge) -> float:
         """The widest of any part."""

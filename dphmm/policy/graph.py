@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Hashable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from dphmm.arrays import (
 )
 from dphmm.errors import DataFileError, PolicyError, StochasticError
 from dphmm.geometry.gauge import Gauge
+from dphmm.geometry.hull import SensitivityHull
 from dphmm.geometry.measurements import Measurements
 from dphmm.policy.cliques import CliqueEdges
 from dphmm.policy.edges import EdgeSet, IntersectionEdges, ListedEdges, UnionEdges
@@ -233,7 +235,7 @@ class PolicyGraph:
         """
         return self._nodes
 
-    @property
+    @cached_property
     def open(self) -> BoolArray:
         """Which states are open, ``(N,)``: released as they are, and called neither exposed nor protected. Read-only.
 
@@ -286,8 +288,8 @@ class PolicyGraph:
         bound = min(self._edge_set.count_bound(), possible * (possible - 1) // 2)
         if bound > _LISTABLE:
             raise PolicyError(f"listing up to {bound} edges would not fit; restrict the graph, or use differences()")
-        found = list(self._edge_set.chunks(self._nodes))
-        return np.unique(np.concatenate([np.zeros((0, 2), dtype=np.int64), *found]), axis=0)
+        found = np.zeros((0, 2), dtype=np.int64), *self._edge_set.chunks(self._nodes)
+        return np.unique(np.concatenate(found), axis=0)
 
     def edge_blocks(self) -> Iterator[IntArray]:
         """All edges a block ``(m, 2)`` at a time, the smaller state first, for graphs too dense to list.
@@ -323,11 +325,11 @@ class PolicyGraph:
         difference over an edge, or zero. (All differences are ``f[edges[:, 0]] - f[edges[:, 1]]``.)
         """
         measurements = self.check_measurements(f)
-        return self.spanning(measurements) * measurements.spacing
+        return self._edge_set.spanning(measurements, self._nodes) * measurements.spacing
 
-    def spanning(self, measurements: Measurements) -> npt.NDArray[Any]:
-        """The same as `differences` in the coordinates of some measurements: integers on a lattice."""
-        return self._edge_set.spanning(measurements, self._nodes)
+    def hull(self, measurements: Measurements) -> SensitivityHull:
+        """The hull of all differences, in the coordinates of some measurements: integers on a lattice."""
+        return self._edge_set.hull(measurements, self._nodes)
 
     def widest(self, points: FloatArray, gauge: Gauge, constraint: BoolArray | None = None) -> float:
         """The largest gauge of a difference of points ``(N, d)`` over an edge, or some number up to one.
@@ -349,7 +351,7 @@ class PolicyGraph:
     def restrict(self, constraint: npt.ArrayLike | None) -> PolicyGraph:
         """``G ∩ C``: the states of ``C`` and the edges between them; none where the graph does not hold both ends."""
         wanted = as_constraint(constraint, self.size)
-        held = bool(self._nodes[wanted].all())
+        held = not (wanted & ~self._nodes).any()
         edge_set = self._edge_set if held else UnionEdges(((self._edge_set, self._nodes),))
         return PolicyGraph(edge_set, wanted, None if self._open is None else self.open & wanted)
 
@@ -384,10 +386,9 @@ class PolicyGraph:
 
     def with_edges(self, added: Sequence[tuple[int, int]]) -> PolicyGraph:
         """The graph with more edges; their ends join its nodes, and are open no longer."""
-        more = PolicyGraph.from_edges(self.size, added)
-        if not more._edge_set.count_bound():
+        if not len(added):
             return self
-        ends = more.connected()
+        ends = (more := PolicyGraph.from_edges(self.size, added)).connected()
         return PolicyGraph(self._edge_set, self._nodes, self.open & ~ends) | more.restrict(ends)
 
     def __or__(self, other: PolicyGraph) -> PolicyGraph:

@@ -14,7 +14,6 @@ from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray, IntArray, as_constraint, frozen
 from dphmm.errors import AlreadyKnownError, InvalidInputError, PolicyError
 from dphmm.geometry.disc import Disc
-from dphmm.geometry.growing import growing_body
 from dphmm.geometry.hull import Body, Membership, SensitivityHull
 from dphmm.geometry.measurements import Measurements
 from dphmm.geometry.neighbours import CoordinateBody, count_within
@@ -37,6 +36,8 @@ from dphmm.tables.values import shorten
 
 Method = Literal["greedy", "sequential", "exact"]
 """How exposed states get partners: Algorithm 1, Algorithm 3, or jointly and exactly."""
+
+_METHODS, _OBJECTIVES, _BODIES, _CALIBRATIONS = map(get_args, (Method, Objective, Body, Calibration))
 
 REPAIR_LIMIT = 5_000
 """How much work the exact repair's search may do: about a second per thousand on a processor of 2020."""
@@ -147,7 +148,7 @@ def degree_of_protection(
         labels = labels_of(restricted, calibration)
         bodies = NoiseBodies.of(measurements, shapes_of(restricted, measurements, labels), body)
         return degrees_within(measurements, labels, bodies, body, membership)
-    hull = SensitivityHull(restricted.spanning(measurements))
+    hull = restricted.hull(measurements)
     return count_within(CoordinateBody(measurements, noise_body(measurements, hull, body), membership), possible)
 
 
@@ -239,7 +240,7 @@ def protect(
     check_repair_limit(repair_limit)
     possible = as_constraint(constraint, graph.size)
     restricted = graph.restrict(possible)
-    if int(possible.sum()) < 2 and not restricted.open.any():
+    if np.count_nonzero(possible) < 2 and not restricted.open.any():
         state = int(np.argmax(possible))
         raise AlreadyKnownError(
             f"state {state} is the only possible one, so no noise hides it; allow that or stop here"
@@ -264,13 +265,14 @@ class _Problem:
     def whole(self, restricted: PolicyGraph) -> Protection:
         """One body of noise for all possible states, none of which is open."""
         possible = restricted.nodes
-        hull = SensitivityHull(restricted.spanning(self.measurements))
+        hull = restricted.hull(self.measurements)
         noise = CoordinateBody(self.measurements, noise_body(self.measurements, hull, self.body), self.membership)
         degrees = count_within(noise, possible)
         exposed = np.flatnonzero(degrees == 1)
-        base = growing_body(np.rint(hull.vertices).astype(np.int64) if self.measurements.is_lattice else hull.vertices)
         candidates, complete = candidates_of(self.measurements, exposed, possible)
-        problem = RepairProblem(base, candidates, self.measurements.spacing, self.objective, complete)
+        problem = RepairProblem(
+            self.measurements.body_of(hull), candidates, self.measurements.spacing, self.objective, complete
+        )
         if self.body != "hull":
             repair = _ball_repair(problem, self.measurements, self.objective, self.body)
         elif self.method == "exact" and len(exposed):
@@ -356,7 +358,10 @@ class _Problem:
         )
 
     def _check_nobody_exposed(self, degrees: IntArray, graph: PolicyGraph) -> None:
-        still = np.flatnonzero((degrees == 1) & ~graph.open)
+        alone = degrees == 1
+        if not alone.any():
+            return
+        still = np.flatnonzero(alone & ~graph.open)
         if len(still):
             raise PolicyError(
                 f"state {int(still[0])} is still exposed after the repair: its partner lies on the boundary beyond "
@@ -375,10 +380,10 @@ def _check_choices(
     method: str = "exact", objective: str = "error", body: str = "hull", calibration: str = "graph"
 ) -> None:
     for name, value, known in (
-        ("repair method", method, get_args(Method)),
-        ("objective", objective, get_args(Objective)),
-        ("noise body", body, get_args(Body)),
-        ("calibration", calibration, get_args(Calibration)),
+        ("repair method", method, _METHODS),
+        ("objective", objective, _OBJECTIVES),
+        ("noise body", body, _BODIES),
+        ("calibration", calibration, _CALIBRATIONS),
     ):
         if not isinstance(value, str) or value not in known:
             raise InvalidInputError(f"{name} is {shorten(value)}; choose one of {', '.join(known)}")

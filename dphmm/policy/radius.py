@@ -11,7 +11,7 @@ import numpy.typing as npt
 from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray, content_hash
 from dphmm.geometry.disc import Disc
 from dphmm.geometry.gauge import Gauge
-from dphmm.geometry.growing import origin
+from dphmm.geometry.growing import GrowingBody, origin
 from dphmm.geometry.measurements import Measurements, Raster
 from dphmm.geometry.neighbours import CoordinateBody, count_within, near_pairs
 from dphmm.policy.edges import EdgeSet, joined
@@ -39,6 +39,7 @@ class RadiusEdges(EdgeSet):
         self.places = places
         self.radius = radius
         self._found: tuple[tuple[Measurements, IntArray | None], ...] = ()
+        self._whole: tuple[IntArray, tuple[GrowingBody, list[tuple[int, int]]]] | None = None
         self._proportion: tuple[FloatArray, tuple[Raster, IntArray, FloatArray] | None] | None = None
 
     def chunks(self, nodes: BoolArray) -> Iterator[IntArray]:
@@ -125,24 +126,38 @@ class RadiusEdges(EdgeSet):
                 return True
         return False
 
-    def spanning(self, measurements: Measurements, nodes: BoolArray) -> npt.NDArray[Any]:
+    def body(self, measurements: Measurements, nodes: BoolArray) -> GrowingBody:
         """On a raster there are few distinct differences: the longest first, each looked for once."""
         raster, offsets = measurements.raster, self._offsets(measurements)
         possible = int(nodes.sum())
         few = offsets is not None and len(offsets) <= _FEW_OFFSETS
         if raster is None or offsets is None or not (few or possible * min(possible, len(offsets)) > _FEW_PAIRS):
-            return super().spanning(measurements, nodes)
+            return super().body(measurements, nodes)
         cells = _cropped(raster.occupied(nodes))
         hull = origin(measurements.coordinates)
         if few:  # a hull that grows by one vertex after another takes longer than to look for each of them
+            whole = self._hull_of_offsets(measurements, offsets)
+            if all(_occurs(cells, dx, dy) for dx, dy in whole[1]):
+                return whole[0]
             occurring = [_occurs(cells, dx, dy) for dx, dy in offsets.tolist()]
-            return hull.grow(offsets[occurring][:, : measurements.dimension]).vertices
+            return hull.grow(offsets[occurring][:, : measurements.dimension])
         while len(offsets):
             offset, offsets = offsets[0], offsets[1:]
             if _occurs(cells, int(offset[0]), int(offset[1])):
                 hull = hull.grow(offset[None, : measurements.dimension])
                 offsets = offsets[hull.outside(offsets[:, : measurements.dimension])]
-        return hull.vertices
+        return hull
+
+    def _hull_of_offsets(
+        self, measurements: Measurements, offsets: IntArray
+    ) -> tuple[GrowingBody, list[tuple[int, int]]]:
+        """The hull of all offsets, and those at its corners: where these occur, it is that of all that occur."""
+        if self._whole is None or self._whole[0] is not offsets:
+            body = origin(measurements.coordinates).grow(offsets[:, : measurements.dimension])
+            corners = {tuple(one) for one in np.concatenate([body.vertices, -body.vertices]).tolist()}
+            at = [(dx, dy) for dx, dy in offsets.tolist() if (dx, dy)[: measurements.dimension] in corners]
+            self._whole = (offsets, (body, at))
+        return self._whole[1]
 
     def widest(self, points: FloatArray, nodes: BoolArray, gauge: Gauge) -> float:
         """On a raster, by the offsets that reach out of the gauge: is any of them a difference of possible states?"""

@@ -101,12 +101,14 @@ class Query:
         if self._tables is not None and protection is not None:
             return self._tables(protection, epsilon, prior)
         if protection is None or protection.part_of is None or protection.components is None:
+            if protection is not None and protection.coordinate_hull.corners is not None:
+                return self._remembered(protection, epsilon)
             return self._mechanism(protection, epsilon)
         made = tuple(self._remembered(part, epsilon) for part in protection.parts)
         return ComponentNoise(protection.part_of, made, protection.components)
 
-    def _remembered(self, body: NoiseBody, epsilon: float) -> Mechanism:
-        """The mechanism of one part; most parts are those of the step before."""
+    def _remembered(self, body: Protection | NoiseBody, epsilon: float) -> Mechanism:
+        """The mechanism of one body; most are those of the step before."""
         key = body.coordinate_hull.vertices.tobytes(), epsilon
         if key not in self._made:
             if len(self._made) >= _REMEMBERED:
@@ -117,9 +119,10 @@ class Query:
     def _mechanism(self, protection: Protection | NoiseBody | None, epsilon: float) -> Mechanism:
         dimension = self.measurements.dimension
         if self._lattice is not None:
-            vertices = np.zeros((0, dimension)) if protection is None else protection.coordinate_hull.vertices
-            steps = np.rint(vertices).astype(np.int64) * self.measurements.steps_per_coordinate
-            return LatticeKNormMechanism(SensitivityHull(steps), epsilon)
+            factors = self.measurements.steps_per_coordinate
+            if protection is None:
+                return LatticeKNormMechanism(SensitivityHull(np.zeros((0, dimension), dtype=np.int64)), epsilon)
+            return LatticeKNormMechanism(protection.coordinate_hull.in_steps(factors), epsilon)
         if protection is None or protection.hull.dimension == 0:
             return KNormMechanism(SensitivityHull(np.zeros((0, dimension))), epsilon)
         body, hull = protection.body, protection.hull
@@ -267,8 +270,8 @@ class Query:
         elif constraint.all():
             return noise.log_density(released, self.values)
         else:
-            likelihood = np.full(len(constraint), -inf)
-            likelihood[constraint] = noise.log_density(released, self.values[constraint])
+            likelihood, possible = np.full(len(constraint), -inf), np.flatnonzero(constraint)
+            likelihood[possible] = noise.log_density(released, self.values.take(possible, axis=0))
         outside = np.flatnonzero(wanted & ~constraint)
         if len(outside):
             likelihood[outside] = likelihood[places.surrogates(outside, constraint)]

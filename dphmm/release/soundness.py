@@ -31,6 +31,8 @@ _TERMS = 200
 _ROWS = 256
 _FEW, _NEAR = 4096, 9
 """For so many states of which the nearest other one does not do, so many near ones are looked at first."""
+_KEPT = 1 << 16
+"""Of so many states the near ones are kept."""
 
 
 class SoundnessCheck:
@@ -63,6 +65,7 @@ class SoundnessCheck:
         self._bodies: dict[bytes, bool | None] = {}
         self._held: dict[bytes, BoolArray] = {}
         self._sound: tuple[object, ...] = (None,)
+        self._around: tuple[IntArray, FloatArray] | None = None
 
     def __call__(self, step: PreparedStep, delta: float | None, allow_known: bool) -> None:
         """Look at a step about to be drawn.
@@ -140,7 +143,9 @@ class SoundnessCheck:
 
     def _check_edges(self, gauge: Gauge, members: BoolArray, added: IntArray, whole: bool) -> None:
         """Look at the edges between states of one mechanism, ``whole`` where that is all possible ones."""
-        loss = float(gauge(self._points[added[:, 0]] - self._points[added[:, 1]]).max(initial=0.0))
+        loss = 0.0
+        if len(added):
+            loss = float(gauge(self._points[added[:, 0]] - self._points[added[:, 1]]).max())
         if not (whole and self._holds_everywhere(gauge)) and not self._held_among(gauge, members):
             loss = max(loss, self._policy.widest(self._points, gauge, members))
             if loss <= 1 and whole and members.all():
@@ -178,11 +183,15 @@ class SoundnessCheck:
         partner, distance = self._nearest
         alone = np.flatnonzero(hidden & ~(members[partner] & (distance <= gauge.inner)))
         if 0 < len(alone) <= _FEW:
-            near = np.asarray(self._tree.query(self._points[alone], k=min(_NEAR, len(self._points)))[1])
-            near = near.reshape(len(alone), -1)
-            steps = (self._points[alone][:, None] - self._points[near]).reshape(-1, self._points.shape[1])
-            held = (gauge(steps).reshape(near.shape) <= 1) & members[near] & (near != alone[:, None])
-            alone = alone[~held.any(axis=1)]
+            near, far = self._near(alone)
+            others = members[near] & (near != alone[:, None])
+            left = ~(others & (far <= gauge.inner)).any(axis=1)
+            if left.any():
+                alone, near, others = alone[left], near[left], others[left]
+                steps = (self._points[alone][:, None] - self._points[near]).reshape(-1, self._points.shape[1])
+                alone = alone[~(others & (gauge(steps).reshape(near.shape) <= 1)).any(axis=1)]
+            else:
+                alone = alone[left]
         if len(alone):
             found = self.nearest(gauge, members, alone)[1]
             if not (found <= 1).all():
@@ -226,6 +235,26 @@ class SoundnessCheck:
         from scipy.spatial import cKDTree
 
         return cKDTree(self._points)
+
+    def _near(self, states: IntArray) -> tuple[IntArray, FloatArray]:
+        """Some states that are near each of these, and how far they are, ``(k, _NEAR)`` at most; kept where few are."""
+        size = len(self._points)
+        if size > _KEPT:
+            return self._look_around(states)
+        if self._around is None:
+            shape = size, min(_NEAR, size)
+            self._around = np.full(shape, -1, dtype=np.int64), np.empty(shape)
+        near, far = self._around
+        unknown = states[near[states, 0] < 0]
+        if len(unknown):
+            found = self._look_around(unknown)
+            far[unknown] = found[1]
+            near[unknown] = found[0]
+        return near[states], far[states]
+
+    def _look_around(self, states: IntArray) -> tuple[IntArray, FloatArray]:
+        far, near = self._tree.query(self._points[states], k=min(_NEAR, len(self._points)))
+        return np.asarray(near).reshape(len(states), -1), np.asarray(far).reshape(len(states), -1)
 
     @cached_property
     def _nearest(self) -> tuple[IntArray, FloatArray]:
@@ -274,6 +303,8 @@ def _keeps(first: IntArray, second: IntArray, limit: Fraction) -> bool:
 
 def _check_nobody_missing(step: PreparedStep, delta: float | None) -> None:
     prior, constraint = step.prior, step.plan.constraint
+    if constraint is prior.support:
+        return
     missing = prior.support & ~constraint
     if not missing.any():
         return

@@ -17,7 +17,7 @@ from scipy.spatial import ConvexHull
 
 from dphmm import PolicyGraph, SensitivityHull
 from scripts.benchmarks.report import Report, in_new_process, once, seconds
-from scripts.benchmarks.town import RADIUS_KM, points, releaser
+from scripts.benchmarks.town import RADIUS_KM, forget, points, releaser
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,7 +56,7 @@ def step_times(side: int, policy: str, repeats: int, mechanism: str = "k-norm") 
 
     def cold() -> float:
         fresh = engine.another()
-        fresh._planner._last, fresh._made = None, ()
+        forget(fresh, fresh.soundness)
         fresh.resume(engine.belief, 1)
         return once(partial(fresh.release, state))
 
@@ -74,8 +74,7 @@ def checks(report: Report, sides: list[int]) -> None:
                 engine.release(state)
 
                 def cold(engine=engine, state=state, look=look) -> None:
-                    engine._planner._last, engine._made = None, ()
-                    look._sound = (None,)
+                    forget(engine, look)
                     engine.restart()
                     engine.release(state)
 

@@ -6,6 +6,7 @@ import numpy as np
 from scipy.sparse import coo_array, csr_array
 
 from dphmm import MarkovModel, Measurements, PolicyGraph, Releaser
+from dphmm.release.soundness import SoundnessCheck
 
 CELL_KM, RADIUS_KM = 0.34, 1.0
 
@@ -42,6 +43,18 @@ def path(moves: MarkovModel, length: int, rng: np.random.Generator) -> list[int]
         row = slice(*moves.transition.indptr[found[-1] : found[-1] + 2])
         found.append(int(rng.choice(moves.transition.indices[row], p=moves.transition.data[row])))
     return found
+
+
+def forget(engine: Releaser, look: SoundnessCheck) -> None:
+    """Let an engine forget plans, hulls and noise that it might meet again; the belief stays."""
+    engine._planner._last, engine._made = None, ()
+    engine.query._made.clear()
+    for measured in (engine.measurements, engine.places):
+        measured._polygons.clear()
+        measured._extremes = None
+    look._sound = (None,)
+    look._bodies.clear()
+    look._held.clear()
 
 
 def releaser(side: int, policy: str = "utility", mechanism: str = "lattice") -> Releaser:

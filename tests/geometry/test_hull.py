@@ -199,3 +199,50 @@ def test_unknown_membership_method_is_refused():
 def test_vectors_of_the_wrong_length_are_refused():
     with pytest.raises(CoordinateError, match="last axis must be 2"):
         running_hull().norm([1.0, 2.0, 3.0])
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from([5, 40, 2**26]))
+def test_a_polygon_whose_corners_are_known_is_the_body_that_is_searched_for(seed, size):
+    """Bit by bit: corners, facets, half-spaces, and the same in other units and in whole steps."""
+    rng = np.random.default_rng(seed)
+    plain = SensitivityHull(rng.integers(-size, size + 1, (int(rng.integers(2, 12)), 2)))
+    if plain.dimension < 2:
+        assert plain.corners is None
+        return
+    assert plain.corners is not None
+    known, spacing, steps = SensitivityHull.of_polygon(plain.corners), np.array([0.34, 1.7]), np.array([3, 2])
+    anew = SensitivityHull(np.rint(plain.vertices).astype(np.int64) * steps)
+    pairs = ((known, plain), (known.scaled(spacing), plain.scaled(spacing)), (known.in_steps(steps), anew))
+    for one, other in pairs:
+        for name in ("vertices", "cones", "cone_volumes", "second_moments", "_facets"):
+            np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+        form, wanted = one.norm_form, other.norm_form
+        np.testing.assert_array_equal(form.normals, wanted.normals)
+        np.testing.assert_array_equal(form.equations, wanted.equations)
+        assert (one.dimension, one.volume, form.scale) == (other.dimension, other.volume, wanted.scale)
+    assert (known.norm_form.exact.offsets == plain.norm_form.exact.offsets).all()
+    assert (known.norm_form.exact.normals == plain.norm_form.exact.normals).all()
+
+
+@pytest.mark.parametrize("size", [3, 9, 60])
+def test_rows_of_a_polygon_hold_its_lattice_points_and_no_others(size):
+    rng = np.random.default_rng(size)
+    for _ in range(40):
+        hull = SensitivityHull(rng.integers(-size, size + 1, (4, 2)))
+        if hull.dimension < 2:
+            continue
+        x, y = np.meshgrid(np.arange(-size, size + 1), np.arange(size + 1))
+        inside = hull.contains(np.stack([x, y], axis=2))
+        rows = hull.lattice_rows
+        assert len(rows) == int(hull.vertices[:, 1].max()) + 1
+        found = np.zeros_like(inside)
+        for height, low, high in rows:
+            found[height] = (x[height] >= low) & (x[height] <= high)
+        np.testing.assert_array_equal(found, inside)
+
+
+def test_only_polygons_of_whole_corners_have_rows():
+    for differences in ([[1, 0, 0], [0, 1, 0]], [[4, 2]], [[0.5, 0.0], [0.0, 1.0]], [[3]]):
+        hull = SensitivityHull(differences)
+        assert (hull.corners, hull.lattice_rows) == (None, None)
+    assert SensitivityHull([[2**29, 0], [0, 1]]).corners is None

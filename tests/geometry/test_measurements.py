@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from dphmm import Measurements, SensitivityHull
+from dphmm.arrays import frozen
 from dphmm.errors import CoordinateError
-from dphmm.geometry import neighbours
+from dphmm.geometry import neighbours, planar
 from dphmm.geometry.disc import Disc
+from dphmm.geometry.growing import growing_body, origin
 from dphmm.geometry.neighbours import CoordinateBody, count_within
 
 
@@ -278,3 +280,47 @@ def test_who_stands_in_is_as_near_as_anybody_possible_and_the_same_whoever_asks(
             assert fresh.surrogates(np.array([state]), mask)[0] == found[state]
         mask[found[0]] = mask.sum() == 1  # changed in place: what was known is not used
         assert mask[measurements.surrogates(everyone, mask)].all()
+
+
+def test_extremes_of_a_raster_are_those_of_all_points_and_kept_only_where_nobody_can_change_the_constraint():
+    rng = np.random.default_rng(8)
+    y, x = np.divmod(np.arange(60 * 70), 70)
+    found = Measurements(np.stack([x, y], axis=1))
+    for share in (0.002, 0.1, 0.9, 1.0):
+        for _ in range(10):
+            near = np.hypot(*(found.points - found.points[rng.integers(found.size)]).T) < rng.uniform(2, 40)
+            possible = near & (rng.random(found.size) < share)
+            possible[rng.integers(found.size)] = True
+            wanted = planar.convex_polygon(found.coordinates[possible])
+            np.testing.assert_array_equal(found.extremes(possible), wanted)
+            possible[:] = True
+            assert len(found.extremes(possible)) == 4, "one that changed is looked at again"
+            possible = frozen(near)
+            assert found.extremes(possible) is found.extremes(possible)
+
+
+def test_a_polygon_that_is_met_again_is_the_same_hull_and_others_are_not():
+    found = Measurements(0.34 * np.argwhere(np.ones((9, 9))))
+    body = origin(found.coordinates).grow(np.array([[2, 1], [0, 3]]))
+    hull = found.hull_of(body)
+    assert found.hull_of(growing_body(body.vertices)) is hull
+    assert found.to_units(hull) is found.to_units(hull)
+    assert found.hull_of(body.grow(np.array([[4, 0]]))) is not hull
+    for k in range(1, 200):
+        larger = found.hull_of(body.grow(np.array([[k, 5]])))
+        np.testing.assert_array_equal(larger.vertices, SensitivityHull([[2, 1], [0, 3], [k, 5]]).vertices)
+    assert len(found._polygons) <= 64
+
+
+@pytest.mark.parametrize("height", [5, 60])
+def test_rows_straight_from_half_planes_count_as_those_of_every_offset_that_is_asked(height, monkeypatch):
+    rng = np.random.default_rng(height)
+    y, x = np.divmod(np.arange(height * 23), 23)
+    measured = Measurements(np.stack([x, 3 * y], axis=1) * [1.0, 1 / 3])
+    for _ in range(25):
+        possible = rng.random(measured.size) < 0.7
+        hull = SensitivityHull(rng.integers(-9, 10, (3, 2)) * [1, rng.choice([1, 4])])
+        quick = count_within(CoordinateBody(measured, hull), possible)
+        with monkeypatch.context() as patched:
+            patched.setattr(neighbours, "_exact_rows", lambda *_: None)
+            np.testing.assert_array_equal(count_within(CoordinateBody(measured, hull), possible), quick)

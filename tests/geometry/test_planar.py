@@ -39,6 +39,7 @@ def test_planar_and_spatial_bodies_agree(differences, vectors):
 def test_difference_polygon_is_the_hull_of_all_differences(cloud):
     every = planar.convex_polygon((cloud[:, None] - cloud[None]).reshape(-1, 2))
     np.testing.assert_array_equal(planar.difference_polygon(planar.convex_polygon(cloud)), every)
+    np.testing.assert_array_equal(planar.difference_polygon(planar.convex_polygon(cloud.astype(float))), every)
 
 
 def test_many_points_take_the_filtered_path_and_give_the_same_polygon():
@@ -54,3 +55,21 @@ def test_body_grows_to_the_hull_of_everything_added_and_stays_itself(first, seco
     grown = body.grow(first).grow(second)
     np.testing.assert_array_equal(grown.vertices, symmetric(np.concatenate([first, second, [[0, 0]]])))
     assert body.vertices.tolist() == [[0, 0]]
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(2, 400))
+def test_where_a_side_turns_the_other_way_there_is_no_corner(seed, rows):
+    """Of both ends of rows, the corners of the hull stay; a chain that is bent everywhere stays as it is."""
+    rng = np.random.default_rng(seed)
+    y, widths = np.arange(rows), rng.integers(0, 1 + rng.integers(1, 2000), rows)
+    if rng.random() < 0.5:
+        widths = np.rint(np.sqrt(np.maximum(0, rows**2 / 4 - (y - rows / 2) ** 2)) * rng.integers(1, 9)).astype(
+            np.int64
+        )
+    middle = rng.integers(-9, 10, rows)
+    left, right = np.stack([middle - widths, y], axis=1), np.stack([middle + widths, y], axis=1)
+    whole = planar.convex_polygon(np.concatenate([left, right]))
+    fewer = np.concatenate([planar.bending(left[::-1]), planar.bending(right)])
+    np.testing.assert_array_equal(planar.convex_polygon(fewer), whole)
+    curve = np.stack([y**2, y], axis=1)[::-1]
+    np.testing.assert_array_equal(planar.bending(curve), curve)

@@ -256,3 +256,28 @@ def test_places_joined_by_one_edge_alone_are_joined_from_whichever_side_it_is_se
     labels = made.components()
     assert len(set(labels[:10].tolist())) == 1
     assert labels[10] != labels[0]
+
+
+@pytest.mark.parametrize("kind", ["transition", "categorical", "utility", "complete"])
+def test_hulls_of_many_constraints_in_turn_are_those_of_their_edges(kind):
+    """Whatever was found out for the constraints before; among them are ones that lack corners of the whole hull."""
+    rng = np.random.default_rng(4)
+    y, x = np.divmod(np.arange(15 * 15), 15)
+    measurements, near = Measurements(np.stack([x, y], axis=1)), np.stack([x, y], axis=1)
+    steps = (np.abs(near[:, None] - near[None]).max(axis=2) <= 1).astype(float)
+    made = {
+        "transition": lambda: PolicyGraph.transition(steps),
+        "categorical": lambda: PolicyGraph.categorical(x // 4 + 4 * (y // 5)),
+        "utility": lambda: PolicyGraph.utility(measurements, 2.3),
+        "complete": lambda: PolicyGraph.complete(225),
+    }[kind]()
+    differ, whole = 0, made.hull(measurements).vertices
+    for k in range(60):
+        possible = rng.random(225) < rng.choice([0.02, 0.1, 0.9])
+        possible &= np.hypot(*(near - near[rng.integers(225)]).T) < rng.uniform(1, 12)
+        possible[rng.integers(225)] = True
+        graph = made.restrict(possible)
+        wanted = SensitivityHull(measurements.differences(graph.edges())).vertices
+        np.testing.assert_array_equal(graph.hull(measurements).vertices, wanted, err_msg=str(k))
+        differ += not np.array_equal(wanted, whole)
+    assert differ > 10
