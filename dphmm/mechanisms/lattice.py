@@ -5,7 +5,6 @@ from __future__ import annotations
 from decimal import Context, Decimal
 from fractions import Fraction
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -220,8 +219,8 @@ class LatticeKNormMechanism:
             When a point is off the lattice or of another dimension than the hull.
         """
         first, second = self._steps(x, "x"), self._steps(y, "y")
-        shape = np.broadcast_shapes(first.shape, second.shape)
-        norms = np.empty(int(np.prod(shape[:-1])))
+        shape = second.shape if first.ndim == 1 else np.broadcast_shapes(first.shape, second.shape)
+        norms = np.empty(shape[0] if len(shape) == 2 else 1)
         rows = min(_BLOCK, max(1, _HEIGHTS // max(1, len(self._forms[0]))))
         for start in range(0, len(norms), rows):
             block = slice(start, start + rows)
@@ -244,14 +243,13 @@ class LatticeKNormMechanism:
         rounding
             None, as lattice points are integers; more is allowed for if given.
         """
-        cones = np.zeros((1, self.hull.dimension, self.hull.dimension))
+        cones = np.ones((1, self.hull.dimension, self.hull.dimension))
         if self._corners:
-            around = [*self._corners, self._corners[0]]
-            cones = np.array(list(pairwise(around)), dtype=np.float64)
-        elif self.hull.dimension == 1:
-            cones[:] = 1.0
-        basis = self._sublattice.basis.astype(np.float64)
-        return Gauge.of_cones(cones @ basis, loss / float(self.decay), rounding)
+            around = np.array([*self._corners, self._corners[0]], dtype=np.float64)
+            cones = np.stack([around[:-1], around[1:]], axis=1)
+        if not self._sublattice.is_everything:
+            cones = cones @ self._sublattice.basis.astype(np.float64)
+        return Gauge.of_cones(cones, loss / float(self.decay), rounding)
 
     def _norms(self, vectors: IntArray) -> FloatArray:
         """Norms in the hull divided by its vertices' common divisor, of vectors in steps ``(n, d)``.
@@ -283,7 +281,8 @@ class LatticeKNormMechanism:
         if not self._corners:
             rank = self.hull.dimension
             return np.ones((rank, 1), dtype=np.int64), np.ones(rank, dtype=np.int64)
-        return planar.half_planes(np.array(self._corners, dtype=object))
+        corners = np.array(self._corners, dtype=np.int64)
+        return planar.half_planes(corners if largest(corners) <= planar.COORDINATE_LIMIT else corners.astype(object))
 
     @cached_property
     def _forms_in_floats(self) -> tuple[FloatArray, FloatArray, int]:

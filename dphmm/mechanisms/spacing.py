@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import LARGEST, RELATIVE_TOLERANCE, SMALLEST, BoolArray, FloatArray, IntArray
+from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray
 from dphmm.errors import BudgetError, CoordinateError, InvalidInputError
 from dphmm.mechanisms.exact import Rational, rational
-from dphmm.tables.values import shorten
 
 STEP_LIMIT = 2**52
 """Points further than this many steps from the origin are refused: doubles would no longer tell neighbours apart."""
@@ -44,8 +43,6 @@ class Spacing:
             self.step = rational(step, "spacing")
         except BudgetError as error:
             raise InvalidInputError(str(error)) from error
-        if not SMALLEST <= self.step <= LARGEST:
-            raise InvalidInputError(f"spacing is {shorten(step)}; give a length from {SMALLEST:g} to {LARGEST:g}")
 
     def steps(self, points: npt.ArrayLike, name: str = "points") -> IntArray:
         """Points of the lattice as whole numbers of steps, in an integer array of the same shape.

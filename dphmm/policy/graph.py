@@ -386,7 +386,7 @@ class PolicyGraph:
 
     def with_edges(self, added: Sequence[tuple[int, int]]) -> PolicyGraph:
         """The graph with more edges; their ends join its nodes, and are open no longer."""
-        if not len(added):
+        if isinstance(added, tuple) and not added:
             return self
         ends = (more := PolicyGraph.from_edges(self.size, added)).connected()
         return PolicyGraph(self._edge_set, self._nodes, self.open & ~ends) | more.restrict(ends)
