@@ -233,8 +233,8 @@ class Measurements:
         if self.dimension == 1:
             return np.array([points.min(axis=0), points.max(axis=0)])
         if raster is not None and len(points) > 2:
-            left, right = np.split(points, 2)
-            points = np.concatenate([planar.bending(left[::-1]), planar.bending(right)])
+            rows = len(points) // 2
+            points = np.concatenate([planar.bending(points[rows - 1 :: -1]), planar.bending(points[rows:])])
         return planar.convex_polygon(points)
 
 

@@ -18,7 +18,7 @@ COORDINATE_LIMIT = 2**28
 _MANY = 512
 """Above this many points a vectorised filter goes before the scan in Python."""
 
-_LONG = 24
+_LONG = 48
 """The same for the ends of rows."""
 
 Points = npt.NDArray[Any]

@@ -238,22 +238,13 @@ def protect(
     measurements = graph.check_measurements(f)
     _check_choices(method, objective, body, calibration)
     check_repair_limit(repair_limit)
-    possible = as_constraint(constraint, graph.size)
-    restricted = graph.restrict(possible)
-    if np.count_nonzero(possible) < 2 and not restricted.open.any():
-        state = int(np.argmax(possible))
-        raise AlreadyKnownError(
-            f"state {state} is the only possible one, so no noise hides it; allow that or stop here"
-        )
-    problem = _Problem(measurements, method, objective, body, membership, repair_limit)
-    if calibration == "component":
-        return problem.by_component(restricted, prior_over(prior, possible))
-    return problem.beside_open(restricted) if restricted.open.any() else problem.whole(restricted)
+    asked = Protecting(measurements, method, objective, body, membership, repair_limit, calibration)
+    return asked(graph, as_constraint(constraint, graph.size), prior)
 
 
 @dataclass(frozen=True)
-class _Problem:
-    """What a repair is asked for: the arguments of `protect` that stay the same whatever the constraint."""
+class Protecting:
+    """What `protect` is asked for whatever the constraint: its arguments, which are checked already."""
 
     measurements: Measurements
     method: Method
@@ -261,6 +252,20 @@ class _Problem:
     body: Body
     membership: Membership
     repair_limit: int
+    calibration: Calibration
+
+    def __call__(self, graph: PolicyGraph, possible: BoolArray, prior: npt.ArrayLike | None = None) -> Protection:
+        """What `protect` gives for a policy, the possible states ``(N,)`` and a prior; errors are the same."""
+        restricted = graph.restrict(possible)
+        has_open = bool(restricted.open.any())
+        if np.count_nonzero(possible) < 2 and not has_open:
+            state = int(np.argmax(possible))
+            raise AlreadyKnownError(
+                f"state {state} is the only possible one, so no noise hides it; allow that or stop here"
+            )
+        if self.calibration == "component":
+            return self.by_component(restricted, prior_over(prior, possible))
+        return self.beside_open(restricted) if has_open else self.whole(restricted)
 
     def whole(self, restricted: PolicyGraph) -> Protection:
         """One body of noise for all possible states, none of which is open."""

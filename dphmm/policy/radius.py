@@ -129,7 +129,7 @@ class RadiusEdges(EdgeSet):
     def body(self, measurements: Measurements, nodes: BoolArray) -> GrowingBody:
         """On a raster there are few distinct differences: the longest first, each looked for once."""
         raster, offsets = measurements.raster, self._offsets(measurements)
-        possible = int(nodes.sum())
+        possible = int(np.count_nonzero(nodes))
         few = offsets is not None and len(offsets) <= _FEW_OFFSETS
         if raster is None or offsets is None or not (few or possible * min(possible, len(offsets)) > _FEW_PAIRS):
             return super().body(measurements, nodes)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from dphmm.arrays import BoolArray, FloatArray
 from dphmm.geometry.measurements import Measurements
 from dphmm.markov.belief import Belief
 from dphmm.mechanisms.catalogue import BODY_OF, TABLES
 from dphmm.policy.graph import PolicyGraph
-from dphmm.policy.protection import Protection, protect
+from dphmm.policy.protection import Protecting, Protection
 from dphmm.release.settings import ReleaseSettings
 from dphmm.release.step import StepPlan
 from dphmm.release.tables import with_hops
@@ -27,8 +29,17 @@ class Planner:
     """
 
     def __init__(self, settings: ReleaseSettings, policy: PolicyGraph, measurements: Measurements) -> None:
-        self._settings, self._policy, self._measurements = settings, policy, measurements
+        self._settings, self._policy = settings, policy
         self._draws_tables = settings.mechanism in TABLES
+        self._protect = Protecting(
+            measurements,
+            settings.repair,
+            settings.objective,
+            BODY_OF[settings.mechanism],
+            settings.membership,
+            settings.repair_limit,
+            settings.calibration,
+        )
         self._last: StepPlan | None = None
 
     def __call__(self, prior: Belief, also: Edges = ()) -> StepPlan:
@@ -51,20 +62,10 @@ class Planner:
 
     def _protection(self, prior: Belief, constraint: BoolArray, also: Edges) -> Protection | None:
         settings = self._settings
-        if settings.allow_known and int(constraint.sum()) == 1 and not self._policy.open[constraint].any():
+        if settings.allow_known and np.count_nonzero(constraint) == 1 and not self._policy.open[constraint].any():
             return None
-        return protect(
-            self._policy.with_edges(also),
-            self._measurements,
-            constraint,
-            method=settings.repair,
-            objective=settings.objective,
-            body=BODY_OF[settings.mechanism],
-            membership=settings.membership,
-            repair_limit=settings.repair_limit,
-            calibration=settings.calibration,
-            prior=_weights(prior, constraint) if settings.calibration == "component" else None,
-        )
+        weights = _weights(prior, constraint) if settings.calibration == "component" else None
+        return self._protect(self._policy.with_edges(also), constraint, weights)
 
 
 def _weights(prior: Belief, constraint: BoolArray) -> FloatArray | None:

@@ -174,10 +174,10 @@ class Query:
     ) -> Hidden:
         """What everybody sees, after a release, of the component that it came from."""
         if noise is None:
-            return Hidden(1, int(plan.constraint.sum()), 1.0, inf, False)
+            return Hidden(1, int(np.count_nonzero(plan.constraint)), 1.0, inf, False)
         step = 1.0 if self._lattice is None else float(self._lattice.step)
         if not isinstance(noise, ComponentNoise):
-            return Hidden(1, int(plan.constraint.sum()), 1.0, sqrt(noise.squared_error) * step, False)
+            return Hidden(1, int(np.count_nonzero(plan.constraint)), 1.0, sqrt(noise.squared_error) * step, False)
         probabilities = posterior.probabilities
         outside = np.flatnonzero(posterior.support & ~plan.constraint)
         if len(outside):  # they were released as their stand-ins

@@ -172,7 +172,7 @@ class ReleaseRecord:
         model: str,
     ) -> ReleaseRecord:
         """The record of a prepared step and of what was drawn."""
-        plan, possible = step.plan, int(step.plan.constraint.sum())
+        plan, possible = step.plan, int(np.count_nonzero(step.plan.constraint))
         hull = None if plan.protection is None else plan.protection.hull
         return cls(
             index=index,

@@ -181,10 +181,13 @@ class SoundnessCheck:
     def _check_degrees(self, gauge: Gauge, members: BoolArray, hidden: BoolArray) -> None:
         """Look for a neighbour of every state to be hidden among the states of the same mechanism."""
         partner, distance = self._nearest
-        alone = np.flatnonzero(hidden & ~(members[partner] & (distance <= gauge.inner)))
+        beside = members.take(partner)
+        if self._farthest > gauge.inner:
+            beside &= distance <= gauge.inner
+        alone = np.flatnonzero(hidden & ~beside)
         if 0 < len(alone) <= _FEW:
             near, far = self._near(alone)
-            others = members[near] & (near != alone[:, None])
+            others = members.take(near) & (near != alone[:, None])
             left = ~(others & (far <= gauge.inner)).any(axis=1)
             if left.any():
                 alone, near, others = alone[left], near[left], others[left]
@@ -245,16 +248,21 @@ class SoundnessCheck:
             shape = size, min(_NEAR, size)
             self._around = np.full(shape, -1, dtype=np.int64), np.empty(shape)
         near, far = self._around
-        unknown = states[near[states, 0] < 0]
+        unknown = states[self._around[0][:, 0].take(states) < 0]
         if len(unknown):
             found = self._look_around(unknown)
             far[unknown] = found[1]
             near[unknown] = found[0]
-        return near[states], far[states]
+        return near.take(states, axis=0), far.take(states, axis=0)
 
     def _look_around(self, states: IntArray) -> tuple[IntArray, FloatArray]:
         far, near = self._tree.query(self._points[states], k=min(_NEAR, len(self._points)))
         return np.asarray(near).reshape(len(states), -1), np.asarray(far).reshape(len(states), -1)
+
+    @cached_property
+    def _farthest(self) -> float:
+        """How far a state's nearest one is at most."""
+        return float(self._nearest[1].max())
 
     @cached_property
     def _nearest(self) -> tuple[IntArray, FloatArray]:
