@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from dphmm.arrays import FloatArray, IntArray
+from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.compilation import compiled
 from dphmm.leakage import kernels
 from dphmm.leakage.kernels import Compressed, Out
@@ -46,6 +46,13 @@ _TOO_SMALL = 100 * SHORT_MARGIN
 
 _STEEPEST = 1e30
 """In single precision a larger slope is taken for this one, by which excesses can only seem larger."""
+
+_FEW_OF = 128, 16
+"""Where fewer entries than one in so many stand out of their columns, these alone are summed; the second where single
+precision tells too little apart."""
+
+_LOOK = 32
+"""So many rows are looked at first."""
 
 _AT_ONCE = 1 << 15
 """Terms that numpy's loop works on at a time, about: as many as fit in the cache."""
@@ -146,7 +153,12 @@ class Excess:
         rows = self.everything if rows is None else rows
         others = self.everything if others is None else others
         work = rows.size * others.size * self.width
-        if self.is_sparse or work < _SHORT_FROM or not self._is_told_apart:
+        if self.is_sparse or work < _SHORT_FROM:
+            return self._exact_peaks(slope, rows, others)
+        standing_out = self._standing_out(slope, rows)
+        if standing_out is not None:
+            return self._peaks_of_few(slope, rows, others, standing_out)
+        if not self._is_told_apart:
             return self._exact_peaks(slope, rows, others)
         row_peak, other_peak = self._tops(slope, rows, others)
         highest = row_peak.max()
@@ -156,6 +168,32 @@ class Excess:
             return self._exact_peaks(slope, rows, others)
         found = self._exact_peaks(slope, rows[some], others[few])
         return Peaks(rows, others, row_peak, other_peak, found.best, found.peak)
+
+    def _standing_out(self, slope: float, rows: IntArray) -> BoolArray | None:
+        """The entries of q rows that are above ``slope`` times the least of their column; None where they are many.
+
+        No other entry is part of an excess. A look at a few rows says whether it is worth to look at all.
+        """
+        least, few_of = slope * self._least, _FEW_OF[not self._is_told_apart]
+        for some in (rows[:: 1 + rows.size // _LOOK], rows):
+            found = self.matrix[some] > least
+            if np.count_nonzero(found) > found.size // few_of:
+                return None
+        return np.asarray(found)
+
+    def _peaks_of_few(self, slope: float, rows: IntArray, others: IntArray, standing_out: BoolArray) -> Peaks:
+        """What `_exact_peaks` gives, from the entries that stand out alone: column by column, against all d rows."""
+        turned = self._turned if others.size == self.size else self._turned[:, others]
+        row_peak, partner, other_peak = np.zeros(rows.size), np.zeros(rows.size, dtype=np.int64), np.zeros(others.size)
+        for place, (row, chosen) in enumerate(zip(rows, standing_out, strict=True)):
+            columns = np.flatnonzero(chosen)
+            terms = self.matrix[row, columns, np.newaxis] - slope * turned[columns]
+            excess = np.maximum(terms, 0.0, out=terms).sum(axis=0)
+            at = partner[place] = excess.argmax()
+            row_peak[place] = excess[at]
+            np.maximum(other_peak, excess, out=other_peak)
+        at = int(np.argmax(row_peak))
+        return Peaks(rows, others, row_peak, other_peak, (int(rows[at]), int(others[partner[at]])), float(row_peak[at]))
 
     def _exact_peaks(self, slope: float, rows: IntArray, wanted: IntArray) -> Peaks:
         others = self.everything if self.is_sparse else wanted
@@ -257,6 +295,15 @@ class Excess:
         q, d = float(high[column]), float(low[column])
         rest = math.fsum(np.delete(matrix[pair[0]], column))
         return Vertex(q, d, rest, q - d, pair), float(ratio[column])
+
+    @cached_property
+    def _least(self) -> FloatArray:
+        """The least entry of each column."""
+        return np.asarray(self.matrix.min(axis=0))
+
+    @cached_property
+    def _turned(self) -> FloatArray:
+        return np.ascontiguousarray(self.matrix.T)
 
     @cached_property
     def _short(self) -> kernels.Short:

@@ -171,3 +171,34 @@ def test_a_probability_that_is_lost_in_every_sum_is_found_where_one_row_has_it_a
     for made in (matrix, sp.csr_array(matrix)):
         found = Excess(made).unbounded()
         assert (found.q, found.d, found.rows) == (2e-30, 0.0, (1, 0))
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("slope", [1.0, 1.3, 7.0, 1e4])
+def test_entries_that_stand_out_of_their_columns_make_up_all_excesses(seed, slope):
+    """Smoothed sparse matrices, also of some rows only: against plain sums; rows that are all alike have none."""
+    rng = np.random.default_rng(seed)
+    sparse = np.eye(70) + (rng.random((70, 70)) < 0.01) * rng.random((70, 70))
+    matrix = sparse / sparse.sum(axis=1, keepdims=True) + 0.01 * rng.dirichlet(np.ones(70))
+    one = Excess(np.ascontiguousarray(matrix / matrix.sum(axis=1, keepdims=True)))
+    rows, others = np.sort(rng.permutation(70)[:40]), np.sort(rng.permutation(70)[:55])
+    table = plain_excess(one.matrix, slope)
+    for q, d in ((one.everything, one.everything), (rows, others)):
+        out = one.matrix[q] > slope * one.matrix.min(axis=0)
+        assert_exact(one._peaks_of_few(slope, q, d, out), table[np.ix_(q, d)])
+    alike = Excess(np.full((70, 70), 1 / 70))
+    assert alike.peaks(1.0).peak == 0.0
+
+
+def test_where_few_entries_stand_out_nothing_else_is_summed(monkeypatch):
+    """As in a smoothed identity, of which all pairs of rows have the same excess."""
+    matrix = np.ascontiguousarray((np.eye(200) + 0.005) / 2.0)
+    wanted = Excess(matrix)._exact_peaks(1.5, np.arange(200), np.arange(200))
+    monkeypatch.setattr(Excess, "_exact_peaks", None)
+    monkeypatch.setattr(Excess, "_tops", None)
+    found = Excess(matrix).peaks(1.5)
+    np.testing.assert_array_equal(found.row_peak, wanted.row_peak)
+    np.testing.assert_array_equal(found.other_peak, wanted.other_peak)
+    assert (found.best, found.peak) == (wanted.best, wanted.peak)
+    with pytest.raises(TypeError):
+        Excess(np.random.default_rng(1).dirichlet(np.ones(200), 200)).peaks(1.5)
