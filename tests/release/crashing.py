@@ -128,11 +128,14 @@ def forked(work) -> int:
 
 def crash(store: str, log: Log, runs: int, rng: random.Random, twin: str | None) -> None:
     Session.open(store, "person", engine()).close()
+    begun = time.monotonic()
+    os.waitpid(forked(lambda: live(store, log, [], random.Random(0), None)), 0)
+    life = time.monotonic() - begun
     if twin == "early-answer":
         answer_early(log)
     for run in range(runs):
         kind = run % 3
-        seed, delay = rng.random(), rng.uniform(0.002, 0.03)
+        seed, delay = rng.random(), rng.uniform(0.02, 0.7) * life
 
         def work(run=run, kind=kind, seed=seed) -> None:
             choose = random.Random(seed)
