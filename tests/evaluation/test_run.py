@@ -229,7 +229,7 @@ def test_dask_gives_the_same_table_though_a_worker_is_killed(plain, config, peop
     distributed = pytest.importorskip("distributed")
     evaluation = Evaluation.open(config, tmp_path / "run", lambda: people)
     with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, dashboard_address=None, processes=True, protocol="tcp://"
+        n_workers=1, threads_per_worker=1, dashboard_address=None, processes=True, protocol="tcp://"
     ) as cluster:
         results = evaluation.run(DaskCluster(cluster.scheduler_address))
         next(results)
