@@ -91,6 +91,6 @@ def browser() -> Iterator[Any]:
     if path is None:
         pytest.skip("no Chromium: install one, or set DPHMM_CHROMIUM")
     with sync_api.sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        opened = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
         yield opened
         opened.close()
