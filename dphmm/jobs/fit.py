@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, IntArray
@@ -15,13 +16,14 @@ from dphmm.jobs.models import Model, load_model
 from dphmm.jobs.people import Data, DataLike
 from dphmm.markov.extended import ExtendedModel
 from dphmm.markov.model import MarkovModel
-from dphmm.markov.moves import all_moves, moves_of
+from dphmm.markov.moves import Moves, all_moves, moves_of
 from dphmm.markov.sequence import state_sequences
 
 LEVELS = (0.5, 0.9, 0.99)
 """The masses of the regions that are looked at."""
 
-_MOST_STARTS = 200
+_MOST_STARTS, _LEAST_STARTS, _NUMBERS = 1000, 40, 1 << 23
+"""Looks are taken from so many starts, or fewer where beliefs are of very many states."""
 _SEED = 0
 
 
@@ -90,7 +92,8 @@ def fit_of(model: Model, data: DataLike, steps: Sequence[int] = (1, 3, 12)) -> F
     Parameters
     ----------
     model
-        A model of first order without classes of time, or its file.
+        A model, or its file. By classes of time each move and step counts by its own; of second order, by the state
+        before, where that is known.
     data
         People whom it was not learned from; see `Data`.
     steps
@@ -99,13 +102,11 @@ def fit_of(model: Model, data: DataLike, steps: Sequence[int] = (1, 3, 12)) -> F
     Raises
     ------
     ConfigurationError
-        For a model of another kind, or when nobody moves within its region.
+        When nobody moves within the model's region.
     DataFileError
         When data or model cannot be read.
     """
     loaded = load_model(model)
-    if isinstance(loaded, ExtendedModel):
-        raise ConfigurationError(f"the model {loaded.in_words}; its fit is compared by 'dphmm synthesize --compare'")
     if not steps or any(isinstance(k, bool) or not 1 <= k <= 10_000 for k in steps):
         raise ConfigurationError(f"steps are {tuple(steps)}; give whole numbers from 1 to 10000")
     people = Data.of(data).read().trajectories
@@ -114,9 +115,10 @@ def fit_of(model: Model, data: DataLike, steps: Sequence[int] = (1, 3, 12)) -> F
     moves = all_moves(each)
     if not len(moves):
         raise ConfigurationError("nobody moves within the model's region from one step to the next; take other data")
-    chances = np.asarray(loaded.transition[moves.sources, moves.targets], dtype=np.float64).ravel()
+    rows, matrices = _rows(loaded, moves), _matrices(loaded)
+    chances = rows.chances(matrices, rows.entered)
     possible = chances > 0
-    degrees = np.diff(loaded.transition.indptr)[moves.sources]
+    degrees = rows.degrees(matrices)
     seen = people_seen(model, loaded)
     return Fit(
         people=sum(len(one) > 0 for one in each),
@@ -126,33 +128,85 @@ def fit_of(model: Model, data: DataLike, steps: Sequence[int] = (1, 3, 12)) -> F
         log_likelihood=float(np.log(chances[possible]).mean()) if possible.any() else float("-inf"),
         even=float(-np.log(degrees[possible]).mean()) if possible.any() else float("-inf"),
         stays=float((moves.sources == moves.targets).mean()),
-        stays_expected=float(loaded.transition.diagonal()[moves.sources].mean()),
+        stays_expected=float(rows.chances(matrices, rows.stayed).mean()),
         coverage=tuple(_coverage(loaded, sequences, sorted({int(k) for k in steps}))),
     )
 
 
+@dataclass(frozen=True)
+class _Rows:
+    """Of some moves: the class of each, the context that it leaves, those that it and staying enter; ``(m,)`` each."""
+
+    classes: IntArray
+    origins: IntArray
+    entered: IntArray
+    stayed: IntArray
+
+    def chances(self, matrices: Sequence[csr_array], targets: IntArray) -> FloatArray:
+        """The probability of entering some contexts from these, ``(m,)``."""
+        found = np.zeros(len(targets))
+        for number, matrix in enumerate(matrices):
+            mine = self.classes == number
+            found[mine] = np.asarray(matrix[self.origins[mine], targets[mine]]).ravel()
+        return found
+
+    def degrees(self, matrices: Sequence[csr_array]) -> IntArray:
+        """How many moves are possible from these contexts, ``(m,)``."""
+        return np.asarray(np.stack([np.diff(one.indptr) for one in matrices])[self.classes, self.origins])
+
+
+def _matrices(model: MarkovModel) -> tuple[csr_array, ...]:
+    return model.transitions if isinstance(model, ExtendedModel) else (model.transition,)
+
+
+def _rows(model: MarkovModel, moves: Moves) -> _Rows:
+    pairs, rhythm = model.contexts, model.rhythm if isinstance(model, ExtendedModel) else None
+    classes = np.zeros(len(moves), dtype=np.int64) if rhythm is None else rhythm.classes_of(moves.slots)
+    if pairs is None:
+        return _Rows(classes, moves.sources, moves.targets, moves.sources)
+    origins, stayed = pairs.entered(moves.before, moves.sources), pairs.entered(moves.sources, moves.sources)
+    return _Rows(classes, origins, pairs.entered(moves.sources, moves.targets), stayed)
+
+
 def _coverage(model: MarkovModel, sequences: Sequence[tuple[IntArray, IntArray]], steps: list[int]) -> list[Coverage]:
-    """Of people seen, and seen again so many steps later; from some hundred starts, the same ones each time."""
-    pairs = {
-        k: [np.concatenate(side) for side in zip(*(_apart(*one, k) for one in sequences), strict=True)] for k in steps
-    }
-    starts, weights = np.unique(pairs[steps[0]][0], return_counts=True)
-    if len(starts) > _MOST_STARTS:
-        rng = np.random.default_rng(_SEED)
-        starts = rng.choice(starts, _MOST_STARTS, replace=False, p=weights / weights.sum())
-    rows = np.zeros((model.size, len(starts)))
-    rows[starts, np.arange(len(starts))] = 1.0
-    found, now = [], 0
+    """Of people seen, and seen again so many steps later; of looks drawn at random, the same ones each time."""
+    found = []
     for count in steps:
-        for _ in range(count - now):
-            rows = np.asarray(model.ahead.matrix @ rows)
-        now = count
-        begun, ended = pairs[count]
-        column = np.searchsorted(np.sort(starts), begun)
-        column = np.argsort(starts)[np.minimum(column, len(starts) - 1)]
-        mine = starts[column] == begun
-        found += _held(rows, column[mine], ended[mine], count) if mine.any() else []
+        slots, starts, ended = (
+            np.concatenate(part) for part in zip(*(_apart(model, *one, count) for one in sequences), strict=True)
+        )
+        order = np.random.default_rng(_SEED).permutation(len(slots))
+        _, first, column = np.unique(
+            np.stack([slots, starts])[:, order], axis=1, return_index=True, return_inverse=True
+        )
+        most = min(_MOST_STARTS, max(_LEAST_STARTS, _NUMBERS // model.chain_size))
+        until = len(order) if len(first) <= most else int(np.sort(first)[most])
+        chosen, column = np.unique(column.ravel()[:until], return_inverse=True)
+        begun = order[first[chosen]]
+        if until:
+            rows = _ahead(model, slots[begun], starts[begun], count)
+            found += _held(rows, column.ravel(), ended[order[:until]], count)
     return found
+
+
+def _ahead(model: MarkovModel, slots: IntArray, starts: IntArray, steps: int) -> FloatArray:
+    """Where somebody is so many steps after being in a context at a slot: the masses of states, ``(N, n)``."""
+    rows = np.zeros((model.chain_size, len(starts)))
+    rows[starts, np.arange(len(starts))] = 1.0
+    rhythm = model.rhythm if isinstance(model, ExtendedModel) else None
+    flows = model.flows if isinstance(model, ExtendedModel) else (model.ahead,)
+    for step in range(1, steps + 1):
+        classes = np.zeros(len(slots), dtype=np.int64) if rhythm is None else rhythm.classes_of(slots + step)
+        for number in np.unique(classes).tolist():
+            mine = classes == number
+            rows[:, mine] = flows[number].columns(rows[:, mine])
+    for flow in flows:
+        flow.forget()
+    if model.contexts is None:
+        return rows
+    last = model.contexts.last
+    alike = csr_array((np.ones(len(last)), (last, np.arange(len(last)))), shape=(model.size, len(last)))
+    return np.asarray(alike @ rows)
 
 
 def _held(rows: FloatArray, column: IntArray, ended: IntArray, steps: int) -> list[Coverage]:
@@ -171,11 +225,14 @@ def _held(rows: FloatArray, column: IntArray, ended: IntArray, steps: int) -> li
     return found
 
 
-def _apart(slots: IntArray, states: IntArray, steps: int) -> tuple[IntArray, IntArray]:
-    """The states that a person was seen in so many steps apart."""
+def _apart(model: MarkovModel, slots: IntArray, states: IntArray, steps: int) -> tuple[IntArray, IntArray, IntArray]:
+    """Where a person was seen so many steps apart: the slots, which matter where the model varies, contexts, states."""
     known = states >= 0
     slots, states = slots[known], states[known]
+    before = np.where(np.diff(slots, prepend=slots[:1] - 2) == 1, np.roll(states, 1), -1)
+    starts = states if model.contexts is None else model.contexts.entered(before, states)
     later = np.searchsorted(slots, slots + steps)
     there = later < len(slots)
     there[there] = slots[later[there]] == slots[there] + steps
-    return states[there], states[later[there]]
+    varies = isinstance(model, ExtendedModel) and model.rhythm is not None
+    return slots[there] if varies else np.zeros(int(there.sum()), dtype=np.int64), starts[there], states[later[there]]
