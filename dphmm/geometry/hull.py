@@ -104,7 +104,7 @@ class SensitivityHull:
         body.vertices = locked(corners.astype(np.float64))
         return body
 
-    @property
+    @cached_property
     def corners(self) -> npt.NDArray[np.int64] | None:
         """The vertices of a polygon as integers, of which cross products fit 64 bits; None where they are none."""
         if self._denominator != 1 or self.dimension != 2 or self.ambient_dimension != 2:

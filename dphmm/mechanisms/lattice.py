@@ -5,6 +5,7 @@ from __future__ import annotations
 from decimal import Context, Decimal
 from fractions import Fraction
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -171,7 +172,7 @@ class LatticeKNormMechanism:
         steps = self._steps(x, "x")
         check_size(size)
         shape = steps.shape if size is None else (size, *steps.shape)
-        noise = self._noise.draw(int(np.prod(shape[:-1])), random_source(rng))
+        noise = self._noise.draw(prod(shape[:-1]), random_source(rng))
         return self.lattice.points(steps + noise.reshape(shape))
 
     def log_density(self, z: npt.ArrayLike, x: npt.ArrayLike) -> FloatArray:

@@ -16,6 +16,8 @@ from dphmm.mechanisms.sails import SailEdge
 _TAYLOR = (1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160, -691 / 1307674368000)
 """Bernoulli numbers ``B_2k / (2k)!``; below 0.3 the next term is less than ``1e-17`` of the first."""
 
+_TERMS: FloatArray = np.array([_TAYLOR, [(2 * k + 1) * c for k, c in enumerate(_TAYLOR)]])[..., np.newaxis, np.newaxis]
+
 _LOG_2 = np.log(2.0)
 
 
@@ -166,16 +168,19 @@ def _truncated_moments(t: FloatArray, count: FloatArray) -> tuple[FloatArray, Fl
 def _pole_free(t: FloatArray) -> tuple[FloatArray, FloatArray]:
     """``1 / (exp(t) - 1) - 1 / t + 1 / 2``, an odd function, and ``exp(t) / (exp(t) - 1)**2 - 1 / t**2``, an even one.
 
-    The second is minus the derivative of the first; their Taylor series near zero.
+    Of numbers ``(2, n)``. The second is minus the derivative of the first; their Taylor series near zero.
     """
     length = np.abs(t)
     is_near = length < 0.3
     any_near, all_near = bool(is_near.any()), bool(is_near.all())
     if any_near:
         small = np.clip(t, -0.3, 0.3)
-        powers = [small ** (2 * k) for k in range(len(_TAYLOR))]
-        near = np.asarray(small * sum(c * power for c, power in zip(_TAYLOR, powers, strict=True)))
-        slope = np.asarray(-sum((2 * k + 1) * _TAYLOR[k] * power for k, power in enumerate(powers)))
+        powers = np.ones((len(_TAYLOR), *t.shape))
+        np.multiply(small, small, out=powers[1])
+        for k, power in enumerate(powers[2:], 2):
+            np.power(small, 2 * k, out=power)
+        near = small * np.add.reduce(_TERMS[0] * powers, axis=0)
+        slope = -np.add.reduce(_TERMS[1] * powers, axis=0)
         if all_near:
             return near, slope
     size = np.maximum(length, 0.3)

@@ -134,8 +134,11 @@ class CliqueEdges(EdgeSet):
     def body(self, measurements: Measurements, nodes: BoolArray) -> GrowingBody:
         """That of all edges where each of its corners is the difference of one within ``nodes``."""
         if self._is_complete:
-            differences = _group_differences(measurements.extremes(nodes))
-            return PlanarBody(differences) if measurements.dimension == 2 else origin(differences).grow(differences)
+            extremes = measurements.extremes(nodes)
+            if measurements.dimension == 2:
+                return PlanarBody(planar.difference_polygon(extremes))
+            differences = _group_differences(extremes)
+            return origin(differences).grow(differences)
         whole = self._whole_of(measurements)
         if whole is not None and all(_any_within(pairs, nodes) for pairs in whole.pairs):
             return whole.body

@@ -206,6 +206,8 @@ def candidates_of(
     measurements: Measurements, exposed: IntArray, constraint: BoolArray
 ) -> tuple[list[Candidates], bool]:
     """The possible partners of each exposed state, and whether they are all of them and not only the nearest."""
+    if not len(exposed):
+        return [], True
     possible = np.flatnonzero(constraint)
     coordinates = measurements.coordinates
     if len(exposed) * len(possible) <= _CANDIDATES:

@@ -96,7 +96,7 @@ def spread(report: Report, side: int) -> None:
 
 
 def changing(report: Report, side: int, policy: str) -> None:
-    """Steps whose constraint sets are never those of the step before, and the same with every hull a new one."""
+    """Steps whose constraint sets are never those of the step before, and the same with every hull made anew."""
     for mechanism in ("lattice", "k-norm"):
         size, f = side * side, Measurements(points(side, side))
         rng, taken, anew = np.random.default_rng(1), [], []
@@ -109,7 +109,7 @@ def changing(report: Report, side: int, policy: str) -> None:
             (anew if k % 2 else taken).append(once(partial(engine.release, int(np.flatnonzero(near)[0]))))
         values = -rng.random(size)
         floor = 1e3 * seconds(partial(np.exp, values), 15)
-        beside = {"where no hull occurred before": 1e3 * median(anew[4:]), "a pass over the states": floor}
+        beside = {"with every hull made anew": 1e3 * median(anew[4:]), "a pass over the states": floor}
         name = f"step with new constraints, {size:,} states, {policy}, {mechanism}"
         report.row(name, 1e3 * median(taken[4:]), "ms", beside)
 

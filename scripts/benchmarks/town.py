@@ -53,8 +53,6 @@ def forget(engine: Releaser, look: SoundnessCheck) -> None:
         measured._polygons.clear()
         measured._extremes = None
     look._sound = (None,)
-    look._bodies.clear()
-    look._held.clear()
 
 
 def releaser(side: int, policy: str = "utility", mechanism: str = "lattice") -> Releaser:
