@@ -26,8 +26,8 @@ _SMALL_GROUP = 32
 _PAIRS_AT_A_TIME = 1 << 20
 _GOLDEN = (5**0.5 - 1) / 2
 _FIRST_BATCH = 64
-_FEW_EDGES = 2_000_000
-"""Of up to so many edges those at the corners of their hull are kept."""
+_LOOKED_THROUGH = 1 << 14
+"""Of so many edges, from groups all over, those at the corners of the hull are kept."""
 _UNKNOWN: Any = object()
 _HEIGHTS_AT_A_TIME = 1 << 23
 
@@ -43,7 +43,7 @@ class _Extents:
 
 @dataclass(frozen=True)
 class _Whole:
-    """The hull of all edges, and for each pair of its opposite corners the edges ``(m, 2)`` of that difference."""
+    """The hull of all edges, and for each pair of its opposite corners some edges ``(m, 2)`` of that difference."""
 
     body: GrowingBody
     pairs: list[IntArray]
@@ -181,11 +181,11 @@ class CliqueEdges(EdgeSet):
     def _whole_of(self, measurements: Measurements) -> _Whole | None:
         """The hull of all edges, found when the same measurements are asked about again.
 
-        None before, where edges are very many, and off a lattice.
+        None before, and off a lattice.
         """
         if self._whole is None or self._whole[0] is not measurements:
-            few = measurements.is_lattice and measurements.dimension == 2 and self.count_bound() <= _FEW_EDGES
-            self._whole = (measurements, _UNKNOWN if few else None)
+            asked = measurements.is_lattice and measurements.dimension == 2
+            self._whole = (measurements, _UNKNOWN if asked else None)
             return None
         if self._whole[1] is _UNKNOWN:
             self._whole = (measurements, self._find_whole(measurements))
@@ -195,13 +195,15 @@ class CliqueEdges(EdgeSet):
         everywhere = np.ones(self.size, dtype=np.bool_)
         body = self._widest_first(measurements, everywhere)
         corners = body.vertices[: len(body.vertices) // 2]
-        found: list[list[IntArray]] = [[] for _ in corners]
-        for edges in self.chunks(everywhere):
-            differences = measurements.differences(edges)
-            for corner, some in zip(corners, found, strict=True):
-                same = (differences == corner).all(axis=1) | (differences == -corner).all(axis=1)
-                some.append(edges[same])
-        return _Whole(body, [_scattered(np.concatenate(some)) for some in found]) if len(corners) > 1 else None
+        groups = _scattered(np.arange(len(self.starts) - 1))
+        squares = np.cumsum(np.diff(self.starts)[groups] ** 2)
+        groups = groups[: int(np.searchsorted(squares, 2 * _LOOKED_THROUGH))]
+        if len(corners) < 2 or not len(groups):
+            return None
+        edges = np.concatenate(list(_pairs(*self._within(everywhere, np.sort(groups)))))
+        differences = measurements.differences(edges)
+        same = [(differences == one).all(axis=1) | (differences == -one).all(axis=1) for one in corners]
+        return _Whole(body, [_scattered(edges[which]) for which in same])
 
     @property
     def _is_complete(self) -> bool:
@@ -266,9 +268,9 @@ class CliqueEdges(EdgeSet):
         return _Extents(np.argsort(-radius[class_of], kind="stable"), class_of.ravel(), classes)
 
 
-def _scattered(pairs: IntArray) -> IntArray:
-    """The pairs in an order in which neighbours lie far apart, always the same."""
-    return pairs[np.argsort(np.arange(len(pairs)) * _GOLDEN % 1.0, kind="stable")]
+def _scattered(rows: IntArray) -> IntArray:
+    """The rows in an order in which neighbours lie far apart, always the same."""
+    return rows[np.argsort(np.arange(len(rows)) * _GOLDEN % 1.0, kind="stable")]
 
 
 def _any_within(pairs: IntArray, nodes: BoolArray) -> bool:

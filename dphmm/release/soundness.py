@@ -31,7 +31,7 @@ _TERMS = 200
 _ROWS = 256
 _FEW, _NEAR = 4096, 9
 """For so many states of which the nearest other one does not do, so many near ones are looked at first."""
-_KEPT = 1 << 16
+_KEPT = 1 << 14
 """Of so many states the near ones are kept."""
 
 
