@@ -357,3 +357,34 @@ def test_parts_that_do_not_fit_are_refused():
         Releaser(model, F, graph(), 1.0, delta=1.0)
     with pytest.raises(InvalidInputError, match="nothing was released"):
         Releaser(model, F, graph(), 1.0).private_diagnostics(0)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("kind", ["utility", "transition", "complete"])
+def test_what_was_met_before_changes_no_release(kind, mechanism):
+    """Byte by byte: engines that remember hulls and noise, and that forget them; sets and budgets come in turn."""
+    y, x = np.divmod(np.arange(144), 12)
+    f = Measurements(0.34 * np.stack([x, y], axis=1))
+    moves = (np.abs(f.coordinates[:, None] - f.coordinates[None]).max(axis=2) <= 1).astype(float)
+    model = MarkovModel(moves / moves.sum(axis=1, keepdims=True), np.full(144, 1 / 144))
+    policy = {
+        "utility": lambda: PolicyGraph.utility(f, 0.8),
+        "transition": lambda: PolicyGraph.transition(moves),
+        "complete": lambda: PolicyGraph.complete(144),
+    }[kind]
+    engines = [Releaser(model, f, policy(), 1.0, mechanism, rng=6) for _ in range(2)]
+    rng, met = np.random.default_rng(2), set()
+    for k in range(24):
+        possible = np.hypot(*(f.points - f.points[rng.integers(144)]).T) < rng.choice([0.9, 1.7])
+        records = []
+        for engine in engines:
+            engine.resume(Belief.of(possible / possible.sum()), 1)
+            state, epsilon = int(np.flatnonzero(possible)[k % 3]), (1.0, 0.3)[k % 2]
+            records.append((engine.release(state, epsilon).to_json(), engine.belief.to_bytes()))
+        assert records[0] == records[1]
+        met.add(id(engines[0]._made[0][2]))
+        forgetful = engines[1]
+        forgetful.query._made.clear()
+        forgetful.measurements._polygons.clear()
+        forgetful.policy._edge_set._whole = None
+    assert kind == "complete" or len(met) < 20, "some noise is met again"
