@@ -220,7 +220,7 @@ def test_fewer_than_one_worker_is_refused():
 def test_an_absent_scheduler_is_one_line():
     pytest.importorskip("distributed")
     with pytest.raises(EngineError, match="cannot be reached") as caught:
-        list(DaskCluster("tcp://127.0.0.1:9", timeout_seconds=1).run(die_always, [1]))
+        list(DaskCluster("tcp://127.0.0.1:9", timeout_seconds=0.3).run(die_always, [1]))
     assert "\n" not in str(caught.value)
 
 

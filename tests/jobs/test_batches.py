@@ -132,7 +132,7 @@ def test_threads_of_one_process_change_no_byte(model_path, people, tmp_path):
 
 def test_an_absent_scheduler_is_said_before_a_place_is_read_or_the_folder_made(model_path, tmp_path):
     pytest.importorskip("distributed")
-    engine = DaskCluster("tcp://127.0.0.1:9", timeout_seconds=1)
+    engine = DaskCluster("tcp://127.0.0.1:9", timeout_seconds=0.3)
     with pytest.raises(EngineError, match="cannot be reached"):
         batch("absent.csv", tmp_path / "out", model_path, ReleaseSettings("utility:1km", 1.0), engine=engine)
     assert not (tmp_path / "out").exists()
