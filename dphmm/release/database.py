@@ -179,10 +179,12 @@ class Database:
         """Refuse a file that is not ours, before SQLite might touch it or its log.
 
         SQLite itself looks, without locks and at the file alone: a plain read, when closed, would drop all locks that
-        the process has on the file.
+        the process has on the file. Whoever was killed while moving the log into the file has left one that says more
+        pages than it has: the log has them, and with `writable_schema` SQLite reads such a header.
         """
         try:
             with closing(self._connect("ro&immutable=1")) as looking:
+                looking.execute("PRAGMA writable_schema=ON")
                 found = [looking.execute(f"PRAGMA {key}").fetchone()[0] for key in ("application_id", "user_version")]
         except (sqlite3.DatabaseError, UnicodeDecodeError) as problem:
             if isinstance(problem, sqlite3.DatabaseError) and _code(problem) in _UNWRITABLE:

@@ -84,6 +84,24 @@ def test_kills_at_any_instant_release_no_moment_twice_and_forget_nothing(tmp_pat
     assert len(records) >= 80
 
 
+def test_who_is_killed_after_the_first_page_of_the_log_was_moved_loses_nothing(tmp_path):
+    """The header then says more pages than the file has yet; the log has them."""
+    with Session.open(tmp_path / "s", "person", engine()) as session:
+        for slot in range(60):
+            session.release(0, slot)
+        for name in ("s", "s-wal"):
+            shutil.copy(tmp_path / name, tmp_path / f"cut-{name}")
+    page = 4096
+    whole, begun = (tmp_path / "s").read_bytes(), (tmp_path / "cut-s").read_bytes()
+    assert len(begun) < len(whole)
+    assert int.from_bytes(whole[16:18]) == page
+    (tmp_path / "cut-s").write_bytes(whole[:page] + begun[page:])
+    assert len(stored(tmp_path / "cut-s")) == 60
+    with Session.open(tmp_path / "cut-s", "person", engine()) as again:
+        again.release(0, 60)
+    assert len(stored(tmp_path / "cut-s")) == 61
+
+
 @pytest.mark.parametrize(("mode", "number"), [("crash", 30), ("storm", 320)])
 def test_the_budget_of_a_window_holds_under_kills_and_beside_others(tmp_path, mode, number):
     log = run(mode, tmp_path / "s", tmp_path / "log", number, 7, "scheduled")
