@@ -349,6 +349,8 @@ def _facets(points: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[np.
         return np.array([[-farthest], [farthest]]), np.array([[0], [1]])
     if rank == 2:
         corners = planar.convex_polygon(points)
+        if corners.dtype.kind == "f":
+            corners = planar.without_blur(corners)
         return corners, _ring(len(corners))
     from scipy.spatial import ConvexHull
 

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dphmm.arrays import RELATIVE_TOLERANCE
+
 COORDINATE_LIMIT = 2**28
 """Largest absolute integer coordinate for which 64-bit cross products are exact."""
 
@@ -20,6 +22,9 @@ _MANY = 512
 
 _LONG = 48
 """The same for the ends of rows."""
+
+_BLUR = 16 * float(np.finfo(np.float64).eps)
+"""By how much of the largest coordinate corners of floats may stick out that are none."""
 
 Points = npt.NDArray[Any]
 
@@ -46,18 +51,38 @@ def convex_polygon(points: Points) -> Points:
     ordered = sorted(set(map(tuple, points.tolist())))
     if len(ordered) <= 2:
         return np.array(ordered, dtype=points.dtype).reshape(-1, 2)
-    lower = _half_chain(ordered)
-    upper = _half_chain(ordered[::-1])
-    return np.array(lower[:-1] + upper[:-1], dtype=points.dtype)
+    return _polygon(ordered, points.dtype)
 
 
-def _half_chain(ordered: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+def _polygon(ordered: list[tuple[Any, Any]], dtype: npt.DTypeLike, slack: float = 0.0) -> Points:
+    lower = _half_chain(ordered, slack)
+    upper = _half_chain(ordered[::-1], slack)
+    return np.array(lower[:-1] + upper[:-1], dtype=dtype)
+
+
+def without_blur(polygon: Points) -> Points:
+    """A symmetric polygon of floats without the corners that rounding made.
+
+    Points of a sheared lattice are met more than once, a few units in the last place apart, or nearly in one line. The
+    edges between such points lead anywhere, and half-planes through them would cut the polygon. One without such edges
+    is returned as it is; of others the corners go that stick out of their neighbours' line by `_BLUR` at most.
+    """
+    normals, offsets = half_planes(polygon)
+    blur = _BLUR * float(np.abs(polygon).max())
+    heights = np.abs(polygon @ normals.T)
+    if (np.abs(normals).max(axis=1) > blur).all() and (heights <= offsets * (1.0 + 0.25 * RELATIVE_TOLERANCE)).all():
+        return polygon
+    return _polygon(sorted(map(tuple, polygon.tolist())), polygon.dtype, blur)
+
+
+def _half_chain(ordered: list[tuple[Any, Any]], slack: float = 0.0) -> list[tuple[Any, Any]]:
     chain: list[tuple[Any, Any]] = []
     for point in ordered:
         x, y = point
         while len(chain) >= 2:
             (ax, ay), (bx, by) = chain[-2], chain[-1]
-            if (bx - ax) * (y - ay) - (by - ay) * (x - ax) > 0:
+            turn = (bx - ax) * (y - ay) - (by - ay) * (x - ax)
+            if turn > (slack and slack * max(abs(x - ax), abs(y - ay))):
                 break
             chain.pop()
         chain.append(point)

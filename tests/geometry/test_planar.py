@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from dphmm.geometry import planar
 from dphmm.geometry.growing import GrowingBody, PlanarBody, origin
+from dphmm.geometry.hull import SensitivityHull
 
 points = hnp.arrays(np.int64, st.tuples(st.integers(1, 14), st.just(2)), elements=st.integers(-9, 9))
 
@@ -73,3 +75,35 @@ def test_where_a_side_turns_the_other_way_there_is_no_corner(seed, rows):
     np.testing.assert_array_equal(planar.convex_polygon(fewer), whole)
     curve = np.stack([y**2, y], axis=1)[::-1]
     np.testing.assert_array_equal(planar.bending(curve), curve)
+
+
+@pytest.mark.parametrize("dimension", [2, 3])
+def test_a_sheared_lattice_of_floats_has_no_edges_made_by_rounding(dimension):
+    """Its differences are met a few units in the last place apart; edges between them lead anywhere."""
+    blurred = 0
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        whole = rng.integers(0, 7, (int(rng.integers(4, 30)), 2))
+        shear = rng.normal(size=(2, dimension))
+        among = (whole[:, None] - whole[None]).reshape(-1, 2)
+        among = among[np.linalg.norm(among @ shear, axis=1) <= 0.5 * np.ptp(whole @ shear)]
+        if np.linalg.matrix_rank(among) < 2:
+            continue
+        points = whole @ shear
+        apart = (points[:, None] - points[None]).reshape(-1, dimension)
+        hull = SensitivityHull(apart[np.linalg.norm(apart, axis=1) <= 0.5 * np.ptp(points)])
+        exact = SensitivityHull(among)
+        edges = np.diff(hull.vertices, axis=0, append=hull.vertices[:1])
+        assert np.linalg.norm(edges, axis=1).min() > 1e-3
+        np.testing.assert_allclose(hull.norm(among @ shear), exact.norm(among), rtol=0, atol=1e-9)
+        plain = planar.convex_polygon(np.concatenate([hull.differences, -hull.differences])[:, :2])
+        blurred += np.linalg.norm(np.diff(plain, axis=0), axis=1).min() < 1e-12
+    assert blurred > 2, "the hull as it comes has such edges now and then"
+
+
+def test_a_polygon_without_blur_stays_as_it_is():
+    rng = np.random.default_rng(2)
+    for thin in (1.0, 1e-3, 1e-7):
+        points = rng.normal(size=(30, 2)) * [1.0, thin]
+        polygon = planar.convex_polygon(np.concatenate([points, -points]))
+        assert planar.without_blur(polygon) is polygon
