@@ -22,6 +22,7 @@ from dphmm.jobs.models import Model, load_model
 from dphmm.jobs.people import Data, DataLike, Dropped, People
 from dphmm.jobs.replays import MOST_CELLS
 from dphmm.jobs.watch import Watch, unwatched
+from dphmm.markov.model import MarkovModel
 from dphmm.policy.alone import said_of_alone
 from dphmm.policy.expression import policy_in_words
 from dphmm.release.engine import Releaser
@@ -38,6 +39,8 @@ from dphmm.writers.formats import check_format, write_releases
 from dphmm.writers.frame import Geometry
 from dphmm.writers.summary import Hindsight, summarise, write_summary
 from dphmm.writers.table import WITHHELD_FOR, ReleaseTable
+
+_DAY_S = 86_400.0
 
 CLOCK_SKEW_SECONDS = 300.0
 """By how much the time of a fix that comes now may lie ahead of this machine's clock, unless it is said."""
@@ -226,7 +229,7 @@ def release(
     if session is not None and private_diagnostics:
         raise ConfigurationError("--private-diagnostics need the truth, which a session does not keep; leave one out")
     learned = load_model(model)
-    engine = settings.engine(learned, rng)
+    settings.engine(learned)  # refuses what the settings and the model do not agree on, before anything is read
     seen = None if allow_own_model else people_seen(model, learned)
     people = Data.of(data).read()
     refuse_own(seen, [one.user for one in people.trajectories])
@@ -236,6 +239,7 @@ def release(
     if outside == sum(len(one) for one in tracks):
         raise ConfigurationError("no place of the data lies in the model's region; learn a model of that region")
     kept: list[TimedDiagnostics] = []
+    engine = settings.engine(learned.expecting(_long_gaps(tracks, learned, omits)), rng)
     with sessions_of(engine, session, limits) as recorded:
         counts = [len(one) - omits * gone for one, gone in zip(tracks, away, strict=True)]
         made, known = _released(tracks, counts, engine, recorded, kept if private_diagnostics else None, watch)
@@ -329,6 +333,21 @@ def sessions_of(
         return
     with RecordedPeople(session, engine, limits, accepted) as recorded:
         yield recorded
+
+
+def _long_gaps(tracks: Sequence[SlottedTrajectory], model: MarkovModel, omits: bool) -> int:
+    """How many gaps of a day or more the model is to prepare for: those between one person's releases.
+
+    They are as public as the times of the releases. Of several people it is one each, whatever they have: the tenth
+    digit of what one is told follows from it, and is not to tell how long others were away.
+    """
+    if len(tracks) > 1:
+        return len(tracks)
+    (track,) = tracks
+    slots = track.slots
+    if omits:
+        slots = slots[model.space.locate(track.latitude, track.longitude) != OUTSIDE]
+    return max(1, int((np.diff(slots) * model.step >= _DAY_S).sum()))
 
 
 def _released(

@@ -81,7 +81,8 @@ class Flow:
         alike: IntArray | None = None,
         brief: bool = False,
     ) -> None:
-        self._opposite, self._brief = opposite, brief
+        self._opposite = opposite
+        self._brief: bool = brief if opposite is None else opposite._brief
         self.size = int(matrix.shape[0])
         numbers = (part.astype(np.int32, copy=False) for part in (matrix.indices, matrix.indptr))
         self.matrix: csr_array = locked(csr_array((matrix.data, *numbers), shape=matrix.shape))

@@ -222,3 +222,17 @@ def test_rows_that_are_like_others_are_summed_in_fewer_numbers(seed):
     far, walked = flow.carry(near, 40), plain.carry(near, 40)
     np.testing.assert_allclose(far.plain(), walked.plain(), rtol=1e-12)
     np.testing.assert_array_equal(far.support, walked.support)
+
+
+def test_matrices_that_take_turns_make_no_powers_either_way():
+    """They would serve a few steps each: powers of 168 matrices took longer than a year of gaps."""
+    rng = np.random.default_rng(5)
+    matrix = csr_array(rng.dirichlet(np.ones(6), size=6))
+    for brief in (True, False):
+        ahead = Flow(matrix.tocsc().T, turned=matrix, brief=brief)
+        back = Flow(matrix, ahead)
+        weights, masses = Masses.of(rng.random(6)), Masses.of(rng.dirichlet(np.ones(6)))
+        far = np.linalg.matrix_power(matrix.toarray(), 4096)
+        np.testing.assert_allclose(back.carry(weights, 4096).plain(), far @ weights.plain(), rtol=1e-11)
+        np.testing.assert_allclose(ahead.carry(masses, 4096).plain(), masses.plain() @ far, rtol=1e-11)
+        assert bool(ahead._powers) is not brief
