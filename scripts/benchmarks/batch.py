@@ -39,11 +39,11 @@ SCHEMA = pa.schema(
 
 
 def run(report: Report, options: argparse.Namespace) -> None:  # noqa: ARG001 - as every stage
-    users, steps = (6, 10) if report.small else (50, 100)
-    runs = [[crowd(users, steps, SIDE, workers)[0] for workers in (1, 2)] for _ in range(report.repeats)]
-    for place, kind in enumerate(("wall", "processor")):
-        one, two = (median(run[workers][place] for run in runs) for workers in (0, 1))
-        report.row(f"batch of {users} users, {steps} steps each, two workers, {kind}", two, "s", {"one worker": one})
+    for users, steps in ((6, 10),) if report.small else ((50, 100), (50, 1_000)):
+        runs = [[crowd(users, steps, SIDE, workers)[0] for workers in (1, 2)] for _ in range(report.repeats)]
+        for place, kind in enumerate(("wall", "processor")):
+            one, two = (median(run[workers][place] for run in runs) for workers in (0, 1))
+            report.row(f"batch of {users} users, {steps} steps each, two workers, {kind}", two, "s", {"one worker": one})
     for users in (20,) if report.small else (1_000, 10_000):
         (wall, _, worker), parent = crowd(users, 5, 10, 2)
         report.row(f"batch of {users} users, 5 steps each, two workers", users / wall, "users/s")
