@@ -1,8 +1,8 @@
 """A batch with two workers beside one, its memory by users, and its steps a second beside the engine's alone.
 
-The first runs go from reading one Parquet of invented people to the last file, each in a process of its own: once with
-few people whose jobs are short, so that the start of workers counts, and then with people of a handful of releases
-each, so that whatever is kept by user shows. The engine's steps alone leave out resampling, posterior and files.
+The first runs go from reading one Parquet of invented people to the last file, each in a process of its own: with few
+people whose jobs are short, so that the start of workers counts, with longer jobs, and with people of a handful of
+releases each, so that whatever is kept by user shows. The engine's steps alone leave out resampling, posterior and files.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ def run(report: Report, options: argparse.Namespace) -> None:  # noqa: ARG001 - 
         runs = [[crowd(users, steps, SIDE, workers)[0] for workers in (1, 2)] for _ in range(report.repeats)]
         for place, kind in enumerate(("wall", "processor")):
             one, two = (median(run[workers][place] for run in runs) for workers in (0, 1))
-            report.row(f"batch of {users} users, {steps} steps each, two workers, {kind}", two, "s", {"one worker": one})
+            report.row(
+                f"batch of {users} users, {steps} steps each, two workers, {kind}", two, "s", {"one worker": one}
+            )
     for users in (20,) if report.small else (1_000, 10_000):
         (wall, _, worker), parent = crowd(users, 5, 10, 2)
         report.row(f"batch of {users} users, 5 steps each, two workers", users / wall, "users/s")
