@@ -1,8 +1,8 @@
 """A batch with two workers beside one, its memory by users, and its steps a second beside the engine's alone.
 
 The first runs go from reading one Parquet of invented people to the last file, each in a process of its own: with few
-people whose jobs are short, so that the start of workers counts, with longer jobs, and with people of a handful of
-releases each, so that whatever is kept by user shows. The engine's steps alone leave out resampling, posterior and files.
+people whose jobs are short, so that the start of workers counts; with longer jobs; and with people of a handful of
+releases each, so that whatever is kept by user shows. The engine's steps alone leave out resampling, posterior, files.
 """
 
 from __future__ import annotations
