@@ -19,7 +19,9 @@ from dphmm.jobs.session_audits import audit_session
 from dphmm.policy.protection import exposed_states
 from dphmm.release.drawn_zones import Zones, first_zones
 from dphmm.release.settings import ReleaseSettings
+from dphmm.release.store import SessionStore
 from dphmm.serve.page import STATIC
+from dphmm.serve.told import Told
 from dphmm.serve.zones import price
 from tests.serve.conftest import START, TOKEN, location, relay, wait_for
 from tests.serve.test_app import ANN, releases
@@ -147,7 +149,12 @@ def test_the_trail_is_what_was_released_and_each_tier_sees_its_own(config, inbox
     records = [one.record for one in releases(tmp_path / "people.db")]
     assert [one["radius_m"] for one in fine["places"]] == [round(1000 * one.estimate_radius, 1) for one in records]
     assert (fine["next"], again["places"], [one["number"] for one in coarse["places"]]) == (3, [], [1, 2])
-    assert {one["latitude"] for one in fine["places"]}.isdisjoint(one["latitude"] for one in coarse["places"])
+    with SessionStore(tmp_path / "people.db", readonly=True) as store:
+        told = [Told.from_json(store.coarser(store.session("ann").number, number, 0.2)[1]) for number in (1, 2)]
+    assert [one["time"] for one in coarse["places"]] == [one.time for one in told]
+    for name in ("latitude", "longitude"):
+        assert [one[name] for one in coarse["places"]] == [round(getattr(one, name), 6) for one in told]
+    assert [one["radius_m"] for one in coarse["places"]] == [one.radius_m for one in told]
     assert "guess_off_m" not in coarse["places"][0]
     assert state["budget"]["spent"] == sum(one.epsilon for one in records) == 1.5
     assert [one["key"] for one in state["recipients"]] == ["", "0.2"]
