@@ -12,7 +12,8 @@ matrices were not made of (as in Halko, Martinsson and Tropp 2011, 4.3): the sum
 Gaussian is below `_SMALL` of its mean size for less than one state in 10**13.
 
 Days are prepared where a gap would take half as long to walk, as far as the sizes of the matrices tell. That depends on
-the model and the gap alone, never on what was asked before, since the ways differ in the tenth digit.
+the model, the gap, and how many gaps are counted on, never on what was asked before, since the ways differ in the tenth
+digit.
 """
 
 from __future__ import annotations
@@ -106,7 +107,8 @@ class Days:
     longest
         At most so many days are walked: nothing changes after them.
     often
-        How many gaps of any length are expected; not how many there were, which other releases must not tell.
+        How many gaps of any length are counted on. The tenth digit follows from it, so that it must not be how many
+        others had.
     """
 
     def __init__(

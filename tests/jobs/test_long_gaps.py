@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dphmm import MarkovModel
-from dphmm.jobs.releases import _long_gaps
+from dphmm import MarkovModel, ReleaseSettings
+from dphmm.jobs.releases import _long_gaps, release
 from dphmm.space import Grid
 from dphmm.space.trajectory import SlottedTrajectory
 
@@ -32,6 +32,20 @@ def test_gaps_of_a_day_or_more_between_releases_are_counted(town):
     assert _long_gaps([person(town, outside=2)], town, omits=False) == 2
     assert _long_gaps([person(town, outside=2)], town, omits=True) == 2  # 47 hours in place of 23 and 24
     assert _long_gaps([person(town, outside=1)], town, omits=True) == 3  # 24 hours in place of 1 and 23
+
+
+@pytest.mark.parametrize("people", ["ann", "ann bob eve"])
+def test_a_release_counts_on_them(town, people, tmp_path, monkeypatch):
+    counted = []
+    plain = MarkovModel.expecting
+    monkeypatch.setattr(MarkovModel, "expecting", lambda self, gaps: counted.append(gaps) or plain(self, gaps))
+    file = tmp_path / "people.csv"
+    latitude, longitude = town.states.latlon([0])[0]
+    times = (SLOTS * np.timedelta64(3600, "s")).astype("datetime64[s]")
+    rows = [f"{name},{time}Z,{latitude},{longitude}" for name in people.split() for time in times]
+    file.write_text("\n".join(["user,time,latitude,longitude", *rows, ""]))
+    release(file, town, ReleaseSettings("complete", 1.0))
+    assert counted == [2 if people == "ann" else 3]
 
 
 def test_of_several_people_nobodys_gaps_are_counted(town):

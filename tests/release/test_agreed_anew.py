@@ -53,7 +53,7 @@ def belief_of(session, engines):
 
 
 def test_the_belief_is_that_of_a_reader_who_reads_each_release_as_it_was_made(store):
-    # Seeded: of other releases one in thirty reads the same under both policies, wherever it is read.
+    # Seeded: in one session of thirty all releases say the same to readers of either policy.
     old, new = engine(5), engine(6, policy=OTHER, epsilon=0.25)
     with Session.open(store, "ann", old.another()) as session:
         for slot in range(3):
