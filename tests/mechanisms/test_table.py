@@ -109,12 +109,22 @@ def test_the_program_reaches_what_a_second_solver_reaches(seed):
 
 @pytest.mark.parametrize("ratio", [1 + 1e-7, 1.5, 20.0])
 def test_the_bound_is_of_the_prior_itself_not_of_nine_digits_of_it(ratio):
-    """Priors whose rare places the program does not see; they decide how much error there is at least."""
+    """Priors whose rare places the program does not see; they decide how much error there is at least.
+
+    Near a ratio of one the other solver, whose conditions hold to nine digits, finds less than there is. But each
+    output then costs at least what is in `outputs`, and one that is always given costs no more.
+    """
     points, edges = np.array([[0.0], [1.0], [3.0]]), np.array([[0, 1], [1, 2]])
     for rare in (1e-3, 3e-7, 1e-8):
         prior = np.array([1 - rare, 0.0, rare])
         _, bound = least_error_table(points, edges, ratio, prior)
-        assert 0 <= bound <= _by_cvxopt(points, edges, np.log(ratio), prior) + 1e-9 * rare
+        if ratio < 1.1:
+            outputs = (1 - rare) / ratio**2 * points[:, 0] ** 2 + rare * (3 - points[:, 0]) ** 2
+            assert outputs.argmin() == 0
+            least = outputs[0]
+        else:
+            least = _by_cvxopt(points, edges, np.log(ratio), prior)
+        assert 0 < bound <= least + 1e-9 * rare
 
 
 def test_an_edge_left_out_of_the_program_is_caught_by_integers():
