@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import FloatArray, IntArray
+from dphmm.arrays import BoolArray, FloatArray, IntArray
 
 Lists = tuple[npt.NDArray[Any], npt.NDArray[Any], FloatArray]
 """For each state, where its mass comes from: starts ``(N + 1,)``, then states and probabilities, all in one row."""
@@ -20,6 +20,9 @@ Sums = tuple[FloatArray, FloatArray]
 
 LIMB, MIDDLE = 1024.0, 200.0
 """Powers of two in a limb, and by how many the masses within one are smaller, so that their sums stay within floats."""
+
+SAME = 1e-13
+"""Scores that differ by less, as a part of them, differ by rounding."""
 
 POWERS = np.append(np.ldexp(2.0, -np.arange(1076)), 0.0)
 """Twice the negative powers of two, and in the end nothing."""
@@ -151,10 +154,17 @@ def gathered_scores(lists: Lists, rows: FloatArray, scores: FloatArray) -> None:
     for t in range(1, rows.shape[0]):
         before = scores[t - 1]
         for j in range(rows.shape[1]):
-            best = -np.inf
-            for at in range(starts[j], starts[j + 1]):
-                best = max(best, before[states[at]] + logs[at])
-            scores[t, j] = best + rows[t, j]
+            begin, end = starts[j], starts[j + 1]
+            last = begin + (end - begin) // 4 * 4
+            a = b = c = d = -np.inf  # one maximum does not wait for another
+            for at in range(begin, last, 4):
+                a = max(a, before[states[at]] + logs[at])
+                b = max(b, before[states[at + 1]] + logs[at + 1])
+                c = max(c, before[states[at + 2]] + logs[at + 2])
+                d = max(d, before[states[at + 3]] + logs[at + 3])
+            for at in range(last, end):
+                a = max(a, before[states[at]] + logs[at])
+            scores[t, j] = max(max(a, b), max(c, d)) + rows[t, j]
 
 
 def gathered_sources(lists: Lists, scores: FloatArray, path: IntArray) -> None:
@@ -168,6 +178,57 @@ def gathered_sources(lists: Lists, scores: FloatArray, path: IntArray) -> None:
             if score > best or (score == best and i < source):
                 best, source = score, i
         path[t - 1] = source
+
+
+def longer_ways(
+    lists: Lists,
+    allowed: IntArray,
+    rates: FloatArray,
+    fresh: BoolArray,
+    ways: FloatArray,
+    longer: FloatArray,
+    now: BoolArray,
+) -> None:
+    """Best ways to places with one step more: the best of ``logs[i, j] + ways[j, p] - rates[p]`` and ``ways[i, p]``.
+
+    Parameters
+    ----------
+    lists
+        For each state, those that a step leads to, and logarithms.
+    allowed
+        ``(N,)``: ways of each state to the first so many places count.
+    rates
+        What each step costs, by place.
+    fresh
+        ``(N,)``: which states' ways have changed in the round before; those of others were looked at.
+    ways, longer
+        ``(N, P)``: those there are, and those with a step more.
+    now
+        ``(N,)``, False: set for those whose ways change, by more than rounding.
+    """
+    starts, states, logs = lists
+    for i in range(allowed.size):
+        out, old, count, looked = longer[i], ways[i], allowed[i], False
+        for at in range(starts[i], starts[i + 1]):
+            j = states[at]
+            if fresh[j]:
+                if not looked:
+                    out[:] = -np.inf
+                    looked = True
+                row, log = ways[j], logs[at]
+                for p in range(count):
+                    way = row[p] + log
+                    out[p] = way if way > out[p] else out[p]
+        if looked:
+            for p in range(count):
+                way = out[p] - rates[p]
+                if way > old[p] + SAME * (1.0 + abs(way)):
+                    out[p] = way
+                    now[i] = True
+                else:
+                    out[p] = old[p]
+        else:
+            out[:] = old
 
 
 def gathered_pairs(lists: Lists, ones: FloatArray, others: FloatArray, scales: FloatArray, out: FloatArray) -> None:

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from dphmm.arguments import checked
-from dphmm.arrays import FloatArray, IntArray
-from dphmm.compilation import compiled
+from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.errors import StochasticError
-from dphmm.markov import kernels
-from dphmm.markov.flow import Flow
 from dphmm.markov.inference import Observations, first_masses, rows_over
+from dphmm.markov.maxima import Maxima
 from dphmm.markov.model import MarkovModel
 from dphmm.markov.moving import Moving
+from dphmm.markov.waiting import Waits
 from dphmm.stochastic import MatrixLike
-
-_COMPILE_FROM = 1_000_000
-"""With fewer sums of a score and a logarithm than this, numpy is done before the compiled loops are loaded."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,12 +86,15 @@ class _Ways:
 
     def __init__(self, moving: Moving, length: int) -> None:
         self._moving, self._length = moving, length
-        self._made: dict[int, _Moves] = {}
+        self._made: dict[int, Maxima] = {}
+        waits = Waits(moving.flows[0])
+        self._waits = waits if len(moving.flows) == 1 and waits.pays(moving.steps[moving.steps > 1]) else None
+        self._waited: dict[int, BoolArray] = {}
 
-    def moves(self, number: int) -> _Moves:
+    def moves(self, number: int) -> Maxima:
         """Those of a class."""
         if number not in self._made:
-            self._made[number] = _Moves(self._moving.flows[number], self._length)
+            self._made[number] = Maxima(self._moving.flows[number], self._length)
         return self._made[number]
 
     def runs(self) -> list[tuple[int, int, int]]:
@@ -110,131 +108,24 @@ class _Ways:
 
     def over(self, scores: FloatArray, t: int) -> FloatArray:
         """The scores before a release, of those after the one before."""
+        through = None if self._waits is None else self._waits.over(scores, int(self._moving.steps[t]))
+        if through is not None:
+            scores, self._waited[t] = through
+            return scores
         for number, count in self._moving.before(t):
-            scores = self.moves(number).over(scores, count)[1]
+            scores = self.moves(number).after(scores, count)
         return scores
 
     def back(self, scores: FloatArray, state: int, t: int) -> int:
         """The best state at the release before, of that at a release."""
+        if self._waits is not None and t in self._waited and self._waited[t][state]:
+            return self._waits.back(scores, state, int(self._moving.steps[t]))
         reached, found = [scores], self._moving.before(t)
         for number, count in found[:-1]:
-            reached.append(self.moves(number).over(reached[-1], count)[1])
+            reached.append(self.moves(number).after(reached[-1], count))
         for (number, count), one in zip(reversed(found), reversed(reached[: len(found)]), strict=True):
-            state = _step_back(self.moves(number), one, state, count)
+            state = self.moves(number).back(one, state, count)
         return state
-
-
-def _step_back(moves: _Moves, scores: FloatArray, state: int, steps: int) -> int:
-    """The best state ``steps`` earlier; scores between are worked out anew rather than kept."""
-    between, _ = moves.over(scores, steps)
-    for _ in range(steps - len(between)):
-        earlier = moves.source(between[-1], state)
-        if earlier == state:
-            break
-        state = earlier
-    for passed in reversed(between):
-        state = moves.source(passed, state)
-    return state
-
-
-class _Moves:
-    """Log transition probabilities by the state that is entered, for maxima over predecessors.
-
-    Parameters
-    ----------
-    flow
-        What takes masses one step forwards.
-    length
-        How many releases there are.
-    """
-
-    def __init__(self, flow: Flow, length: int) -> None:
-        starts, states, shares = flow.lists
-        self._lists = starts, states, np.log(shares)
-        self._dense = None
-        if flow.dense is not None:
-            with np.errstate(divide="ignore"):
-                self._dense = np.log(flow.dense)
-        worth = length * flow.matrix.nnz >= _COMPILE_FROM
-        self._loops: list[Callable[..., None]] = [
-            (compiled(getattr(kernels, loop.__name__[1:])) if worth else None) or loop
-            for loop in (_dense_scores, _gathered_scores, _gathered_sources)
-        ]
-
-    def run(self, rows: FloatArray, scores: FloatArray) -> None:
-        """Fills in the scores ``(T, N)`` after the first row, for releases with log densities ``rows``."""
-        if self._dense is None:
-            self._loops[1](self._lists, rows, scores)
-        else:
-            self._loops[0](self._dense, rows, scores)
-
-    def trace(self, scores: FloatArray, path: IntArray) -> None:
-        """Fills in the states ``(T,)`` by which the last one was reached."""
-        self._loops[2](self._lists, scores, path)
-
-    def best(self, scores: FloatArray) -> FloatArray:
-        """``max_i scores[i] + log M_ij`` for every state j; minus infinity where no state leads to j."""
-        both = np.stack([scores, scores])
-        self.run(np.zeros_like(both), both)
-        return np.asarray(both[1])
-
-    def source(self, scores: FloatArray, state: int) -> int:
-        """The state i at which that maximum is reached for j = ``state``; of equal ones the lowest."""
-        path = np.array([0, state])
-        self.trace(scores[np.newaxis], path)
-        return int(path[0])
-
-    def over(self, scores: FloatArray, steps: int) -> tuple[list[FloatArray], FloatArray]:
-        """The scores ``steps`` later, and those before each step as far as they differ by more than a constant.
-
-        Maxima over ever longer paths come to grow by the same amount everywhere in each step, soon where states can be
-        stayed in. From then on the predecessors stay the same, and the steps left are taken at once.
-        """
-        before: list[FloatArray] = []
-        for passed in range(steps):
-            further = self.best(scores)
-            before.append(scores)
-            growth = _common_growth(scores, further) if passed < steps - 1 else None
-            if growth is not None:
-                return before, further + growth * (steps - passed - 1)
-            scores = further
-        return before, scores
-
-
-def _dense_scores(logs: FloatArray, rows: FloatArray, scores: FloatArray) -> None:
-    """`dphmm.markov.kernels.dense_scores` in plain numpy."""
-    for t in range(1, len(rows)):
-        np.max(scores[t - 1][:, np.newaxis] + logs, axis=0, out=scores[t])
-        scores[t] += rows[t]
-
-
-def _gathered_scores(lists: kernels.Lists, rows: FloatArray, scores: FloatArray) -> None:
-    """`dphmm.markov.kernels.gathered_scores` in plain numpy."""
-    starts, states, logs = lists
-    entered = np.flatnonzero(np.diff(starts))
-    scores[1:] = -np.inf
-    for t in range(1, len(rows)):
-        scores[t, entered] = np.maximum.reduceat(scores[t - 1][states] + logs, starts[entered])
-        scores[t] += rows[t]
-
-
-def _gathered_sources(lists: kernels.Lists, scores: FloatArray, path: IntArray) -> None:
-    """`dphmm.markov.kernels.gathered_sources` in plain numpy."""
-    starts, states, logs = lists
-    for t in range(len(path) - 1, 0, -1):
-        part = slice(int(starts[path[t]]), int(starts[path[t] + 1]))
-        terms = scores[t - 1][states[part]] + logs[part]
-        path[t - 1] = states[part][terms == terms.max()].min()
-
-
-def _common_growth(before: FloatArray, after: FloatArray) -> float | None:
-    """By how much all finite scores have grown alike, or None where they have not or others are finite."""
-    finite = before > -np.inf
-    if not np.array_equal(finite, after > -np.inf) or not finite.any():
-        return None
-    growth = after[finite] - before[finite]
-    low, high = float(growth.min()), float(growth.max())
-    return (low + high) / 2 if high - low <= 1e-15 * float(np.abs(after[finite]).max()) else None
 
 
 @checked

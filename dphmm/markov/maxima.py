@@ -1,0 +1,135 @@
+"""The best score of each state at the next step: maxima over its predecessors, in logarithms over a sparse matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from dphmm.arrays import FloatArray, IntArray
+from dphmm.compilation import compiled
+from dphmm.markov import kernels
+from dphmm.markov.flow import Flow
+
+_COMPILE_FROM = 1_000_000
+"""With fewer sums of a score and a logarithm than this, numpy is done before the compiled loops are loaded."""
+_BLOCK = 64
+"""So many steps are walked between two looks at how scores have grown."""
+
+
+class Maxima:
+    """Log transition probabilities by the state that is entered, for the best scores of next states.
+
+    Parameters
+    ----------
+    flow
+        What takes masses one step forwards.
+    length
+        How many steps are to be taken, about.
+    """
+
+    def __init__(self, flow: Flow, length: int) -> None:
+        starts, states, shares = flow.lists
+        self._lists = starts, states, np.log(shares)
+        self._dense = None
+        if flow.dense is not None:
+            with np.errstate(divide="ignore"):
+                self._dense = np.log(flow.dense)
+        worth = length * flow.matrix.nnz >= _COMPILE_FROM
+        self._loops: list[Callable[..., None]] = [
+            (compiled(getattr(kernels, loop.__name__[1:])) if worth else None) or loop
+            for loop in (_dense_scores, _gathered_scores, _gathered_sources)
+        ]
+
+    def run(self, rows: FloatArray, scores: FloatArray) -> None:
+        """Fills in the scores ``(T, N)`` after the first row, for releases with log densities ``rows``."""
+        if self._dense is None:
+            self._loops[1](self._lists, rows, scores)
+        else:
+            self._loops[0](self._dense, rows, scores)
+
+    def trace(self, scores: FloatArray, path: IntArray) -> None:
+        """Fills in the states ``(T,)`` by which the last one was reached."""
+        self._loops[2](self._lists, scores, path)
+
+    def after(self, scores: FloatArray, steps: int) -> FloatArray:
+        """The scores ``steps`` later: for each step ``max_i scores[i] + log M_ij`` for every state j."""
+        for walked, left, growth in self._walk(scores, steps):
+            scores = walked[-1] + growth * left
+        return scores
+
+    def back(self, scores: FloatArray, state: int, steps: int) -> int:
+        """The best state ``steps`` earlier; scores between are worked out anew rather than kept."""
+        blocks, left = list[FloatArray](), 0
+        for walked, left, _ in self._walk(scores, steps):  # noqa: B007
+            blocks.append(walked)
+        for _ in range(left):
+            earlier = self._source(blocks[-1][-1:], state)
+            if earlier == state:
+                break
+            state = earlier
+        for walked in reversed(blocks):
+            state = self._source(walked[:-1], state)
+        return state
+
+    def _source(self, scores: FloatArray, state: int) -> int:
+        """The state by which another was reached through steps from these scores; of equal ones the lowest."""
+        path = np.full(len(scores) + 1, state)
+        self.trace(scores, path)
+        return int(path[0])
+
+    def _walk(self, scores: FloatArray, steps: int) -> Iterator[tuple[FloatArray, int, float]]:
+        """The scores after no step, one step, … of some in a row; how many are then left, and by how much each grows.
+
+        Maxima over ever longer paths come to grow by the same amount everywhere in each step, soon where states can be
+        stayed in. From then on the predecessors stay the same, and the steps left are not walked.
+        """
+        count = 1
+        while steps:
+            count = min(count, steps)
+            walked = np.empty((count + 1, len(scores)))
+            walked[0] = scores
+            self.run(np.zeros_like(walked), walked)
+            steps -= count
+            growth = _common_growth(walked[-2], walked[-1]) if steps else None
+            if growth is not None:
+                yield walked, steps, growth
+                return
+            yield walked, 0, 0.0
+            scores, count = walked[-1], min(2 * count, _BLOCK)
+
+
+def _dense_scores(logs: FloatArray, rows: FloatArray, scores: FloatArray) -> None:
+    """`dphmm.markov.kernels.dense_scores` in plain numpy."""
+    for t in range(1, len(rows)):
+        np.max(scores[t - 1][:, np.newaxis] + logs, axis=0, out=scores[t])
+        scores[t] += rows[t]
+
+
+def _gathered_scores(lists: kernels.Lists, rows: FloatArray, scores: FloatArray) -> None:
+    """`dphmm.markov.kernels.gathered_scores` in plain numpy."""
+    starts, states, logs = lists
+    entered = np.flatnonzero(np.diff(starts))
+    scores[1:] = -np.inf
+    for t in range(1, len(rows)):
+        scores[t, entered] = np.maximum.reduceat(scores[t - 1][states] + logs, starts[entered])
+        scores[t] += rows[t]
+
+
+def _gathered_sources(lists: kernels.Lists, scores: FloatArray, path: IntArray) -> None:
+    """`dphmm.markov.kernels.gathered_sources` in plain numpy."""
+    starts, states, logs = lists
+    for t in range(len(path) - 1, 0, -1):
+        part = slice(int(starts[path[t]]), int(starts[path[t] + 1]))
+        terms = scores[t - 1][states[part]] + logs[part]
+        path[t - 1] = states[part][terms == terms.max()].min()
+
+
+def _common_growth(before: FloatArray, after: FloatArray) -> float | None:
+    """By how much all finite scores have grown alike, or None where they have not or others are finite."""
+    finite = before > -np.inf
+    if not np.array_equal(finite, after > -np.inf) or not finite.any():
+        return None
+    growth = after[finite] - before[finite]
+    low, high = float(growth.min()), float(growth.max())
+    return (low + high) / 2 if high - low <= 1e-15 * float(np.abs(after[finite]).max()) else None
