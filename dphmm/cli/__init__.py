@@ -126,8 +126,8 @@ def main(ctx: click.Context, max_unpacked: str | None) -> None:
     Learn how people move, choose what must stay indistinguishable, and release a coordinate for every timestamp.
     Start with 'dphmm demo'.
     """
-    from dphmm.cli.progress import compilation_shown
+    from dphmm.cli.progress import waits_shown
     from dphmm.tables.unpacking import max_unpacked as limit
 
-    ctx.with_resource(compilation_shown())
+    ctx.with_resource(waits_shown())
     ctx.with_resource(limit(max_unpacked))

@@ -40,18 +40,24 @@ class _Shown(logging.Handler):
         echo(f"dphmm: {record.getMessage()}", err=True)
 
 
+_WAITS = "dphmm.compilation", "dphmm.markov.days"
+"""The loggers of what is done once and makes people wait."""
+
+
 @contextmanager
-def compilation_shown() -> Iterator[None]:
-    """Whoever waits until a loop is compiled is told so on standard error, where that is a terminal."""
+def waits_shown() -> Iterator[None]:
+    """Whoever waits for a loop to be compiled or days to be prepared is told so on standard error, on a terminal."""
     if not sys.stderr.isatty():
         yield
         return
-    logger, shown = logging.getLogger("dphmm.compilation"), _Shown()
-    level = logger.level
-    logger.addHandler(shown)
-    logger.setLevel(logging.INFO)
+    shown, loggers = _Shown(), [logging.getLogger(name) for name in _WAITS]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.addHandler(shown)
+        logger.setLevel(logging.INFO)
     try:
         yield
     finally:
-        logger.removeHandler(shown)
-        logger.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.removeHandler(shown)
+            logger.setLevel(level)

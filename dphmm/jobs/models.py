@@ -248,6 +248,7 @@ def learn(
     if private is None and (rhythm is not None or order != 1):
         extension = extend(model, sequences, rhythm, order)
         model = extension.model
+    model = model.prepared()
     if output is not None:
         with new_file(output, overwrite) as part:
             model.save(part)

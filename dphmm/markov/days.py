@@ -11,15 +11,15 @@ off by at most `_OFF` of what j has from the average state. That is told by colu
 matrices were not made of (as in Halko, Martinsson and Tropp 2011, 4.3): the sum of squares of `_PROBES` of them times a
 Gaussian is below `_SMALL` of its mean size for less than one state in 10**13.
 
-Days are prepared where a gap would take half as long to walk, as far as the sizes of the matrices tell. That depends on
-the model, the gap, and how many gaps are counted on, never on what was asked before, since the ways differ in the tenth
-digit.
+A learned model has its days prepared in its file (`PreparedDays`). Those of others are prepared where a gap would take
+half as long to walk, as far as the sizes of the matrices tell. That depends on the model, the gap, and how many gaps
+are counted on, never on what was asked before, since the ways differ in the tenth digit.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, repeat
 from math import inf, log, sqrt
@@ -29,12 +29,8 @@ import numpy as np
 from dphmm.arrays import FloatArray, IntArray, locked
 from dphmm.markov.flow import Flow
 from dphmm.markov.masses import Masses
+from dphmm.markov.prepared import Key, Kind, PreparedDays, Stretch
 from dphmm.threads import one_thread
-
-Kind = tuple[tuple[int, int], ...]
-"""A kind of day: the classes of its steps and how many there are of each, in order."""
-Key = tuple[Kind, ...]
-"""Days that are taken at once, by their kinds."""
 
 _OFF = 1e-10
 """How far the shares of some days may be off, of what the average state gives."""
@@ -54,31 +50,10 @@ _LARGEST = 1 << 17
 """Of more states than that so many columns are not kept."""
 _GROWTH = 1.2
 """From the number of days that does not do yet to the next that is tried."""
+_SAID_FROM = 1e6
+"""From so many microseconds on it is said that days are prepared."""
 _SQUARED = 64
 """From so many equal products on, powers are squared."""
-
-
-@dataclass(frozen=True, eq=False)
-class Stretch:
-    """The matrix of some days of certain kinds, ``entry @ exit``.
-
-    Parameters
-    ----------
-    entry
-        ``(N, r)``.
-    exit
-        ``(r, N)``: zero in columns of states that nobody is in after these days.
-    average
-        ``(N,)``: the masses after all states had the same before.
-    ends
-        What the last days alone, one, two and so on, lead to the sums by, each ``(N, r)``; of days that are all of one
-        kind, as sums of the same kind, ``(r, r)``.
-    """
-
-    entry: FloatArray = field(repr=False)
-    exit: FloatArray = field(repr=False)
-    average: FloatArray = field(repr=False)
-    ends: tuple[FloatArray, ...] = field(repr=False)
 
 
 class _Survey:
@@ -94,7 +69,7 @@ class _Survey:
 
 
 class Days:
-    """Days of a model by their kinds, prepared when a gap is first worth it.
+    """Days of a model by their kinds, prepared before, or when a gap is first worth it.
 
     Parameters
     ----------
@@ -109,15 +84,24 @@ class Days:
     often
         How many gaps of any length are counted on. The tenth digit follows from it, so that it must not be how many
         others had.
+    prepared
+        Days that were prepared before; they are taken wherever a gap has so many of those.
     """
 
     def __init__(
-        self, flows: Sequence[Flow], usual: Sequence[Kind], most: int, longest: int, often: float = 1.0
+        self,
+        flows: Sequence[Flow],
+        usual: Sequence[Kind],
+        most: int,
+        longest: int,
+        often: float = 1.0,
+        prepared: PreparedDays | None = None,
     ) -> None:
         self._flows, self._usual, self._most, self._longest = flows, tuple(usual), most, longest
         self._often = often
         self._alike = len(set(usual)) == 1
-        self._stretches: dict[Key, Stretch | None] = {}
+        self._prepared = prepared
+        self._stretches: dict[Key, Stretch | None] = {} if prepared is None else dict(prepared.stretches)
         self._joints: dict[tuple[Key, Key, int], FloatArray] = {}
 
     def carry(
@@ -130,11 +114,37 @@ class Days:
         have not mixed by then, or where days leave more sums than a few columns hold; and None where that is quicker.
         """
         with one_thread():
-            unit = self._unit(runs, times)
+            prepared = self._prepared_for(runs)
+            unit = self._unit(runs, times) if prepared is None else prepared.unit
             found = None if unit is None else self._carried(masses, runs, unit, back)
         for flow in self._flows:
             flow.forget()
         return found
+
+    def prepare(self, limit_seconds: float) -> PreparedDays | None:
+        """Usual days as they follow each other, whichever is the first; None where that takes longer, or is not so.
+
+        How long it takes is told from the sizes of the matrices, so that the same model is always prepared alike.
+        """
+        if sum(self._price(kind, 1 + _COLUMNS[0] + _PROBES) for kind in self._usual) > _SAID_FROM:
+            logging.getLogger(__name__).info("preparing the model's days once, some seconds; its file keeps them")
+        with one_thread():
+            unit = self._found_unit(self._most, 1e6 * limit_seconds / len(set(self._usual)))
+            if unit is None:
+                return None
+            count = len(self._usual)
+            keys = {tuple(self._usual[(day + k) % count] for k in range(unit)) for day in range(count)}
+            made = {key: self._stretch(key) for key in sorted(keys)}
+        found = {key: stretch for key, stretch in made.items() if stretch is not None}
+        return PreparedDays(unit, found) if len(found) == len(made) else None
+
+    def _prepared_for(self, runs: Sequence[tuple[Kind, int]]) -> PreparedDays | None:
+        """Those prepared before, where they are all that a gap of such days needs."""
+        known = self._prepared
+        if known is None or sum(count for _, count in runs) < known.unit:
+            return None
+        first, links = _links(runs, known.unit)
+        return known if all(key in known.stretches for key in (first, *(key for key, _, _ in links))) else None
 
     def _carried(self, masses: Masses, runs: Sequence[tuple[Kind, int]], unit: int, back: bool) -> Masses | None:
         before, links = _links(runs, unit)
@@ -181,7 +191,10 @@ class Days:
         """How many days are taken at once; None where a gap of such days is better walked."""
         days, kinds = sum(count for _, count in runs), len({kind for kind, _ in runs})
         walk = sum(count * self._price(kind) for kind, count in runs) * min(1.0, self._longest / days)
-        worth = _WORTH * walk * max(times, self._often) / kinds
+        return self._found_unit(days, _WORTH * walk * max(times, self._often) / kinds)
+
+    def _found_unit(self, days: int, worth: float) -> int | None:
+        """How many of at most so many days are taken at once; None where it takes more microseconds for each kind."""
         mean = [
             sum(self._price(kind, width) for kind in self._usual) / len(self._usual)
             for width in (1, 1 + _COLUMNS[0] + _PROBES)

@@ -268,7 +268,11 @@ class ExtendedModel(MarkovModel):
     def _made_days(self) -> Days:
         if self.rhythm is None:
             return super()._made_days()
-        return Days(self.flows, self.rhythm.week, _AT_ONCE, _RESTS, self._often)
+        return Days(self.flows, self.rhythm.week, _AT_ONCE, _RESTS, self._often, self._prepared)
+
+    @property
+    def _has_powers(self) -> bool:
+        return self.rhythm is None and super()._has_powers
 
     def _along(self, masses: Masses, steps: int, since: int | None, back: bool) -> Masses:
         """Run by run; of a gap forwards by weeks, until nothing changes any more."""
@@ -366,7 +370,7 @@ class ExtendedModel(MarkovModel):
         for i, one in enumerate(self.transitions):
             arrays |= {f"data_{i}": one.data, f"indices_{i}": one.indices, f"indptr_{i}": one.indptr}
         with new_file(path, overwrite, private) as part, part.open("wb") as file:
-            np.savez_compressed(file, allow_pickle=False, **arrays)
+            np.savez_compressed(file, allow_pickle=False, **arrays, **self._prepared_arrays())
 
     @classmethod
     def from_arrays(cls, about: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> ExtendedModel:

@@ -23,6 +23,7 @@ from dphmm.markov.flow import POWERS_UP_TO, Flow
 from dphmm.markov.masses import Masses
 from dphmm.markov.moves import Sequence, all_moves, check_states, moves_of, pair_counts
 from dphmm.markov.moving import Moving
+from dphmm.markov.prepared import PreparedDays
 from dphmm.space.states import StateSpace
 from dphmm.space.trajectory import microseconds
 from dphmm.stochastic import MatrixLike, as_stochastic, csr_of_arrays
@@ -181,7 +182,27 @@ class MarkovModel:
 
     def _made_days(self) -> Days:
         rests = int(_RESTS / self.step_seconds / _CHUNK) if self.step_seconds else _MOST_CHUNKS
-        return Days([self._ways[0]], [((0, _CHUNK),)], _AT_ONCE, max(1, rests), self._often)
+        return Days([self._ways[0]], [((0, _CHUNK),)], _AT_ONCE, max(1, rests), self._often, self._prepared)
+
+    def prepared(self, limit_seconds: float = 120.0) -> Self:
+        """The same model with its days prepared, which its file will hold: no gap then has to be prepared for.
+
+        Left as it is where that takes longer, as far as the sizes of its matrices tell; where people mix too slowly;
+        and where powers of one matrix do, which take a second.
+        """
+        found = None if self._has_powers else self._made_days().prepare(limit_seconds)
+        if found is None:
+            return self
+        made = copy(self)
+        vars(made).pop("_days", None)
+        vars(made).update(_prepared=found)
+        return made
+
+    _prepared: PreparedDays | None = None
+
+    @property
+    def _has_powers(self) -> bool:
+        return self.chain_size <= POWERS_UP_TO
 
     def moving(self, steps: IntArray, slots: IntArray | None) -> Moving:  # noqa: ARG002
         """The way forwards to observations, ``steps`` after one another, in some slots; both ``(T,)``."""
@@ -305,7 +326,7 @@ class MarkovModel:
         return cls(counts, occupancy / occupancy.sum(), states, step_seconds)
 
     def save(self, path: str | Path, overwrite: bool = True, private: bool = False) -> None:
-        """Write the model, with its states and step where they are known, as a NumPy ``.npz`` archive.
+        """Write the model, with its states, step and `prepared` days where it has them, as a NumPy ``.npz`` archive.
 
         Parameters
         ----------
@@ -331,12 +352,17 @@ class MarkovModel:
         with new_file(path, overwrite, private) as part, part.open("wb") as file:
             np.savez_compressed(
                 file,
+                allow_pickle=False,
                 about=np.array(json.dumps(about)),
                 data=self.transition.data,
                 indices=self.transition.indices,
                 indptr=self.transition.indptr,
                 initial=self.initial,
+                **self._prepared_arrays(),
             )
+
+    def _prepared_arrays(self) -> dict[str, npt.NDArray[Any]]:
+        return {} if self._prepared is None else self._prepared.to_arrays(self.content_hash)
 
     @classmethod
     @checked
@@ -354,14 +380,14 @@ class MarkovModel:
             if about["format"] == EXTENDED_FORMAT:
                 from dphmm.markov.extended import ExtendedModel
 
-                return _told(ExtendedModel.from_arrays(about, arrays), about)
+                return _told(ExtendedModel.from_arrays(about, arrays), about, arrays)
             initial, size = _of_numbers(arrays, "initial"), len(arrays["initial"])
             matrix = csr_of_arrays({**arrays, "format": "csr", "shape": (size, size)}, "transition matrix")
             described, step = about.get("states"), about.get("step_seconds")
             states = None if described is None else StateSpace.from_json(described, size)
             if step is not None:
                 as_number(step, "step_seconds")  # and kept as it is, whole or not, for its hash
-            return _told(cls(matrix, initial, states, step), about)
+            return _told(cls(matrix, initial, states, step), about, arrays)
         except DataFileError as problem:
             raise DataFileError(path, f"no Markov model ({problem.problem}); make one with: dphmm learn") from None
         except ValueError as problem:
@@ -371,8 +397,10 @@ class MarkovModel:
         return f"MarkovModel(states={self.size}, transitions={self.transition.nnz})"
 
 
-def _told(model: MarkovModel, about: Mapping[str, Any]) -> MarkovModel:
-    """A model with what its file says of how it was learned."""
+def _told(model: MarkovModel, about: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> MarkovModel:
+    """A model with what its file says of how it was learned, and with days that it holds."""
+    prepared = PreparedDays.of_arrays(arrays, model.chain_size, model.content_hash) if "days" in arrays else None
+    vars(model).update(_prepared=prepared)
     learned = about.get("learned")
     if not isinstance(learned, dict | None):
         raise ValueError(f"'learned' is {type(learned).__name__}")

@@ -38,6 +38,8 @@ _ROUNDS = 64, 2_000_000_000
 
 Ways that go on through more steps than there are states go in circles.
 """
+_COMPILE_FROM = 1_000_000
+"""With fewer logarithms to sum in a round than this, numpy is done before the compiled loop is loaded."""
 _SHORT = 64
 """Ways that meet no place to wait are bounded by the best of so many steps."""
 
@@ -145,7 +147,8 @@ def _longest(matrix: csr_array, stays: FloatArray, places: IntArray) -> tuple[Fl
     ways = np.full((size, most), -np.inf)
     ways[places, np.arange(most)] = 0.0
     further, fresh = ways.copy(), np.ones(size, dtype=np.bool_)
-    loop: Callable[..., None] = compiled(kernels.longer_ways) or _longer_ways
+    worth = matrix.nnz * most >= _COMPILE_FROM
+    loop: Callable[..., None] = (compiled(kernels.longer_ways) if worth else None) or _longer_ways
     few, sums = _ROUNDS
     for steps in range(min(size, max(few, sums // max(1, (size + matrix.nnz) * most))) + 1):
         now = np.zeros(size, dtype=np.bool_)

@@ -19,22 +19,7 @@ from dphmm.markov import (
 from dphmm.markov import days as days_module
 from dphmm.markov import model as model_module
 from dphmm.markov.masses import Masses
-
-HOUR = 3600.0
-FIRST = 470_003
-YEAR = 24 * 365
-
-
-def _model(seed, zone="Europe/Berlin", by="hours", size=7, step=HOUR, stay=0.5, least=0.0, near=1):
-    """Random moves between near states on a line, which differ by class."""
-    rng, rhythm = np.random.default_rng(seed), Rhythm.of(by, step, zone)
-    near = np.abs(np.subtract.outer(np.arange(size), np.arange(size))) <= near
-    made = []
-    for _ in range(rhythm.count):
-        away = rng.uniform(least, 1.0, (size, size)) * near * (1 - np.eye(size))
-        rate = (1 - stay) * rng.uniform(0.3, 1.0, (size, 1))
-        made.append(rate * away / away.sum(axis=1, keepdims=True) + np.diag(1 - rate[:, 0]))
-    return ExtendedModel(made, np.full((rhythm.count, size), 1 / size), None, step, rhythm)
+from tests.markov.clockwork import FIRST, HOUR, YEAR, stepped, varying
 
 
 def _pairs(seed, varies):
@@ -48,17 +33,6 @@ def _pairs(seed, varies):
     ]
     made = [contexts.chain(csr_array(one / one.sum(axis=1, keepdims=True))) for one in rows]
     return ExtendedModel(made, np.full((count, size), 1 / size), None, HOUR, rhythm, contexts)
-
-
-def _stepped(model, values, steps, since, back=False):
-    """The oracle: dense matrices one after another."""
-    dense = [one.toarray() for one in model.transitions]
-    slots = since + 1 + np.arange(steps)
-    classes = np.zeros(steps, dtype=int) if model.rhythm is None else model.rhythm.classes_of(slots)
-    for number in classes[::-1] if back else classes:
-        values = dense[number] @ values if back else values @ dense[number]
-        values = values / values.sum()
-    return values
 
 
 @pytest.fixture
@@ -97,10 +71,10 @@ def test_whole_days_hold_the_classes_of_their_steps(zone, step):
 @pytest.mark.parametrize("by", ["hours", "weekday-hours"])
 @pytest.mark.parametrize("steps", [24 * 8 + 5, 24 * 45, YEAR, 10 * YEAR])
 def test_a_long_gap_equals_one_step_after_another(taken, by, steps):
-    model = _model(steps, by=by)
+    model = varying(steps, by=by)
     start = np.eye(model.size)[2]
     far = Belief.of(start).predict(model, steps, FIRST)
-    np.testing.assert_allclose(far.probabilities, _stepped(model, start, steps, FIRST), rtol=1e-9)
+    np.testing.assert_allclose(far.probabilities, stepped(model, start, steps, FIRST), rtol=1e-9)
     assert any(taken)
 
 
@@ -110,7 +84,7 @@ def test_a_long_gap_of_second_order_equals_one_step_after_another(taken, varies,
     model = _pairs(3, varies)
     steps = 8 * 1024 + 11
     far = Belief.first(model, FIRST).predict(model, steps, FIRST)
-    expected = _stepped(model, Belief.first(model, FIRST).masses.plain(), steps, FIRST)
+    expected = stepped(model, Belief.first(model, FIRST).masses.plain(), steps, FIRST)
     np.testing.assert_allclose(far.masses.plain(), expected, rtol=1e-9)
     np.testing.assert_array_equal(far.masses.support, expected > 0)
     assert not far.masses.support.all()  # nobody is in a context that nothing leads to
@@ -120,16 +94,16 @@ def test_a_long_gap_of_second_order_equals_one_step_after_another(taken, varies,
 
 def test_minutes_of_a_region_lose_no_digits(taken):
     """Columns that are a hundred thousandth of others must not bring their rounding into what all have alike."""
-    model = _model(1, "UTC", size=120, step=60.0, stay=0.1, least=0.8)
+    model = varying(1, "UTC", size=120, step=60.0, stay=0.1, least=0.8)
     start, since = np.eye(120)[0], 1440 * 18_000
     far = Belief.of(start).predict(model, 1440 * 60, since)
-    np.testing.assert_allclose(far.probabilities, _stepped(model, start, 1440 * 60, since), rtol=1e-11)
+    np.testing.assert_allclose(far.probabilities, stepped(model, start, 1440 * 60, since), rtol=1e-11)
     assert taken == [True]
 
 
 @pytest.mark.parametrize("order", [1, 2])
 def test_filter_and_smoother_pass_long_gaps_both_ways(taken, order):
-    model = _model(5) if order == 1 else _pairs(5, True)
+    model = varying(5) if order == 1 else _pairs(5, True)
     size, gaps = model.size, np.array([1, 24 * 200 + 3, 2, 24 * 30])
     logs = np.log(np.random.default_rng(6).random((4, size)))
     filtering = filter_releases(model, Observations(logs, gaps, FIRST))
@@ -138,7 +112,7 @@ def test_filter_and_smoother_pass_long_gaps_both_ways(taken, order):
     at = FIRST + np.concatenate([[0], np.cumsum(gaps[1:])])
     now, ahead = Belief.first(model, FIRST).masses.plain(), []
     for t in range(4):
-        now = now if t == 0 else _stepped(model, now, gaps[t], at[t - 1])
+        now = now if t == 0 else stepped(model, now, gaps[t], at[t - 1])
         now = now * np.exp(spread(logs[t]))
         now /= now.sum()
         ahead.append(now)
@@ -147,7 +121,7 @@ def test_filter_and_smoother_pass_long_gaps_both_ways(taken, order):
     for t in range(3, -1, -1):
         both = ahead[t] * behind / (ahead[t] @ behind)
         np.testing.assert_allclose(smoothed[t].masses.plain(), both, rtol=1e-9)
-        behind = _stepped(model, behind * np.exp(spread(logs[t])), gaps[t], at[t - 1], back=True) if t else behind
+        behind = stepped(model, behind * np.exp(spread(logs[t])), gaps[t], at[t - 1], back=True) if t else behind
     assert len(taken) >= 4
     assert any(taken)
 
@@ -174,20 +148,20 @@ def test_states_that_empty_stay_possible_and_keep_their_mass(taken):
 
 def test_a_day_that_leaves_more_than_the_columns_hold_is_refused(taken, monkeypatch):
     monkeypatch.setattr(days_module, "_COLUMNS", (3, 5))
-    model = _model(8, "UTC", size=40)
+    model = varying(8, "UTC", size=40)
     start = np.eye(40)[7]
     far = Belief.of(start).predict(model, 24 * 30, FIRST)
-    np.testing.assert_allclose(far.probabilities, _stepped(model, start, 24 * 30, FIRST), rtol=1e-9)
+    np.testing.assert_allclose(far.probabilities, stepped(model, start, 24 * 30, FIRST), rtol=1e-9)
     assert taken == [False]
 
 
 def test_nobody_tries_more_columns_where_the_first_show_that_all_are_too_few(taken, monkeypatch):
     tries, through = [], days_module.Days._through
     monkeypatch.setattr(days_module.Days, "_through", lambda *given: tries.append(1) or through(*given))
-    model = _model(9, "UTC", size=300, stay=0.999)
+    model = varying(9, "UTC", size=300, stay=0.999)
     start = np.eye(300)[7]
     far = Belief.of(start).predict(model, 24 * 8, FIRST)
-    np.testing.assert_allclose(far.probabilities, _stepped(model, start, 24 * 8, FIRST), rtol=1e-9, atol=1e-200)
+    np.testing.assert_allclose(far.probabilities, stepped(model, start, 24 * 8, FIRST), rtol=1e-9, atol=1e-200)
     assert (taken, len(tries)) == ([False], 2)
 
 
@@ -198,10 +172,10 @@ def test_the_bound_decides_how_many_columns_there_are(monkeypatch):
     off = []
     for bound in (1e-10, 1e-2):
         monkeypatch.setattr(days_module, "_OFF", bound)
-        model = _model(8, "UTC", size=40)
+        model = varying(8, "UTC", size=40)
         slot = 24 * 18_000
         far = Belief.of(start).predict(model, steps, slot)
-        expected, average = _stepped(model, start, steps, slot), _stepped(model, np.full(40, 1 / 40), 24, slot)
+        expected, average = stepped(model, start, steps, slot), stepped(model, np.full(40, 1 / 40), 24, slot)
         off.append(float((np.abs(far.probabilities - expected) / average).max()))
     assert off[0] < 1e-10
     assert 1e-9 < off[1] < 1e-2
@@ -210,14 +184,14 @@ def test_the_bound_decides_how_many_columns_there_are(monkeypatch):
 @pytest.mark.parametrize("by", ["hours", "weekday-hours"])
 @pytest.mark.parametrize("days", [9, 13, 60, 365])
 def test_where_people_mix_slowly_several_days_are_taken_at_once(taken, by, days):
-    model = _model(11, "UTC", by, size=60, stay=0.6, near=60).expecting(1000)
+    model = varying(11, "UTC", by, size=60, stay=0.6, near=60).expecting(1000)
     since, steps = 24 * 18_000, 24 * days
     start = np.exp(-4000.0 * np.random.default_rng(1).random(60))
     far = Belief.of(start).predict(model, steps, since)
-    np.testing.assert_allclose(far.probabilities, _stepped(model, start, steps, since), rtol=1e-9)
+    np.testing.assert_allclose(far.probabilities, stepped(model, start, steps, since), rtol=1e-9)
     back = model.moving_back(np.array([0, steps]), np.array([since, since + steps])).carry(Masses.of(start), 1)
     found = back.plain(float(back.exponent.max()))
-    np.testing.assert_allclose(found / found.sum(), _stepped(model, start, steps, since, back=True), rtol=1e-9)
+    np.testing.assert_allclose(found / found.sum(), stepped(model, start, steps, since, back=True), rtol=1e-9)
     assert taken == [True, True]
     assert model._days._survey.days > 1
 
@@ -225,8 +199,8 @@ def test_where_people_mix_slowly_several_days_are_taken_at_once(taken, by, days)
 @pytest.mark.parametrize("steps", [5 * 16 + 3, 16 * 40, 5000, 10**6, 2**62])
 def test_many_states_with_one_matrix_go_many_steps_at_once(taken, monkeypatch, steps):
     monkeypatch.setattr(model_module, "POWERS_UP_TO", 0)
-    varying = _model(2, size=60, stay=0.9, near=60)
-    moves = varying.transitions[3].toarray()
+    by_hours = varying(2, size=60, stay=0.9, near=60)
+    moves = by_hours.transitions[3].toarray()
     moves[:, 0] = 0.0  # where nobody ever comes to
     model = MarkovModel(moves / moves.sum(axis=1, keepdims=True), np.full(60, 1 / 60), None, HOUR).expecting(1000)
     matrix, start = model.transition.toarray(), np.eye(60)[0] + np.eye(60)[3]
@@ -246,7 +220,7 @@ def test_a_gap_goes_the_same_way_whatever_was_asked_before():
     since, gaps = 24 * 18_000, (24 * 2, 24 * 9, 24 * 30, 24 * 400)
     start, found = np.eye(60)[7], []
     for order in (gaps, gaps[::-1]):
-        model = _model(11, "UTC", size=60, stay=0.6, near=60)
+        model = varying(11, "UTC", size=60, stay=0.6, near=60)
         found.append({steps: Belief.of(start).predict(model, steps, since).to_bytes() for steps in order})
     assert found[0] == found[1]
 
@@ -259,23 +233,23 @@ def test_days_are_prepared_where_walking_would_take_half_as_long(monkeypatch):
         Belief.of(start).predict(model, 24 * days, since)
         return bool(model._days._stretches)
 
-    model = _model(11, "UTC", size=60, stay=0.6, near=60)
+    model = varying(11, "UTC", size=60, stay=0.6, near=60)
     assert not prepared(8, model)
     assert prepared(365, model)
-    assert prepared(8, _model(11, "UTC", size=60, stay=0.6, near=60).expecting(1000))
+    assert prepared(8, varying(11, "UTC", size=60, stay=0.6, near=60).expecting(1000))
     known = model._days._survey
     cost = known.spent + known.days * model._days._price(model.rhythm.week[0], known.basis.shape[1])
     walk = model._days._price(model.rhythm.week[0])
     least = next(days for days in range(1, 100) if 2 * days * walk >= cost)
     assert known.days < least < 40
     for days, expected in ((least - 1, False), (least, True)):
-        assert prepared(days, _model(11, "UTC", size=60, stay=0.6, near=60)) == expected
+        assert prepared(days, varying(11, "UTC", size=60, stay=0.6, near=60)) == expected
     monkeypatch.setattr(days_module, "_WORTH", 1e9)
-    assert prepared(least - 1, _model(11, "UTC", size=60, stay=0.6, near=60))
+    assert prepared(least - 1, varying(11, "UTC", size=60, stay=0.6, near=60))
 
 
 def test_many_gaps_of_one_stretch_are_worth_what_one_is_not(taken):
-    model, count = _model(11, "UTC", size=60, stay=0.6, near=60), 200
+    model, count = varying(11, "UTC", size=60, stay=0.6, near=60), 200
     slots = 24 * 18_000 + 24 * 9 * np.arange(count)
     model.moving(np.diff(slots, prepend=slots[0]), slots).carry(Masses.of(np.eye(60)[7]), 3)
     assert taken == [True]
@@ -283,6 +257,6 @@ def test_many_gaps_of_one_stretch_are_worth_what_one_is_not(taken):
 
 def test_states_without_number_are_walked(monkeypatch):
     monkeypatch.setattr(days_module, "_LARGEST", 10)
-    model = _model(11, "UTC", size=60, near=60).expecting(1000)
+    model = varying(11, "UTC", size=60, near=60).expecting(1000)
     Belief.of(np.eye(60)[7]).predict(model, YEAR, FIRST)
     assert "_survey" not in vars(model._days)

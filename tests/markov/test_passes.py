@@ -13,8 +13,8 @@ from dphmm.markov import (
     filter_releases,
     learn_from_releases,
     learning,
+    maxima,
     passes,
-    path,
     path_of_releases,
     smooth_releases,
 )
@@ -24,7 +24,7 @@ from dphmm.markov import (
 def loops(request, monkeypatch):
     if request.param == "compiled":
         pytest.importorskip("numba")
-    for module in (passes, path, learning):
+    for module in (passes, maxima, learning):
         monkeypatch.setattr(module, "_COMPILE_FROM", 0)
         if request.param == "numpy":
             monkeypatch.setattr(module, "compiled", lambda _: None)
