@@ -28,7 +28,7 @@ class Maxima:
         How many steps are to be taken, about.
     """
 
-    def __init__(self, flow: Flow, length: int) -> None:
+    def __init__(self, flow: Flow, length: float) -> None:
         starts, states, shares = flow.lists
         self._lists = starts, states, np.log(shares)
         self._dense = None
@@ -91,7 +91,7 @@ class Maxima:
             walked[0] = scores
             self.run(np.zeros_like(walked), walked)
             steps -= count
-            growth = _common_growth(walked[-2], walked[-1]) if steps else None
+            growth = common_growth(walked[-2], walked[-1]) if steps else None
             if growth is not None:
                 yield walked, steps, growth
                 return
@@ -125,7 +125,7 @@ def _gathered_sources(lists: kernels.Lists, scores: FloatArray, path: IntArray) 
         path[t - 1] = states[part][terms == terms.max()].min()
 
 
-def _common_growth(before: FloatArray, after: FloatArray) -> float | None:
+def common_growth(before: FloatArray, after: FloatArray) -> float | None:
     """By how much all finite scores have grown alike, or None where they have not or others are finite."""
     finite = before > -np.inf
     if not np.array_equal(finite, after > -np.inf) or not finite.any():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,7 +12,7 @@ from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.errors import StochasticError
 from dphmm.markov.inference import Observations, first_masses, rows_over
-from dphmm.markov.maxima import Maxima
+from dphmm.markov.maxima import Maxima, common_growth
 from dphmm.markov.model import MarkovModel
 from dphmm.markov.moving import Moving
 from dphmm.markov.waiting import Waits
@@ -94,7 +95,8 @@ class _Ways:
     def moves(self, number: int) -> Maxima:
         """Those of a class."""
         if number not in self._made:
-            self._made[number] = Maxima(self._moving.flows[number], self._length)
+            steps = self._length + float(self._moving.steps.sum(dtype=np.float64))
+            self._made[number] = Maxima(self._moving.flows[number], steps)
         return self._made[number]
 
     def runs(self) -> list[tuple[int, int, int]]:
@@ -112,20 +114,77 @@ class _Ways:
         if through is not None:
             scores, self._waited[t] = through
             return scores
-        for number, count in self._moving.before(t):
-            scores = self.moves(number).after(scores, count)
+        for part in self._parts(scores, self._moving.before(t)):
+            scores = part.after
         return scores
 
     def back(self, scores: FloatArray, state: int, t: int) -> int:
         """The best state at the release before, of that at a release."""
         if self._waits is not None and t in self._waited and self._waited[t][state]:
             return self._waits.back(scores, state, int(self._moving.steps[t]))
-        reached, found = [scores], self._moving.before(t)
-        for number, count in found[:-1]:
-            reached.append(self.moves(number).after(reached[-1], count))
-        for (number, count), one in zip(reversed(found), reversed(reached[: len(found)]), strict=True):
-            state = self.moves(number).back(one, state, count)
+        for part in reversed(list(self._parts(scores, self._moving.before(t)))):
+            for _ in range(part.times):
+                earlier = state
+                for (number, count), before in zip(reversed(part.runs), reversed(part.before), strict=True):
+                    earlier = self.moves(number).back(before, earlier, count)
+                if earlier == state:
+                    break
+                state = earlier
         return state
+
+    def _parts(self, scores: FloatArray, runs: Sequence[tuple[int, int]]) -> Iterator[_Part]:
+        """A gap in parts: its first run, then as many as come around again, such as those of a day or a week.
+
+        Once such a part makes all scores grow by the same amount, so do those like it that follow, with the same
+        predecessors; they are not walked.
+        """
+        around, done = _around(runs), 0
+        while done < len(runs):
+            part, before, start = runs[done : done + around] if done else runs[:1], list[FloatArray](), scores
+            for number, count in part:
+                before.append(scores)
+                scores = self.moves(number).after(scores, count)
+            done, times = done + len(part), 1
+            growth = common_growth(start, scores) if len(part) == around else None
+            if growth is not None:
+                while list(runs[done : done + around]) == list(part):
+                    done, times = done + around, times + 1
+                scores = scores + growth * (times - 1)
+            yield _Part(part, before, times, scores)
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """Some runs of steps in a gap.
+
+    Parameters
+    ----------
+    runs
+        Their classes, and how many steps each has.
+    before
+        The scores before each, but for a constant.
+    times
+        How often they follow each other.
+    after
+        The scores after all.
+    """
+
+    runs: Sequence[tuple[int, int]]
+    before: list[FloatArray]
+    times: int
+    after: FloatArray
+
+
+def _around(runs: Sequence[tuple[int, int]]) -> int:
+    """After how many runs, from the second one on, they come around again with all classes; all, where they do not."""
+    if len(runs) < 4:
+        return len(runs)
+    classes, seen = {number for number, _ in runs}, set[int]()
+    for count, (number, _) in enumerate(runs[1 : len(runs) // 2], start=1):
+        seen.add(number)
+        if seen == classes and runs[1 : 1 + count] == runs[1 + count : 1 + 2 * count]:
+            return count
+    return len(runs)
 
 
 @checked

@@ -1,0 +1,59 @@
+"""The most probable path through long gaps by the clock is the one that single steps lead to."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dphmm.markov import Observations, path, path_of_releases
+from tests.markov.clockwork import FIRST, YEAR, varying
+
+
+def _by_steps(model, rows, gaps):
+    """The oracle: the best score, and the states, dense matrices one after another."""
+    with np.errstate(divide="ignore"):
+        logs = [np.log(one.toarray()) for one in model.transitions]
+        scores = np.log(model.starts[model.class_of(FIRST)]) + rows[0]
+    slot, sources = FIRST, []
+    for row, gap in zip(rows[1:], gaps[1:], strict=True):
+        for number in model.rhythm.classes_of(slot + 1 + np.arange(gap)):
+            ways = scores[:, np.newaxis] + logs[number]
+            sources.append(ways.argmax(axis=0))
+            scores = ways.max(axis=0)
+        slot, scores = slot + gap, scores + row
+    found, at = [int(scores.argmax())], len(sources)
+    for gap in gaps[:0:-1]:
+        state = found[-1]
+        for back in sources[at - gap : at][::-1]:
+            state = int(back[state])
+        found.append(state)
+        at -= gap
+    return found[::-1], scores.max()
+
+
+@pytest.mark.parametrize("by", ["hours", "weekday-hours"])
+@pytest.mark.parametrize("seed", range(4))
+def test_gaps_by_the_clock_are_as_many_steps(by, seed):
+    """Also where clocks are changed on the way."""
+    model, rng = varying(seed, by=by, stay=[0.5, 0.9, 0.98, 0.8][seed]), np.random.default_rng(seed)
+    gaps = np.array([1, 30, 24 * 7 * 5 + 3, 1, YEAR, 24 * 40])
+    rows = rng.normal(0, 6, (len(gaps), 7))
+    found = path_of_releases(model, Observations(rows, gaps, FIRST))
+    states, score = _by_steps(model, rows, gaps)
+    assert found.states.tolist() == states
+    assert found.log_probability == pytest.approx(score, rel=1e-11)
+
+
+def test_a_year_is_mostly_not_walked(monkeypatch):
+    model, walked, after = varying(0), [], path.Maxima.after
+    monkeypatch.setattr(path.Maxima, "after", lambda *given: walked.append(given[2]) or after(*given))
+    path_of_releases(model, Observations(np.zeros((2, 7)), [1, YEAR], FIRST))
+    assert sum(walked) < YEAR / 8
+
+
+def test_runs_come_around_with_all_their_classes():
+    day, other = [(0, 3), (1, 4)], [(2, 3), (3, 4)]
+    assert path._around([(1, 2), *day * 9, (0, 1)]) == 2
+    assert path._around([(1, 2), *(day * 5 + other * 2) * 3, (0, 1)]) == 14
+    assert path._around([(1, 2), *(day * 5 + other * 2), (0, 1)]) == 16
+    assert path._around([(0, 100)]) == 1
