@@ -13,6 +13,7 @@ from dphmm.arrays import BoolArray, FloatArray, IntArray, locked
 from dphmm.compilation import compiled
 from dphmm.markov import kernels
 from dphmm.markov.jagged import Jagged
+from dphmm.markov.lean import Lean
 from dphmm.markov.masses import Masses
 from dphmm.threads import one_thread
 
@@ -46,6 +47,14 @@ _STRIDES_BACK = (8, 32, 128, 512, 2048, 8192)
 """How many steps are taken at once: forwards few, as sums of other strides end in other digits, which releases show."""
 POWERS_UP_TO = 2048
 """Powers of the matrix are kept for so many steps, up to so many states: they are dense."""
+_PART_POWERS_UP_TO = 512
+"""The same where it is a part of another flow, of which there may be several."""
+_PARTS = 64
+"""So many parts are kept."""
+_DEPTH = 64
+"""Parts have parts of their own, so many deep: a chain of ever slower states is taken apart state after state."""
+_PAUSE = 64
+"""After vain attempts at many steps at once, at most so many are taken one by one before the next attempt."""
 _RUN = 16, 128
 """Steps between two looks at how faint the faintest mass has become: at first, and at most."""
 _SHORT = 32
@@ -54,6 +63,8 @@ _ROUNDING = 8 * np.finfo(np.float64).eps
 """What some steps may change a mass by, relative to others of its island, where nothing changes any more."""
 _DRIFT = 1e-9
 """What they may change the mass of an island by: rows sum to one only nearly."""
+_OUTRUN = 1e-9
+"""Powers of two per stride by which faint masses may seem to shrink less than the others, which is rounding."""
 
 
 class Flow:
@@ -90,6 +101,7 @@ class Flow:
         self._turned, self._alike = turned, alike
         self._summed = self._products = 0
         self._held: FloatArray | None = None
+        self._depth = 0
         self._is_likely = bool(len(shares)) and float(shares.min()) >= _LIKELY
 
     @cached_property
@@ -194,41 +206,75 @@ class Flow:
 
     def carry(self, masses: Masses, steps: int) -> Masses:
         """The masses some steps on."""
+        failed = pause = 0
         while steps > 0:
-            passed, masses = self._glide(masses, steps) if steps >= _LONG_GAP else (0, masses)
-            if passed < steps:
-                masses = self.step(masses)
-                passed += 1
+            passed = 0
+            if steps >= _LONG_GAP and not pause:
+                tops = np.full(int(self.islands.max()) + 1, -np.inf)
+                np.maximum.at(tops, self.islands, masses.exponent)
+                if tops.max() == -np.inf:
+                    return masses
+                level = np.where(np.isfinite(tops), tops, 0.0)[self.islands]
+                faint = masses.support & (masses.exponent < level - NARROW)
+                if self._is_apart(faint, masses.support):
+                    passed, masses = self._glide(masses, level, faint, steps)
+                failed = 0 if passed or not faint.any() else min(max(2 * failed, 1), _PAUSE)
+                pause = failed
+            if not passed:
+                passed, masses = 1, self.step(masses)
+                pause = max(pause - 1, 0)
             steps -= passed
         return masses
 
-    def _glide(self, masses: Masses, steps: int) -> tuple[int, Masses]:
+    def _is_apart(self, faint: BoolArray, possible: BoolArray) -> bool:
+        """Whether plain sums do for the others, and nothing enters the faint states but from faint ones."""
+        if not self._is_likely or not faint.any():
+            return self._is_likely
+        return self._depth < _DEPTH and not self.product(np.where(faint, 0.0, possible))[faint].any()
+
+    def _glide(self, masses: Masses, level: FloatArray, faint: BoolArray, steps: int) -> tuple[int, Masses]:
         """As many of the steps as plain sums can take at once, and the masses after them.
 
         Each island is scaled on its own, so that one that is all but ruled out holds nothing up. Plain sums do while
         the support stays what it is and no mass becomes faint within its island. What a stride leaves as it is stays
-        so for all further strides: a gap of months costs no more than the way there.
+        so for all further strides: a gap of months costs no more than the way there. So does what decays by one factor
+        for each island, where it is so long a gap that this would make masses faint.
+
+        States that are left for good decay without end. Once faint they go on by themselves, in a flow of their own,
+        as nothing enters them from the others; to these they give nothing that counts, whatever of them a float holds:
+        sums of all that they ever give are no more than they have, which is what gets lost.
         """
-        tops = np.full(int(self.islands.max()) + 1, -np.inf)
-        np.maximum.at(tops, self.islands, masses.exponent)
-        level = np.where(np.isfinite(tops), tops, 0.0)[self.islands]
-        if not self.is_plain(masses, level):
-            return 0, masses
         now, passed = masses.plain(level), 0
         possible = masses.support
-        if not np.array_equal(self.product(now) > 0, possible):
+        if ((self.product(possible.astype(np.float64)) > 0) != possible)[~faint].any():
             return 0, masses
-        some = slice(None) if possible.all() else possible
-        run, longest = _RUN
+        rest = possible & ~faint
+        some = slice(None) if rest.all() else rest
+        (run, longest), most = _RUN, steps
         while passed < steps:
-            stride, ahead = self._stride(now, steps - passed, run)
+            stride, ahead = self._stride(now, min(steps - passed, most), run)
             if ahead[some].min() < _FAINT:
-                break
+                if stride <= max(1, passed // 8):
+                    break
+                most = stride // 2
+                continue
+            further = (steps - passed) // stride - 1
+            growth = ahead[some] / now[some]
+            if self._rests(growth, rest):
+                passed += further * stride
+            elif further * np.log2(growth.min()) < np.log2(_FAINT):
+                factors = self._factors(growth, rest) if passed == 0 or not faint.any() else None
+                if factors is not None and self._keeps_behind(masses, faint, factors, stride):
+                    powers = further * np.log2(factors[some])
+                    level[some] += np.floor(powers)  # faint ones seem as large beside the others as before, or larger
+                    ahead[some] *= np.exp2(powers - np.floor(powers))
+                    passed += further * stride
             passed, run = passed + stride, min(2 * run, longest)
-            if self._rests(ahead[some] / now[some], possible):
-                passed = steps - (steps - passed) % stride
             now = ahead
-        return passed, Masses.of(now, level) if passed else masses
+        if not passed:
+            return 0, masses
+        far = Masses.of(now, level)
+        return passed, self._with_part(far, masses, faint, passed) if faint.any() else far
 
     def _rests(self, growth: FloatArray, possible: BoolArray) -> bool:
         """Whether the masses have not changed but for a factor near one for each island, which is rounding."""
@@ -236,6 +282,52 @@ class Flow:
             return False
         _, first, island = np.unique(self.islands[possible], return_index=True, return_inverse=True)
         return bool((np.abs(growth - growth[first][island]) <= _ROUNDING).all())
+
+    def _factors(self, growth: FloatArray, some: BoolArray) -> FloatArray | None:
+        """The factor of each state's island, ``(N,)``, where all that is in it changes by the same; otherwise None."""
+        low = np.full(int(self.islands.max()) + 1, np.inf)
+        high = np.zeros(len(low))
+        np.minimum.at(low, self.islands[some], growth)
+        np.maximum.at(high, self.islands[some], growth)
+        if (high - low > _ROUNDING * high).any():
+            return None
+        high[np.abs(high - 1.0) <= _DRIFT] = 1.0
+        return high[self.islands]
+
+    def _keeps_behind(self, masses: Masses, faint: BoolArray, factors: FloatArray, stride: int) -> bool:
+        """Whether in all further strides faint masses shrink at least as much as the others of their islands.
+
+        They do if each of them does in one: sums of what is no more than a multiple of others are no more than that.
+        """
+        if not faint.any():
+            return True
+        before, after = masses.of_states(faint), self._part(faint).carry(masses.of_states(faint), stride)
+        with np.errstate(divide="ignore"):
+            powers = np.log2(after.mantissa) - np.log2(before.mantissa) + (after.exponent - before.exponent)
+        return bool((powers <= np.log2(factors[faint]) + _OUTRUN).all())
+
+    def _part(self, states: BoolArray) -> Flow:
+        """The flow among some of the states, kept once made."""
+        key = np.packbits(states).tobytes()
+        part = self._parts.get(key)
+        if part is None:
+            if len(self._parts) >= _PARTS:
+                self._parts.clear()
+            brief = self._brief or int(states.sum()) > _PART_POWERS_UP_TO
+            part = self._parts[key] = Flow(csr_array(self.matrix[states][:, states]), brief=brief)
+            part._depth = self._depth + 1
+        return part
+
+    @cached_property
+    def _parts(self) -> dict[bytes, Flow]:
+        return {}
+
+    def _with_part(self, far: Masses, masses: Masses, faint: BoolArray, steps: int) -> Masses:
+        """Masses some steps on, with those of the faint states, which have gone on by themselves."""
+        part = self._part(faint).carry(masses.of_states(faint), steps)
+        mantissa, exponent = far.mantissa.copy(), far.exponent.copy()
+        mantissa[faint], exponent[faint] = part.mantissa, part.exponent
+        return Masses(mantissa, exponent)
 
     def _stride(self, values: FloatArray, steps: int, run: int) -> tuple[int, FloatArray]:
         """How many of the steps were taken at once, one by one at most ``run``, and where they lead."""
@@ -276,59 +368,16 @@ class Flow:
         return self._powers[stride]
 
     @cached_property
-    def _lean(self) -> _Lean | None:
+    def _lean(self) -> Lean | None:
         """The same as fewer numbers, for many steps at once; None where it is not much fewer."""
         if self._alike is None or self._turned is None:
             return None
-        made = _Lean(self._turned, self._alike)
+        made = Lean(self._turned, self._alike)
         return made if made.entries < _LEAN * self.matrix.nnz else None
 
     @cached_property
     def _powers(self) -> dict[int, FloatArray]:
         return {}
-
-
-class _Lean:
-    """A matrix as rows that many share, how much of one each takes, and what it has beside: ``part @ shared + rest``.
-
-    All three are not negative, so that sums lose as little as those of the matrix itself. Entries that its rounding
-    alone adds are left out.
-
-    Parameters
-    ----------
-    matrix
-        ``(N, N)`` CSR, without stored zeros.
-    alike
-        ``(N,)``: the row that each is like; a row that others are like is like itself. Entries that lead to a state
-        like the row's own, stays, are not expected to follow it.
-    """
-
-    def __init__(self, matrix: csr_array, alike: IntArray) -> None:
-        size, lengths = len(alike), np.diff(matrix.indptr)
-        rows, first = np.repeat(np.arange(size), lengths), matrix.indptr[:-1].astype(np.int64)
-        stays = alike[matrix.indices] == alike[rows]
-        below = np.arange(matrix.nnz) - first[rows]
-        like = np.minimum(first[alike[rows]] + below, matrix.nnz - 1)
-        follows = (matrix.indices[like] == matrix.indices) & (lengths == lengths[alike])[rows]
-        ratios = np.where(stays, np.inf, np.where(follows, matrix.data / matrix.data[like], 0.0))
-        factors = np.minimum.reduceat(ratios, first)
-        factors[~np.isfinite(factors)] = 0.0
-        left = matrix.data - np.where(stays, 0.0, factors[rows] * matrix.data[like])
-        left[left <= _ROUNDING * matrix.data] = 0.0
-        leaders, number = np.unique(alike, return_inverse=True)
-        shared = csr_array((np.where(stays, 0.0, matrix.data), matrix.indices, matrix.indptr), shape=matrix.shape)
-        rest = csr_array((left, matrix.indices, matrix.indptr), shape=matrix.shape)
-        part = csr_array((factors, (number, np.arange(size))), shape=(len(leaders), size))
-        self._shared, self._rest, self._part = csr_array(shared[leaders]), rest.copy(), part
-        for one in (self._shared, self._rest, self._part):
-            one.eliminate_zeros()
-        self.entries = int(self._shared.nnz + self._rest.nnz + self._part.nnz)
-
-    def times(self, values: FloatArray, back: bool = False) -> FloatArray:
-        """The matrix transposed times one column or several; or the matrix itself."""
-        if back:
-            return np.asarray(self._part.T @ (self._shared @ values) + self._rest @ values)
-        return np.asarray(self._shared.T @ (self._part @ values) + self._rest.T @ values)
 
 
 def _gathered_masses(

@@ -83,6 +83,10 @@ class Masses:
             _power(self.mantissa[part], self.exponent[part] - below, values[part])
         return values
 
+    def of_states(self, states: BoolArray) -> Masses:
+        """The weights of some states, as they are."""
+        return Masses(self.mantissa[states], self.exponent[states])
+
     def lies_within(self, powers: float, exponents: FloatArray | float = 0.0) -> bool:
         """Whether no positive weight is below ``2**-powers`` once divided by ``2**exponents``."""
         return not bool(((self.exponent < exponents - powers) & (self.mantissa > 0)).any())
