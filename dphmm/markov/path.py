@@ -15,7 +15,7 @@ from dphmm.markov.inference import Observations, first_masses, rows_over
 from dphmm.markov.maxima import Maxima, common_growth
 from dphmm.markov.model import MarkovModel
 from dphmm.markov.moving import Moving
-from dphmm.markov.waiting import Waits
+from dphmm.markov.waiting import waits_of
 from dphmm.stochastic import MatrixLike
 
 
@@ -88,7 +88,7 @@ class _Ways:
     def __init__(self, moving: Moving, length: int) -> None:
         self._moving, self._length = moving, length
         self._made: dict[int, Maxima] = {}
-        waits = Waits(moving.flows[0])
+        waits = waits_of(moving.flows[0])
         self._waits = waits if len(moving.flows) == 1 and waits.pays(moving.steps[moving.steps > 1]) else None
         self._waited: dict[int, BoolArray] = {}
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -45,7 +46,7 @@ _SHORT = 64
 
 
 @dataclass(frozen=True, eq=False)
-class _Prepared:
+class _Places:
     """The places where people wait, those that count in the longest gaps first.
 
     Parameters
@@ -80,12 +81,12 @@ class Waits:
     """
 
     def __init__(self, flow: Flow) -> None:
-        self._flow = flow
+        self._entering = flow.matrix  # and not the flow, with which it goes
         self._most = max(1, min(flow.size, _CELLS // flow.size))
 
     def pays(self, gaps: IntArray) -> bool:
         """Whether to prepare for gaps of so many steps."""
-        return int(gaps.sum()) >= _WORTH * self._most
+        return float(gaps.sum(dtype=np.float64)) >= _WORTH * self._most
 
     def over(self, scores: FloatArray, steps: int) -> tuple[FloatArray, BoolArray] | None:
         """The best scores ``(N,)`` so many steps later, and which of them `back` knows; None for shorter gaps.
@@ -97,31 +98,30 @@ class Waits:
         steps
             How many.
         """
-        made, count = self._prepared, self._count(steps)
+        places, count = self._places, self._count(steps)
         if not count:
             return None
-        there = (scores + made.before[:count]).max(axis=1) + steps * made.stays[:count]
-        found = np.asarray((there[:, np.newaxis] + made.after[:count]).max(axis=0))
-        others = made.elsewhere.after(scores, steps, found)
+        there = (scores + places.before[:count]).max(axis=1) + steps * places.stays[:count]
+        found = np.asarray((there[:, np.newaxis] + places.after[:count]).max(axis=0))
+        others = places.elsewhere.after(scores, steps, found)
         return np.maximum(found, others), found >= others
 
     def back(self, scores: FloatArray, state: int, steps: int) -> int:
         """The state from which ``state`` is reached so; of equally good ones, but for rounding, the lowest."""
-        made, count = self._prepared, self._count(steps)
-        ends = steps * made.stays[:count] + made.after[:count, state]
-        found = scores + (ends[:, np.newaxis] + made.before[:count]).max(axis=0)
+        places, count = self._places, self._count(steps)
+        ends = steps * places.stays[:count] + places.after[:count, state]
+        found = scores + (ends[:, np.newaxis] + places.before[:count]).max(axis=0)
         best = float(found.max())
         return int(np.argmax(found >= best - kernels.SAME * abs(best)))
 
     def _count(self, steps: int) -> int:
         """How many of the places count in a gap."""
-        beyond = steps - self._prepared.least
-        return 0 if beyond < 0 else int(np.searchsorted(-self._prepared.until, -beyond))
+        beyond = steps - self._places.least
+        return 0 if beyond < 0 else int(np.searchsorted(-self._places.until, -beyond))
 
     @cached_property
-    def _prepared(self) -> _Prepared:
-        entering = self._flow.matrix
-        leaving = csr_array(entering.T)
+    def _places(self) -> _Places:
+        entering, leaving = self._entering, csr_array(self._entering.T)
         with np.errstate(divide="ignore"):
             stays = np.log(entering.diagonal())
         places = np.argsort(-stays, kind="stable")[: min(self._most, int((stays > -np.inf).sum()))]
@@ -132,7 +132,17 @@ class Waits:
         order = np.argsort(-until, kind="stable")
         ways = locked(before[order]), locked(after[order])
         rates = locked(stays[places][order]), locked(until[order])
-        return _Prepared(*ways, *rates, max(1, first + second), _Elsewhere(entering, places))
+        return _Places(*ways, *rates, max(1, first + second), _Elsewhere(entering, places))
+
+
+_MADE: WeakKeyDictionary[Flow, Waits] = WeakKeyDictionary()
+
+
+def waits_of(flow: Flow) -> Waits:
+    """The best ways through gaps of a flow, kept as long as it is."""
+    if flow not in _MADE:
+        _MADE[flow] = Waits(flow)
+    return _MADE[flow]
 
 
 def _longest(matrix: csr_array, stays: FloatArray, places: IntArray) -> tuple[FloatArray, int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +15,7 @@ from scipy.sparse import csr_array
 from dphmm.markov import Observations, path_of_releases, waiting
 from dphmm.markov.flow import Flow
 from dphmm.markov.model import MarkovModel
-from dphmm.markov.waiting import Waits, _longer_ways
+from dphmm.markov.waiting import Waits, _longer_ways, waits_of
 
 _STEPS = 130
 
@@ -102,7 +104,7 @@ def test_without_any_one_of_its_conditions_it_is_wrong(left_out):
         rng = np.random.default_rng(seed)
         matrix = _matrix(rng, 6, "missing" if left_out == "elsewhere" else "likely")
         waits = Waits(Flow(csr_array(csr_array(matrix).T)))
-        made = waits._prepared
+        made = waits._places
         if not len(made.until):
             continue
         steps = max(made.least, 2)
@@ -111,8 +113,8 @@ def test_without_any_one_of_its_conditions_it_is_wrong(left_out):
         elif left_out == "until":
             made = replace(made, until=np.append(np.inf, np.full(len(made.until) - 1, -1.0)))
         else:
-            made = replace(made, elsewhere=type(made.elsewhere)(waits._flow.matrix, np.arange(6)))
-        waits.__dict__["_prepared"] = made
+            made = replace(made, elsewhere=type(made.elsewhere)(waits._entering, np.arange(6)))
+        waits.__dict__["_places"] = made
         with np.errstate(divide="ignore"):
             ways = _walked(np.zeros(6), np.log(matrix), steps)
         wrong += not np.allclose(waits.over(np.zeros(6), steps)[0], ways.max(axis=0))
@@ -153,3 +155,13 @@ def test_the_most_probable_path_is_the_same_whichever_way_gaps_are_taken(monkeyp
             walked = path_of_releases(model, observed)
         assert ways.states.tolist() == walked.states.tolist()
         assert ways.log_probability == pytest.approx(walked.log_probability, rel=1e-11)
+
+
+def test_ways_are_made_once_for_a_model_and_go_with_it():
+    model = MarkovModel(_matrix(np.random.default_rng(0), 5, "likely"), np.full(5, 0.2))
+    kept = waits_of(model.ahead)
+    assert waits_of(model.ahead) is kept
+    gone = weakref.ref(model.ahead)
+    del model, kept
+    gc.collect()
+    assert gone() is None
