@@ -263,8 +263,7 @@ class Days:
     def _through(self, kind: Kind, columns: FloatArray, back: bool = False) -> FloatArray:
         """Columns of masses ``(N, k)`` through the steps of a day, or of weights back through them."""
         for number, count in reversed(kind) if back else kind:
-            for _ in range(count):
-                columns = self._flows[number].columns(columns, back)
+            columns = self._flows[number].after(columns, count, back)
             if len(self._flows) > 1:
                 self._flows[number].forget()
         return columns

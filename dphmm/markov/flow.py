@@ -42,7 +42,8 @@ _LEAN = 0.5
 """From so many fewer numbers on, other sums pay."""
 _LONG_GAP = 8
 """From this many steps on, what prepares for many cheap steps pays."""
-_STRIDES = (32, 512, 8192)
+LEAST_POWER = 32
+_STRIDES = (LEAST_POWER, 512, 8192)
 _STRIDES_BACK = (8, 32, 128, 512, 2048, 8192)
 """How many steps are taken at once: forwards few, as sums of other strides end in other digits, which releases show."""
 POWERS_UP_TO = 2048
@@ -171,6 +172,16 @@ class Flow:
         with one_thread():
             rows = np.ascontiguousarray(values.T)  # of which products are twice as fast
             return np.asarray(rows @ (self.dense.T if back else self.dense)).T
+
+    def after(self, columns: FloatArray, steps: int, back: bool = False) -> FloatArray:
+        """Plain sums of several columns ``(N, k)`` some steps on; or back, by the matrix transposed."""
+        if steps == LEAST_POWER and self.size <= POWERS_UP_TO and not self._brief:
+            power = self._power(steps)
+            with one_thread():
+                return np.asarray((power if back else power.T) @ columns)
+        for _ in range(steps):
+            columns = self.columns(columns, back)
+        return columns
 
     def forget(self) -> None:
         """Give back the memory that `columns` took."""

@@ -19,7 +19,7 @@ from dphmm.arrays import LARGEST, FloatArray, IntArray, as_distribution, as_inte
 from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError, StateError
 from dphmm.markov.contexts import Contexts
 from dphmm.markov.days import Days, times_of
-from dphmm.markov.flow import POWERS_UP_TO, Flow
+from dphmm.markov.flow import LEAST_POWER, POWERS_UP_TO, Flow
 from dphmm.markov.masses import Masses
 from dphmm.markov.moves import Sequence, all_moves, check_states, moves_of, pair_counts
 from dphmm.markov.moving import Moving
@@ -153,11 +153,14 @@ class MarkovModel:
 
     def _far(self, masses: Masses, steps: int, back: bool = False, times: int = 1) -> Masses:
         """Masses some steps later; or, of weights, before: in one of so many gaps of at least that length."""
-        chunks = min(steps // _CHUNK, _MOST_CHUNKS) if self.chain_size > POWERS_UP_TO else 0
-        far = self._days.carry(masses, [(((0, _CHUNK),), chunks)], back, times) if chunks > 1 else None
+        chunk = self._chunk
+        chunks = min(steps // chunk, _MOST_CHUNKS)
+        if self._has_powers and (self._prepared is None or chunks < self._prepared.unit):
+            chunks = 0
+        far = self._days.carry(masses, [(((0, chunk),), chunks)], back, times) if chunks > 1 else None
         if far is None:
             return self._ways[back].carry(masses, steps)
-        return self._ways[back].carry(far, steps - chunks * _CHUNK)
+        return self._ways[back].carry(far, steps - chunks * chunk)
 
     def expecting(self, gaps: int) -> Self:
         """The same model for whoever will come to so many gaps: it prepares for shorter ones.
@@ -181,16 +184,16 @@ class MarkovModel:
         return self._made_days()
 
     def _made_days(self) -> Days:
-        rests = int(_RESTS / self.step_seconds / _CHUNK) if self.step_seconds else _MOST_CHUNKS
-        return Days([self._ways[0]], [((0, _CHUNK),)], _AT_ONCE, max(1, rests), self._often, self._prepared)
+        chunk = self._chunk
+        rests = int(_RESTS / self.step_seconds / chunk) if self.step_seconds else _MOST_CHUNKS
+        return Days([self._ways[0]], [((0, chunk),)], _AT_ONCE, max(1, rests), self._often, self._prepared)
 
     def prepared(self, limit_seconds: float = 120.0) -> Self:
-        """The same model with its days prepared, which its file will hold: no gap then has to be prepared for.
+        """The same model with its days prepared, which its file will hold: no gap of days then waits for that.
 
-        Left as it is where that takes longer, as far as the sizes of its matrices tell; where people mix too slowly;
-        and where powers of one matrix do, which take a second.
+        Left as it is where that takes longer, as the sizes of its matrices tell, and where people mix too slowly.
         """
-        found = None if self._has_powers else self._made_days().prepare(limit_seconds)
+        found = self._made_days().prepare(limit_seconds)
         if found is None:
             return self
         made = copy(self)
@@ -202,7 +205,13 @@ class MarkovModel:
 
     @property
     def _has_powers(self) -> bool:
+        """Whether gaps for which no days are prepared go by powers of one matrix."""
         return self.chain_size <= POWERS_UP_TO
+
+    @property
+    def _chunk(self) -> int:
+        """What stands for a day where there are none."""
+        return LEAST_POWER if self._has_powers else _CHUNK
 
     def moving(self, steps: IntArray, slots: IntArray | None) -> Moving:  # noqa: ARG002
         """The way forwards to observations, ``steps`` after one another, in some slots; both ``(T,)``."""

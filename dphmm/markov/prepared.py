@@ -66,9 +66,9 @@ class PreparedDays:
         """What a model's file holds of them; ``model`` is its content hash, so that they go with no other."""
         arrays: dict[str, npt.NDArray[Any]] = {}
         for i, stretch in enumerate(self.stretches.values()):
-            parts = {"entry": stretch.entry, "exit": stretch.exit, "average": stretch.average}
+            ends = np.array(stretch.ends) if stretch.ends else np.zeros((0, len(stretch.exit), len(stretch.exit)))
+            parts = {"entry": stretch.entry, "exit": stretch.exit, "average": stretch.average, "ends": ends}
             arrays |= {f"{_ABOUT}_{i}_{name}": part for name, part in parts.items()}
-            arrays |= {f"{_ABOUT}_{i}_end_{k}": end for k, end in enumerate(stretch.ends)}
         about = {"unit": self.unit, "kinds": list(self.stretches), "hash": _hash(model, self.unit, arrays)}
         return {_ABOUT: np.array(json.dumps(about)), **arrays}
 
@@ -91,17 +91,16 @@ class PreparedDays:
                 raise ValueError("they are of another one")
             made = {}
             for i, key in enumerate(kinds):
-                entry, leaves, average = (given[f"{_ABOUT}_{i}_{name}"] for name in ("entry", "exit", "average"))
-                ends = tuple(given[f"{_ABOUT}_{i}_end_{k}"] for k in range(unit - 1))
+                parts = [given[f"{_ABOUT}_{i}_{name}"] for name in ("entry", "exit", "average", "ends")]
+                entry, leaves, average, ends = parts
                 rank = leaves.shape[0]
-                shapes = [(entry, size, rank), (leaves, rank, size), *((end, len(end), rank) for end in ends)]
-                good = all(part.shape == (rows, columns) for part, rows, columns in shapes)
-                good = good and average.shape == (size,) and {len(end) for end in ends} <= {size, rank}
-                good = good and {part.dtype for part in (entry, leaves, average, *ends)} == {np.dtype(np.float64)}
-                good = good and all(np.isfinite(part).all() for part in (entry, leaves, average, *ends))
-                if len(key) != unit or not good or not np.abs(entry @ leaves.sum(axis=1) - 1.0).max() <= _SUMS:
+                shapes = (size, rank), (rank, size), (size,), (unit - 1, ends.shape[1], rank)
+                good = all(part.shape == shape for part, shape in zip(parts, shapes, strict=True))
+                good = good and ends.shape[1] in (size, rank) and len(key) == unit
+                good = good and all(part.dtype == np.float64 and np.isfinite(part).all() for part in parts)
+                if not good or not np.abs(entry @ leaves.sum(axis=1) - 1.0).max() <= _SUMS:
                     raise ValueError(f"those of kind {i} are none")
-                made[key] = Stretch(locked(entry), locked(leaves), locked(average), tuple(map(locked, ends)))
+                made[key] = Stretch(locked(entry), locked(leaves), locked(average), tuple(locked(ends)))
         except (KeyError, TypeError, AttributeError, IndexError, OverflowError, ValueError) as problem:
             raise ValueError(f"the days that were prepared for the model cannot be used ({problem})") from None
         return cls(unit, made)

@@ -10,6 +10,7 @@ import pytest
 from dphmm.errors import DataFileError
 from dphmm.markov import ExtendedModel, MarkovModel
 from dphmm.markov import days as days_module
+from dphmm.markov import flow as flow_module
 from dphmm.markov import model as model_module
 from dphmm.markov import prepared as prepared_module
 from dphmm.markov.masses import Masses
@@ -50,25 +51,49 @@ def test_a_model_whose_file_holds_its_days_prepares_none(by, stay, tmp_path, unp
             np.testing.assert_allclose(back.plain() / back.plain().sum(), wanted, rtol=1e-9)
 
 
-def test_a_model_of_many_states_and_one_matrix_holds_its_days_too(tmp_path, unprepared, monkeypatch):
-    monkeypatch.setattr(model_module, "POWERS_UP_TO", 3)
-    rng = np.random.default_rng(1)
-    matrix = rng.random((9, 9))
-    model = MarkovModel(matrix / matrix.sum(axis=1, keepdims=True), np.full(9, 1 / 9), None, HOUR)
+@pytest.mark.parametrize("few", [False, True])
+@pytest.mark.parametrize("size", [3, 40])
+def test_a_model_of_one_matrix_holds_its_days_too(few, size, tmp_path, unprepared, monkeypatch):
+    """Of many states, whose days are made of single steps, and of fewer, whose days are made of powers."""
+    if not few:
+        monkeypatch.setattr(flow_module, "POWERS_UP_TO", 2)
+        monkeypatch.setattr(model_module, "POWERS_UP_TO", 2)
+    rng = np.random.default_rng(size)
+    near = np.abs(np.subtract.outer(np.arange(size), np.arange(size))) <= 4
+    matrix = rng.random((size, size)) * near + np.eye(size)
+    model = MarkovModel(matrix / matrix.sum(axis=1, keepdims=True), np.full(size, 1 / size), None, HOUR)
     model.prepared().save(tmp_path / "m.npz")
     model = MarkovModel.load(tmp_path / "m.npz")
+    assert model._prepared is not None
     unprepared()
-    found = model.carry(Masses.of(np.eye(9)[0]), 100_000).plain()
-    np.testing.assert_allclose(found, np.linalg.matrix_power(model.transition.toarray(), 100_000)[0], rtol=1e-9)
+    monkeypatch.setattr(flow_module.Flow, "_power", None)
+    long = (model._prepared.unit + 3) * model._chunk + 5
+    for steps in (long, 100_000):
+        power = np.linalg.matrix_power(model.transition.toarray(), steps)
+        found = model.carry(Masses.of(np.eye(size)[0]), steps).plain()
+        np.testing.assert_allclose(found, power[0], rtol=1e-9)
+        back = model._far(Masses.of(np.eye(size)[1]), steps, back=True).plain()
+        np.testing.assert_allclose(back, power[:, 1], rtol=1e-9)
 
 
-def test_where_powers_do_or_it_takes_too_long_a_model_is_left_as_it_is():
-    matrix = MarkovModel(np.full((4, 4), 0.25), np.full(4, 0.25), None, HOUR)
-    assert matrix.prepared() is matrix
+def test_a_gap_that_is_shorter_than_days_at_once_goes_by_powers():
+    ring = np.roll(np.eye(60), 1, axis=1)
+    plain = MarkovModel(0.9 * np.eye(60) + 0.05 * (ring + ring.T), np.full(60, 1 / 60), None, HOUR)
+    model = plain.prepared()
+    steps = (model._prepared.unit - 1) * model._chunk
+    assert steps > 30
+    for masses in (Masses.of(np.eye(60)[0]), Masses.of(np.arange(1.0, 61.0))):
+        found, wanted = model.carry(masses, steps), plain.carry(masses, steps)
+        assert found.mantissa.tolist() == wanted.mantissa.tolist()
+
+
+def test_a_model_is_left_as_it_is_where_it_takes_too_long_or_people_do_not_mix():
     by_hours = varying(3)
     assert by_hours.prepared(limit_seconds=0.0) is by_hours
     assert by_hours.prepared() is not by_hours
     assert by_hours.prepared().content_hash == by_hours.content_hash
+    apart = MarkovModel(np.kron(np.eye(50), np.full((2, 2), 0.5)), np.full(100, 0.01), None, HOUR)
+    assert apart.prepared() is apart
 
 
 def _saved(tmp_path, change):
