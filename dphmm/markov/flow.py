@@ -43,6 +43,7 @@ _LEAN = 0.5
 _LONG_GAP = 8
 """From this many steps on, what prepares for many cheap steps pays."""
 LEAST_POWER = 32
+"""At least so many steps are taken at once forwards, by a power of the matrix."""
 _STRIDES = (LEAST_POWER, 512, 8192)
 _STRIDES_BACK = (8, 32, 128, 512, 2048, 8192)
 """How many steps are taken at once: forwards few, as sums of other strides end in other digits, which releases show."""

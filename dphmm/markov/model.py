@@ -23,7 +23,7 @@ from dphmm.markov.flow import LEAST_POWER, POWERS_UP_TO, Flow
 from dphmm.markov.masses import Masses
 from dphmm.markov.moves import Sequence, all_moves, check_states, moves_of, pair_counts
 from dphmm.markov.moving import Moving
-from dphmm.markov.prepared import PreparedDays
+from dphmm.markov.prepared import ABOUT, PreparedDays
 from dphmm.space.states import StateSpace
 from dphmm.space.trajectory import microseconds
 from dphmm.stochastic import MatrixLike, as_stochastic, csr_of_arrays
@@ -191,7 +191,7 @@ class MarkovModel:
     def prepared(self, limit_seconds: float = 120.0) -> Self:
         """The same model with its days prepared, which its file will hold: no gap of days then waits for that.
 
-        Left as it is where that takes longer, as the sizes of its matrices tell, and where people mix too slowly.
+        Left as it is where that is to take longer, or people mix too slowly. Long gaps then differ in the tenth digit.
         """
         found = self._made_days().prepare(limit_seconds)
         if found is None:
@@ -408,7 +408,7 @@ class MarkovModel:
 
 def _told(model: MarkovModel, about: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> MarkovModel:
     """A model with what its file says of how it was learned, and with days that it holds."""
-    prepared = PreparedDays.of_arrays(arrays, model.chain_size, model.content_hash) if "days" in arrays else None
+    prepared = PreparedDays.of_arrays(arrays, model.chain_size, model.content_hash) if ABOUT in arrays else None
     vars(model).update(_prepared=prepared)
     learned = about.get("learned")
     if not isinstance(learned, dict | None):

@@ -122,7 +122,10 @@ class _Ways:
         """The best state at the release before, of that at a release."""
         if self._waits is not None and t in self._waited and self._waited[t][state]:
             return self._waits.back(scores, state, int(self._moving.steps[t]))
-        for part in reversed(list(self._parts(scores, self._moving.before(t)))):
+        found = self._moving.before(t)
+        if len(found) == 1:
+            return self.moves(found[0][0]).back(scores, state, found[0][1])
+        for part in reversed(list(self._parts(scores, found))):
             for _ in range(part.times):
                 earlier = state
                 for (number, count), before in zip(reversed(part.runs), reversed(part.before), strict=True):

@@ -18,7 +18,8 @@ Kind = tuple[tuple[int, int], ...]
 Key = tuple[Kind, ...]
 """Days that are taken at once, by their kinds."""
 
-_ABOUT = "days"
+ABOUT = "days"
+"""The array of a model's file that says which days the others hold."""
 _MOST_DAYS = 1000
 _SUMS = 1e-8
 """By how much the shares of masses some days later may miss one."""
@@ -68,30 +69,28 @@ class PreparedDays:
         for i, stretch in enumerate(self.stretches.values()):
             ends = np.array(stretch.ends) if stretch.ends else np.zeros((0, len(stretch.exit), len(stretch.exit)))
             parts = {"entry": stretch.entry, "exit": stretch.exit, "average": stretch.average, "ends": ends}
-            arrays |= {f"{_ABOUT}_{i}_{name}": part for name, part in parts.items()}
+            arrays |= {f"{ABOUT}_{i}_{name}": part for name, part in parts.items()}
         about = {"unit": self.unit, "kinds": list(self.stretches), "hash": _hash(model, self.unit, arrays)}
-        return {_ABOUT: np.array(json.dumps(about)), **arrays}
+        return {ABOUT: np.array(json.dumps(about)), **arrays}
 
     @classmethod
-    def of_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]], size: int, model: str) -> PreparedDays | None:
-        """Those that `to_arrays` wrote for a chain of ``size`` states; None where the file of the model has none.
+    def of_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]], size: int, model: str) -> PreparedDays:
+        """Those that `to_arrays` wrote for a chain of ``size`` states.
 
         Raises
         ------
         ValueError
             When they are of another model, or something else.
         """
-        if _ABOUT not in arrays:
-            return None
         try:
-            about = parse_json(arrays[_ABOUT].item())
+            about = parse_json(arrays[ABOUT].item())
             unit, kinds = about["unit"], [_key(one) for one in about["kinds"]]
-            given = {name: part for name, part in arrays.items() if name.startswith(f"{_ABOUT}_")}
+            given = {name: part for name, part in arrays.items() if name.startswith(f"{ABOUT}_")}
             if about["hash"] != _hash(model, unit, given) or not 1 <= unit <= _MOST_DAYS:
                 raise ValueError("they are of another one")
             made = {}
             for i, key in enumerate(kinds):
-                parts = [given[f"{_ABOUT}_{i}_{name}"] for name in ("entry", "exit", "average", "ends")]
+                parts = [given[f"{ABOUT}_{i}_{name}"] for name in ("entry", "exit", "average", "ends")]
                 entry, leaves, average, ends = parts
                 rank = leaves.shape[0]
                 shapes = (size, rank), (rank, size), (size,), (unit - 1, ends.shape[1], rank)

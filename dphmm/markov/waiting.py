@@ -42,7 +42,7 @@ Ways that go on through more steps than there are states go in circles.
 _COMPILE_FROM = 1_000_000
 """With fewer logarithms to sum in a round than this, numpy is done before the compiled loop is loaded."""
 _SHORT = 64
-"""Ways that meet no place to wait are bounded by the best of so many steps."""
+"""Shorter gaps are no reason to prepare. Ways that meet no place to wait are bounded by the best of so many steps."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +86,7 @@ class Waits:
 
     def pays(self, gaps: IntArray) -> bool:
         """Whether to prepare for gaps of so many steps."""
-        return float(gaps.sum(dtype=np.float64)) >= _WORTH * self._most
+        return float(gaps[gaps >= _SHORT].sum(dtype=np.float64)) >= _WORTH * self._most
 
     def over(self, scores: FloatArray, steps: int) -> tuple[FloatArray, BoolArray] | None:
         """The best scores ``(N,)`` so many steps later, and which of them `back` knows; None for shorter gaps.

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from dphmm.markov import Observations, path_of_releases, waiting
+from dphmm.markov import Observations, maxima, path_of_releases, waiting
 from dphmm.markov.flow import Flow
 from dphmm.markov.model import MarkovModel
 from dphmm.markov.waiting import Waits, _longer_ways, waits_of
@@ -155,6 +155,18 @@ def test_the_most_probable_path_is_the_same_whichever_way_gaps_are_taken(monkeyp
             walked = path_of_releases(model, observed)
         assert ways.states.tolist() == walked.states.tolist()
         assert ways.log_probability == pytest.approx(walked.log_probability, rel=1e-11)
+
+
+def test_long_gaps_are_not_walked_and_short_ones_alone_are_no_reason_to_prepare(monkeypatch):
+    model = MarkovModel(_matrix(np.random.default_rng(1), 6, "likely"), np.full(6, 1 / 6))
+    assert not waits_of(model.ahead).pays(np.full(1000, 5))
+
+    def never(*_):
+        raise AssertionError("a gap was walked")
+
+    monkeypatch.setattr(maxima.Maxima, "after", never)
+    monkeypatch.setattr(maxima.Maxima, "back", never)
+    path_of_releases(model, Observations(np.zeros((4, 6)), [1, 500, 1, 10**6]))
 
 
 def test_ways_are_made_once_for_a_model_and_go_with_it():
