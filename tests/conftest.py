@@ -37,6 +37,14 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Nobody loses tests unawares."""
+    if config.getoption("markexpr") == "not slow":
+        terminalreporter.write_line(
+            "Left out: tests marked slow, which repeat at size what others hold. scripts/test --all runs them too."
+        )
+
+
 @pytest.fixture(scope="session")
 def real_data() -> Path:
     """The folder of real traces, which is not part of the repository; skips where it is absent."""

@@ -1,0 +1,90 @@
+"""Which tests the scripts run: continuous integration all of them, everybody all but the slow ones, and says so."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ALL_OF_THEM = ["pytest", "-n", "logical"]
+WITHOUT_SLOW = [*ALL_OF_THEM, "-m", "not slow"]
+
+
+@pytest.fixture
+def project(tmp_path):
+    """The scripts as they are, and a Python that only notes what it is asked to run."""
+    for path in ("scripts/check", "scripts/docs", "scripts/environment", "scripts/test", ".ci/run", "pyproject.toml"):
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / path, tmp_path / path)
+    python = tmp_path / "python"
+    note = f"printf '%s\\t' \"$@\" >>'{tmp_path}/asked'; echo >>'{tmp_path}/asked'"
+    python.write_text(f'#!/bin/sh\nif [ "$1" = -m ]; then shift; {note}; fi\n')
+    python.chmod(0o755)
+    for name in ("venv", "venv-3.11", "venv-3.12", "venv-3.13"):
+        (tmp_path / name / "bin").mkdir(parents=True)
+        (tmp_path / name / "bin" / "python").symlink_to(python)
+        made = subprocess.run(
+            ["cksum"], input=(tmp_path / "pyproject.toml").read_bytes(), capture_output=True, check=True
+        )
+        for extra in ("dev", "docs"):
+            (tmp_path / name / f".installed-{extra}-{made.stdout.decode().strip().replace(' ', '-')}").touch()
+    return tmp_path
+
+
+def asked(project: Path, *line: str) -> list[list[str]]:
+    """What pytest is called with."""
+    environment = os.environ | {"DPHMM_VENV": str(project / "venv")}
+    done = subprocess.run([project / line[0], *line[1:]], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    calls = [call.split("\t")[:-1] for call in (project / "asked").read_text().splitlines()]
+    return [call for call in calls if call[0] == "pytest"]
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        ((".ci/run",), [ALL_OF_THEM]),
+        (("scripts/check",), [[*ALL_OF_THEM, "--cov"]]),
+        (("scripts/check", "--no-tests"), []),
+        (("scripts/test",), [WITHOUT_SLOW]),
+        (("scripts/test", "tests/policy", "-k", "a or b"), [[*WITHOUT_SLOW, "tests/policy", "-k", "a or b"]]),
+        (("scripts/test", "-m", "slow"), [[*WITHOUT_SLOW, "-m", "slow"]]),
+        (("scripts/test", "--all", "-x"), [[*ALL_OF_THEM, "-x"]]),
+        (("scripts/test", "--every-python", "-x"), [[*ALL_OF_THEM, "-x"]] * 3),
+    ],
+    ids=lambda part: " ".join(part) if isinstance(part, tuple) else None,
+)
+def test_each_script_runs_the_tests_that_it_says(project, line, wanted):
+    assert asked(project, *line) == wanted
+
+
+TESTS = """import pytest
+
+@pytest.mark.slow
+def test_at_size():
+    pass
+
+def test_quick():
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "found", "said"),
+    [((), "2 passed", False), (("-m", "not slow"), "1 passed, 1 deselected", True)],
+)
+def test_plain_pytest_leaves_nothing_out_and_what_is_left_out_is_said(tmp_path, options, found, said):
+    (tmp_path / "test_size.py").write_text(TESTS)
+    for path in ("pyproject.toml", "tests/conftest.py"):
+        shutil.copy(ROOT / path, tmp_path)
+    line = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options, "test_size.py"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    assert found in done.stdout
+    assert ("scripts/test --all" in done.stdout) is said
