@@ -301,6 +301,7 @@ def test_constraints_along_the_support_of_a_model(folder):
     assert "No state is exposed by one release." in result.stdout
 
 
+@pytest.mark.slow
 def test_a_geolife_session_end_to_end(few_of_geolife, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     data = str(few_of_geolife)

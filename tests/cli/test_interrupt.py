@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from tests.sizes import slow
+
 PROGRAM = """
 import os, signal, sys
 from importlib.abc import MetaPathFinder
@@ -31,8 +33,14 @@ main()
 """
 
 
-@pytest.mark.parametrize("converted", [False, True])
-@pytest.mark.parametrize("module", ["click", "dphmm.cli.release", "numpy", "scipy.sparse", "pyproj"])
+@pytest.mark.parametrize(
+    ("module", "converted"),
+    [
+        ("click", False), ("dphmm.cli.release", True), ("numpy", True), ("scipy.sparse", False), ("pyproj", True),
+        slow("click", True), slow("dphmm.cli.release", False), slow("numpy", False), slow("scipy.sparse", True),
+        slow("pyproj", False),
+    ],
+)  # fmt: skip
 def test_an_interrupt_during_any_import_ends_with_130_and_without_a_word(world, module, converted):
     """Some libraries make an error of their own of what interrupts their import (``converted``)."""
     program = PROGRAM.format(module=module, converted=converted)

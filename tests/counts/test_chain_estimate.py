@@ -13,6 +13,7 @@ from dphmm.counts.chain_estimate import ChainFilter, Start, filter_counts, smoot
 from dphmm.counts.occupancy import as_transition
 from dphmm.counts.tilted import lattice_moments, tilted_moments
 from tests.counts.oracles import all_counts, count_transition, exact_posterior_mean, log_multinomial, moments_of_paths
+from tests.sizes import slow
 
 CYCLE = np.array([[0.0, 0.0, 1.0], [0.5, 0.0, 0.5], [0.0, 1.0, 0.0]])
 """The transition matrix of Cao et al. (DBSec 2023), section 6."""
@@ -65,7 +66,7 @@ def test_the_flat_start_has_the_moments_of_all_count_vectors_alike():
 
 
 @pytest.mark.parametrize("online", [False, True])
-@pytest.mark.parametrize(("users", "scale", "bound"), [(5, 1.0, 1.10), (8, 4.0, 1.03)])
+@pytest.mark.parametrize(("users", "scale", "bound"), [(5, 1.0, 1.10), slow(8, 4.0, 1.03)])
 def test_its_error_is_close_to_the_least_possible(users, scale, bound, online):
     """300 draws, seed 11: the mean squared error against that of the exact posterior mean, which none can beat.
 
@@ -90,7 +91,7 @@ def test_its_error_is_close_to_the_least_possible(users, scale, bound, online):
     assert np.mean(plain) > 1.2 * np.mean(exact)
 
 
-@pytest.mark.parametrize(("users", "epsilon", "online"), [(5, 2, False), (5, 2, True), (8, 4, False)])
+@pytest.mark.parametrize(("users", "epsilon", "online"), [(5, 2, False), (5, 2, True), slow(8, 4, False)])
 def test_integer_noise_has_its_own_likelihood(users, epsilon, online):
     """60 draws, seed 11: the error against that of the exact posterior mean, which none can beat.
 

@@ -16,6 +16,7 @@ from dphmm.evaluation.run import Evaluation
 from dphmm.evaluation.steps import COLUMNS, StepTable
 from dphmm.plots.evaluation import evaluation_figures
 from tests.pages import DESK, PHONE, looked_at
+from tests.sizes import slow
 
 CONFIG = parse_config(
     {"data": ["x"], "grid": "geolife", "sequences": 6, "length": 20, "epsilons": [0.5, 1.0], "radii_km": [1.0, 2.0]}
@@ -181,7 +182,7 @@ def test_the_page_begins_with_the_users_data_and_ends_with_the_paper(finished):
 @pytest.mark.parametrize(
     ("name", "path"),
     [
-        ("geolife", "geolife/geolife_beijing.tar.gz"),
+        slow("geolife", "geolife/geolife_beijing.tar.gz"),
         ("gowalla", "gowalla/loc-gowalla_LA.txt.gz"),
     ],
 )

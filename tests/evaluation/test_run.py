@@ -69,6 +69,7 @@ def test_errors_follow_from_the_places_in_the_table(plain):
     assert (table["protection"][~table["already_known"]] >= 2).all()
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_same_table_as_none(plain, config, people, tmp_path):
     other = Evaluation.open(config, tmp_path / "run", lambda: people)
     list(other.run(Processes(2)))
@@ -120,6 +121,7 @@ def test_processes_that_keep_dying_end_the_run():
         list(Processes(2).run(die_always, [1]))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL")
 def test_a_killed_command_is_resumed_to_the_same_table(plain, config, tmp_path):
     toml = tmp_path / "job.toml"
@@ -224,6 +226,7 @@ def test_an_absent_scheduler_is_one_line():
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_dask_gives_the_same_table_though_a_worker_is_killed(plain, config, people, tmp_path):
     distributed = pytest.importorskip("distributed")

@@ -145,6 +145,7 @@ def test_a_policy_is_audited_from_both_sides(town, monkeypatch):
     assert {repair["least_protection"] for repair in told["constraints"][0]["repairs"]} <= {2, 3}
 
 
+@pytest.mark.usefixtures("blank")
 def test_a_report_of_each_is_one_page(town, monkeypatch):
     pytest.importorskip("matplotlib")
     from dphmm.plots.audit_report import audit_sections

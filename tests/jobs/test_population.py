@@ -86,6 +86,7 @@ def test_what_makes_no_population_is_refused(make, error, message):
         make()
 
 
+@pytest.mark.slow
 def test_days_of_geolife_keep_everybody_at_every_time(real_trajectories):
     people = real_trajectories("geolife/geolife_beijing.tar.gz")
     grid = Grid.over(PRESETS["geolife"][0], 2.0)

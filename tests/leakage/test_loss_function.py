@@ -16,6 +16,7 @@ from dphmm.errors import InvalidInputError, StochasticError
 from dphmm.leakage import LossFunction, loss, supremum
 from tests.leakage import published
 from tests.leakage.oracles import ABSORBING, FIGURE_4, exact_loss, highs_loss, random_matrix
+from tests.sizes import slow
 
 
 @pytest.mark.parametrize(
@@ -50,7 +51,7 @@ def test_entries_of_any_magnitude_equal_exact_enumeration(seed):
         assert function(alpha) == pytest.approx(expected, rel=1e-12, abs=1e-20)
 
 
-@pytest.mark.parametrize("n", [2, 3, 5, 8, 12])
+@pytest.mark.parametrize("n", [2, 3, 5, slow(8), slow(12)])
 @pytest.mark.parametrize("zeros", [0.0, 0.3])
 def test_equals_linear_programming(n, zeros):
     matrix = random_matrix(n, seed=n, zeros=zeros, spread=0.7)
@@ -61,7 +62,7 @@ def test_equals_linear_programming(n, zeros):
         assert function(alpha) == pytest.approx(expected, abs=1e-9)
 
 
-@pytest.mark.parametrize("n", [2, 7, 20, 40])
+@pytest.mark.parametrize("n", [2, 7, 20, slow(40)])
 @pytest.mark.parametrize(("zeros", "spread"), [(0.0, 1.0), (0.0, 0.2), (0.4, 0.5)])
 def test_equals_the_three_published_algorithms(n, zeros, spread):
     matrix = random_matrix(n, seed=100 + n, zeros=zeros, spread=spread)

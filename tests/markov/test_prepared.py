@@ -15,6 +15,7 @@ from dphmm.markov import model as model_module
 from dphmm.markov import prepared as prepared_module
 from dphmm.markov.masses import Masses
 from tests.markov.clockwork import FIRST, HOUR, YEAR, stepped, varying
+from tests.sizes import slow
 
 
 @pytest.fixture
@@ -32,8 +33,9 @@ def unprepared(monkeypatch):
     return forbid
 
 
-@pytest.mark.parametrize("by", ["hours", "weekday-hours"])
-@pytest.mark.parametrize("stay", [0.5, 0.95])
+@pytest.mark.parametrize(
+    ("by", "stay"), [("hours", 0.5), ("weekday-hours", 0.95), slow("hours", 0.95), slow("weekday-hours", 0.5)]
+)
 def test_a_model_whose_file_holds_its_days_prepares_none(by, stay, tmp_path, unprepared):
     """From every day of the week on, forwards and back, with the clock changed in between."""
     varying(3, by=by, stay=stay).prepared().save(tmp_path / "m.npz")

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from dphmm.markov import Observations, maxima, path_of_releases, waiting
+from dphmm.compilation import compiled
+from dphmm.markov import Observations, kernels, maxima, path_of_releases, waiting
 from dphmm.markov.flow import Flow
 from dphmm.markov.model import MarkovModel
 from dphmm.markov.waiting import Waits, _longer_ways, waits_of
@@ -122,11 +123,9 @@ def test_without_any_one_of_its_conditions_it_is_wrong(left_out):
 
 
 def test_the_compiled_loop_is_the_plain_one():
-    numba = pytest.importorskip("numba")
-    from dphmm.markov import kernels
-
+    pytest.importorskip("numba")
     rng = np.random.default_rng(3)
-    loop = numba.njit(kernels.longer_ways)
+    loop = compiled(kernels.longer_ways)
     for size in (3, 9, 40):
         matrix = csr_array(_matrix(rng, size, "likely"))
         lists = matrix.indptr.astype(np.uint32), matrix.indices.astype(np.uint32), np.log(matrix.data)

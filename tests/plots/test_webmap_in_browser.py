@@ -10,6 +10,7 @@ import pytest
 from dphmm.plots import ReleaseMap
 from dphmm.policy import PolicyGraph
 from tests.plots import walks
+from tests.sizes import slow
 
 SIZES = {"phone": {"width": 420, "height": 850}, "desk": {"width": 1280, "height": 800}}
 
@@ -79,7 +80,7 @@ def counts(page) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("name", ["one", "few", "two", "many"])
+@pytest.mark.parametrize("name", ["one", "few", "two", slow("many")])
 def test_nothing_overflows_the_map_is_not_empty_and_noise_covers_no_estimate(opened, name, size):
     page = opened(name, size)
     width, height = SIZES[size]["width"], SIZES[size]["height"]

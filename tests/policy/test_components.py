@@ -15,6 +15,7 @@ from dphmm.policy import merging, merging_search
 from dphmm.policy.by_component import NoiseBody
 from tests.policy.instances import small_instance
 from tests.running_example import F, graph, states
+from tests.sizes import slow
 
 GRID = np.array([[x, y] for y in range(6) for x in range(6)])
 CORNER = (GRID < 3).all(axis=1)
@@ -137,8 +138,13 @@ def instance(seed: int):
     return f, policy, mask, rng.random(8) + 0.01 if seed % 2 else np.ones(8)
 
 
-@pytest.mark.parametrize("body", ["hull", "cross-polytope", "disc"])
-@pytest.mark.parametrize("objective", ["error", "volume"])
+@pytest.mark.parametrize(
+    ("body", "objective"),
+    [
+        ("hull", "error"), ("cross-polytope", "volume"), ("disc", "error"),
+        slow("hull", "volume"), slow("cross-polytope", "error"), slow("disc", "volume"),
+    ],
+)  # fmt: skip
 def test_the_exact_repair_is_the_best_of_all_partner_choices_and_others_are_sound(body, objective):
     for seed in range(14):
         f, policy, mask, prior = instance(seed)

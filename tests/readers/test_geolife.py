@@ -138,6 +138,7 @@ def test_the_edge_cases_of_the_published_data_behave_as_documented(real_data):
     assert 41 < by_user["153"].latitude.min() < 42
 
 
+@pytest.mark.slow
 def test_the_whole_beijing_extract_is_read_as_numpy_reads_it(real_data):
     path = real_data / "geolife" / "geolife_beijing.tar.gz"
     result = read(path)

@@ -18,6 +18,7 @@ from dphmm.release.noise import ComponentNoise
 from dphmm.release.schedule import Scheduling
 from dphmm.release.together import prepare_together
 from tests.mechanisms.test_table import _exp_below
+from tests.sizes import slow
 
 F = np.array([[1, 0], [2, 1], [3, 0], [0, 1], [4, 2], [1, 2]], dtype=float)
 POLICY = PolicyGraph.categorical([0, 1, 1, 2, 2, 2])
@@ -209,7 +210,7 @@ def test_the_error_after_a_release_by_tables_is_that_of_enumeration(mechanism):
     assert other.error > 1.02 * expected, "the broken twin: half the budget"
 
 
-@pytest.mark.parametrize("schedule", [Schedule(1.1), Schedule(0.9, 6.0, 10 * 3600)])
+@pytest.mark.parametrize("schedule", [slow(Schedule(1.1)), Schedule(0.9, 6.0, 10 * 3600)])
 def test_a_schedule_decides_when_tables_are_drawn_from_and_goes_on_after_restarts(tmp_path, schedule):
     def engine(source):
         return made("optimal", model=SLOW, schedule=schedule, rng=source)

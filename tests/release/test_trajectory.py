@@ -8,6 +8,7 @@ import pytest
 from dphmm import Grid, MarkovModel, PolicyGraph, Releaser, release_trajectory
 from dphmm.errors import ConfigurationError, InvalidInputError
 from dphmm.space.trajectory import SlottedTrajectory
+from tests.sizes import slow
 
 GRID = Grid.over((45.0, 7.0, 45.02, 7.03), 0.5)
 
@@ -75,7 +76,7 @@ def test_budgets_must_match_the_places():
 
 @pytest.mark.parametrize(
     ("source", "preset", "step"),
-    [("geolife/geolife_beijing.tar.gz", "geolife", 60.0), ("gowalla/loc-gowalla_LA.txt.gz", "gowalla", 3600.0)],
+    [slow("geolife/geolife_beijing.tar.gz", "geolife", 60.0), ("gowalla/loc-gowalla_LA.txt.gz", "gowalla", 3600.0)],
 )
 def test_real_trajectories_under_every_policy_leave_nobody_exposed(real_trajectories, source, preset, step):
     grid = Grid.preset(preset)

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from dphmm.serve.openapi import DESCRIPTION
 from tests.serve.conftest import TOKEN, relay
 from tests.serve.test_app import releases
+from tests.sizes import slow
 
 schemathesis = pytest.importorskip("schemathesis")
 PROFILE = settings(
-    max_examples=60,
     deadline=None,
     database=None,
     derandomize=True,
@@ -31,15 +31,17 @@ def described(without=None):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("mode", ["positive", "negative"])
-def test_requests_that_the_description_allows_and_others_are_answered_as_it_says(config, mode):
+@pytest.mark.parametrize(
+    ("mode", "requests"), [("positive", 15), ("negative", 15), slow("positive", 60), slow("negative", 60)]
+)
+def test_requests_that_the_description_allows_and_others_are_answered_as_it_says(config, mode, requests):
     answers = set()
     from schemathesis.specs.openapi.checks import ignored_auth
 
     cases = described()["post /fix"].as_strategy(generation_mode=schemathesis.GenerationMode(mode))
     with relay(made := config()) as client:
 
-        @PROFILE
+        @settings(PROFILE, max_examples=requests)
         @given(case=cases, shown=st.sampled_from([TOKEN["ann"], "wrong", ""]))
         def holds(case, shown):
             case.headers = {**(case.headers or {}), "Authorization": f"Bearer {shown}"}
