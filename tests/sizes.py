@@ -14,5 +14,6 @@ def slow(*values: object) -> ParameterSet:
 
 
 def few_every_day(values: Iterable[object], count: int) -> list[object]:
-    """Cases of one parameter, such as seeds: the first of them as they are, the others slow."""
-    return [value if place < count else slow(value) for place, value in enumerate(values)]
+    """Of cases, such as seeds or tuples of several parameters, the first as they are and the others slow."""
+    cases = [value if isinstance(value, tuple) else (value,) for value in values]
+    return [pytest.param(*case) if place < count else slow(*case) for place, case in enumerate(cases)]

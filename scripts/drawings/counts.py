@@ -125,7 +125,7 @@ def by_budget(options: argparse.Namespace) -> tuple[Figure, Rows]:
     """Figure 4: T = 500; epsilon-DP at s = 0 and alpha-DP_T at s = 0.01."""
     figure, axes = panels(sharey=True)
     levels, rows = np.arange(0.2, 2.01, 1.8 if options.small else 0.2).round(1), Rows()
-    steps = 30 if options.small else 500
+    steps = 8 if options.small else 500
     for ax, kind, s, label in ((axes[0], EPSILON, 0.0, r"$\epsilon$"), (axes[1], ALPHA, 0.01, r"$\alpha$")):
         measure = partial(lambda k, s, level: errors(k, s, level, steps, options), kind, s)
         rows += sweep(ax, levels, measure, label, f"{kind}, s = {s}")
@@ -135,13 +135,13 @@ def by_budget(options: argparse.Namespace) -> tuple[Figure, Rows]:
 
 def by_length(options: argparse.Namespace) -> tuple[Figure, Rows]:
     """Figure 5: s = 0.01, level 1, T from 100 to 200."""
-    lengths = (20, 30) if options.small else range(100, 201, 20)
+    lengths = (6, 8) if options.small else range(100, 201, 20)
     return both_kinds(lengths, lambda kind, t: errors(kind, 0.01, 1.0, int(t), options), "times")
 
 
 def by_correlation(options: argparse.Namespace) -> tuple[Figure, Rows]:
     """Figure 6: T = 500, level 1, s = 0.01, 0.1, 1."""
-    steps, degrees = (30, (0.01, 1.0)) if options.small else (500, (0.01, 0.1, 1.0))
+    steps, degrees = (8, (0.01, 1.0)) if options.small else (500, (0.01, 0.1, 1.0))
     figure, rows = both_kinds(degrees, lambda kind, s: errors(kind, s, 1.0, steps, options), "s (small: strong)")
     for ax in figure.axes:
         ax.set_xscale("log")

@@ -12,6 +12,7 @@ from dphmm.errors import InvalidInputError
 from dphmm.release.schedule import Schedule
 from dphmm.release.trajectory import moments_of
 from dphmm.space.trajectory import SlottedTrajectory
+from tests.sizes import slow
 
 GRID = Grid.over((45.0, 7.0, 45.02, 7.03), 0.5)
 SETTINGS = {
@@ -53,7 +54,7 @@ def heard_and_replayed(model: MarkovModel, settings: ReleaseSettings, seed: int,
     return heard.in_hindsight(engine.measurements.points), in_hindsight(engine.another(), sequence)
 
 
-@pytest.mark.parametrize("reach", [0.8, 10.0])
+@pytest.mark.parametrize("reach", [0.8, slow(10.0)])
 @pytest.mark.parametrize("name", SETTINGS)
 def test_what_was_heard_tells_what_a_replay_tells(name, reach):
     for seed in range(3):

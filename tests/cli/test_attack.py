@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import json
 import re
+from functools import cache
 
 import pytest
 from click.testing import CliRunner
 
 from dphmm.attack import DEFAULT_CHANNELS, parse_channel
 from dphmm.cli import main
+from dphmm.jobs import attacks
+from dphmm.readers.city import build_city
+from dphmm.readers.synthetic import synthetic_trajectories
 from tests.documents import ROOT, page
 
 PAGE = page("attack.md")
+PEOPLE = cache(lambda *numbers: synthetic_trajectories(*numbers, city=build_city()))
+
+
+@pytest.fixture(autouse=True)
+def one_city(monkeypatch):
+    """The synthetic city's people, who are the same at every run, are made once."""
+    monkeypatch.setattr(attacks, "synthetic_trajectories", lambda *numbers, city: PEOPLE(*numbers))
 
 
 def run(*words: str):

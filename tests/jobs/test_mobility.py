@@ -8,6 +8,7 @@ import scipy.sparse as sp
 
 from dphmm.jobs.mobility import Mobility
 from dphmm.leakage import LossFunction, account, backward
+from tests.sizes import slow
 
 
 def chain(kind: str) -> tuple[np.ndarray, np.ndarray]:
@@ -31,8 +32,11 @@ def chain(kind: str) -> tuple[np.ndarray, np.ndarray]:
 KINDS = ("a line, from its end", "to and fro", "to and fro in two, and between", "one way", "some zeros", "none")
 
 
-@pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "sparse"),
+    [(kind, place % 2 == 0) for place, kind in enumerate(KINDS)]
+    + [slow(kind, place % 2 == 1) for place, kind in enumerate(KINDS)],
+)
 def test_backward_leakage_is_that_of_all_matrices_one_by_one(kind, sparse):
     matrix, initial = chain(kind)
     moves = Mobility(sp.csr_array(matrix) if sparse else matrix, initial)

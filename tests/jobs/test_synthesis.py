@@ -10,7 +10,7 @@ import pytest
 
 from dphmm import MarkovModel, read
 from dphmm.errors import ConfigurationError, OutputError
-from dphmm.jobs import Data, compare_people, learn, region, synthesize
+from dphmm.jobs import Data, compare_people, learn, region, synthesis, synthesize
 from dphmm.markov import ExtendedModel, Rhythm, state_sequence
 from dphmm.space import Grid
 
@@ -71,9 +71,11 @@ def test_days_begin_at_midnight_where_the_model_is(tmp_path):
     assert synthesize(model, tmp_path / "p.csv", 1, 1).first == np.datetime64("2023-12-31T16:00")
 
 
-def test_memory_is_that_of_a_block_however_many_people(model, tmp_path):
+def test_memory_is_that_of_a_block_however_many_people(model, tmp_path, monkeypatch):
+    monkeypatch.setattr(synthesis, "_BLOCK", 1 << 18)
+    synthesize(model, tmp_path / "p.parquet", people=1, days=1)  # libraries are loaded only once
     most = []
-    for people in (5000, 15_000):
+    for people in (1250, 3750):
         tracemalloc.start()
         synthesize(model, tmp_path / f"{people}.parquet", people=people, days=1, rng=1)
         most.append(tracemalloc.get_traced_memory()[1])

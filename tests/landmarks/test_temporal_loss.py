@@ -16,6 +16,7 @@ from dphmm.landmarks.bridge import Steps, passed
 from dphmm.landmarks.tilted import Tilted
 from dphmm.leakage import LossFunction, temporal
 from tests.landmarks.oracles import backward_matrices, budget, joint_leakage, random_chain, random_noise
+from tests.sizes import slow
 
 P = np.array([[0.8, 0.2], [0.1, 0.9]])
 STILL = [[Fraction(9998, 10000), Fraction(2, 10000)], [Fraction(9881, 10000), Fraction(119, 10000)]]
@@ -64,15 +65,16 @@ def steps_of(known):
     return known[0] if isinstance(known, list) else known
 
 
+@pytest.mark.parametrize("chains", [range(100, 110), slow(range(110, 130))], ids=len)
 @pytest.mark.parametrize("weaker", ["split nothing", "contraction alone", "no contraction"])
-def test_each_of_its_parts_is_a_bound(monkeypatch, weaker):
+def test_each_of_its_parts_is_a_bound(monkeypatch, weaker, chains):
     if weaker == "split nothing":
         monkeypatch.setattr(between, "_NEAR", 2)
     else:
         monkeypatch.setattr("dphmm.landmarks.bridge._EXACT_STATES", 0)
     if weaker == "no contraction":
         monkeypatch.setattr("dphmm.landmarks.bridge._spread", lambda *product: math.inf)
-    assert all(check(case, leakage) for case in cases(range(100, 130)))
+    assert all(check(case, leakage) for case in cases(chains))
 
 
 def test_one_release_between_two_landmarks_costs_what_the_bridge_gives_away():

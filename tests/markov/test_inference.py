@@ -11,6 +11,7 @@ from scipy.sparse import csr_array
 from dphmm import MarkovModel, markov
 from dphmm.errors import InvalidInputError, StochasticError
 from dphmm.markov import Observations, filter_releases, path_of_releases, smooth_releases
+from tests.sizes import few_every_day
 
 
 def instance(seed: int, size: int = 3, length: int = 4) -> tuple[MarkovModel, Observations]:
@@ -57,7 +58,7 @@ def is_possible(model: MarkovModel, observed: Observations) -> bool:
 INSTANCES = [seed for seed in range(60) if is_possible(*instance(seed))]
 
 
-@pytest.mark.parametrize("seed", INSTANCES)
+@pytest.mark.parametrize("seed", few_every_day(INSTANCES, 16))
 def test_filter_smoother_and_evidence_equal_enumeration(seed):
     model, observed = instance(seed)
     joint, total, _ = by_enumeration(model, observed)
@@ -75,7 +76,7 @@ def test_filter_smoother_and_evidence_equal_enumeration(seed):
         assert np.allclose(found.filtered[t].probabilities, filtered, rtol=1e-10, atol=1e-300)
 
 
-@pytest.mark.parametrize("seed", INSTANCES)
+@pytest.mark.parametrize("seed", few_every_day(INSTANCES, 16))
 def test_most_probable_path_equals_enumeration(seed):
     model, observed = instance(seed)
     _, _, best = by_enumeration(model, observed)
@@ -92,7 +93,7 @@ def test_most_probable_path_equals_enumeration(seed):
     assert score == pytest.approx(found.log_probability, rel=1e-10, abs=1e-10)
 
 
-@pytest.mark.parametrize("seed", INSTANCES)
+@pytest.mark.parametrize("seed", few_every_day(INSTANCES, 16))
 @pytest.mark.parametrize("kind", [np.array, csr_array])
 def test_inference_on_plain_arrays_equals_enumeration(seed, kind):
     model, observed = instance(seed)

@@ -7,6 +7,7 @@ import pytest
 
 from dphmm.markov import Observations, path, path_of_releases
 from tests.markov.clockwork import FIRST, YEAR, varying
+from tests.sizes import few_every_day
 
 
 def _by_steps(model, rows, gaps):
@@ -32,7 +33,7 @@ def _by_steps(model, rows, gaps):
 
 
 @pytest.mark.parametrize("by", ["hours", "weekday-hours"])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", few_every_day(range(4), 2))
 def test_gaps_by_the_clock_are_as_many_steps(by, seed):
     """Also where clocks are changed on the way."""
     model, rng = varying(seed, by=by, stay=[0.5, 0.9, 0.98, 0.8][seed]), np.random.default_rng(seed)

@@ -34,8 +34,14 @@ def found():
     return audit_policy(subject, calibration="component")
 
 
-def test_states_that_are_exposed_alike_are_one_row(found):
-    what, noise = audit_sections(found)[1:]
+@pytest.fixture(scope="module")
+def sections(found):
+    """What the page of it says, with its pictures."""
+    return audit_sections(found)
+
+
+def test_states_that_are_exposed_alike_are_one_row(sections):
+    what, noise = sections[1:]
     assert what.heading.endswith("what is exposed")
     assert [row[:2] for row in what.rows] == [("k-norm", f"{len(ALONE)}"), ("laplace", f"{len(ALONE)}")]
     assert what.rows[0][2].startswith(f"cell {ALONE[0]}, cell {ALONE[1]}, ")
@@ -74,8 +80,8 @@ def test_exposed_cells_are_filled_where_they_are_and_the_map_shows_them_all(foun
 
 
 @pytest.mark.parametrize("width", [PHONE, DESK])
-def test_the_page_is_whole_on_a_phone_and_a_desk(found, browser, tmp_path, width):
+def test_the_page_is_whole_on_a_phone_and_a_desk(sections, browser, tmp_path, width):
     page = tmp_path / "audit.html"
-    page.write_text(html_page("Policy audit", "Some state is exposed.", True, audit_sections(found)), encoding="utf-8")
+    page.write_text(html_page("Policy audit", "Some state is exposed.", True, sections), encoding="utf-8")
     assert looked_at(browser, page, width) == 4
     assert len(re.findall("<h2>", page.read_text())) == 3
