@@ -256,8 +256,9 @@ class ExtendedModel(MarkovModel):
             start = _known(since) + (steps - done - count if back else done)
             listed = [kind for _, kind in (reversed(group) if back else group) if kind]
             runs = [(kind, len(list(same))) for kind, same in groupby(listed)]
-            far = self._days.carry(masses, runs, back, times) if kinds else None
-            masses = self._along(masses, count, start, back) if far is None else far
+            far, days = self._days.carry(masses, runs, back, times) if kinds else (masses, 0)
+            passed = days * group[0][0]
+            masses = self._along(far, count - passed, start if back else start + passed, back)
             done += count
         return masses
 

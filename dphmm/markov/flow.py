@@ -44,7 +44,9 @@ _LONG_GAP = 8
 """From this many steps on, what prepares for many cheap steps pays."""
 LEAST_POWER = 32
 """At least so many steps are taken at once forwards, by a power of the matrix."""
-_STRIDES = (LEAST_POWER, 512, 8192)
+NEXT_POWER = 512
+"""From so many on, by the next."""
+_STRIDES = (LEAST_POWER, NEXT_POWER, 8192)
 _STRIDES_BACK = (8, 32, 128, 512, 2048, 8192)
 """How many steps are taken at once: forwards few, as sums of other strides end in other digits, which releases show."""
 POWERS_UP_TO = 2048
@@ -146,7 +148,7 @@ class Flow:
             count = int(reached.sum())
             if count == self.size:
                 return locked(np.zeros(self.size, dtype=np.int64))
-            reached |= self.matrix @ reached > 0
+            reached |= (self.matrix @ reached > 0) | (self.matrix.T @ reached > 0)
             if int(reached.sum()) == count:
                 break
         return locked(np.array(connected_components(self.matrix, directed=False)[1], dtype=np.int64))
@@ -216,8 +218,8 @@ class Flow:
         (loop or _gathered_masses)(self.lists, near, limb, masses.mantissa, masses.exponent, (out[0], out[1]))
         return Masses.owning(*out)
 
-    def carry(self, masses: Masses, steps: int) -> Masses:
-        """The masses some steps on."""
+    def carry(self, masses: Masses, steps: int, power: int | None = None) -> Masses:
+        """The masses some steps on; by no higher power of the matrix than ``power``, where that is given."""
         failed = pause = 0
         while steps > 0:
             passed = 0
@@ -229,7 +231,7 @@ class Flow:
                 level = np.where(np.isfinite(tops), tops, 0.0)[self.islands]
                 faint = masses.support & (masses.exponent < level - NARROW)
                 if self._is_apart(faint, masses.support):
-                    passed, masses = self._glide(masses, level, faint, steps)
+                    passed, masses = self._glide(masses, level, faint, steps, power)
                 failed = 0 if passed or not faint.any() else min(max(2 * failed, 1), _PAUSE)
                 pause = failed
             if not passed:
@@ -244,7 +246,9 @@ class Flow:
             return self._is_likely
         return self._depth < _DEPTH and not self.product(np.where(faint, 0.0, possible))[faint].any()
 
-    def _glide(self, masses: Masses, level: FloatArray, faint: BoolArray, steps: int) -> tuple[int, Masses]:
+    def _glide(
+        self, masses: Masses, level: FloatArray, faint: BoolArray, steps: int, power: int | None
+    ) -> tuple[int, Masses]:
         """As many of the steps as plain sums can take at once, and the masses after them.
 
         Each island is scaled on its own, so that one that is all but ruled out holds nothing up. Plain sums do while
@@ -264,7 +268,7 @@ class Flow:
         some = slice(None) if rest.all() else rest
         (run, longest), most = _RUN, steps
         while passed < steps:
-            stride, ahead = self._stride(now, min(steps - passed, most), run)
+            stride, ahead = self._stride(now, min(steps - passed, most), run, power)
             if ahead[some].min() < _FAINT:
                 if stride <= max(1, passed // 8):
                     break
@@ -341,11 +345,11 @@ class Flow:
         mantissa[faint], exponent[faint] = part.mantissa, part.exponent
         return Masses(mantissa, exponent)
 
-    def _stride(self, values: FloatArray, steps: int, run: int) -> tuple[int, FloatArray]:
+    def _stride(self, values: FloatArray, steps: int, run: int, power: int | None) -> tuple[int, FloatArray]:
         """How many of the steps were taken at once, one by one at most ``run``, and where they lead."""
         strides = _STRIDES if self._opposite is None else _STRIDES_BACK
         if self.size <= POWERS_UP_TO and steps >= strides[0] and not self._brief:
-            stride = max(k for k in strides if k <= steps)
+            stride = max(k for k in strides if k <= min(steps, power or steps))
             if self._opposite is None:
                 return stride, np.einsum("i,ij->j", values, self._power(stride))
             with one_thread():
@@ -356,8 +360,10 @@ class Flow:
             loop = compiled(kernels.jagged_steps) if self._summed >= _COMPILE_FROM else None
             if loop is not None:
                 return run, self._jagged.after(loop, values, run)
+        back = self._opposite is not None
+        lean = self._opposite._lean if self._opposite is not None else self._lean
         for _ in range(run):
-            values = self.product(values) if self._lean is None else self._lean.times(values)
+            values = self.product(values) if lean is None else lean.times(values, back)
         return run, values
 
     @cached_property

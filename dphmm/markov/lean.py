@@ -28,22 +28,31 @@ class Lean:
 
     def __init__(self, matrix: csr_array, alike: IntArray) -> None:
         size, lengths = len(alike), np.diff(matrix.indptr)
-        rows, first = np.repeat(np.arange(size), lengths), matrix.indptr[:-1].astype(np.int64)
-        stays = alike[matrix.indices] == alike[rows]
-        below = np.arange(matrix.nnz) - first[rows]
-        like = np.minimum(first[alike[rows]] + below, matrix.nnz - 1)
-        follows = (matrix.indices[like] == matrix.indices) & (lengths == lengths[alike])[rows]
-        ratios = np.where(stays, np.inf, np.where(follows, matrix.data / matrix.data[like], 0.0))
-        factors = np.minimum.reduceat(ratios, first)
-        factors[~np.isfinite(factors)] = 0.0
-        left = matrix.data - np.where(stays, 0.0, factors[rows] * matrix.data[like])
-        left[left <= _ROUNDING * matrix.data] = 0.0
         leaders, number = np.unique(alike, return_inverse=True)
-        shared = csr_array((np.where(stays, 0.0, matrix.data), matrix.indices, matrix.indptr), shape=matrix.shape)
-        rest = csr_array((left, matrix.indices, matrix.indptr), shape=matrix.shape)
-        part = csr_array((factors, (number, np.arange(size))), shape=(len(leaders), size))
-        self._shared, self._rest, self._part = csr_array(shared[leaders]), rest.copy(), part
-        for one in (self._shared, self._rest, self._part):
+        alike, first = alike.astype(np.int32), matrix.indptr[:-1].astype(np.int32)
+        data, indices = matrix.data, matrix.indices.astype(np.int32, copy=False)
+        # Which entry of the row that it is like each one is like; of rows of another length none is.
+        like = np.arange(matrix.nnz, dtype=np.int32) + np.repeat(first[alike] - first, lengths)
+        np.minimum(like, matrix.nnz - 1, out=like)
+        stays = alike[indices] == np.repeat(alike, lengths)
+        shares = data[like]
+        ratios = data / shares
+        ratios[indices[like] != indices] = 0.0
+        ratios[stays] = np.inf
+        factors = np.minimum.reduceat(ratios, first)
+        factors[~np.isfinite(factors) | (lengths != lengths[alike])] = 0.0
+        shares *= np.repeat(factors, lengths)
+        shares[stays] = 0.0
+        left = data - shares
+        beside = left > _ROUNDING * data
+        counts = np.add.reduceat(beside, first, dtype=np.int32)
+        starts = np.concatenate([[0], np.cumsum(counts)])
+        shared = csr_array(matrix[leaders])
+        shared.data[alike[shared.indices] == np.repeat(leaders, np.diff(shared.indptr))] = 0.0
+        self._shared = shared
+        self._rest = csr_array((left[beside], indices[beside], starts), shape=matrix.shape)
+        self._part = csr_array((factors, (number, np.arange(size))), shape=(len(leaders), size))
+        for one in (self._shared, self._part):
             one.eliminate_zeros()
         self.entries = int(self._shared.nnz + self._rest.nnz + self._part.nnz)
 

@@ -19,7 +19,7 @@ from dphmm.arrays import LARGEST, FloatArray, IntArray, as_distribution, as_inte
 from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError, StateError
 from dphmm.markov.contexts import Contexts
 from dphmm.markov.days import Days, times_of
-from dphmm.markov.flow import LEAST_POWER, POWERS_UP_TO, Flow
+from dphmm.markov.flow import LEAST_POWER, NEXT_POWER, POWERS_UP_TO, Flow
 from dphmm.markov.masses import Masses
 from dphmm.markov.moves import Sequence, all_moves, check_states, moves_of, pair_counts
 from dphmm.markov.moving import Moving
@@ -154,13 +154,12 @@ class MarkovModel:
     def _far(self, masses: Masses, steps: int, back: bool = False, times: int = 1) -> Masses:
         """Masses some steps later; or, of weights, before: in one of so many gaps of at least that length."""
         chunk = self._chunk
-        chunks = min(steps // chunk, _MOST_CHUNKS)
-        if self._has_powers and (self._prepared is None or chunks < self._prepared.unit):
-            chunks = 0
-        far = self._days.carry(masses, [(((0, chunk),), chunks)], back, times) if chunks > 1 else None
-        if far is None:
-            return self._ways[back].carry(masses, steps)
-        return self._ways[back].carry(far, steps - chunks * chunk)
+        chunks = 0 if self._has_powers and self._prepared is None else min(steps // chunk, _MOST_CHUNKS)
+        far = self._days.carry(masses, [(((0, chunk),), chunks)], back, times) if chunks > 1 else (masses, 0)
+        masses, left = far[0], steps - far[1] * chunk
+        # Where what is left is short, another power of the matrix takes longer than all of it.
+        is_short = self._prepared is not None and left < self._prepared.unit * chunk
+        return self._ways[back].carry(masses, left, LEAST_POWER if is_short else None)
 
     def expecting(self, gaps: int) -> Self:
         """The same model for whoever will come to so many gaps: it prepares for shorter ones.
@@ -186,7 +185,8 @@ class MarkovModel:
     def _made_days(self) -> Days:
         chunk = self._chunk
         rests = int(_RESTS / self.step_seconds / chunk) if self.step_seconds else _MOST_CHUNKS
-        return Days([self._ways[0]], [((0, chunk),)], _AT_ONCE, max(1, rests), self._often, self._prepared)
+        least = NEXT_POWER // chunk if self._has_powers else 1
+        return Days([self._ways[0]], [((0, chunk),)], _AT_ONCE, max(1, rests), self._often, self._prepared, least)
 
     def prepared(self, limit_seconds: float = 120.0) -> Self:
         """The same model with its days prepared, which its file will hold: no gap of days then waits for that.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -55,13 +56,19 @@ class PreparedDays:
     Parameters
     ----------
     unit
-        How many are taken at once.
+        How many are taken at once, over and over.
     stretches
-        The matrices of so many days.
+        The matrices of so many days, and perhaps of fewer that are taken alone.
     """
 
     unit: int
     stretches: Mapping[Key, Stretch] = field(repr=False)
+
+    @cached_property
+    def alone(self) -> int | None:
+        """How many days those have that are fewer; None where there are none."""
+        fewest = min(map(len, self.stretches))
+        return fewest if fewest < self.unit else None
 
     def to_arrays(self, model: str) -> dict[str, npt.NDArray[Any]]:
         """What a model's file holds of them; ``model`` is its content hash, so that they go with no other."""
@@ -93,13 +100,16 @@ class PreparedDays:
                 parts = [given[f"{ABOUT}_{i}_{name}"] for name in ("entry", "exit", "average", "ends")]
                 entry, leaves, average, ends = parts
                 rank = leaves.shape[0]
-                shapes = (size, rank), (rank, size), (size,), (unit - 1, ends.shape[1], rank)
+                count = unit - 1 if len(key) == unit else 0
+                shapes = (size, rank), (rank, size), (size,), (count, ends.shape[1], rank)
                 good = all(part.shape == shape for part, shape in zip(parts, shapes, strict=True))
-                good = good and ends.shape[1] in (size, rank) and len(key) == unit
+                good = good and ends.shape[1] in (size, rank) and 1 <= len(key) <= unit
                 good = good and all(part.dtype == np.float64 and np.isfinite(part).all() for part in parts)
                 if not good or not np.abs(entry @ leaves.sum(axis=1) - 1.0).max() <= _SUMS:
                     raise ValueError(f"those of kind {i} are none")
                 made[key] = Stretch(locked(entry), locked(leaves), locked(average), tuple(locked(ends)))
+            if not made or len({len(key) for key in made} | {unit}) > 2 or unit not in map(len, made):
+                raise ValueError("some are missing")
         except (KeyError, TypeError, AttributeError, IndexError, OverflowError, ValueError) as problem:
             raise ValueError(f"the days that were prepared for the model cannot be used ({problem})") from None
         return cls(unit, made)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
@@ -19,6 +21,7 @@ from dphmm.markov import (
 from dphmm.markov import days as days_module
 from dphmm.markov import model as model_module
 from dphmm.markov.masses import Masses
+from dphmm.markov.thin import CHAINED
 from tests.markov.clockwork import FIRST, HOUR, YEAR, stepped, varying
 
 
@@ -41,9 +44,9 @@ def taken(monkeypatch):
     found, carry = [], days_module.Days.carry
 
     def noted(self, *given):
-        later = carry(self, *given)
-        found.append(later is not None)
-        return later
+        later, days = carry(self, *given)
+        found.append(days > 0)
+        return later, days
 
     monkeypatch.setattr(days_module.Days, "carry", noted)
     return found
@@ -147,7 +150,7 @@ def test_states_that_empty_stay_possible_and_keep_their_mass(taken):
 
 
 def test_a_day_that_leaves_more_than_the_columns_hold_is_refused(taken, monkeypatch):
-    monkeypatch.setattr(days_module, "_COLUMNS", (3, 5))
+    monkeypatch.setattr(days_module, "CHAINED", replace(CHAINED, columns=(3, 5)))
     model = varying(8, "UTC", size=40)
     start = np.eye(40)[7]
     far = Belief.of(start).predict(model, 24 * 30, FIRST)
@@ -168,10 +171,9 @@ def test_nobody_tries_more_columns_where_the_first_show_that_all_are_too_few(tak
 def test_the_bound_decides_how_many_columns_there_are(monkeypatch):
     """The broken twin: with a bound of one hundredth the same comparison fails."""
     start, steps = np.eye(40)[20], 24 * 8
-    monkeypatch.setattr(days_module, "_NEAR", 0.0)
     off = []
     for bound in (1e-10, 1e-2):
-        monkeypatch.setattr(days_module, "_OFF", bound)
+        monkeypatch.setattr(days_module, "CHAINED", replace(CHAINED, off=bound, near=0.0))
         model = varying(8, "UTC", size=40)
         slot = 24 * 18_000
         far = Belief.of(start).predict(model, steps, slot)

@@ -222,6 +222,9 @@ def test_rows_that_are_like_others_are_summed_in_fewer_numbers(seed):
     far, walked = flow.carry(near, 40), plain.carry(near, 40)
     np.testing.assert_allclose(far.plain(), walked.plain(), rtol=1e-12)
     np.testing.assert_array_equal(far.support, walked.support)
+    far, walked = Flow(matrix, flow).carry(near, 40), Flow(matrix).carry(near, 40)
+    np.testing.assert_allclose(far.plain(), walked.plain(), rtol=1e-12)
+    np.testing.assert_array_equal(far.support, walked.support)
 
 
 def test_matrices_that_take_turns_make_no_powers_either_way():

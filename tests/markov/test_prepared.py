@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -78,15 +79,81 @@ def test_a_model_of_one_matrix_holds_its_days_too(few, size, tmp_path, unprepare
         np.testing.assert_allclose(back, power[:, 1], rtol=1e-9)
 
 
-def test_a_gap_that_is_shorter_than_days_at_once_goes_by_powers():
-    ring = np.roll(np.eye(60), 1, axis=1)
-    plain = MarkovModel(0.9 * np.eye(60) + 0.05 * (ring + ring.T), np.full(60, 1 / 60), None, HOUR)
+def _line(stay=0.99):
+    """Moves between near places, of which each is seldom left."""
+    moves = varying(2, size=60, stay=stay, near=10, least=0.5).transitions[3]
+    return MarkovModel(moves, np.full(60, 1 / 60), None, HOUR)
+
+
+def _hours():
+    return varying(11, "UTC", "weekday-hours", size=60, stay=0.6, near=10, least=0.5)
+
+
+@pytest.mark.parametrize("kind", ["powers", "steps", "hours"])
+def test_gaps_between_go_by_fewer_days_that_were_prepared(kind, tmp_path, unprepared, monkeypatch):
+    """What is left to walk is shorter than these; and nobody looks whether days are worth preparing."""
+    if kind == "steps":
+        monkeypatch.setattr(flow_module, "POWERS_UP_TO", 2)
+        monkeypatch.setattr(model_module, "POWERS_UP_TO", 2)
+    made = {"powers": _line, "steps": lambda: _line(0.9), "hours": _hours}[kind]()
+    made.prepared().save(tmp_path / "m.npz")
+    model = MarkovModel.load(tmp_path / "m.npz")
+    unprepared()
+    unit, alone = model._prepared.unit, model._prepared.alone
+    assert alone is not None
+    assert alone < unit - 1
+    day = 24 if kind == "hours" else model._chunk
+    walked, carry = [], flow_module.Flow.carry
+    monkeypatch.setattr(flow_module.Flow, "carry", lambda *given: walked.append(given[2]) or carry(*given))
+    since, size = 24 * 18_000, model.chain_size
+    for days in (alone, alone + 1, min(2 * alone, unit - 1), unit - 1):
+        for start in (np.eye(size)[0], np.exp(-3000 * np.random.default_rng(days).random(size))):
+            steps = days * day
+            wanted = stepped(made, start, steps, since) if kind == "hours" else _power(made, steps, start, False)
+            found = model.carry(Masses.of(start), steps, since).plain()
+            np.testing.assert_allclose(found / found.sum(), wanted, rtol=1e-9)
+            assert sum(walked) == (days % alone) * day
+            walked.clear()
+            if kind == "hours":
+                wanted = stepped(made, start, steps, since, True)
+                back = model._through(Masses.of(start), steps, since, True)
+            else:
+                wanted = _power(made, steps, start, True)
+                back = model._far(Masses.of(start), steps, True)
+            found = back.plain(float(back.exponent.max()))
+            np.testing.assert_allclose(found / found.sum(), wanted, rtol=1e-9)
+            assert sum(walked) == (days % alone) * day
+            walked.clear()
+    assert "_survey" not in vars(model._days)
+
+
+def _power(model, steps, start, back):
+    power = np.linalg.matrix_power(model.transition.toarray(), steps)
+    found = power @ start if back else start @ power
+    return found / found.sum()
+
+
+def test_fewer_days_are_walked_where_some_state_would_be_too_faint(monkeypatch):
+    model, start = _line().prepared(), Masses.of(np.eye(60)[0])
+    alone, runs = model._prepared.alone, [(((0, model._chunk),), model._prepared.alone + 2)]
+    assert model._days.carry(start, runs)[1] == alone
+    monkeypatch.setattr(days_module, "ALONE", replace(days_module.ALONE, near=2.0))
+    assert model._days.carry(start, runs) == (start, 0)
+
+
+def test_a_gap_that_is_shorter_than_all_that_is_prepared_goes_by_powers(monkeypatch):
+    plain = _line()
     model = plain.prepared()
-    steps = (model._prepared.unit - 1) * model._chunk
-    assert steps > 30
+    steps = (model._prepared.alone - 1) * model._chunk
+    assert steps > 512
+    made, power = set(), flow_module.Flow._power
+    monkeypatch.setattr(flow_module.Flow, "_power", lambda flow, stride: made.add(stride) or power(flow, stride))
     for masses in (Masses.of(np.eye(60)[0]), Masses.of(np.arange(1.0, 61.0))):
-        found, wanted = model.carry(masses, steps), plain.carry(masses, steps)
-        assert found.mantissa.tolist() == wanted.mantissa.tolist()
+        found = model.carry(masses, steps)
+        assert made == {flow_module.LEAST_POWER}, "another would take longer than what is left"
+        wanted = plain.carry(masses, steps)
+        made.clear()
+        np.testing.assert_allclose(found.plain(), wanted.plain(), rtol=1e-12)
 
 
 def test_a_model_is_left_as_it_is_where_it_takes_too_long_or_people_do_not_mix():
@@ -149,6 +216,7 @@ def _whole(arrays):
         lambda arrays: arrays.update(days=_told(arrays, unit="1")),
         lambda arrays: arrays.update(days=_told(arrays, kinds=[[[[1e999, 2]]]])),
         lambda arrays: arrays.update(days_0_entry=arrays["days_0_entry"] * 2),
+        lambda arrays: (arrays.update(days=_told(arrays, unit=5)), _sealed(arrays)),
         _of_another,
         _not_sums,
         _not_finite,
