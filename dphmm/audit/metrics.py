@@ -241,7 +241,7 @@ def _of_one(belief: Belief, places: FloatArray, k: int) -> tuple[float, float, f
     held = belief.support
     bits = -float(probabilities[held] @ belief.log_mass[held]) / np.log(2.0)
     centred = places - probabilities @ places
-    spread = float(np.sqrt(probabilities @ (centred**2).sum(axis=1)))
+    spread = float(np.sqrt((probabilities @ (centred * centred)).sum()))
     largest = np.partition(probabilities, -min(k, len(probabilities)))[-k:]
     guess = best_guess(probabilities, places)
     return max(bits, 0.0), spread, guess.least_error, min(float(largest.max()), 1.0), min(float(largest.sum()), 1.0)

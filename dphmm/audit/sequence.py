@@ -356,7 +356,11 @@ def audit_sequence(
     replays = list(replay_sequence(releaser, sequence))
     rows = np.array([replay.log_likelihood for replay in replays])
     observed = Observations(rows, np.asarray(sequence.steps), sequence.first)
-    filtering = filter_releases(model, observed, start)
+    if start is None and not np.any(sequence.begins):  # whoever replays it has filtered it
+        before, after = ([one.step.prior for one in replays], [one.posterior for one in replays])
+        filtering = Filtering.of(model, observed, before, after)
+    else:
+        filtering = filter_releases(model, observed, start)
     smoothed = smooth_releases(model, observed, filtering)
     path = path_of_releases(model, observed, start)
     uninformed = no_information(model, observed.steps, start, sequence.first)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import log
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +20,7 @@ from dphmm.errors import InvalidInputError, StochasticError
 from dphmm.markov.belief import Belief
 from dphmm.markov.masses import Masses
 from dphmm.markov.model import MarkovModel
-from dphmm.markov.passes import Pass, Rows, passed
+from dphmm.markov.passes import Pass, Rows, passed, rows_of
 from dphmm.stochastic import MatrixLike
 
 
@@ -111,6 +112,19 @@ class Filtering:
         self.rows: Rows = found.after
         self.log_evidence = float(found.log_sums.sum())
 
+    @classmethod
+    def of(
+        cls, model: MarkovModel, observations: Observations, predicted: Sequence[Belief], filtered: Sequence[Belief]
+    ) -> Filtering:
+        """The same of beliefs before and after each release, of somebody who has updated them by it already."""
+        made = object.__new__(cls)
+        made._model, made._observations = model, observations
+        made.rows = rows_of([belief.masses for belief in filtered])
+        rows = zip(predicted, filtered, observations.log_likelihood, strict=True)
+        made.log_evidence = sum(_log_evidence(*one) for one in rows)
+        vars(made).update(filtered=tuple(filtered), predicted=tuple(predicted))
+        return made
+
     @cached_property
     def filtered(self) -> tuple[Belief, ...]:
         """``p(s_t | z_1..t)``, one per release."""
@@ -129,6 +143,14 @@ class Filtering:
         since = [None] * len(steps) if slots is None else slots[:-1].tolist()
         later = [one.predict(model, *how) for one, *how in zip(self.filtered, steps, since, strict=False)]
         return (first, *later)
+
+
+def _log_evidence(prior: Belief, posterior: Belief, log_likelihood: FloatArray) -> float:
+    """``log p(z)``, by Bayes' rule in one of the states that are most probable afterwards."""
+    before, after = prior.of_states, posterior.of_states
+    state = int(after.exponent.argmax())
+    powers = float(before.exponent[state] - after.exponent[state])
+    return log(before.mantissa[state] / after.mantissa[state]) + powers * log(2.0) + float(log_likelihood[state])
 
 
 def filter_releases(model: MarkovModel, observations: Observations, initial: npt.ArrayLike | None = None) -> Filtering:

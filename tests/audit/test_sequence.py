@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from dphmm import AlreadyKnownError, Ledger, MarkovModel, Measurements, PolicyGraph, Releaser
 from dphmm.audit.sequence import ReleasedSequence, audit_sequence, replay_sequence
 from dphmm.errors import BudgetError, CoordinateError, InvalidInputError, StateError, StochasticError
+from dphmm.markov import Observations, filter_releases
 from tests.running_example import LABELS, F
 
 
-def engine(mechanism="k-norm", seed=0, **options) -> Releaser:
+def engine(mechanism="k-norm", seed=0, initial=(0.5, 0.0, 0.5, 0.0, 0.0, 0.0), **options) -> Releaser:
     """A walk over the running example in which constraint sets shrink, so that states get exposed and repaired."""
     matrix = np.array(
         [
@@ -23,7 +26,7 @@ def engine(mechanism="k-norm", seed=0, **options) -> Releaser:
             [0.0, 0.2, 0.2, 0.0, 0.6, 0.0],
         ]
     )
-    model = MarkovModel(matrix, [0.5, 0.0, 0.5, 0.0, 0.0, 0.0])
+    model = MarkovModel(matrix, initial)
     policy = PolicyGraph.categorical(LABELS)
     return Releaser(model, F, policy, 0.8, mechanism, rng=seed, spacing=1, **options)
 
@@ -79,6 +82,22 @@ def test_audit_tells_what_records_and_ledger_tell():
     assert audit.accuracies is not None
     assert audit.accuracies[3].expected_error.max() == 0.0
     assert 0 <= audit.path_hits <= 1
+
+
+@pytest.mark.parametrize("begins", [(), (True, False, True)])
+def test_what_replaying_found_is_what_the_filter_finds(begins):
+    """Also where the engine began anew on the way, which somebody who filters does not."""
+    anywhere = engine(initial=np.full(6, 1 / 6))
+    sequence, *_ = released(anywhere.another())
+    again = np.zeros(len(sequence), dtype=bool)
+    again[: len(begins)] = begins
+    sequence = replace(sequence, begins=again, possible=np.zeros(0, dtype=int), factors=np.zeros(0))
+    rows = np.array([replay.log_likelihood for replay in replay_sequence(anywhere, sequence)])
+    observed = Observations(rows, np.asarray(sequence.steps), sequence.first)
+    expected, found = filter_releases(anywhere.model, observed), audit_sequence(anywhere, sequence).filtering
+    assert found.log_evidence == pytest.approx(expected.log_evidence, rel=1e-12)
+    for one, other in zip(found.filtered, expected.filtered, strict=True):
+        np.testing.assert_allclose(one.probabilities, other.probabilities, rtol=1e-9)
 
 
 def test_releases_tell_more_than_none_and_hindsight_more_than_the_moment_on_average():

@@ -10,7 +10,7 @@ from scipy.sparse import csr_array
 
 from dphmm import MarkovModel, markov
 from dphmm.errors import InvalidInputError, StochasticError
-from dphmm.markov import Observations, filter_releases, path_of_releases, smooth_releases
+from dphmm.markov import Belief, Filtering, Observations, filter_releases, path_of_releases, smooth_releases
 from tests.sizes import few_every_day
 
 
@@ -74,6 +74,31 @@ def test_filter_smoother_and_evidence_equal_enumeration(seed):
         own, own_total, _ = by_enumeration(model, part)
         filtered = own.sum(axis=tuple(range(t))) / own_total
         assert np.allclose(found.filtered[t].probabilities, filtered, rtol=1e-10, atol=1e-300)
+
+
+def _followed(model, observed):
+    """Beliefs before and after each release, as somebody has them who updates one after another."""
+    now, before, after = Belief.first(model), [], []
+    for t, row in enumerate(observed.log_likelihood):
+        before.append(now.predict(model, int(observed.steps[t])) if t else now)
+        now = before[-1].update(row)
+        after.append(now)
+    return Filtering.of(model, observed, before, after)
+
+
+@pytest.mark.parametrize("seed", INSTANCES[:8])
+def test_beliefs_that_were_updated_already_are_the_filter(seed):
+    model, observed = instance(seed)
+    found, filtered = _followed(model, observed), filter_releases(model, observed)
+    assert found.log_evidence == pytest.approx(filtered.log_evidence, rel=1e-12, abs=1e-12)
+    for known in ("predicted", "filtered"):
+        for one, other in zip(getattr(found, known), getattr(filtered, known), strict=True):
+            assert np.array_equal(one.support, other.support)
+            np.testing.assert_allclose(one.probabilities, other.probabilities, rtol=1e-12)
+    for one, other in zip(
+        smooth_releases(model, observed, found), smooth_releases(model, observed, filtered), strict=True
+    ):
+        np.testing.assert_allclose(one.probabilities, other.probabilities, rtol=1e-12)
 
 
 @pytest.mark.parametrize("seed", few_every_day(INSTANCES, 16))
@@ -146,12 +171,12 @@ def test_dense_chain_agrees_with_hmmlearn():
 def test_states_fainter_than_any_float_are_kept_and_weighed():
     model = MarkovModel([[0.5, 0.5, 0.0], [0.0, 0.5, 0.5], [0.0, 0.0, 1.0]], [1.0, 0.0, 0.0])
     rows = np.array([[0.0, 0.0, 0.0], [0.0, -2000.0, -np.inf], [-np.inf, -np.inf, 0.0]])
-    found = filter_releases(model, Observations(rows))
-    assert found.filtered[1].support.tolist() == [True, True, False]
-    assert found.log_evidence == pytest.approx(2 * np.log(0.5) - 2000, rel=1e-14)
-    smoothed = smooth_releases(model, Observations(rows), found)
-    assert smoothed[1].support.tolist() == [False, True, False]
-    assert smoothed[1].probabilities.tolist() == [0.0, 1.0, 0.0]
+    for found in (filter_releases(model, Observations(rows)), _followed(model, Observations(rows))):
+        assert found.filtered[1].support.tolist() == [True, True, False]
+        assert found.log_evidence == pytest.approx(2 * np.log(0.5) - 2000, rel=1e-14)
+        smoothed = smooth_releases(model, Observations(rows), found)
+        assert smoothed[1].support.tolist() == [False, True, False]
+        assert smoothed[1].probabilities.tolist() == [0.0, 1.0, 0.0]
     assert path_of_releases(model, Observations(rows)).states.tolist() == [0, 1, 2]
 
 
