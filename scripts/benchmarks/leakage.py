@@ -28,7 +28,7 @@ def run(report: Report, options: argparse.Namespace) -> None:
     report.row("the first call with 64 states or more (loads or compiles)", once(partial(loss, matrix(64), 1.0)), "s")
     beside_the_literature(report)
     budgets(report, 50 if report.small else 200)
-    for n in (200,) if report.small else [n for n in (1000, 5000) if n <= options.largest]:
+    for n in (100,) if report.small else [n for n in (1000, 5000) if n <= options.largest]:
         dense(report, n)
     for hub in (False, True):
         side, times = (20, 10) if report.small else (100, 100)

@@ -33,7 +33,7 @@ DAILY = (5.0, 12.0, 24.0, 48.0, 96.0)
 
 
 def draw(options: argparse.Namespace) -> None:
-    model, steps, states = town()
+    model, steps, states = town(1 if options.small else DAYS)
     if options.small:
         steps, states = steps[:40], states[:40]
     few = slice(1) if options.small else slice(None)
@@ -41,7 +41,7 @@ def draw(options: argparse.Namespace) -> None:
         "constant": [(f"{e:g}", settings(e), None) for e in CONSTANT[few]],
         "Gaussian guess": [(f"{t:g} km", settings(1.0), t) for t in GUESSED[few]],
     }
-    for most in (1.0, 4.0):
+    for most in (1.0, 4.0)[few]:
         rules[f"target, at most {most:g} a release"] = [
             (f"{t:g} km", settings(most, Schedule(t)), None) for t in TARGETS[few]
         ]
@@ -71,10 +71,10 @@ def settings(epsilon: float, schedule: Schedule | None = None) -> ReleaseSetting
     return ReleaseSettings(policy="utility:1km", epsilon=epsilon, schedule=schedule)
 
 
-def town() -> tuple[MarkovModel, IntArray, IntArray]:
+def town(days: int) -> tuple[MarkovModel, IntArray, IntArray]:
     """The model, and the steps between one person's moments with the states at them."""
     city = build_city()
-    people = synthetic_trajectories(PEOPLE, DAYS, STEP_SECONDS / 60, city=city)
+    people = synthetic_trajectories(PEOPLE, days, STEP_SECONDS / 60, city=city)
     space = Grid.over(city.box, CELL_KM)
     others = [one for one in people if one.user not in RELEASED]
     sequences = state_sequences(others, space, STEP_SECONDS, None)

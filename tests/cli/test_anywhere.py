@@ -10,6 +10,7 @@ import pytest
 from dphmm.jobs.published import user_file
 from dphmm.markov.model import MarkovModel
 from dphmm.writers import read_releases
+from tests.sizes import slow
 
 HERE = "data/sample/geolife"
 STEP = ("--step", "300", "--smoothing", "0.5")
@@ -17,7 +18,7 @@ BOX = ("--bbox", "44.97", "-30.04", "45.03", "-29.96")
 RELEASE = ("--policy", "utility:1km", "--epsilon", "1")
 
 
-@pytest.fixture(params=["places", "cells"])
+@pytest.fixture(params=["places", slow("cells")])
 def region(request, tmp_path, monkeypatch, pytestconfig) -> tuple[str, ...]:
     """The options of a region, in a folder with the sample data."""
     monkeypatch.chdir(tmp_path)

@@ -31,6 +31,7 @@ from dphmm.jobs.published import user_file
 from dphmm.markov.model import MarkovModel
 from dphmm.tables import write_csv
 from dphmm.writers import read_releases
+from tests.sizes import few_every_day
 
 TOWN = str(Path(__file__).parents[2] / "data" / "sample" / "geolife")
 ANNA = Data((TOWN,), users=("002",))
@@ -66,7 +67,7 @@ def write_places(path: Path) -> None:
     path.write_text("name,latitude,longitude\n" + "\n".join(lines) + "\n")
 
 
-@pytest.fixture(scope="module", params=REGIONS)
+@pytest.fixture(scope="module", params=few_every_day(REGIONS, 1))
 def town(request, tmp_path_factory) -> Path:
     """A folder with a model, a session and a file of releases of one person, all made by the command."""
     folder = tmp_path_factory.mktemp("town")

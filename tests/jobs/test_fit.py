@@ -100,12 +100,13 @@ FIRST = int(np.datetime64("2024-03-07T06:30", "m").astype(int))  # half an hour 
 
 def _walks(model, rng, count, length):
     walks = np.empty((count, length), dtype=int)
+    sums = [rows.toarray().cumsum(axis=1) for rows in model.transitions]
     for walk in walks:
         now = int(rng.integers(GRID.size))
         for k in range(length):
             if k:
-                row = model.transitions[model.class_of(FIRST + k)][[now]].toarray()[0]
-                now = int(rng.choice(len(row), p=row / row.sum()))
+                row = sums[model.class_of(FIRST + k)][now]
+                now = int(np.searchsorted(row, rng.random() * row[-1], side="right"))
             walk[k] = now if model.contexts is None else model.contexts.last[now]
     return walks
 

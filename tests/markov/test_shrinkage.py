@@ -166,6 +166,7 @@ def test_the_weights_that_are_tried_lie_closely_between_one_move_and_a_thousand(
 DATA = Path(os.environ.get("DPHMM_REAL_DATA", "absent")) / "geolife" / "geolife_beijing.tar.gz"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not DATA.exists(), reason="DPHMM_REAL_DATA holds no GeoLife")
 def test_people_held_out_are_where_a_model_of_the_others_says_that_one_can_be():
     from dphmm.readers import read
