@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from dphmm.errors import ConfigurationError, DataFileError, EngineError, OutputE
 from dphmm.evaluation.split import split_people
 from dphmm.jobs import audit_event
 from dphmm.jobs.batches import BatchJob, Person, _engine, _release_user, batch, release_everyone
-from dphmm.jobs.lock import FolderLock
+from dphmm.jobs.lock import LOCK, FolderLock
 from dphmm.jobs.people import Data
 from dphmm.jobs.published import JOURNAL, Published, user_file
 from dphmm.jobs.secret import KEY
@@ -317,12 +318,24 @@ def test_command_releases_resumes_and_refuses(model_path, walkers_file, tmp_path
     assert "another settings" in other.stderr
 
 
-@pytest.fixture
-def started(model_path, walkers_file, tmp_path, monkeypatch):
-    """A batch without a seed, whose process was killed before its end: everybody released, the key still there."""
-    folder = tmp_path / "out"
+@pytest.fixture(scope="module")
+def killed(model_path, walkers_file, tmp_path_factory):
+    """The folder of a batch without a seed, whose process was killed: everybody released, the key still there."""
+    folder = tmp_path_factory.mktemp("killed") / "out"
+    with pytest.MonkeyPatch.context() as until_killed:
+        until_killed.setattr("dphmm.jobs.batches.KEY", "not unlinked")
+        batch(walkers_file, folder, model_path, ReleaseSettings("utility:1km", 1.0), kind="csv", workers=1)
+    assert (folder / KEY).exists()
+    return folder
 
-    def go_on(resume=True, **changes):
+
+@pytest.fixture
+def started(killed, model_path, walkers_file, tmp_path):
+    """A copy of that folder, and how to go on with it."""
+    folder = tmp_path / "out"
+    shutil.copytree(killed, folder, ignore=shutil.ignore_patterns(LOCK))
+
+    def go_on(**changes):
         settings = ReleaseSettings(policy="utility:1km", epsilon=1.0)
         return batch(
             changes.pop("data", walkers_file),
@@ -331,14 +344,10 @@ def started(model_path, walkers_file, tmp_path, monkeypatch):
             settings,
             kind="csv",
             workers=1,
-            resume=resume,
+            resume=True,
             **changes,
         )
 
-    with monkeypatch.context() as until_killed:
-        until_killed.setattr("dphmm.jobs.batches.KEY", "not unlinked")
-        go_on(resume=False)
-    assert (folder / KEY).exists()
     return folder, go_on
 
 

@@ -10,6 +10,7 @@ from dphmm.leakage import account
 from dphmm.plots import budgets_over_time, draw_steps, leakage_over_time
 from dphmm.plots.bands import BANDS, MOST_STEPS
 from dphmm.plots.maps import BLUE, new_figure
+from tests.sizes import slow
 
 
 @pytest.fixture
@@ -61,8 +62,7 @@ def test_values_that_are_not_one_a_step_are_refused(ax):
         draw_steps(ax, [1, 2], [1.0], BLUE, "a")
 
 
-@pytest.mark.parametrize("width", [4.2, 12.8])
-@pytest.mark.parametrize("count", [20, 5000])
+@pytest.mark.parametrize(("count", "width"), [(20, 4.2), (20, 12.8), (5000, 4.2), slow(5000, 12.8)])
 def test_leakages_of_few_and_many_times_fit_their_picture(count, width):
     matrix = [[0.8, 0.2], [0.1, 0.9]]
     rng = np.random.default_rng(1)

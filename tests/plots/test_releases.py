@@ -16,6 +16,7 @@ from dphmm.policy import PolicyGraph
 from dphmm.space.grid import Grid
 from tests.plots import walks
 from tests.plots.test_webmap import data_of
+from tests.sizes import slow
 
 
 def policy() -> PolicyGraph:
@@ -35,7 +36,7 @@ def test_the_title_says_policy_budget_and_errors_and_the_note_what_is_on_it():
 
 
 @pytest.mark.parametrize("width", [4.2, 12.8])
-@pytest.mark.parametrize("kind", ["one", "few", "private", "many"])
+@pytest.mark.parametrize("kind", ["one", "few", "private", slow("many")])
 def test_a_picture_holds_what_it_names_and_nothing_meets_or_is_cut_off(kind, width):
     table = walks.many(100_000, 20) if kind == "many" else walks.released(1 if kind == "one" else 20)
     tracks = [walks.walk(60, reach=0.3)] if kind == "private" else []

@@ -25,6 +25,7 @@ from dphmm.plots import (
 from dphmm.plots.maps import new_figure
 from dphmm.plots.noises import draw_noises, noise_figure
 from dphmm.plots.synthesis import crowds_figure
+from tests.sizes import few_every_day
 
 pytest.importorskip("matplotlib")
 
@@ -92,7 +93,7 @@ DRAWN = {
 }
 
 
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("width", few_every_day(WIDTHS, 1))
 @pytest.mark.parametrize("name", DRAWN)
 def test_it_fits(name, width, found):
     figure, ax = new_figure(width, max(3.2, 0.5 * width))
