@@ -13,6 +13,7 @@ from dphmm.leakage import LossFunction, excess, kernels, loss, transition
 from dphmm.leakage.excess import Excess
 from dphmm.leakage.transition import as_transition
 from tests.leakage.oracles import random_matrix
+from tests.sizes import slow
 
 
 def plain_excess(matrix: np.ndarray, slope: float) -> np.ndarray:
@@ -77,7 +78,7 @@ def test_peaks_of_some_rows_look_at_those_rows_only(backend):
 
 
 @pytest.mark.parametrize(("n", "width"), [(70, 70), (90, 40), (65, 600)])
-@pytest.mark.parametrize("slope", [1.0, 1.3, 40.0])
+@pytest.mark.parametrize("slope", [1.0, 1.3, slow(40.0)])
 def test_the_best_pair_is_exact_and_other_peaks_are_never_told_too_small(backend, n, width, slope):
     rng = np.random.default_rng(width)
     matrix = rng.gamma(0.7, size=(n, width)) * (rng.random((n, width)) < 0.8)

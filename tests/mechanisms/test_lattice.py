@@ -23,6 +23,7 @@ from dphmm.mechanisms.exact import RandomBits
 from dphmm.mechanisms.lattice import LatticeKNormMechanism
 from dphmm.mechanisms.thresholds import Thresholds
 from tests.mechanisms.cells import fan
+from tests.sizes import slow
 
 F = np.array([(1, 0), (2, 1), (3, 0), (0, 1), (4, 2), (1, 2)])
 EDGES = [(1, 2), (3, 4), (3, 5), (4, 5)]
@@ -118,7 +119,7 @@ GRID = SensitivityHull([[340, 0], [0, 340], [340, 340], [-340, 340], [680, 0]])
 
 
 @pytest.mark.parametrize(
-    ("hull", "epsilon"), [(COPRIME, 5), (COPRIME, 20), (GRID, 20)], ids=["coprime 5", "coprime 20", "grid 20"]
+    ("hull", "epsilon"), [slow(COPRIME, 5), (COPRIME, 20), (GRID, 20)], ids=["coprime 5", "coprime 20", "grid 20"]
 )
 def test_many_draws_at_a_fine_lattice_have_their_distribution(hull, epsilon):
     """Chi-squared test over residues modulo 7 and rings, 196 parts, alpha 1e-4, 200 000 draws, seed 12."""
@@ -210,7 +211,7 @@ def test_probabilities_lie_in_mpmath_intervals(epsilon):
 # -- the promise -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("epsilon", ["0.01", 1, 20])
+@pytest.mark.parametrize("epsilon", [slow("0.01"), 1, slow(20)])
 def test_no_output_tells_the_ends_of_an_edge_apart_by_more_than_epsilon(epsilon):
     """Rational log-ratios, over every output within 15 steps: at most epsilon, and epsilon for some output."""
     mechanism = LatticeKNormMechanism(RUNNING_EXAMPLE, epsilon)

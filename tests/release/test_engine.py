@@ -26,6 +26,7 @@ from dphmm import (
 )
 from dphmm.errors import AlreadyKnownError, BudgetError, CoordinateError, InvalidInputError, PolicyError, StateError
 from tests.running_example import F, graph
+from tests.sizes import slow
 
 WALK = np.array(
     [
@@ -359,8 +360,12 @@ def test_parts_that_do_not_fit_are_refused():
         Releaser(model, F, graph(), 1.0).private_diagnostics(0)
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-@pytest.mark.parametrize("kind", ["utility", "transition", "complete"])
+@pytest.mark.parametrize(
+    ("kind", "mechanism"),
+    [("utility", mechanism) for mechanism in MECHANISMS]
+    + [("transition", "lattice"), ("complete", "lattice")]
+    + [slow(kind, mechanism) for kind in ("transition", "complete") for mechanism in MECHANISMS[1:]],
+)
 def test_what_was_met_before_changes_no_release(kind, mechanism):
     """Byte by byte: engines that remember hulls and noise, and that forget them; sets and budgets come in turn."""
     y, x = np.divmod(np.arange(144), 12)

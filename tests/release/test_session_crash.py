@@ -132,7 +132,7 @@ def test_tables_worked_out_anew_after_kills_are_those_that_were_drawn_from(tmp_p
 
 
 def test_answering_before_the_commit_would_be_found_out(tmp_path):
-    log = run("crash", tmp_path / "s", tmp_path / "log", 75, 7, "early-answer")
+    log = run("crash", tmp_path / "s", tmp_path / "log", 42, 7, "early-answer")
     assert violations(log, stored(tmp_path / "s"))
 
 
