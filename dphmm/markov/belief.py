@@ -115,6 +115,11 @@ class Belief:
         values = self.masses.plain(-_LIMB * limbs)
         return len(limbs).to_bytes(8, "little") + values.astype("<f8").tobytes() + limbs.astype("<i4").tobytes()
 
+    @property
+    def is_written_whole(self) -> bool:
+        """Whether `from_bytes` makes the same masses again of what `to_bytes` writes, to the last bit."""
+        return self.masses.lies_within(_LIMB * np.iinfo(np.int32).max)
+
     @classmethod
     @checked
     def from_bytes(cls, data: bytes) -> Belief:

@@ -157,8 +157,10 @@ class Database:
         """
         if os.getpid() != self._process:
             raise SessionBusyError(f"{self.path} was opened before this process was forked; open it anew here")
-        with self._plain_errors():
+        try:  # and no block of `_plain_errors`, which takes as long as a short statement
             return self._connection.execute(statement, values).fetchall()
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as problem:
+            raise self._plainly(problem) from None
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -220,24 +222,26 @@ class Database:
 
     @contextmanager
     def _plain_errors(self) -> Iterator[None]:
-        """Say what an error of SQLite means here."""
+        """Say what errors of SQLite mean here."""
         try:
             yield
-        except sqlite3.ProgrammingError:
-            raise
-        except UnicodeDecodeError as problem:  # in a message of SQLite itself
-            raise DataFileError(self.path, f"is damaged ({problem}); restore a copy") from None
-        except sqlite3.DatabaseError as problem:
-            code = _code(problem)
-            if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-                raise SessionBusyError(f"{self.path} is in use by another process; ask again") from None
-            if code in _DAMAGED:
-                raise DataFileError(self.path, f"is damaged ({problem}); restore a copy") from None
-            if code in _UNWRITABLE:
-                raise OutputError(
-                    f"{self.path} cannot be written ({problem}); check its space and permissions"
-                ) from None
-            raise
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as problem:
+            raise self._plainly(problem) from None
+
+    def _plainly(self, problem: sqlite3.DatabaseError | UnicodeDecodeError) -> Exception:
+        """What an error means here; itself where that is not known."""
+        if isinstance(problem, UnicodeDecodeError):  # in a message of SQLite itself
+            return DataFileError(self.path, f"is damaged ({problem}); restore a copy")
+        code = _code(problem)
+        if isinstance(problem, sqlite3.ProgrammingError):
+            return problem
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            return SessionBusyError(f"{self.path} is in use by another process; ask again")
+        if code in _DAMAGED:
+            return DataFileError(self.path, f"is damaged ({problem}); restore a copy")
+        if code in _UNWRITABLE:
+            return OutputError(f"{self.path} cannot be written ({problem}); check its space and permissions")
+        return problem
 
 
 def _code(problem: sqlite3.DatabaseError) -> int:

@@ -207,7 +207,7 @@ class Session:
         moment = self.slot_of(slot)
         while True:
             progress = self._store.progress(self._stored.number)
-            known = self._store.find(self._stored.number, moment, query)
+            known = self._found(progress, moment, query)
             if known is not None:
                 return known
             step = self._prepare(engine, progress, moment, epsilon)
@@ -238,13 +238,19 @@ class Session:
         while True:
             progress = self._store.progress(self._stored.number)
             for query in self._queries:
-                known = self._store.find(self._stored.number, moment, query)
+                known = self._found(progress, moment, query)
                 if known is not None:
                     return known
             check_order(moment, progress.latest)
             self._check_current(progress)
             if moment == progress.omitted or self._store.omit(self._stored.number, progress, moment):
                 return None
+
+    def _found(self, progress: Progress, slot: int, query: str) -> ReleaseRecord | None:
+        """What was released at a time, or None; after the last release there is nothing to be looked for."""
+        if progress.slot is None or slot > progress.slot:
+            return None
+        return self._store.find(self._stored.number, slot, query)
 
     def _check_current(self, progress: Progress) -> None:
         if progress.amended != len(self._stored.agreed) - 1:

@@ -107,8 +107,17 @@ def test_a_belief_is_read_back_to_the_last_bit(log_mass, rng):
     again = Belief.from_bytes(data)
     assert len(data) == 8 + 12 * len(log_mass), "twelve bytes a state, whatever it holds"
     assert again.to_bytes() == data
+    assert belief.is_written_whole
     np.testing.assert_array_equal(again.support, belief.support)
     np.testing.assert_array_equal(again.log_mass.view(np.int64), belief.log_mass.view(np.int64))
+
+
+def test_a_belief_says_whether_its_bytes_hold_all_of_it():
+    """Beyond what the number of limbs can count, a state is lost."""
+    for depth, whole in ((1e12, True), (1.48e12, True), (1.5e12, False)):
+        belief = Belief.of(np.ones(2) / 2).update(np.array([0.0, -depth]))
+        assert belief.is_written_whole == whole
+        assert Belief.from_bytes(belief.to_bytes()).support.tolist() == [True, whole]
 
 
 def _belief(*values, limbs=(0, 0)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 
 import numpy as np
@@ -21,9 +22,13 @@ from dphmm.errors import (
     StateError,
     TimeOrderError,
 )
+from dphmm.events import Cap, Presence
 from dphmm.geometry.hull import SensitivityHull
 from dphmm.release.ledger import Limits
+from dphmm.release.schedule import Schedule
 from dphmm.release.session import Session
+from dphmm.release.store import SessionStore
+from dphmm.release.terms import MAIN_QUERY
 from tests.release.people import CountingReleaser, FixedReleaser, LeakingReleaser, engine, with_policy
 from tests.running_example import F, graph
 
@@ -51,6 +56,39 @@ def test_a_session_interrupted_at_every_step_is_the_engine_uninterrupted(path, m
         assert session.belief is not None
         assert alone.belief is not None
         np.testing.assert_array_equal(session.belief.log_mass, alone.belief.log_mass)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"mechanism": "lattice"},
+        {"mechanism": "k-norm"},
+        {"mechanism": "optimal", "calibration": "component"},
+        {"mechanism": "lattice", "calibration": "component"},
+        {"caps": (Cap(Presence([2], 1, 4), 0.9),)},
+        {"schedule": Schedule(target_error=1.5)},
+    ],
+)
+def test_what_a_session_answers_and_goes_on_with_is_what_its_file_says(path, settings):
+    """To the type and the last bit, though it is read from there by others alone."""
+    with Session.open(path, "a", engine(11, **settings)) as session, SessionStore(path) as writer:
+        for slot, state in [(0, 4), (1, 4), (2, 2), (9, 1), (10, 0)]:
+            answered = session.release(state, slot)
+            session.omit(slot + 1 if slot == 2 else slot)
+            with SessionStore(path, readonly=True) as other:
+                assert repr(other.find(session.number, slot, MAIN_QUERY)) == repr(answered)
+                kept, told = (store.progress(session.number) for store in (session._store, other))
+            assert replace(kept, belief=None) == replace(told, belief=None)
+            for one, same in zip(of_belief(kept), of_belief(told), strict=True):
+                np.testing.assert_array_equal(one, same, strict=True)
+            if slot == 9:  # whatever was kept, a file that says otherwise counts
+                assert writer.omit(session.number, told, 9)
+                assert session._store.progress(session.number).omitted == 9
+
+
+def of_belief(progress):
+    assert progress.belief is not None
+    return progress.belief.masses.mantissa, progress.belief.masses.exponent
 
 
 def test_a_moment_is_released_once_whatever_state_and_budget_come_later(path):
