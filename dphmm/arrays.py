@@ -132,7 +132,10 @@ def frozen(values: npt.ArrayLike) -> npt.NDArray[Any]:
 def locked(array: ArrayT) -> ArrayT:
     """The array itself, or scipy matrix of compressed rows or columns, made read-only: `frozen` without the copy."""
     held: Any = array
-    for part in (held.data, held.indices, held.indptr) if hasattr(held, "indptr") else (held,):
+    if isinstance(held, np.ndarray):
+        held.flags.writeable = False
+        return array
+    for part in (held.data, held.indices, held.indptr):
         part.setflags(write=False)
     return array
 

@@ -152,7 +152,10 @@ def _walls(cones: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     elif rank == dimension == 2:  # without division: exact where the vectors are integers
         v, w = cones[:, 0], cones[:, 1]
         offsets = v[:, 0] * w[:, 1] - v[:, 1] * w[:, 0]
-        normals = np.stack([w[:, 1] - v[:, 1], v[:, 0] - w[:, 0]], axis=1) * np.sign(offsets)[:, None]
+        normals = np.empty_like(v)
+        np.subtract(w[:, 1], v[:, 1], out=normals[:, 0])
+        np.subtract(v[:, 0], w[:, 0], out=normals[:, 1])
+        normals *= np.sign(offsets)[:, None]
         offsets = np.abs(offsets)
     if rank == dimension and rank <= 2:
         return normals, offsets, np.zeros((0, dimension))

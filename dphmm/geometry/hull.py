@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property, lru_cache
-from math import factorial
+from math import factorial, sqrt
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -102,6 +102,7 @@ class SensitivityHull:
         body.differences = body._corners = frozen(corners)
         body._facets = _ring(len(corners))
         body.vertices = locked(corners.astype(np.float64))
+        body.corners = body._corners
         return body
 
     @cached_property
@@ -116,17 +117,18 @@ class SensitivityHull:
         """The body as equations and half-spaces."""
         if self._stretched_from is not None:
             body, stretch = self._stretched_from
-            form, scale = body.norm_form, float(np.linalg.norm(self.vertices, axis=1).max())
+            form, scale = body.norm_form, sqrt((self.vertices * self.vertices).sum(axis=1).max())
             return MinkowskiNorm(form.normals / stretch, _orthonormal(form.equations / stretch), scale, None)
         span = self._span
-        normals, offsets, whole = _half_spaces(self._corners, self._facets, self._denominator is not None)
-        wide = np.zeros((len(normals), self.ambient_dimension), dtype=normals.dtype)
-        wide[:, list(span.axes)] = normals
+        wide, offsets, whole = _half_spaces(self._corners, self._facets, self._denominator is not None)
+        if self.dimension < self.ambient_dimension:
+            normals, wide = wide, np.zeros((len(wide), self.ambient_dimension), dtype=wide.dtype)
+            wide[:, list(span.axes)] = normals
         scaled = wide.astype(np.float64) / (offsets.astype(np.float64)[:, None] * self._unit)
         exact = None
         if whole and self._denominator is not None:
             exact = ExactInequalities(span.equations, wide, offsets, self._denominator)
-        scale = float(np.linalg.norm(self.vertices, axis=1).max())
+        scale = sqrt((self.vertices * self.vertices).sum(axis=1).max())
         return MinkowskiNorm(scaled, _orthonormal(span.equations.astype(np.float64)), scale, exact)
 
     def norm(self, vectors: npt.ArrayLike) -> FloatArray:

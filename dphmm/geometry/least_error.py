@@ -32,15 +32,17 @@ _SHARE = 1 << 12
 def triangles(start: FloatArray, end: FloatArray) -> tuple[FloatArray, FloatArray]:
     """The areas, and twelve times the second moments, of the triangles between the origin and edges ``(…, 2)``."""
     area = planar.cross(start, end) / 2
-    return area, area * ((start**2).sum(axis=-1) + (end**2).sum(axis=-1) + ((start + end) ** 2).sum(axis=-1))
+    both = start + end
+    return area, area * (planar.dot(start, start) + planar.dot(end, end) + planar.dot(both, both))
 
 
 def polygon_error(corners: FloatArray) -> float:
     """The squared error at epsilon one of a symmetric polygon with corners ``(h, 2)``; of a segment without area."""
-    area, moment = triangles(corners, np.roll(corners, -1, axis=0))
-    if not area.sum() > 0:
+    area, moment = triangles(corners, planar.following(corners))
+    total = area.sum()
+    if not total > 0:
         return 2.0 * float((corners**2).sum(axis=1).max())
-    return float(moment.sum() / area.sum())
+    return float(moment.sum() / total)
 
 
 def _beyond(start: FloatArray, end: FloatArray, level: float) -> tuple[FloatArray, FloatArray]:
@@ -156,7 +158,7 @@ def _grown_excess(corners: FloatArray, vectors: FloatArray, level: float) -> Flo
 
     The edges that the vector sees give way to two; the same happens on the other side.
     """
-    following = np.roll(corners, -1, axis=0)
+    following = planar.following(corners)
     seen = planar.cross((following - corners)[None], vectors[:, None] - corners[None]) < 0
     touch = corners[(seen & ~np.roll(seen, 1, axis=1)).argmax(axis=1)]
     leave = following[(seen & ~np.roll(seen, -1, axis=1)).argmax(axis=1)]

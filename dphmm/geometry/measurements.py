@@ -234,7 +234,7 @@ class Measurements:
             return np.array([points.min(axis=0), points.max(axis=0)])
         if raster is not None and len(points) > 2:
             rows = len(points) // 2
-            points = np.concatenate([planar.bending(points[rows - 1 :: -1]), planar.bending(points[rows:])])
+            return planar.polygon_of_rows(points[:rows], points[rows:])
         return planar.convex_polygon(points)
 
 

@@ -42,12 +42,14 @@ class CoordinateBody:
         self.measurements = measurements
         self.body = body
         self.membership = membership
-        if isinstance(body, Disc):
-            self.reach: FloatArray = body.radius / measurements.spacing
-            """``(d,)``: the half-widths of the bounding box, in coordinates."""
-        else:
-            self.reach = np.abs(body.vertices).max(axis=0)
         self._found: tuple[BoolArray, npt.NDArray[Any]] | None = None
+
+    @property
+    def reach(self) -> FloatArray:
+        """``(d,)``: the half-widths of the bounding box, in coordinates."""
+        if isinstance(self.body, Disc):
+            return self.body.radius / self.measurements.spacing
+        return np.asarray(np.abs(self.body.vertices).max(axis=0))
 
     def _corners(self, constraint: BoolArray) -> npt.NDArray[Any]:
         """The extreme possible states, found once for the constraint asked about last."""

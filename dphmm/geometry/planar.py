@@ -75,17 +75,31 @@ def without_blur(polygon: Points) -> Points:
     return _polygon(sorted(map(tuple, polygon.tolist())), polygon.dtype, blur)
 
 
+def polygon_of_rows(first: Points, last: Points) -> Points:
+    """`convex_polygon` of the ends of rows, ``(r, 2)`` each, from the lowest row up: integers, one row above another.
+
+    Up along the last points and down along the first ones, with nothing to be sorted.
+    """
+    right, left = (_half_chain(list(map(tuple, bending(chain).tolist()))) for chain in (last, first[::-1]))
+    corners = right[: len(right) - (right[-1] == left[0])] + left[: len(left) - (left[-1] == right[0])]
+    lowest = corners.index(min(corners)) if corners else 0
+    return np.array(corners[lowest:] + corners[:lowest] or right, dtype=first.dtype)
+
+
 def _half_chain(ordered: list[tuple[Any, Any]], slack: float = 0.0) -> list[tuple[Any, Any]]:
     chain: list[tuple[Any, Any]] = []
+    size = 0
     for point in ordered:
         x, y = point
-        while len(chain) >= 2:
+        while size >= 2:
             (ax, ay), (bx, by) = chain[-2], chain[-1]
             turn = (bx - ax) * (y - ay) - (by - ay) * (x - ax)
             if turn > (slack and slack * max(abs(x - ax), abs(y - ay))):
                 break
             chain.pop()
+            size -= 1
         chain.append(point)
+        size += 1
     return chain
 
 
@@ -141,12 +155,12 @@ def difference_polygon(polygon: Points) -> Points:
         half = _merged_half(list(map(tuple, polygon.tolist())))
         return np.array(half + [(-x, -y) for x, y in half], dtype=polygon.dtype)
     polygon = polygon - polygon[:1]  # heights of points far from the origin would be rounded
-    following = np.roll(polygon, -1, axis=0)
-    edges = following - polygon
+    ends = following(polygon)
+    edges = ends - polygon
     heights = edges[:, :1] * polygon[:, 1] - edges[:, 1:] * polygon[:, 0]
     farthest = heights == heights.max(axis=1, keepdims=True)
     edge, vertex = np.nonzero(farthest)
-    tips = np.concatenate([polygon[edge] - polygon[vertex], following[edge] - polygon[vertex]])
+    tips = np.concatenate([polygon[edge] - polygon[vertex], ends[edge] - polygon[vertex]])
     return convex_polygon(np.concatenate([tips, -tips]))
 
 
@@ -173,7 +187,12 @@ def doubled_area(polygon: Points) -> Any:
     """Twice the area of a polygon: an exact integer for integer vertices, zero below three vertices."""
     if len(polygon) < 3:
         return polygon.dtype.type(0)
-    return cross(polygon, np.roll(polygon, -1, axis=0)).sum()
+    return cross(polygon, following(polygon)).sum()
+
+
+def following(polygon: Points) -> Points:
+    """The vertex after each one."""
+    return np.concatenate([polygon[1:], polygon[:1]])
 
 
 def half_planes(polygon: Points) -> tuple[Points, Points]:
@@ -184,4 +203,7 @@ def half_planes(polygon: Points) -> tuple[Points, Points]:
     half = len(polygon) // 2
     start, end = polygon[:half], polygon[1 : half + 1]
     edge = end - start
-    return np.stack([edge[:, 1], -edge[:, 0]], axis=1), np.asarray(cross(start, end))
+    normals = np.empty_like(edge)
+    normals[:, 0] = edge[:, 1]
+    np.negative(edge[:, 0], out=normals[:, 1])
+    return normals, np.asarray(cross(start, end))

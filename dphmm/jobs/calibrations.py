@@ -11,7 +11,7 @@ from pathlib import Path
 from scipy.special import expit
 
 from dphmm.arguments import checked
-from dphmm.arrays import FloatArray, check_budget
+from dphmm.arrays import check_budget
 from dphmm.audit.verdict import metres
 from dphmm.calibrate.certified import EventLimit
 from dphmm.calibrate.formula import (
@@ -305,14 +305,14 @@ class _Job:
 
     def _for_error_of_tables(self, length: float) -> float:
         """By halving: where all is possible that ever is, under what the model gives each state."""
-        plan, weights = self._plans[-1]
+        plan, prior = self._plans[-1]
 
         def errs(epsilon: float) -> bool:
-            return self._engine.query.expected_error(self._engine.mechanism(plan, epsilon), weights) >= length
+            return self._engine.query.expected_error(self._engine.mechanism(plan, epsilon), prior) >= length
 
         low, high = _LEAST_TABLE, _MOST_TABLE
         if not errs(low):
-            most = self._engine.query.expected_error(self._engine.mechanism(plan, low), weights)
+            most = self._engine.query.expected_error(self._engine.mechanism(plan, low), prior)
             raise BudgetError(
                 f"no table errs by {metres(length)}: it does by {metres(most)} at epsilon {low:g}; give a shorter "
                 "length"
@@ -363,8 +363,8 @@ class _Job:
 
     def achieved(self, epsilon: float, what: str) -> Achieved:
         """What a budget does."""
-        step, (plan, weights) = self._engine.model.step, self._plans[-1]
-        error = self._engine.query.expected_error(self._engine.mechanism(plan, epsilon), weights)
+        step, (plan, prior) = self._engine.model.step, self._plans[-1]
+        error = self._engine.query.expected_error(self._engine.mechanism(plan, epsilon), prior)
         simulation, doing = None, None
         if self._people:
             simulation = self._simulated(epsilon, what, self._seed + _OTHERS)
@@ -387,8 +387,8 @@ class _Job:
         return lambda numbers: self._watch(numbers, what, people or self._people)
 
 
-def _plans_along(engine: Releaser, steps: int) -> list[tuple[StepPlan, FloatArray]]:
-    """The plans of the constraint sets that follow one another, each once, with what the model alone gives each state.
+def _plans_along(engine: Releaser, steps: int) -> list[tuple[StepPlan, Belief]]:
+    """The plans of the constraint sets that follow one another, each once, with the belief of the model alone.
 
     Which sets they are depends on no draw.
 
@@ -396,11 +396,11 @@ def _plans_along(engine: Releaser, steps: int) -> list[tuple[StepPlan, FloatArra
     δ-location set they are not; then the first alone is looked at.
     """
     belief = Belief.first(engine.model, 0)
-    plans = [(engine.plan(belief), belief.probabilities)]
+    plans = [(engine.plan(belief), belief)]
     for slot in range(min(steps, _MOST_SUPPORTS) - 1 if engine.settings.delta is None else 0):
         later = belief.predict(engine.model, 1, slot)
         if (later.support == belief.support).all():
             break
         belief = later
-        plans.append((engine.plan(belief), belief.probabilities))
+        plans.append((engine.plan(belief), belief))
     return plans

@@ -99,7 +99,7 @@ class _Look:
         self._near = near = int(distance.argmin())
         self._nearest = nearest = float(distance[near])
         same = distance == 0.0 if nearest == 0.0 else near
-        self._mass = mass = float(p[same].sum())
+        self._mass = mass = float(p[same].sum() if nearest == 0.0 else p[near])
         distance[same] = inf
         self._pull = pull = p / distance
         self._rest = rest = [float(pull @ one) for one in away]  # of all but the point next to here

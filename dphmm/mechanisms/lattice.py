@@ -105,6 +105,7 @@ class LatticeKNormMechanism:
         divisor = int(np.gcd.reduce(corners, axis=None)) or 1
         self.decay: Fraction = self.epsilon / divisor
         """Epsilon divided by the greatest common divisor of the vertices, which is the decay on the hull so divided."""
+        self._rounded, self._shrunk = float(self.decay), 1 / divisor
         self._corners = _counter_clockwise(corners // divisor) if hull.dimension == 2 else []
         self._sum = LatticeSum(hull.dimension, half_sails(self._corners))
         self._noise = LatticeNoise(self._sum, self.decay, self._sublattice.basis)
@@ -230,7 +231,7 @@ class LatticeKNormMechanism:
             for axis, column in enumerate(vectors):  # two long differences are quicker than many short ones
                 np.subtract(some[:, axis], others[:, axis], out=column)
             norms[block] = self._norms(vectors.T)
-        norms *= float(self.decay)
+        norms *= self._rounded
         return norms.reshape(shape[:-1])
 
     @checked
@@ -244,13 +245,15 @@ class LatticeKNormMechanism:
         rounding
             None, as lattice points are integers; more is allowed for if given.
         """
-        cones = np.ones((1, self.hull.dimension, self.hull.dimension))
-        if self._corners:
-            around = np.array([*self._corners, self._corners[0]], dtype=np.float64)
-            cones = np.stack([around[:-1], around[1:]], axis=1)
+        if not self._corners:
+            cones = np.ones((1, self.hull.dimension, self.hull.dimension))
+        else:
+            cones = np.empty((len(self._corners), 2, 2))
+            cones[:, 0] = self._tips
+            cones[:, 1] = planar.following(self._tips)
         if not self._sublattice.is_everything:
             cones = cones @ self._sublattice.basis.astype(np.float64)
-        return Gauge.of_cones(cones, loss / float(self.decay), rounding)
+        return Gauge.of_cones(cones, loss / self._rounded, rounding)
 
     def _norms(self, vectors: IntArray) -> FloatArray:
         """Norms in the hull divided by its vertices' common divisor, of vectors in steps ``(n, d)``.
@@ -282,8 +285,13 @@ class LatticeKNormMechanism:
         if not self._corners:
             rank = self.hull.dimension
             return np.ones((rank, 1), dtype=np.int64), np.ones(rank, dtype=np.int64)
-        corners = np.array(self._corners, dtype=np.int64)
-        return planar.half_planes(corners if largest(corners) <= planar.COORDINATE_LIMIT else corners.astype(object))
+        tips = self._tips
+        return planar.half_planes(tips if largest(tips) <= planar.COORDINATE_LIMIT else tips.astype(object))
+
+    @cached_property
+    def _tips(self) -> IntArray:
+        """The corners of a polygon that draws are made from, ``(h, 2)``."""
+        return np.array(self._corners, dtype=np.int64)
 
     @cached_property
     def _forms_in_floats(self) -> tuple[FloatArray, FloatArray, int]:
@@ -321,7 +329,7 @@ class LatticeKNormMechanism:
     @cached_property
     def log_normaliser(self) -> float:
         """The logarithm of the normaliser as a double."""
-        return self._sum.log_total(float(self.decay))
+        return self._sum.log_total(self._rounded)
 
     @cached_property
     def squared_error(self) -> float:
@@ -330,7 +338,7 @@ class LatticeKNormMechanism:
 
     def squared_error_at(self, epsilon: float) -> float:
         """The same of another budget, positive; it falls strictly in it."""
-        decay = epsilon * float(self.decay / self.epsilon)
+        decay = epsilon * self._shrunk
         moments = self._sum.second_moments(decay, self._sublattice.basis)
         return float(self.spacing) ** 2 * float(np.trace(moments))
 

@@ -138,8 +138,9 @@ class LatticeNoise:
     def _rates_of(self, which: int) -> tuple[Fraction, Fraction, Fraction, int]:
         """For an edge the rates of the counts a, k and b, and what k stays below; no rate where there is no end."""
         edge = self._edges[which]
-        unit = self._decay / edge.unit
-        return unit * edge.first, unit * edge.slope, unit * edge.last * (self._weights.rank - 1), edge.count
+        num, den = self._decay.numerator, self._decay.denominator * edge.unit
+        first, slope, last = edge.first, edge.slope, edge.last * (self._weights.rank - 1)
+        return Fraction(num * first, den), Fraction(num * slope, den), Fraction(num * last, den), edge.count
 
     def _fill(self, out: IntArray, source: RandomSource) -> None:
         """Fills an array ``(n, d)`` with independent draws, by tables."""

@@ -18,6 +18,8 @@ _TAYLOR = (1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160, -691 / 13076
 
 _TERMS: FloatArray = np.array([_TAYLOR, [(2 * k + 1) * c for k, c in enumerate(_TAYLOR)]])[..., np.newaxis, np.newaxis]
 
+_POWERS: FloatArray = np.array([[[4.0]], [[6.0]], [[8.0]], [[10.0]]])
+
 _LOG_2 = np.log(2.0)
 
 
@@ -124,9 +126,9 @@ class LatticeSum:
 
     def _corners(self, basis: npt.NDArray[np.object_]) -> FloatArray:
         """Start, step and end of each edge in the basis, ``(e, 3, d)``."""
-        points = [(edge.start, edge.step, edge.end) for edge in self.edges]
+        points = [(*edge.start, *edge.step, *edge.end) for edge in self.edges]
         if basis.tolist() == [[1, 0], [0, 1]]:
-            return np.array(points, dtype=np.float64)
+            return np.array(points, dtype=np.float64).reshape(-1, 3, 2)
         whole = np.array(points, dtype=object).reshape(-1, 2) @ basis
         return np.asarray(whole.astype(np.float64).reshape(-1, 3, basis.shape[1]))
 
@@ -138,11 +140,13 @@ def _log1mexp(t: FloatArray) -> FloatArray:
 
 def _log_geometric_sum(t: FloatArray, count: FloatArray) -> FloatArray:
     """The logarithms of the sums of ``exp(-t k)`` over ``0 <= k < count``, for ``t`` of either sign."""
-    found, several = np.zeros(len(t)), np.flatnonzero(count > 1)
+    found, several = np.zeros(len(t)), (count > 1).nonzero()[0]
     if len(several):
         t, count = t[several], count[several]
-        size = np.where(t == 0, 1.0, np.abs(t))
-        falling = np.where(t == 0, np.log(count), np.log(np.expm1(-size * count) / np.expm1(-size)))
+        level, size = t == 0, np.abs(t)
+        size[level] = 1.0
+        falling = np.log(np.expm1(-size * count) / np.expm1(-size))
+        falling[level] = np.log(count[level])
         found[several] = falling + np.where(t < 0, size * (count - 1), 0.0)
     return found
 
@@ -156,10 +160,13 @@ def _geometric_moments(t: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 def _truncated_moments(t: FloatArray, count: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Mean and variance of counts with weights ``exp(-t k)``, ``0 <= k < count``; the poles at ``t = 0`` cancel."""
-    found, several = np.zeros((2, len(t))), np.flatnonzero(count > 1)
+    found, several = np.zeros((2, len(t))), (count > 1).nonzero()[0]
     if len(several):
         t, count = t[several], count[several]
-        means, variances = _pole_free(np.stack([t, count * t]))
+        both = np.empty((2, len(t)))
+        both[0] = t
+        np.multiply(count, t, out=both[1])
+        means, variances = _pole_free(both)
         found[0, several] = (count - 1) / 2 + means[0] - count * means[1]
         found[1, several] = variances[0] - count**2 * variances[1]
     return found[0], found[1]
@@ -174,13 +181,12 @@ def _pole_free(t: FloatArray) -> tuple[FloatArray, FloatArray]:
     is_near = length < 0.3
     any_near, all_near = bool(is_near.any()), bool(is_near.all())
     if any_near:
-        small = np.clip(t, -0.3, 0.3)
+        small = np.minimum(np.maximum(t, -0.3), 0.3)
         powers = np.ones((len(_TAYLOR), *t.shape))
         np.multiply(small, small, out=powers[1])
-        for k, power in enumerate(powers[2:], 2):
-            np.power(small, 2 * k, out=power)
-        near = small * np.add.reduce(_TERMS[0] * powers, axis=0)
-        slope = -np.add.reduce(_TERMS[1] * powers, axis=0)
+        np.power(small, _POWERS, out=powers[2:])
+        near, slope = np.add.reduce(_TERMS * powers, axis=1)
+        near, slope = small * near, -slope
         if all_near:
             return near, slope
     size = np.maximum(length, 0.3)

@@ -219,9 +219,9 @@ class CliqueEdges(EdgeSet):
             order = np.lexsort((points[:, 0], points[:, 1]))
             self._rows = (points, order, points[order, 1])
         _, order, heights = self._rows
-        kept = np.flatnonzero(nodes[order])
+        kept = nodes.take(order).nonzero()[0]
         heights = heights[kept]
-        new = np.flatnonzero(heights[1:] != heights[:-1])
+        new = (heights[1:] != heights[:-1]).nonzero()[0]
         ends = np.concatenate([[0], new + 1, new, [len(kept) - 1]]) if len(kept) else kept
         return np.asarray(order[kept[ends]])
 

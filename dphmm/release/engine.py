@@ -409,7 +409,7 @@ class Releaser:
             released=place,
             guess=best_guess(posterior.probabilities, self.measurements.points),
             spent=self.person.spend(step, self.model.step_seconds),
-            expected_error=self.query.expected_error(step.mechanism, step.prior.probabilities),
+            expected_error=self.query.expected_error(step.mechanism, step.prior),
             compared=self.query.compared(step.mechanism, step.prior),
             hidden=self.query.hidden(step.mechanism, posterior, step.plan, self.places),
             settings=self.settings,

@@ -67,10 +67,12 @@ class Query:
         self._made: dict[tuple[bytes, float], Mechanism] = {}
         self._tables = Tables(settings, measurements) if settings.mechanism in TABLES else None
         self._lattice: Spacing | None = None
+        self._step = 1.0
         if settings.mechanism == "lattice":
             self._lattice = Spacing(settings.spacing)
             self.values = self._lattice.nearest(measurements.points, "measurements")
-            self.measurements = Measurements.on_lattice(self.values, float(self._lattice.step))
+            self._step = float(self._lattice.step)
+            self.measurements = Measurements.on_lattice(self.values, self._step)
 
     def check_told_apart(self) -> None:
         """Refuse measurements of which rounding to the lattice makes different ones equal.
@@ -82,7 +84,7 @@ class Query:
         """
         if self._lattice is None:
             return
-        points, step = self._given.points, float(self._lattice.step)
+        points, step = self._given.points, self._step
         if np.abs(points - self.values * step).max() <= RELATIVE_TOLERANCE * step:
             return
         if len(np.unique(self.values, axis=0)) < len(np.unique(points, axis=0)):
@@ -150,18 +152,19 @@ class Query:
         mechanism = noise.of(state) if isinstance(noise, ComponentNoise) else noise
         if isinstance(mechanism, TableMechanism):
             return sqrt(mechanism.squared_error_at(self.values[state]))
-        return sqrt(mechanism.squared_error) * (1.0 if self._lattice is None else float(self._lattice.step))
+        return sqrt(mechanism.squared_error) * self._step
 
-    def expected_error(self, noise: Mechanism | ComponentNoise | None, weights: FloatArray) -> float:
+    def expected_error(self, noise: Mechanism | ComponentNoise | None, prior: Belief) -> float:
         """The root mean square distance of a release from what it was drawn around, in the measurements' unit.
 
-        Where that differs by state it is the mean over probabilities ``(N,)``, of which possible states' count in
+        Where that differs by state it is the mean over a belief, of which possible states' probabilities count in
         proportion. Infinite without noise, where nothing is drawn.
         """
         if noise is None:
             return inf
-        squared = noise.squared_error if not isinstance(noise, ComponentNoise) else noise.mean_squared_error(weights)
-        return sqrt(squared) * (1.0 if self._lattice is None else float(self._lattice.step))
+        if isinstance(noise, ComponentNoise):
+            return sqrt(noise.mean_squared_error(prior.probabilities)) * self._step
+        return sqrt(noise.squared_error) * self._step
 
     def compared(self, noise: Mechanism | ComponentNoise | None, prior: Belief) -> Compared:
         """What the tables of least error of a step are beside others; nothing of other noise."""
@@ -175,9 +178,8 @@ class Query:
         """What everybody sees, after a release, of the component that it came from."""
         if noise is None:
             return Hidden(1, int(np.count_nonzero(plan.constraint)), 1.0, inf, False)
-        step = 1.0 if self._lattice is None else float(self._lattice.step)
         if not isinstance(noise, ComponentNoise):
-            return Hidden(1, int(np.count_nonzero(plan.constraint)), 1.0, sqrt(noise.squared_error) * step, False)
+            return Hidden(1, int(np.count_nonzero(plan.constraint)), 1.0, sqrt(noise.squared_error) * self._step, False)
         probabilities = posterior.probabilities
         outside = np.flatnonzero(posterior.support & ~plan.constraint)
         if len(outside):  # they were released as their stand-ins
@@ -187,7 +189,7 @@ class Query:
         likeliest = int(np.argmax(shares))
         members = np.flatnonzero(noise.components == likeliest)
         open_ = plan.protection is not None and bool(plan.protection.open[members[0]])
-        error = sqrt(noise.of(int(members[0])).squared_error) * step
+        error = sqrt(noise.of(int(members[0])).squared_error) * self._step
         return Hidden(len(shares), len(members), min(1.0, float(shares[likeliest])), error, open_)
 
     def place(self, released: npt.NDArray[Any]) -> tuple[float, ...]:
@@ -270,8 +272,10 @@ class Query:
         elif constraint.all():
             return noise.log_density(released, self.values)
         else:
-            likelihood, possible = np.full(len(constraint), -inf), np.flatnonzero(constraint)
+            likelihood, possible = np.full(len(constraint), -inf), constraint.nonzero()[0]
             likelihood[possible] = noise.log_density(released, self.values.take(possible, axis=0))
+        if wanted is constraint:
+            return likelihood
         outside = np.flatnonzero(wanted & ~constraint)
         if len(outside):
             likelihood[outside] = likelihood[places.surrogates(outside, constraint)]

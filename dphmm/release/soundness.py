@@ -94,10 +94,11 @@ class SoundnessCheck:
         hidden = constraint & ~self._policy.open
         hidden[added.ravel()] = True
         if not isinstance(noise, ComponentNoise):
-            if (constraint & ~hidden).any():
+            whole = np.array_equal(constraint, hidden)
+            if not whole and (constraint & ~hidden).any():
                 raise PromiseError("open states would be released with the noise of others; nothing was drawn")
             gauge = noise.gauge(step.epsilon, self._rounding)
-            self._check_edges(gauge, constraint, added, not (constraint != hidden).any())
+            self._check_edges(gauge, constraint, added, whole)
             self._check_degrees(gauge, constraint, hidden)
             return
         part = noise.part_of

@@ -51,7 +51,7 @@ def price(engine: Releaser, layer: Path | None) -> dict[str, Any]:
     exact = np.flatnonzero(plan.protection.open) if plan.protection is not None else np.zeros(0, dtype=np.int64)
     added = () if plan.protection is None else plan.protection.added
     return {
-        "error_m": round(1000 * engine.query.expected_error(noise, prior.probabilities), 1),
+        "error_m": round(1000 * engine.query.expected_error(noise, prior), 1),
         "error_m_elsewhere": None if inside.all() else _root_mean_square(errors[~inside]),
         "zones": [
             {"name": name, "places": len(states), "error_m": _root_mean_square(errors[states])}

@@ -73,8 +73,19 @@ def test_where_a_side_turns_the_other_way_there_is_no_corner(seed, rows):
     whole = planar.convex_polygon(np.concatenate([left, right]))
     fewer = np.concatenate([planar.bending(left[::-1]), planar.bending(right)])
     np.testing.assert_array_equal(planar.convex_polygon(fewer), whole)
+    np.testing.assert_array_equal(planar.polygon_of_rows(left, right), whole)
     curve = np.stack([y**2, y], axis=1)[::-1]
     np.testing.assert_array_equal(planar.bending(curve), curve)
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=12))
+def test_the_polygon_of_a_few_rows_is_that_of_all_their_points(points):
+    """Among them points and segments."""
+    first, last = (
+        np.array([[pick(x for x, y in points if y == row), row] for row in sorted({y for _, y in points})])
+        for pick in (min, max)
+    )
+    np.testing.assert_array_equal(planar.polygon_of_rows(first, last), planar.convex_polygon(np.array(points)))
 
 
 @pytest.mark.parametrize("dimension", [2, 3])
