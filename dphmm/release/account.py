@@ -83,6 +83,7 @@ def day_steps(step_seconds: float | None) -> int | None:
     return None if step_seconds is None else max(1, ceil(DAY_SECONDS / step_seconds))
 
 
+@lru_cache(maxsize=1024)
 def constrained_cost(epsilon: float, constrained_factor: float) -> Fraction | float:
     """What one release costs in constrained differential privacy (Theorem 6.3), known before it is drawn."""
     return inf if constrained_factor == inf else Fraction(constrained_factor) * exactly(epsilon)

@@ -74,7 +74,7 @@ def draw_all(
     epsilons
         From the greatest down.
     """
-    if step.withheld:
+    if step.withheld or not epsilons:
         return engine.draw(step, state), dict.fromkeys(epsilons, ())  # for whom the prediction is another one
     used = engine.ready(step, state)
     noises = {epsilon: engine.mechanism(step.plan, epsilon) for epsilon in epsilons}
