@@ -10,6 +10,7 @@ from scipy import sparse
 
 from dphmm.counts import post_process
 from dphmm.errors import BudgetError, ConfigurationError, CountError, DphmmError, StochasticError
+from tests.sizes import slow
 
 PATH = np.array([[0.0, 1.0, 0.0], [0.0, 0.5, 0.5], [0.0, 0.0, 1.0]])
 """Nobody ever comes back to place 0."""
@@ -19,7 +20,7 @@ MODES = [False, True, "online"]
 
 @pytest.mark.parametrize("coupled", MODES)
 @pytest.mark.parametrize("integer", [False, True])
-@pytest.mark.parametrize("prior", ["frequency", "uniform", [1.0, 0.0, 0.0]])
+@pytest.mark.parametrize("prior", ["frequency", slow("uniform"), [1.0, 0.0, 0.0]])
 @settings(max_examples=20)
 @given(seed=st.integers(0, 10**6), users=st.sampled_from([1, 2, 30, 10**6]))
 def test_what_comes_out_are_possible_counts(coupled, integer, prior, seed, users):

@@ -145,7 +145,7 @@ def test_eight_processes_give_one_value_to_each_moment(tmp_path):
     assert sorted(records) == list(range(125))
 
 
-@pytest.mark.parametrize("size", [100_000, 200_001])
+@pytest.mark.parametrize("size", [100_000, slow(200_001)])
 def test_a_full_disk_is_an_error_and_costs_nothing(tmp_path, size):
     log = run("limited", tmp_path / "s", tmp_path / "log", size, 1)
     counts = Counter(words[0] for words in log)
