@@ -90,36 +90,40 @@ class Days:
         """Masses after the first of some days, so many of each kind in a row, and how many those are.
 
         Or, of weights after all, those before the last of them. There are so many gaps of at least that length; days
-        are prepared where a part of what all take is enough. Each is right to a part in 10**9. Those that are left have
-        to go step by step: it may be all of them, where people have not mixed by then, where days leave more sums than
-        a few columns hold, and where that is quicker.
+        are prepared where a part of what all take is enough. Each is right to a few parts in 10**9. Those that are left
+        have to go step by step: it may be all of them, where people have not mixed by then, where days leave more sums
+        than a few columns hold, and where that is quicker.
         """
         left = list(runs)
         with one_thread():
             for _ in range(_PIECES):
-                far, taken = self._ahead(masses, left, back, times)
-                if not taken:
+                far = self._whole(masses, left, back, times)
+                taken = self._piece(masses, left, back) if far is None else (far, [])
+                if taken is None:
                     break
-                masses, left = far, _split(left, taken, back)[1]
+                masses, left = taken
                 if not left:
                     break
         for flow in self._flows:
             flow.forget()
         return masses, sum(count for _, count in runs) - sum(count for _, count in left)
 
-    def _ahead(self, masses: Masses, runs: Sequence[tuple[Kind, int]], back: bool, times: int) -> tuple[Masses, int]:
-        """All days at once; or, where they are too few, as many as are prepared alone."""
-        days = sum(count for _, count in runs)
+    def _whole(self, masses: Masses, runs: Sequence[tuple[Kind, int]], back: bool, times: int) -> Masses | None:
+        """All of the days, taken as many at once as they are prepared by."""
         unit = self._unit_of(runs, times)
-        far = None if unit is None else self._carried(masses, runs, unit, back)
-        if far is not None:
-            return far, days
+        return None if unit is None else self._carried(masses, runs, unit, back)
+
+    def _piece(
+        self, masses: Masses, runs: Sequence[tuple[Kind, int]], back: bool
+    ) -> tuple[Masses, list[tuple[Kind, int]]] | None:
+        """As many of the days as are prepared alone, the first or the last; and those that are left."""
         alone = None if self._prepared is None else self._prepared.alone
-        if alone is None or alone > days:
-            return masses, 0
-        stretch = self._stretches.get(_split(runs, alone, back)[0])
+        if alone is None or alone > sum(count for _, count in runs):
+            return None
+        key, left = _split(runs, alone, back)
+        stretch = self._stretches.get(key)
         far = None if stretch is None else _taken(masses, stretch, stretch, (), ALONE.near, back)
-        return (masses, 0) if far is None else (far, alone)
+        return None if far is None else (far, left)
 
     def _carried(self, masses: Masses, runs: Sequence[tuple[Kind, int]], unit: int, back: bool) -> Masses | None:
         before, links = _links(runs, unit)
