@@ -18,7 +18,18 @@ from hypothesis import settings
 from dphmm import Trajectory, read
 
 settings.register_profile("dphmm", deadline=None, derandomize=True, max_examples=100)
+settings.register_profile("every day", settings.get_profile("dphmm"), max_examples=30)
 settings.load_profile("dphmm")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Without the slow tests, fewer examples are tried as well."""
+    if _leaves_out_slow(config):
+        settings.load_profile("every day")
+
+
+def _leaves_out_slow(config: pytest.Config) -> bool:
+    return bool(config.getoption("markexpr") == "not slow")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -37,11 +48,20 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A browser takes seconds for what it shows: such tests are slow without saying so."""
+    for item in items:
+        if "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.slow)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Nobody loses tests unawares."""
-    if config.getoption("markexpr") == "not slow":
+    if _leaves_out_slow(config):
         terminalreporter.write_line(
-            "Left out: tests marked slow, which repeat at size what others hold. scripts/test --all runs them too."
+            "Left out: slow tests, which repeat at size what others hold, look at pages in a browser, or run the "
+            "project's own tools; and most random examples. scripts/test --all runs them too."
         )
 
 

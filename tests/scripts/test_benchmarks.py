@@ -13,6 +13,8 @@ from dphmm.markov import Observations, filter, learn_from_releases, most_probabl
 from scripts.benchmarks import peers
 from scripts.benchmarks.__main__ import STAGES, main
 
+pytestmark = pytest.mark.slow  # a tool of the project, and none of what it is for
+
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_small_run_prints_ratios_and_writes_what_it_printed(stage, tmp_path, monkeypatch, capsys):

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow  # a tool of the project, and none of what it is for
+
 SAMPLE = Path(__file__).parents[2] / "data" / "sample"
 GEOLIFE, CHECKINS = str(SAMPLE / "geolife"), str(SAMPLE / "checkins.txt.gz")
 IN_THE_SAMPLE = ["--bbox", "44.97", "-30.04", "45.03", "-29.96", "--cell", "1"]

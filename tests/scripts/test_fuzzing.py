@@ -21,6 +21,8 @@ from scripts.fuzzing.commands import BASES, COMMANDS, SLOW
 from scripts.fuzzing.targets import TARGETS
 from tests.scripts.flawed import FLAWS, KINDS, broken
 
+pytestmark = pytest.mark.slow  # a tool of the project, and none of what it is for
+
 INPUTS = 25
 """Of each reader, with seed 0; of each command two."""
 

@@ -14,6 +14,8 @@ from scripts.mutants.mutations import ROOT, mutants, relocated
 from scripts.mutants.reach import Reach
 from scripts.mutants.trial import FAILED
 
+pytestmark = pytest.mark.slow  # a tool of the project, and none of what it is for
+
 PLUGINS = "xdist.plugin,pytest_cov.plugin,_hypothesis_pytestplugin"
 """Those that the script has a use for: others only take a second to load, in each of its runs of pytest."""
 MODULE = """def double(x):

@@ -20,6 +20,8 @@ from scripts.site.look import flaws
 from scripts.site.pages import with_outputs
 from tests.documents import ROOT
 
+pytestmark = pytest.mark.slow  # a tool of the project, and none of what it is for
+
 PAGE = """# A page
 
 <!-- file: words.txt -->
