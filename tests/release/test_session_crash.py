@@ -58,7 +58,7 @@ def violations(log: list[list[str]], records: dict[int, ReleaseRecord]) -> list[
     answers: dict[int, set[str]] = {}
     for words in log:
         # Who is killed while writing a line that crosses a page of memory leaves a part of it: nobody got that answer.
-        if words[0] == "got" and words[2].endswith("}"):
+        if words[0] == "got" and words[-1].endswith("}"):
             answers.setdefault(int(words[1]), set()).add(words[2])
     asked = {int(words[1]) for words in log if words[0] == "ask"} | set(answers)
     found = [f"slot {slot} has {len(values)} values" for slot, values in answers.items() if len(values) > 1]
