@@ -356,7 +356,7 @@ def audit_sequence(
     replays = list(replay_sequence(releaser, sequence))
     rows = np.array([replay.log_likelihood for replay in replays])
     observed = Observations(rows, np.asarray(sequence.steps), sequence.first)
-    if start is None and not np.any(sequence.begins):  # whoever replays it has filtered it
+    if start is None and not np.any(sequence.begins[1:]):  # whoever replays it has filtered it
         before, after = ([one.step.prior for one in replays], [one.posterior for one in replays])
         filtering = Filtering.of(model, observed, before, after)
     else:
