@@ -57,7 +57,7 @@ def violations(log: list[list[str]], records: dict[int, ReleaseRecord]) -> list[
     """Everything that a session must never do, found by comparing what was answered with what is in the file."""
     answers: dict[int, set[str]] = {}
     for words in log:
-        # Who is killed while writing a line that crosses a page of memory leaves a part of it: nobody got that answer.
+        # Who is killed while writing a line that crosses a page of memory leaves a part of it, which says no answer.
         if words[0] == "got" and words[-1].endswith("}"):
             answers.setdefault(int(words[1]), set()).add(words[2])
     asked = {int(words[1]) for words in log if words[0] == "ask"} | set(answers)
