@@ -49,6 +49,8 @@ NEXT_POWER = 512
 _STRIDES = (LEAST_POWER, NEXT_POWER, 8192)
 _STRIDES_BACK = (8, 32, 128, 512, 2048, 8192)
 """How many steps are taken at once: forwards few, as sums of other strides end in other digits, which releases show."""
+_SHORT_STRIDES = (2, 4, 8, 16)
+"""And these, both ways, where a step of the matrix takes as long as one of a power of it, so that a dozen take long."""
 POWERS_UP_TO = 2048
 """Powers of the matrix are kept for so many steps, up to so many states: they are dense."""
 _PART_POWERS_UP_TO = 512
@@ -206,6 +208,15 @@ class Flow:
         """Whether one step of `product` takes masses on without loss, once divided by ``2**exponents``."""
         return self._is_likely and masses.lies_within(NARROW, exponents)
 
+    @cached_property
+    def _strides(self) -> tuple[int, ...]:
+        """How many steps are taken at once, by powers of the matrix; none where these are not worth their memory."""
+        if self.size > POWERS_UP_TO or self._brief:
+            return ()
+        strides = _STRIDES if self._opposite is None else _STRIDES_BACK
+        is_full = self._is_full and self.matrix.nnz >= _DENSE_FROM
+        return tuple(sorted({*_SHORT_STRIDES, *strides})) if is_full else strides
+
     def step(self, masses: Masses) -> Masses:
         """The masses one step on."""
         if self.is_plain(masses):
@@ -240,6 +251,12 @@ class Flow:
             steps -= passed
         return masses
 
+    def _entered(self, possible: BoolArray) -> BoolArray:
+        """The support of masses one step on."""
+        if possible.all():
+            return np.asarray(np.diff(self.matrix.indptr) > 0)
+        return self.product(possible.astype(np.float64)) > 0
+
     def _is_apart(self, faint: BoolArray, possible: BoolArray) -> bool:
         """Whether plain sums do for the others, and nothing enters the faint states but from faint ones."""
         if not self._is_likely or not faint.any():
@@ -262,7 +279,7 @@ class Flow:
         """
         now, passed = masses.plain(level), 0
         possible = masses.support
-        if ((self.product(possible.astype(np.float64)) > 0) != possible)[~faint].any():
+        if (self._entered(possible) != possible)[~faint].any():
             return 0, masses
         rest = possible & ~faint
         some = slice(None) if rest.all() else rest
@@ -347,12 +364,11 @@ class Flow:
 
     def _stride(self, values: FloatArray, steps: int, run: int, power: int | None) -> tuple[int, FloatArray]:
         """How many of the steps were taken at once, one by one at most ``run``, and where they lead."""
-        strides = _STRIDES if self._opposite is None else _STRIDES_BACK
-        if self.size <= POWERS_UP_TO and steps >= strides[0] and not self._brief:
-            stride = max(k for k in strides if k <= min(steps, power or steps))
-            if self._opposite is None:
-                return stride, np.einsum("i,ij->j", values, self._power(stride))
+        stride = max((k for k in self._strides if k <= min(steps, power or steps)), default=0)
+        if stride:
             with one_thread():
+                if self._opposite is None:
+                    return stride, np.asarray(values @ self._power(stride))
                 return stride, np.asarray(self._opposite._power(stride) @ values)
         run = min(run, steps)
         if self.size > _DENSE[0] and self.matrix.nnz <= _SHORT * self.size:
@@ -377,7 +393,8 @@ class Flow:
         rounding stays relative to each entry, as in as many single steps.
         """
         if stride not in self._powers:
-            lower = max((k for k in _STRIDES_BACK if k < stride), default=1)
+            kept = {*self._strides, *_STRIDES_BACK}
+            lower = max((k for k in kept if k < stride), default=1)
             power: Any = self.matrix.toarray().T if lower == 1 else self._power(lower)
             with one_thread():
                 for _ in range((stride // lower).bit_length() - 1):

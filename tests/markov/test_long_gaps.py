@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dphmm.markov.belief import Belief
+from dphmm.markov.flow import Flow
 from dphmm.markov.masses import Masses
 from dphmm.markov.model import MarkovModel
 
@@ -64,3 +65,33 @@ def test_steps_back_at_once_are_one_after_another(steps):
         found = model.back.carry(Masses.of(weights), steps)
         np.testing.assert_allclose(found.plain(), wanted, rtol=1e-9, err_msg=f"seed {seed}")
         assert not np.allclose(model.ahead.carry(Masses.of(weights), steps).plain(), wanted), "the broken twin"
+
+
+def _full_model(size=330):
+    matrix = np.random.default_rng(0).random((size, size)) ** 4 + 1e-6
+    return MarkovModel(matrix / matrix.sum(axis=1, keepdims=True), np.full(size, 1 / size))
+
+
+@pytest.mark.parametrize("steps", [8, 12, 21, 31, 47])
+def test_a_dozen_steps_of_a_full_matrix_go_by_short_powers(steps, monkeypatch):
+    model, walked = _full_model(), []
+    one_step = Flow.product
+    monkeypatch.setattr(Flow, "product", lambda flow, values: walked.append(1) or one_step(flow, values))
+    power, masses = np.linalg.matrix_power(model.transition.toarray(), steps), np.random.default_rng(1).random(330)
+    for flow, wanted in ((model.ahead, masses @ power), (model.back, power @ masses)):
+        found = flow.carry(Masses.of(masses), steps).plain()
+        np.testing.assert_allclose(found, wanted, rtol=1e-12)
+        assert len(walked) == steps % 2, "a step is left of an odd number alone"
+        walked.clear()
+    assert set(model.ahead._powers) <= {2, 4, 8, 16, 32}
+    assert not model.back._powers, "one direction keeps them for both"
+
+
+def test_short_powers_of_a_matrix_of_few_moves_are_not_kept():
+    size = 400
+    matrix = np.eye(size) * 0.5 + np.roll(np.eye(size), 1, axis=1) * 0.5
+    model = MarkovModel(matrix, np.full(size, 1 / size))
+    masses = Masses.of(np.random.default_rng(1).random(size))
+    model.ahead.carry(masses, 47)
+    model.back.carry(masses, 47)
+    assert set(model.ahead._powers) == {8, 32}
