@@ -63,10 +63,14 @@ def in_hindsight(releaser: Releaser, sequence: ReleasedSequence) -> tuple[FloatA
         ``(T,)`` each: the expected distance of the best guess, in the unit of the measurements, and the probability of
         the most probable state; see `dphmm.markov.guess.Guess`.
     """
-    rows = np.array([replay.log_likelihood for replay in replay_sequence(releaser, sequence)])
-    observed = Observations(rows, np.asarray(sequence.steps), sequence.first)
-    filtered = filter_releases(releaser.model, observed).rows
-    return _guessed(releaser.model, observed, filtered, releaser.measurements.points)
+    model, count = releaser.model, len(sequence)
+    told, after = np.empty((count, model.size)), Rows(np.empty((count, model.chain_size)))
+    for t, replay in enumerate(replay_sequence(releaser, sequence)):
+        told[t], after[t] = replay.log_likelihood, replay.posterior.masses
+    observed = Observations(told, np.asarray(sequence.steps), sequence.first)
+    if np.any(sequence.begins[1:]):  # whoever replays it has filtered it, but for what they forgot on the way
+        after = filter_releases(model, observed).rows
+    return _guessed(model, observed, after, releaser.measurements.points)
 
 
 def _guessed(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import repeat
+from math import isclose, isnan
 
 import numpy as np
 import numpy.typing as npt
@@ -311,7 +313,7 @@ def _check_record(sequence: ReleasedSequence, t: int, step: PreparedStep, where:
             f"{where} {int(sequence.possible[t])} states were possible, and there are {possible}; {made_with}"
         )
     stated = float(sequence.factors[t]) if len(sequence.factors) else float("nan")
-    if not np.isnan(stated) and not np.isclose(stated, step.constrained_factor, rtol=1e-6, atol=0.0):
+    if not isnan(stated) and not isclose(stated, step.constrained_factor, rel_tol=1e-6):
         raise InvalidInputError(
             f"{where} the constrained-DP factor was {stated:.6g}, and it is {step.constrained_factor:.6g}; {made_with}"
         )
@@ -361,16 +363,19 @@ def audit_sequence(
         filtering = Filtering.of(model, observed, before, after)
     else:
         filtering = filter_releases(model, observed, start)
-    smoothed = smooth_releases(model, observed, filtering)
-    path = path_of_releases(model, observed, start)
-    uninformed = no_information(model, observed.steps, start, sequence.first)
-    theirs: Iterable[Belief | None] = repeat(None) if start is None else filtering.predicted
-    steps = tuple(_step(replay, belief) for replay, belief in zip(replays, theirs, strict=False))
+    with ThreadPoolExecutor(1) as beside:  # its loops run without the interpreter's lock, on another processor
+        found = beside.submit(path_of_releases, model, observed, start)
+        smoothed = smooth_releases(model, observed, filtering)
+        uninformed = no_information(model, observed.steps, start, sequence.first)
+        known = [knowledge(beliefs, points, k) for beliefs in (uninformed, filtering.filtered, smoothed)]
+        theirs: Iterable[Belief | None] = repeat(None) if start is None else filtering.predicted
+        steps = tuple(_step(replay, belief) for replay, belief in zip(replays, theirs, strict=False))
+        path = found.result()
     accuracies = None
     if truth is not None:
         stated = no_noise(points, truth, uninformed)
-        known = (uninformed, filtering.filtered, smoothed, stated)
-        accuracies = tuple(accuracy(beliefs, points, truth, k) for beliefs in known)
+        held = (uninformed, filtering.filtered, smoothed, stated)
+        accuracies = tuple(accuracy(beliefs, points, truth, k) for beliefs in held)
     factors = np.array([step.constrained_factor for step in steps])
     charged = np.where(factors > 0, factors, 0.0) * np.asarray(sequence.epsilons)
     return SequenceAudit(
@@ -381,9 +386,9 @@ def audit_sequence(
         filtering=filtering,
         smoothed=smoothed,
         path=path,
-        uninformed=knowledge(uninformed, points, k),
-        online=knowledge(filtering.filtered, points, k),
-        hindsight=knowledge(smoothed, points, k),
+        uninformed=known[0],
+        online=known[1],
+        hindsight=known[2],
         accuracies=accuracies,  # type: ignore[arg-type]
         path_hits=float("nan") if truth is None else float((path.states == np.asarray(truth)).mean()),
     )

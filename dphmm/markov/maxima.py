@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,6 +16,29 @@ _COMPILE_FROM = 1_000_000
 """With fewer sums of a score and a logarithm than this, numpy is done before the compiled loops are loaded."""
 _BLOCK = 64
 """So many steps are walked between two looks at how scores have grown."""
+
+
+class Walk(NamedTuple):
+    """Some steps in a row.
+
+    Parameters
+    ----------
+    scores
+        The scores after no step, one step, …
+    left
+        How many steps follow that make all scores grow by the same amount, with the same predecessors.
+    growth
+        By how much each does.
+    """
+
+    scores: FloatArray
+    left: int = 0
+    growth: float = 0.0
+
+    @property
+    def end(self) -> FloatArray:
+        """The scores after all steps."""
+        return np.asarray(self.scores[-1] + self.growth * self.left)
 
 
 class Maxima:
@@ -54,22 +78,19 @@ class Maxima:
 
     def after(self, scores: FloatArray, steps: int) -> FloatArray:
         """The scores ``steps`` later: for each step ``max_i scores[i] + log M_ij`` for every state j."""
-        for walked, left, growth in self._walk(scores, steps):
-            scores = walked[-1] + growth * left
+        for walk in self.walks(scores, steps):
+            scores = walk.end
         return scores
 
-    def back(self, scores: FloatArray, state: int, steps: int) -> int:
-        """The best state ``steps`` earlier; scores between are worked out anew rather than kept."""
-        blocks, left = list[FloatArray](), 0
-        for walked, left, _ in self._walk(scores, steps):  # noqa: B007
-            blocks.append(walked)
-        for _ in range(left):
-            earlier = self._source(blocks[-1][-1:], state)
+    def back(self, walks: Sequence[Walk], state: int) -> int:
+        """The best state before some walks in a row, of that after them."""
+        for _ in range(walks[-1].left):
+            earlier = self._source(walks[-1].scores[-1:], state)
             if earlier == state:
                 break
             state = earlier
-        for walked in reversed(blocks):
-            state = self._source(walked[:-1], state)
+        for walk in reversed(walks):
+            state = self._source(walk.scores[:-1], state)
         return state
 
     def _source(self, scores: FloatArray, state: int) -> int:
@@ -78,12 +99,14 @@ class Maxima:
         self.trace(scores, path)
         return int(path[0])
 
-    def _walk(self, scores: FloatArray, steps: int) -> Iterator[tuple[FloatArray, int, float]]:
-        """The scores after no step, one step, … of some in a row; how many are then left, and by how much each grows.
+    def walks(self, scores: FloatArray, steps: int) -> Iterator[Walk]:
+        """Some steps in parts, of which the last may leave steps that need not be walked.
 
         Maxima over ever longer paths come to grow by the same amount everywhere in each step, soon where states can be
-        stayed in. From then on the predecessors stay the same, and the steps left are not walked.
+        stayed in. From then on the predecessors stay the same.
         """
+        if not steps:
+            yield Walk(scores[np.newaxis])
         count = 1
         while steps:
             count = min(count, steps)
@@ -93,9 +116,9 @@ class Maxima:
             steps -= count
             growth = common_growth(walked[-2], walked[-1]) if steps else None
             if growth is not None:
-                yield walked, steps, growth
+                yield Walk(walked, steps, growth)
                 return
-            yield walked, 0, 0.0
+            yield Walk(walked)
             scores, count = walked[-1], min(2 * count, _BLOCK)
 
 

@@ -12,11 +12,14 @@ from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.errors import StochasticError
 from dphmm.markov.inference import Observations, first_masses, rows_over
-from dphmm.markov.maxima import Maxima, common_growth
+from dphmm.markov.maxima import Maxima, Walk, common_growth
 from dphmm.markov.model import MarkovModel
 from dphmm.markov.moving import Moving
 from dphmm.markov.waiting import waits_of
 from dphmm.stochastic import MatrixLike
+
+_KEPT = 1 << 24
+"""So many scores in gaps are kept for the way back; others are worked out twice."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,6 +94,8 @@ class _Ways:
         waits = waits_of(moving.flows[0])
         self._waits = waits if len(moving.flows) == 1 and waits.pays(moving.steps[moving.steps > 1]) else None
         self._waited: dict[int, BoolArray] = {}
+        self._walks: dict[int, list[Walk]] = {}
+        self._room = _KEPT
 
     def moves(self, number: int) -> Maxima:
         """Those of a class."""
@@ -114,9 +119,21 @@ class _Ways:
         if through is not None:
             scores, self._waited[t] = through
             return scores
-        for part in self._parts(scores, self._moving.before(t)):
+        found = self._moving.before(t)
+        if len(found) == 1:
+            return self._walked_over(scores, t, *found[0])
+        for part in self._parts(scores, found):
             scores = part.after
         return scores
+
+    def _walked_over(self, scores: FloatArray, t: int, number: int, count: int) -> FloatArray:
+        """The scores some steps of one class later, before a release; those between are kept while there is room."""
+        moves = self.moves(number)
+        if count * len(scores) > self._room:
+            return moves.after(scores, count)
+        self._walks[t] = list(moves.walks(scores, count))
+        self._room -= sum(walk.scores.size for walk in self._walks[t])
+        return self._walks[t][-1].end
 
     def back(self, scores: FloatArray, state: int, t: int) -> int:
         """The best state at the release before, of that at a release."""
@@ -124,12 +141,14 @@ class _Ways:
             return self._waits.back(scores, state, int(self._moving.steps[t]))
         found = self._moving.before(t)
         if len(found) == 1:
-            return self.moves(found[0][0]).back(scores, state, found[0][1])
+            number, count = found[0]
+            walks = self._walks.pop(t, None)
+            return self.moves(number).back(walks or list(self.moves(number).walks(scores, count)), state)
         for part in reversed(list(self._parts(scores, found))):
             for _ in range(part.times):
                 earlier = state
                 for (number, count), before in zip(reversed(part.runs), reversed(part.before), strict=True):
-                    earlier = self.moves(number).back(before, earlier, count)
+                    earlier = self.moves(number).back(list(self.moves(number).walks(before, count)), earlier)
                 if earlier == state:
                     break
                 state = earlier

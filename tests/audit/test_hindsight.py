@@ -7,8 +7,10 @@ import pytest
 
 from dphmm import Grid, MarkovModel, ReleaseSettings
 from dphmm.audit.hindsight import Heard, in_hindsight
-from dphmm.audit.sequence import ReleasedSequence
+from dphmm.audit.sequence import ReleasedSequence, replay_sequence
 from dphmm.errors import InvalidInputError
+from dphmm.markov import Observations, filter_releases, smooth_releases
+from dphmm.markov.guess import best_guess
 from dphmm.release.schedule import Schedule
 from dphmm.release.trajectory import moments_of
 from dphmm.space.trajectory import SlottedTrajectory
@@ -67,6 +69,23 @@ def test_the_oracle_tells_when_later_releases_were_not_heard():
     found, wanted = heard_and_replayed(grid_model(0.8), SETTINGS["plain"], 1, dropped=5)
     apart = np.abs(np.array(found)[:, : len(wanted[0])] - wanted)
     assert apart[:, -1].max() > 1e-6
+
+
+@pytest.mark.parametrize("begins", [(), (0, 9, 20)])
+def test_what_replaying_found_is_what_filtering_anew_finds(begins):
+    """Also where the releaser forgot what came before some releases, which whoever reads them all does not."""
+    model, rng = grid_model(0.8), np.random.default_rng(3)
+    steps = np.array([0, *rng.choice([1, 1, 2, 9], 29)])
+    released = GRID.points[rng.integers(0, GRID.size, 30)] + 0.25
+    forgets = np.isin(np.arange(30), begins) if begins else np.zeros(0, dtype=np.bool_)
+    sequence = ReleasedSequence("ann", released, np.full(30, 0.3), steps, begins=forgets)
+    engine = ReleaseSettings("utility:1km", 0.3, mechanism="planar-laplace").engine(model, 1)
+    found = np.array(in_hindsight(engine, sequence))
+    rows = np.array([one.log_likelihood for one in replay_sequence(engine.another(), sequence)])
+    observed = Observations(rows, steps)
+    smoothed = smooth_releases(model, observed, filter_releases(model, observed))
+    wanted = [best_guess(one.probabilities, engine.measurements.points) for one in smoothed]
+    np.testing.assert_allclose(found, np.array([(one.least_error, one.certainty) for one in wanted]).T, rtol=1e-9)
 
 
 def test_nothing_is_heard_of_an_engine_that_has_released_nothing():

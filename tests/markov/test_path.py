@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dphmm.markov import Observations, path, path_of_releases
+from dphmm.markov import MarkovModel, Observations, path, path_of_releases
 from tests.markov.clockwork import FIRST, YEAR, varying
 from tests.sizes import few_every_day
 
@@ -43,6 +43,27 @@ def test_gaps_by_the_clock_are_as_many_steps(by, seed):
     states, score = _by_steps(model, rows, gaps)
     assert found.states.tolist() == states
     assert found.log_probability == pytest.approx(score, rel=1e-11)
+
+
+@pytest.mark.parametrize("stay", [0.1, 0.9])
+def test_what_is_kept_of_a_gap_changes_nothing(stay, monkeypatch):
+    """Of one matrix: what was walked over is walked back, or walked once more; releases of one moment among them."""
+    rng, size, gaps = np.random.default_rng(1), 9, np.array([1, 3, 0, 40, 1, 90, 12])
+    matrix = rng.random((size, size)) ** 3 + stay * size * np.eye(size)
+    matrix /= matrix.sum(axis=1, keepdims=True)
+    model, rows = MarkovModel(matrix, np.full(size, 1 / size)), rng.normal(0, 4, (len(gaps), size))
+    found = path_of_releases(model, Observations(rows, gaps))
+    best = np.log(model.initial) + rows[0]
+    for row, gap in zip(rows[1:], gaps[1:], strict=True):
+        for _ in range(gap):
+            best = (best[:, np.newaxis] + np.log(matrix)).max(axis=0)
+        best = best + row
+    assert found.log_probability == pytest.approx(best.max(), rel=1e-12)
+    for room in (0, 4 * size):
+        monkeypatch.setattr(path, "_KEPT", room)
+        again = path_of_releases(model, Observations(rows, gaps))
+        assert again.states.tolist() == found.states.tolist()
+        assert again.log_probability == found.log_probability
 
 
 def test_a_year_is_mostly_not_walked(monkeypatch):
