@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
-from scipy.sparse.csgraph import connected_components
-from scipy.sparse.linalg import splu
 
 from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray, as_distribution
@@ -152,6 +150,8 @@ def stationary(transition: MatrixLike) -> FloatArray:
     >>> stationary([[.8, .2], [.4, .6]]).round(4)
     array([0.6667, 0.3333])
     """
+    from scipy.sparse.csgraph import connected_components  # with solvers that most commands need not
+
     matrix = as_stochastic(transition, compressed=True)
     size = matrix.shape[0]
     classes, member = connected_components(matrix, connection="strong")
@@ -183,6 +183,8 @@ def stationary(transition: MatrixLike) -> FloatArray:
 
 def _solved(matrix: Any, right: FloatArray) -> FloatArray:
     """The solution, not negative, of a sparse system whose matrix has positive entries on its diagonal alone."""
+    from scipy.sparse.linalg import splu
+
     try:
         found = splu(sp.csc_array(matrix)).solve(right)
     except RuntimeError:  # no other sign of a singular factor

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array, dia_array
-from scipy.sparse.csgraph import connected_components
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray, locked
 from dphmm.compilation import compiled
@@ -145,6 +144,8 @@ class Flow:
     @cached_property
     def islands(self) -> IntArray:
         """The connected component of each state, ``(N,)``, numbered from 0: no mass ever goes to another."""
+        from scipy.sparse.csgraph import connected_components
+
         reached = self.matrix[[0]].toarray()[0] > 0
         for _ in range(_FEW):
             count = int(reached.sum())
