@@ -74,6 +74,7 @@ def run(report: Report, options: argparse.Namespace) -> None:
     people(report, 1 if report.small else 17)
     for by, order, step, cell in _GAPS:
         gaps(report, by, order, step, cell)
+    nights(report)
 
 
 def spread(report: Report, side: int) -> None:
@@ -232,3 +233,19 @@ def gaps(report: Report, by: By | None, order: int, step: float, cell: float) ->
     beside = {"the steps of a day one by one": sum(once(one, process_time) for one in steps)}
     taken = seconds(partial(belief.predict, moves, year, slot), 1 if report.small else 3, process_time)
     report.row(f"{what}, any later", taken, "s", beside)
+
+
+def nights(report: Report) -> None:
+    """A year of gaps of twelve hours, in processor time, under a matrix that leads anywhere from anywhere."""
+    space = region(bbox=(44.95, -30.06, 45.05, -29.94), cell=1.0 if report.small else 0.27)
+    moves = learn(ROOT / "data" / "sample" / "geolife", space, 3600.0).model
+    belief, hours, count = Belief.first(moves), 12, 10 if report.small else 365
+
+    def walked() -> None:
+        now = belief
+        for _ in range(hours):
+            now = now.predict(moves)
+
+    whole = once(lambda: [belief.predict(moves, hours) for _ in range(count)], process_time)
+    what = f"{count} gaps of {hours} steps, {moves.size:,} states, {moves.transition.nnz / moves.size**2:.0%} full"
+    report.row(what, whole, "s", {"their steps one by one": count * seconds(walked, 5, process_time)})

@@ -40,7 +40,7 @@ def test_a_small_run_prints_ratios_and_writes_what_it_printed(stage, tmp_path, m
 )
 def test_a_peer_that_is_not_installed_is_named(stage, looked, said, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(f"scripts.benchmarks.{looked}.find_spec", lambda _: None)
-    for other in ("spread", "changing", "location_set", "draws", "gap", "sparse", "people", "gaps"):
+    for other in ("spread", "changing", "location_set", "draws", "gap", "sparse", "people", "gaps", "nights"):
         monkeypatch.setattr(f"scripts.benchmarks.limits.{other}", lambda *_: None)
     main([stage, "--small"])
     printed = capsys.readouterr().out
