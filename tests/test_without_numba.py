@@ -3,42 +3,30 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from dphmm import MarkovModel
+from dphmm.cli import main
 from dphmm.jobs.published import user_file
+from dphmm.leakage import excess
+from dphmm.markov import flow, learning, passes
 from dphmm.space import Grid
 from tests.cli.conftest import HEADER, fixes
 
-# Run in a process of its own: the commands one after another, with every sum of masses taken by the loops that numba
-# compiles, where it is there. Prints what each said.
+# Run in a process of its own: the commands one after another. Prints what each said.
 DRIVER = """
 import json, sys
-hidden = sys.argv[1] == "hidden"
-if hidden:
-    sys.modules["numba"] = None
-from click.testing import CliRunner
-from dphmm.cli import main
-from dphmm.leakage import excess
-from dphmm.markov import flow, learning, passes, path
-for module in (flow, learning, passes, path):
-    module._COMPILE_FROM = 0
-excess.COMPILE_FROM = 0
-flow.Flow.is_plain = lambda *_: False
-told = []
-for words in json.loads(sys.argv[2]):
-    done = CliRunner().invoke(main, words)
-    if done.exception is not None and not isinstance(done.exception, SystemExit):
-        raise done.exception
-    assert done.exit_code in (0, 1), done.output + done.stderr
-    told.append(done.stdout)
-assert hidden or "numba" in sys.modules
-print(json.dumps(told))
+sys.modules["numba"] = None
+from tests.test_without_numba import said
+print(json.dumps(said(json.loads(sys.argv[1]))))
 """
 RELEASE = ("--model", "m.npz", "--policy", "utility:1km & complete", "--epsilon", "1")
 LINES = (
@@ -67,20 +55,41 @@ def folder_of(path: Path) -> Path:
     return path
 
 
-def ran(path: Path, hidden: str) -> list[str]:
-    words = [sys.executable, "-c", DRIVER, hidden, json.dumps(LINES)]
-    done = subprocess.run(words, cwd=folder_of(path), capture_output=True, text=True, timeout=300)
+def said(lines: Iterable[Sequence[str]]) -> list[str]:
+    """What the commands print, with every sum of masses taken by the loops that numba compiles, where it is there."""
+    told = []
+    with pytest.MonkeyPatch.context() as compiled:
+        for module in (flow, learning, passes):
+            compiled.setattr(module, "_COMPILE_FROM", 0)
+        compiled.setattr(excess, "COMPILE_FROM", 0)
+        compiled.setattr(flow.Flow, "is_plain", lambda *_: False)
+        for words in lines:
+            done = CliRunner().invoke(main, words)
+            if done.exception is not None and not isinstance(done.exception, SystemExit):
+                raise done.exception
+            assert done.exit_code in (0, 1), done.output + done.stderr
+            told.append(done.stdout)
+    return told
+
+
+def said_without(folder: Path) -> list[str]:
+    words = [sys.executable, "-c", DRIVER, json.dumps(LINES)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
-def test_every_command_runs_without_numba_and_publishes_the_same_bytes(tmp_path):
+def test_every_command_runs_without_numba_and_publishes_the_same_bytes(tmp_path, monkeypatch):
     pytest.importorskip("numba")
     pytest.importorskip("pyarrow")
-    told = {hidden: ran(tmp_path / hidden, hidden) for hidden in ("hidden", "there")}
+    hidden = said_without(folder_of(tmp_path / "hidden"))
+    monkeypatch.chdir(folder_of(tmp_path / "there"))
+    there = said(LINES)
+    assert "numba" in sys.modules
     for name in RANDOM_FILES:
         assert (tmp_path / "hidden" / name).read_bytes() == (tmp_path / "there" / name).read_bytes(), name
-    for words, one, other in zip(LINES, told["hidden"], told["there"], strict=True):
+    for words, one, other in zip(LINES, hidden, there, strict=True):
         assert numbers(one) == pytest.approx(numbers(other), rel=1e-9, abs=1e-9), words
         assert len(numbers(one)) > 3
 

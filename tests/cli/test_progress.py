@@ -13,14 +13,16 @@ import pytest
 
 from dphmm import compilation
 
-# A command that has the compiled loop of a leak run, with compiling as slow as told.
+# A command that has a loop compiled, with compiling as slow as told, run by a copy of the process for each standard
+# error that it is given.
 DRIVER = """
-import sys, time
+import os, sys, time
 import numba
 from dphmm import compilation
 from dphmm.cli import Program, main
 compilation._PATIENCE_S = 0.05
 njit = numba.njit
+njit(lambda x: x + 2)(1)  # the compiler is loaded and warm
 def slowly(function, **options):
     made = njit(function, **{**options, "cache": False})
     return lambda *given: (time.sleep(float(sys.argv[1])), made(*given))[1]
@@ -31,17 +33,27 @@ import click
 def command():
     one = compilation.compiled(lambda x: x + 1)
     print(one(1), one(2))
-main(["learn"], prog_name="dphmm")
+for where in sys.argv[2:]:
+    child = os.fork()
+    if not child:
+        os.dup2(int(where), 2)
+        main(["learn"], prog_name="dphmm")
+    os.waitpid(child, 0)
 """
 
 
-def said_on(terminal: bool, pause: str) -> str:
-    """What a process says on standard error, which is a terminal or a pipe."""
-    reader, writer = pty.openpty() if terminal else os.pipe()
-    words = [sys.executable, "-c", DRIVER, pause]
-    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=writer, text=True, timeout=120)
-    os.close(writer)
-    assert done.stdout == "2 3\n"
+def said_on_each(pause: str) -> list[str]:
+    """What a process says on standard error, which is a terminal, and which is a pipe."""
+    pairs = [pty.openpty(), os.pipe()]
+    words = [sys.executable, "-c", DRIVER, pause, *(str(writer) for _, writer in pairs)]
+    done = subprocess.run(words, capture_output=True, pass_fds=[two for _, two in pairs], text=True, timeout=120)
+    assert (done.stdout, done.stderr) == ("2 3\n" * 2, "")
+    for _, writer in pairs:
+        os.close(writer)
+    return [everything(reader) for reader, _ in pairs]
+
+
+def everything(reader: int) -> str:
     said = b""
     try:
         while part := os.read(reader, 4096):
@@ -55,10 +67,9 @@ def said_on(terminal: bool, pause: str) -> str:
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no such terminals")
 def test_a_terminal_is_told_once_that_a_loop_is_compiled():
     pytest.importorskip("numba")
-    assert said_on(True, "0.4").splitlines() == [
-        "dphmm: compiling once for this machine, some seconds: <lambda>; it is kept"
-    ]
-    assert said_on(False, "0.4") == ""
+    terminal, pipe = said_on_each("0.4")
+    assert terminal.splitlines() == ["dphmm: compiling once for this machine, some seconds: <lambda>; it is kept"]
+    assert pipe == ""
 
 
 def test_nobody_is_told_of_loops_that_are_there_at_once(caplog, monkeypatch):

@@ -88,23 +88,17 @@ class Loads(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def finished(config, people, tmp_path_factory) -> Evaluation:
-    class InOrder:
-        def run(self, function, work):
-            return (function(piece) for piece in work)
-
-    evaluation = Evaluation.open(config, tmp_path_factory.mktemp("report") / "run", lambda: people)
-    list(evaluation.run(InOrder()))
-    return evaluation
+def finished(plain) -> Evaluation:
+    return plain
 
 
 @pytest.fixture(scope="module")
-def drawn(finished):
+def drawn(finished, plain_table):
     """Its figures by name."""
     pytest.importorskip("matplotlib")
     from dphmm.evaluation.split import space_of
 
-    return evaluation_figures(finished.table(), finished.config, space_of(finished.config))
+    return evaluation_figures(plain_table, finished.config, space_of(finished.config))
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +124,7 @@ def test_report_loads_nothing_and_says_how_it_was_made(finished):
     assert len(re.findall(r"<td>(?:utility|complete)</td>", page)) == 7
 
 
-def test_figures_are_drawn_from_the_table(finished, drawn):
+def test_figures_are_drawn_from_the_table(finished, plain_table, drawn):
     assert set(drawn) == {
         "figure-10-runtime",
         "figure-11-over-time",
@@ -141,14 +135,14 @@ def test_figures_are_drawn_from_the_table(finished, drawn):
         "settings",
     }
     protection = drawn["figure-12-epsilon"].axes[0]
-    rows = finished.table().where(finished.config.base("utility"))
+    rows = plain_table.where(finished.config.base("utility"))
     line = protection.get_lines()[0].get_ydata()
     assert line[0] == pytest.approx(rows["protection"].mean(), rel=1e-12)
 
 
-def test_every_setting_is_a_dot_with_its_interval(finished, drawn):
+def test_every_setting_is_a_dot_with_its_interval(finished, plain_table, drawn):
     """a cell of a table holds one number, no column the same in all."""
-    table, config = finished.table(), finished.config
+    table, config = plain_table, finished.config
     error = drawn["settings"].axes[0]
     found = [total(table, setting, "rms_error_km") for setting in config.settings()]
     assert [bar.lines[0].get_xdata()[0] for bar in error.containers] == pytest.approx([one.mean for one in found])

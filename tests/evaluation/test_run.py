@@ -22,15 +22,9 @@ from dphmm.jobs.checkpoint import Checkpoint
 from dphmm.jobs.lock import LOCK
 from dphmm.jobs.workers import DaskCluster, Processes
 from tests.dying import die_always, die_once
+from tests.evaluation.conftest import InOrder
 
 pytest.importorskip("pyarrow")
-
-
-class InOrder:
-    """The plainest engine: one task after another, here."""
-
-    def run(self, function, work):
-        return (function(piece) for piece in work)
 
 
 def same(first, second) -> bool:
@@ -44,15 +38,8 @@ def same(first, second) -> bool:
     )
 
 
-@pytest.fixture(scope="module")
-def plain(config, people, tmp_path_factory) -> Evaluation:
-    evaluation = Evaluation.open(config, tmp_path_factory.mktemp("plain") / "run", lambda: people)
-    assert len(list(evaluation.run(InOrder()))) == len(evaluation.tasks) == 14
-    return evaluation
-
-
-def test_table_holds_every_setting_sequence_and_step(plain):
-    table = plain.table()
+def test_table_holds_every_setting_sequence_and_step(plain, plain_table):
+    table = plain_table
     assert len(table) == 7 * 4 * 12
     for setting in plain.config.settings():
         rows = table.where(setting)
@@ -60,8 +47,8 @@ def test_table_holds_every_setting_sequence_and_step(plain):
         assert rows["step"].tolist() == list(range(1, 13)) * 4
 
 
-def test_errors_follow_from_the_places_in_the_table(plain):
-    table = plain.table()
+def test_errors_follow_from_the_places_in_the_table(plain_table):
+    table = plain_table
     for column, place in (("error_km", "released"), ("estimate_error_km", "estimate")):
         away = np.hypot(table["true_x_km"] - table[f"{place}_x_km"], table["true_y_km"] - table[f"{place}_y_km"])
         np.testing.assert_allclose(table[column], away, rtol=1e-9, atol=1e-12)
@@ -70,28 +57,29 @@ def test_errors_follow_from_the_places_in_the_table(plain):
 
 
 @pytest.mark.slow
-def test_two_processes_give_the_same_table_as_none(plain, config, people, tmp_path):
+def test_two_processes_give_the_same_table_as_none(plain_table, config, people, tmp_path):
     other = Evaluation.open(config, tmp_path / "run", lambda: people)
     list(other.run(Processes(2)))
-    assert same(plain.table(), other.table())
+    assert same(plain_table, other.table())
 
 
-def test_a_sequence_does_not_depend_on_its_company(plain, config, people, tmp_path):
+def test_a_sequence_does_not_depend_on_its_company(plain_table, config, people, tmp_path):
     lonely = EvaluationConfig.model_validate(config.model_dump() | {"task_sequences": 1, "epsilons": (1.0,)})
     other = Evaluation.open(lonely, tmp_path / "run", lambda: people)
     list(other.run(InOrder()))
+    table = other.table()
     for setting in lonely.settings():
-        assert same(plain.table().where(setting), other.table().where(setting))
+        assert same(plain_table.where(setting), table.where(setting))
 
 
-def test_another_seed_gives_another_table(plain, config, people, tmp_path):
+def test_another_seed_gives_another_table(plain_table, config, people, tmp_path):
     seeded = EvaluationConfig.model_validate(config.model_dump() | {"seed": 8})
     other = Evaluation.open(seeded, tmp_path / "run", lambda: people)
     list(other.run(InOrder()))
-    assert not same(plain.table(), other.table())
+    assert not same(plain_table, other.table())
 
 
-def test_resuming_redoes_nothing_finished(config, people, tmp_path, plain):
+def test_resuming_redoes_nothing_finished(config, people, tmp_path, plain_table):
     evaluation = Evaluation.open(config, tmp_path / "run", lambda: people)
     for task in evaluation.tasks[:4]:
         run_task(task)
@@ -105,7 +93,7 @@ def test_resuming_redoes_nothing_finished(config, people, tmp_path, plain):
     assert [task.index for task in again.unfinished] == list(range(4, 14))
     list(again.run(InOrder()))
     assert all(part.stat().st_mtime_ns == before for part, before in written.items())
-    assert same(plain.table(), again.table())
+    assert same(plain_table, again.table())
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL")
@@ -123,7 +111,7 @@ def test_processes_that_keep_dying_end_the_run():
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL")
-def test_a_killed_command_is_resumed_to_the_same_table(plain, config, tmp_path):
+def test_a_killed_command_is_resumed_to_the_same_table(plain_table, config, tmp_path):
     toml = tmp_path / "job.toml"
     keys = {name: value for name, value in config.model_dump().items() if value not in (None, {}, ())}
     toml.write_text("".join(f"{name} = {_toml(value)}\n" for name, value in keys.items()))
@@ -139,7 +127,7 @@ def test_a_killed_command_is_resumed_to_the_same_table(plain, config, tmp_path):
     assert finished >= 2
     again = subprocess.run([*line, "--resume", "--no-pictures", "--json"], capture_output=True, text=True, check=True)
     assert f'"tasks_found_finished": {finished}' in again.stdout
-    assert same(plain.table(), finished_evaluation(tmp_path / "run").table())
+    assert same(plain_table, finished_evaluation(tmp_path / "run").table())
 
 
 def _toml(value) -> str:
@@ -190,7 +178,7 @@ def test_a_damaged_part_is_named(plain, config, people, tmp_path):
 
 
 @pytest.mark.parametrize("how", ["empty", "cut off", "altered", "of fewer steps"])
-def test_a_damaged_part_is_made_again(plain, config, people, tmp_path, how):
+def test_a_damaged_part_is_made_again(plain, plain_table, config, people, tmp_path, how):
     shutil.copytree(plain.checkpoint.folder, tmp_path / "run", ignore=shutil.ignore_patterns(LOCK))
     part = Checkpoint(tmp_path / "run").part(3)
     whole = part.read_bytes()
@@ -203,7 +191,7 @@ def test_a_damaged_part_is_made_again(plain, config, people, tmp_path, how):
     again = Evaluation.open(config, tmp_path / "run", lambda: people, resume=True)
     assert [task.index for task in again.unfinished] == [3]
     list(again.run(InOrder()))
-    assert same(plain.table(), again.table())
+    assert same(plain_table, again.table())
 
 
 def test_a_run_that_another_process_holds_is_refused_by_name(config, people, tmp_path):
@@ -228,7 +216,7 @@ def test_an_absent_scheduler_is_one_line():
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_dask_gives_the_same_table_though_a_worker_is_killed(plain, config, people, tmp_path):
+def test_dask_gives_the_same_table_though_a_worker_is_killed(plain_table, config, people, tmp_path):
     distributed = pytest.importorskip("distributed")
     evaluation = Evaluation.open(config, tmp_path / "run", lambda: people)
     with distributed.LocalCluster(
@@ -239,11 +227,11 @@ def test_dask_gives_the_same_table_though_a_worker_is_killed(plain, config, peop
         victim = next(iter(cluster.workers.values())).pid
         os.kill(victim, signal.SIGKILL)
         assert len(list(results)) == 13
-    assert same(plain.table(), evaluation.table())
+    assert same(plain_table, evaluation.table())
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_threads_of_one_process_give_the_same_table(plain, config, people, tmp_path):
+def test_threads_of_one_process_give_the_same_table(plain_table, config, people, tmp_path):
     """Four tasks at a time in this process, where the linear algebra has two threads."""
     distributed = pytest.importorskip("distributed")
     evaluation = Evaluation.open(config, tmp_path / "run", lambda: people)
@@ -254,4 +242,4 @@ def test_threads_of_one_process_give_the_same_table(plain, config, people, tmp_p
         ) as cluster,
     ):
         assert len(list(evaluation.run(DaskCluster(cluster.scheduler_address)))) == 14
-    assert same(plain.table(), evaluation.table())
+    assert same(plain_table, evaluation.table())

@@ -1,6 +1,9 @@
 """Processes that use one session and are killed, starved of space or shut out; run by `test_session_crash`.
 
-Usage: python crashing.py crash|storm|limited|readonly STORE LOG NUMBER SEED [early-answer|scheduled|tables]
+Usage: python crashing.py serve STDERR, then on each line of the input, as JSON, words:
+crash|storm|limited|readonly STORE LOG NUMBER SEED [early-answer|scheduled|tables]
+
+Each is run by a copy of the process, which has every library loaded, and how it ended is answered with a line.
 
 Everything that is asked and answered is appended to LOG at once, one line each, so that it outlives the process:
 ``ask SLOT``, ``got SLOT RECORD``, ``draw``, ``error NAME``, ``end HOW``.
@@ -30,6 +33,7 @@ F = np.array([[1, 0], [2, 1], [3, 0], [0, 1], [4, 2], [1, 2]])
 
 class Log:
     def __init__(self, path: str) -> None:
+        self.path = Path(path)
         self.handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
     def __call__(self, *words: object) -> None:
@@ -141,7 +145,7 @@ def crash(store: str, log: Log, runs: int, rng: random.Random, twin: str | None)
             choose = random.Random(seed)
             if kind == 1:
                 die_after_commit(choose.randint(1, 3))
-            asked = [int(line.split()[1]) for line in Path(log_path).read_text().splitlines() if line.startswith("ask")]
+            asked = [int(line.split()[1]) for line in log.path.read_text().splitlines() if line.startswith("ask")]
             live(store, log, asked, choose, 1 + run // 3 % 40 if kind == 0 else None)
 
         child = forked(work)
@@ -203,8 +207,18 @@ def readonly(store: str, log: Log, user: int, _: random.Random, __: str | None) 
         log("error", type(problem).__name__, problem)
 
 
+def one_mode(words: list[str], standard_error: str) -> None:
+    os.dup2(os.open(standard_error, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), sys.stderr.fileno())
+    sys.argv[1:] = words
+    engine().release(0)  # again, where this kind of engine needs more libraries
+    mode, store, log, number, seed, *more = words
+    modes = {"crash": crash, "storm": storm, "limited": limited, "readonly": readonly}
+    modes[mode](store, Log(log), int(number), random.Random(int(seed)), more[0] if more else None)
+
+
 if __name__ == "__main__":
     engine().release(0)  # so that the processes find every library imported
-    mode, store_path, log_path, number, random_seed, *more = sys.argv[1:]
-    modes = {"crash": crash, "storm": storm, "limited": limited, "readonly": readonly}
-    modes[mode](store_path, Log(log_path), int(number), random.Random(int(random_seed)), more[0] if more else None)
+    (standard_error,) = sys.argv[2:]
+    for line in sys.stdin:
+        child = forked(lambda line=line: one_mode(json.loads(line), standard_error))
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
