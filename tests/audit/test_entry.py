@@ -10,6 +10,7 @@ from dphmm.audit import audit_constraint, audit_entries, audit_support
 from dphmm.errors import BudgetError
 from dphmm.plots.audit import draw_components, draw_entries
 from dphmm.plots.maps import new_figure, png
+from tests.sizes import fewer
 
 SIDE = 8
 Y, X = np.divmod(np.arange(SIDE * SIDE), SIDE)
@@ -102,13 +103,15 @@ def test_pictures_are_drawn_of_few_and_of_many_places():
 
 
 def test_of_many_ways_into_many_zones_some_are_looked_at():
-    """Forty zones of two states, and forty open places that lead into each: 1,600 ways."""
-    labels = np.append(np.repeat(np.arange(40), 2), np.full(40, -1))
-    policy = PolicyGraph.categorical(labels).with_open(np.arange(80, 120))
+    """Forty zones of two states, and forty open places that lead into each: 1,600 ways; every day half of both."""
+    many = fewer(40, 20)
+    labels = np.append(np.repeat(np.arange(many), 2), np.full(many, -1))
+    policy = PolicyGraph.categorical(labels).with_open(np.arange(2 * many, 3 * many))
+    size = 3 * many
     found = audit_entries(
-        policy, np.arange(120)[:, np.newaxis], MarkovModel(np.full((120, 120), 1 / 120), np.full(120, 1 / 120))
+        policy, np.arange(size)[:, np.newaxis], MarkovModel(np.full((size, size), 1 / size), np.full(size, 1 / size))
     )
-    assert (found.ways, len(found.entries)) == (1600, 100)
-    assert len({entry.place for entry in found.entries}) == 40
+    assert (found.ways, len(found.entries)) == (many**2, 100)
+    assert len({entry.place for entry in found.entries}) == many
     assert len({entry.zone for entry in found.entries}) > 10
-    assert "1,600 ways (100 of them were looked at)" in found.in_words()
+    assert f"{many**2:,} ways (100 of them were looked at)" in found.in_words()

@@ -43,9 +43,11 @@ def test_it_prints_a_table_and_json_of_the_same(monkeypatch):
 
 
 @pytest.mark.usefixtures("blank")
-@pytest.mark.parametrize("name", ["attack.html", "attack.csv", "attack.png"])
-def test_it_writes_a_page_a_table_or_a_picture(tmp_path, name):
-    words = ("--channel", "round:2", "--channel", "trim:500m", "--most-steps", "6", "-o", str(tmp_path / name))
+@pytest.mark.parametrize(
+    ("name", "channel"), [("attack.html", "trim:500m"), ("attack.csv", "nothing"), ("attack.png", "nothing")]
+)
+def test_it_writes_a_page_a_table_or_a_picture(tmp_path, name, channel):
+    words = ("--channel", "round:2", "--channel", channel, "--most-steps", "6", "-o", str(tmp_path / name))
     done = run(*words)
     assert done.exit_code == 0, done.output
     content = (tmp_path / name).read_bytes()

@@ -84,7 +84,7 @@ def test_all_releases_together_and_shares_of_people_take_less(run, folder):
     all_of_them = json.loads(
         run(*BASIC, *EVENT, "--certainty", "0.8", "--people", "0", "--over", "6h", "--json").stdout
     )
-    some = json.loads(run(*BASIC, *EVENT, "--certainty", "0.8", "--people", "20", "--share", "0.4", "--json").stdout)
+    some = json.loads(run(*BASIC, *EVENT, "--certainty", "0.8", "--people", "10", "--share", "0.4", "--json").stdout)
     assert all_of_them["epsilon"] < some["epsilon"] < one["epsilon"]
     assert all_of_them["guaranteed_releases"] == 6
     assert some["share_of_those_above_most"] <= 0.4

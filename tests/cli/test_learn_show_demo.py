@@ -12,9 +12,11 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 import pytest
 
+from dphmm.cli import demo
 from dphmm.markov.model import MarkovModel
 from dphmm.writers import read_releases
 from tests.plots.test_coding import numbers
+from tests.sizes import slow
 
 BOX = ("--bbox", "44.995", "-30.015", "45.005", "-29.985", "--cell", "0.5")
 
@@ -123,6 +125,7 @@ def released(world, run):
     return world
 
 
+@pytest.mark.usefixtures("blank")
 @pytest.mark.parametrize(("suffix", "magic"), [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".html", b"<!DOCTYPE html>")])
 def test_show_writes_what_the_extension_says(released, run, suffix, magic):
     words = ["show", "r.csv", "-o", f"PRIVATE-map{suffix}", "--users", "a"]
@@ -273,7 +276,10 @@ class _Quiet(SimpleHTTPRequestHandler):
 
 
 @pytest.mark.usefixtures("blank")
-def test_demo_makes_every_file_that_it_names(tmp_path, run):
+@pytest.mark.parametrize(("people", "days"), [(6, 2), slow(demo.PEOPLE, demo.DAYS)])
+def test_demo_makes_every_file_that_it_names(tmp_path, run, monkeypatch, people, days):
+    monkeypatch.setattr(demo, "PEOPLE", people)
+    monkeypatch.setattr(demo, "DAYS", days)
     folder = tmp_path / "demo"
     result = run("demo", "-o", folder, "--json")
     assert result.exit_code == 0, result.stderr

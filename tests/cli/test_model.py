@@ -10,6 +10,7 @@ import pytest
 from dphmm import MarkovModel
 
 
+@pytest.mark.usefixtures("blank")
 @pytest.mark.parametrize(("suffix", "magic"), [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF")])
 def test_a_map_is_what_its_extension_says(world, run, suffix, magic):
     done = run("model", "show", "m.npz", "-o", f"map{suffix}")

@@ -11,6 +11,7 @@ from hypothesis import assume, given, settings
 from dphmm.geometry.enclosing import best_enclosing
 from dphmm.geometry.least_error import polygon_error
 from tests.geometry.test_least_error import corners, error, vectors
+from tests.sizes import fewer
 
 
 def cheapest_subset(body, points):
@@ -19,7 +20,7 @@ def cheapest_subset(body, points):
     return min(error(body, points[list(chosen)]) for chosen in sets)
 
 
-@settings(max_examples=50)
+@settings(max_examples=fewer(50, 20))
 @given(vectors(2, 3), vectors(2, 6))
 def test_best_enclosing_polygon_is_the_best_over_all_sets_of_points(inner, points):
     body = corners(inner)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from dphmm import SensitivityHull
 from dphmm.geometry import planar
 from dphmm.geometry.growing import GrowingBody, PlanarBody, growing_body
+from tests.sizes import fewer
 
 
 def made(differences, d):
@@ -19,7 +20,7 @@ def made(differences, d):
     return GrowingBody(np.rint(SensitivityHull(both).vertices).astype(np.int64))
 
 
-@settings(max_examples=50)
+@settings(max_examples=fewer(50, 20))
 @given(st.sampled_from([1, 2, 3]), st.integers(0, 10**6))
 def test_volumes_and_errors_of_grown_bodies_are_those_of_hulls_made_anew(d, seed):
     rng = np.random.default_rng(seed)

@@ -12,6 +12,7 @@ from dphmm import SensitivityHull
 from dphmm.geometry import planar
 from dphmm.geometry.growing import growing_body
 from dphmm.geometry.least_error import error_floor, open_bounds, polygon_error, reach_bounds
+from tests.sizes import fewer
 
 CLOSE = 1 + 1e-9
 
@@ -78,7 +79,7 @@ def test_polygon_error_is_that_of_the_hull(inner):
     assert polygon_error(corners(inner)) == pytest.approx(error(inner))
 
 
-@settings(max_examples=50)
+@settings(max_examples=fewer(50, 20))
 @given(pairs)
 def test_no_larger_body_has_less_error_than_the_bound_of_what_it_holds(pair):
     inner, extra = pair
@@ -93,7 +94,7 @@ def test_the_bound_of_a_vector_is_met_by_double_cones_with_axes_at_right_angles(
     assert found[0] == pytest.approx(error(axes)) == pytest.approx(2 * (axes**2).sum())
 
 
-@settings(max_examples=60)
+@settings(max_examples=fewer(60, 20))
 @given(pairs)
 def test_a_vector_in_a_body_of_less_error_than_the_level_is_open(pair):
     inner, extra = pair

@@ -33,6 +33,7 @@ from dphmm.space.grid import Grid
 from dphmm.space.trajectory import Trajectory
 from dphmm.writers.formats import read_releases
 from dphmm.writers.table import COLUMNS
+from tests.sizes import fewer
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +99,7 @@ def test_a_dask_cluster_changes_no_byte_though_a_worker_is_killed(model_path, pe
     list(release_everyone(job_in(tmp_path / "here", model_path), people, Processes(1)))
     settings, finished = ReleaseSettings("utility:1km", 1.0), []
     with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, dashboard_address=None, processes=True, protocol="tcp://"
+        n_workers=1, threads_per_worker=1, dashboard_address=None, processes=True, protocol="tcp://"
     ) as cluster:
         victim = next(iter(cluster.workers.values())).pid
 
@@ -166,9 +167,10 @@ def test_workers_and_an_engine_are_not_both_given(model_path, walkers_file, tmp_
 
 
 def test_no_folder_holds_more_than_a_share_of_many_users(tmp_path):
-    folders = Counter(user_file(tmp_path, f"user-{number}", "csv").parent for number in range(100_000))
+    count = fewer(100_000, 20_000)
+    folders = Counter(user_file(tmp_path, f"user-{number}", "csv").parent for number in range(count))
     assert len(folders) == 256
-    assert max(folders.values()) < 600  # 390.6 each; the names are fixed, and so is this
+    assert max(folders.values()) < 1.6 * count / 256  # the names are fixed, and so is this
 
 
 def test_the_threads_of_linear_algebra_change_no_byte(tmp_path, monkeypatch):

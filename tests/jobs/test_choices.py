@@ -13,6 +13,7 @@ from dphmm.jobs import choices, learn
 from dphmm.jobs.choices import MOST_STATES, choose, choose_privately
 from dphmm.readers.synthetic import synthetic_trajectories
 from dphmm.space import Trajectory
+from tests.sizes import fewer
 
 TOWN = synthetic_trajectories(users=8, days=1)
 
@@ -69,7 +70,8 @@ def test_noise_decides_for_few_and_not_for_many():
     assert choose_privately([one], Fraction(1, 10), rng=3).bbox != (45.0, 7.0, 45.5, 7.5)
 
 
-def test_learn_without_a_region_says_what_it_chose_and_what_it_paid(tmp_path):
+def test_learn_without_a_region_says_what_it_chose_and_what_it_paid(tmp_path, monkeypatch):
+    monkeypatch.setattr(choices, "MOST_STATES", fewer(MOST_STATES, 300))
     text = "user_id,tracked_at,latitude,longitude\n" + "".join(
         f"{one.user},{time}Z,{lat},{lon}\n"
         for one in TOWN

@@ -12,6 +12,7 @@ from dphmm.jobs import fit, fit_of, region
 from dphmm.markov import Belief, Contexts, ExtendedModel, Rhythm, fit_shrunk
 from dphmm.markov.masses import Masses
 from dphmm.space import LocalProjection
+from tests.sizes import slow
 
 GRID = Grid(LocalProjection(45.0, 7.0), (0, 0), 0.5, 8, 6)
 
@@ -145,7 +146,7 @@ def test_models_by_the_clock_and_of_pairs_are_looked_at_in_their_own_terms(tmp_p
         assert (one.looks, one.held) == (len(looks), pytest.approx(np.mean(looks)))
 
 
-@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize("order", [1, slow(2)])
 def test_regions_by_the_clock_hold_what_they_say_and_not_those_of_another_zone(tmp_path, order, monkeypatch):
     """Seed 3; 150 people of 60 minutes about noon, 8,550 looks and more: within 0.025, four standard deviations."""
     monkeypatch.setattr(fit, "_MOST_STARTS", 10**6)

@@ -18,6 +18,7 @@ from dphmm.jobs.private_models import BoundedCounts
 from dphmm.markov import Reach, Rhythm, fit_shrunk
 from dphmm.markov.moves import Moves, moves_of
 from dphmm.space import LocalProjection
+from tests.sizes import fewer
 
 GRID = Grid(LocalProjection(45.0, 7.0), (0, 0), 0.5, 4, 3)
 REACH = Reach(GRID, 60, 40)
@@ -40,7 +41,7 @@ def _largest_changes(drawn, most, claimed):
     return all(found <= bound for found, bound in zip(worst, (1, claimed, claimed, claimed), strict=True)), worst
 
 
-@settings(max_examples=60)
+@settings(max_examples=fewer(60, 20))
 @given(people, st.integers(1, 6))
 def test_a_person_changes_no_count_by_more_than_noise_is_made_for(drawn, most):
     assert _largest_changes(drawn, most, most)[0]
@@ -64,7 +65,7 @@ def _largest_changes_of_lists(drawn, most):
     return [max(int(np.abs(one - rest[i]).sum()) for rest in rests) for i, one in enumerate(everyone)]
 
 
-@settings(max_examples=60)
+@settings(max_examples=fewer(60, 20))
 @given(people, st.integers(1, 6))
 def test_a_person_changes_no_list_by_hour_or_turn_by_more_either(drawn, most):
     clock, leaving, turns = _largest_changes_of_lists(drawn, most)
@@ -224,8 +225,8 @@ class _Learner:
 
 
 def test_the_auditor_finds_no_more_than_the_budget_and_catches_a_learner_that_does_not_thin(monkeypatch):
-    """200 models each, confidence 0.999, seed 5: a sound learner fails once in a thousand."""
-    options = {"samples": 200, "confidence": 0.999, "rng": 5}
+    """200 models each, every day 100, confidence 0.999, seed 5: a sound learner fails once in a thousand."""
+    options = {"samples": fewer(200, 100), "confidence": 0.999, "rng": 5}
     assert not audit_pair(_Learner(), [0.0], [1.0], 2.0, **options).violated
     monkeypatch.setattr(Moves, "thinned", lambda self, most: self)
     assert audit_pair(_Learner(), [0.0], [1.0], 2.0, **options).violated

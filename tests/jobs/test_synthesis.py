@@ -72,10 +72,10 @@ def test_days_begin_at_midnight_where_the_model_is(tmp_path):
 
 
 def test_memory_is_that_of_a_block_however_many_people(model, tmp_path, monkeypatch):
-    monkeypatch.setattr(synthesis, "_BLOCK", 1 << 18)
+    monkeypatch.setattr(synthesis, "_BLOCK", 1 << 17)
     synthesize(model, tmp_path / "p.parquet", people=1, days=1)  # libraries are loaded only once
     most = []
-    for people in (1250, 3750):
+    for people in (625, 1875):
         tracemalloc.start()
         synthesize(model, tmp_path / f"{people}.parquet", people=people, days=1, rng=1)
         most.append(tracemalloc.get_traced_memory()[1])

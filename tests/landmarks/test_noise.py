@@ -27,6 +27,7 @@ from dphmm.landmarks import noise as module
 from dphmm.landmarks.noise import _polygon, nearest_steps
 from dphmm.mechanisms import LatticeKNormMechanism
 from dphmm.mechanisms.spacing import Spacing
+from tests.sizes import fewer
 
 ALPHA = 1e-4
 
@@ -48,7 +49,7 @@ def test_noise_is_wider_by_what_rounding_may_add(monkeypatch):
     assert decays(monkeypatch, lattice("0.07"), [71.4], 1.0) == [Fraction(1, 7000)]
 
 
-@settings(max_examples=50)
+@settings(max_examples=fewer(50, 20))
 @given(st.integers(1, 4), st.integers(0, 10**6), st.sampled_from([Fraction(1), Fraction(1, 3), Fraction("0.1")]))
 def test_rows_within_the_sensitivity_are_within_its_steps(size, seed, step):
     """Neighbours on purpose near to where rounding turns, their distance taken in rationals."""

@@ -8,6 +8,7 @@ from scipy import stats
 
 from dphmm.errors import BudgetError, CoordinateError
 from dphmm.landmarks import Adaptive, laplace, planar_laplace, release_series, skip, uniform
+from tests.sizes import fewer
 
 
 def exact(value, epsilon):
@@ -28,8 +29,8 @@ def test_the_value_of_a_skipped_landmark_changes_nothing():
 
 
 def test_noise_has_the_scale_of_the_step():
-    """Kolmogorov-Smirnov test, alpha 1e-4, 20 000 values, seed 4; its twin of half the scale must fail."""
-    size = 20_000
+    """Kolmogorov-Smirnov test, alpha 1e-4, 20 000 values, every day 6 000, seed 4; half the scale must fail."""
+    size = fewer(20_000, 6_000)
     budget = uniform(range(size), range(3), 2.0)
     noise = release_series(np.zeros(size), budget, laplace(3.0, rng=4)).values.ravel()
     assert stats.kstest(noise, stats.laplace(scale=6.0).cdf).pvalue > 1e-4
@@ -59,8 +60,8 @@ def test_impossible_series_are_refused():
 
 
 def test_planar_noise_has_the_length_of_the_step():
-    """Kolmogorov-Smirnov test, alpha 1e-4, 20 000 values, seed 4; its twin of half the scale must fail."""
-    size = 20_000
+    """Kolmogorov-Smirnov test, alpha 1e-4, 20 000 values, every day 6 000, seed 4; half the scale must fail."""
+    size = fewer(20_000, 6_000)
     budget = uniform(range(size), range(3), 2.0)
     places = np.random.default_rng(0).normal(0, 5, (size, 2))
     noise = release_series(places, budget, planar_laplace(3.0, rng=4)).values - places

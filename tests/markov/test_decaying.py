@@ -51,7 +51,7 @@ def is_same(found: Masses, wanted: Masses) -> bool:
     return np.allclose(found.logs[some], wanted.logs[some], rtol=1e-9, atol=1e-10)
 
 
-@pytest.mark.parametrize("seed", few_every_day(range(10), 4))
+@pytest.mark.parametrize("seed", few_every_day(range(10), 2))
 def test_many_steps_are_one_after_another_where_masses_decay(seed, monkeypatch):
     monkeypatch.setattr(flow, "_PARTS", 2)
     model, masses = instance(seed)

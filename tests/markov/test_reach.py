@@ -14,6 +14,7 @@ from dphmm import Grid
 from dphmm.errors import ConfigurationError, StateError
 from dphmm.markov import Reach, reach
 from dphmm.space import LocalProjection, Places
+from tests.sizes import fewer
 
 
 def _grid(seed, columns, rows, share):
@@ -22,7 +23,7 @@ def _grid(seed, columns, rows, share):
     return Grid(LocalProjection(45.0, 7.0), (0, 0), 0.5, columns, rows, mask)
 
 
-@settings(max_examples=40)
+@settings(max_examples=fewer(40, 20))
 @given(st.integers(0, 99), st.integers(1, 7), st.integers(1, 7), st.floats(0.2, 1.0), st.floats(0.05, 3.0))
 def test_a_move_is_possible_when_the_cells_are_no_further_apart_than_a_step(seed, columns, rows, share, km):
     grid = _grid(seed, columns, rows, share)

@@ -17,6 +17,7 @@ from dphmm.errors import InvalidInputError, StateError
 from dphmm.markov import Reach, RegionKernel, fit_shrunk, state_sequences
 from dphmm.markov.shrinkage import EVEN, WEIGHTS
 from dphmm.space import LocalProjection
+from tests.sizes import fewer
 
 GRID = Grid(LocalProjection(45.0, 7.0), (0, 0), 0.5, 4, 3)
 people = st.lists(st.lists(st.integers(-1, GRID.size - 1), max_size=15), min_size=1, max_size=4)
@@ -41,7 +42,7 @@ def _kernel(sequences, reach):
     return rows, moved
 
 
-@settings(max_examples=30)
+@settings(max_examples=fewer(30, 15))
 @given(people, st.sampled_from([20.0, 60.0, 600.0]), st.sampled_from([0.5, 4.0]))
 def test_probabilities_are_counts_shrunk_towards_the_kernel(drawn, speed, weight):
     if not any(state >= 0 for sequence in drawn for state in sequence):
@@ -121,7 +122,7 @@ def test_a_known_kernel_is_found_again():
     assert score["without attraction"] < score["found"] - 0.05  # the broken twin
 
 
-@settings(max_examples=30)
+@settings(max_examples=fewer(30, 15))
 @given(people, st.integers(1, 3))
 def test_moves_and_visits_of_fewer_people_are_left_out(drawn, least):
     everyone = [state for one in drawn for state in one if state >= 0]

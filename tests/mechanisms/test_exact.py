@@ -15,9 +15,10 @@ from dphmm.arrays import RandomSource, random_source
 from dphmm.errors import BudgetError
 from dphmm.mechanisms import exact, lattice_noise, thresholds
 from dphmm.mechanisms.exact import RandomBits, bernoulli_exp, cut_off_exp, discrete_laplace, geometric_exp, rational
+from tests.sizes import fewer
 
 ALPHA = 1e-4
-DRAWS = 60_000
+DRAWS = fewer(60_000, 20_000)
 
 
 def bits(seed: int) -> RandomBits:
@@ -51,7 +52,7 @@ def test_bernoulli_exp_has_its_probability(num, den):
 
 @pytest.mark.parametrize(("num", "den"), [(1, 20), (1, 1), (3, 2), (11, 5)])
 def test_discrete_laplace_has_its_distribution(num, den):
-    """Chi-squared test, alpha 1e-4, 60 000 draws, seed 2."""
+    """Chi-squared test, alpha 1e-4, 60 000 draws, every day 20 000, seed 2."""
     source = bits(2)
     draws = [discrete_laplace(num, den, source) for _ in range(DRAWS)]
     assert fits(draws, laplace_probability(num / den)) > ALPHA

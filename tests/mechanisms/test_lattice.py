@@ -23,7 +23,7 @@ from dphmm.mechanisms.exact import RandomBits
 from dphmm.mechanisms.lattice import LatticeKNormMechanism
 from dphmm.mechanisms.thresholds import Thresholds
 from tests.mechanisms.cells import fan
-from tests.sizes import slow
+from tests.sizes import fewer, slow
 
 F = np.array([(1, 0), (2, 1), (3, 0), (0, 1), (4, 2), (1, 2)])
 EDGES = [(1, 2), (3, 4), (3, 5), (4, 5)]
@@ -46,7 +46,7 @@ HULLS = {
 # -- the distribution ------------------------------------------------------------------------------------------------
 
 ALPHA = 1e-4
-DRAWS = int(os.environ.get("DPHMM_LATTICE_DRAWS", "100000"))
+DRAWS = int(os.environ.get("DPHMM_LATTICE_DRAWS", fewer(100_000, 50_000)))
 """Draws per chi-squared test; set the variable to 1000000 for the full test, which takes about two minutes."""
 
 LARGEST_STATISTIC = {"running example": 283.06, "random": 283.06, "long thin cones": 283.06, "segment": 109.50}
@@ -78,10 +78,10 @@ def statistic(draws: np.ndarray, hull: SensitivityHull, epsilon: float, cells: i
 
 @pytest.fixture(params=["by tables", "one by one"])
 def draws_of(request, monkeypatch):
-    """Draws about the origin made in either way, seed 11: 100 000 by tables, 30 000 one by one."""
+    """Draws about the origin made in either way, seed 11: 100 000 by tables, half every day; 30 000 one by one."""
     many = request.param == "by tables"
     monkeypatch.setattr(lattice_noise, "_MANY", 0 if many else 10**9)
-    return lambda mechanism: mechanism.sample([0, 0], rng=11, size=DRAWS if many else DRAWS * 3 // 10)
+    return lambda mechanism: mechanism.sample([0, 0], rng=11, size=DRAWS if many else max(DRAWS * 3 // 10, 30_000))
 
 
 @pytest.mark.parametrize("name", HULLS)

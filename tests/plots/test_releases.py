@@ -108,7 +108,7 @@ def test_edges_are_listed_up_to_a_number():
     edges = graph.edges()
     np.testing.assert_array_equal(some_edges(graph, len(edges)), edges)
     assert some_edges(graph, len(edges) - 1) is None
-    assert some_edges(PolicyGraph.complete(3000), 100_000) is None
+    assert some_edges(PolicyGraph.complete(600), 100_000) is None
 
 
 def test_a_page_of_a_hundred_thousand_moments_is_below_three_megabytes():

@@ -15,7 +15,7 @@ from dphmm.policy import merging, merging_search
 from dphmm.policy.by_component import NoiseBody
 from tests.policy.instances import small_instance
 from tests.running_example import F, graph, states
-from tests.sizes import slow
+from tests.sizes import fewer, slow
 
 GRID = np.array([[x, y] for y in range(6) for x in range(6)])
 CORNER = (GRID < 3).all(axis=1)
@@ -146,7 +146,7 @@ def instance(seed: int):
     ],
 )  # fmt: skip
 def test_the_exact_repair_is_the_best_of_all_partner_choices_and_others_are_sound(body, objective):
-    for seed in range(14):
+    for seed in range(fewer(14, 7)):
         f, policy, mask, prior = instance(seed)
         if len(exposed_states(policy, f, mask, calibration="component")) > 4:
             continue

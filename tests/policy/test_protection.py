@@ -11,6 +11,7 @@ from dphmm import PolicyGraph, SensitivityHull, degree_of_protection, exposed_st
 from dphmm.errors import AlreadyKnownError, InvalidInputError
 from tests.policy.instances import small_instance
 from tests.running_example import F, graph, states
+from tests.sizes import fewer
 
 
 @pytest.mark.parametrize("membership", ["halfspace", "qp"])
@@ -69,7 +70,7 @@ def test_algorithm_3_taken_in_turn_is_not_optimal_for_two_exposed_states():
 
 @pytest.mark.parametrize("body", ["hull", "cross-polytope", "disc"])
 @pytest.mark.parametrize("method", ["greedy", "sequential", "exact"])
-@settings(max_examples=30)
+@settings(max_examples=fewer(30, 15))
 @given(seed=st.integers(0, 10**6), scale=st.sampled_from([1.0, 0.34]))
 def test_nobody_is_exposed_after_any_repair(method, body, seed, scale):
     f, made, mask = small_instance(seed)
@@ -83,7 +84,7 @@ def test_nobody_is_exposed_after_any_repair(method, body, seed, scale):
     assert repaired.bound <= repaired.value * (1 + 1e-12)
 
 
-@settings(max_examples=40)
+@settings(max_examples=fewer(40, 20))
 @given(seed=st.integers(0, 10**6))
 def test_ball_repair_needs_the_least_radius(seed):
     f, made, mask = small_instance(seed)

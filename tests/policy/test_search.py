@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from dphmm import PolicyGraph, exposed_states, protect
 from tests.policy.instances import exhaustive, small_instance
 from tests.running_example import F, graph, states
+from tests.sizes import fewer
 
 OBJECTIVES = ["volume", "error"]
 
@@ -28,7 +29,7 @@ def check_exact(f, made, mask, objective):
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@settings(max_examples=40)
+@settings(max_examples=fewer(40, 20))
 @given(seed=st.integers(0, 10**6))
 def test_exact_repair_equals_exhaustive_search(objective, seed):
     f, made, mask = small_instance(seed)
@@ -37,7 +38,7 @@ def test_exact_repair_equals_exhaustive_search(objective, seed):
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@settings(max_examples=30)
+@settings(max_examples=fewer(30, 15))
 @given(st.integers(0, 10**6), st.sampled_from([(1.0, 1.0), (1.0, 4.2), (0.5, 0.1)]), st.booleans())
 def test_exact_repair_of_scattered_and_of_stretched_measurements_too(objective, seed, spacing, scattered):
     rng = np.random.default_rng(seed)
@@ -46,7 +47,7 @@ def test_exact_repair_of_scattered_and_of_stretched_measurements_too(objective, 
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@settings(max_examples=30)
+@settings(max_examples=fewer(30, 15))
 @given(seed=st.integers(0, 10**6), d=st.sampled_from([1, 3]))
 def test_repairs_outside_the_plane_equal_exhaustive_search(objective, seed, d):
     f = np.random.default_rng(seed).integers(0, 5, (6, d))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from dphmm.errors import DataFileError
 from dphmm.readers import checkins, geolife, lines
 from dphmm.readers.fixes import Fixes
+from tests.sizes import fewer
 
 PLT = b"39.984702,116.318417,0,492,39744.1201851852,2008-10-23,02:53:04\r\n"
 SNAP = b"7\t2010-10-21T00:03:50Z\t34.0430230998\t-118.2671570778\t14637\n"
@@ -63,7 +64,7 @@ def both(data, parse_block, parse_line):
     return rows(fast), rows(slow)
 
 
-@settings(max_examples=300)
+@settings(max_examples=fewer(300, 90))
 @given(
     st.lists(st.tuples(plain, plain, moments, st.sampled_from(["\n", "\r\n", ",x\n", "\n\n"])), max_size=4),
     st.booleans(),
@@ -75,7 +76,7 @@ def test_both_forms_of_a_plt_agree(records, ended):
     assert fast == slow
 
 
-@settings(max_examples=300)
+@settings(max_examples=fewer(300, 90))
 @given(
     st.lists(
         st.tuples(

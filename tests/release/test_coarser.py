@@ -11,6 +11,7 @@ from dphmm import MarkovModel, PolicyGraph, Releaser, ReleaseSettings, Session
 from dphmm.errors import BudgetError, ConfigurationError
 from dphmm.release.coarser import CoarseReader, descending, draw_all
 from dphmm.release.store import SessionStore
+from tests.sizes import fewer
 
 F = np.array([[0], [1], [2], [3]])
 FINE, COARSE, COARSEST = 1.0, 0.5, 0.25
@@ -58,14 +59,14 @@ def test_two_coarser_ones_made_side_by_side_would_add_up():
 
 
 def test_draws_follow_the_law_of_the_sum():
-    """χ² at α = 1e-4 over 3,000 draws, seed 5; with the coarser noise left out it must fail."""
+    """χ² at α = 1e-4 over 3,000 draws, every day 1,200, seed 5; with the coarser noise left out it must fail."""
     from scipy.stats import chisquare
 
     releaser = engine(rng=5, spacing=1)
     expected = np.convolve(law(releaser, FINE), law(releaser, COARSE))
     middle = len(expected) // 2
     counts, plain = Counter(), Counter()
-    n = 3000
+    n = fewer(3000, 1200)
     for _ in range(n):
         releaser.restart()
         record, coarser = draw_all(releaser, releaser.prepare(), 1, (COARSE,))

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from dphmm.errors import ConfigurationError, CoordinateError, StateError
 from dphmm.space import Grid, LocalProjection, StateSpace
+from tests.sizes import fewer
 
 boxes = st.tuples(st.floats(-70, 70), st.floats(-179, 178), st.floats(0.01, 0.5), st.floats(0.01, 0.5)).map(
     lambda b: (b[0], b[1], b[0] + b[2], b[1] + b[3])
@@ -21,7 +22,7 @@ fractions = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, ma
 triangle = shapely.Polygon([(7.5, 45.0), (7.7, 45.02), (7.6, 45.15)])
 
 
-@settings(max_examples=60)
+@settings(max_examples=fewer(60, 20))
 @given(boxes, fractions, st.floats(0.5, 20))
 def test_every_place_of_the_box_belongs_to_the_cell_around_it(box, inside, cell):
     grid = Grid.over(box, cell)
@@ -34,7 +35,7 @@ def test_every_place_of_the_box_belongs_to_the_cell_around_it(box, inside, cell)
     assert states.tolist() == grid.nearest(lat, lon).tolist()
 
 
-@settings(max_examples=60)
+@settings(max_examples=fewer(60, 20))
 @given(boxes, st.floats(0.5, 20))
 def test_points_are_the_lattice_itself_and_the_numbering_turns_back(box, cell):
     grid = Grid.over(box, cell)
