@@ -47,11 +47,10 @@ def norm(vector, differences) -> Fraction | None:
         return Fraction(0)
     found = []
     steps = [tuple(map(int, d)) for d in differences if any(d)]
-    for u, v in itertools.product(steps, repeat=2):
+    for u, v in itertools.combinations_with_replacement(steps, 2):
         across = u[0] * v[1] - u[1] * v[0]
         if across:
-            a, b = Fraction(x * v[1] - y * v[0], across), Fraction(u[0] * y - u[1] * x, across)
-            found.append(abs(a) + abs(b))
+            found.append(Fraction(abs(x * v[1] - y * v[0]) + abs(u[0] * y - u[1] * x), abs(across)))
         elif x * u[1] == y * u[0]:
             found.append(abs(Fraction(x * u[0] + y * u[1], u[0] ** 2 + u[1] ** 2)))
     return min(found, default=None)
