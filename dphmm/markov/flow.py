@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array, dia_array
@@ -14,6 +13,7 @@ from dphmm.markov import kernels
 from dphmm.markov.jagged import Jagged
 from dphmm.markov.lean import Lean
 from dphmm.markov.masses import Masses
+from dphmm.markov.powers import Powers
 from dphmm.threads import one_thread
 
 NARROW = 900.0
@@ -182,7 +182,7 @@ class Flow:
     def after(self, columns: FloatArray, steps: int, back: bool = False) -> FloatArray:
         """Plain sums of several columns ``(N, k)`` some steps on; or back, by the matrix transposed."""
         if steps == LEAST_POWER and self.size <= POWERS_UP_TO and not self._brief:
-            power = self._power(steps)
+            power = self._powers.of(steps)
             with one_thread():
                 return np.asarray((power if back else power.T) @ columns)
         for _ in range(steps):
@@ -369,8 +369,8 @@ class Flow:
         if stride:
             with one_thread():
                 if self._opposite is None:
-                    return stride, np.asarray(values @ self._power(stride))
-                return stride, np.asarray(self._opposite._power(stride) @ values)
+                    return stride, np.asarray(values @ self._powers.of(stride))
+                return stride, np.asarray(self._opposite._powers.of(stride) @ values)
         run = min(run, steps)
         if self.size > _DENSE[0] and self.matrix.nnz <= _SHORT * self.size:
             self._summed += run * self.matrix.nnz
@@ -387,22 +387,6 @@ class Flow:
     def _jagged(self) -> Jagged:
         return Jagged(self.matrix)
 
-    def _power(self, stride: int) -> FloatArray:
-        """The transposed matrix of ``stride`` steps, a power of two, ``(N, N)``, kept once made.
-
-        Powers are squared from one to the next. Entries are sums of products of shares, without cancellation, so that
-        rounding stays relative to each entry, as in as many single steps.
-        """
-        if stride not in self._powers:
-            kept = {*self._strides, *_STRIDES_BACK}
-            lower = max((k for k in kept if k < stride), default=1)
-            power: Any = self.matrix.toarray().T if lower == 1 else self._power(lower)
-            with one_thread():
-                for _ in range((stride // lower).bit_length() - 1):
-                    power = power @ power
-            self._powers[stride] = locked(power)
-        return self._powers[stride]
-
     @cached_property
     def _lean(self) -> Lean | None:
         """The same as fewer numbers, for many steps at once; None where it is not much fewer."""
@@ -412,8 +396,8 @@ class Flow:
         return made if made.entries < _LEAN * self.matrix.nnz else None
 
     @cached_property
-    def _powers(self) -> dict[int, FloatArray]:
-        return {}
+    def _powers(self) -> Powers:
+        return Powers(self.matrix, (*self._strides, *_STRIDES_BACK))
 
 
 def _gathered_masses(

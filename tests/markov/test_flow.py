@@ -238,4 +238,4 @@ def test_matrices_that_take_turns_make_no_powers_either_way():
         far = np.linalg.matrix_power(matrix.toarray(), 4096)
         np.testing.assert_allclose(back.carry(weights, 4096).plain(), far @ weights.plain(), rtol=1e-11)
         np.testing.assert_allclose(ahead.carry(masses, 4096).plain(), masses.plain() @ far, rtol=1e-11)
-        assert bool(ahead._powers) is not brief
+        assert bool(ahead._powers.made) is not brief

@@ -15,6 +15,7 @@ from dphmm.markov import flow as flow_module
 from dphmm.markov import model as model_module
 from dphmm.markov import prepared as prepared_module
 from dphmm.markov.masses import Masses
+from dphmm.markov.powers import Powers
 from tests.markov.clockwork import FIRST, HOUR, YEAR, stepped, varying
 from tests.sizes import slow
 
@@ -69,7 +70,7 @@ def test_a_model_of_one_matrix_holds_its_days_too(few, size, tmp_path, unprepare
     model = MarkovModel.load(tmp_path / "m.npz")
     assert model._prepared is not None
     unprepared()
-    monkeypatch.setattr(flow_module.Flow, "_power", None)
+    monkeypatch.setattr(Powers, "of", None)
     long = (model._prepared.unit + 3) * model._chunk + 5
     for steps in (long, 100_000):
         power = np.linalg.matrix_power(model.transition.toarray(), steps)
@@ -146,8 +147,8 @@ def test_a_gap_that_is_shorter_than_all_that_is_prepared_goes_by_powers(monkeypa
     model = plain.prepared()
     steps = (model._prepared.alone - 1) * model._chunk
     assert steps > 512
-    made, power = set(), flow_module.Flow._power
-    monkeypatch.setattr(flow_module.Flow, "_power", lambda flow, stride: made.add(stride) or power(flow, stride))
+    made, power = set(), Powers.of
+    monkeypatch.setattr(Powers, "of", lambda powers, steps: made.add(steps) or power(powers, steps))
     for masses in (Masses.of(np.eye(60)[0]), Masses.of(np.arange(1.0, 61.0))):
         found = model.carry(masses, steps)
         assert made == {flow_module.LEAST_POWER}, "another would take longer than what is left"
