@@ -127,6 +127,8 @@ def _kinds(annotation: Any) -> tuple[str, ...]:
 
 
 def _is_number(value: Any, _: str) -> bool:
+    if type(value) is float:  # as nearly all are; what follows takes a while
+        return True
     if isinstance(value, np.ndarray):
         return value.ndim == 0 and value.dtype.kind in "biuf"
     if not isinstance(value, Real | np.bool_ | Decimal):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any, TypeVar
 
 import numpy as np
@@ -96,7 +97,7 @@ class RandomSource:
 
         Each is the middle of one of ``2**52`` equal steps, so neither 0 nor 1 occurs.
         """
-        words = np.frombuffer(self.bytes(8 * int(np.prod(shape))), dtype=np.uint64)
+        words = np.frombuffer(self.bytes(8 * (shape if isinstance(shape, int) else prod(shape))), dtype=np.uint64)
         return (((words >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52).reshape(shape)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from fractions import Fraction
+from math import isfinite, prod
 from typing import Any, Protocol
 
 import numpy as np
@@ -121,10 +122,10 @@ class NormMechanism(ABC):
         ndarray
             The shape of ``x``, after an axis of length ``size`` where that is given.
         """
-        true = self._coordinates(x)
+        true, _ = self._coordinates(x)
         check_size(size)
         shape = true.shape if size is None else (size, *true.shape)
-        noise = self.noise(int(np.prod(shape[:-1])), random_source(rng))
+        noise = self.noise(prod(shape[:-1]), random_source(rng))
         return true + noise.reshape(shape)
 
     def log_density(self, z: npt.ArrayLike, x: npt.ArrayLike) -> FloatArray:
@@ -137,19 +138,21 @@ class NormMechanism(ABC):
 
     def privacy_loss(self, x: npt.ArrayLike, y: npt.ArrayLike) -> FloatArray:
         """The greatest log ratio of the densities for true values ``x`` and ``y``: ``epsilon ‖x - y‖``."""
-        first, second = self._coordinates(x), self._coordinates(y)
-        rounding = _ROUNDING * max(float(np.abs(first).max(initial=0.0)), float(np.abs(second).max(initial=0.0)))
+        (first, size), (second, other) = self._coordinates(x), self._coordinates(y)
+        rounding = _ROUNDING * max(size, other)
         difference = first - second
         norms = self.norm(difference.reshape(-1, self.dimension), rounding)
         return self.epsilon * norms.reshape(difference.shape[:-1])
 
-    def _coordinates(self, values: npt.ArrayLike) -> FloatArray:
+    def _coordinates(self, values: npt.ArrayLike) -> tuple[FloatArray, float]:
+        """Values as finite coordinates, and the largest of them."""
         array = as_floats(values, "values", CoordinateError)
         if array.ndim == 0 or array.shape[-1] != self.dimension:
             raise CoordinateError(f"values have shape {array.shape}; the last axis must be {self.dimension}")
-        if not np.isfinite(array).all():
+        largest = float(np.abs(array).max(initial=0.0))
+        if not isfinite(largest):
             raise CoordinateError("values hold NaN or infinity; give finite coordinates")
-        return array
+        return array, largest
 
 
 def check_size(size: int | None) -> None:

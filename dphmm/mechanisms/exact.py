@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
+from struct import unpack
 from typing import Any
 
 import numpy as np
@@ -89,9 +90,10 @@ class RandomBits:
 def _words(source: RandomSource) -> Iterator[int]:
     size = _FIRST_BLOCK
     while True:
-        block = np.frombuffer(source.bytes(8 * size), dtype=np.uint64)
+        block = unpack(f"={size}Q", source.bytes(8 * size))
         size = min(2 * size, _LARGEST_BLOCK)
-        yield from (block >> np.uint64(64 - _WORD_BITS)).tolist()
+        for word in block:
+            yield word >> 64 - _WORD_BITS
 
 
 def rational(value: Rational, name: str = "epsilon") -> Fraction:

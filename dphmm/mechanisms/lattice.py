@@ -196,7 +196,11 @@ class LatticeKNormMechanism:
         CoordinateError
             When a point is off the lattice or of another dimension than the hull.
         """
-        densities = self.privacy_loss(z, x)
+        return self.log_density_of_steps(self._steps(z, "z"), self._steps(x, "x"))
+
+    def log_density_of_steps(self, z: IntArray, x: IntArray) -> FloatArray:
+        """`log_density` of points in whole steps that were looked at before, and are not looked at again."""
+        densities = self._losses(z, x)
         np.negative(densities, out=densities)
         densities -= self.log_normaliser
         return densities
@@ -220,7 +224,9 @@ class LatticeKNormMechanism:
         CoordinateError
             When a point is off the lattice or of another dimension than the hull.
         """
-        first, second = self._steps(x, "x"), self._steps(y, "y")
+        return self._losses(self._steps(x, "x"), self._steps(y, "y"))
+
+    def _losses(self, first: IntArray, second: IntArray) -> FloatArray:
         shape = second.shape if first.ndim == 1 else np.broadcast_shapes(first.shape, second.shape)
         norms = np.empty(shape[0] if len(shape) == 2 else 1)
         rows = min(_BLOCK, max(1, _HEIGHTS // max(1, len(self._forms[0]))))

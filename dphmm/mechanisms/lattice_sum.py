@@ -135,6 +135,8 @@ class LatticeSum:
 
 def _log1mexp(t: FloatArray) -> FloatArray:
     """``log(1 - exp(-t))`` for positive ``t``, without cancellation."""
+    if t.max(initial=0.0) < 1:
+        return np.log(-np.expm1(-t))
     return np.where(t < 1, np.log(-np.expm1(-np.minimum(t, 1.0))), np.log1p(-np.exp(-np.maximum(t, 1.0))))
 
 
@@ -181,7 +183,7 @@ def _pole_free(t: FloatArray) -> tuple[FloatArray, FloatArray]:
     is_near = length < 0.3
     any_near, all_near = bool(is_near.any()), bool(is_near.all())
     if any_near:
-        small = np.minimum(np.maximum(t, -0.3), 0.3)
+        small = t if all_near else np.minimum(np.maximum(t, -0.3), 0.3)
         powers = np.ones((len(_TAYLOR), *t.shape))
         np.multiply(small, small, out=powers[1])
         np.power(small, _POWERS, out=powers[2:])

@@ -16,6 +16,10 @@ STEP_LIMIT = 2**52
 """Points further than this many steps from the origin are refused: doubles would no longer tell neighbours apart."""
 
 
+_FEW = 8
+"""Up to so many numbers are divided one by one: an array of them takes longer."""
+
+
 class Spacing:
     """The lattice of the whole multiples of one step on every axis.
 
@@ -128,8 +132,7 @@ class Spacing:
         if self.step == 1:
             return steps
         num, den = self.step.numerator, self.step.denominator
-        largest = max(int(steps.max()), -int(steps.min())) if steps.size else 0
-        if max(largest * num, den) <= 2**53:
+        if steps.size > _FEW and max(max(int(steps.max()), -int(steps.min())) * num, den) <= 2**53:
             return np.asarray((steps * num).astype(np.float64) / den)
-        flat = [float(k * self.step) for k in steps.ravel().tolist()]
+        flat = [k * num / den for k in steps.ravel().tolist()]  # rounded once, as Python divides integers
         return np.array(flat, dtype=np.float64).reshape(steps.shape)

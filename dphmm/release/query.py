@@ -269,11 +269,12 @@ class Query:
         """
         if isinstance(noise, ComponentNoise):
             likelihood = noise.log_density(released, self.values, self._lattice is not None or self._tables is not None)
-        elif constraint.all():
-            return noise.log_density(released, self.values)
         else:
+            density = noise.log_density_of_steps if isinstance(noise, LatticeKNormMechanism) else noise.log_density
+            if constraint.all():
+                return density(released, self.values)
             likelihood, possible = np.full(len(constraint), -inf), constraint.nonzero()[0]
-            likelihood[possible] = noise.log_density(released, self.values.take(possible, axis=0))
+            likelihood[possible] = density(released, self.values.take(possible, axis=0))
         if wanted is constraint:
             return likelihood
         outside = np.flatnonzero(wanted & ~constraint)
