@@ -217,7 +217,7 @@ class SensitivityHull:
         weights = self.cone_volumes / self.cone_volumes.sum()
         return frozen(np.einsum("c,cij->ij", weights, per_cone) / ((r + 1) * (r + 2)))
 
-    @property
+    @cached_property
     def mean_squared_radius(self) -> float:
         """``E|u|²`` of ``u`` uniform in the body (within its span), in closed form."""
         return float(np.trace(self.second_moments))

@@ -130,12 +130,12 @@ class Measurements:
         """The argument itself where it is a `Measurements` already."""
         return f if isinstance(f, cls) else cls(f)  # type: ignore[arg-type]
 
-    @property
+    @cached_property
     def size(self) -> int:
         """The number of states ``N``."""
         return len(self.points)
 
-    @property
+    @cached_property
     def dimension(self) -> int:
         """The number of measured dimensions ``d``."""
         return int(self.points.shape[1])

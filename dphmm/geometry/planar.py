@@ -87,19 +87,18 @@ def polygon_of_rows(first: Points, last: Points) -> Points:
 
 
 def _half_chain(ordered: list[tuple[Any, Any]], slack: float = 0.0) -> list[tuple[Any, Any]]:
-    chain: list[tuple[Any, Any]] = []
-    size = 0
-    for point in ordered:
+    chain = ordered[:1]
+    for point in ordered[1:]:
         x, y = point
-        while size >= 2:
-            (ax, ay), (bx, by) = chain[-2], chain[-1]
+        bx, by = chain[-1]
+        while len(chain) > 1:
+            ax, ay = chain[-2]
             turn = (bx - ax) * (y - ay) - (by - ay) * (x - ax)
             if turn > (slack and slack * max(abs(x - ax), abs(y - ay))):
                 break
             chain.pop()
-            size -= 1
+            bx, by = ax, ay
         chain.append(point)
-        size += 1
     return chain
 
 

@@ -16,6 +16,7 @@ from dphmm.tables.values import shorten
 
 _LIMB = 1000.0
 """A probability is written as a float and how often it was multiplied by two to this power."""
+_MOST_LIMBS = 2.0**31 - 1.0
 _SUM = 1e-6
 """How far the probabilities of a belief that is read back may sum to more or less than one."""
 
@@ -110,15 +111,18 @@ class Belief:
 
         What the contexts are it does not say: `predict` by the model does.
         """
-        limbs = np.where(self.masses.support, -np.ceil((self.masses.exponent - 1.0) / _LIMB), 0.0)
-        limbs = np.minimum(limbs, np.iinfo(np.int32).max)
-        values = self.masses.plain(-_LIMB * limbs)
+        if self.masses.lies_within(_LIMB - 2.0):  # as most do, with no limb anywhere
+            limbs, values = np.zeros(len(self.masses.mantissa)), self.masses.plain()
+        else:
+            limbs = np.where(self.masses.support, -np.ceil((self.masses.exponent - 1.0) / _LIMB), 0.0)
+            limbs = np.minimum(limbs, _MOST_LIMBS)
+            values = self.masses.plain(-_LIMB * limbs)
         return len(limbs).to_bytes(8, "little") + values.astype("<f8").tobytes() + limbs.astype("<i4").tobytes()
 
     @property
     def is_written_whole(self) -> bool:
         """Whether `from_bytes` makes the same masses again of what `to_bytes` writes, to the last bit."""
-        return self.masses.lies_within(_LIMB * np.iinfo(np.int32).max)
+        return self.masses.lies_within(_LIMB * _MOST_LIMBS)
 
     @classmethod
     @checked

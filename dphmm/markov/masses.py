@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from math import log
 
 import numpy as np
@@ -107,7 +106,7 @@ class Masses:
             rest = some - exponent * _LN2_HIGH
             rest -= exponent * _LN2_LOW
             if least < -_LARGE or some.max() > _LARGE:
-                np.clip(rest, -0.4, 0.4, out=rest)
+                np.minimum(np.maximum(rest, -0.4, out=rest), 0.4, out=rest)  # np.clip takes three times as long
             np.multiply(np.exp(rest, out=rest), self.mantissa[part], out=value)
             exponent += self.exponent[part]
             if gone is not None:
@@ -159,5 +158,5 @@ def _power(values: FloatArray, exponents: FloatArray, out: FloatArray | None = N
     return np.ldexp(values, np.maximum(exponents, _FAR).astype(np.int32), out=out)
 
 
-def _parts(size: int) -> Iterator[slice]:
-    return (slice(start, start + _BLOCK) for start in range(0, size, _BLOCK))
+def _parts(size: int) -> list[slice]:
+    return [slice(start, start + _BLOCK) for start in range(0, size, _BLOCK)]

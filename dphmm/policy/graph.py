@@ -21,7 +21,7 @@ from dphmm.arrays import (
     as_constraint,
     as_integers,
     content_hash,
-    frozen,
+    locked,
 )
 from dphmm.errors import DataFileError, PolicyError, StochasticError
 from dphmm.geometry.gauge import Gauge
@@ -63,8 +63,11 @@ class PolicyGraph:
 
     def __init__(self, edge_set: EdgeSet, nodes: BoolArray | None = None, open_: BoolArray | None = None) -> None:
         self._edge_set = edge_set
-        self._nodes: BoolArray = frozen(np.ones(edge_set.size, dtype=np.bool_) if nodes is None else nodes)
-        self._open: BoolArray | None = None if open_ is None or not open_.any() else frozen(open_)
+        self._holds_all = nodes is None
+        self._nodes: BoolArray = locked(np.ones(edge_set.size, dtype=np.bool_) if nodes is None else nodes.copy())
+        self._open: BoolArray | None = None if open_ is None or not open_.any() else locked(open_.copy())
+        self.has_open = self._open is not None and bool((self._open & self._nodes).any())
+        """Whether any state is open."""
 
     # ---- making graphs -------------------------------------------------------------------------------------------
 
@@ -163,8 +166,7 @@ class PolicyGraph:
             raise PolicyError(f"edges have shape {pairs.shape}; give pairs of states")
         pairs = pairs.reshape(-1, 2)
         _check_states(pairs.ravel(), size)
-        loops = pairs[pairs[:, 0] == pairs[:, 1]]
-        if len(loops):
+        if len(loops := pairs[pairs[:, 0] == pairs[:, 1]]):
             raise PolicyError(f"edge {loops[0].tolist()} joins a state to itself; leave it out")
         return cls(ListedEdges(size, pairs))
 
@@ -241,7 +243,7 @@ class PolicyGraph:
 
         An open state has no edge, so that releasing it as it is costs nothing on any; see `with_open`.
         """
-        return frozen(np.zeros(self.size, dtype=np.bool_) if self._open is None else self._open & self._nodes)
+        return locked(np.zeros(self.size, dtype=np.bool_) if self._open is None else self._open & self._nodes)
 
     @checked
     def components(self, constraint: npt.ArrayLike | None = None) -> IntArray:
@@ -351,7 +353,7 @@ class PolicyGraph:
     def restrict(self, constraint: npt.ArrayLike | None) -> PolicyGraph:
         """``G ∩ C``: the states of ``C`` and the edges between them; none where the graph does not hold both ends."""
         wanted = as_constraint(constraint, self.size)
-        held = not (wanted & ~self._nodes).any()
+        held = self._holds_all or not (wanted & ~self._nodes).any()
         edge_set = self._edge_set if held else UnionEdges(((self._edge_set, self._nodes),))
         return PolicyGraph(edge_set, wanted, None if self._open is None else self.open & wanted)
 
@@ -405,9 +407,7 @@ class PolicyGraph:
 
     def _check_open(self) -> PolicyGraph:
         """The graph itself, refused where an open state has an edge."""
-        if self._open is None:
-            return self
-        if len(both := np.flatnonzero(self.open & self.connected())):
+        if self.has_open and len(both := np.flatnonzero(self.open & self.connected())):
             raise PolicyError(
                 f"state {int(both[0])} is open and connected by the policy ({len(both)} such in all); what is released "
                 "as it is cannot be hidden among others: leave it out of one of the two"
@@ -445,6 +445,5 @@ def _is_missing(label: Any) -> bool:
 
 
 def _check_states(states: IntArray, size: int) -> None:
-    outside = states[(states < 0) | (states >= size)]
-    if len(outside):
+    if len(outside := states[(states < 0) | (states >= size)]):
         raise PolicyError(f"the policy names state {int(outside[0])}, which does not exist; states are 0 to {size - 1}")

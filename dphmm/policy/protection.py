@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arguments import checked
-from dphmm.arrays import BoolArray, FloatArray, IntArray, as_constraint, frozen
+from dphmm.arrays import BoolArray, FloatArray, IntArray, as_constraint, frozen, locked
 from dphmm.errors import AlreadyKnownError, InvalidInputError, PolicyError
 from dphmm.geometry.disc import Disc
 from dphmm.geometry.hull import Body, Membership, SensitivityHull
@@ -144,7 +144,7 @@ def degree_of_protection(
     possible = as_constraint(constraint, graph.size)
     _check_choices(body=body, calibration=calibration)
     restricted = graph.restrict(possible)
-    if calibration == "component" or restricted.open.any():
+    if calibration == "component" or restricted.has_open:
         labels = labels_of(restricted, calibration)
         bodies = NoiseBodies.of(measurements, shapes_of(restricted, measurements, labels), body)
         return degrees_within(measurements, labels, bodies, body, membership)
@@ -257,8 +257,8 @@ class Protecting:
     def __call__(self, graph: PolicyGraph, possible: BoolArray, prior: npt.ArrayLike | None = None) -> Protection:
         """What `protect` gives for a policy, the possible states ``(N,)`` and a prior; errors are the same."""
         restricted = graph.restrict(possible)
-        has_open = bool(restricted.open.any())
-        if np.count_nonzero(possible) < 2 and not has_open:
+        has_open = restricted.has_open
+        if not has_open and np.count_nonzero(possible) < 2:
             state = int(np.argmax(possible))
             raise AlreadyKnownError(
                 f"state {state} is the only possible one, so no noise hides it; allow that or stop here"
@@ -273,7 +273,7 @@ class Protecting:
         hull = restricted.hull(self.measurements)
         noise = CoordinateBody(self.measurements, noise_body(self.measurements, hull, self.body), self.membership)
         degrees = count_within(noise, possible)
-        exposed = np.flatnonzero(degrees == 1)
+        exposed = (degrees == 1).nonzero()[0]
         candidates, complete = candidates_of(self.measurements, exposed, possible)
         problem = RepairProblem(
             self.measurements.body_of(hull), candidates, self.measurements.spacing, self.objective, complete
@@ -289,7 +289,7 @@ class Protecting:
             hull = SensitivityHull(repair.shape.vertices)
             noise = CoordinateBody(self.measurements, noise_body(self.measurements, hull, self.body), self.membership)
             degrees = count_within(noise, possible)
-        self._check_nobody_exposed(degrees, restricted)
+            self._check_nobody_exposed(degrees, restricted)
         units = self.measurements.to_units(hull)
         scale = float(np.prod(self.measurements.spacing)) if self.body == "hull" and self.objective == "volume" else 1.0
         return Protection(
@@ -299,7 +299,7 @@ class Protecting:
             certified=repair.bound >= repair.value * (1 - 1e-12),
             value=repair.value * scale,
             bound=min(repair.bound, repair.value) * scale,
-            degrees=frozen(degrees),
+            degrees=locked(degrees),
             body=units if self.body == "hull" else _in_units(self.measurements, noise.body),
             coordinate_hull=hull,
             diameter=noise.diameter(possible),

@@ -133,12 +133,13 @@ class RadiusEdges(EdgeSet):
         few = offsets is not None and len(offsets) <= _FEW_OFFSETS
         if raster is None or offsets is None or not (few or possible * min(possible, len(offsets)) > _FEW_PAIRS):
             return super().body(measurements, nodes)
-        cells = _cropped(raster.occupied(nodes))
-        hull = origin(measurements.coordinates)
+        cells = raster.occupied(nodes)
         if few:  # a hull that grows by one vertex after another takes longer than to look for each of them
             whole = self._hull_of_offsets(measurements, offsets)
             if all(_occurs(cells, dx, dy) for dx, dy in whole[1]):
                 return whole[0]
+        cells, hull = _cropped(cells), origin(measurements.coordinates)
+        if few:
             occurring = [_occurs(cells, dx, dy) for dx, dy in offsets.tolist()]
             return hull.grow(offsets[occurring][:, : measurements.dimension])
         while len(offsets):

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray
+from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray, locked
 from dphmm.errors import PromiseError
 from dphmm.geometry.gauge import Gauge
 from dphmm.mechanisms.base import Mechanism
@@ -26,6 +26,7 @@ from dphmm.release.step import PreparedStep
 _ROUNDING = 64 * float(np.finfo(np.float64).eps)
 _REMEMBERED = 256
 _EDGES = 1 << 12
+_NONE: IntArray = locked(np.zeros((0, 2), dtype=np.int64))
 _STEEP = 43
 _TERMS = 200
 _ROWS = 256
@@ -86,15 +87,17 @@ class SoundnessCheck:
             if not allow_known or int(plan.constraint.sum()) != 1:
                 raise PromiseError("nothing hides the possible states of this step; nothing was drawn")
         else:
-            self._check_noise(step, step.mechanism, np.array(plan.protection.added, dtype=np.int64).reshape(-1, 2))
+            added = plan.protection.added
+            self._check_noise(step, step.mechanism, np.array(added, dtype=np.int64).reshape(-1, 2) if added else _NONE)
         self._sound = (plan, step.mechanism, step.epsilon)
 
     def _check_noise(self, step: PreparedStep, noise: Mechanism | ComponentNoise, added: IntArray) -> None:
-        constraint = step.plan.constraint
-        hidden = constraint & ~self._policy.open
-        hidden[added.ravel()] = True
+        hidden = constraint = step.plan.constraint
+        if len(added) or self._policy.has_open:
+            hidden = constraint & ~self._policy.open
+            hidden[added.ravel()] = True
         if not isinstance(noise, ComponentNoise):
-            whole = np.array_equal(constraint, hidden)
+            whole = hidden is constraint or np.array_equal(constraint, hidden)
             if not whole and (constraint & ~hidden).any():
                 raise PromiseError("open states would be released with the noise of others; nothing was drawn")
             gauge = noise.gauge(step.epsilon, self._rounding)
@@ -188,14 +191,13 @@ class SoundnessCheck:
         alone = np.flatnonzero(hidden & ~beside)
         if 0 < len(alone) <= _FEW:
             near, far = self._near(alone)
-            others = members.take(near) & (near != alone[:, None])
-            left = ~(others & (far <= gauge.inner)).any(axis=1)
-            if left.any():
-                alone, near, others = alone[left], near[left], others[left]
-                steps = (self._points[alone][:, None] - self._points[near]).reshape(-1, self._points.shape[1])
-                alone = alone[~(others & (gauge(steps).reshape(near.shape) <= 1)).any(axis=1)]
-            else:
-                alone = alone[left]
+            others = members.take(near) & (near != alone)
+            left = ~(others & (far <= gauge.inner)).any(axis=0)
+            alone = alone[left]
+            if len(alone):
+                near, others = near[:, left], others[:, left]
+                steps = (self._points[alone] - self._points[near]).reshape(-1, self._points.shape[1])
+                alone = alone[~(others & (gauge(steps).reshape(near.shape) <= 1)).any(axis=0)]
         if len(alone):
             found = self.nearest(gauge, members, alone)[1]
             if not (found <= 1).all():
@@ -241,24 +243,22 @@ class SoundnessCheck:
         return cKDTree(self._points)
 
     def _near(self, states: IntArray) -> tuple[IntArray, FloatArray]:
-        """Some states that are near each of these, and how far they are, ``(k, _NEAR)`` at most; kept where few are."""
+        """Some states that are near each of these, and how far they are, ``(_NEAR, k)`` at most; kept where few are."""
         size = len(self._points)
         if size > _KEPT:
             return self._look_around(states)
         if self._around is None:
-            shape = size, min(_NEAR, size)
+            shape = min(_NEAR, size), size
             self._around = np.full(shape, -1, dtype=np.int64), np.empty(shape)
         near, far = self._around
-        unknown = states[self._around[0][:, 0].take(states) < 0]
+        unknown = states[near[0].take(states) < 0]
         if len(unknown):
-            found = self._look_around(unknown)
-            far[unknown] = found[1]
-            near[unknown] = found[0]
-        return near.take(states, axis=0), far.take(states, axis=0)
+            near[:, unknown], far[:, unknown] = self._look_around(unknown)
+        return near.take(states, axis=1), far.take(states, axis=1)
 
     def _look_around(self, states: IntArray) -> tuple[IntArray, FloatArray]:
         far, near = self._tree.query(self._points[states], k=min(_NEAR, len(self._points)))
-        return np.asarray(near).reshape(len(states), -1), np.asarray(far).reshape(len(states), -1)
+        return np.asarray(near).reshape(len(states), -1).T, np.asarray(far).reshape(len(states), -1).T
 
     @cached_property
     def _farthest(self) -> float:

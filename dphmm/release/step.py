@@ -121,7 +121,7 @@ class StepPlan:
     def serves(self, prior: Belief, constraint: BoolArray, also: tuple[tuple[int, int], ...]) -> bool:
         """Whether it is the plan of a belief that leads to a constraint set, with such edges."""
         same = self.prior is None or self.prior is prior or np.array_equal(self.prior.log_mass, prior.log_mass)
-        return same and self.also == also and np.array_equal(self.constraint, constraint)
+        return same and self.also == also and bool((self.constraint == constraint).all())
 
     def serves_repaired(self, constraint: BoolArray, also: tuple[tuple[int, int], ...]) -> bool:
         """Whether the repair would be the same under every belief: where nothing had to be added."""
@@ -133,7 +133,8 @@ class StepPlan:
         """The least degree of protection over ``C`` but its open states; 1 where there is no other."""
         if self.protection is None:
             return 1
-        hidden = self.protection.degrees[self.constraint & ~self.protection.open]
+        graph = self.protection.graph
+        hidden = self.protection.degrees[self.constraint & ~graph.open if graph.has_open else self.constraint]
         return int(hidden.min()) if len(hidden) else 1
 
 
