@@ -1,13 +1,16 @@
-"""Linear algebra on one thread: where the order of a sum must not depend on how many there are."""
+"""Linear algebra on one thread, where sums must not depend on how many there are; and work beside other work."""
 
 from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 _guard = threading.Lock()
 _inside = 0
@@ -58,6 +61,24 @@ def waiting_threads() -> int:
     """
     openblas = (one for one in _libraries(len(sys.modules)) if one.internal_api == "openblas")
     return sum(one.num_threads - 1 for one in openblas if one.threading_layer == "pthreads")
+
+
+def beside(work: Callable[[], T]) -> Callable[[], T]:
+    """Begin some work on a thread of its own; what is returned waits for it, and returns or raises what it did.
+
+    It gains time as far as it runs in loops without the interpreter's lock. Whoever is interrupted need not wait for
+    it: the thread ends with the process.
+    """
+    found: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            found.set_result(work())
+        except BaseException as problem:  # is raised where it is waited for
+            found.set_exception(problem)
+
+    threading.Thread(target=run, daemon=True).start()
+    return found.result
 
 
 def _set(library: Any, threads: int) -> None:

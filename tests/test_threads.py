@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 import threading
 
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from dphmm.threads import one_thread
+from dphmm.threads import beside, one_thread
 
 
 def threads() -> set[int]:
@@ -56,3 +59,25 @@ def test_of_overlapping_blocks_the_last_to_end_takes_the_limit_back():
     thread.join()
     assert seen == [{1}]
     assert threads() == {3}
+
+
+def test_work_beside_returns_or_raises_where_it_is_waited_for():
+    begun = threading.Event()
+
+    def work() -> str:
+        begun.wait()
+        return threading.current_thread().name
+
+    found = beside(work)
+    begun.set()
+    assert found() == found() != threading.current_thread().name
+    failed = beside(lambda: [][0])
+    with pytest.raises(IndexError):
+        failed()
+
+
+def test_nobody_who_is_interrupted_waits_for_work_beside():
+    """The process ends while the work goes on, with the code of the interrupt."""
+    told = "from dphmm.threads import beside; import time; beside(lambda: time.sleep(600)); raise KeyboardInterrupt"
+    ended = subprocess.run([sys.executable, "-c", told], capture_output=True, timeout=60)
+    assert ended.returncode in (-signal.SIGINT, 130)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import repeat
 from math import isclose, isnan
 
@@ -29,6 +29,7 @@ from dphmm.markov import (
 from dphmm.policy.protection import exposed_states
 from dphmm.release.engine import Releaser
 from dphmm.release.step import PreparedStep
+from dphmm.threads import beside
 
 
 @checked
@@ -363,14 +364,13 @@ def audit_sequence(
         filtering = Filtering.of(model, observed, before, after)
     else:
         filtering = filter_releases(model, observed, start)
-    with ThreadPoolExecutor(1) as beside:  # its loops run without the interpreter's lock, on another processor
-        found = beside.submit(path_of_releases, model, observed, start)
-        smoothed = smooth_releases(model, observed, filtering)
-        uninformed = no_information(model, observed.steps, start, sequence.first)
-        known = [knowledge(beliefs, points, k) for beliefs in (uninformed, filtering.filtered, smoothed)]
-        theirs: Iterable[Belief | None] = repeat(None) if start is None else filtering.predicted
-        steps = tuple(_step(replay, belief) for replay, belief in zip(replays, theirs, strict=False))
-        path = found.result()
+    path_found = beside(partial(path_of_releases, model, observed, start))
+    smoothed = smooth_releases(model, observed, filtering)
+    uninformed = no_information(model, observed.steps, start, sequence.first)
+    known = [knowledge(beliefs, points, k) for beliefs in (uninformed, filtering.filtered, smoothed)]
+    theirs: Iterable[Belief | None] = repeat(None) if start is None else filtering.predicted
+    steps = tuple(_step(replay, belief) for replay, belief in zip(replays, theirs, strict=False))
+    path = path_found()
     accuracies = None
     if truth is not None:
         stated = no_noise(points, truth, uninformed)
