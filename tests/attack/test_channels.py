@@ -18,8 +18,9 @@ from dphmm.markov import MarkovModel
 from dphmm.release import ReleaseSettings
 from dphmm.space import Places
 from tests.attack.scene import STEP, grid, moves, walk
+from tests.sizes import fewer
 
-ALPHA, PEOPLE, STEPS, SEED = 1e-3, 80, 14, 20241107
+ALPHA, PEOPLE, STEPS, SEED = 1e-3, fewer(80, 50), 14, 20241107
 """Two-sided: the mean of a statistic with mean zero, over people, against its standard error. Held for all channels."""
 
 

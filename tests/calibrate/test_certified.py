@@ -109,7 +109,7 @@ def test_people_who_do_it_are_as_likely_suspected_as_the_enumeration_says():
 
 
 def test_another_budget_is_found_out():
-    figure = simulate(engine(), 1.0, 400, 3, seed=3, event=EVENTS[0]).figure("reached")
+    figure = simulate(engine(), 1.0, fewer(400, 150), 3, seed=3, event=EVENTS[0]).figure("reached")
     assert abs(figure.mean - peak()) > figure.margin + 1e-3
 
 

@@ -75,7 +75,7 @@ def test_a_filter_that_passes_for_a_smoother_is_found_out():
 
 
 def test_half_the_budget_is_found_out():
-    figure = simulate(engine(), EPSILON / 2, people=300, steps=STEPS, seed=5).figure("hindsight")
+    figure = simulate(engine(), EPSILON / 2, people=fewer(300, 120), steps=STEPS, seed=5).figure("hindsight")
     assert abs(figure.mean - exact()["hindsight"]) > figure.margin + 0.02 * exact()["hindsight"] + 1e-3
 
 

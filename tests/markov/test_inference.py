@@ -58,7 +58,7 @@ def is_possible(model: MarkovModel, observed: Observations) -> bool:
 INSTANCES = [seed for seed in range(60) if is_possible(*instance(seed))]
 
 
-@pytest.mark.parametrize("seed", few_every_day(INSTANCES, 16))
+@pytest.mark.parametrize("seed", few_every_day(INSTANCES, 10))
 def test_filter_smoother_and_evidence_equal_enumeration(seed):
     model, observed = instance(seed)
     joint, total, _ = by_enumeration(model, observed)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dphmm.landmarks import leakage, skip, uniform
+from tests.sizes import slow
 
 collections = pytest.importorskip("matplotlib.collections")
 LineCollection, PolyCollection = collections.LineCollection, collections.PolyCollection
@@ -86,7 +87,7 @@ def test_a_gap_in_the_times_is_a_gap_in_the_area(ax):
     assert sum(isinstance(one, PolyCollection) for one in ax.collections) == 2
 
 
-@pytest.mark.parametrize(("width", "height"), [(4.2, 3.4), (7.0, 4.2), (12.0, 5.0)])
+@pytest.mark.parametrize(("width", "height"), [(4.2, 3.4), slow(7.0, 4.2), (12.0, 5.0)])
 @pytest.mark.parametrize("count", [3, 60])
 def test_nothing_of_the_picture_is_cut_off_at_any_width(width, height, count):
     times = np.datetime64("2024-03-07T00:00", "us") + np.arange(8 * count) * np.timedelta64(5, "m")
