@@ -624,8 +624,9 @@ def audits_and_jobs() -> None:
     right("jobs.Subject.possible", subject.possible, names=["a", "b"])
     right("jobs.Subject.along", subject.along, steps=2, start=["a"])
     right(
-        "jobs.learn", jobs.learn, "space", data=str(town / "Data" / "002"), space=space.Grid.over((44.97, -30.04, 45.03, -29.96), 2.0),
-        step_seconds=3600.0, gap_seconds=7200.0, smoothing=0.5
+        "jobs.learn", jobs.learn, "space", data=str(town / "Data" / "002"),
+        space=space.Grid.over((44.97, -30.04, 45.03, -29.96), 2.0), step_seconds=3600.0,
+        gap_seconds=7200.0, smoothing=0.5
     )  # fmt: skip
     right("jobs.fit_of", jobs.fit_of, "model", model="missing.npz", data=str(town), steps=[1])
     right(
