@@ -101,6 +101,24 @@ def test_numbers_are_read_as_python_reads_them(values):
     assert lines.Fields(block, b",", 2).numbers(0).tolist() == [float(f"{value:f}") for value in values]
 
 
+@given(
+    st.sampled_from(["", "-"]),
+    st.lists(st.tuples(st.integers(0, 999), st.text("0123456789", max_size=14)), min_size=1, max_size=5),
+    st.integers(0, 3),
+)
+def test_numbers_with_their_point_in_the_same_place_are_read_as_python_reads_them(sign, parts, width):
+    written = [f"{sign}{str(whole).zfill(width)}.{rest}" for whole, rest in parts]
+    found = lines.Fields("".join(f"{one},0\n" for one in written).encode(), b",", 2).numbers(0)
+    assert found.tobytes() == np.array([float(one) for one in written]).tobytes()
+
+
+@pytest.mark.parametrize("odd", [".", "-.", "-", "", "1.2.3", "--1.5", "1.-3", "3:.5"])
+@pytest.mark.parametrize("first", ["1.5", "-1.5", "12.5"])
+def test_what_is_no_number_is_refused_behind_one_that_is(first, odd):
+    with pytest.raises(ValueError, match=r"plain number|could not convert"):
+        lines.Fields(f"{first},0\n{odd},0\n".encode(), b",", 2).numbers(0)
+
+
 def test_good_blocks_take_the_array_form():
     parse_block, _ = plt_parsers()
     block = parse_block(PLT * 3, "f")
