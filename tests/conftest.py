@@ -99,6 +99,7 @@ def blank(monkeypatch) -> None:
     """
     figure = pytest.importorskip("matplotlib.figure")
     monkeypatch.setattr(figure.Figure, "draw", lambda self, renderer: None)
+    monkeypatch.setattr(figure.Figure, "get_tightbbox", lambda self, *_, **__: self.bbox_inches)
 
 
 @pytest.fixture

@@ -134,6 +134,7 @@ def test_mechanism_bounds_lie_under_the_claim(folder):
     assert caught["exposed"]
 
 
+@pytest.mark.usefixtures("blank")
 def test_reports_are_single_files_with_pictures(folder):
     pytest.importorskip("matplotlib")
     calls = (

@@ -63,6 +63,7 @@ def test_several_events_and_another_prior(released, run):
     assert told[0]["log_odds_told"] != other[0]["log_odds_told"]
 
 
+@pytest.mark.usefixtures("blank")
 def test_a_report_holds_the_picture(released, run):
     pytest.importorskip("matplotlib")
     audit(run, "s.db", "--model", "m.npz", "--event", EVENT, "--report", "e.html")

@@ -103,6 +103,7 @@ def test_dates_are_counted_from_the_first_release_that_is_said(folder, run):
     assert "nobody said when the first release is" in done.stderr
 
 
+@pytest.mark.usefixtures("blank")
 def test_the_trade_off_is_drawn(folder, run):
     pytest.importorskip("matplotlib")
     options = ("--day-epsilon", "5", "--over", "3h", "--people", "3", "--row", "0.05,1", "--plot", "trade.png")

@@ -191,6 +191,7 @@ def test_a_place_outside_the_region_has_a_row_unless_it_is_left_out(folder):
     assert len(TimedTable.read("omit.csv")) == inside.sum()
 
 
+@pytest.mark.usefixtures("blank")
 def test_the_picture_is_drawn_beside_the_table(folder):
     pytest.importorskip("matplotlib")
     assert run(*SERIES, "--at", 3, "-o", "out.csv", "--plot", "out.png").exit_code == 0

@@ -125,6 +125,7 @@ def test_a_budget_for_so_many_steps_is_alpha_over_them_where_nothing_is_forgotte
     assert "have disjoint supports" in told
 
 
+@pytest.mark.usefixtures("blank")
 @pytest.mark.parametrize(
     ("command", "arguments"),
     [

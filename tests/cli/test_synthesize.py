@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("matplotlib")
 
 
+@pytest.mark.usefixtures("blank")
 def test_people_are_written_and_compared(world, run):
     result = run("synthesize", "--model", "m.npz", "-o", "p.csv", "--people", 4, "--days", 0.25, "--seed", 1, "--json")
     told = json.loads(result.stdout)

@@ -51,6 +51,7 @@ def test_names_of_channels_do_not_touch_each_other():
     assert all(low.y1 <= high.y0 for low, high in pairwise(boxes))
 
 
+@pytest.mark.usefixtures("blank")
 def test_the_page_says_what_was_found_and_how_sure_that_is():
     several = found()
     page = html_page("Attack", *attack_verdict(several), attack_sections(several))
