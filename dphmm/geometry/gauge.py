@@ -122,6 +122,8 @@ def _of_cones(shape: tuple[int, int, int], data: bytes, scale: float, rounding: 
     if not ((offsets > 0).all() and (np.abs(tips @ normals.T) <= offsets * (1 + RELATIVE_TOLERANCE) + slack).all()):
         raise PromiseError("the noise is drawn from cones that tile no convex body; nothing was drawn")
     limits = offsets * (scale * (1 + 2 * RELATIVE_TOLERANCE)) + scale * slack + spread * rounding
+    if not len(across):
+        return Gauge(normals, limits)
     flat = np.full(len(across), rounding + 8 * _EPS * scale * size)
     if exact and rounding == 0.0 and shape[1:] in ((1, 2), (1, 3), (2, 3)):
         across = _whole_across(cones[0])

@@ -37,11 +37,13 @@ class LatticeSum:
     def __init__(self, rank: int, edges: Sequence[SailEdge]) -> None:
         self.rank = rank
         self.edges = tuple(edges)
-        norms = [(edge.first / edge.unit, edge.last / edge.unit, edge.slope / edge.unit) for edge in self.edges]
-        columns: FloatArray = np.array(norms).reshape(-1, 3).T
-        self._ends, self._slope = columns[:2], columns[2]
-        """The norms of both ends of each edge, ``(2, e)``, and what a step adds, ``(e,)``."""
-        self._count = np.array([edge.count for edge in self.edges], dtype=np.float64)
+        norms = [
+            (first / unit, (first + count * slope) / unit, slope / unit, count)
+            for _, _, count, first, slope, unit in self.edges
+        ]
+        columns: FloatArray = np.array(norms, dtype=np.float64).reshape(-1, 4).T
+        self._ends, self._slope, self._count = columns[:2], columns[2], columns[3]
+        """The norms of both ends of each edge, ``(2, e)``, what a step adds, and how many there are, ``(e,)`` each."""
         self._known: tuple[float, FloatArray] | None = None
         self._total: tuple[float, float] | None = None
 
@@ -126,7 +128,7 @@ class LatticeSum:
 
     def _corners(self, basis: npt.NDArray[np.object_]) -> FloatArray:
         """Start, step and end of each edge in the basis, ``(e, 3, d)``."""
-        points = [(*edge.start, *edge.step, *edge.end) for edge in self.edges]
+        points = [(x, y, dx, dy, x + count * dx, y + count * dy) for (x, y), (dx, dy), count, _, _, _ in self.edges]
         if basis.tolist() == [[1, 0], [0, 1]]:
             return np.array(points, dtype=np.float64).reshape(-1, 3, 2)
         whole = np.array(points, dtype=object).reshape(-1, 2) @ basis
