@@ -15,7 +15,7 @@ from dphmm.mechanisms.lattice import LatticeKNormMechanism
 from tests.running_example import F, graph, states
 from tests.sizes import fewer
 
-SAMPLES = 100_000
+SAMPLES = fewer(100_000, 50_000)
 
 
 class Broken:

@@ -128,9 +128,10 @@ def test_a_share_of_people_has_its_exact_interval():
 def test_capped_people_are_simulated_too_and_never_suspected_more():
     from dphmm.events import Cap
 
-    some = simulate(engine(caps=[Cap(EVENTS[0], 0.5)]), 3.0, 20, 4, seed=1, event=EVENTS[0])
+    people = fewer(20, 8)
+    some = simulate(engine(caps=[Cap(EVENTS[0], 0.5)]), 3.0, people, 4, seed=1, event=EVENTS[0])
     assert some.reached.max() <= 0.5
-    assert simulate(engine(), 3.0, 20, 4, seed=1, event=EVENTS[0]).reached.max() > 0.5
+    assert simulate(engine(), 3.0, people, 4, seed=1, event=EVENTS[0]).reached.max() > 0.5
     assert (some.spent < 12.0).all()
 
 

@@ -60,7 +60,7 @@ EVENT = ("--event", "at:3,4 between 2 and 5")
 
 
 def test_a_limit_on_an_event_is_said_with_what_simulated_people_show_and_what_a_cap_does(folder, run):
-    told = json.loads(run(*BASIC, *EVENT, "--certainty", "0.8", "--people", "10", "--json").stdout)
+    told = json.loads(run(*BASIC, *EVENT, "--certainty", "0.8", "--people", "5", "--json").stdout)
     assert told["epsilon"] == told["epsilon_for_one_release"] == told["epsilon_by_target"]["certainty"]
     assert (told["releases"], told["targets"]["event"]) == (6, "at:3,4 between 2 and 5")
     assert 0 < told["probability_before"] < 0.8
@@ -74,7 +74,7 @@ def test_a_limit_on_an_event_is_said_with_what_simulated_people_show_and_what_a_
     done = run(*words[0].split(), "--event", "at:3,4 between 2 and 5", "-o", "out.csv", "--json")
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["epsilon_of_each"] == told["epsilon_for_one_release"]
-    printed = run(*BASIC, *EVENT, "--certainty", "0.8", "--people", "10").stdout
+    printed = run(*BASIC, *EVENT, "--certainty", "0.8", "--people", "5").stdout
     assert "each release by itself, whatever is drawn" in printed
     assert "with --never-surer instead" in printed
 

@@ -15,7 +15,7 @@ from dphmm.markov import ExtendedModel, Rhythm, state_sequence
 from dphmm.space import Grid
 
 TOWN = "data/sample/geolife"
-SPACE = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=0.5)
+SPACE = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=1.0)
 
 
 @pytest.fixture(scope="module")
