@@ -95,7 +95,8 @@ class TableChannel(Channel):
                 f"probabilities have shape {table.shape}, places {places.shape}; give a row for each state, a column "
                 "for each output, and two degrees for each output"
             )
-        sums = table.sum(axis=1)
+        with np.errstate(invalid="ignore", over="ignore"):  # of infinite numbers, which are refused
+            sums = table.sum(axis=1)
         wrong = np.flatnonzero(~((table >= 0).all(axis=1) & (np.abs(sums - 1) <= _SUM)))
         if wrong.size:
             row = int(wrong[0])

@@ -55,6 +55,7 @@ def test_a_table_draws_what_it_says_and_its_columns_are_the_likelihood():
         (LONG.replace("probability", "p"), "has no column 'probability'"),
         (LONG.replace("45.001", "145.001"), "degrees that are not on the Earth"),
         (LONG.replace("0,a,0.5", "0,a,nan"), "probabilities of state 0 sum to nan"),
+        (LONG.replace("0,a,0.5", "0,a,inf"), "probabilities of state 0 sum to inf"),
     ],
 )
 def test_a_table_that_is_none_is_refused_by_name(tmp_path, text, said):
@@ -69,6 +70,8 @@ def test_an_archive_that_is_none_is_refused(tmp_path):
         ("a", {"x": np.zeros(3)}),
         ("b", {"probabilities": np.eye(3)}),
         ("c", {"probabilities": "no"}),
+        ("d", {"probabilities": [[1.0, 0.0]] * 3 + [[np.inf, -np.inf]]}),
+        ("e", {"probabilities": [[1e308, 1e308]] * 4}),
     ):
         np.savez(tmp_path / f"{name}.npz", **arrays)
         with pytest.raises(DataFileError, match=f"{name}.npz"):
