@@ -6,10 +6,52 @@ import logging
 from collections.abc import Callable
 from functools import cache
 from threading import Timer
-from typing import Any
+from typing import Any, Generic, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _PATIENCE_S = 1.0
 """Loops that were compiled before are loaded in less than this."""
+
+_WORTH = 4_000_000
+"""A loop is compiled once its plain form was asked for so many numbers."""
+_CALL = 2_000
+"""A call of the plain form, whatever its size, takes as long as so many numbers."""
+
+
+class Often(Generic[P, R]):
+    """A function with two forms, which is compiled once it has been called often: both give the same, bit by bit.
+
+    Parameters
+    ----------
+    plain
+        What is called at first, and always where numba is not installed. Its first argument is an array, whose length
+        says how much there is to do.
+    loop
+        The same with the same arguments, written so that numba can compile it. Sums of floats are in neither: numpy's
+        add in an order of their own.
+    """
+
+    def __init__(self, plain: Callable[P, R], loop: Callable[..., Any]) -> None:
+        self.plain, self.loop = plain, loop
+        self._done = 0
+        self._chosen: Callable[..., Any] | None = None
+
+    def __call__(self, *arguments: P.args, **named: P.kwargs) -> R:
+        """What both forms give."""
+        if self._chosen is None:
+            self._done += _CALL + len(arguments[0])  # type: ignore[arg-type]
+            if self._done <= _WORTH:
+                return self.plain(*arguments, **named)
+            self._chosen = compiled(self.loop) or self.plain
+        found: R = self._chosen(*arguments, **named)
+        return found
+
+
+def often(loop: Callable[..., Any]) -> Callable[[Callable[P, R]], Often[P, R]]:
+    """A decorator of a plain form, which becomes `Often` with a loop that can be compiled."""
+    return lambda plain: Often(plain, loop)
 
 
 @cache

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arguments import checked
-from dphmm.arrays import LARGEST, SMALLEST, BoolArray, FloatArray, as_floats, as_points, frozen, locked
+from dphmm.arrays import LARGEST, SMALLEST, BoolArray, FloatArray, IntArray, as_floats, as_points, frozen, locked
 from dphmm.errors import CoordinateError, InvalidInputError
 from dphmm.geometry import planar
 from dphmm.geometry.integers import common_denominator, exact_determinants, exact_product, largest
@@ -267,20 +267,22 @@ class SensitivityHull:
         return SensitivityHull(np.rint(self.vertices).astype(np.int64) * factors)
 
     @cached_property
-    def lattice_rows(self) -> list[tuple[int, int, int]] | None:
-        """The lattice points of a polygon with integer corners, row by row from the origin's up.
+    def lattice_rows(self) -> IntArray | None:
+        """The lattice points of a polygon with integer corners, row by row upwards, ``(k, 3)``.
 
         Each row is its height and its first and last column, straight from the half-planes: of the row at ``y`` every
-        one that is not level leaves an interval. None for other bodies, and for polygons of very many rows.
+        one that is not level leaves an interval, which may be empty. None for other bodies, and for polygons of very
+        many rows.
         """
         if self.corners is None or (top := int(self.corners[:, 1].max())) > _MOST_ROWS:
             return None
         normals, offsets = planar.half_planes(self.corners)
         across = np.flatnonzero(normals[:, 0])
         x, y, limits = np.abs(normals[across, 0]), normals[across, 1] * np.sign(normals[across, 0]), offsets[across]
-        heights = np.arange(top + 1)[:, np.newaxis]
-        high, low = ((limits - y * heights) // x).min(axis=1), -((limits + y * heights) // x).min(axis=1)
-        return list(zip(range(top + 1), low.tolist(), high.tolist(), strict=True))
+        heights = np.arange(-top, top + 1)
+        high = ((limits - y * heights[:, np.newaxis]) // x).min(axis=1)
+        rows = np.stack([heights, -high[::-1], high], axis=1)
+        return locked(rows[rows[:, 1] <= rows[:, 2]])
 
     def to_shapely(self) -> BaseGeometry:
         """The body as a shapely polygon, line or point; for one and two dimensions.

@@ -10,9 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arguments import checked
-from dphmm.arrays import LARGEST, RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray, as_points, frozen
+from dphmm.arrays import LARGEST, RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray, as_points, frozen, locked
+from dphmm.compilation import often
 from dphmm.errors import CoordinateError
-from dphmm.geometry import planar
+from dphmm.geometry import loops, planar
 from dphmm.geometry.growing import GrowingBody, PlanarBody, growing_body
 from dphmm.geometry.hull import SensitivityHull
 from dphmm.geometry.integers import common_denominator, largest
@@ -131,6 +132,11 @@ class Measurements:
         return f if isinstance(f, cls) else cls(f)  # type: ignore[arg-type]
 
     @cached_property
+    def by_columns(self) -> FloatArray:
+        """The points ``(N, d)`` once more, in memory one column after the other."""
+        return locked(np.asfortranarray(self.points))
+
+    @cached_property
     def size(self) -> int:
         """The number of states ``N``."""
         return len(self.points)
@@ -191,7 +197,7 @@ class Measurements:
         width, height = (int(x) for x in planar_coordinates.max(axis=0) - low + 1)
         if width * height > max(4096, 16 * self.size):
             return None
-        return Raster(planar_coordinates - low, width, height)
+        return Raster(planar_coordinates - low, width, height, low)
 
     def surrogates(self, states: IntArray, constraint: BoolArray) -> IntArray:
         """The possible state that stands in for each of some states ``(k,)``: the nearest one by measurement.
@@ -228,13 +234,11 @@ class Measurements:
     def _find_extremes(self, constraint: BoolArray) -> npt.NDArray[Any]:
         if self.dimension > 2:
             return planar.hull_candidates(np.unique(self.coordinates[constraint], axis=0))
-        raster = self.raster
-        points = self.coordinates[constraint if raster is None else raster.row_ends(constraint)]
+        if self.dimension == 2 and self.raster is not None:
+            return self.raster.corners(constraint)
+        points = self.coordinates[constraint]
         if self.dimension == 1:
             return np.array([points.min(axis=0), points.max(axis=0)])
-        if raster is not None and len(points) > 2:
-            rows = len(points) // 2
-            return planar.polygon_of_rows(points[:rows], points[rows:])
         return planar.convex_polygon(points)
 
 
@@ -247,10 +251,12 @@ class Raster:
         ``(N, 2)``: column and row of each state.
     width, height
         The size of the array.
+    low
+        ``(2,)``: the coordinates of its first cell.
     """
 
-    def __init__(self, cells: IntArray, width: int, height: int) -> None:
-        self.width, self.height = width, height
+    def __init__(self, cells: IntArray, width: int, height: int, low: IntArray) -> None:
+        self.width, self.height, self._low = width, height, low
         self.flat = cells[:, 1] * width + cells[:, 0]
         """``(N,)``: the index of each state's cell in the flattened array."""
         self.is_raster_order = bool((self.flat == np.arange(len(cells))).all()) and len(cells) == width * height
@@ -289,28 +295,27 @@ class Raster:
         )
         return np.asarray(first[(rows * self.width + columns).ravel()])
 
-    def row_ends(self, constraint: BoolArray) -> IntArray:
-        """States at the two ends of every occupied row, the first ones and then the last ones, from the lowest row up.
+    def corners(self, constraint: BoolArray) -> IntArray:
+        """The corners ``(h, 2)`` of the convex hull of possible states' coordinates, as `planar.convex_polygon`'s."""
+        cells = np.empty(2 * self.height, dtype=np.int64)
+        found = _corners_of_rows(self.occupied(constraint).ravel(), self.width, cells)
+        corners = np.empty((found, 2), dtype=np.int64)
+        np.divmod(cells[:found], self.width, out=(corners[:, 1], corners[:, 0]))
+        corners += self._low
+        return corners
 
-        All vertices of the convex hull are among them.
-        """
-        cells = np.flatnonzero(constraint if self.is_raster_order else self.occupied(constraint))
-        starts = np.searchsorted(cells, self._row_starts)
-        occupied = starts[1:] > starts[:-1]
-        ends = cells[np.concatenate([starts[:-1][occupied], starts[1:][occupied] - 1])]
-        return ends if self.is_raster_order else np.asarray(self._state_at[ends])
 
-    @cached_property
-    def _row_starts(self) -> IntArray:
-        """The cell that each row begins with, and where the last one ends."""
-        return np.arange(0, self.width * (self.height + 1), self.width)
-
-    @cached_property
-    def _state_at(self) -> IntArray:
-        """One state of each occupied cell."""
-        states = np.full(self.width * self.height, -1, dtype=np.int64)
-        states[self.flat] = np.arange(len(self.flat))
-        return states
+@often(loops.corners_of_rows)
+def _corners_of_rows(occupied: BoolArray, width: int, out: IntArray) -> int:
+    cells = np.flatnonzero(occupied)
+    starts = np.searchsorted(cells, np.arange(0, len(occupied) + 1, width))
+    some = starts[1:] > starts[:-1]
+    first, last = (
+        np.stack([one % width, one // width], axis=1) for one in (cells[starts[:-1][some]], cells[starts[1:][some] - 1])
+    )
+    corners = planar.polygon_of_rows(first, last)
+    out[: len(corners)] = corners[:, 1] * width + corners[:, 0]
+    return len(corners)
 
 
 def _on_common_steps(axes: list[Axis]) -> tuple[IntArray, FloatArray]:

@@ -10,16 +10,17 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray
+from dphmm.compilation import often
+from dphmm.geometry import loops
 from dphmm.geometry.disc import Disc
 from dphmm.geometry.hull import Membership, SensitivityHull
 from dphmm.geometry.measurements import Measurements, Raster
+from dphmm.geometry.norm import ExactInequalities
 
 _FEW_ROWS = 48
 """A body of at most this many lattice rows is counted row by row; a taller one by a Fourier transform."""
 
 _PAIRS_AT_A_TIME = 1 << 20
-Rows = list[tuple[int, int, int]]
-"""Of a body on a lattice: how far each row is from the origin's, and its first and last column."""
 _ROUNDING = 8 * float(np.finfo(np.float64).eps)
 
 
@@ -43,6 +44,7 @@ class CoordinateBody:
         self.body = body
         self.membership = membership
         self._found: tuple[BoolArray, npt.NDArray[Any]] | None = None
+        self._wide: tuple[npt.NDArray[Any], npt.NDArray[Any]] | None = None
 
     @property
     def reach(self) -> FloatArray:
@@ -73,6 +75,8 @@ class CoordinateBody:
         relative = corners - corners[:1]
         if len(form.equations) and not form.in_span(relative).all():
             return float("inf")
+        if form.exact is not None and form.exact.normals.dtype.kind == "i":
+            return float((self._widths(constraint, form.exact) / form.exact.offsets).max(initial=0.0))
         return float(_extents(relative.astype(np.float64) @ form.normals.T).max(initial=0.0))
 
     def holds_every_difference(self, constraint: BoolArray) -> bool:
@@ -83,7 +87,14 @@ class CoordinateBody:
         corners = self._corners(constraint)
         if len(exact.equations) and not (np.ptp(corners @ exact.equations.T, axis=0) == 0).all():
             return False
-        return bool((_extents(corners @ exact.normals.T) * exact.denominator <= exact.offsets).all())
+        return bool((self._widths(constraint, exact) <= exact.offsets).all())
+
+    def _widths(self, constraint: BoolArray, exact: ExactInequalities) -> npt.NDArray[Any]:
+        """How far apart possible states are along each of the body's normals, exactly; found once, as their corners."""
+        corners = self._corners(constraint)
+        if self._wide is None or self._wide[0] is not corners:
+            self._wide = (corners, _extents(corners @ exact.normals.T) * exact.denominator)
+        return self._wide[1]
 
 
 def _extents(heights: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -110,25 +121,35 @@ def _count_on_raster(body: CoordinateBody, raster: Raster, constraint: BoolArray
     if rows is None:
         kernel = _kernel(body, raster)
         rows = _rows_of(kernel) if len(kernel) <= _FEW_ROWS else None
-    sums: npt.NDArray[Any] = _convolve(cells, kernel) if rows is None else _sum_row_by_row(cells, rows)
-    return np.asarray(sums.ravel() if raster.is_raster_order else sums.ravel()[raster.flat], dtype=np.int64)
+    sums = np.empty(cells.shape, dtype=np.int64)
+    if rows is None:
+        sums = _convolve(cells, kernel)
+    else:
+        _sum_row_by_row(cells, rows, sums)
+    return sums.ravel() if raster.is_raster_order else np.asarray(sums.ravel()[raster.flat])
 
 
-def _exact_rows(body: CoordinateBody, raster: Raster) -> Rows | None:
-    """The rows of a polygon with integer corners, cut to what the raster can hold; None for others, and tall ones."""
+def _exact_rows(body: CoordinateBody, raster: Raster) -> IntArray | None:
+    """The rows of a polygon with integer corners, cut to what the raster can hold; None for others, and tall ones.
+
+    As of `dphmm.geometry.loops.counts_in_rows`.
+    """
     rows = body.body.lattice_rows if isinstance(body.body, SensitivityHull) else None
     a, b = raster.width - 1, raster.height - 1
-    if rows is None or 2 * min(len(rows) - 1, b) + 1 > _FEW_ROWS:
+    if rows is None or 2 * min(int(rows[-1, 0]), b) + 1 > _FEW_ROWS:
         return None
-    upper = [(dy, max(low, -a), min(high, a)) for dy, low, high in rows[: b + 1] if low <= min(high, a) and high >= -a]
-    return upper + [(-dy, -high, -low) for dy, low, high in upper if dy]
+    if int(rows[-1, 0]) <= b and int(rows[:, 2].max()) <= a:
+        return rows
+    kept = rows[(np.abs(rows[:, 0]) <= b) & (rows[:, 1] <= a) & (rows[:, 2] >= -a)]
+    kept[:, 1:] = np.clip(kept[:, 1:], -a, a)
+    return kept
 
 
-def _rows_of(kernel: BoolArray) -> Rows:
+def _rows_of(kernel: BoolArray) -> IntArray:
     """The rows of `_kernel`."""
     b, a = kernel.shape[0] // 2, kernel.shape[1] // 2
     found = [(dy - b, np.flatnonzero(row) - a) for dy, row in enumerate(kernel)]
-    return [(dy, int(row[0]), int(row[-1])) for dy, row in found if len(row)]
+    return np.array([(dy, int(row[0]), int(row[-1])) for dy, row in found if len(row)])
 
 
 def _kernel(body: CoordinateBody, raster: Raster) -> BoolArray:
@@ -143,22 +164,20 @@ def _kernel(body: CoordinateBody, raster: Raster) -> BoolArray:
     return np.concatenate([upper[:0:-1, ::-1], upper])
 
 
-def _sum_row_by_row(cells: npt.NDArray[np.int32], rows: Rows) -> npt.NDArray[np.int32]:
-    """The sum over the body about each cell: each row of a convex body is an interval, a difference of prefix sums.
-
-    With empty cells all around, which no interval reaches beyond, the rows are one row after another.
-    """
+@often(loops.counts_in_rows)
+def _sum_row_by_row(cells: npt.NDArray[np.int32], rows: IntArray, out: IntArray) -> None:
+    """With empty cells all around, which no interval reaches beyond, the rows are one row after another."""
     height, width = cells.shape
-    a, b = max(max(-low, high) for _, low, high in rows), max(dy for dy, _, _ in rows)
+    a, b = max(int(-rows[:, 1].min()), int(rows[:, 2].max())), int(rows[-1, 0])
     padded = np.zeros((height + 2 * b + 1, width + 2 * a + 1), dtype=np.int32)
     padded[b : b + height, a + 1 : a + 1 + width] = cells
     prefix, step = np.cumsum(padded, dtype=np.int32), padded.shape[1]
     sums = np.zeros(height * step, dtype=np.int32)
-    for dy, low, high in rows:
+    for dy, low, high in rows.tolist():
         start = (b + dy) * step + a
         sums += prefix[start + high + 1 : start + high + 1 + len(sums)]
         sums -= prefix[start + low : start + low + len(sums)]
-    return sums.reshape(height, step)[:, :width]
+    out[:] = sums.reshape(height, step)[:, :width]
 
 
 def _convolve(cells: npt.NDArray[np.int32], kernel: BoolArray) -> npt.NDArray[np.int64]:

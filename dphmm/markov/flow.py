@@ -220,11 +220,11 @@ class Flow:
 
     def step(self, masses: Masses) -> Masses:
         """The masses one step on."""
-        if self.is_plain(masses):
-            return Masses.of(self.product(masses.plain()))
+        values = masses.plain_within(NARROW) if self._is_likely else None
+        if values is not None:
+            return Masses.of(self.product(values))
         out = np.empty((2, self.size))
-        limb = np.floor(masses.exponent / kernels.LIMB)
-        near = masses.plain(np.maximum(kernels.LIMB * limb + kernels.MIDDLE, -1e300))
+        limb, near = masses.by_limbs()
         self._summed += self.matrix.nnz
         loop = compiled(kernels.gathered_masses) if self._summed >= _COMPILE_FROM else None
         (loop or _gathered_masses)(self.lists, near, limb, masses.mantissa, masses.exponent, (out[0], out[1]))

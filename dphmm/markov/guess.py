@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from math import hypot, inf
+from operator import mul
 
 import numpy as np
 
 from dphmm.arrays import FloatArray
+from dphmm.compilation import often
+from dphmm.markov import kernels
 
 ACCURACY = 0.02
 """By which part of itself the least expected distance may be told too small."""
@@ -66,14 +68,15 @@ def best_guess(probabilities: FloatArray, points: FloatArray) -> Guess:
     """
     mean = np.asarray(probabilities @ points)
     certainty = min(float(probabilities.max()), 1.0)
-    p, columns, middle = probabilities, list(np.ascontiguousarray(points.T)), mean.tolist()
+    # Of points that lie in memory by columns this is no copy.
+    p, columns, middle = probabilities, np.ascontiguousarray(points.T), mean.tolist()
     look = _Look(p, columns, middle, middle)
     error = look.error
     if len(columns) == 1:
         return Guess(tuple(middle), error, min(_about_the_median(p, columns[0]), error), certainty)
     if len(p) > _FEW:
         kept = np.flatnonzero(p > _FAINT / len(p))
-        p, columns = p[kept], [column[kept] for column in columns]
+        p, columns = p[kept], columns.take(kept, axis=1)
         middle = [float(p @ column) for column in columns]
         look = _Look(p, columns, middle, middle)
     least, reached = look.bound, look.error
@@ -88,50 +91,36 @@ def best_guess(probabilities: FloatArray, points: FloatArray) -> Guess:
 class _Look:
     """The expected distance of a point, what no point can go below, and where to look next."""
 
-    def __init__(self, p: FloatArray, columns: list[FloatArray], at: list[float], mean: list[float]) -> None:
+    def __init__(self, p: FloatArray, columns: FloatArray, at: list[float], mean: list[float]) -> None:
         self._columns, self._at = columns, at
-        self._away = away = [column - here for column, here in zip(columns, at, strict=True)]
-        squares = away[0] * away[0]
-        for one in away[1:]:
-            squares += one * one
-        self._distance = distance = np.sqrt(squares, out=squares)
-        self.error = float(p @ distance)
-        self._near = near = int(distance.argmin())
-        self._nearest = nearest = float(distance[near])
-        same = distance == 0.0 if nearest == 0.0 else near
-        self._mass = mass = float(p[same].sum() if nearest == 0.0 else p[near])
-        distance[same] = inf
-        self._pull = pull = p / distance
-        self._rest = rest = [float(pull @ one) for one in away]  # of all but the point next to here
+        out = np.empty(6 + len(at))
+        self._near = near = int(_looks_around(p, columns, tuple(at), out))
+        self.error, self._nearest, mass, self._weight, *self._squares = out[:6].tolist()
+        # All but the point next to here pull with this.
+        self._rest, self._mass = rest, _ = out[6:].tolist(), mass
+        self._away = away = [float(column[near]) - here for column, here in zip(columns, at, strict=True)]
         self._force = force = hypot(*rest)
         # The vector of the next point that leaves least of the sum; where that is nothing, no point is better than it.
         most = max(force, mass)
         share = mass / most if most > 0 else 0.0
         left = [part - share * part for part in rest]
-        inner = self.error - mass * nearest - share * sum(part * float(one[near]) for part, one in self._pairs)
+        inner = self.error - mass * self._nearest - share * sum(map(mul, rest, away))
         off = sum(part * (m - here) for part, m, here in zip(left, mean, at, strict=True))
         self.bound = (inner - off) / (1.0 + hypot(*left))
 
-    @property
-    def _pairs(self) -> Iterator[tuple[float, FloatArray]]:
-        return zip(self._rest, self._away, strict=True)
-
     def onward(self, newton: bool) -> list[float]:
         """Where the error is less, or nearly so; by Newton's step, which is quicker and may miss."""
-        near, pull = self._near, self._pull
+        rest, away = self._rest, self._away
         if self._force <= self._mass:
-            return [float(column[near]) for column in self._columns]
+            return [float(column[self._near]) for column in self._columns]
         if self._nearest <= _TOUCHING * self.error:  # here is a point: Vardi and Zhang's step away from it
-            return self._by((1.0 - self._mass / self._force) / float(pull.sum()), self._rest)
+            return self._by((1.0 - self._mass / self._force) / self._weight, rest)
         own = self._mass / self._nearest
-        pull[near], self._distance[near] = own, self._nearest
-        rest, weight = [part + own * float(one[near]) for part, one in self._pairs], float(pull.sum())
+        rest, weight = [part + own * one for part, one in zip(rest, away, strict=True)], self._weight + own
         if newton and len(rest) == 2:
-            x, y = self._away
-            along = pull / (self._distance * self._distance)
-            along *= x
-            xx, xy = float(along @ x), float(along @ y)  # and yy is what is missing of the weight
-            determinant = (weight - xx) * xx - xy * xy
+            along = own / (self._nearest * self._nearest) * away[0]
+            xx, xy = (part + along * one for part, one in zip(self._squares, away, strict=True))
+            determinant = (weight - xx) * xx - xy * xy  # and yy is what is missing of the weight
             if determinant > _FLAT * weight * weight:
                 return self._by(1 / determinant, [xx * rest[0] + xy * rest[1], (weight - xx) * rest[1] + xy * rest[0]])
         return self._by(_FURTHER / weight, rest)
@@ -145,3 +134,28 @@ def _about_the_median(p: FloatArray, x: FloatArray) -> float:
     order = np.argsort(x)
     median = x[order[int(np.searchsorted(np.cumsum(p[order]), 0.5 * float(p.sum()))) % len(x)]]
     return float(p @ np.abs(x - median))
+
+
+@often(kernels.looks_around)
+def _looks_around(p: FloatArray, columns: FloatArray, at: tuple[float, ...], out: FloatArray) -> int:
+    """Where masses ``(N,)`` at points ``(d, N)`` lie about a point; the index of the nearest of them is given back.
+
+    ``out``, ``(6 + d,)``, is filled with the expected distance from it; the distance and the mass of the nearest point
+    (of all those that are there, where some are); and of all other points sums over the unit vectors ``u`` to them,
+    weighed by mass over distance: their number, ``u_x u_x``, ``u_x u_y``, and last, times the distance, ``u``.
+    """
+    away = columns - np.array(at)[:, None]
+    squares = away[0] * away[0]
+    for one in away[1:]:
+        squares += one * one
+    distance = np.sqrt(squares)
+    near = int(distance.argmin())
+    same = distance == 0.0 if distance[near] == 0.0 else [near]
+    out[:3] = np.add.accumulate(p * distance)[-1], distance[near], np.add.accumulate(p[same])[-1]
+    distance[same] = inf
+    pull = p / distance
+    along = pull / (distance * distance)
+    along *= away[0]
+    terms = pull, along * away[0], along * away[-1], *(pull * one for one in away)
+    out[3:] = np.add.accumulate(terms, axis=1)[:, -1]
+    return near

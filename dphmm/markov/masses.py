@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-from math import log
+from math import inf, log
 
 import numpy as np
 
 from dphmm.arrays import BoolArray, FloatArray, locked
+from dphmm.compilation import often
+from dphmm.markov import kernels
 
 _BLOCK = 1 << 14
 """States that are worked on at a time, so that what lies between stays in the cache."""
 
-_LN2_HIGH = float.fromhex("0x1.62e42feep-1")
-_LN2_LOW = float.fromhex("0x1.a39ef35793c76p-33")
-"""The logarithm of two in two parts: whole multiples of the first are exact up to ``2**21``."""
-
-_LEAST = -1e300
-"""Logarithms below this count as this, so that nothing overflows; minus infinity stays what it is."""
-
 _LARGE = 1e12
 """Logarithms beyond this have no digits left to say where between two powers of two they lie."""
-
-_DEEPEST = -(2.0**50)
-"""A positive mass counts as no further below the others than this, where exponents are whole numbers still."""
-
-_FAR = -1100.0
-"""A mass that is this many powers of two below another one adds nothing to it."""
 
 
 class Masses:
@@ -56,11 +45,7 @@ class Masses:
     @classmethod
     def owning(cls, values: FloatArray, exponents: FloatArray) -> Masses:
         """``values * 2**exponents`` as `of`, of arrays that are taken over."""
-        for part in _parts(len(values)):
-            value, exponent = values[part], exponents[part]
-            _, shift = np.frexp(value, out=(value, None))  # type: ignore[arg-type]
-            exponent += shift
-            exponent[value == 0] = -np.inf
+        _normal_masses(values, exponents)
         return cls(values, exponents)
 
     @property
@@ -77,10 +62,23 @@ class Masses:
     def plain(self, exponents: FloatArray | float = 0.0) -> FloatArray:
         """The weights divided by ``2**exponents``, ``(N,)``; what a float cannot hold is 0."""
         values = np.empty(len(self.mantissa))
+        if isinstance(exponents, float):
+            _plain_masses(self.mantissa, self.exponent, exponents, -inf, values)
+            return values
         for part in _parts(len(values)):
-            below = exponents if isinstance(exponents, float) else exponents[part]
-            _power(self.mantissa[part], self.exponent[part] - below, values[part])
+            _power(self.mantissa[part], self.exponent[part] - exponents[part], values[part])
         return values
+
+    def plain_within(self, powers: float) -> FloatArray | None:
+        """The weights, ``(N,)``, unless a positive one is below ``2**-powers``."""
+        values = np.empty(len(self.mantissa))
+        return values if _plain_masses(self.mantissa, self.exponent, 0.0, -powers, values) else None
+
+    def by_limbs(self) -> tuple[FloatArray, FloatArray]:
+        """The weights as ``near * 2**(LIMB * limb + MIDDLE)``, of `dphmm.markov.kernels`: limbs, and what is near."""
+        limb, near = np.empty((2, len(self.mantissa)))
+        _limbs_of(self.mantissa, self.exponent, limb, near)
+        return limb, near
 
     def of_states(self, states: BoolArray) -> Masses:
         """The weights of some states, as they are."""
@@ -95,34 +93,23 @@ class Masses:
 
         Where nothing is left the sum is minus infinity.
         """
-        values, exponents = np.empty((2, len(logs)))  # one piece of memory is got and given back for less than two
-        for part in _parts(len(logs)):
-            some, value, exponent = logs[part], values[part], exponents[part]
-            least, gone = some.min(), None
-            if least < _LEAST:
-                gone = some == -np.inf
-                some = np.maximum(some, _LEAST)
-            np.rint(some / log(2.0), out=exponent)
-            rest = some - exponent * _LN2_HIGH
-            rest -= exponent * _LN2_LOW
-            if least < -_LARGE or some.max() > _LARGE:
-                np.minimum(np.maximum(rest, -0.4, out=rest), 0.4, out=rest)  # np.clip takes three times as long
-            np.multiply(np.exp(rest, out=rest), self.mantissa[part], out=value)
-            exponent += self.exponent[part]
-            if gone is not None:
-                value[gone], exponent[gone] = 0.0, -np.inf
-        return _scaled(values, exponents)
+        rests, exponents = np.empty((2, len(logs)))  # one piece of memory is got and given back for less than two
+        top = _split_logs(logs, self.exponent, rests, exponents)
+        values = np.exp(rests)
+        values *= self.mantissa
+        return _scaled(values, exponents, top, rests)
 
     def times(self, other: Masses) -> tuple[Masses, float]:
         """The weights times others, scaled to sum to one; the logarithm of that sum."""
         values, exponents = np.stack([self.mantissa, self.exponent])
         values *= other.mantissa
         exponents += other.exponent
-        return _scaled(values, exponents)
+        return _scaled(values, exponents, float(exponents.max()))
 
     def scaled(self) -> Masses:
         """The weights, of which at least one is positive, divided by their sum."""
-        return _scaled(*np.stack([self.mantissa, self.exponent]))[0]
+        values, exponents = np.stack([self.mantissa, self.exponent])
+        return _scaled(values, exponents, float(exponents.max()))[0]
 
 
 def masses_of_logs(logs: FloatArray) -> Masses:
@@ -131,31 +118,95 @@ def masses_of_logs(logs: FloatArray) -> Masses:
     return one.times_exp(logs)[0]
 
 
-def _scaled(values: FloatArray, exponents: FloatArray) -> tuple[Masses, float]:
+def _scaled(
+    values: FloatArray, exponents: FloatArray, top: float, floats: FloatArray | None = None
+) -> tuple[Masses, float]:
     """``values * 2**exponents`` divided by their sum, and its logarithm; values are from 1/4 to 4, or 0.
 
-    The arrays, ``(N,)``, are taken over.
+    The arrays, ``(N,)``, are taken over, and room for as many floats where there is some; ``top`` is the highest
+    exponent. Values count as 0 where these are minus infinity.
     """
-    top = float(exponents.max())
-    if top == -np.inf:
+    if top == -inf:
+        values[:] = 0.0
         return Masses(values, exponents), top
-    total = 0.0
+    floats = np.empty(len(values)) if floats is None else floats
+    _lowered_masses(values, exponents, top, floats)
+    total = sum(float(floats[part].sum()) for part in _parts(len(values)))
+    _divided_masses(values, exponents, total)
+    return Masses(values, exponents), log(total) + top * log(2.0)
+
+
+@often(kernels.normal_masses)
+def _normal_masses(values: FloatArray, exponents: FloatArray) -> None:
     for part in _parts(len(values)):
-        exponent = exponents[part]
+        value, exponent = values[part], exponents[part]
+        _, shift = np.frexp(value, out=(value, None))  # type: ignore[arg-type]
+        exponent += shift
+        exponent[value == 0] = -inf
+
+
+@often(kernels.plain_masses)
+def _plain_masses(mantissa: FloatArray, exponent: FloatArray, below: float, least: float, out: FloatArray) -> bool:
+    if least > -inf and ((exponent < least + below) & (mantissa > 0)).any():
+        return False
+    for part in _parts(len(out)):
+        _power(mantissa[part], exponent[part] - below, out[part])
+    return True
+
+
+@often(kernels.limbs_of)
+def _limbs_of(mantissa: FloatArray, exponent: FloatArray, limb: FloatArray, near: FloatArray) -> None:
+    np.floor(exponent / kernels.LIMB, out=limb)
+    for part in _parts(len(near)):
+        below = np.maximum(kernels.LIMB * limb[part] + kernels.MIDDLE, kernels.LEAST)
+        _power(mantissa[part], exponent[part] - below, near[part])
+
+
+@often(kernels.split_logs)
+def _split_logs(logs: FloatArray, exponent: FloatArray, rests: FloatArray, exponents: FloatArray) -> float:
+    top = -inf
+    for part in _parts(len(logs)):
+        some, rest, power, gone = logs[part], rests[part], exponents[part], None
+        least = some.min()
+        if least < kernels.LEAST:
+            gone = some == -inf
+            some = np.maximum(some, kernels.LEAST)
+        np.rint(some / kernels.LN2, out=power)
+        np.subtract(some, power * kernels.LN2_HIGH, out=rest)
+        rest -= power * kernels.LN2_LOW
+        if least < -_LARGE or some.max() > _LARGE:
+            np.minimum(np.maximum(rest, -0.4, out=rest), 0.4, out=rest)  # np.clip takes three times as long
+        power += exponent[part]
+        if gone is not None:
+            power[gone] = -inf
+        top = max(top, float(power.max()))
+    return top
+
+
+@often(kernels.lowered_masses)
+def _lowered_masses(values: FloatArray, exponents: FloatArray, top: float, floats: FloatArray) -> None:
+    for part in _parts(len(values)):
+        value, exponent = values[part], exponents[part]
         exponent -= top
-        if exponent.min() < _DEEPEST:
-            exponent[(exponent < _DEEPEST) & (values[part] > 0)] = _DEEPEST
-        total += float(_power(values[part], exponents[part]).sum())
+        least = exponent.min()
+        if least == -inf:
+            value[exponent == -inf] = 0.0
+        if least < kernels.DEEPEST:
+            exponent[(exponent < kernels.DEEPEST) & (value > 0)] = kernels.DEEPEST
+        _power(value, exponent, floats[part])
+
+
+@often(kernels.divided_masses)
+def _divided_masses(values: FloatArray, exponents: FloatArray, total: float) -> None:
     for part in _parts(len(values)):
         value, exponent = values[part], exponents[part]
         value /= total
         _, shift = np.frexp(value, out=(value, None))  # type: ignore[arg-type]
         exponent += shift
-    return Masses(values, exponents), log(total) + top * log(2.0)
 
 
-def _power(values: FloatArray, exponents: FloatArray, out: FloatArray | None = None) -> FloatArray:
-    return np.ldexp(values, np.maximum(exponents, _FAR).astype(np.int32), out=out)
+def _power(values: FloatArray, exponents: FloatArray, out: FloatArray) -> None:
+    np.ldexp(values, np.maximum(exponents, kernels.FAR).astype(np.int32), out=out)
 
 
 def _parts(size: int) -> list[slice]:

@@ -4,20 +4,46 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from fractions import Fraction
-from math import isfinite, prod
-from typing import Any, Protocol
+from math import inf, isfinite, prod
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import FloatArray, RandomSource, Rng, as_floats, check_budget, random_source
+from dphmm.arrays import BoolArray, FloatArray, RandomSource, Rng, as_floats, check_budget, random_source
+from dphmm.compilation import often
 from dphmm.errors import CoordinateError, InvalidInputError
 from dphmm.geometry.gauge import Gauge
+from dphmm.mechanisms import loops
 
 _ROUNDING = 4 * float(np.finfo(np.float64).eps)
 """How far rounding takes a sum of doubles, relative to the largest coordinate: a release is rounded off a flat body."""
 
 _MOST_RELEASES = 10**9
+
+
+class PlanarLaw(NamedTuple):
+    """A density ``exp(-decay ‖v‖ - shift)`` in the plane, where ``‖v‖`` is the largest ``|form v| / offset``.
+
+    Parameters
+    ----------
+    forms, offsets
+        ``(m, 2)`` and ``(m,)``.
+    decay, shift
+        A positive number, and the logarithm of the normaliser.
+    """
+
+    forms: FloatArray
+    offsets: FloatArray
+    decay: float
+    shift: float
+
+    def log_densities(self, z: npt.NDArray[Any], columns: FloatArray, possible: BoolArray) -> FloatArray:
+        """``log p(z | x)`` of a release ``(2,)`` for points ``(2, N)``; minus infinity where they are not possible."""
+        (x, y), out = columns, np.empty(len(possible))
+        walls, law = (self.forms, self.offsets), (self.decay, self.shift)
+        _densities_in_plane(x, y, possible, (float(z[0]), float(z[1])), walls, law, out)
+        return out
 
 
 class Mechanism(Protocol):
@@ -136,6 +162,13 @@ class NormMechanism(ABC):
         """
         return -self.privacy_loss(z, x) - self.log_normaliser
 
+    def planar_law(self, reach: float) -> PlanarLaw | None:  # noqa: ARG002
+        """The density by the norm's walls, for vectors of coordinates up to ``reach``; None where it has no such form.
+
+        This goes for lattices too: there doubles must hold what the walls are compared with.
+        """
+        return None
+
     def privacy_loss(self, x: npt.ArrayLike, y: npt.ArrayLike) -> FloatArray:
         """The greatest log ratio of the densities for true values ``x`` and ``y``: ``epsilon ‖x - y‖``."""
         (first, size), (second, other) = self._coordinates(x), self._coordinates(y)
@@ -153,6 +186,25 @@ class NormMechanism(ABC):
         if not isfinite(largest):
             raise CoordinateError("values hold NaN or infinity; give finite coordinates")
         return array, largest
+
+
+@often(loops.densities_in_plane)
+def _densities_in_plane(
+    x: FloatArray,
+    y: FloatArray,
+    possible: BoolArray,
+    z: tuple[float, float],
+    walls: tuple[FloatArray, FloatArray],
+    law: tuple[float, float],
+    out: FloatArray,
+) -> None:
+    across, along = z[0] - x[possible], z[1] - y[possible]
+    norms, other = np.zeros((2, len(across)))
+    for (a, b), offset in zip(walls[0].tolist(), walls[1].tolist(), strict=True):
+        np.abs(a * across + b * along, out=other)
+        np.maximum(norms, np.divide(other, offset, out=other), out=norms)
+    out[:] = -inf
+    out[possible] = -(norms * law[0]) - law[1]
 
 
 def check_size(size: int | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from math import lgamma, log
 
 import numpy as np
@@ -10,7 +11,7 @@ from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, RandomSource
 from dphmm.geometry.gauge import Gauge
 from dphmm.geometry.hull import SensitivityHull
-from dphmm.mechanisms.base import NormMechanism, exponentials
+from dphmm.mechanisms.base import NormMechanism, PlanarLaw, exponentials
 
 
 class KNormMechanism(NormMechanism):
@@ -50,6 +51,17 @@ class KNormMechanism(NormMechanism):
     def norm(self, vectors: FloatArray, rounding: float = 0.0) -> FloatArray:
         """The norm of the hull; infinite off its span by more than ``rounding``."""
         return self.hull.norm_form(vectors, rounding)
+
+    def planar_law(self, reach: float) -> PlanarLaw | None:  # noqa: ARG002
+        """The hull by its walls, where it is a polygon in the plane."""
+        return self._law
+
+    @cached_property
+    def _law(self) -> PlanarLaw | None:
+        if self.hull.dimension != 2 or self.dimension != 2:
+            return None
+        forms = self.hull.norm_form.normals
+        return PlanarLaw(forms, np.ones(len(forms)), self.epsilon, self.log_normaliser)
 
     @property
     def log_normaliser(self) -> float:

@@ -18,7 +18,7 @@ from dphmm.geometry import planar
 from dphmm.geometry.gauge import Gauge
 from dphmm.geometry.hull import SensitivityHull
 from dphmm.geometry.integers import exact_product, largest
-from dphmm.mechanisms.base import check_size
+from dphmm.mechanisms.base import PlanarLaw, check_size
 from dphmm.mechanisms.decimals import decimal_context, decimal_exp
 from dphmm.mechanisms.exact import Rational, rational
 from dphmm.mechanisms.lattice_noise import LatticeNoise
@@ -200,10 +200,23 @@ class LatticeKNormMechanism:
 
     def log_density_of_steps(self, z: IntArray, x: IntArray) -> FloatArray:
         """`log_density` of points in whole steps that were looked at before, and are not looked at again."""
-        densities = self._losses(z, x)
-        np.negative(densities, out=densities)
-        densities -= self.log_normaliser
-        return densities
+        return -self._losses(z, x) - self.log_normaliser
+
+    def planar_law(self, reach: float) -> PlanarLaw | None:
+        """The law by the hull's walls, for vectors up to ``reach`` steps along both axes.
+
+        None where floats would round, or the hull is no polygon of the plane: other methods find it in larger integers.
+        """
+        law, longest = self._law
+        return law if reach * longest * 2 < 2**53 else None
+
+    @cached_property
+    def _law(self) -> tuple[PlanarLaw | None, int]:
+        """That law, whatever the reach, and the largest entry of a form."""
+        forms, offsets, longest = self._forms_in_floats
+        if not self._corners or not self._sublattice.is_everything:
+            return None, longest
+        return PlanarLaw(forms, offsets, self._rounded, self.log_normaliser), longest
 
     def privacy_loss(self, x: npt.ArrayLike, y: npt.ArrayLike) -> FloatArray:
         """``epsilon ‖x - y‖_K``: the largest log-ratio of an output's probabilities from ``x`` and from ``y``.

@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray, content_hash
+from dphmm.compilation import often
+from dphmm.geometry import loops
 from dphmm.geometry.disc import Disc
 from dphmm.geometry.gauge import Gauge
 from dphmm.geometry.growing import GrowingBody, origin
@@ -249,9 +251,10 @@ def _shifted(cells: IntArray, dx: int, dy: int) -> tuple[IntArray, IntArray]:
 def _cropped(occupied: BoolArray) -> BoolArray:
     rows = np.flatnonzero(occupied.any(axis=1))
     columns = np.flatnonzero(occupied.any(axis=0))
-    return occupied[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
+    return np.ascontiguousarray(occupied[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1])
 
 
+@often(loops.occurs)
 def _occurs(cells: BoolArray, dx: int, dy: int) -> bool:
     """Whether two occupied cells differ by ``(dx, dy)``, ``dy >= 0``; looks until it finds one."""
     height, width = cells.shape

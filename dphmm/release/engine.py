@@ -407,7 +407,7 @@ class Releaser:
             step,
             self.person.count,
             released=place,
-            guess=best_guess(posterior.probabilities, self.measurements.points),
+            guess=best_guess(posterior.probabilities, self.measurements.by_columns),
             spent=self.person.spend(step, self.model.step_seconds),
             expected_error=self.query.expected_error(step.mechanism, step.prior),
             compared=self.query.compared(step.mechanism, step.prior),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from math import inf, sqrt
 from typing import Any
 
@@ -14,7 +15,7 @@ from dphmm.geometry.disc import Disc
 from dphmm.geometry.hull import SensitivityHull
 from dphmm.geometry.measurements import Measurements
 from dphmm.markov.belief import Belief
-from dphmm.mechanisms.base import Mechanism
+from dphmm.mechanisms.base import Mechanism, NormMechanism
 from dphmm.mechanisms.catalogue import PLANAR_ONLY, TABLES
 from dphmm.mechanisms.isotropic import PlanarIsotropicMechanism
 from dphmm.mechanisms.knorm import KNormMechanism
@@ -270,14 +271,34 @@ class Query:
         if isinstance(noise, ComponentNoise):
             likelihood = noise.log_density(released, self.values, self._lattice is not None or self._tables is not None)
         else:
-            density = noise.log_density_of_steps if isinstance(noise, LatticeKNormMechanism) else noise.log_density
-            if constraint.all():
-                return density(released, self.values)
-            likelihood, possible = np.full(len(constraint), -inf), constraint.nonzero()[0]
-            likelihood[possible] = density(released, self.values.take(possible, axis=0))
+            likelihood = self._log_densities(noise, released, constraint)
         if wanted is constraint:
             return likelihood
         outside = np.flatnonzero(wanted & ~constraint)
         if len(outside):
             likelihood[outside] = likelihood[places.surrogates(outside, constraint)]
         return likelihood
+
+    def _log_densities(self, noise: Mechanism, released: npt.NDArray[Any], constraint: BoolArray) -> FloatArray:
+        """``log p(z | s)``, ``(N,)``, by noise that is the same for all possible states; minus infinity for others."""
+        law = None
+        if isinstance(noise, NormMechanism | LatticeKNormMechanism):
+            law = noise.planar_law(self._reach + float(np.abs(released).max()))
+        if law is not None:
+            return law.log_densities(released, self._columns, constraint)
+        density = noise.log_density_of_steps if isinstance(noise, LatticeKNormMechanism) else noise.log_density
+        if constraint.all():
+            return density(released, self.values)
+        likelihood, possible = np.full(len(constraint), -inf), constraint.nonzero()[0]
+        likelihood[possible] = density(released, self.values.take(possible, axis=0))
+        return likelihood
+
+    @cached_property
+    def _columns(self) -> FloatArray:
+        """The true values' coordinates, ``(d, N)``, as doubles, which hold those of lattices."""
+        return np.ascontiguousarray(self.values.T, dtype=np.float64)
+
+    @cached_property
+    def _reach(self) -> float:
+        """The largest of them."""
+        return float(np.abs(self._columns).max())

@@ -231,13 +231,12 @@ def test_rows_of_a_polygon_hold_its_lattice_points_and_no_others(size):
         hull = SensitivityHull(rng.integers(-size, size + 1, (4, 2)))
         if hull.dimension < 2:
             continue
-        x, y = np.meshgrid(np.arange(-size, size + 1), np.arange(size + 1))
+        x, y = np.meshgrid(np.arange(-size, size + 1), np.arange(-size, size + 1))
         inside = hull.contains(np.stack([x, y], axis=2))
-        rows = hull.lattice_rows
-        assert len(rows) == int(hull.vertices[:, 1].max()) + 1
         found = np.zeros_like(inside)
-        for height, low, high in rows:
-            found[height] = (x[height] >= low) & (x[height] <= high)
+        for height, low, high in hull.lattice_rows:
+            assert low <= high
+            found[height + size] = (x[0] >= low) & (x[0] <= high)
         np.testing.assert_array_equal(found, inside)
 
 

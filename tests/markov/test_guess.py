@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
+from dphmm.compilation import compiled
+from dphmm.markov import guess
 from dphmm.markov.guess import ACCURACY, best_guess
 from tests.sizes import few_every_day
 
@@ -61,3 +63,18 @@ def test_of_many_states_those_that_hardly_count_are_left_out_on_the_safe_side():
 def test_who_knows_the_state_errs_by_nothing():
     guess = best_guess(np.array([0.0, 1.0, 0.0]), np.array([[0.0, 0], [3, 4], [7, 7]]))
     assert (guess.mean, guess.mean_error, guess.least_error, guess.certainty) == ((3.0, 4.0), 0.0, 0.0, 1.0)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_the_compiled_look_around_a_point_gives_what_numpy_gives_bit_by_bit(seed):
+    rng = np.random.default_rng(seed)
+    count, dimension = int(rng.choice([1, 2, 40, 300])), 1 + seed % 4
+    columns = np.rint(4 * rng.normal(size=(dimension, count))) if seed % 2 else rng.normal(size=(dimension, count))
+    p, at = rng.dirichlet(np.ones(count)), columns[:, 0] if seed % 3 else rng.normal(size=dimension)
+    loop = compiled(guess._looks_around.loop)
+    if loop is None:
+        pytest.skip("numba is not installed")
+    ones, others = np.empty((2, 6 + dimension))
+    here = tuple(at.tolist())
+    assert guess._looks_around.plain(p, columns, here, ones) == loop(p, columns, here, others)
+    np.testing.assert_array_equal(ones, others)

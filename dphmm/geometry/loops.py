@@ -1,0 +1,113 @@
+"""The inner loops over rasters, written so that numba can compile them; nothing here is called uncompiled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dphmm.arrays import BoolArray, IntArray
+
+
+def corners_of_rows(occupied: BoolArray, width: int, out: IntArray) -> int:
+    """The cells at the corners of the hull of the occupied ones, as `planar.convex_polygon` orders them; how many.
+
+    Parameters
+    ----------
+    occupied
+        ``(height * width,)``, row by row; at least one.
+    width
+        The cells in a row.
+    out
+        ``(2 * height,)``: the corners are written to its beginning.
+
+    Notes
+    -----
+    Up along the last occupied cells of rows and down along the first ones, without those at which the way does not turn
+    to the left. (Andrew's monotone chain, 1979.)
+    """
+    height = occupied.size // width
+    found = begun = 0
+    for way in range(2):
+        begun = found
+        for k in range(height):
+            row = k if way == 0 else height - 1 - k
+            x = -1
+            for column in range(width):
+                at = width - 1 - column if way == 0 else column
+                if occupied[row * width + at]:
+                    x = at
+                    break
+            if x < 0:
+                continue
+            while found - begun > 1:
+                b, a = out[found - 1], out[found - 2]
+                bx, by, ax, ay = b % width, b // width, a % width, a // width
+                if (bx - ax) * (row - ay) - (by - ay) * (x - ax) > 0:
+                    break
+                found -= 1
+            out[found] = row * width + x
+            found += 1
+        if way == 0:
+            turn = found
+    if found > 2 and out[turn - 1] == out[turn]:  # the highest row has one cell
+        for k in range(turn, found - 1):
+            out[k] = out[k + 1]
+        found -= 1
+    if found > 1 and out[found - 1] == out[0]:  # the lowest has
+        found -= 1
+    least = 0
+    for k in range(1, found):
+        x, y = out[k] % width, out[least] % width
+        if x < y or (x == y and out[k] < out[least]):
+            least = k
+    out[:found] = np.roll(out[:found], -least)
+    return found
+
+
+def counts_in_rows(cells: npt.NDArray[Any], rows: IntArray, out: IntArray) -> None:
+    """Sums over a body about each cell, of which each row is an interval: differences of sums from the row's start.
+
+    Parameters
+    ----------
+    cells
+        ``(height, width)`` whole numbers.
+    rows
+        ``(k, 3)``: how far each row of the body is from the origin's, and its first and last column.
+    out
+        ``(height, width)``: filled with the sums.
+    """
+    height, width = cells.shape
+    left = right = 0
+    for k in range(rows.shape[0]):
+        left, right = max(left, -rows[k, 1]), max(right, rows[k, 2])
+    sums = np.zeros((height, left + width + right + 1), np.int32)
+    for y in range(height):
+        total = 0
+        for x in range(width):
+            total += cells[y, x]
+            sums[y, left + x + 1] = total
+        for x in range(left + width + 1, left + width + right + 1):
+            sums[y, x] = total
+    line = np.empty(width, np.int32)
+    for y in range(height):
+        line[:] = 0
+        for k in range(rows.shape[0]):
+            other = y + rows[k, 0]
+            if 0 <= other < height:
+                low, high, some = left + rows[k, 1], left + rows[k, 2] + 1, sums[other]
+                for x in range(width):
+                    line[x] += some[high + x] - some[low + x]
+        for x in range(width):
+            out[y, x] = line[x]
+
+
+def occurs(cells: BoolArray, dx: int, dy: int) -> bool:
+    """Whether two occupied cells differ by ``(dx, dy)``, ``dy >= 0``."""
+    height, width = cells.shape
+    for y in range(height - dy):
+        for x in range(max(0, -dx), width - max(0, dx)):
+            if cells[y, x] and cells[y + dy, x + dx]:
+                return True
+    return False

@@ -1,0 +1,90 @@
+"""Compiled loops over rasters give what numpy gives."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dphmm.compilation import Often, compiled
+from dphmm.geometry import loops, measurements, neighbours, planar
+from dphmm.policy import radius
+
+
+def both(one: Often) -> list[object]:
+    """The plain form, the loop uncompiled, and compiled where numba is installed."""
+    return [one.plain, one.loop, *filter(None, [compiled(one.loop)])]
+
+
+def shapes(seed: int) -> np.ndarray:
+    """Occupied cells of many kinds: scattered ones, discs, a few, rows, columns and all."""
+    rng = np.random.default_rng(seed)
+    height, width = rng.integers(1, 14, 2)
+    y, x = np.indices((height, width))
+    kind = seed % 6
+    if kind == 0:
+        cells = rng.random((height, width)) < rng.random()
+    elif kind == 1:
+        cells = (x - rng.integers(width)) ** 2 + (y - rng.integers(height)) ** 2 < rng.integers(1, 60)
+    elif kind == 2:
+        cells = rng.permutation(height * width).reshape(height, width) < 3
+    elif kind == 3:
+        cells = y == rng.integers(height)
+    elif kind == 4:
+        cells = x == rng.integers(width)
+    else:
+        cells = np.ones((height, width), dtype=bool)
+    cells[rng.integers(height), rng.integers(width)] = True
+    return cells
+
+
+@pytest.mark.parametrize("kind", range(6))
+def test_corners_of_occupied_cells_are_those_of_their_convex_polygon(kind):
+    for seed in range(kind, 300, 6):
+        cells = shapes(seed)
+        wanted = planar.convex_polygon(np.argwhere(cells)[:, ::-1])
+        for form in both(measurements._corners_of_rows):
+            out = np.empty(2 * len(cells), dtype=np.int64)
+            found = out[: form(cells.ravel(), cells.shape[1], out)]
+            np.testing.assert_array_equal(np.stack([found % cells.shape[1], found // cells.shape[1]], axis=1), wanted)
+
+
+@pytest.mark.parametrize("kind", range(6))
+def test_counts_are_those_of_every_cell_that_is_asked(kind):
+    for seed in range(kind, 60, 6):
+        rng = np.random.default_rng(seed)
+        cells = shapes(seed) * rng.integers(1, 4, shapes(seed).shape).astype(np.int32)
+        top = int(rng.integers(0, len(cells)))
+        high = rng.integers(0, cells.shape[1], 2 * top + 1)
+        low = -high[::-1]
+        rows = np.stack([np.arange(-top, top + 1), low, high], axis=1)[low <= high]
+        wanted = np.zeros(cells.shape, dtype=np.int64)
+        for y, x in np.ndindex(cells.shape):
+            for dy, first, last in rows.tolist():
+                if 0 <= y + dy < len(cells):
+                    wanted[y, x] += cells[y + dy, max(0, x + first) : max(0, x + last + 1)].sum()
+        for form in both(neighbours._sum_row_by_row):
+            out = np.full(cells.shape, -7)
+            form(cells, rows, out)
+            np.testing.assert_array_equal(out, wanted)
+
+
+@pytest.mark.parametrize("kind", range(6))
+def test_a_difference_occurs_where_two_occupied_cells_have_it(kind):
+    for seed in range(kind, 60, 6):
+        cells = shapes(seed)
+        at = np.argwhere(cells)
+        differences = {(int(x), int(y)) for y, x in (at[:, None] - at[None]).reshape(-1, 2)}
+        for dx in range(-cells.shape[1] - 1, cells.shape[1] + 2):
+            for dy in range(len(cells) + 2):
+                for form in both(radius._occurs):
+                    assert form(cells, dx, dy) == ((dx, dy) in differences)
+
+
+def test_every_loop_has_a_plain_form():
+    known = {
+        one.loop
+        for module in (measurements, neighbours, radius)
+        for one in vars(module).values()
+        if isinstance(one, Often)
+    }
+    assert known == {one for one in vars(loops).values() if callable(one) and one.__module__ == loops.__name__}

@@ -1,0 +1,65 @@
+"""Masses are what exact rationals say, and their compiled loops give what numpy gives, bit by bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dphmm.compilation import Often, compiled
+from dphmm.markov import masses as module
+from dphmm.markov.masses import Masses
+
+LOOPS = {name: one for name, one in vars(module).items() if isinstance(one, Often)}
+WIDTHS = (1.0, 700.0, 1e5, 1e14, 1e305)
+
+
+def wild(seed: int, size: int = 97, width: float = 1e5) -> Masses:
+    """Masses of which some are nothing, some tiny floats and some far below the others."""
+    rng = np.random.default_rng(seed)
+    values = rng.random(size)
+    values[rng.random(size) < 0.2] = 0.0
+    values[rng.random(size) < 0.2] *= 2.0**-1060
+    return Masses.of(values, np.rint(rng.normal(0, min(width, 1e12), size)))
+
+
+def calls(seed: int, width: float) -> dict[str, list[object]]:
+    """Arguments for each loop."""
+    rng, some = np.random.default_rng(seed), wild(seed, width=width)
+    size = len(some.mantissa)
+    logs = rng.normal(0, width, size)
+    logs[rng.random(size) < 0.2] = -np.inf
+    values = np.where(some.mantissa > 0, rng.uniform(0.25, 4.0, size), 0.0)
+    values[:7] = 1.0  # what is ruled out has any value, and no exponent
+    exponents = np.where(np.arange(size) < 7, -np.inf, some.exponent)
+    top, out = float(exponents.max()), np.empty(size)
+    above, least = float(some.exponent.max()), float(rng.choice([-900, -np.inf]))
+    tiny = some.mantissa * 2.0 ** rng.choice([0.0, -1000.0, -1070.0], size)
+    tiny[:2] = -0.0
+    return {
+        "_normal_masses": [tiny, exponents.copy()],
+        "_plain_masses": [some.mantissa, some.exponent, above, least, out],
+        "_limbs_of": [some.mantissa, some.exponent, np.empty(size), out],
+        "_split_logs": [logs, some.exponent, np.empty(size), out],
+        "_lowered_masses": [values, exponents, top, out],
+        "_divided_masses": [values, np.maximum(exponents, -1e300), float(values.sum())],
+    }
+
+
+def test_every_loop_is_called_here():
+    assert set(LOOPS) == set(calls(0, 1.0))
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_a_compiled_loop_gives_what_numpy_gives_bit_by_bit(name):
+    loop = compiled(LOOPS[name].loop)
+    if loop is None:
+        pytest.skip("numba is not installed")
+    for seed in range(40):
+        width = WIDTHS[seed % len(WIDTHS)]
+        ones, others = calls(seed, width)[name], calls(seed, width)[name]
+        with np.errstate(all="ignore"):
+            wanted, found = LOOPS[name].plain(*ones), loop(*others)
+        assert wanted == found
+        for one, other in zip(ones, others, strict=True):
+            if isinstance(one, np.ndarray) and wanted is not False:
+                np.testing.assert_array_equal(one, other, err_msg=f"{seed}")

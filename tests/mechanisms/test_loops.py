@@ -1,0 +1,42 @@
+"""The compiled loop over a norm's walls gives what numpy gives bit by bit, and both what the mechanisms say."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dphmm import LatticeKNormMechanism, SensitivityHull
+from dphmm.compilation import compiled
+from dphmm.mechanisms import base
+from dphmm.mechanisms.knorm import KNormMechanism
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_densities_by_walls_are_the_mechanisms(seed):
+    rng = np.random.default_rng(seed)
+    corners, points = rng.integers(-40, 41, (5, 2)), rng.integers(-999, 1000, (60, 2))
+    possible, z = rng.random(60) < 0.6, rng.integers(-2000, 2001, 2)
+    wall = SensitivityHull(corners)
+    for noise in (KNormMechanism(wall, 0.7), LatticeKNormMechanism(wall, 0.7)):
+        law = noise.planar_law(3000.0)
+        found = law.log_densities(z, np.ascontiguousarray(points.T, dtype=float), possible)
+        wanted = np.where(possible, noise.log_density(z, points), -np.inf)
+        np.testing.assert_allclose(found, wanted, rtol=1e-14)
+        loop = compiled(base._densities_in_plane.loop)
+        if loop is not None:
+            x, y = points.T.astype(float).copy()
+            walls, shape = (law.forms, law.offsets), (law.decay, law.shift)
+            ones, others = np.empty((2, 60))
+            for form, out in ((base._densities_in_plane.plain, ones), (loop, others)):
+                form(x, y, possible, (float(z[0]), float(z[1])), walls, shape, out)
+            np.testing.assert_array_equal(ones, others)
+
+
+def test_where_doubles_would_round_heights_or_the_body_is_flat_there_is_no_law():
+    hull = SensitivityHull([[3, 1], [-2, 5]])
+    assert LatticeKNormMechanism(hull, 1).planar_law(1e6) is not None
+    assert LatticeKNormMechanism(hull, 1).planar_law(2.0**51) is None
+    for flat in ([[2, 1]], [[0, 0]]):
+        assert LatticeKNormMechanism(SensitivityHull(flat), 1).planar_law(9.0) is None
+        assert KNormMechanism(SensitivityHull(flat), 1.0).planar_law(9.0) is None
+    assert KNormMechanism(SensitivityHull(np.eye(3)), 1.0).planar_law(9.0) is None

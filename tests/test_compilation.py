@@ -1,0 +1,47 @@
+"""What is called often is compiled, where numba is installed; before and elsewhere its plain form does."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dphmm import compilation
+from dphmm.compilation import Often, often
+
+
+def _doubled(values):
+    for i in range(values.size):
+        values[i] += values[i]
+
+
+def test_a_plain_form_is_called_until_it_has_done_enough(monkeypatch):
+    forms = []
+
+    @often(_doubled)
+    def doubled(values):
+        forms.append("plain")
+        values += values
+
+    assert isinstance(doubled, Often)
+    monkeypatch.setattr(compilation, "compiled", lambda loop: lambda values: forms.append("compiled") or loop(values))
+    monkeypatch.setattr(compilation, "_WORTH", 3 * (compilation._CALL + 5))
+    values = np.ones(5)
+    for _ in range(6):
+        doubled(values)
+    assert (forms, values.tolist()) == (["plain"] * 3 + ["compiled"] * 3, [64.0] * 5)
+
+
+def test_large_arrays_are_worth_it_sooner(monkeypatch):
+    asked = []
+    monkeypatch.setattr(compilation, "compiled", asked.append)
+    for size in (1, 10**6):
+        one = Often(lambda values: values.sum(), _doubled)
+        for _ in range(10):
+            one(np.ones(size))
+        assert len(asked) == (size > 1)  # and where numba is not installed it is asked for once
+
+
+def test_without_numba_it_stays_plain(monkeypatch):
+    monkeypatch.setattr(compilation, "compiled", lambda _: None)
+    monkeypatch.setattr(compilation, "_WORTH", 0)
+    one = Often(lambda values: float(values.sum()), _doubled)
+    assert [one(np.ones(3)) for _ in range(3)] == [3.0] * 3
