@@ -23,7 +23,7 @@ from dphmm.mechanisms.decimals import decimal_context, decimal_exp
 from dphmm.mechanisms.exact import Rational, rational
 from dphmm.mechanisms.lattice_noise import LatticeNoise
 from dphmm.mechanisms.lattice_sum import LatticeSum
-from dphmm.mechanisms.sails import Point, cross, half_sails
+from dphmm.mechanisms.sails import rows_of_half_sails
 from dphmm.mechanisms.spacing import Spacing
 from dphmm.mechanisms.sublattice import Sublattice
 from dphmm.tables.values import shorten
@@ -106,8 +106,9 @@ class LatticeKNormMechanism:
         self.decay: Fraction = self.epsilon / divisor
         """Epsilon divided by the greatest common divisor of the vertices, which is the decay on the hull so divided."""
         self._rounded, self._shrunk = float(self.decay), 1 / divisor
-        self._corners = _counter_clockwise(corners // divisor) if hull.dimension == 2 else []
-        self._sum = LatticeSum(hull.dimension, half_sails(self._corners))
+        self._tips = _counter_clockwise(corners // divisor) if hull.dimension == 2 else np.zeros((0, 2), dtype=np.int64)
+        """The corners of a polygon that draws are made from, ``(h, 2)``."""
+        self._sum = LatticeSum(hull.dimension, rows_of_half_sails(self._tips), self._sublattice.basis)
         self._noise = LatticeNoise(self._sum, self.decay, self._sublattice.basis)
 
     @classmethod
@@ -214,7 +215,7 @@ class LatticeKNormMechanism:
     def _law(self) -> tuple[PlanarLaw | None, int]:
         """That law, whatever the reach, and the largest entry of a form."""
         forms, offsets, longest = self._forms_in_floats
-        if not self._corners or not self._sublattice.is_everything:
+        if not len(self._tips) or not self._sublattice.is_everything:
             return None, longest
         return PlanarLaw(forms, offsets, self._rounded, self.log_normaliser), longest
 
@@ -264,10 +265,10 @@ class LatticeKNormMechanism:
         rounding
             None, as lattice points are integers; more is allowed for if given.
         """
-        if not self._corners:
+        if not len(self._tips):
             cones = np.ones((1, self.hull.dimension, self.hull.dimension))
         else:
-            cones = np.empty((len(self._corners), 2, 2))
+            cones = np.empty((len(self._tips), 2, 2))
             cones[:, 0] = self._tips
             cones[:, 1] = planar.following(self._tips)
         if not self._sublattice.is_everything:
@@ -301,16 +302,11 @@ class LatticeKNormMechanism:
     @cached_property
     def _forms(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """Integer linear forms and offsets, a row each: the norm is the largest ``|form z| / offset``."""
-        if not self._corners:
+        if not len(self._tips):
             rank = self.hull.dimension
             return np.ones((rank, 1), dtype=np.int64), np.ones(rank, dtype=np.int64)
         tips = self._tips
         return planar.half_planes(tips if largest(tips) <= planar.COORDINATE_LIMIT else tips.astype(object))
-
-    @cached_property
-    def _tips(self) -> IntArray:
-        """The corners of a polygon that draws are made from, ``(h, 2)``."""
-        return np.array(self._corners, dtype=np.int64)
 
     @cached_property
     def _forms_in_floats(self) -> tuple[FloatArray, FloatArray, int]:
@@ -357,9 +353,7 @@ class LatticeKNormMechanism:
 
     def squared_error_at(self, epsilon: float) -> float:
         """The same of another budget, positive; it falls strictly in it."""
-        decay = epsilon * self._shrunk
-        moments = self._sum.second_moments(decay, self._sublattice.basis)
-        return float(self.spacing) ** 2 * float(np.trace(moments))
+        return float(self.spacing) ** 2 * self._sum.mean_square(epsilon * self._shrunk)
 
     def _steps(self, points: npt.ArrayLike, name: str) -> IntArray:
         steps = self.lattice.steps(points, name)
@@ -394,7 +388,8 @@ def _integer_vertices(hull: SensitivityHull) -> IntArray:
     return vertices
 
 
-def _counter_clockwise(corners: npt.NDArray[Any]) -> list[Point]:
+def _counter_clockwise(corners: npt.NDArray[Any]) -> IntArray:
     """A polygon's integer corners, which are in cyclic order."""
-    points = [(a, b) for a, b in corners.tolist()]
-    return points if cross(points[0], points[1]) > 0 else points[::-1]
+    points = corners.astype(np.int64)
+    (a, b), (c, d) = points[:2].tolist()
+    return np.ascontiguousarray(points if a * d > b * c else points[::-1])

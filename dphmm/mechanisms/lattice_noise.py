@@ -24,11 +24,7 @@ import numpy.typing as npt
 from dphmm.arrays import IntArray, RandomSource
 from dphmm.mechanisms.exact import RandomBits, cut_off_exp, geometric_exp
 from dphmm.mechanisms.lattice_sum import LatticeSum
-from dphmm.mechanisms.sails import SailEdge
 from dphmm.mechanisms.thresholds import CutOff, Geometric, Thresholds, choice
-
-_LINE = SailEdge((1, 0), (0, 0), 1, 1, 0, 1)
-"""What stands for the positive whole numbers where the lattice has one dimension; its ``end`` is not used."""
 
 _DOUBT = 2**34
 """Of ``2**64``: the weights in doubles are good to a thousandth of this share of their sum."""
@@ -66,7 +62,6 @@ class LatticeNoise:
 
     def __init__(self, weights: LatticeSum, decay: Fraction, basis: npt.NDArray[np.object_]) -> None:
         self._weights, self._decay, self.dimension = weights, decay, basis.shape[1]
-        self._edges = (_LINE,) if weights.rank == 1 else weights.edges
         self._basis: list[list[int]] = basis.tolist()
         self._rates = _OfEach(self._rates_of)
         self._axes = _OfEach(self._axes_of)
@@ -74,9 +69,9 @@ class LatticeNoise:
 
     def draw(self, count: int, source: RandomSource) -> IntArray:
         """Independent draws, ``(count, d)``."""
-        if not self._edges:
+        if not self._weights.count:
             return np.zeros((count, self.dimension), dtype=np.int64)
-        if count < _MANY * len(self._edges):
+        if count < _MANY * self._weights.count:
             bits = RandomBits(source)
             drawn = [self._one(bits) for _ in range(count)]
             return np.array(drawn, dtype=np.int64).reshape(count, self.dimension)
@@ -88,7 +83,7 @@ class LatticeNoise:
 
     def _one(self, bits: RandomBits) -> list[int]:
         place = self._place(bits)
-        if place == 2 * len(self._edges):
+        if place == 2 * self._weights.count:
             return [0] * self.dimension
         which, sign = divmod(place, 2)
         first, slope, last, count = self._rates[which]
@@ -113,7 +108,7 @@ class LatticeNoise:
 
     def _axes_of(self, which: int) -> list[list[int]]:
         """The coordinates of an edge's start, step and end, axis by axis."""
-        edge = self._edges[which]
+        edge = self._weights.edge(which)
         points = edge.start, edge.step, edge.end
         return [
             [sum(part * row[axis] for part, row in zip(point, self._basis, strict=False)) for point in points]
@@ -133,18 +128,18 @@ class LatticeNoise:
             masses = self._weights.masses(self._decay, digits)
             return [mass for one in masses for mass in (one, one)] + [Decimal(1)]
 
-        return choice(weights, 2 * len(self._edges) + 1)
+        return choice(weights, 2 * self._weights.count + 1)
 
     def _rates_of(self, which: int) -> tuple[Fraction, Fraction, Fraction, int]:
         """For an edge the rates of the counts a, k and b, and what k stays below; no rate where there is no end."""
-        edge = self._edges[which]
+        edge = self._weights.edge(which)
         num, den = self._decay.numerator, self._decay.denominator * edge.unit
         first, slope, last = edge.first, edge.slope, edge.last * (self._weights.rank - 1)
         return Fraction(num * first, den), Fraction(num * slope, den), Fraction(num * last, den), edge.count
 
     def _fill(self, out: IntArray, source: RandomSource) -> None:
         """Fills an array ``(n, d)`` with independent draws, by tables."""
-        edges = len(self._edges)
+        edges = self._weights.count
         places = self._exact.draw(len(out), source)
         order = np.argsort(places.astype(np.uint16) if edges < 2**15 else places, kind="stable")
         ends = [0, *np.cumsum(np.bincount(places, minlength=2 * edges)).tolist()]
@@ -176,5 +171,5 @@ def laplace_steps(decay: Fraction, count: int, source: RandomSource) -> IntArray
 
     Those of `dphmm.mechanisms.exact.discrete_laplace`, many at once.
     """
-    line = LatticeNoise(LatticeSum(1, ()), decay, np.ones((1, 1), dtype=object))
+    line = LatticeNoise(LatticeSum(1, np.zeros((0, 8), dtype=np.int64)), decay, np.ones((1, 1), dtype=object))
     return line.draw(count, source)[:, 0]

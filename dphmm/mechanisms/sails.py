@@ -18,11 +18,22 @@ from decimal import Decimal
 from fractions import Fraction
 from itertools import pairwise
 from math import gcd
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
+from dphmm.arrays import IntArray
+from dphmm.compilation import often
+from dphmm.geometry.integers import largest
+from dphmm.geometry.planar import COORDINATE_LIMIT
+from dphmm.mechanisms import loops
 from dphmm.mechanisms.decimals import decimal_power
 
 Point = tuple[int, int]
+
+_ROOM = 128
+"""Most polygons have fewer edges of sails than this."""
 
 
 class SailEdge(NamedTuple):
@@ -97,6 +108,31 @@ def half_sails(corners: list[Point]) -> list[SailEdge]:
         Those of a symmetric polygon around the origin, counter-clockwise. The norm is the one whose unit ball it is.
     """
     return [edge for v, w in pairwise(corners[: len(corners) // 2 + 1]) for edge in sail(v, w)]
+
+
+def rows_of(edges: list[SailEdge]) -> npt.NDArray[Any]:
+    """Edges as rows of 8 numbers: of what fits 64 bits, or of Python's integers."""
+    rows = np.array([(*start, *step, *rest) for start, step, *rest in edges], dtype=object).reshape(-1, 8)
+    return rows.astype(np.int64) if largest(rows) < 2**62 else rows
+
+
+def rows_of_half_sails(corners: IntArray) -> npt.NDArray[Any]:
+    """`half_sails` of corners ``(h, 2)``, or none, as rows."""
+    if largest(corners) >= COORDINATE_LIMIT:
+        return rows_of(half_sails(list(map(tuple, corners.tolist()))))
+    rows = np.empty((_ROOM, 8), dtype=np.int64)
+    found = _edges_of_sails(corners, rows)
+    if found > _ROOM:
+        rows = np.empty((found, 8), dtype=np.int64)
+        _edges_of_sails(corners, rows)
+    return rows[:found]
+
+
+@often(loops.edges_of_sails)
+def _edges_of_sails(corners: IntArray, out: IntArray) -> int:
+    rows = rows_of(half_sails(list(map(tuple, corners.tolist()))))
+    out[: len(rows)] = rows[: len(out)]
+    return len(rows)
 
 
 def _primitive(z: Point) -> Point:

@@ -13,10 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dphmm.compilation import compiled
 from dphmm.geometry.hull import SensitivityHull
+from dphmm.mechanisms import lattice_sum, sails
 from dphmm.mechanisms.decimals import decimal_exp
-from dphmm.mechanisms.lattice_sum import LatticeSum, _truncated_moments
-from dphmm.mechanisms.sails import cross, half_sails, sail
+from dphmm.mechanisms.lattice_sum import LatticeSum
+from dphmm.mechanisms.sails import SailEdge, cross, half_sails, rows_of, rows_of_half_sails, sail
 from tests.mechanisms.cells import Cone, fan
 
 RUNNING_EXAMPLE = [(-4, -1), (1, -1), (3, 0), (4, 1), (-1, 1), (-3, 0)]
@@ -121,7 +123,7 @@ def cell_sum(vertices: list[tuple[int, int]], decay: Fraction) -> mpmath.mpf:
 @pytest.mark.parametrize("decay", [Fraction(1, 100), Fraction(1), Fraction(20)])
 def test_the_normaliser_of_the_sails_is_that_of_parallelograms(vertices, decay):
     with mpmath.workdps(50):
-        total = LatticeSum(2, half_sails(vertices)).total(decay, 40)
+        total = LatticeSum(2, rows_of(half_sails(vertices))).total(decay, 40)
         assert abs(mpmath.mpf(str(total)) / cell_sum(vertices, decay) - 1) < mpmath.mpf("1e-40")
 
 
@@ -139,35 +141,46 @@ def test_masses_and_moments_of_edges_add_up_to_those_of_the_lattice_points(verti
             weight = np.exp(-decay * (a + b + norm / cone.det))
             mass += weight
             moments += weight * np.outer(z, z)
-    sums = LatticeSum(2, list(sail(v, w)))
-    np.testing.assert_allclose(np.exp(sums.log_masses(decay)).sum(), mass, rtol=1e-11)
-    found = sums.second_moments(decay, np.eye(2, dtype=object)) * np.exp(sums.log_total(decay))
-    np.testing.assert_allclose(found, 2 * moments, rtol=1e-10, atol=2e-10 * np.abs(moments).max())
+    rows = rows_of(list(sail(v, w)))
+    np.testing.assert_allclose(np.exp(LatticeSum(2, rows).log_masses(decay)).sum(), mass, rtol=1e-11)
+    for direction in ((1, 0), (0, 1), (1, 1), (3, -2)):
+        sums = LatticeSum(2, rows, np.array(direction, dtype=object)[:, None])
+        found = sums.mean_square(decay) * np.exp(sums.log_total(decay))
+        wanted = 2 * np.array(direction) @ moments @ direction
+        np.testing.assert_allclose(found, wanted, rtol=1e-10, atol=2e-9 * np.abs(moments).max())
 
 
-@given(st.floats(-3, 3), st.integers(1, 40))
+@given(st.floats(-3, 3) | st.floats(-1e-6, 1e-6), st.integers(1, 40))
 def test_moments_of_a_truncated_count_have_no_pole(t, count):
+    t = round(t * 10**9) / 10**9
     values = np.arange(count)
     with mpmath.workdps(40):
         weights = [mpmath.exp(-mpmath.mpf(t) * k) for k in range(count)]
         total = mpmath.fsum(weights)
         mean = mpmath.fsum(k * p for k, p in enumerate(weights)) / total
         variance = mpmath.fsum((k - mean) ** 2 * p for k, p in enumerate(weights)) / total
-    found = _truncated_moments(np.array([t]), np.array([float(count)]))
-    wanted = (float(mean), float(variance))
-    np.testing.assert_allclose(np.ravel(found), wanted, rtol=1e-11, atol=1e-11 * max(values.max(), 1))
+    # Along an edge whose ends have such norms that nothing lies beyond it, k is the only count there is.
+    high = 400 * 10**9
+    squares = []
+    for start in ((0, 0), (1, 0)):
+        edge = SailEdge(start, (1, 0), count, high, round(t * 10**9), 10**9)
+        sums = LatticeSum(2, rows_of([edge]), np.array([[1], [0]], dtype=object))
+        squares.append(sums.mean_square(1.0) / 2 / np.exp(sums.log_masses(1.0)[0] - sums.log_total(1.0)))
+    found = (squares[1] - squares[0] - 1) / 2
+    np.testing.assert_allclose(found, float(mean), rtol=1e-8, atol=1e-8 * max(values.max(), 1))
+    np.testing.assert_allclose(squares[0], float(variance + mean**2), rtol=1e-7, atol=1e-9)
 
 
 def test_doubles_and_decimals_agree_on_the_normaliser_of_a_huge_thin_polygon():
     big = 2**28 - 1
-    sums = LatticeSum(2, half_sails([(big, big - 1), (-1, 0), (-big, 1 - big), (1, 0)]))
+    sums = LatticeSum(2, rows_of(half_sails([(big, big - 1), (-1, 0), (-big, 1 - big), (1, 0)])))
     for decay in (Fraction(1, 1000), Fraction(1), Fraction(700), Fraction(10**9)):
         exact = float(sums.total(decay, 30).ln())
         np.testing.assert_allclose(sums.log_total(float(decay)), exact, rtol=1e-12)
 
 
 def test_more_digits_only_refine_what_fewer_digits_said():
-    sums = LatticeSum(2, half_sails([(31, 30), (-1, -1), (-31, -30), (1, 1)][::-1]))
+    sums = LatticeSum(2, rows_of(half_sails([(31, 30), (-1, -1), (-31, -30), (1, 1)][::-1])))
     fine = sums.total(Fraction(1, 1000), 80)
     for digits in (5, 15, 40):
         assert abs(sums.total(Fraction(1, 1000), digits) / fine - 1) < Decimal(10) ** -digits
@@ -177,3 +190,29 @@ def test_a_decimal_exponential_has_its_digits():
     with mpmath.workdps(60):
         wanted = mpmath.exp(-mpmath.mpf(1234567) / 1001)
         assert abs(mpmath.mpf(str(decimal_exp(Fraction(1234567, 1001), 50))) / wanted - 1) < mpmath.mpf("1e-50")
+
+
+@given(polygons)
+def test_sails_and_sums_compiled_are_those_of_whole_numbers_bit_by_bit(corners):
+    wanted = rows_of(half_sails(corners))
+    for room in (128, 2):
+        for form in filter(None, [sails._edges_of_sails.loop, compiled(sails._edges_of_sails.loop)]):
+            rows = np.zeros((room, 8), dtype=np.int64)
+            assert form(np.array(corners), rows) == len(wanted)
+            np.testing.assert_array_equal(rows[: len(wanted)], wanted[:room])
+    np.testing.assert_array_equal(rows_of_half_sails(np.array(corners)), wanted)
+    loop = compiled(lattice_sum._sums_over_edges.loop)
+    for decay in (1e-3, 0.4, 30.0) if loop else ():
+        places = LatticeSum(2, wanted)._corners
+        ones, others = np.empty((2, len(wanted)))
+        assert loop(wanted, places, decay, ones) == lattice_sum._sums_over_edges.plain(wanted, places, decay, others)
+        np.testing.assert_array_equal(ones, others)
+
+
+def test_sails_of_polygons_beyond_64_bits_are_whole_numbers_too():
+    big = 2**40 + 1
+    corners = [(big, 1), (-1, big), (-big, -1), (1, -big)]
+    rows = rows_of_half_sails(np.array(corners))
+    assert rows.dtype == object
+    assert rows.tolist() == [[*one.start, *one.step, *one[2:]] for one in half_sails(corners)]
+    assert np.isfinite(LatticeSum(2, rows).mean_square(1.0))
