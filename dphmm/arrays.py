@@ -134,7 +134,7 @@ def locked(array: ArrayT) -> ArrayT:
     """The array itself, or scipy matrix of compressed rows or columns, made read-only: `frozen` without the copy."""
     held: Any = array
     if isinstance(held, np.ndarray):
-        held.flags.writeable = False
+        held.setflags(write=False)
         return array
     for part in (held.data, held.indices, held.indptr):
         part.setflags(write=False)

@@ -205,7 +205,7 @@ class SensitivityHull:
         if self.dimension < self.ambient_dimension:
             return 0.0
         if self.dimension == 2:
-            return float(planar.doubled_area(self.vertices)) / 2
+            return self._sums[0] / 2
         return float(self.cone_volumes.sum())
 
     @cached_property
@@ -220,7 +220,15 @@ class SensitivityHull:
     @cached_property
     def mean_squared_radius(self) -> float:
         """``E|u|²`` of ``u`` uniform in the body (within its span), in closed form."""
+        if self.dimension == self.ambient_dimension == 2:
+            area, moment, _ = self._sums
+            return moment / area / 12
         return float(np.trace(self.second_moments))
+
+    @cached_property
+    def _sums(self) -> tuple[float, float, float]:
+        """Of a polygon in the plane: `planar.polygon_sums`."""
+        return planar.polygon_sums(self.vertices)
 
     @property
     def squared_error(self) -> float:

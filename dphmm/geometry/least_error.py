@@ -38,11 +38,8 @@ def triangles(start: FloatArray, end: FloatArray) -> tuple[FloatArray, FloatArra
 
 def polygon_error(corners: FloatArray) -> float:
     """The squared error at epsilon one of a symmetric polygon with corners ``(h, 2)``; of a segment without area."""
-    area, moment = triangles(corners, planar.following(corners))
-    total = area.sum()
-    if not total > 0:
-        return 2.0 * float((corners**2).sum(axis=1).max())
-    return float(moment.sum() / total)
+    area, moment, reach = planar.polygon_sums(corners)
+    return moment / area if area > 0 else 2.0 * reach
 
 
 def _beyond(start: FloatArray, end: FloatArray, level: float) -> tuple[FloatArray, FloatArray]:

@@ -1,4 +1,4 @@
-"""The inner loops over rasters, written so that numba can compile them; nothing here is called uncompiled."""
+"""The inner loops over rasters and polygons, written so that numba can compile them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import BoolArray, IntArray
+from dphmm.arrays import BoolArray, FloatArray, IntArray
 
 
 def corners_of_rows(occupied: BoolArray, width: int, out: IntArray) -> int:
@@ -111,3 +111,60 @@ def occurs(cells: BoolArray, dx: int, dy: int) -> bool:
             if cells[y, x] and cells[y + dy, x + dx]:
                 return True
     return False
+
+
+def merged_polygon(polygon: IntArray, out: IntArray) -> int:
+    """The corners of ``P - P`` of a convex polygon, from its least in lexicographic order; how many.
+
+    The edges of their first half are those of the lower side of ``P``, and of the upper side turned round, by slopes.
+
+    Parameters
+    ----------
+    polygon
+        ``(n, 2)``, three or more: strictly convex, counter-clockwise, beginning with the least one.
+    out
+        ``(2 n, 2)``: the corners are written to its beginning.
+    """
+    count, top = len(polygon), 0
+    for k in range(count):
+        x, y, high = polygon[k][0], polygon[k][1], polygon[top]
+        if x > high[0] or (x == high[0] and y > high[1]):
+            top = k
+    x, y = polygon[0][0] - polygon[top][0], polygon[0][1] - polygon[top][1]
+    low, up, found = 0, top, 0
+    while low < top or up < count:
+        out[found][0], out[found][1] = x, y
+        found += 1
+        ax = ay = bx = by = 0
+        if low < top:
+            ax, ay = polygon[low + 1][0] - polygon[low][0], polygon[low + 1][1] - polygon[low][1]
+        if up < count:
+            after = polygon[(up + 1) % count]
+            bx, by = polygon[up][0] - after[0], polygon[up][1] - after[1]
+        turn = ax * by - ay * bx
+        is_low = up >= count or (low < top and turn >= 0)
+        is_up = low >= top or (up < count and turn <= 0)
+        if is_low:
+            x, y, low = x + ax, y + ay, low + 1
+        if is_up:
+            x, y, up = x + bx, y + by, up + 1
+    for k in range(found):
+        out[found + k][0], out[found + k][1] = -out[k][0], -out[k][1]
+    return 2 * found
+
+
+def polygon_sums(corners: FloatArray) -> tuple[float, float, float]:
+    """Twice the area of a polygon with corners ``(h, 2)``, 24 times its second moment, and its squared reach.
+
+    Of triangles between the origin and the edges, one after another.
+    """
+    area = moment = reach = 0.0
+    for k in range(len(corners)):
+        (ax, ay), (bx, by) = corners[k - 1], corners[k]
+        double = ax * by - ay * bx
+        own = bx * bx + by * by
+        x, y = ax + bx, ay + by
+        area += double
+        moment += double * ((ax * ax + ay * ay) + own + (x * x + y * y))
+        reach = max(reach, own)
+    return area, moment, reach

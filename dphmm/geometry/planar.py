@@ -6,13 +6,14 @@ stay below `COORDINATE_LIMIT` in absolute value, so that every cross product fit
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dphmm.arrays import RELATIVE_TOLERANCE
+from dphmm.compilation import often
+from dphmm.geometry import loops
 
 COORDINATE_LIMIT = 2**28
 """Largest absolute integer coordinate for which 64-bit cross products are exact."""
@@ -151,8 +152,8 @@ def difference_polygon(polygon: Points) -> Points:
     if len(polygon) <= 2:
         return convex_polygon(np.concatenate([polygon - polygon[:1], polygon - polygon[-1:]]))
     if polygon.dtype.kind == "i":
-        half = _merged_half(list(map(tuple, polygon.tolist())))
-        return np.array(half + [(-x, -y) for x, y in half], dtype=polygon.dtype)
+        out = np.empty((2 * len(polygon), 2), dtype=polygon.dtype)
+        return out[: _merged_polygon(polygon, out)]
     polygon = polygon - polygon[:1]  # heights of points far from the origin would be rounded
     ends = following(polygon)
     edges = ends - polygon
@@ -163,23 +164,19 @@ def difference_polygon(polygon: Points) -> Points:
     return convex_polygon(np.concatenate([tips, -tips]))
 
 
-def _merged_half(polygon: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The corners of ``P - P`` from its least in lexicographic order up to before its greatest, as `convex_polygon`'s.
+@often(loops.merged_polygon)
+def _merged_polygon(polygon: Points, out: Points) -> int:
+    """The same loop over lists, which takes less time than arrays of a few numbers."""
+    rows = out.tolist()
+    found = loops.merged_polygon(polygon.tolist(), rows)
+    out[:] = rows
+    return found
 
-    The edges between them are those of the lower side of ``P``, and of the upper side turned round, by their slopes.
-    """
-    top = polygon.index(max(polygon))
-    steps = [(bx - ax, by - ay) for (ax, ay), (bx, by) in pairwise([*polygon, polygon[0]])]
-    lower, upper = steps[top - 1 :: -1], [(-x, -y) for x, y in reversed(steps[top:])]
-    found = [(polygon[0][0] - polygon[top][0], polygon[0][1] - polygon[top][1])]
-    while lower or upper:
-        turn = lower[-1][0] * upper[-1][1] - lower[-1][1] * upper[-1][0] if lower and upper else len(lower) - len(upper)
-        x, y = found[-1]
-        for chain in (lower,) if turn > 0 else (upper,) if turn < 0 else (lower, upper):
-            dx, dy = chain.pop()
-            x, y = x + dx, y + dy
-        found.append((x, y))
-    return found[:-1]
+
+@often(loops.polygon_sums)
+def polygon_sums(corners: Points) -> tuple[float, float, float]:
+    """Twice the area of a polygon with corners ``(h, 2)``, 24 times its second moment, and its squared reach."""
+    return loops.polygon_sums(corners.tolist())
 
 
 def doubled_area(polygon: Points) -> Any:

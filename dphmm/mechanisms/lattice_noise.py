@@ -16,6 +16,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
+from math import exp
 from typing import Any
 
 import numpy as np
@@ -119,8 +120,13 @@ class LatticeNoise:
     def _rough(self) -> list[int]:
         """The sums of the first weights in units of ``2**-64`` of them all, as doubles have them."""
         decay = float(self._decay)
-        shares = np.exp(self._weights.log_masses(decay) - self._weights.log_total(decay))
-        return list(map(int, (np.cumsum(np.repeat(shares, 2)) * 2.0**64).tolist()))
+        total = self._weights.log_total(decay)
+        found, reached = list[int](), 0.0
+        for mass in self._weights.log_masses(decay).tolist():
+            share = exp(mass - total) * 2.0**64
+            found += (int(reached + share), int(reached + 2.0 * share))
+            reached += 2.0 * share
+        return found
 
     @cached_property
     def _exact(self) -> Thresholds:

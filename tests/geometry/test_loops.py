@@ -80,6 +80,20 @@ def test_a_difference_occurs_where_two_occupied_cells_have_it(kind):
                     assert form(cells, dx, dy) == ((dx, dy) in differences)
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_differences_of_a_polygon_and_its_sums_are_the_same_compiled(seed):
+    rng = np.random.default_rng(seed)
+    polygon = planar.convex_polygon(rng.integers(-9, 10, (int(rng.integers(3, 40)), 2)))
+    if len(polygon) > 2:
+        wanted = planar.convex_polygon((polygon[:, None] - polygon[None]).reshape(-1, 2))
+        for form in (planar._merged_polygon.plain, *filter(None, [compiled(loops.merged_polygon)])):
+            out = np.empty((2 * len(polygon), 2), dtype=np.int64)
+            np.testing.assert_array_equal(out[: form(polygon, out)], wanted)
+    loop = compiled(loops.polygon_sums)
+    corners = rng.normal(size=(len(polygon), 2))
+    assert loop is None or loop(corners) == planar.polygon_sums.plain(corners)
+
+
 def test_every_loop_has_a_plain_form():
     known = {
         one.loop
@@ -87,4 +101,4 @@ def test_every_loop_has_a_plain_form():
         for one in vars(module).values()
         if isinstance(one, Often)
     }
-    assert known == {one for one in vars(loops).values() if callable(one) and one.__module__ == loops.__name__}
+    assert known == {one for one in vars(loops).values() if getattr(one, "__module__", "") == loops.__name__}
