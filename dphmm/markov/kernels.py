@@ -39,6 +39,9 @@ DEEPEST = -(2.0**50)
 FAR = -1100.0
 """A mass that is this many powers of two below another one adds nothing to it."""
 
+SOME = 4096
+"""So many numbers are looked at before it is seen whether others need to be."""
+
 FRACTION, HALF = np.int64((1 << 52) - 1), np.int64(1022 << 52)
 """The bits of a positive float that are not its exponent, and those of a half."""
 
@@ -278,17 +281,22 @@ def normal_masses(values: FloatArray, exponents: FloatArray) -> None:
 
 
 def plain_masses(mantissa: FloatArray, exponent: FloatArray, below: float, least: float, out: FloatArray) -> bool:
-    """Masses over ``2**below`` as floats; or False where a positive one is under ``2**least``."""
+    """Masses over ``2**below`` as floats; or False where a positive one is under ``2**least``: then not all of them."""
     bits, lowest, highest = out.view(np.int64), 0.0, 0.0
-    for i in range(mantissa.size):
-        power = exponent[i] - below
-        lowest, highest = min(lowest, power if mantissa[i] > 0.0 else 0.0), max(highest, power)
-        bits[i] = (np.int64(max(power, -1000.0)) + 1023) << 52
-        out[i] *= mantissa[i]
-    if lowest < least:
-        return False
+    for start in range(0, mantissa.size, SOME):
+        for i in range(start, min(start + SOME, mantissa.size)):
+            power = exponent[i] - below
+            lowest, highest = min(lowest, power if mantissa[i] > 0.0 else 0.0), max(highest, power)
+            bits[i] = (np.int64(min(max(power, -1000.0), 1000.0)) + 1023) << 52
+            out[i] *= mantissa[i]
+        if lowest < least:
+            return False
     for i in range(mantissa.size if lowest < -1000.0 or highest > 1000.0 else 0):
-        out[i] = ldexp(mantissa[i], int(max(exponent[i] - below, FAR)))
+        power = exponent[i] - below
+        if power < -1000.0:
+            out[i] = ldexp(out[i], int(power + 1000.0)) if power > -1080.0 else 0.0
+        elif power > 1000.0:
+            out[i] = ldexp(mantissa[i], int(power))
     return True
 
 
@@ -327,7 +335,8 @@ def lowered_masses(values: FloatArray, exponents: FloatArray, top: float, floats
         floats[i] *= value
         values[i], exponents[i] = value, power
     for i in range(values.size if lowest < -1000.0 else 0):
-        floats[i] = ldexp(values[i], int(max(exponents[i], FAR)))
+        if exponents[i] < -1000.0:
+            floats[i] = ldexp(floats[i], int(exponents[i] + 1000.0)) if exponents[i] > -1080.0 else 0.0
 
 
 def divided_masses(values: FloatArray, exponents: FloatArray, total: float) -> None:

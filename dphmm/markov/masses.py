@@ -93,11 +93,14 @@ class Masses:
 
         Where nothing is left the sum is minus infinity.
         """
-        rests, exponents = np.empty((2, len(logs)))  # one piece of memory is got and given back for less than two
-        top = _split_logs(logs, self.exponent, rests, exponents)
-        values = np.exp(rests)
-        values *= self.mantissa
-        return _scaled(values, exponents, top, rests)
+        values, exponents = np.empty((2, len(logs)))  # one piece of memory is got and given back for less than two
+        top = -inf
+        for part in _parts(len(logs)):
+            rests = values[part]
+            top = max(top, _split_logs(logs[part], self.exponent[part], rests, exponents[part]))
+            np.exp(rests, out=rests)
+            rests *= self.mantissa[part]
+        return _scaled(values, exponents, top)
 
     def times(self, other: Masses) -> tuple[Masses, float]:
         """The weights times others, scaled to sum to one; the logarithm of that sum."""
@@ -118,21 +121,22 @@ def masses_of_logs(logs: FloatArray) -> Masses:
     return one.times_exp(logs)[0]
 
 
-def _scaled(
-    values: FloatArray, exponents: FloatArray, top: float, floats: FloatArray | None = None
-) -> tuple[Masses, float]:
+def _scaled(values: FloatArray, exponents: FloatArray, top: float) -> tuple[Masses, float]:
     """``values * 2**exponents`` divided by their sum, and its logarithm; values are from 1/4 to 4, or 0.
 
-    The arrays, ``(N,)``, are taken over, and room for as many floats where there is some; ``top`` is the highest
-    exponent. Values count as 0 where these are minus infinity.
+    The arrays, ``(N,)``, are taken over; ``top`` is the highest exponent. Values count as 0 where these are minus
+    infinity.
     """
     if top == -inf:
         values[:] = 0.0
         return Masses(values, exponents), top
-    floats = np.empty(len(values)) if floats is None else floats
-    _lowered_masses(values, exponents, top, floats)
-    total = sum(float(floats[part].sum()) for part in _parts(len(values)))
-    _divided_masses(values, exponents, total)
+    parts, floats, total = _parts(len(values)), np.empty(min(_BLOCK, len(values))), 0.0
+    for part in parts:
+        some = floats[: len(values) - part.start]
+        _lowered_masses(values[part], exponents[part], top, some)
+        total += float(some.sum())
+    for part in parts:
+        _divided_masses(values[part], exponents[part], total)
     return Masses(values, exponents), log(total) + top * log(2.0)
 
 
@@ -164,45 +168,37 @@ def _limbs_of(mantissa: FloatArray, exponent: FloatArray, limb: FloatArray, near
 
 @often(kernels.split_logs)
 def _split_logs(logs: FloatArray, exponent: FloatArray, rests: FloatArray, exponents: FloatArray) -> float:
-    top = -inf
-    for part in _parts(len(logs)):
-        some, rest, power, gone = logs[part], rests[part], exponents[part], None
-        least = some.min()
-        if least < kernels.LEAST:
-            gone = some == -inf
-            some = np.maximum(some, kernels.LEAST)
-        np.rint(some / kernels.LN2, out=power)
-        np.subtract(some, power * kernels.LN2_HIGH, out=rest)
-        rest -= power * kernels.LN2_LOW
-        if least < -_LARGE or some.max() > _LARGE:
-            np.minimum(np.maximum(rest, -0.4, out=rest), 0.4, out=rest)  # np.clip takes three times as long
-        power += exponent[part]
-        if gone is not None:
-            power[gone] = -inf
-        top = max(top, float(power.max()))
-    return top
+    least, gone = logs.min(), None
+    if least < kernels.LEAST:
+        gone = logs == -inf
+        logs = np.maximum(logs, kernels.LEAST)
+    np.rint(logs / kernels.LN2, out=exponents)
+    np.subtract(logs, exponents * kernels.LN2_HIGH, out=rests)
+    rests -= exponents * kernels.LN2_LOW
+    if least < -_LARGE or logs.max() > _LARGE:
+        np.minimum(np.maximum(rests, -0.4, out=rests), 0.4, out=rests)  # np.clip takes three times as long
+    exponents += exponent
+    if gone is not None:
+        exponents[gone] = -inf
+    return float(exponents.max())
 
 
 @often(kernels.lowered_masses)
 def _lowered_masses(values: FloatArray, exponents: FloatArray, top: float, floats: FloatArray) -> None:
-    for part in _parts(len(values)):
-        value, exponent = values[part], exponents[part]
-        exponent -= top
-        least = exponent.min()
-        if least == -inf:
-            value[exponent == -inf] = 0.0
-        if least < kernels.DEEPEST:
-            exponent[(exponent < kernels.DEEPEST) & (value > 0)] = kernels.DEEPEST
-        _power(value, exponent, floats[part])
+    exponents -= top
+    least = exponents.min()
+    if least == -inf:
+        values[exponents == -inf] = 0.0
+    if least < kernels.DEEPEST:
+        exponents[(exponents < kernels.DEEPEST) & (values > 0)] = kernels.DEEPEST
+    _power(values, exponents, floats)
 
 
 @often(kernels.divided_masses)
 def _divided_masses(values: FloatArray, exponents: FloatArray, total: float) -> None:
-    for part in _parts(len(values)):
-        value, exponent = values[part], exponents[part]
-        value /= total
-        _, shift = np.frexp(value, out=(value, None))  # type: ignore[arg-type]
-        exponent += shift
+    values /= total
+    _, shift = np.frexp(values, out=(values, None))  # type: ignore[arg-type]
+    exponents += shift
 
 
 def _power(values: FloatArray, exponents: FloatArray, out: FloatArray) -> None:
