@@ -45,6 +45,11 @@ SOME = 4096
 FRACTION, HALF = np.int64((1 << 52) - 1), np.int64(1022 << 52)
 """The bits of a positive float that are not its exponent, and those of a half."""
 
+TOGETHER = 64
+"""So many next states are asked about together."""
+MANY, UNASKED = 0.2, 32
+"""Where more than this part of the states before had to be looked at, so many steps follow that look at all."""
+
 POWERS = np.append(np.ldexp(2.0, -np.arange(1076)), 0.0)
 """Twice the negative powers of two, and in the end nothing."""
 
@@ -146,25 +151,58 @@ def dense_run(matrix: FloatArray, start: FloatArray, weights: FloatArray, faint:
     return int(weights.shape[0])
 
 
-def dense_scores(logs: FloatArray, rows: FloatArray, scores: FloatArray) -> None:
+def dense_scores(logs: FloatArray, tops: FloatArray, rows: FloatArray, scores: FloatArray) -> None:
     """Best scores at one time after another: ``scores[t, j] = max_i scores[t - 1, i] + logs[i, j] + rows[t, j]``.
 
-    The first row of ``scores`` is given, that of ``rows`` not used.
+    The first row of ``scores`` is given, that of ``rows`` not used. States before that can be best nowhere among the
+    ``TOGETHER`` next ones of a block are passed over, by the largest logarithms that lead there; where many can,
+    several at once are gone through without asking.
+
+    Parameters
+    ----------
+    tops
+        ``(B + 1, N)``: the largest logarithm of each state before to a block, and to all of them.
     """
-    size = rows.shape[1]
-    last = size - size % 4
+    size, blocks = rows.shape[1], tops.shape[0] - 1
+    some, last, unasked = np.empty(size, dtype=np.int64), size - size % 4, 0
     for t in range(1, rows.shape[0]):
         before, out = scores[t - 1], scores[t]
         out[:] = -np.inf
-        for i in range(0, last, 4):
-            a, b, c, d = before[i], before[i + 1], before[i + 2], before[i + 3]
+        if unasked > 0:
+            unasked -= 1
+            for i in range(0, last, 4):
+                a, b, c, d = before[i], before[i + 1], before[i + 2], before[i + 3]
+                for j in range(size):
+                    one = max(a + logs[i, j], b + logs[i + 1, j])
+                    other = max(c + logs[i + 2, j], d + logs[i + 3, j])
+                    out[j] = max(out[j], max(one, other))
+            for i in range(last, size):
+                for j in range(size):
+                    out[j] = max(out[j], before[i] + logs[i, j])
+        else:
+            best = before.argmax()
+            row, least, count, asked = logs[best], np.inf, 0, 0
             for j in range(size):
-                one = max(a + logs[i, j], b + logs[i + 1, j])
-                other = max(c + logs[i + 2, j], d + logs[i + 3, j])
-                out[j] = max(out[j], max(one, other))
-        for i in range(last, size):
-            for j in range(size):
-                out[j] = max(out[j], before[i] + logs[i, j])
+                out[j] = before[best] + row[j]
+                least = min(least, out[j])
+            for i in range(size):
+                some[count] = i
+                count += before[i] + tops[blocks, i] > least
+            for block in range(blocks):
+                start, top = block * TOGETHER, tops[block]
+                part = out[start : start + TOGETHER]
+                least = part.min()
+                for k in range(count):
+                    i = some[k]
+                    score = before[i]
+                    if score + top[i] > least:
+                        row, least = logs[i, start : start + TOGETHER], np.inf
+                        for j in range(part.size):
+                            part[j] = max(part[j], score + row[j])
+                        for j in range(part.size):
+                            least = min(least, part[j])
+                        asked += 1
+            unasked = UNASKED if asked > MANY * blocks * size else 0
         for j in range(size):
             out[j] += rows[t, j]
 

@@ -56,9 +56,10 @@ class Maxima:
         starts, states, shares = flow.lists
         self._lists = starts, states, np.log(shares)
         self._dense = None
-        if flow.dense is not None:
+        if flow.size and flow.dense is not None:
             with np.errstate(divide="ignore"):
-                self._dense = np.log(flow.dense)
+                logs = np.log(flow.dense)
+            self._dense = logs, tops_of(logs)
         worth = length * flow.matrix.nnz >= _COMPILE_FROM
         self._loops: list[Callable[..., None]] = [
             (compiled(getattr(kernels, loop.__name__[1:])) if worth else None) or loop
@@ -70,7 +71,7 @@ class Maxima:
         if self._dense is None:
             self._loops[1](self._lists, rows, scores)
         else:
-            self._loops[0](self._dense, rows, scores)
+            self._loops[0](*self._dense, rows, scores)
 
     def trace(self, scores: FloatArray, path: IntArray) -> None:
         """Fills in the states ``(T,)`` by which the last one was reached."""
@@ -122,7 +123,13 @@ class Maxima:
             scores, count = walked[-1], min(2 * count, _BLOCK)
 
 
-def _dense_scores(logs: FloatArray, rows: FloatArray, scores: FloatArray) -> None:
+def tops_of(logs: FloatArray) -> FloatArray:
+    """The largest logarithm of each row in each block of columns, and in all of them."""
+    blocks = np.maximum.reduceat(logs, np.arange(0, len(logs), kernels.TOGETHER), axis=1)
+    return np.vstack([blocks.T, blocks.max(axis=1)])
+
+
+def _dense_scores(logs: FloatArray, tops: FloatArray, rows: FloatArray, scores: FloatArray) -> None:  # noqa: ARG001
     """`dphmm.markov.kernels.dense_scores` in plain numpy."""
     for t in range(1, len(rows)):
         np.max(scores[t - 1][:, np.newaxis] + logs, axis=0, out=scores[t])

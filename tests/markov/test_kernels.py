@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dphmm.markov import kernels
+from dphmm.markov.maxima import _dense_scores, tops_of
 
 
 def lists(seed, in_order=True):
@@ -46,10 +47,27 @@ def test_scores_are_maxima_over_the_states_before(seed):
     wanted = np.zeros((4, 6))
     for t in range(1, 4):
         wanted[t] = (wanted[t - 1][:, None] + dense).max(axis=0) + rows[t]
-    for loop, given in ((kernels.gathered_scores, (starts, states, logs)), (kernels.dense_scores, dense)):
-        scores = np.zeros((4, 6))
-        loop(given, rows, scores)
-        np.testing.assert_array_equal(scores, wanted)
+    scores = np.zeros((2, 4, 6))
+    kernels.gathered_scores((starts, states, logs), rows, scores[0])
+    kernels.dense_scores(dense, tops_of(dense), rows, scores[1])
+    np.testing.assert_array_equal(scores, np.stack([wanted, wanted]))
+
+
+@pytest.mark.parametrize("sharp", [0.0, 0.3, 3.0])  # all states before are looked at, some, or few
+@pytest.mark.parametrize("holes", [0.0, 0.6])
+def test_states_before_that_can_not_be_best_are_passed_over_and_none_else(sharp, holes, monkeypatch):
+    monkeypatch.setattr(kernels, "TOGETHER", 8)
+    monkeypatch.setattr(kernels, "UNASKED", 2)
+    rng = np.random.default_rng(4)
+    logs = rng.integers(-6, 0, (30, 30)).astype(float)
+    logs[rng.random((30, 30)) < holes] = -np.inf
+    logs[:, 11:24] = -np.inf if holes else -5.0
+    rows = sharp * rng.integers(-9, 9, (8, 30))
+    rows[5, :6] = -np.inf
+    found, wanted = np.zeros((2, 8, 30))
+    kernels.dense_scores(logs, tops_of(logs), rows, found)
+    _dense_scores(logs, logs, rows, wanted)
+    np.testing.assert_array_equal(found, wanted)
 
 
 @pytest.mark.parametrize("seed", range(3))
