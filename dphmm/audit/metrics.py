@@ -7,17 +7,22 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import entr
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray, as_distribution, as_integers, as_points
 from dphmm.audit.facts import Facts
 from dphmm.errors import InvalidInputError, StateError
 from dphmm.markov.belief import Belief
+from dphmm.markov.beliefs import Beliefs
 from dphmm.markov.extended import ExtendedModel
-from dphmm.markov.guess import best_guess
+from dphmm.markov.guesses import expected_errors
 from dphmm.markov.model import MarkovModel
+from dphmm.markov.passes import Rows, passed
 
 TOP = 5
 """How many places the 'top' metrics look at, unless told otherwise."""
+_TOGETHER = 64
+"""So many beliefs are looked at together."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,10 +126,18 @@ def knowledge(beliefs: Sequence[Belief], points: npt.ArrayLike, k: int = TOP) ->
         When there is no belief, or ``k`` is below 1, or points and beliefs do not fit.
     """
     places = _places(beliefs, points, k)
-    different = {id(belief): belief for belief in beliefs}  # of somebody who learns nothing, many are the same
-    known = {number: _of_one(belief, places, k) for number, belief in different.items()}
-    found = np.array([known[id(belief)] for belief in beliefs])
-    return Knowledge(found[:, 0], found[:, 1], found[:, 2], found[:, 3], found[:, 4], k)
+    which = beliefs.which if isinstance(beliefs, Beliefs) else np.arange(len(beliefs))
+    some, number = np.unique(which, return_inverse=True)
+    parts = np.array_split(some, -(-len(some) // _TOGETHER))
+    found = [_of_some(_probabilities(beliefs, part), places, k, len(parts)) for part in parts]
+    entropy, spread, error, best, top = np.concatenate(found, axis=1)[:, number]
+    return Knowledge(entropy, spread, error, best, top, k)
+
+
+def _probabilities(beliefs: Sequence[Belief], part: IntArray) -> FloatArray:
+    if isinstance(beliefs, Beliefs):
+        return beliefs.probabilities(part)
+    return np.array([beliefs[t].probabilities for t in part])
 
 
 def accuracy(beliefs: Sequence[Belief], points: npt.ArrayLike, truth: npt.ArrayLike, k: int = TOP) -> Accuracy:
@@ -150,7 +163,7 @@ def accuracy(beliefs: Sequence[Belief], points: npt.ArrayLike, truth: npt.ArrayL
 
 def no_information(
     model: MarkovModel, steps: npt.ArrayLike, initial: npt.ArrayLike | None = None, first: int | None = None
-) -> list[Belief]:
+) -> Beliefs:
     """The beliefs of an adversary who sees no release: an upper bound of what is left to learn, on average.
 
     Parameters
@@ -165,22 +178,27 @@ def no_information(
         The time step of the first time, counted from 1970, where the model varies with time.
     """
     given = None if initial is None else as_distribution(initial, model.size, "the adversary's prior")
-    belief, slot = Belief.first(model, first, given), first
-    beliefs = [belief]
-    rests = False
-    for count in np.asarray(steps, dtype=np.int64)[1:].tolist():
-        if not rests:
-            before, belief = belief, belief.predict(model, count, slot)
-            rests = count == 1 and not isinstance(model, ExtendedModel) and _is_same(before, belief)
-        slot = None if slot is None else slot + count
-        beliefs.append(belief)
-    return beliefs
+    gaps = np.array(steps, dtype=np.int64)
+    gaps[:1] = 0
+    slots = None if first is None else first + np.cumsum(gaps)
+    known, now = Rows(np.empty((len(gaps), model.chain_size))), model.first_masses(first, given)
+    count, rests = 0, False
+    while count < len(gaps) and not rests:
+        part = slice(count, count + _TOGETHER)
+        moving = model.moving(gaps[part], None if slots is None else slots[part])
+        found = passed(moving, now, np.zeros(known.values[part].shape)).after
+        known.put(count, found)
+        same = _same(found.values) & (gaps[part][1:] == 1)
+        rests = bool(same.any()) and not isinstance(model, ExtendedModel)
+        count += int(same.argmax()) + 1 if rests else len(found.values)
+        now = known[count - 1]
+    return Beliefs(known.part(0, count), model.contexts, np.minimum(np.arange(len(gaps)), count - 1))
 
 
-def _is_same(before: Belief, after: Belief) -> bool:
-    """Whether a belief has changed by no more than rounding."""
-    apart = np.abs(after.probabilities - before.probabilities)
-    return bool((apart <= 4 * np.finfo(np.float64).eps * before.probabilities).all())
+def _same(values: FloatArray) -> BoolArray:
+    """Which rows the next one differs from by no more than rounding."""
+    before, after = values[:-1], values[1:]
+    return np.asarray((np.abs(after - before) <= 4 * np.finfo(np.float64).eps * before).all(axis=1))
 
 
 def no_noise(points: npt.ArrayLike, truth: npt.ArrayLike, beliefs: Sequence[Belief]) -> list[Belief]:
@@ -222,7 +240,8 @@ def _places(beliefs: Sequence[Belief], points: npt.ArrayLike, k: int) -> FloatAr
     places = as_points(points, "points")
     if not beliefs or k < 1:
         raise InvalidInputError(f"there are {len(beliefs)} beliefs and k is {k}; give at least one of each")
-    if any(len(belief.support) != len(places) for belief in beliefs):
+    sizes = {len(belief.support) for belief in (beliefs[:1] if isinstance(beliefs, Beliefs) else beliefs)}
+    if sizes != {len(places)}:
         raise InvalidInputError(f"there are {len(places)} points and beliefs over another number of states")
     return places
 
@@ -236,12 +255,10 @@ def _true_states(truth: npt.ArrayLike, count: int, size: int) -> IntArray:
     return true
 
 
-def _of_one(belief: Belief, places: FloatArray, k: int) -> tuple[float, float, float, float, float]:
-    probabilities = belief.probabilities
-    held = belief.support
-    bits = -float(probabilities[held] @ belief.log_mass[held]) / np.log(2.0)
-    centred = places - probabilities @ places
-    spread = float(np.sqrt((probabilities @ (centred * centred)).sum()))
-    largest = np.partition(probabilities, -min(k, len(probabilities)))[-k:]
-    guess = best_guess(probabilities, places)
-    return max(bits, 0.0), spread, guess.least_error, min(float(largest.max()), 1.0), min(float(largest.sum()), 1.0)
+def _of_some(rows: FloatArray, places: FloatArray, k: int, often: int) -> FloatArray:
+    """The numbers of `Knowledge` for some beliefs, ``(5, T)``."""
+    largest = np.partition(rows, -min(k, len(places)), axis=1)[:, -k:]
+    told = entr(rows).sum(axis=1) / np.log(2.0), *expected_errors(rows, places, often), largest.max(axis=1)
+    found = np.array([*told, largest.sum(axis=1)])
+    np.minimum(found[3:], 1.0, out=found[3:])
+    return np.asarray(np.maximum(found, 0.0, out=found))

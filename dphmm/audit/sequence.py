@@ -26,6 +26,8 @@ from dphmm.markov import (
     path_of_releases,
     smooth_releases,
 )
+from dphmm.markov.beliefs import Beliefs
+from dphmm.markov.path import prepare_path
 from dphmm.policy.protection import exposed_states
 from dphmm.release.engine import Releaser
 from dphmm.release.step import PreparedStep
@@ -215,7 +217,7 @@ class SequenceAudit:
     constrained_epsilon: float
     steps: tuple[StepAudit, ...] = field(repr=False)
     filtering: Filtering = field(repr=False)
-    smoothed: tuple[Belief, ...] = field(repr=False)
+    smoothed: Sequence[Belief] = field(repr=False)
     path: MostProbablePath = field(repr=False)
     uninformed: Knowledge = field(repr=False)
     online: Knowledge = field(repr=False)
@@ -356,6 +358,17 @@ def audit_sequence(
     """
     model, points = releaser.model, releaser.measurements.points
     start = None if prior is None else as_distribution(prior, model.size, "the adversary's prior")
+    gaps, slots = np.asarray(sequence.steps).copy(), None if sequence.first is None else np.array(sequence.slots)
+    gaps[0] = 0
+
+    def alone() -> tuple[Beliefs, Knowledge]:
+        beliefs = no_information(model, gaps, start, sequence.first)
+        return beliefs, knowledge(beliefs, points, k)
+
+    # What the model alone says needs no release; through gaps it is one thread's at a time.
+    ready, known_alone = beside(partial(prepare_path, model, gaps, slots)), alone
+    if gaps.max() <= 1:
+        known_alone = beside(alone)
     replays = list(replay_sequence(releaser, sequence))
     rows = np.array([replay.log_likelihood for replay in replays])
     observed = Observations(rows, np.asarray(sequence.steps), sequence.first)
@@ -364,17 +377,23 @@ def audit_sequence(
         filtering = Filtering.of(model, observed, before, after)
     else:
         filtering = filter_releases(model, observed, start)
-    path_found = beside(partial(path_of_releases, model, observed, start))
+    filtered = filtering.at()
+
+    def found_beside() -> tuple[MostProbablePath, Knowledge]:
+        ready()
+        return path_of_releases(model, observed, start), knowledge(filtered, points, k)
+
+    path_found = beside(found_beside)
     smoothed = smooth_releases(model, observed, filtering)
-    uninformed = no_information(model, observed.steps, start, sequence.first)
-    known = [knowledge(beliefs, points, k) for beliefs in (uninformed, filtering.filtered, smoothed)]
+    hindsight = knowledge(smoothed, points, k)
+    uninformed, before_all = known_alone()
     theirs: Iterable[Belief | None] = repeat(None) if start is None else filtering.predicted
     steps = tuple(_step(replay, belief) for replay, belief in zip(replays, theirs, strict=False))
-    path = path_found()
+    path, online = path_found()
     accuracies = None
     if truth is not None:
         stated = no_noise(points, truth, uninformed)
-        held = (uninformed, filtering.filtered, smoothed, stated)
+        held = (uninformed, filtered, smoothed, stated)
         accuracies = tuple(accuracy(beliefs, points, truth, k) for beliefs in held)
     factors = np.array([step.constrained_factor for step in steps])
     charged = np.where(factors > 0, factors, 0.0) * np.asarray(sequence.epsilons)
@@ -386,9 +405,9 @@ def audit_sequence(
         filtering=filtering,
         smoothed=smoothed,
         path=path,
-        uninformed=known[0],
-        online=known[1],
-        hindsight=known[2],
+        uninformed=before_all,
+        online=online,
+        hindsight=hindsight,
         accuracies=accuracies,  # type: ignore[arg-type]
         path_hits=float("nan") if truth is None else float((path.states == np.asarray(truth)).mean()),
     )

@@ -18,6 +18,7 @@ from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, IntArray, as_distribution, as_integers, as_numbers, locked
 from dphmm.errors import InvalidInputError, StochasticError
 from dphmm.markov.belief import Belief
+from dphmm.markov.beliefs import Beliefs
 from dphmm.markov.masses import Masses
 from dphmm.markov.model import MarkovModel
 from dphmm.markov.passes import Pass, Rows, passed, rows_of
@@ -126,13 +127,13 @@ class Filtering:
         return made
 
     @cached_property
-    def filtered(self) -> tuple[Belief, ...]:
+    def filtered(self) -> Sequence[Belief]:
         """``p(s_t | z_1..t)``, one per release."""
         return self.at()
 
-    def at(self, times: Sequence[int] | None = None) -> tuple[Belief, ...]:
-        """The same of the releases of some numbers alone."""
-        return _beliefs(self._model, self.rows, times)
+    def at(self, times: Sequence[int] | None = None) -> Beliefs:
+        """The same, made of the rows when they are asked for; or of the releases of some numbers alone."""
+        return Beliefs(self.rows, self._model.contexts, times)
 
     @cached_property
     def predicted(self) -> tuple[Belief, ...]:
@@ -179,7 +180,7 @@ def filter_releases(model: MarkovModel, observations: Observations, initial: npt
 
 def smooth_releases(
     model: MarkovModel, observations: Observations, filtering: Filtering, times: Sequence[int] | None = None
-) -> tuple[Belief, ...]:
+) -> Beliefs:
     """The smoother: ``p(s_t | z_1..T)``, what is known of each time once all releases are there.
 
     Parameters
@@ -193,10 +194,10 @@ def smooth_releases(
 
     Returns
     -------
-    tuple of Belief
+    sequence of Belief
         One per release.
     """
-    return _beliefs(model, smoothed_rows(model, observations, filtering.rows), times)
+    return Beliefs(smoothed_rows(model, observations, filtering.rows), model.contexts, times)
 
 
 def smoothed_rows(model: MarkovModel, observations: Observations, filtered: Rows) -> Rows:
@@ -233,10 +234,6 @@ def rows_over(model: MarkovModel, observations: Observations) -> FloatArray:
 
 
 _MOST = 1 << 28
-
-
-def _beliefs(model: MarkovModel, rows: Rows, times: Sequence[int] | None = None) -> tuple[Belief, ...]:
-    return tuple(Belief.owning(rows[t], model.contexts) for t in (range(len(rows.values)) if times is None else times))
 
 
 @checked

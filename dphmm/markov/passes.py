@@ -49,6 +49,11 @@ class Rows:
         if not masses.lies_within(NARROW):
             self.apart[t] = masses
 
+    def put(self, start: int, other: Rows) -> None:
+        """Put others in the places from a time on."""
+        self.values[start : start + len(other.values)] = other.values
+        self.apart |= {start + t: masses for t, masses in other.apart.items()}
+
     def part(self, start: int, stop: int) -> Rows:
         """Those from one time to before another."""
         return Rows(self.values[start:stop], {t - start: self.apart[t] for t in self.apart if start <= t < stop})

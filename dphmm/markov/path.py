@@ -15,7 +15,7 @@ from dphmm.markov.inference import Observations, first_masses, rows_over
 from dphmm.markov.maxima import Maxima, Walk, common_growth
 from dphmm.markov.model import MarkovModel
 from dphmm.markov.moving import Moving
-from dphmm.markov.waiting import waits_of
+from dphmm.markov.waiting import Waits, waits_of
 from dphmm.stochastic import MatrixLike
 
 _KEPT = 1 << 24
@@ -77,6 +77,19 @@ def path_of_releases(
     return MostProbablePath(states, float(scores[-1].max()))
 
 
+def prepare_path(model: MarkovModel, gaps: IntArray, slots: IntArray | None) -> None:
+    """Let the model find what its most probable paths need in such gaps ``(T,)``, before there are any releases."""
+    waits = _waits_in(model.moving(gaps, slots))
+    if waits is not None:
+        waits.prepare()
+
+
+def _waits_in(moving: Moving) -> Waits | None:
+    """The ways through gaps of one matrix, where they pay."""
+    waits = waits_of(moving.flows[0])
+    return waits if len(moving.flows) == 1 and waits.pays(moving.steps[moving.steps > 1]) else None
+
+
 class _Ways:
     """The moves of each class of time, and the way to each release.
 
@@ -91,8 +104,7 @@ class _Ways:
     def __init__(self, moving: Moving, length: int) -> None:
         self._moving, self._length = moving, length
         self._made: dict[int, Maxima] = {}
-        waits = waits_of(moving.flows[0])
-        self._waits = waits if len(moving.flows) == 1 and waits.pays(moving.steps[moving.steps > 1]) else None
+        self._waits = _waits_in(moving)
         self._waited: dict[int, BoolArray] = {}
         self._walks: dict[int, list[Walk]] = {}
         self._room = _KEPT

@@ -88,6 +88,10 @@ class Waits:
         """Whether to prepare for gaps of so many steps."""
         return float(gaps[gaps >= _SHORT].sum(dtype=np.float64)) >= _WORTH * self._most
 
+    def prepare(self) -> None:
+        """Find the places where people wait and the ways to them, which the first gap would otherwise wait for."""
+        assert self._places is not None
+
     def over(self, scores: FloatArray, steps: int) -> tuple[FloatArray, BoolArray] | None:
         """The best scores ``(N,)`` so many steps later, and which of them `back` knows; None for shorter gaps.
 

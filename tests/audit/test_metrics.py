@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 from dphmm import Belief, MarkovModel
 from dphmm.audit.metrics import accuracy, knowledge, no_information, no_noise
 from dphmm.errors import InvalidInputError, StateError, StochasticError
+from dphmm.markov import Contexts, ExtendedModel
+from tests.markov.clockwork import varying
 
 POINTS = np.array([[0.0, 0.0], [3.0, 4.0], [0.0, 8.0], [0.0, 8.0]])
 
@@ -59,12 +62,37 @@ def test_who_sees_nothing_comes_to_rest_where_the_chain_does_and_not_where_it_tu
     alone = no_information(model, steps)
     expected = [model.initial @ np.linalg.matrix_power(model.transition.toarray(), t) for t in range(200)]
     np.testing.assert_allclose([belief.probabilities for belief in alone], expected, rtol=0, atol=1e-14)
-    assert alone[-1] is alone[-2]
+    assert alone.which[-1] == alone.which[-2] > 10
     known = knowledge(alone, np.arange(10.0).reshape(5, 2))
     assert known.entropy[-1] == known.entropy[-2]
     assert known.entropy[-1] == pytest.approx(-(expected[-1] @ np.log2(expected[-1])))
     turning = no_information(MarkovModel(np.eye(2)[::-1], [0.3, 0.7]), [1, 2, 2, 1, 1])
     assert [round(float(belief.probabilities[0]), 12) for belief in turning] == [0.3, 0.3, 0.3, 0.7, 0.3]
+
+
+RNG = np.random.default_rng(3)
+SLOW = MarkovModel(0.01 * RNG.dirichlet(np.ones(7), 7) + 0.99 * np.eye(7), np.eye(7)[2])
+EVERY = Contexts(7, [(i, j) for i in range(7) for j in range(7)])
+PAIRS = ExtendedModel([EVERY.chain(csr_array(RNG.dirichlet(np.ones(7), len(EVERY))))], [np.eye(7)[2]], contexts=EVERY)
+
+
+@pytest.mark.parametrize("model", [SLOW, varying(1), PAIRS])
+@pytest.mark.parametrize("most", [1, 9])  # steps between two times
+def test_who_sees_nothing_goes_on_by_prediction_alone(model, most):
+    steps = np.random.default_rng(most).integers(0, most + 1, size=150)
+    belief, slot = Belief.first(model, 5), 5
+    wanted = [belief]
+    for count in steps[1:].tolist():
+        belief, slot = belief.predict(model, count, slot), slot + count
+        wanted.append(belief)
+    alone = no_information(model, steps, None, 5)
+    probabilities = [[one.probabilities for one in beliefs] for beliefs in (alone, wanted, alone[10:])]
+    np.testing.assert_allclose(probabilities[0], probabilities[1], rtol=1e-9)
+    np.testing.assert_array_equal(probabilities[0][10:], probabilities[2])
+    points = np.random.default_rng(0).normal(size=(7, 2))
+    known, each = knowledge(alone, points), knowledge(wanted, points)
+    for name in ("entropy", "spread", "error", "best", "top"):
+        np.testing.assert_allclose(getattr(known, name), getattr(each, name), rtol=1e-8, atol=1e-12)
 
 
 def test_bounds_are_the_model_alone_and_the_measurement_itself():
