@@ -366,7 +366,7 @@ def audit_sequence(
         return beliefs, knowledge(beliefs, points, k)
 
     # What the model alone says needs no release; through gaps it is one thread's at a time.
-    ready, known_alone = beside(partial(prepare_path, model, gaps, slots)), alone
+    ready, known_alone = beside(partial(prepare_path, model.moving(gaps, slots))), alone
     if gaps.max() <= 1:
         known_alone = beside(alone)
     replays = list(replay_sequence(releaser, sequence))

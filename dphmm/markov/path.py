@@ -77,9 +77,9 @@ def path_of_releases(
     return MostProbablePath(states, float(scores[-1].max()))
 
 
-def prepare_path(model: MarkovModel, gaps: IntArray, slots: IntArray | None) -> None:
-    """Let the model find what its most probable paths need in such gaps ``(T,)``, before there are any releases."""
-    waits = _waits_in(model.moving(gaps, slots))
+def prepare_path(moving: Moving) -> None:
+    """Find what the most probable path on a way needs of its matrix, which keeps it, before there are any releases."""
+    waits = _waits_in(moving)
     if waits is not None:
         waits.prepare()
 
