@@ -8,14 +8,12 @@ import numpy as np
 
 from dphmm.arrays import FloatArray
 from dphmm.compilation import compiled
-from dphmm.markov.guess import ACCURACY, best_guess
+from dphmm.markov.guess import best_guess
 
 _COMPILE_FROM = 1_000_000
 """With fewer probabilities than this, numpy is done before the compiled loop is loaded."""
-_MOST = 4096
-"""Of more states than this `best_guess` leaves some out, and numpy takes no longer than a compiled loop."""
-_TURNS, _QUICK, _TOUCHING, _FLAT, _FURTHER = 64, 2, 1e-9, 0.02, 1.8
-"""As in `dphmm.markov.guess`."""
+ACCURACY, _FEW, _TURNS, _QUICK, _TOUCHING, _FLAT, _FURTHER = 0.02, 4096, 64, 2, 1e-9, 0.02, 1.8
+"""As in `dphmm.markov.guess`. They stand here again as a compiled loop is kept until its own file changes."""
 
 
 def expected_errors(rows: FloatArray, points: FloatArray, often: int = 1) -> tuple[FloatArray, FloatArray]:
@@ -37,8 +35,8 @@ def expected_errors(rows: FloatArray, points: FloatArray, often: int = 1) -> tup
         `dphmm.markov.guess.Guess` tells it, but for rounding.
     """
     found = np.empty((2, len(rows)))
-    loop = None
-    if points.shape[1] == 2 and len(points) <= _MOST and often * rows.size >= _COMPILE_FROM:
+    loop = None  # of so many places that `best_guess` leaves some out, numpy takes no longer
+    if points.shape[1] == 2 and len(points) <= _FEW and often * rows.size >= _COMPILE_FROM:
         loop = compiled(_errors_in_a_plane, reorder=True)
     if loop is not None:
         loop(rows, *np.ascontiguousarray(points.T), found)

@@ -179,3 +179,15 @@ def test_truth_of_a_wrong_length_is_refused():
     sequence, *_, states = released(engine())
     with pytest.raises(StateError, match="true states"):
         audit_sequence(engine(), sequence, truth=states[:-1])
+
+
+@pytest.mark.parametrize("most", [1, 3])  # steps between two releases
+def test_what_is_found_beside_the_rest_is_what_is_found_after_it(most, monkeypatch):
+    sequence, _, _, states = released(engine())
+    sequence = replace(
+        sequence, steps=np.minimum(sequence.steps, most), possible=np.zeros(0, dtype=np.int64), factors=np.zeros(0)
+    )
+    found = [audit_sequence(engine(), sequence, truth=states)]
+    monkeypatch.setattr(sequence_module, "beside", lambda work: lambda: work())
+    found.append(audit_sequence(engine(), sequence, truth=states))
+    assert found[0].facts(LABELS) == found[1].facts(LABELS)

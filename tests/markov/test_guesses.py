@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dphmm.markov import guesses
+from dphmm.markov import guess, guesses
 from dphmm.markov.guess import best_guess
 
 
@@ -41,3 +41,8 @@ def test_places_in_no_plane_are_gone_through_one_by_one(dimension, monkeypatch):
     rng = np.random.default_rng(dimension)
     rows, points = rng.dirichlet(np.ones(6), 4), rng.normal(size=(6, dimension))
     np.testing.assert_allclose(guesses.expected_errors(rows, points), plain(rows, points), rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["ACCURACY", "_FEW", "_TURNS", "_QUICK", "_TOUCHING", "_FLAT", "_FURTHER"])
+def test_both_searches_go_by_the_same_numbers(name):
+    assert getattr(guesses, name) == getattr(guess, name)

@@ -16,6 +16,7 @@ from dphmm.compilation import compiled
 from dphmm.markov import Observations, kernels, maxima, path_of_releases, waiting
 from dphmm.markov.flow import Flow
 from dphmm.markov.model import MarkovModel
+from dphmm.markov.path import prepare_path
 from dphmm.markov.waiting import Waits, _longer_ways, waits_of
 from tests.sizes import fewer
 
@@ -167,6 +168,16 @@ def test_long_gaps_are_not_walked_and_short_ones_alone_are_no_reason_to_prepare(
     monkeypatch.setattr(maxima.Maxima, "after", never)
     monkeypatch.setattr(maxima.Maxima, "back", never)
     path_of_releases(model, Observations(np.zeros((4, 6)), [1, 500, 1, 10**6]))
+
+
+def test_what_a_path_needs_can_be_found_before_there_is_a_release(monkeypatch):
+    model, gaps = MarkovModel(_matrix(np.random.default_rng(1), 6, "likely"), np.full(6, 1 / 6)), np.array([0, 500, 9])
+    wanted = path_of_releases(model, Observations(np.zeros((3, 6)), gaps))
+    other = MarkovModel(model.transition, model.initial)
+    prepare_path(other.moving(gaps, None))
+    monkeypatch.setattr(waiting, "_longest", None)
+    found = path_of_releases(other, Observations(np.zeros((3, 6)), gaps))
+    assert (found.states.tolist(), found.log_probability) == (wanted.states.tolist(), wanted.log_probability)
 
 
 def test_ways_are_made_once_for_a_model_and_go_with_it():
