@@ -9,7 +9,7 @@ from scipy.sparse import csr_array, dia_array
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray, locked
 from dphmm.compilation import compiled
-from dphmm.markov import kernels
+from dphmm.markov import kernels, mass_loops
 from dphmm.markov.jagged import Jagged
 from dphmm.markov.lean import Lean
 from dphmm.markov.masses import Masses
@@ -226,7 +226,7 @@ class Flow:
         out = np.empty((2, self.size))
         limb, near = masses.by_limbs()
         self._summed += self.matrix.nnz
-        loop = compiled(kernels.gathered_masses) if self._summed >= _COMPILE_FROM else None
+        loop = compiled(mass_loops.gathered_masses) if self._summed >= _COMPILE_FROM else None
         (loop or _gathered_masses)(self.lists, near, limb, masses.mantissa, masses.exponent, (out[0], out[1]))
         return Masses.owning(*out)
 
@@ -406,9 +406,9 @@ def _gathered_masses(
     limb: FloatArray,  # noqa: ARG001
     mantissa: FloatArray,
     exponent: FloatArray,
-    out: kernels.Sums,
+    out: mass_loops.Sums,
 ) -> None:
-    """`dphmm.markov.kernels.gathered_masses` in plain numpy: the same sums in the same order, to the last bit."""
+    """`dphmm.markov.mass_loops.gathered_masses` in plain numpy: the same sums in the same order, to the last bit."""
     starts, states, shares = lists
     values, exponents = out
     lengths = np.diff(starts)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import frexp, ldexp
 from typing import Any
 
 import numpy as np
@@ -16,85 +15,13 @@ Lists = tuple[npt.NDArray[Any], npt.NDArray[Any], FloatArray]
 Run = tuple[FloatArray, FloatArray, FloatArray]
 """What a run of steps fills: masses before each observation and after it, ``(T, N)``, and their sums, ``(T,)``."""
 
-Sums = tuple[FloatArray, FloatArray]
-"""Sums ``values * 2**exponents``, both ``(N,)``."""
-
-LIMB, MIDDLE = 1024.0, 200.0
-"""Powers of two in a limb, and by how many the masses within one are smaller, so that their sums stay within floats."""
-
 SAME = 1e-13
 """Scores that differ by less, as a part of them, differ by rounding."""
-
-LN2 = float.fromhex("0x1.62e42fefa39efp-1")
-LN2_HIGH = float.fromhex("0x1.62e42feep-1")
-LN2_LOW = float.fromhex("0x1.a39ef35793c76p-33")
-"""The logarithm of two, and in two parts: whole multiples of the first are exact up to ``2**21``."""
-
-LEAST = -1e300
-"""Logarithms below this count as this, so that nothing overflows; minus infinity stays what it is."""
-
-DEEPEST = -(2.0**50)
-"""A positive mass counts as no further below the others than this, where exponents are whole numbers still."""
-
-FAR = -1100.0
-"""A mass that is this many powers of two below another one adds nothing to it."""
-
-SOME = 4096
-"""So many numbers are looked at before it is seen whether others need to be."""
-
-FRACTION, HALF = np.int64((1 << 52) - 1), np.int64(1022 << 52)
-"""The bits of a positive float that are not its exponent, and those of a half."""
 
 TOGETHER = 64
 """So many next states are asked about together."""
 MANY, UNASKED = 0.2, 32
 """Where more than this part of the states before had to be looked at, so many steps follow that look at all."""
-
-POWERS = np.append(np.ldexp(2.0, -np.arange(1076)), 0.0)
-"""Twice the negative powers of two, and in the end nothing."""
-
-
-def gathered_masses(
-    lists: Lists, near: FloatArray, limb: FloatArray, mantissa: FloatArray, exponent: FloatArray, out: Sums
-) -> None:
-    """Sums over each state's list of probability times mass.
-
-    Where all masses of a list have the same limb, which is the rule, floats do. Otherwise a sum is taken relative to
-    the largest exponent in its list, so that it cannot vanish: that mass counts with at least 1 times its probability.
-
-    Parameters
-    ----------
-    lists
-        Where the masses come from.
-    near, limb
-        The masses as ``near * 2**(LIMB * limb + MIDDLE)``; minus infinity for an impossible state.
-    mantissa, exponent
-        The same masses.
-    out
-        Filled with the sums.
-    """
-    starts, states, shares = lists
-    values, exponents = out
-    for j in range(values.size):
-        begin, end = starts[j], starts[j + 1]
-        first = limb[states[begin]] if begin < end else -np.inf
-        total, is_one = 0.0, True
-        for at in range(begin, end):
-            i = states[at]
-            total += near[i] * shares[at]
-            is_one &= limb[i] == first
-        values[j], exponents[j] = total, LIMB * first + MIDDLE
-        if is_one and (total >= 1e-150 or first == -np.inf):
-            continue
-        highest = -np.inf
-        for at in range(begin, end):
-            highest = max(highest, exponent[states[at]])
-        total = 0.0
-        for at in range(begin, end):
-            i = states[at]
-            below = np.uint64(min(highest - exponent[i], 1076.0))
-            total += mantissa[i] * POWERS[below] * shares[at]
-        values[j], exponents[j] = total, highest - 1.0
 
 
 def jagged_steps(lists: Lists, moved: int, now: FloatArray, other: FloatArray, steps: int) -> None:
@@ -300,91 +227,6 @@ def gathered_pairs(lists: Lists, ones: FloatArray, others: FloatArray, scales: F
             if mass > 0.0:
                 for at in range(starts[j], starts[j + 1]):
                     out[at] += mass * other[states[at]]
-
-
-def normal_masses(values: FloatArray, exponents: FloatArray) -> None:
-    """Of ``values * 2**exponents`` the mantissas and exponents, in their place; minus infinity where a value is 0."""
-    bits, is_tiny = values.view(np.int64), False
-    for i in range(values.size):
-        power = (bits[i] >> 52) & 2047
-        is_tiny |= power == 0
-        bits[i] = bits[i] if power == 0 else (bits[i] & FRACTION) | HALF
-        exponents[i] += 0.0 if power == 0 else float(power - 1022)
-    for i in range(values.size if is_tiny else 0):
-        if values[i] == 0.0:
-            exponents[i] = -np.inf
-        elif values[i] < 0.5:
-            values[i], shift = frexp(values[i])
-            exponents[i] += shift
-
-
-def plain_masses(mantissa: FloatArray, exponent: FloatArray, below: float, least: float, out: FloatArray) -> bool:
-    """Masses over ``2**below`` as floats; or False where a positive one is under ``2**least``: then not all of them."""
-    bits, lowest, highest = out.view(np.int64), 0.0, 0.0
-    for start in range(0, mantissa.size, SOME):
-        for i in range(start, min(start + SOME, mantissa.size)):
-            power = exponent[i] - below
-            lowest, highest = min(lowest, power if mantissa[i] > 0.0 else 0.0), max(highest, power)
-            bits[i] = (np.int64(min(max(power, -1000.0), 1000.0)) + 1023) << 52
-            out[i] *= mantissa[i]
-        if lowest < least:
-            return False
-    for i in range(mantissa.size if lowest < -1000.0 or highest > 1000.0 else 0):
-        power = exponent[i] - below
-        if power < -1000.0:
-            out[i] = ldexp(out[i], int(power + 1000.0)) if power > -1080.0 else 0.0
-        elif power > 1000.0:
-            out[i] = ldexp(mantissa[i], int(power))
-    return True
-
-
-def limbs_of(mantissa: FloatArray, exponent: FloatArray, limb: FloatArray, near: FloatArray) -> None:
-    """Masses as ``near * 2**(LIMB * limb + MIDDLE)``; an impossible state's limb is minus infinity."""
-    bits = near.view(np.int64)
-    for i in range(mantissa.size):
-        limb[i] = np.floor(exponent[i] / LIMB)
-        power = exponent[i] - max(LIMB * limb[i] + MIDDLE, LEAST)
-        bits[i] = (np.int64(max(power, -1000.0)) + 1023) << 52
-        near[i] *= mantissa[i]
-
-
-def split_logs(logs: FloatArray, exponent: FloatArray, rests: FloatArray, exponents: FloatArray) -> float:
-    """Logarithms as ``rests + ln(2) * powers``, and ``powers + exponent``, of which the highest is given back."""
-    top = -np.inf
-    for i in range(logs.size):
-        log = max(logs[i], LEAST)
-        power = np.rint(log / LN2)
-        rest = log - power * LN2_HIGH
-        rests[i] = min(max(rest - power * LN2_LOW, -0.4), 0.4)
-        power = -np.inf if logs[i] == -np.inf else power + exponent[i]
-        exponents[i], top = power, max(top, power)
-    return top
-
-
-def lowered_masses(values: FloatArray, exponents: FloatArray, top: float, floats: FloatArray) -> None:
-    """Exponents relative to the highest, values 0 where they are minus infinity, and the masses as floats."""
-    bits, lowest = floats.view(np.int64), 0.0
-    for i in range(values.size):
-        power, value = exponents[i] - top, values[i]
-        value = 0.0 if power == -np.inf else value
-        power = max(power, DEEPEST) if value > 0.0 else power
-        lowest = min(lowest, power if value > 0.0 else 0.0)
-        bits[i] = (np.int64(max(power, -1000.0)) + 1023) << 52
-        floats[i] *= value
-        values[i], exponents[i] = value, power
-    for i in range(values.size if lowest < -1000.0 else 0):
-        if exponents[i] < -1000.0:
-            floats[i] = ldexp(floats[i], int(exponents[i] + 1000.0)) if exponents[i] > -1080.0 else 0.0
-
-
-def divided_masses(values: FloatArray, exponents: FloatArray, total: float) -> None:
-    """Masses over a total, with mantissas from a half to below 1, again in their place; none is tiny."""
-    bits = values.view(np.int64)
-    for i in range(values.size):
-        value = values[i] / total
-        values[i], is_nothing = value, value == 0.0
-        exponents[i] += 0.0 if is_nothing else float((bits[i] >> 52) - 1022)
-        bits[i] = 0 if is_nothing else (bits[i] & FRACTION) | HALF
 
 
 def looks_around(p: FloatArray, columns: FloatArray, at: tuple[float, ...], out: FloatArray) -> int:

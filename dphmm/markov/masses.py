@@ -8,7 +8,7 @@ import numpy as np
 
 from dphmm.arrays import BoolArray, FloatArray, locked
 from dphmm.compilation import often
-from dphmm.markov import kernels
+from dphmm.markov import mass_loops
 
 _BLOCK = 1 << 14
 """States that are worked on at a time, so that what lies between stays in the cache."""
@@ -75,7 +75,7 @@ class Masses:
         return values if _plain_masses(self.mantissa, self.exponent, 0.0, -powers, values) else None
 
     def by_limbs(self) -> tuple[FloatArray, FloatArray]:
-        """The weights as ``near * 2**(LIMB * limb + MIDDLE)``, of `dphmm.markov.kernels`: limbs, and what is near."""
+        """The weights as ``near * 2**(LIMB * limb + MIDDLE)``, of `dphmm.markov.mass_loops`: limbs, and what is near."""
         limb, near = np.empty((2, len(self.mantissa)))
         _limbs_of(self.mantissa, self.exponent, limb, near)
         return limb, near
@@ -94,25 +94,21 @@ class Masses:
         Where nothing is left the sum is minus infinity.
         """
         values, exponents = np.empty((2, len(logs)))  # one piece of memory is got and given back for less than two
-        top = -inf
         for part in _parts(len(logs)):
-            rests = values[part]
-            top = max(top, _split_logs(logs[part], self.exponent[part], rests, exponents[part]))
-            np.exp(rests, out=rests)
-            rests *= self.mantissa[part]
-        return _scaled(values, exponents, top)
+            _exponentials(logs[part], self.mantissa[part], self.exponent[part], values[part], exponents[part])
+        return _scaled(values, exponents)
 
     def times(self, other: Masses) -> tuple[Masses, float]:
         """The weights times others, scaled to sum to one; the logarithm of that sum."""
         values, exponents = np.stack([self.mantissa, self.exponent])
         values *= other.mantissa
         exponents += other.exponent
-        return _scaled(values, exponents, float(exponents.max()))
+        return _scaled(values, exponents)
 
     def scaled(self) -> Masses:
         """The weights, of which at least one is positive, divided by their sum."""
         values, exponents = np.stack([self.mantissa, self.exponent])
-        return _scaled(values, exponents, float(exponents.max()))[0]
+        return _scaled(values, exponents)[0]
 
 
 def masses_of_logs(logs: FloatArray) -> Masses:
@@ -121,12 +117,12 @@ def masses_of_logs(logs: FloatArray) -> Masses:
     return one.times_exp(logs)[0]
 
 
-def _scaled(values: FloatArray, exponents: FloatArray, top: float) -> tuple[Masses, float]:
+def _scaled(values: FloatArray, exponents: FloatArray) -> tuple[Masses, float]:
     """``values * 2**exponents`` divided by their sum, and its logarithm; values are from 1/4 to 4, or 0.
 
-    The arrays, ``(N,)``, are taken over; ``top`` is the highest exponent. Values count as 0 where these are minus
-    infinity.
+    The arrays, ``(N,)``, are taken over. Values count as 0 where exponents are minus infinity.
     """
+    top = float(exponents.max())
     if top == -inf:
         values[:] = 0.0
         return Masses(values, exponents), top
@@ -140,7 +136,7 @@ def _scaled(values: FloatArray, exponents: FloatArray, top: float) -> tuple[Mass
     return Masses(values, exponents), log(total) + top * log(2.0)
 
 
-@often(kernels.normal_masses)
+@often(mass_loops.normal_masses)
 def _normal_masses(values: FloatArray, exponents: FloatArray) -> None:
     for part in _parts(len(values)):
         value, exponent = values[part], exponents[part]
@@ -149,7 +145,7 @@ def _normal_masses(values: FloatArray, exponents: FloatArray) -> None:
         exponent[value == 0] = -inf
 
 
-@often(kernels.plain_masses)
+@often(mass_loops.plain_masses)
 def _plain_masses(mantissa: FloatArray, exponent: FloatArray, below: float, least: float, out: FloatArray) -> bool:
     if least > -inf and ((exponent < least + below) & (mantissa > 0)).any():
         return False
@@ -158,43 +154,59 @@ def _plain_masses(mantissa: FloatArray, exponent: FloatArray, below: float, leas
     return True
 
 
-@often(kernels.limbs_of)
+@often(mass_loops.limbs_of)
 def _limbs_of(mantissa: FloatArray, exponent: FloatArray, limb: FloatArray, near: FloatArray) -> None:
-    np.floor(exponent / kernels.LIMB, out=limb)
+    np.floor(exponent / mass_loops.LIMB, out=limb)
     for part in _parts(len(near)):
-        below = np.maximum(kernels.LIMB * limb[part] + kernels.MIDDLE, kernels.LEAST)
+        below = np.maximum(mass_loops.LIMB * limb[part] + mass_loops.MIDDLE, mass_loops.LEAST)
         _power(mantissa[part], exponent[part] - below, near[part])
 
 
-@often(kernels.split_logs)
-def _split_logs(logs: FloatArray, exponent: FloatArray, rests: FloatArray, exponents: FloatArray) -> float:
+@often(mass_loops.exponentials)
+def _exponentials(
+    logs: FloatArray, mantissa: FloatArray, exponent: FloatArray, values: FloatArray, exponents: FloatArray
+) -> None:
     least, gone = logs.min(), None
-    if least < kernels.LEAST:
+    if least < mass_loops.LEAST:
         gone = logs == -inf
-        logs = np.maximum(logs, kernels.LEAST)
-    np.rint(logs / kernels.LN2, out=exponents)
-    np.subtract(logs, exponents * kernels.LN2_HIGH, out=rests)
-    rests -= exponents * kernels.LN2_LOW
+        logs = np.maximum(logs, mass_loops.LEAST)
+    np.rint(logs * mass_loops.PER_LN2, out=exponents)
+    x = logs - exponents * mass_loops.LN2_HIGH
+    x -= exponents * mass_loops.LN2_LOW
     if least < -_LARGE or logs.max() > _LARGE:
-        np.minimum(np.maximum(rests, -0.4, out=rests), 0.4, out=rests)  # np.clip takes three times as long
+        np.minimum(np.maximum(x, -0.4, out=x), 0.4, out=x)  # np.clip takes three times as long
+    n, m, k, j, i, h, g, f, e, d, c, b = mass_loops.TERMS
+    xx = x * x
+    near, middle, far = (
+        (one + two * x) + (three + four * x) * xx
+        for one, two, three, four in ((b, c, d, e), (f, g, h, i), (j, k, m, n))
+    )
+    fourth = xx * xx
+    far *= fourth
+    far += middle
+    far *= fourth
+    far += near
+    far *= xx
+    far += x
+    far += 1.0
+    np.multiply(far, mantissa, out=values)
     exponents += exponent
     if gone is not None:
         exponents[gone] = -inf
-    return float(exponents.max())
 
 
-@often(kernels.lowered_masses)
+@often(mass_loops.lowered_masses)
 def _lowered_masses(values: FloatArray, exponents: FloatArray, top: float, floats: FloatArray) -> None:
     exponents -= top
     least = exponents.min()
     if least == -inf:
         values[exponents == -inf] = 0.0
-    if least < kernels.DEEPEST:
-        exponents[(exponents < kernels.DEEPEST) & (values > 0)] = kernels.DEEPEST
-    _power(values, exponents, floats)
+    if least < mass_loops.DEEPEST:
+        exponents[(exponents < mass_loops.DEEPEST) & (values > 0)] = mass_loops.DEEPEST
+    np.ldexp(values, np.maximum(exponents, -1000.0).astype(np.int32), out=floats)
 
 
-@often(kernels.divided_masses)
+@often(mass_loops.divided_masses)
 def _divided_masses(values: FloatArray, exponents: FloatArray, total: float) -> None:
     values /= total
     _, shift = np.frexp(values, out=(values, None))  # type: ignore[arg-type]
@@ -202,7 +214,7 @@ def _divided_masses(values: FloatArray, exponents: FloatArray, total: float) -> 
 
 
 def _power(values: FloatArray, exponents: FloatArray, out: FloatArray) -> None:
-    np.ldexp(values, np.maximum(exponents, kernels.FAR).astype(np.int32), out=out)
+    np.ldexp(values, np.maximum(exponents, mass_loops.FAR).astype(np.int32), out=out)
 
 
 def _parts(size: int) -> list[slice]:

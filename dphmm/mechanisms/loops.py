@@ -8,6 +8,9 @@ import numpy as np
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray
 
+SOME = 4096
+"""Points that are looked at together, so that what lies between stays in the cache."""
+
 
 def densities_in_plane(
     x: FloatArray,
@@ -36,23 +39,23 @@ def densities_in_plane(
         ``(N,)``: filled.
     """
     (forms, offsets), (decay, shift) = walls, law
-    count = 0
-    across, along, norms = np.empty((3, x.size))
-    for i in range(x.size):
-        across[count], along[count] = z[0] - x[i], z[1] - y[i]
-        count += possible[i]
-    norms[:count] = 0.0
-    for k in range(offsets.size):
-        a, b, offset = forms[k, 0], forms[k, 1], offsets[k]
-        for i in range(count):
-            height = abs(a * across[i] + b * along[i]) / offset
-            norms[i] = height if height > norms[i] else norms[i]
-    count = 0
-    for i in range(x.size):
-        out[i] = -np.inf
-        if possible[i]:
-            out[i] = -(norms[count] * decay) - shift
-            count += 1
+    across, along, norms = np.empty((3, min(x.size, SOME)))
+    for start in range(0, x.size, SOME):
+        end, count = min(start + SOME, x.size), 0
+        for i in range(start, end):
+            across[count], along[count], norms[count] = z[0] - x[i], z[1] - y[i], 0.0
+            count += possible[i]
+        for k in range(offsets.size):
+            a, b, offset = forms[k, 0], forms[k, 1], offsets[k]
+            for i in range(count):
+                height = abs(a * across[i] + b * along[i]) / offset
+                norms[i] = height if height > norms[i] else norms[i]
+        count = 0
+        for i in range(start, end):
+            out[i] = -np.inf
+            if possible[i]:
+                out[i] = -(norms[count] * decay) - shift
+                count += 1
 
 
 def edges_of_sails(corners: IntArray, out: IntArray) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -128,7 +129,7 @@ class StepPlan:
         bare = self.protection is None or len(self.protection.added) == len(also)
         return bare and self.also == also and np.array_equal(self.constraint, constraint)
 
-    @property
+    @cached_property
     def least_protection(self) -> int:
         """The least degree of protection over ``C`` but its open states; 1 where there is no other."""
         if self.protection is None:

@@ -12,7 +12,7 @@ from scipy.sparse import csr_array, random_array
 
 from dphmm import Belief, MarkovModel
 from dphmm.compilation import compiled
-from dphmm.markov import Contexts, flow, kernels
+from dphmm.markov import Contexts, flow
 from dphmm.markov.flow import Flow
 from dphmm.markov.masses import Masses, masses_of_logs
 
@@ -81,7 +81,7 @@ def test_the_oracle_refuses_sums_of_floats():
 
 
 def test_compiled_and_plain_sums_are_the_same_to_the_last_bit(monkeypatch):
-    loop = compiled(kernels.gathered_masses)
+    loop = compiled(mass_loops.gathered_masses)
     if loop is None:
         pytest.skip("numba is not installed")
     monkeypatch.setattr(Flow, "is_plain", lambda *_: False)

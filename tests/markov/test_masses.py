@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mpmath
 import numpy as np
 import pytest
 
@@ -39,10 +40,24 @@ def calls(seed: int, width: float) -> dict[str, list[object]]:
         "_normal_masses": [tiny, exponents.copy()],
         "_plain_masses": [some.mantissa, some.exponent, above, least, out],
         "_limbs_of": [some.mantissa, some.exponent, np.empty(size), out],
-        "_split_logs": [logs, some.exponent, np.empty(size), out],
+        "_exponentials": [logs, some.mantissa, some.exponent, np.empty(size), out],
         "_lowered_masses": [values, exponents, top, out],
         "_divided_masses": [values, np.maximum(exponents, -1e300), float(values.sum())],
     }
+
+
+def test_masses_times_exponentials_are_those_to_two_units_in_the_last_place():
+    """Against mpmath, as far as whole multiples of the logarithm of two are exact."""
+    for width in (1.0, 30.0, 1e4, 3e5):
+        logs = np.random.default_rng(0).normal(0, width, 100)
+        found, log_sum = Masses.of(np.ones(100)).times_exp(logs)
+        with mpmath.workdps(40):
+            weights = [mpmath.exp(mpmath.mpf(log)) for log in logs.tolist()]
+            total = mpmath.fsum(weights)
+            pairs = zip(found.mantissa.tolist(), map(int, found.exponent.tolist()), strict=True)
+            ratios = [mpmath.ldexp(*pair) / (weight / total) for pair, weight in zip(pairs, weights, strict=True)]
+            assert max(abs(ratio - 1) for ratio in ratios) < 1e-15
+            assert abs(log_sum - mpmath.log(total)) < 4e-16 * max(1.0, abs(log_sum))
 
 
 def test_every_loop_is_called_here():
