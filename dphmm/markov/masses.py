@@ -75,7 +75,7 @@ class Masses:
         return values if _plain_masses(self.mantissa, self.exponent, 0.0, -powers, values) else None
 
     def by_limbs(self) -> tuple[FloatArray, FloatArray]:
-        """The weights as ``near * 2**(LIMB * limb + MIDDLE)``, of `dphmm.markov.mass_loops`: limbs, and what is near."""
+        """The weights as ``near * 2**(LIMB * limb + MIDDLE)``, of `dphmm.markov.mass_loops`: limbs, what is near."""
         limb, near = np.empty((2, len(self.mantissa)))
         _limbs_of(self.mantissa, self.exponent, limb, near)
         return limb, near

@@ -12,7 +12,7 @@ from scipy.sparse import csr_array, random_array
 
 from dphmm import Belief, MarkovModel
 from dphmm.compilation import compiled
-from dphmm.markov import Contexts, flow
+from dphmm.markov import Contexts, flow, mass_loops
 from dphmm.markov.flow import Flow
 from dphmm.markov.masses import Masses, masses_of_logs
 
