@@ -154,6 +154,10 @@ class NormMechanism(ABC):
         noise = self.noise(prod(shape[:-1]), random_source(rng))
         return true + noise.reshape(shape)
 
+    def released(self, place: FloatArray, source: RandomSource) -> FloatArray:
+        """One release of one true value ``(d,)``, which was looked at before and is not looked at again."""
+        return np.asarray(place + self.noise(1, source)[0])
+
     def log_density(self, z: npt.ArrayLike, x: npt.ArrayLike) -> FloatArray:
         """The log density of releases ``z`` for true values ``x``, broadcast over the leading axes.
 
@@ -221,11 +225,6 @@ def check_size(size: int | None) -> None:
         raise InvalidInputError(
             f"size is {size!s:.40}; give a whole number that is not negative, below {_MOST_RELEASES}"
         )
-
-
-def exponentials(shape: tuple[int, ...], source: RandomSource) -> FloatArray:
-    """Independent standard exponential numbers, by inversion."""
-    return -np.log(source.uniform(shape))
 
 
 def laplace_noise(shape: tuple[int, ...], source: RandomSource) -> FloatArray:

@@ -11,7 +11,7 @@ from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, RandomSource
 from dphmm.geometry.gauge import Gauge
 from dphmm.geometry.hull import SensitivityHull
-from dphmm.mechanisms.base import NormMechanism, PlanarLaw, exponentials
+from dphmm.mechanisms.base import NormMechanism, PlanarLaw
 
 
 class KNormMechanism(NormMechanism):
@@ -83,6 +83,7 @@ class KNormMechanism(NormMechanism):
         """Independent noise vectors, ``(count, d)``."""
         if self.hull.dimension == 0:
             return np.zeros((count, self.dimension))
-        cone = np.searchsorted(self._cumulative[:-1], source.uniform(count))
-        lengths = exponentials((count, self.hull.dimension), source) / self.epsilon
-        return np.asarray((lengths[:, None, :] @ self.hull.cones[cone])[:, 0])
+        uniform = source.uniform(count * (1 + self.hull.dimension))  # read at once, which takes less time
+        cone = np.searchsorted(self._cumulative[:-1], uniform[:count])
+        lengths = np.log(uniform[count:]).reshape(count, 1, self.hull.dimension) / -self.epsilon
+        return np.asarray((lengths @ self.hull.cones[cone])[:, 0])

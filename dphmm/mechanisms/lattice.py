@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arguments import checked
-from dphmm.arrays import FloatArray, IntArray, Rng, random_source
+from dphmm.arrays import FloatArray, IntArray, RandomSource, Rng, random_source
 from dphmm.errors import BudgetError, CoordinateError, InvalidInputError
 from dphmm.geometry import planar
 from dphmm.geometry.gauge import Gauge
@@ -176,6 +176,10 @@ class LatticeKNormMechanism:
         shape = steps.shape if size is None else (size, *steps.shape)
         noise = self._noise.draw(prod(shape[:-1]), random_source(rng))
         return self.lattice.points(steps + noise.reshape(shape))
+
+    def released(self, place: IntArray, source: RandomSource) -> IntArray:
+        """One exact release of a place ``(d,)`` in whole steps, which was looked at before; in steps too."""
+        return np.asarray(place + self._noise.draw(1, source)[0])
 
     def log_density(self, z: npt.ArrayLike, x: npt.ArrayLike) -> FloatArray:
         """``log P(z | x)``: the log-probability of releasing the lattice point ``z`` for ``x``.

@@ -10,7 +10,7 @@ from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, RandomSource
 from dphmm.geometry.disc import Disc
 from dphmm.geometry.gauge import Gauge
-from dphmm.mechanisms.base import NormMechanism, exponentials
+from dphmm.mechanisms.base import NormMechanism
 
 
 @checked
@@ -54,5 +54,5 @@ class PlanarLaplaceMechanism(NormMechanism):
     def noise(self, count: int, source: RandomSource) -> FloatArray:
         """Independent noise vectors, ``(count, 2)``: a uniform angle and a Gamma(2) length."""
         angle = 2 * pi * source.uniform(count)
-        length = exponentials((count, 2), source).sum(axis=1) * self.body.radius / self.epsilon
+        length = -np.log(source.uniform((count, 2))).sum(axis=1) * self.body.radius / self.epsilon
         return np.stack([length * np.cos(angle), length * np.sin(angle)], axis=1)

@@ -144,6 +144,8 @@ class Query:
     ) -> npt.NDArray[Any]:
         """A release of what is measured in a possible state, or with this state's noise around something else."""
         mechanism = noise.of(state) if isinstance(noise, ComponentNoise) else noise
+        if isinstance(mechanism, NormMechanism | LatticeKNormMechanism):
+            return mechanism.released(self.values[state] if around is None else around, source)
         return mechanism.sample(self.values[state] if around is None else around, source)
 
     def error_at(self, noise: Mechanism | ComponentNoise | None, state: int) -> float:

@@ -51,6 +51,8 @@ _GAPS: tuple[tuple[By | None, int, float, float], ...] = (
 """The models of gaps: their classes of time, order, step in seconds, and cells in kilometres."""
 _COMPILED_AFTER = 21_000_000
 """After sums of so many shares the loop over them is a compiled one."""
+_WARM_AFTER = 5_000_000
+"""And so are those of a step after as many states, each call counting as many as `compilation` says."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -84,7 +86,7 @@ def spread(report: Report, side: int) -> None:
     away = np.hypot(*(far - far[state]).T)
     belief = Belief.of(np.full(side * side, 1 / side**2)).update(-(4000 / away.max()) * away)
     engine.resume(belief, 1)
-    for _ in range(1 if report.small else 1 + _COMPILED_AFTER // engine.model.transition.nnz):
+    for _ in range(1 if report.small else _warm(side * side, _COMPILED_AFTER // engine.model.transition.nnz)):
         engine.release(state)
     taken = [once(partial(engine.release, state)) for _ in range(5 if report.small else 15)]
     forwards, values = engine.model.transition.tocsc().T, np.random.default_rng(0).random(side * side)
@@ -102,7 +104,8 @@ def changing(report: Report, side: int, policy: str) -> None:
         size, f = side * side, Measurements(points(side, side))
         rng, taken, anew = np.random.default_rng(1), [], []
         engine = releaser(side, policy, mechanism)
-        for k in range(20 if report.small else 120):
+        warm = 0 if report.small else _warm(size)
+        for k in range(20 if report.small else warm + 120):
             near = np.hypot(*(f.points - f.points[rng.integers(size)]).T) < 0.4 * f.points.max()
             engine.resume(Belief.of(near / near.sum()), 1)
             if k % 2:
@@ -110,9 +113,14 @@ def changing(report: Report, side: int, policy: str) -> None:
             (anew if k % 2 else taken).append(once(partial(engine.release, int(np.flatnonzero(near)[0]))))
         values = -rng.random(size)
         floor = 1e3 * seconds(partial(np.exp, values), 15)
-        beside = {"with every hull made anew": 1e3 * median(anew[4:]), "a pass over the states": floor}
+        beside = {"with every hull made anew": 1e3 * median(anew[4 + warm // 2 :]), "a pass over the states": floor}
         name = f"step with new constraints, {size:,} states, {policy}, {mechanism}"
-        report.row(name, 1e3 * median(taken[4:]), "ms", beside)
+        report.row(name, 1e3 * median(taken[4 + warm // 2 :]), "ms", beside)
+
+
+def _warm(size: int, least: int = 0) -> int:
+    """After how many steps over so many states all is compiled that pays: as for whoever makes thousands of them."""
+    return 1 + max(least, _WARM_AFTER // (2_000 + size // 4))
 
 
 def location_set(report: Report, side: int) -> None:
