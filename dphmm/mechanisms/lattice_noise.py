@@ -16,7 +16,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
-from math import exp
+from math import exp, gcd
 from typing import Any
 
 import numpy as np
@@ -87,10 +87,10 @@ class LatticeNoise:
         if place == 2 * self._weights.count:
             return [0] * self.dimension
         which, sign = divmod(place, 2)
-        first, slope, last, count = self._rates[which]
-        a = 1 + geometric_exp(first.numerator, first.denominator, bits)
-        k = cut_off_exp(slope.numerator, slope.denominator, count, bits)
-        b = geometric_exp(last.numerator, last.denominator, bits) if last else 0
+        (first, slope, last), count = self._rates[which]
+        a = 1 + geometric_exp(first[0], first[1], bits)
+        k = cut_off_exp(slope[0], slope[1], count, bits)
+        b = geometric_exp(last[0], last[1], bits) if last[0] else 0
         if sign:
             a, k, b = -a, -k, -b
         return [a * along + k * step + b * across for along, step, across in self._axes[which]]
@@ -111,6 +111,8 @@ class LatticeNoise:
         """The coordinates of an edge's start, step and end, axis by axis."""
         edge = self._weights.edge(which)
         points = edge.start, edge.step, edge.end
+        if self._basis == [[1, 0], [0, 1]]:
+            return [list(axis) for axis in zip(*points, strict=True)]
         return [
             [sum(part * row[axis] for part, row in zip(point, self._basis, strict=False)) for point in points]
             for axis in range(self.dimension)
@@ -136,12 +138,15 @@ class LatticeNoise:
 
         return choice(weights, 2 * self._weights.count + 1)
 
-    def _rates_of(self, which: int) -> tuple[Fraction, Fraction, Fraction, int]:
-        """For an edge the rates of the counts a, k and b, and what k stays below; no rate where there is no end."""
+    def _rates_of(self, which: int) -> tuple[list[tuple[int, int]], int]:
+        """For an edge the rates of the counts a, k and b in lowest terms, and what k stays below.
+
+        The rate of b is 0 where there is no end.
+        """
         edge = self._weights.edge(which)
         num, den = self._decay.numerator, self._decay.denominator * edge.unit
-        first, slope, last = edge.first, edge.slope, edge.last * (self._weights.rank - 1)
-        return Fraction(num * first, den), Fraction(num * slope, den), Fraction(num * last, den), edge.count
+        tops = num * edge.first, num * edge.slope, num * edge.last * (self._weights.rank - 1)
+        return [(top // gcd(top, den), den // gcd(top, den)) for top in tops], edge.count
 
     def _fill(self, out: IntArray, source: RandomSource) -> None:
         """Fills an array ``(n, d)`` with independent draws, by tables."""
@@ -154,7 +159,8 @@ class LatticeNoise:
             start, middle, end = ends[2 * which : 2 * which + 3]
             if start == end:
                 continue
-            first, slope, last, size = self._rates[which]
+            pairs, size = self._rates[which]
+            first, slope, last = (Fraction(*pair) for pair in pairs)
             a = 1 + self._geometric(first).draw(end - start, source)
             k = CutOff(slope, size).draw(end - start, source) if size > 1 else 0
             b = self._geometric(last).draw(end - start, source) if last else 0

@@ -144,7 +144,7 @@ class Query:
     ) -> npt.NDArray[Any]:
         """A release of what is measured in a possible state, or with this state's noise around something else."""
         mechanism = noise.of(state) if isinstance(noise, ComponentNoise) else noise
-        if isinstance(mechanism, NormMechanism | LatticeKNormMechanism):
+        if isinstance(mechanism, LatticeKNormMechanism | NormMechanism):
             return mechanism.released(self.values[state] if around is None else around, source)
         return mechanism.sample(self.values[state] if around is None else around, source)
 
@@ -284,7 +284,7 @@ class Query:
     def _log_densities(self, noise: Mechanism, released: npt.NDArray[Any], constraint: BoolArray) -> FloatArray:
         """``log p(z | s)``, ``(N,)``, by noise that is the same for all possible states; minus infinity for others."""
         law = None
-        if isinstance(noise, NormMechanism | LatticeKNormMechanism):
+        if isinstance(noise, LatticeKNormMechanism | NormMechanism):
             law = noise.planar_law(self._reach + float(np.abs(released).max()))
         if law is not None:
             return law.log_densities(released, self._columns, constraint)

@@ -172,7 +172,7 @@ def _always_releases(z, build):
     def mechanism(plan, epsilon):
         made = build(plan, epsilon)
         made.noise = None
-        made.sample = lambda x, source: np.array(z)
+        made.released = lambda x, source: np.array(z)
         return made
 
     return mechanism
