@@ -97,7 +97,7 @@ def test_differences_of_a_polygon_and_its_sums_are_the_same_compiled(seed):
 def test_every_loop_has_a_plain_form():
     known = {
         one.loop
-        for module in (measurements, neighbours, radius)
+        for module in (measurements, neighbours, planar, radius)
         for one in vars(module).values()
         if isinstance(one, Often)
     }
