@@ -151,11 +151,24 @@ def _looks_around(p: FloatArray, columns: FloatArray, at: tuple[float, ...], out
     distance = np.sqrt(squares)
     near = int(distance.argmin())
     same = distance == 0.0 if distance[near] == 0.0 else [near]
-    out[:3] = np.add.accumulate(p * distance)[-1], distance[near], np.add.accumulate(p[same])[-1]
+    out[0] = _summed((p * distance)[None])[0]
+    out[1], out[2] = distance[near], np.add.accumulate(p[same])[-1]
     distance[same] = inf
-    pull = p / distance
-    along = pull / (distance * distance)
+    terms = np.empty((3 + len(at), len(p)))
+    pull = np.divide(p, distance, out=terms[0])
+    distance *= distance
+    along = np.divide(pull, distance, out=distance)
     along *= away[0]
-    terms = pull, along * away[0], along * away[-1], *(pull * one for one in away)
-    out[3:] = np.add.accumulate(terms, axis=1)[:, -1]
+    np.multiply(along, away[[0, -1]], out=terms[1:3])
+    np.multiply(pull, away, out=terms[3:])
+    out[3:] = _summed(terms)
     return near
+
+
+def _summed(terms: FloatArray) -> FloatArray:
+    """The sums of terms ``(k, N)`` by lanes, as `dphmm.markov.kernels.looks_around` adds them."""
+    lanes, whole = kernels.LANES, terms.shape[1] // kernels.LANES * kernels.LANES
+    sums = terms[:, :whole].reshape(len(terms), -1, lanes).sum(axis=1)
+    rest = terms[:, whole:]
+    sums[:, : rest.shape[1]] += rest
+    return np.asarray(np.add.accumulate(sums, axis=1)[:, -1])
