@@ -117,8 +117,9 @@ class SensitivityHull:
         """The body as equations and half-spaces."""
         if self._stretched_from is not None:
             body, stretch = self._stretched_from
-            form, scale = body.norm_form, sqrt((self.vertices * self.vertices).sum(axis=1).max())
-            return MinkowskiNorm(form.normals / stretch, _orthonormal(form.equations / stretch), scale, None)
+            form, equations = body.norm_form, body.norm_form.equations
+            across = _orthonormal(equations / stretch) if len(equations) else equations
+            return MinkowskiNorm(form.normals / stretch, across, self._reach, None)
         span = self._span
         wide, offsets, whole = _half_spaces(self._corners, self._facets, self._denominator is not None)
         if self.dimension < self.ambient_dimension:
@@ -128,8 +129,15 @@ class SensitivityHull:
         exact = None
         if whole and self._denominator is not None:
             exact = ExactInequalities(span.equations, wide, offsets, self._denominator)
-        scale = sqrt((self.vertices * self.vertices).sum(axis=1).max())
-        return MinkowskiNorm(scaled, _orthonormal(span.equations.astype(np.float64)), scale, exact)
+        across = span.equations.astype(np.float64)
+        return MinkowskiNorm(scaled, _orthonormal(across) if len(across) else across, self._reach, exact)
+
+    @property
+    def _reach(self) -> float:
+        """The largest Euclidean length of a vertex."""
+        if self.dimension == self.ambient_dimension == 2:
+            return sqrt(self._sums[2])
+        return sqrt((self.vertices * self.vertices).sum(axis=1).max())
 
     def norm(self, vectors: npt.ArrayLike) -> FloatArray:
         """The norm ``‖v‖_K`` of one vector ``(d,)`` or of each row ``(n, d)``; infinite off the span."""
@@ -178,15 +186,17 @@ class SensitivityHull:
         """Simplicial cones that tile the span, ``(c, r, d)``: with the origin, each row's vectors make one simplex."""
         if self.dimension == 0:
             return frozen(np.zeros((1, 0, self.ambient_dimension)))
-        return frozen(self.vertices[self._facets])
+        return locked(self.vertices[self._facets])
 
     @cached_property
     def cone_volumes(self) -> FloatArray:
         """The ``r``-dimensional volume of each simplex of `cones`; they sum to `span_volume`."""
         if self.dimension == 0:
             return frozen(np.ones(1))
+        if self.dimension == self.ambient_dimension == 2:
+            return locked(np.abs(planar.cross(self.vertices, planar.following(self.vertices))) / 2)
         if self.dimension == self.ambient_dimension:  # without roots: axes of very different units cost no digits
-            sides = np.abs(np.linalg.det(self.cones) if self.dimension > 2 else _determinants(self.cones))[:, None]
+            sides = np.abs(np.linalg.det(self.cones) if self.dimension > 2 else self.cones[:, 0, 0])[:, None]
         else:
             triangles = np.linalg.qr(self.cones.transpose(0, 2, 1), mode="r")
             sides = np.abs(np.diagonal(triangles, axis1=1, axis2=2))
@@ -257,6 +267,10 @@ class SensitivityHull:
             raise InvalidInputError(
                 f"factors are {shorten(factors)}; give one positive number for each of {self.ambient_dimension} axes"
             )
+        return self.stretched(stretch)
+
+    def stretched(self, stretch: FloatArray) -> SensitivityHull:
+        """The same of factors that were looked at before."""
         body = object.__new__(SensitivityHull)
         body._denominator, body._unit = None, 1.0
         body._facets, body._stretched_from = self._facets, (self, stretch)
@@ -310,11 +324,6 @@ class SensitivityHull:
 
     def __repr__(self) -> str:
         return f"SensitivityHull(dimension={self.dimension}, vertices={len(self.vertices)}, volume={self.volume:.6g})"
-
-
-def _determinants(cones: FloatArray) -> FloatArray:
-    """The determinants of cones on a line or in a plane."""
-    return np.asarray(cones[:, 0, 0] if cones.shape[1] == 1 else planar.cross(cones[:, 0], cones[:, 1]))
 
 
 def _integers_if_exact(values: npt.ArrayLike) -> tuple[npt.NDArray[Any], int | None]:

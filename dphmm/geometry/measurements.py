@@ -183,7 +183,7 @@ class Measurements:
             if len(self._polygons) >= _REMEMBERED:
                 self._polygons.clear()
             hull = SensitivityHull.of_polygon(corners)
-            known = self._polygons[key] = (hull, hull.scaled(self.spacing), PlanarBody(corners))
+            known = self._polygons[key] = (hull, hull.stretched(self.spacing), PlanarBody(corners))
         return known
 
     @cached_property
