@@ -62,7 +62,10 @@ def corners_of_rows(occupied: BoolArray, width: int, out: IntArray) -> int:
         x, y = out[k] % width, out[least] % width
         if x < y or (x == y and out[k] < out[least]):
             least = k
-    out[:found] = np.roll(out[:found], -least)
+    for begin, end in ((0, least), (least, found), (0, found)):  # turned round in parts, then as a whole
+        while begin < end - 1:
+            out[begin], out[end - 1] = out[end - 1], out[begin]
+            begin, end = begin + 1, end - 1
     return found
 
 
