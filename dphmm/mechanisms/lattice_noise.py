@@ -112,7 +112,8 @@ class LatticeNoise:
         edge = self._weights.edge(which)
         points = edge.start, edge.step, edge.end
         if self._basis == [[1, 0], [0, 1]]:
-            return [list(axis) for axis in zip(*points, strict=True)]
+            # Names of their own: where it is traced, CPython 3.13.0 takes them for those that the sum below holds.
+            return [[one[k] for one in points] for k in range(2)]
         return [
             [sum(part * row[axis] for part, row in zip(point, self._basis, strict=False)) for point in points]
             for axis in range(self.dimension)
