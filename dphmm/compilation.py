@@ -29,8 +29,8 @@ class Often(Generic[P, R]):
         What is called at first, and always where numba is not installed. Its first argument is an array, whose length
         says how much there is to do.
     loop
-        The same with the same arguments, written so that numba can compile it. Sums of floats are in neither: numpy's
-        add in an order of their own.
+        The same with the same arguments, written so that numba can compile it. Floats are added in the same order in
+        both, which is not that of numpy's own sums of a row.
     """
 
     def __init__(self, plain: Callable[P, R], loop: Callable[..., Any]) -> None:

@@ -28,7 +28,7 @@ def corners_of_rows(occupied: BoolArray, width: int, out: IntArray) -> int:
     to the left. (Andrew's monotone chain, 1979.)
     """
     height = occupied.size // width
-    found = begun = 0
+    found = turn = 0
     for way in range(2):
         begun = found
         for k in range(height):

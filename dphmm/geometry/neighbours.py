@@ -121,10 +121,10 @@ def _count_on_raster(body: CoordinateBody, raster: Raster, constraint: BoolArray
     if rows is None:
         kernel = _kernel(body, raster)
         rows = _rows_of(kernel) if len(kernel) <= _FEW_ROWS else None
-    sums = np.empty(cells.shape, dtype=np.int64)
     if rows is None:
         sums = _convolve(cells, kernel)
     else:
+        sums = np.empty(cells.shape, dtype=np.int64)
         _sum_row_by_row(cells, rows, sums)
     return sums.ravel() if raster.is_raster_order else np.asarray(sums.ravel()[raster.flat])
 

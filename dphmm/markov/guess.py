@@ -96,8 +96,8 @@ class _Look:
         out = np.empty(6 + len(at))
         self._near = near = int(_looks_around(p, columns, tuple(at), out))
         self.error, self._nearest, mass, self._weight, *self._squares = out[:6].tolist()
-        # All but the point next to here pull with this.
-        self._rest, self._mass = rest, _ = out[6:].tolist(), mass
+        self._mass, self._rest = mass, out[6:].tolist()
+        rest = self._rest  # with which all but the point next to here pull
         self._away = away = [float(column[near]) - here for column, here in zip(columns, at, strict=True)]
         self._force = force = hypot(*rest)
         # The vector of the next point that leaves least of the sum; where that is nothing, no point is better than it.

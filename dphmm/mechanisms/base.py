@@ -167,10 +167,7 @@ class NormMechanism(ABC):
         return -self.privacy_loss(z, x) - self.log_normaliser
 
     def planar_law(self, reach: float) -> PlanarLaw | None:  # noqa: ARG002
-        """The density by the norm's walls, for vectors of coordinates up to ``reach``; None where it has no such form.
-
-        This goes for lattices too: there doubles must hold what the walls are compared with.
-        """
+        """The density by the norm's walls, for coordinates up to ``reach``; None where it has no such form."""
         return None
 
     def privacy_loss(self, x: npt.ArrayLike, y: npt.ArrayLike) -> FloatArray:

@@ -245,3 +245,9 @@ def test_only_polygons_of_whole_corners_have_rows():
         hull = SensitivityHull(differences)
         assert (hull.corners, hull.lattice_rows) == (None, None)
     assert SensitivityHull([[2**29, 0], [0, 1]]).corners is None
+
+
+@pytest.mark.parametrize("unit", [1e-29, 1e-3, 1.0, 1e29])
+def test_the_squared_error_is_in_the_squared_unit_whatever_that_is(unit):
+    plain, other = SensitivityHull([[4, 1], [-1, 3]]), SensitivityHull(np.array([[4.0, 1.0], [-1.0, 3.0]]) * unit)
+    assert other.squared_error == pytest.approx(plain.squared_error * unit**2, rel=1e-12)

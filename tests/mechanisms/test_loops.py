@@ -8,6 +8,7 @@ import pytest
 from dphmm import LatticeKNormMechanism, SensitivityHull
 from dphmm.compilation import compiled
 from dphmm.mechanisms import base
+from dphmm.mechanisms.isotropic import PlanarIsotropicMechanism
 from dphmm.mechanisms.knorm import KNormMechanism
 
 
@@ -17,7 +18,7 @@ def test_densities_by_walls_are_the_mechanisms(seed):
     corners, points = rng.integers(-40, 41, (5, 2)), rng.integers(-999, 1000, (60, 2))
     possible, z = rng.random(60) < 0.6, rng.integers(-2000, 2001, 2)
     wall = SensitivityHull(corners)
-    for noise in (KNormMechanism(wall, 0.7), LatticeKNormMechanism(wall, 0.7)):
+    for noise in (KNormMechanism(wall, 0.7), PlanarIsotropicMechanism(wall, 0.7), LatticeKNormMechanism(wall, 0.7)):
         law = noise.planar_law(3000.0)
         found = law.log_densities(z, np.ascontiguousarray(points.T, dtype=float), possible)
         wanted = np.where(possible, noise.log_density(z, points), -np.inf)
