@@ -17,7 +17,7 @@ from dphmm import MarkovModel
 from dphmm.cli import main
 from dphmm.jobs.published import user_file
 from dphmm.leakage import excess
-from dphmm.markov import flow, guesses, learning, passes
+from dphmm.markov import flow, learning, passes
 from dphmm.space import Grid
 from tests.cli.conftest import HEADER, fixes
 
@@ -59,7 +59,7 @@ def said(lines: Iterable[Sequence[str]]) -> list[str]:
     """What the commands print, with every sum of masses taken by the loops that numba compiles, where it is there."""
     told = []
     with pytest.MonkeyPatch.context() as compiled:
-        for module in (flow, guesses, learning, passes):
+        for module in (flow, learning, passes):
             compiled.setattr(module, "_COMPILE_FROM", 0)
         compiled.setattr(excess, "COMPILE_FROM", 0)
         compiled.setattr(flow.Flow, "is_plain", lambda *_: False)

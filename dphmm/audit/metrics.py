@@ -15,7 +15,7 @@ from dphmm.errors import InvalidInputError, StateError
 from dphmm.markov.belief import Belief
 from dphmm.markov.beliefs import Beliefs
 from dphmm.markov.extended import ExtendedModel
-from dphmm.markov.guesses import expected_errors
+from dphmm.markov.guess import expected_errors
 from dphmm.markov.model import MarkovModel
 from dphmm.markov.passes import Rows, passed
 
@@ -129,7 +129,7 @@ def knowledge(beliefs: Sequence[Belief], points: npt.ArrayLike, k: int = TOP) ->
     which = beliefs.which if isinstance(beliefs, Beliefs) else np.arange(len(beliefs))
     some, number = np.unique(which, return_inverse=True)
     parts = np.array_split(some, -(-len(some) // _TOGETHER))
-    found = [_of_some(_probabilities(beliefs, part), places, k, len(parts)) for part in parts]
+    found = [_of_some(_probabilities(beliefs, part), places, k) for part in parts]
     entropy, spread, error, best, top = np.concatenate(found, axis=1)[:, number]
     return Knowledge(entropy, spread, error, best, top, k)
 
@@ -255,10 +255,10 @@ def _true_states(truth: npt.ArrayLike, count: int, size: int) -> IntArray:
     return true
 
 
-def _of_some(rows: FloatArray, places: FloatArray, k: int, often: int) -> FloatArray:
+def _of_some(rows: FloatArray, places: FloatArray, k: int) -> FloatArray:
     """The numbers of `Knowledge` for some beliefs, ``(5, T)``."""
     largest = np.partition(rows, -min(k, len(places)), axis=1)[:, -k:]
-    told = entr(rows).sum(axis=1) / np.log(2.0), *expected_errors(rows, places, often), largest.max(axis=1)
+    told = entr(rows).sum(axis=1) / np.log(2.0), *expected_errors(rows, places), largest.max(axis=1)
     found = np.array([*told, largest.sum(axis=1)])
     np.minimum(found[3:], 1.0, out=found[3:])
     return np.asarray(np.maximum(found, 0.0, out=found))

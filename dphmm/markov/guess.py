@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import hypot, inf
-from operator import mul
+from collections.abc import Iterable
+from math import inf, sqrt
+from typing import NamedTuple
 
 import numpy as np
 
 from dphmm.arrays import FloatArray
 from dphmm.compilation import often
-from dphmm.markov import kernels
 
 ACCURACY = 0.02
 """By which part of itself the least expected distance may be told too small."""
 
+LANES = 64
+"""So many sums of every so manyth term are added up side by side."""
 _FEW = 4096
 """Of more states than this those that hardly count are left out: what is told can but get smaller by that."""
 _FAINT = 1e-6
@@ -24,8 +25,7 @@ _FURTHER = 1.8
 """Twice Weiszfeld's step is Newton's where the mass lies evenly in all directions of a plane; below it, it settles."""
 
 
-@dataclass(frozen=True)
-class Guess:
+class Guess(NamedTuple):
     """What somebody who holds a belief can say of where the person is, in the unit of the points.
 
     Parameters
@@ -34,6 +34,8 @@ class Guess:
         The mean of the points under the belief.
     mean_error
         The expected distance of the mean from the person.
+    spread
+        The root of the expected square of that distance.
     least_error
         The expected distance of the best point there is, the one that is expected to be nearest (the geometric median
         of the belief): a certified lower bound, which is above `ACCURACY` less than it but where rounding or points in
@@ -44,6 +46,7 @@ class Guess:
 
     mean: tuple[float, ...]
     mean_error: float
+    spread: float
     least_error: float
     certainty: float
 
@@ -56,77 +59,45 @@ def best_guess(probabilities: FloatArray, points: FloatArray) -> Guess:
     probabilities
         ``(N,)``, not negative, with sum one.
     points
-        ``(N, d)``.
+        ``(N, d)``. Of points that lie in memory by columns no copy is made.
 
     Notes
     -----
     The search is Newton's at first, then Weiszfeld's with over-relaxation. For any point ``y`` and vectors ``u_i`` of
-    length at most one, with ``g = Σ p_i u_i`` and ``m`` the mean, weak duality gives
-    ``min_q Σ p_i |x_i - q| >= (Σ p_i u_i (x_i - y) - g (m - y)) / (1 + |g|)``; the ``u_i`` are the directions from
+    length at most one, with ``P = Σ p_i``, ``g = Σ p_i u_i`` and ``m`` the mean, weak duality gives
+    ``min_q Σ p_i |x_i - q| >= (Σ p_i u_i (x_i - y) - g (m - y)) / (1 + |g| / P)``; the ``u_i`` are the directions from
     ``y`` to the points, but for the point next to ``y``, whose vector makes ``g`` as small as it can. So what is told
     is true wherever the search ends.
     """
-    mean = np.asarray(probabilities @ points)
-    certainty = min(float(probabilities.max()), 1.0)
-    # Of points that lie in memory by columns this is no copy.
-    p, columns, middle = probabilities, np.ascontiguousarray(points.T), mean.tolist()
-    look = _Look(p, columns, middle, middle)
-    error = look.error
+    columns = np.ascontiguousarray(points.T)
+    out = np.empty(4 + len(columns))
+    _tell_of_the_mean(probabilities, columns, out)
+    error, square, certainty, _, *mean = out.tolist()
     if len(columns) == 1:
-        return Guess(tuple(middle), error, min(_about_the_median(p, columns[0]), error), certainty)
-    if len(p) > _FEW:
-        kept = np.flatnonzero(p > _FAINT / len(p))
-        p, columns = p[kept], columns.take(kept, axis=1)
-        middle = [float(p @ column) for column in columns]
-        look = _Look(p, columns, middle, middle)
-    least, reached = look.bound, look.error
-    for turn in range(_TURNS):
-        if least >= (1.0 - ACCURACY) * reached:
-            break
-        look = _Look(p, columns, look.onward(turn < _QUICK), middle)
-        least, reached = max(least, look.bound), min(reached, look.error)
-    return Guess(tuple(mean.tolist()), error, min(max(least, 0.0), error), certainty)
+        least = _about_the_median(probabilities, columns[0])
+    else:
+        p = probabilities
+        if len(p) > _FEW:
+            kept = np.flatnonzero(p > _FAINT / len(p))
+            p, columns = p[kept], columns.take(kept, axis=1)
+            _tell_of_the_mean(p, columns, out)
+        least = _search(p, columns, out)
+    return Guess(tuple(mean), error, sqrt(square), min(max(least, 0.0), error), min(certainty, 1.0))
 
 
-class _Look:
-    """The expected distance of a point, what no point can go below, and where to look next."""
+def expected_errors(rows: Iterable[FloatArray], points: FloatArray) -> FloatArray:
+    """How far guesses are expected to be off under some beliefs, ``(2, T)``: `Guess.spread` and `Guess.least_error`.
 
-    def __init__(self, p: FloatArray, columns: FloatArray, at: list[float], mean: list[float]) -> None:
-        self._columns, self._at = columns, at
-        out = np.empty(6 + len(at))
-        self._near = near = int(_looks_around(p, columns, tuple(at), out))
-        self.error, self._nearest, mass, self._weight, *self._squares = out[:6].tolist()
-        self._mass, self._rest = mass, out[6:].tolist()
-        rest = self._rest  # with which all but the point next to here pull
-        self._away = away = [float(column[near]) - here for column, here in zip(columns, at, strict=True)]
-        self._force = force = hypot(*rest)
-        # The vector of the next point that leaves least of the sum; where that is nothing, no point is better than it.
-        most = max(force, mass)
-        share = mass / most if most > 0 else 0.0
-        left = [part - share * part for part in rest]
-        inner = self.error - mass * self._nearest - share * sum(map(mul, rest, away))
-        off = sum(part * (m - here) for part, m, here in zip(left, mean, at, strict=True))
-        self.bound = (inner - off) / (1.0 + hypot(*left))
-
-    def onward(self, newton: bool) -> list[float]:
-        """Where the error is less, or nearly so; by Newton's step, which is quicker and may miss."""
-        rest, away = self._rest, self._away
-        if self._force <= self._mass:
-            return [float(column[self._near]) for column in self._columns]
-        if self._nearest <= _TOUCHING * self.error:  # here is a point: Vardi and Zhang's step away from it
-            return self._by((1.0 - self._mass / self._force) / self._weight, rest)
-        own = self._mass / self._nearest
-        rest, weight = [part + own * one for part, one in zip(rest, away, strict=True)], self._weight + own
-        if newton and len(rest) == 2:
-            along = own / (self._nearest * self._nearest) * away[0]
-            xx, xy = (part + along * one for part, one in zip(self._squares, away, strict=True))
-            determinant = (weight - xx) * xx - xy * xy  # and yy is what is missing of the weight
-            if determinant > _FLAT * weight * weight:
-                return self._by(1 / determinant, [xx * rest[0] + xy * rest[1], (weight - xx) * rest[1] + xy * rest[0]])
-        return self._by(_FURTHER / weight, rest)
-
-    def _by(self, factor: float, move: list[float]) -> list[float]:
-        return [here + factor * part for here, part in zip(self._at, move, strict=True)]
+    Parameters
+    ----------
+    rows
+        ``(T, N)``: probabilities, with sum one in each row.
+    points
+        ``(N, d)``.
+    """
+    columns = np.asfortranarray(points)
+    guesses = (best_guess(row, columns) for row in rows)
+    return np.array([(guess.spread, guess.least_error) for guess in guesses]).reshape(-1, 2).T
 
 
 def _about_the_median(p: FloatArray, x: FloatArray) -> float:
@@ -136,39 +107,220 @@ def _about_the_median(p: FloatArray, x: FloatArray) -> float:
     return float(p @ np.abs(x - median))
 
 
-@often(kernels.looks_around)
-def _looks_around(p: FloatArray, columns: FloatArray, at: tuple[float, ...], out: FloatArray) -> int:
-    """Where masses ``(N,)`` at points ``(d, N)`` lie about a point; the index of the nearest of them is given back.
+def _tell_of_the_mean_in_lanes(p: FloatArray, columns: FloatArray, out: FloatArray) -> None:
+    """`_tell_of_the_mean`, written so that numba can compile it."""
+    size, dimension = p.size, columns.shape[0]
+    squares, sums = np.empty(LANES), np.zeros((4 + dimension, LANES))
+    errors, errors_squared, masses, largest = sums[0], sums[1], sums[3], 0.0
+    for start in range(0, size, LANES):
+        some = p[start : start + LANES]
+        for k in range(some.size):
+            masses[k] += some[k]
+            largest = max(largest, some[k])
+        for d in range(dimension):
+            column, means = columns[d, start : start + LANES], sums[4 + d]
+            for k in range(some.size):
+                means[k] += some[k] * column[k]
+    out[:] = 0.0
+    for j in range(3, 4 + dimension):
+        for k in range(LANES):
+            out[j] += sums[j, k]
+    for d in range(dimension):
+        out[4 + d] /= out[3]
+    for start in range(0, size, LANES):
+        some = p[start : start + LANES]
+        squares[:] = 0.0
+        for d in range(dimension):
+            column, here = columns[d, start : start + LANES], out[4 + d]
+            for k in range(some.size):
+                away = column[k] - here
+                squares[k] += away * away
+        for k in range(some.size):
+            errors[k] += some[k] * np.sqrt(squares[k])
+            errors_squared[k] += some[k] * squares[k]
+    for k in range(LANES):
+        out[0] += errors[k]
+        out[1] += errors_squared[k]
+    out[2] = largest
 
-    ``out``, ``(6 + d,)``, is filled with the expected distance from it; the distance and the mass of the nearest point
-    (of all those that are there, where some are); and of all other points sums over the unit vectors ``u`` to them,
-    weighed by mass over distance: their number, ``u_x u_x``, ``u_x u_y``, and last, times the distance, ``u``.
+
+@often(_tell_of_the_mean_in_lanes)
+def _tell_of_the_mean(p: FloatArray, columns: FloatArray, out: FloatArray) -> None:
+    """What masses ``(N,)`` at points ``(d, N)`` amount to, into ``out``, ``(4 + d,)``.
+
+    The expected distance from their mean, its expected square, the largest mass, the sum of all, and the mean.
     """
-    away = columns - np.array(at)[:, None]
+    out[3] = _summed(p[None])[0]
+    out[4:] = _summed(p * columns) / out[3]
+    squares = _squares(columns - out[4:, None])
+    out[:2] = _summed(p * np.stack([np.sqrt(squares), squares]))
+    out[2] = p.max()
+
+
+def _search_in_lanes(p: FloatArray, columns: FloatArray, told: FloatArray) -> float:
+    """`_search`, written so that numba can compile it."""
+    size, dimension, whole = p.size, columns.shape[0], told[3]
+    distance, (squares, pulls) = np.empty(size), np.empty((2, LANES))
+    sums, (at, mean, rest, away) = np.empty((4 + dimension, LANES)), np.empty((4, dimension))
+    errors, weights, squares_x, squares_xy = sums[0], sums[1], sums[2], sums[3]
+    mean[:], at[:] = told[4:], told[4:]
+    least, reached = -np.inf, np.inf
+    for turn in range(_TURNS + 1):
+        sums[:], near, nearest = 0.0, 0, np.inf
+        for start in range(0, size, LANES):
+            some, far = p[start : start + LANES], distance[start : start + LANES]
+            squares[:] = 0.0
+            for d in range(dimension):
+                column, here = columns[d, start : start + LANES], at[d]
+                for k in range(some.size):
+                    along = column[k] - here
+                    squares[k] += along * along
+            for k in range(some.size):
+                far[k] = np.sqrt(squares[k])
+                errors[k] += some[k] * far[k]
+        for i in range(size):
+            if distance[i] < nearest:
+                near, nearest = i, distance[i]
+        mass = 0.0
+        for i in range(near, size if nearest == 0.0 else near + 1):
+            if distance[i] == nearest:
+                mass, distance[i] = mass + p[i], np.inf
+        for start in range(0, size, LANES):
+            some, far = p[start : start + LANES], distance[start : start + LANES]
+            first, last = columns[0, start : start + LANES], columns[dimension - 1, start : start + LANES]
+            here, there = at[0], at[dimension - 1]
+            for k in range(some.size):
+                pulls[k] = some[k] / far[k]
+                along = pulls[k] / (far[k] * far[k]) * (first[k] - here)
+                weights[k] += pulls[k]
+                squares_x[k] += along * (first[k] - here)
+                squares_xy[k] += along * (last[k] - there)
+            for d in range(dimension):
+                column, here, rests = columns[d, start : start + LANES], at[d], sums[4 + d]
+                for k in range(some.size):
+                    rests[k] += pulls[k] * (column[k] - here)
+        error = weight = xx = xy = 0.0
+        rest[:] = 0.0
+        for k in range(LANES):
+            error += errors[k]
+            weight += weights[k]
+            xx += squares_x[k]
+            xy += squares_xy[k]
+            for d in range(dimension):
+                rest[d] += sums[4 + d, k]
+        square = inner = left = off = 0.0
+        for d in range(dimension):
+            away[d] = columns[d, near] - at[d]
+            square += rest[d] * rest[d]
+            inner += rest[d] * away[d]
+        force = np.sqrt(square)
+        share = mass / max(force, mass) if mass > 0.0 else 0.0
+        for d in range(dimension):
+            part = rest[d] - share * rest[d]
+            off += part * (mean[d] - at[d])
+            left += part * part
+        least = max(least, (error - mass * nearest - share * inner - off) / (1.0 + np.sqrt(left) / whole))
+        reached = min(reached, error)
+        if least >= (1.0 - ACCURACY) * reached:
+            break
+        if force <= mass:
+            at += away
+            continue
+        factor = 1.0
+        if nearest <= _TOUCHING * error:
+            factor = (1.0 - mass / force) / weight
+        else:
+            own = mass / nearest
+            weight += own
+            for d in range(dimension):
+                rest[d] += own * away[d]
+            along = own / (nearest * nearest) * away[0]
+            xx, xy = xx + along * away[0], xy + along * away[dimension - 1]
+            determinant = (weight - xx) * xx - xy * xy
+            if turn < _QUICK and dimension == 2 and determinant > _FLAT * weight * weight:
+                x, y = rest[0], rest[1]
+                rest[0], rest[1] = (xx * x + xy * y) / determinant, ((weight - xx) * y + xy * x) / determinant
+            else:
+                factor = _FURTHER / weight
+        for d in range(dimension):
+            at[d] += factor * rest[d]
+    return float(least)
+
+
+@often(_search_in_lanes)
+def _search(p: FloatArray, columns: FloatArray, told: FloatArray) -> float:
+    """What the expected distance of no point is below, for masses ``(N,)`` at points ``(d, N)``.
+
+    ``told`` is what `_tell_of_the_mean` says of them: the search begins there. Each turn looks at where the masses lie
+    about a point, what follows for all others, and where to look next.
+    """
+    whole, *mean = told[3:].tolist()
+    at, least, reached = mean, -inf, inf
+    for turn in range(_TURNS + 1):
+        aways = columns - np.array(at)[:, None]
+        distance = np.sqrt(_squares(aways))
+        near = int(distance.argmin())
+        nearest = float(distance[near])
+        error = float(_summed((p * distance)[None])[0])
+        same = distance == nearest if nearest == 0.0 else [near]
+        mass = float(np.add.accumulate(p[same])[-1])
+        distance[same] = inf
+        pull = p / distance
+        along = pull / (distance * distance) * aways[0]
+        terms = np.stack([pull, along * aways[0], along * aways[-1], *(pull * aways)])
+        weight, xx, xy, *rest = _summed(terms).tolist()  # with which all but the point next to here pull
+        away = aways[:, near].tolist()
+        force = sqrt(_dot(rest, rest))
+        # The vector of the next point that leaves least of the sum; where that is nothing, no point is better than it.
+        share = mass / max(force, mass) if mass > 0.0 else 0.0
+        left = [part - share * part for part in rest]
+        off = _dot(left, [m - here for m, here in zip(mean, at, strict=True)])
+        inner = error - mass * nearest - share * _dot(rest, away)
+        least = max(least, (inner - off) / (1.0 + sqrt(_dot(left, left)) / whole))
+        reached = min(reached, error)
+        if least >= (1.0 - ACCURACY) * reached:
+            break
+        if force <= mass:
+            move, factor = away, 1.0
+        elif nearest <= _TOUCHING * error:  # here is a point: Vardi and Zhang's step away from it
+            move, factor = rest, (1.0 - mass / force) / weight
+        else:
+            own = mass / nearest
+            weight, rest = weight + own, [part + own * one for part, one in zip(rest, away, strict=True)]
+            slope = own / (nearest * nearest) * away[0]
+            xx, xy = xx + slope * away[0], xy + slope * away[-1]
+            determinant = (weight - xx) * xx - xy * xy  # and yy is what is missing of the weight
+            if turn < _QUICK and len(rest) == 2 and determinant > _FLAT * weight * weight:
+                x, y = rest  # Newton's step, which is quicker and may miss
+                move, factor = [(xx * x + xy * y) / determinant, ((weight - xx) * y + xy * x) / determinant], 1.0
+            else:
+                move, factor = rest, _FURTHER / weight
+        at = [here + factor * part for here, part in zip(at, move, strict=True)]
+    return least
+
+
+def _dot(one: list[float], other: list[float]) -> float:
+    total = 0.0
+    for first, second in zip(one, other, strict=True):  # as the loop does: sums of Python's own depend on its version
+        total += first * second
+    return total
+
+
+def _squares(away: FloatArray) -> FloatArray:
+    """The squared lengths of vectors ``(d, N)``, axis after axis."""
     squares = away[0] * away[0]
     for one in away[1:]:
         squares += one * one
-    distance = np.sqrt(squares)
-    near = int(distance.argmin())
-    same = distance == 0.0 if distance[near] == 0.0 else [near]
-    out[0] = _summed((p * distance)[None])[0]
-    out[1], out[2] = distance[near], np.add.accumulate(p[same])[-1]
-    distance[same] = inf
-    terms = np.empty((3 + len(at), len(p)))
-    pull = np.divide(p, distance, out=terms[0])
-    distance *= distance
-    along = np.divide(pull, distance, out=distance)
-    along *= away[0]
-    np.multiply(along, away[[0, -1]], out=terms[1:3])
-    np.multiply(pull, away, out=terms[3:])
-    out[3:] = _summed(terms)
-    return near
+    return np.asarray(squares)
 
 
 def _summed(terms: FloatArray) -> FloatArray:
-    """The sums of terms ``(k, N)`` by lanes, as `dphmm.markov.kernels.looks_around` adds them."""
-    lanes, whole = kernels.LANES, terms.shape[1] // kernels.LANES * kernels.LANES
-    sums = terms[:, :whole].reshape(len(terms), -1, lanes).sum(axis=1)
+    """The sums of terms ``(k, N)``.
+
+    The k-th term goes to the lane k modulo `LANES`, and then lane after lane is added, as the loops do.
+    """
+    whole = terms.shape[1] // LANES * LANES
+    sums = terms[:, :whole].reshape(len(terms), -1, LANES).sum(axis=1)
     rest = terms[:, whole:]
     sums[:, : rest.shape[1]] += rest
     return np.asarray(np.add.accumulate(sums, axis=1)[:, -1])

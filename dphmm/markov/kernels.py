@@ -18,8 +18,6 @@ Run = tuple[FloatArray, FloatArray, FloatArray]
 SAME = 1e-13
 """Scores that differ by less, as a part of them, differ by rounding."""
 
-LANES = 64
-"""So many sums of every so manyth term are added up side by side."""
 TOGETHER = 64
 """So many next states are asked about together."""
 MANY, UNASKED = 0.2, 32
@@ -229,53 +227,3 @@ def gathered_pairs(lists: Lists, ones: FloatArray, others: FloatArray, scales: F
             if mass > 0.0:
                 for at in range(starts[j], starts[j + 1]):
                     out[at] += mass * other[states[at]]
-
-
-def looks_around(p: FloatArray, columns: FloatArray, at: tuple[float, ...], out: FloatArray) -> int:
-    """Where masses ``(N,)`` at points ``(d, N)`` lie about a point: see `dphmm.markov.guess`; and which is nearest.
-
-    The k-th term of a sum goes to the lane k modulo `LANES`, and then lane after lane is added.
-    """
-    size, dimension, near, least = p.size, len(at), 0, np.inf
-    whole = -(-size // LANES) * LANES  # what is beyond the points adds nothing
-    away, (distance, along) = np.zeros((dimension, whole)), np.zeros((2, whole))
-    sums = np.zeros((4 + dimension, LANES))
-    for k in range(dimension):
-        here = at[k]
-        for i in range(size):
-            away[k, i] = columns[k, i] - here
-            distance[i] += away[k, i] * away[k, i]
-    for i in range(size):
-        distance[i] = np.sqrt(distance[i])
-        along[i] = p[i] * distance[i]
-    for start in range(0, whole, LANES):
-        for k in range(LANES):
-            sums[0, k] += along[start + k]
-    for i in range(size):
-        if distance[i] < least:
-            near, least = i, distance[i]
-    mass = p[near] if least > 0.0 else 0.0
-    for i in range(size if least == 0.0 else 0):
-        if distance[i] == 0.0:
-            mass, distance[i] = mass + p[i], np.inf
-    distance[near] = np.inf
-    for i in range(size):
-        pull = p[i] / distance[i]
-        along[i] = pull / (distance[i] * distance[i]) * away[0, i]
-        distance[i] = pull
-    first, last = away[0], away[dimension - 1]
-    for start in range(0, whole, LANES):
-        for k in range(LANES):
-            sums[1, k] += distance[start + k]
-            sums[2, k] += along[start + k] * first[start + k]
-            sums[3, k] += along[start + k] * last[start + k]
-        for d in range(dimension):
-            for k in range(LANES):
-                sums[4 + d, k] += distance[start + k] * away[d, start + k]
-    out[:] = 0.0
-    for k in range(LANES):
-        out[0] += sums[0, k]
-        for d in range(3 + dimension):
-            out[3 + d] += sums[1 + d, k]
-    out[1], out[2] = least, mass
-    return near

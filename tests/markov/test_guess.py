@@ -8,7 +8,7 @@ from scipy.optimize import minimize
 
 from dphmm.compilation import compiled
 from dphmm.markov import guess
-from dphmm.markov.guess import ACCURACY, best_guess
+from dphmm.markov.guess import ACCURACY, best_guess, expected_errors
 from tests.sizes import few_every_day
 
 
@@ -38,7 +38,8 @@ def test_the_least_expected_distance_is_never_told_too_large_and_hardly_too_smal
     assert (1 - ACCURACY) * least - 1e-9 <= guess.least_error <= least * (1 + 1e-9) + 1e-12
     np.testing.assert_allclose(guess.mean, p @ x, rtol=1e-12)
     assert guess.mean_error == pytest.approx(p @ np.linalg.norm(x - p @ x, axis=1), rel=1e-12)
-    assert guess.certainty == p.max()
+    assert guess.spread == pytest.approx(np.sqrt(p @ ((x - p @ x) ** 2).sum(axis=1)), rel=1e-12)
+    assert guess.certainty == min(p.max(), 1.0)
 
 
 def test_whoever_takes_the_mean_for_the_best_guess_overstates_the_error():
@@ -62,19 +63,32 @@ def test_of_many_states_those_that_hardly_count_are_left_out_on_the_safe_side():
 
 def test_who_knows_the_state_errs_by_nothing():
     guess = best_guess(np.array([0.0, 1.0, 0.0]), np.array([[0.0, 0], [3, 4], [7, 7]]))
-    assert (guess.mean, guess.mean_error, guess.least_error, guess.certainty) == ((3.0, 4.0), 0.0, 0.0, 1.0)
+    assert guess == ((3.0, 4.0), 0.0, 0.0, 0.0, 1.0)
 
 
-@pytest.mark.parametrize("seed", range(24))
-def test_the_compiled_look_around_a_point_gives_what_numpy_gives_bit_by_bit(seed):
+@pytest.mark.parametrize("seed", range(40))
+def test_the_compiled_search_gives_what_numpy_gives_bit_by_bit(seed):
     rng = np.random.default_rng(seed)
-    count, dimension = int(rng.choice([1, 2, 40, 300])), 1 + seed % 4
+    count, dimension = int(rng.choice([1, 2, 40, 64, 300])), 1 + seed % 4
     columns = np.rint(4 * rng.normal(size=(dimension, count))) if seed % 2 else rng.normal(size=(dimension, count))
-    p, at = rng.dirichlet(np.ones(count)), columns[:, 0] if seed % 3 else rng.normal(size=dimension)
-    loop = compiled(guess._looks_around.loop)
-    if loop is None:
+    if seed % 5 == 1:
+        columns = columns[:, :1] * np.linspace(0, 1, count)  # all in one line
+    p = rng.dirichlet(np.full(count, rng.choice([0.05, 0.3, 5.0])))
+    loops = [compiled(one.loop) for one in (guess._tell_of_the_mean, guess._search)]
+    if None in loops:
         pytest.skip("numba is not installed")
-    ones, others = np.empty((2, 6 + dimension))
-    here = tuple(at.tolist())
-    assert guess._looks_around.plain(p, columns, here, ones) == loop(p, columns, here, others)
+    ones, others = np.empty((2, 4 + dimension))
+    guess._tell_of_the_mean.plain(p, columns, ones)
+    loops[0](p, columns, others)
     np.testing.assert_array_equal(ones, others)
+    assert guess._search.plain(p, columns, ones) == loops[1](p, columns, ones)
+
+
+@pytest.mark.parametrize("dimension", [1, 2, 3])
+def test_of_many_beliefs_each_gives_the_errors_that_it_gives_alone(dimension):
+    rng = np.random.default_rng(dimension)
+    rows, points = rng.dirichlet(np.full(40, 0.3), 8), rng.normal(size=(40, dimension))
+    spread, error = expected_errors(rows, points)
+    squares = [row @ ((points - row @ points) ** 2).sum(axis=1) for row in rows]
+    np.testing.assert_allclose(spread, np.sqrt(squares), rtol=1e-12)
+    np.testing.assert_array_equal(error, [best_guess(row, points).least_error for row in rows])
