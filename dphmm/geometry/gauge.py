@@ -14,13 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arrays import RELATIVE_TOLERANCE, FloatArray
+from dphmm.compilation import often
 from dphmm.errors import InvalidInputError, PromiseError
+from dphmm.geometry import check_loops
 
-_EPS = float(np.finfo(np.float64).eps)
 _LEAST, _LARGEST = 1e-200, 1e100
 _FEW_AXES = 6
-_EXACT = 2**25
-"""Below this, products of whole numbers and their sums are exact in doubles."""
+_NO_BODY = "the noise is drawn from cones that tile no convex body; nothing was drawn"
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,12 @@ class Gauge:
         """
         _check_lengths(scale, rounding)
         vectors = np.ascontiguousarray(cones, dtype=np.float64)
-        return _of_cones(vectors.shape, vectors.tobytes(), scale, rounding)
+        if vectors.shape[1:] != (2, 2):
+            return _of_cones(vectors.shape, vectors.tobytes(), scale, rounding)
+        normals, limits = np.empty((len(vectors), 2)), np.empty(len(vectors))
+        if not _walls_of_cones(vectors, scale, rounding, RELATIVE_TOLERANCE, normals, limits):
+            raise PromiseError(_NO_BODY)
+        return cls(normals, limits)
 
     @classmethod
     def of_ball(cls, order: int, radius: float, dimension: int, rounding: float) -> Gauge:
@@ -94,7 +99,8 @@ class Gauge:
         """A Euclidean length up to which every vector lies in the body."""
         if self.normals is None:
             return self.radius if self.order == 2 else 0.0
-        return float((self.limits / np.linalg.norm(self.normals, axis=1)).min(initial=np.inf))
+        lengths = np.sqrt(np.add.reduce(self.normals * self.normals, axis=1))
+        return float((self.limits / lengths).min(initial=np.inf))
 
     @cached_property
     def key(self) -> bytes:
@@ -104,6 +110,24 @@ class Gauge:
         return self.normals.tobytes() + self.limits.tobytes()
 
 
+@often(check_loops.walls_of_cones)
+def _walls_of_cones(
+    cones: FloatArray, scale: float, rounding: float, tolerance: float, normals: FloatArray, limits: FloatArray
+) -> bool:
+    tips, v, w = cones.reshape(-1, 2), cones[:, 0], cones[:, 1]
+    size = float(np.abs(tips).max(initial=0.0))
+    is_exact = size < check_loops.EXACT and bool((tips == np.rint(tips)).all())
+    blur = 0.0 if is_exact else check_loops.ROUNDING * size
+    offsets = v[:, 0] * w[:, 1] - v[:, 1] * w[:, 0]
+    sign = np.where(offsets > 0.0, 1.0, -1.0)
+    normals[:, 0], normals[:, 1] = (w[:, 1] - v[:, 1]) * sign, (v[:, 0] - w[:, 0]) * sign
+    offsets *= sign
+    spread = np.abs(normals).sum(axis=1)
+    limits[:] = offsets * (scale * (1.0 + 2.0 * tolerance)) + scale * (spread * blur) + spread * rounding
+    heights = np.abs(tips[:, 0, None] * normals[:, 0] + tips[:, 1, None] * normals[:, 1])
+    return bool((offsets > 0.0).all() and (heights <= offsets * (1.0 + tolerance) + spread * blur).all())
+
+
 def _check_lengths(scale: float, rounding: float) -> None:
     if not (0 <= scale <= _LARGEST and 0 <= rounding <= _LARGEST):
         raise InvalidInputError(f"a loss of noise of this scale ({scale:g}, rounding {rounding:g}) is beyond doubles")
@@ -111,20 +135,20 @@ def _check_lengths(scale: float, rounding: float) -> None:
 
 @lru_cache(maxsize=256)
 def _of_cones(shape: tuple[int, int, int], data: bytes, scale: float, rounding: float) -> Gauge:
-    """The body of some cones; the same few are met again and again."""
+    """The body of some cones, but in the plane; the same few are met again and again."""
     cones = np.frombuffer(data).reshape(shape)
     tips = cones.reshape(-1, shape[2])
     normals, offsets, across = _walls(cones)
     size = float(np.abs(tips).max(initial=0.0))
     spread = np.abs(normals).sum(axis=1)
-    exact = size < _EXACT and bool((cones == np.rint(cones)).all())
-    slack = spread * (0.0 if exact else 8 * _EPS * size)
+    exact = size < check_loops.EXACT and bool((cones == np.rint(cones)).all())
+    slack = spread * (0.0 if exact else check_loops.ROUNDING * size)
     if not ((offsets > 0).all() and (np.abs(tips @ normals.T) <= offsets * (1 + RELATIVE_TOLERANCE) + slack).all()):
-        raise PromiseError("the noise is drawn from cones that tile no convex body; nothing was drawn")
+        raise PromiseError(_NO_BODY)
     limits = offsets * (scale * (1 + 2 * RELATIVE_TOLERANCE)) + scale * slack + spread * rounding
     if not len(across):
         return Gauge(normals, limits)
-    flat = np.full(len(across), rounding + 8 * _EPS * scale * size)
+    flat = np.full(len(across), rounding + check_loops.ROUNDING * scale * size)
     if exact and rounding == 0.0 and shape[1:] in ((1, 2), (1, 3), (2, 3)):
         across = _whole_across(cones[0])
         flat = np.zeros(len(across))
@@ -151,16 +175,8 @@ def _walls(cones: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     if rank == 1:
         normals = cones[:1, 0]
         offsets = (normals * normals).sum(axis=1)
-    elif rank == dimension == 2:  # without division: exact where the vectors are integers
-        v, w = cones[:, 0], cones[:, 1]
-        offsets = v[:, 0] * w[:, 1] - v[:, 1] * w[:, 0]
-        normals = np.empty_like(v)
-        np.subtract(w[:, 1], v[:, 1], out=normals[:, 0])
-        np.subtract(v[:, 0], w[:, 0], out=normals[:, 1])
-        normals *= np.sign(offsets)[:, None]
-        offsets = np.abs(offsets)
-    if rank == dimension and rank <= 2:
-        return normals, offsets, np.zeros((0, dimension))
+        if dimension == 1:
+            return normals, offsets, np.zeros((0, 1))
     basis = np.linalg.qr(cones[0].T, mode="complete")[0]
     if rank > 1:
         try:

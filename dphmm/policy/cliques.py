@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray, content_hash, frozen
-from dphmm.geometry import planar
+from dphmm.compilation import often
+from dphmm.geometry import check_loops, planar
 from dphmm.geometry.gauge import Gauge
 from dphmm.geometry.growing import GrowingBody, PlanarBody, origin
 from dphmm.geometry.measurements import Measurements
@@ -133,7 +134,7 @@ class CliqueEdges(EdgeSet):
 
     def body(self, measurements: Measurements, nodes: BoolArray) -> GrowingBody:
         """That of all edges where each of its corners is the difference of one within ``nodes``."""
-        if self._is_complete:
+        if self.is_complete:
             extremes = measurements.extremes(nodes)
             if measurements.dimension == 2:
                 return PlanarBody(planar.difference_polygon(extremes))
@@ -159,9 +160,8 @@ class CliqueEdges(EdgeSet):
 
     def widest(self, points: FloatArray, nodes: BoolArray, gauge: Gauge) -> float:
         """Group by group how far the heights over each wall reach; for a ball, between corners of the groups."""
-        if self._is_complete and gauge.normals is not None and points.shape[1] == 2:
-            heights = gauge.heights(points[self._row_ends(points, nodes)])
-            return float((heights.max(axis=0) - heights.min(axis=0)).max(initial=0.0))
+        if self.is_complete and gauge.normals is not None and points.shape[1] == 2:
+            return _widest_of_rows(nodes, *self._by_rows(points), gauge.normals, gauge.limits)
         starts, members = self._within(nodes, np.arange(len(self.starts) - 1))
         starts, members = _groups_where(np.diff(starts) >= 2, starts, members)
         if not len(members):
@@ -206,24 +206,19 @@ class CliqueEdges(EdgeSet):
         return _Whole(body, [_scattered(edges[which]) for which in same])
 
     @property
-    def _is_complete(self) -> bool:
-        """Whether all states are one group."""
+    def is_complete(self) -> bool:
+        """Whether one group holds all states."""
         return len(self.starts) == 2 and len(self.members) == self.size
 
-    def _row_ends(self, points: FloatArray, nodes: BoolArray) -> IntArray:
-        """The first and the last of the states ``nodes`` of each height: between them no linear form is extreme.
+    def _by_rows(self, points: FloatArray) -> tuple[IntArray, FloatArray]:
+        """The order of points ``(N, 2)`` by rows of one height, and they themselves, ``(2, N)``.
 
-        The order of points ``(N, 2)`` is kept, for as long as these are asked about.
+        Both are kept for as long as the same points are asked about.
         """
         if self._rows is None or self._rows[0] is not points:
             order = np.lexsort((points[:, 0], points[:, 1]))
-            self._rows = (points, order, points[order, 1])
-        _, order, heights = self._rows
-        kept = nodes.take(order).nonzero()[0]
-        heights = heights[kept]
-        new = (heights[1:] != heights[:-1]).nonzero()[0]
-        ends = np.concatenate([[0], new + 1, new, [len(kept) - 1]]) if len(kept) else kept
-        return np.asarray(order[kept[ends]])
+            self._rows = (points, order, np.ascontiguousarray(points[order].T))
+        return self._rows[1:]
 
     def _add_groups(
         self, hull: GrowingBody, measurements: Measurements, nodes: BoolArray, groups: IntArray
@@ -266,6 +261,20 @@ class CliqueEdges(EdgeSet):
         classes, class_of = np.unique(widths, axis=0, return_inverse=True)
         radius = measurements.lengths(classes[:, : measurements.dimension])
         return _Extents(np.argsort(-radius[class_of], kind="stable"), class_of.ravel(), classes)
+
+
+@often(check_loops.widest_of_rows)
+def _widest_of_rows(
+    nodes: BoolArray, order: IntArray, places: FloatArray, normals: FloatArray, limits: FloatArray
+) -> float:
+    x, y = places[:, nodes.take(order)]
+    if not len(y):
+        return 0.0
+    new = (y[1:] != y[:-1]).nonzero()[0]
+    ends = np.concatenate([[0], new + 1, new, [len(y) - 1]])
+    heights = normals[:, 0] * x[ends, None] + normals[:, 1] * y[ends, None]
+    reach = (heights.max(axis=0) - heights.min(axis=0)) / np.maximum(limits, check_loops.LEAST)
+    return float(reach.max(initial=0.0))
 
 
 def _scattered(rows: IntArray) -> IntArray:

@@ -95,6 +95,11 @@ class EdgeSet(ABC):
         """Whether there is no edge within ``nodes``; looks until it finds one."""
         return not any(len(edges) for edges in self.chunks(nodes))
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether every two states are known to be connected."""
+        return False
+
     def connected(self, nodes: BoolArray) -> BoolArray:
         """Which states have an edge within ``nodes``."""
         found = np.zeros(self.size, dtype=np.bool_)

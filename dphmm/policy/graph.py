@@ -68,6 +68,8 @@ class PolicyGraph:
         self._open: BoolArray | None = None if open_ is None or not open_.any() else locked(open_.copy())
         self.has_open = self._open is not None and bool((self._open & self._nodes).any())
         """Whether any state is open."""
+        self.joins_everyone = edge_set.is_complete
+        """Whether every two states that the graph holds are known to be connected."""
 
     # ---- making graphs -------------------------------------------------------------------------------------------
 
@@ -290,8 +292,7 @@ class PolicyGraph:
         bound = min(self._edge_set.count_bound(), possible * (possible - 1) // 2)
         if bound > _LISTABLE:
             raise PolicyError(f"listing up to {bound} edges would not fit; restrict the graph, or use differences()")
-        found = np.zeros((0, 2), dtype=np.int64), *self._edge_set.chunks(self._nodes)
-        return np.unique(np.concatenate(found), axis=0)
+        return np.unique(np.concatenate([np.zeros((0, 2), dtype=np.int64), *self.edge_blocks()]), axis=0)
 
     def edge_blocks(self) -> Iterator[IntArray]:
         """All edges a block ``(m, 2)`` at a time, the smaller state first, for graphs too dense to list.

@@ -269,9 +269,10 @@ class Protecting:
 
     def whole(self, restricted: PolicyGraph) -> Protection:
         """One body of noise for all possible states, none of which is open."""
-        possible = restricted.nodes
+        possible, joins_everyone = restricted.nodes, restricted.joins_everyone
         hull = restricted.hull(self.measurements)
-        noise = CoordinateBody(self.measurements, noise_body(self.measurements, hull, self.body), self.membership)
+        around = noise_body(self.measurements, hull, self.body)
+        noise = CoordinateBody(self.measurements, around, self.membership, possible if joins_everyone else None)
         degrees = count_within(noise, possible)
         exposed = (degrees == 1).nonzero()[0]
         candidates, complete = candidates_of(self.measurements, exposed, possible)
@@ -290,6 +291,9 @@ class Protecting:
             noise = CoordinateBody(self.measurements, noise_body(self.measurements, hull, self.body), self.membership)
             degrees = count_within(noise, possible)
             self._check_nobody_exposed(degrees, restricted)
+        diameter = 1.0 if hull.dimension else 0.0  # the longest difference is one that the hull was made of
+        if not joins_everyone or self.body != "hull":
+            diameter = noise.diameter(possible)
         units = self.measurements.to_units(hull)
         scale = float(np.prod(self.measurements.spacing)) if self.body == "hull" and self.objective == "volume" else 1.0
         return Protection(
@@ -302,7 +306,7 @@ class Protecting:
             degrees=locked(degrees),
             body=units if self.body == "hull" else _in_units(self.measurements, noise.body),
             coordinate_hull=hull,
-            diameter=noise.diameter(possible),
+            diameter=diameter,
         )
 
     def beside_open(self, restricted: PolicyGraph) -> Protection:

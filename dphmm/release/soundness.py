@@ -14,7 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray, locked
+from dphmm.compilation import often
 from dphmm.errors import PromiseError
+from dphmm.geometry import check_loops
 from dphmm.geometry.gauge import Gauge
 from dphmm.mechanisms.base import Mechanism
 from dphmm.mechanisms.integer_table import TOTAL
@@ -184,11 +186,8 @@ class SoundnessCheck:
 
     def _check_degrees(self, gauge: Gauge, members: BoolArray, hidden: BoolArray) -> None:
         """Look for a neighbour of every state to be hidden among the states of the same mechanism."""
-        partner, distance = self._nearest
-        beside = members.take(partner)
-        if self._farthest > gauge.inner:
-            beside &= distance <= gauge.inner
-        alone = np.flatnonzero(hidden & ~beside)
+        alone = np.empty(len(members), dtype=np.int64)
+        alone = alone[: _alone_among(*self._nearest, members, hidden, gauge.inner, alone)]
         if 0 < len(alone) <= _FEW:
             near, far = self._near(alone)
             others = members.take(near) & (near != alone)
@@ -261,11 +260,6 @@ class SoundnessCheck:
         return np.asarray(near).reshape(len(states), -1).T, np.asarray(far).reshape(len(states), -1).T
 
     @cached_property
-    def _farthest(self) -> float:
-        """How far a state's nearest one is at most."""
-        return float(self._nearest[1].max())
-
-    @cached_property
     def _nearest(self) -> tuple[IntArray, FloatArray]:
         """The state nearest to each other one, ``(N,)``, and how far it is."""
         size = len(self._points)
@@ -283,6 +277,15 @@ class SoundnessCheck:
         distance, found = map(np.asarray, self._tree.query(self._points, k=2))
         own = found[:, 0] == np.arange(size)
         return np.where(own, found[:, 1], found[:, 0]), np.where(own, distance[:, 1], distance[:, 0])
+
+
+@often(check_loops.alone_among)
+def _alone_among(
+    partner: IntArray, distance: FloatArray, members: BoolArray, hidden: BoolArray, inner: float, out: IntArray
+) -> int:
+    found = np.flatnonzero(hidden & ~(members.take(partner) & (distance <= inner)))
+    out[: len(found)] = found
+    return len(found)
 
 
 def _power_below(epsilon: float) -> Fraction:
