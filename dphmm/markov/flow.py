@@ -8,7 +8,7 @@ import numpy as np
 from scipy.sparse import csr_array, dia_array
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray, locked
-from dphmm.compilation import compiled
+from dphmm.compilation import compiled, often
 from dphmm.markov import kernels, mass_loops
 from dphmm.markov.jagged import Jagged
 from dphmm.markov.lean import Lean
@@ -119,10 +119,10 @@ class Flow:
         return locked(np.ascontiguousarray(turned))
 
     @cached_property
-    def diagonals(self) -> dia_array | None:
-        """The matrix by its diagonals, where these are few, as on a grid; otherwise None.
+    def diagonals(self) -> tuple[mass_loops.Offsets, FloatArray] | None:
+        """The matrix by its diagonals, ``(k,)`` and ``(k, N)``, where these are few, as on a grid; otherwise None.
 
-        Its products add the same terms in the same order, but for zeros, and read less memory.
+        Sums along them add the same terms in the same order, but for zeros, and read less memory.
         """
         if self.size > _DENSE[0] or not self.matrix.has_sorted_indices:
             return None
@@ -134,7 +134,7 @@ class Flow:
             return None
         values = np.zeros((len(offsets), self.size))
         values[which, columns] = self.matrix.data
-        return dia_array((values, offsets), shape=self.matrix.shape)
+        return offsets.astype(np.int32), values
 
     @cached_property
     def lists(self) -> kernels.Lists:
@@ -161,7 +161,11 @@ class Flow:
         if self.matrix.nnz < _DENSE_FROM or self.dense is None:
             self._products += 1
             by_diagonals = None if self._products < _OFTEN else self.diagonals
-            return np.asarray((self.matrix if by_diagonals is None else by_diagonals) @ values)
+            if by_diagonals is None:
+                return np.asarray(self.matrix @ values)
+            sums = np.empty(self.size)
+            _sums_along_diagonals(values, *by_diagonals, sums)
+            return sums
         with one_thread():
             return np.asarray(values @ self.dense)
 
@@ -205,9 +209,9 @@ class Flow:
         entries = self.matrix.nnz if self._lean is None else self._lean.entries
         return 10.0 + entries * (2.2e-4 * (1 + columns) if columns else 8e-4)
 
-    def is_plain(self, masses: Masses, exponents: FloatArray | float = 0.0) -> bool:
-        """Whether one step of `product` takes masses on without loss, once divided by ``2**exponents``."""
-        return self._is_likely and masses.lies_within(NARROW, exponents)
+    def floats_of(self, masses: Masses) -> FloatArray | None:
+        """The masses as floats, ``(N,)``, where one step of `product` takes these on without loss; otherwise None."""
+        return masses.plain_within(NARROW) if self._is_likely else None
 
     @cached_property
     def _strides(self) -> tuple[int, ...]:
@@ -220,7 +224,7 @@ class Flow:
 
     def step(self, masses: Masses) -> Masses:
         """The masses one step on."""
-        values = masses.plain_within(NARROW) if self._is_likely else None
+        values = self.floats_of(masses)
         if values is not None:
             return Masses.of(self.product(values))
         out = np.empty((2, self.size))
@@ -400,10 +404,17 @@ class Flow:
         return Powers(self.matrix, (*self._strides, *_STRIDES_BACK))
 
 
+@often(mass_loops.sums_along_diagonals)
+def _sums_along_diagonals(
+    values: FloatArray, offsets: mass_loops.Offsets, diagonals: FloatArray, out: FloatArray
+) -> None:
+    out[:] = dia_array((diagonals, offsets), shape=(values.size, values.size)) @ values
+
+
 def _gathered_masses(
     lists: kernels.Lists,
     near: FloatArray,  # noqa: ARG001 - a short cut of the compiled loop
-    limb: FloatArray,  # noqa: ARG001
+    limb: mass_loops.Limbs,  # noqa: ARG001
     mantissa: FloatArray,
     exponent: FloatArray,
     out: mass_loops.Sums,

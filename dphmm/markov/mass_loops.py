@@ -8,15 +8,21 @@ from __future__ import annotations
 from math import factorial, frexp
 
 import numpy as np
+import numpy.typing as npt
 
 from dphmm.arrays import FloatArray
 from dphmm.markov.kernels import Lists
 
+Limbs = npt.NDArray[np.int32]
+Offsets = npt.NDArray[np.int32]
 Sums = tuple[FloatArray, FloatArray]
 """Sums ``values * 2**exponents``, both ``(N,)``."""
 
 LIMB, MIDDLE = 1024.0, 200.0
 """Powers of two in a limb, and by how many the masses within one are smaller, so that their sums stay within floats."""
+
+NOWHERE, FAR_AWAY = np.int32(-(2**31)), np.int32(1 - 2**31)
+"""The limb of an impossible state, and of masses of which the limb is below all that are told apart."""
 
 LN2 = float.fromhex("0x1.62e42fefa39efp-1")
 LN2_HIGH = float.fromhex("0x1.62e42feep-1")
@@ -39,6 +45,9 @@ DEEPEST = -(2.0**50)
 FAR = -1100.0
 """A mass that is this many powers of two below another one adds nothing to it."""
 
+LANES = 64
+"""So many sums of every so manyth term are added up side by side."""
+
 SOME = 4096
 """So many numbers are looked at before it is seen whether others need to be."""
 
@@ -50,7 +59,7 @@ POWERS = np.append(np.ldexp(2.0, -np.arange(1076)), 0.0)
 
 
 def gathered_masses(
-    lists: Lists, near: FloatArray, limb: FloatArray, mantissa: FloatArray, exponent: FloatArray, out: Sums
+    lists: Lists, near: FloatArray, limb: Limbs, mantissa: FloatArray, exponent: FloatArray, out: Sums
 ) -> None:
     """Sums over each state's list of probability times mass.
 
@@ -62,7 +71,7 @@ def gathered_masses(
     lists
         Where the masses come from.
     near, limb
-        The masses as ``near * 2**(LIMB * limb + MIDDLE)``; minus infinity for an impossible state.
+        The masses as ``near * 2**(LIMB * limb + MIDDLE)``, as `limbs_of` says.
     mantissa, exponent
         The same masses.
     out
@@ -72,14 +81,16 @@ def gathered_masses(
     values, exponents = out
     for j in range(values.size):
         begin, end = starts[j], starts[j + 1]
-        first = limb[states[begin]] if begin < end else -np.inf
-        total, is_one = 0.0, True
+        first, total, others = limb[states[begin]] if begin < end else NOWHERE, 0.0, 0
         for at in range(begin, end):
             i = states[at]
             total += near[i] * shares[at]
-            is_one &= limb[i] == first
-        values[j], exponents[j] = total, LIMB * first + MIDDLE
-        if is_one and (total >= 1e-150 or first == -np.inf):
+            others |= limb[i] ^ first
+        if others == 0 and first == NOWHERE:
+            values[j], exponents[j] = 0.0, -np.inf
+            continue
+        if others == 0 and first != FAR_AWAY and total >= 1e-150:
+            values[j], exponents[j] = total, LIMB * first + MIDDLE
             continue
         highest = -np.inf
         for at in range(begin, end):
@@ -90,6 +101,26 @@ def gathered_masses(
             below = np.uint64(min(highest - exponent[i], 1076.0))
             total += mantissa[i] * POWERS[below] * shares[at]
         values[j], exponents[j] = total, highest - 1.0
+
+
+def sums_along_diagonals(values: FloatArray, offsets: Offsets, diagonals: FloatArray, out: FloatArray) -> None:
+    """A matrix times ``values``, ``(N,)``, plain sums, diagonal after diagonal.
+
+    Parameters
+    ----------
+    offsets, diagonals
+        ``(k,)`` and ``(k, N)``: how far each diagonal lies to the right, and its numbers by their columns.
+    out
+        ``(N,)``: filled.
+    """
+    size = values.size
+    out[:] = 0.0
+    for k in range(offsets.size):
+        offset = offsets[k]
+        first, last = max(0, offset), min(size, size + offset)
+        shares, some, found = diagonals[k, first:last], values[first:last], out[first - offset : last - offset]
+        for i in range(some.size):
+            found[i] += shares[i] * some[i]
 
 
 def normal_masses(values: FloatArray, exponents: FloatArray) -> None:
@@ -134,16 +165,18 @@ def plain_masses(mantissa: FloatArray, exponent: FloatArray, below: float, least
     return True
 
 
-def limbs_of(mantissa: FloatArray, exponent: FloatArray, limb: FloatArray, near: FloatArray) -> None:
-    """Masses as ``near * 2**(LIMB * limb + MIDDLE)``; an impossible state's limb is minus infinity."""
+def limbs_of(mantissa: FloatArray, exponent: FloatArray, limb: Limbs, near: FloatArray) -> None:
+    """Masses as ``near * 2**(LIMB * limb + MIDDLE)``; limbs are `NOWHERE` or `FAR_AWAY` where none is that."""
     bits = near.view(np.int64)
     for i in range(mantissa.size):
-        limb[i] = np.floor(exponent[i] / LIMB)
-        below = LIMB * limb[i] + MIDDLE
+        floor = np.floor(exponent[i] / LIMB)
+        below = LIMB * floor + MIDDLE
         power = exponent[i] - (below if below > LEAST else LEAST)
         near[i] = (power if power > -1000.0 else -1000.0) + POWER
         bits[i] <<= 52
         near[i] *= mantissa[i]
+        floor = floor if floor > FAR_AWAY else (FAR_AWAY if floor > -np.inf else NOWHERE)
+        limb[i] = np.int32(floor)
 
 
 def exponentials(
@@ -173,27 +206,43 @@ def exponentials(
         exponents[i] = -np.inf if logs[i] == -np.inf else power + exponent[i]
 
 
-def lowered_masses(values: FloatArray, exponents: FloatArray, top: float, floats: FloatArray) -> None:
-    """Exponents relative to the highest, values 0 where they are minus infinity, and the masses as floats.
+def scaled_masses(values: FloatArray, exponents: FloatArray) -> tuple[float, float]:
+    """Masses ``values * 2**exponents`` over their sum, in their place, with mantissas from a half to below 1.
 
-    Those under ``2**-1000`` are as floats as if they were not: they add nothing.
+    Values are from 1/4 to 4, or 0, and count as 0 where exponents are minus infinity. What is told is the highest
+    exponent, minus infinity where nothing is left, and the sum as a multiple of that power of two. Masses that are
+    under ``2**-1000`` of it add as if they were that much; they add nothing.
+
+    The k-th term of the sum goes to the lane k modulo `LANES`, and then lane after lane is added.
     """
-    bits = floats.view(np.int64)
-    for i in range(values.size):
-        power = exponents[i] - top
-        value = values[i] if power > -np.inf else 0.0
-        power = power if power > DEEPEST or value == 0.0 else DEEPEST
-        floats[i] = (power if power > -1000.0 else -1000.0) + POWER
-        bits[i] <<= 52
-        floats[i] *= value
-        values[i], exponents[i] = value, power
-
-
-def divided_masses(values: FloatArray, exponents: FloatArray, total: float) -> None:
-    """Masses over a total, with mantissas from a half to below 1, again in their place; none is tiny."""
-    bits = values.view(np.int64)
+    lanes, floats, total = np.full(LANES, -np.inf), np.empty(LANES), 0.0
+    bits, powers = values.view(np.int64), floats.view(np.int64)
+    for start in range(0, values.size, LANES):
+        exponent = exponents[start : start + LANES]
+        for k in range(exponent.size):
+            lanes[k] = exponent[k] if exponent[k] > lanes[k] else lanes[k]
+    top = lanes.max()
+    if top == -np.inf:
+        values[:] = 0.0
+        return top, total
+    lanes[:] = 0.0
+    for start in range(0, values.size, LANES):
+        value, exponent = values[start : start + LANES], exponents[start : start + LANES]
+        for k in range(value.size):
+            power = exponent[k] - top
+            value[k] = value[k] if power > -np.inf else 0.0
+            power = power if power > DEEPEST or value[k] == 0.0 else DEEPEST
+            exponent[k] = power
+            floats[k] = (power if power > -1000.0 else -1000.0) + POWER
+        for k in range(value.size):
+            powers[k] <<= 52
+        for k in range(value.size):
+            lanes[k] += floats[k] * value[k]
+    for k in range(LANES):
+        total += lanes[k]
     for i in range(values.size):
         value = values[i] / total
         values[i], is_nothing = value, value == 0.0
         exponents[i] += 0.0 if is_nothing else float((bits[i] >> 52) - 1022)
         bits[i] = 0 if is_nothing else (bits[i] & FRACTION) | HALF
+    return top, total

@@ -74,9 +74,9 @@ class Masses:
         values = np.empty(len(self.mantissa))
         return values if _plain_masses(self.mantissa, self.exponent, 0.0, -powers, values) else None
 
-    def by_limbs(self) -> tuple[FloatArray, FloatArray]:
+    def by_limbs(self) -> tuple[mass_loops.Limbs, FloatArray]:
         """The weights as ``near * 2**(LIMB * limb + MIDDLE)``, of `dphmm.markov.mass_loops`: limbs, what is near."""
-        limb, near = np.empty((2, len(self.mantissa)))
+        limb, near = np.empty(len(self.mantissa), dtype=np.int32), np.empty(len(self.mantissa))
         _limbs_of(self.mantissa, self.exponent, limb, near)
         return limb, near
 
@@ -84,9 +84,9 @@ class Masses:
         """The weights of some states, as they are."""
         return Masses(self.mantissa[states], self.exponent[states])
 
-    def lies_within(self, powers: float, exponents: FloatArray | float = 0.0) -> bool:
-        """Whether no positive weight is below ``2**-powers`` once divided by ``2**exponents``."""
-        return not bool(((self.exponent < exponents - powers) & (self.mantissa > 0)).any())
+    def lies_within(self, powers: float) -> bool:
+        """Whether no positive weight is below ``2**-powers``."""
+        return not bool(((self.exponent < -powers) & (self.mantissa > 0)).any())
 
     def times_exp(self, logs: FloatArray) -> tuple[Masses, float]:
         """The weights times the exponentials of ``logs``, ``(N,)``, scaled to sum to one; the logarithm of that sum.
@@ -122,18 +122,8 @@ def _scaled(values: FloatArray, exponents: FloatArray) -> tuple[Masses, float]:
 
     The arrays, ``(N,)``, are taken over. Values count as 0 where exponents are minus infinity.
     """
-    top = float(exponents.max())
-    if top == -inf:
-        values[:] = 0.0
-        return Masses(values, exponents), top
-    parts, floats, total = _parts(len(values)), np.empty(min(_BLOCK, len(values))), 0.0
-    for part in parts:
-        some = floats[: len(values) - part.start]
-        _lowered_masses(values[part], exponents[part], top, some)
-        total += float(some.sum())
-    for part in parts:
-        _divided_masses(values[part], exponents[part], total)
-    return Masses(values, exponents), log(total) + top * log(2.0)
+    top, total = _scaled_masses(values, exponents)
+    return Masses(values, exponents), (log(total) if total > 0.0 else -inf) + top * log(2.0)
 
 
 @often(mass_loops.normal_masses)
@@ -155,11 +145,12 @@ def _plain_masses(mantissa: FloatArray, exponent: FloatArray, below: float, leas
 
 
 @often(mass_loops.limbs_of)
-def _limbs_of(mantissa: FloatArray, exponent: FloatArray, limb: FloatArray, near: FloatArray) -> None:
-    np.floor(exponent / mass_loops.LIMB, out=limb)
+def _limbs_of(mantissa: FloatArray, exponent: FloatArray, limb: mass_loops.Limbs, near: FloatArray) -> None:
+    floor = np.floor(exponent / mass_loops.LIMB)
     for part in _parts(len(near)):
-        below = np.maximum(mass_loops.LIMB * limb[part] + mass_loops.MIDDLE, mass_loops.LEAST)
+        below = np.maximum(mass_loops.LIMB * floor[part] + mass_loops.MIDDLE, mass_loops.LEAST)
         _power(mantissa[part], exponent[part] - below, near[part])
+    limb[:] = np.where(floor == -inf, mass_loops.NOWHERE, np.maximum(floor, mass_loops.FAR_AWAY))
 
 
 @often(mass_loops.exponentials)
@@ -195,22 +186,32 @@ def _exponentials(
         exponents[gone] = -inf
 
 
-@often(mass_loops.lowered_masses)
-def _lowered_masses(values: FloatArray, exponents: FloatArray, top: float, floats: FloatArray) -> None:
-    exponents -= top
-    least = exponents.min()
-    if least == -inf:
-        values[exponents == -inf] = 0.0
-    if least < mass_loops.DEEPEST:
-        exponents[(exponents < mass_loops.DEEPEST) & (values > 0)] = mass_loops.DEEPEST
-    np.ldexp(values, np.maximum(exponents, -1000.0).astype(np.int32), out=floats)
-
-
-@often(mass_loops.divided_masses)
-def _divided_masses(values: FloatArray, exponents: FloatArray, total: float) -> None:
-    values /= total
-    _, shift = np.frexp(values, out=(values, None))  # type: ignore[arg-type]
-    exponents += shift
+@often(mass_loops.scaled_masses)
+def _scaled_masses(values: FloatArray, exponents: FloatArray) -> tuple[float, float]:
+    top, parts = float(exponents.max()), _parts(len(values))
+    if top == -inf:
+        values[:] = 0.0
+        return top, 0.0
+    lanes, floats = np.zeros(mass_loops.LANES), np.empty(_BLOCK)
+    for part in parts:
+        value, exponent = values[part], exponents[part]
+        exponent -= top
+        least = exponent.min()
+        if least == -inf:
+            value[exponent == -inf] = 0.0
+        if least < mass_loops.DEEPEST:
+            exponent[(exponent < mass_loops.DEEPEST) & (value > 0)] = mass_loops.DEEPEST
+        np.ldexp(value, np.maximum(exponent, -1000.0).astype(np.int32), out=floats[: len(value)])
+        floats[len(value) :] = 0.0
+        floats[: len(lanes)] += lanes
+        lanes = floats.reshape(-1, len(lanes)).sum(axis=0)
+    total = float(np.add.accumulate(lanes)[-1])
+    for part in parts:
+        value, exponent = values[part], exponents[part]
+        value /= total
+        _, shift = np.frexp(value, out=(value, None))  # type: ignore[arg-type]
+        exponent += shift
+    return top, total
 
 
 def _power(values: FloatArray, exponents: FloatArray, out: FloatArray) -> None:

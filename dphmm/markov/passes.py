@@ -129,9 +129,9 @@ def passed(moving: Moving, start: Masses, log_rows: FloatArray, before: bool = F
     while t < length:
         alike, number = moving.stretch(t)
         ahead, flow = min(width, alike), moving.flows[number]
-        if ahead and flow.is_plain(now):
+        if ahead and (floats := flow.floats_of(now)) is not None:
             run = runs.get(number) or runs.setdefault(number, _run_of(flow, length))
-            done = _by_floats(run, now.plain(), log_rows, slice(t, t + ahead), found, before)
+            done = _by_floats(run, floats, log_rows, slice(t, t + ahead), found, before)
             t, width = t + done, min(2 * width, max(1, _CHUNK // size)) if done == ahead else 1
             if done:
                 now = found.after[t - 1]

@@ -201,9 +201,9 @@ def _densities_in_plane(
 ) -> None:
     across, along = z[0] - x[possible], z[1] - y[possible]
     norms, other = np.zeros((2, len(across)))
-    for (a, b), offset in zip(walls[0].tolist(), walls[1].tolist(), strict=True):
+    for (a, b), share in zip(walls[0].tolist(), (1.0 / walls[1]).tolist(), strict=True):
         np.abs(a * across + b * along, out=other)
-        np.maximum(norms, np.divide(other, offset, out=other), out=norms)
+        np.maximum(norms, np.multiply(other, share, out=other), out=norms)
     out[:] = -inf
     out[possible] = -(norms * law[0]) - law[1]
 

@@ -59,7 +59,7 @@ def loops(request, monkeypatch):
         pytest.importorskip("numba")
         monkeypatch.setattr(flow, "_COMPILE_FROM", 0)
     if request.param != "plain sums where they do":
-        monkeypatch.setattr(Flow, "is_plain", lambda *_: False)
+        monkeypatch.setattr(Flow, "floats_of", lambda *_: None)
     if request.param == "numpy":
         monkeypatch.setattr(flow, "compiled", lambda _: None)
 
@@ -84,7 +84,7 @@ def test_compiled_and_plain_sums_are_the_same_to_the_last_bit(monkeypatch):
     loop = compiled(mass_loops.gathered_masses)
     if loop is None:
         pytest.skip("numba is not installed")
-    monkeypatch.setattr(Flow, "is_plain", lambda *_: False)
+    monkeypatch.setattr(Flow, "floats_of", lambda *_: None)
     for seed in range(2 * SEEDS):
         one, masses = instance(seed, 15 if seed < SEEDS else 600)
         found = []
@@ -191,8 +191,13 @@ def test_products_by_diagonals_are_those_by_lists_to_the_last_bit(monkeypatch):
     one = Flow(matrix)
     for _ in range(5):
         values = rng.random(len(cells)) * 10.0 ** rng.integers(-300, 0, len(cells))
-        assert (one.product(values) == matrix @ values).all()
-    assert one.diagonals is not None
+        wanted = matrix @ values
+        assert (one.product(values) == wanted).all()
+        along = flow._sums_along_diagonals
+        for form in (along.plain, along.loop, *filter(None, [compiled(along.loop)])):
+            assert one.diagonals is not None
+            form(values, *one.diagonals, found := np.empty(len(values)))
+            assert (found == wanted).all()
     monkeypatch.setattr(flow, "_FILLED", 0.5)
     assert Flow(matrix).diagonals is None
 

@@ -32,17 +32,15 @@ def calls(seed: int, width: float) -> dict[str, list[object]]:
     values = np.where(some.mantissa > 0, rng.uniform(0.25, 4.0, size), 0.0)
     values[:7] = 1.0  # what is ruled out has any value, and no exponent
     exponents = np.where(np.arange(size) < 7, -np.inf, some.exponent)
-    top, out = float(exponents.max()), np.empty(size)
-    above, least = float(some.exponent.max()), float(rng.choice([-900, -np.inf]))
+    above, least, out = float(some.exponent.max()), float(rng.choice([-900, -np.inf])), np.empty(size)
     tiny = some.mantissa * 2.0 ** rng.choice([0.0, -1000.0, -1070.0], size)
     tiny[:2] = -0.0
     return {
         "_normal_masses": [tiny, exponents.copy()],
         "_plain_masses": [some.mantissa, some.exponent, above, least, out],
-        "_limbs_of": [some.mantissa, some.exponent, np.empty(size), out],
+        "_limbs_of": [some.mantissa, some.exponent, np.empty(size, dtype=np.int32), out],
         "_exponentials": [logs, some.mantissa, some.exponent, np.empty(size), out],
-        "_lowered_masses": [values, exponents, top, out],
-        "_divided_masses": [values, np.maximum(exponents, -1e300), float(values.sum())],
+        "_scaled_masses": [values, exponents],
     }
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from dphmm import LatticeKNormMechanism, SensitivityHull
 from dphmm.compilation import compiled
-from dphmm.mechanisms import base
+from dphmm.mechanisms import base, loops
 from dphmm.mechanisms.isotropic import PlanarIsotropicMechanism
 from dphmm.mechanisms.knorm import KNormMechanism
 
@@ -15,8 +15,10 @@ from dphmm.mechanisms.knorm import KNormMechanism
 @pytest.mark.parametrize("seed", range(8))
 def test_densities_by_walls_are_the_mechanisms(seed):
     rng = np.random.default_rng(seed)
-    corners, points = rng.integers(-40, 41, (5, 2)), rng.integers(-999, 1000, (60, 2))
-    possible, z = rng.random(60) < 0.6, rng.integers(-2000, 2001, 2)
+    count = 60 if seed < 6 else 3 * loops.SOME + 7
+    corners, points = rng.integers(-40, 41, (5, 2)), rng.integers(-999, 1000, (count, 2))
+    possible, z = rng.random(count) < 0.6, rng.integers(-2000, 2001, 2)
+    possible[loops.SOME : 2 * loops.SOME] = False  # nobody at all among some of them
     wall = SensitivityHull(corners)
     for noise in (KNormMechanism(wall, 0.7), PlanarIsotropicMechanism(wall, 0.7), LatticeKNormMechanism(wall, 0.7)):
         law = noise.planar_law(3000.0)
@@ -27,7 +29,7 @@ def test_densities_by_walls_are_the_mechanisms(seed):
         if loop is not None:
             x, y = points.T.astype(float).copy()
             walls, shape = (law.forms, law.offsets), (law.decay, law.shift)
-            ones, others = np.empty((2, 60))
+            ones, others = np.empty((2, count))
             for form, out in ((base._densities_in_plane.plain, ones), (loop, others)):
                 form(x, y, possible, (float(z[0]), float(z[1])), walls, shape, out)
             np.testing.assert_array_equal(ones, others)
