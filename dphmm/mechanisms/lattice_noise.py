@@ -16,7 +16,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
-from math import exp, gcd
+from math import gcd
 from typing import Any
 
 import numpy as np
@@ -120,16 +120,11 @@ class LatticeNoise:
         ]
 
     @cached_property
-    def _rough(self) -> list[int]:
+    def _rough(self) -> list[float]:
         """The sums of the first weights in units of ``2**-64`` of them all, as doubles have them."""
         decay = float(self._decay)
-        total = self._weights.log_total(decay)
-        found, reached = list[int](), 0.0
-        for mass in self._weights.log_masses(decay).tolist():
-            share = exp(mass - total) * 2.0**64
-            found += (int(reached + share), int(reached + 2.0 * share))
-            reached += 2.0 * share
-        return found
+        shares = np.exp(self._weights.log_masses(decay) - self._weights.log_total(decay)) * 2.0**64
+        return list(shares.repeat(2).cumsum().tolist())
 
     @cached_property
     def _exact(self) -> Thresholds:
