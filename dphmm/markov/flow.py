@@ -5,15 +5,16 @@ from __future__ import annotations
 from functools import cached_property
 
 import numpy as np
-from scipy.sparse import csr_array, dia_array
+from scipy.sparse import csr_array
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray, locked
-from dphmm.compilation import compiled, often
+from dphmm.compilation import compiled
 from dphmm.markov import kernels, mass_loops
 from dphmm.markov.jagged import Jagged
 from dphmm.markov.lean import Lean
 from dphmm.markov.masses import Masses
 from dphmm.markov.powers import Powers
+from dphmm.markov.sums import gathered_masses, sums_along_diagonals
 from dphmm.threads import one_thread
 
 NARROW = 900.0
@@ -164,7 +165,7 @@ class Flow:
             if by_diagonals is None:
                 return np.asarray(self.matrix @ values)
             sums = np.empty(self.size)
-            _sums_along_diagonals(values, *by_diagonals, sums)
+            sums_along_diagonals(values, *by_diagonals, sums)
             return sums
         with one_thread():
             return np.asarray(values @ self.dense)
@@ -229,9 +230,8 @@ class Flow:
             return Masses.of(self.product(values))
         out = np.empty((2, self.size))
         limb, near = masses.by_limbs()
-        self._summed += self.matrix.nnz
-        loop = compiled(mass_loops.gathered_masses) if self._summed >= _COMPILE_FROM else None
-        (loop or _gathered_masses)(self.lists, near, limb, masses.mantissa, masses.exponent, (out[0], out[1]))
+        starts, states, shares = self.lists
+        gathered_masses(shares, (starts, states), near, limb, (masses.mantissa, masses.exponent), (out[0], out[1]))
         return Masses.owning(*out)
 
     def carry(self, masses: Masses, steps: int, power: int | None = None) -> Masses:
@@ -402,34 +402,3 @@ class Flow:
     @cached_property
     def _powers(self) -> Powers:
         return Powers(self.matrix, (*self._strides, *_STRIDES_BACK))
-
-
-@often(mass_loops.sums_along_diagonals)
-def _sums_along_diagonals(
-    values: FloatArray, offsets: mass_loops.Offsets, diagonals: FloatArray, out: FloatArray
-) -> None:
-    out[:] = dia_array((diagonals, offsets), shape=(values.size, values.size)) @ values
-
-
-def _gathered_masses(
-    lists: kernels.Lists,
-    near: FloatArray,  # noqa: ARG001 - a short cut of the compiled loop
-    limb: mass_loops.Limbs,  # noqa: ARG001
-    mantissa: FloatArray,
-    exponent: FloatArray,
-    out: mass_loops.Sums,
-) -> None:
-    """`dphmm.markov.mass_loops.gathered_masses` in plain numpy: the same sums in the same order, to the last bit."""
-    starts, states, shares = lists
-    values, exponents = out
-    lengths = np.diff(starts)
-    some = np.flatnonzero(lengths)
-    below = exponent[states]
-    exponents[:] = -np.inf
-    exponents[some] = np.maximum.reduceat(below, starts[some])
-    below -= np.repeat(np.where(np.isfinite(exponents), exponents, 0.0), lengths)
-    terms = np.ldexp(mantissa[states], np.maximum(below + 1.0, -1100.0).astype(np.int32))
-    terms *= shares
-    rows = terms, states.view(np.int32), starts.view(np.int32)
-    values[:] = csr_array(rows, shape=(values.size, values.size)) @ np.ones(values.size)
-    exponents -= 1.0

@@ -6,17 +6,19 @@ A compiled loop is kept until its own file changes: what its numbers are stands 
 from __future__ import annotations
 
 from math import factorial, frexp
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dphmm.arrays import FloatArray
-from dphmm.markov.kernels import Lists
 
 Limbs = npt.NDArray[np.int32]
 Offsets = npt.NDArray[np.int32]
-Sums = tuple[FloatArray, FloatArray]
-"""Sums ``values * 2**exponents``, both ``(N,)``."""
+Pairs = tuple[FloatArray, FloatArray]
+"""What is ``values * 2**exponents``, both ``(N,)``."""
+Places = tuple[npt.NDArray[Any], npt.NDArray[Any]]
+"""For each state where its mass comes from: starts ``(N + 1,)``, and states, all in one row."""
 
 LIMB, MIDDLE = 1024.0, 200.0
 """Powers of two in a limb, and by how many the masses within one are smaller, so that their sums stay within floats."""
@@ -48,6 +50,9 @@ FAR = -1100.0
 LANES = 64
 """So many sums of every so manyth term are added up side by side."""
 
+TOO_SMALL = 1e-150
+"""Sums below this are taken again, of larger numbers."""
+
 SOME = 4096
 """So many numbers are looked at before it is seen whether others need to be."""
 
@@ -59,7 +64,7 @@ POWERS = np.append(np.ldexp(2.0, -np.arange(1076)), 0.0)
 
 
 def gathered_masses(
-    lists: Lists, near: FloatArray, limb: Limbs, mantissa: FloatArray, exponent: FloatArray, out: Sums
+    shares: FloatArray, lists: Places, near: FloatArray, limb: Limbs, masses: Pairs, out: Pairs
 ) -> None:
     """Sums over each state's list of probability times mass.
 
@@ -68,17 +73,16 @@ def gathered_masses(
 
     Parameters
     ----------
-    lists
-        Where the masses come from.
+    shares, lists
+        What part of which masses comes to each state.
     near, limb
         The masses as ``near * 2**(LIMB * limb + MIDDLE)``, as `limbs_of` says.
-    mantissa, exponent
-        The same masses.
+    masses
+        The same by mantissas and exponents.
     out
         Filled with the sums.
     """
-    starts, states, shares = lists
-    values, exponents = out
+    (starts, states), (mantissa, exponent), (values, exponents) = lists, masses, out
     for j in range(values.size):
         begin, end = starts[j], starts[j + 1]
         first, total, others = limb[states[begin]] if begin < end else NOWHERE, 0.0, 0
@@ -89,7 +93,7 @@ def gathered_masses(
         if others == 0 and first == NOWHERE:
             values[j], exponents[j] = 0.0, -np.inf
             continue
-        if others == 0 and first != FAR_AWAY and total >= 1e-150:
+        if others == 0 and first != FAR_AWAY and total >= TOO_SMALL:
             values[j], exponents[j] = total, LIMB * first + MIDDLE
             continue
         highest = -np.inf

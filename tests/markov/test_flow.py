@@ -12,7 +12,7 @@ from scipy.sparse import csr_array, random_array
 
 from dphmm import Belief, MarkovModel
 from dphmm.compilation import compiled
-from dphmm.markov import Contexts, flow, mass_loops
+from dphmm.markov import Contexts, flow, sums
 from dphmm.markov.flow import Flow
 from dphmm.markov.masses import Masses, masses_of_logs
 
@@ -55,13 +55,16 @@ def agrees(found: Masses, exact: list[Fraction]) -> bool:
 
 @pytest.fixture(params=["compiled", "numpy", "plain sums where they do"])
 def loops(request, monkeypatch):
+    gathered = sums.gathered_masses
     if request.param == "compiled":
         pytest.importorskip("numba")
         monkeypatch.setattr(flow, "_COMPILE_FROM", 0)
+        monkeypatch.setattr(gathered, "_chosen", compiled(gathered.loop))
     if request.param != "plain sums where they do":
         monkeypatch.setattr(Flow, "floats_of", lambda *_: None)
     if request.param == "numpy":
         monkeypatch.setattr(flow, "compiled", lambda _: None)
+        monkeypatch.setattr(gathered, "_chosen", gathered.plain)
 
 
 @pytest.mark.usefixtures("loops")
@@ -81,15 +84,16 @@ def test_the_oracle_refuses_sums_of_floats():
 
 
 def test_compiled_and_plain_sums_are_the_same_to_the_last_bit(monkeypatch):
-    loop = compiled(mass_loops.gathered_masses)
+    gathered = sums.gathered_masses
+    loop = compiled(gathered.loop)
     if loop is None:
         pytest.skip("numba is not installed")
     monkeypatch.setattr(Flow, "floats_of", lambda *_: None)
     for seed in range(2 * SEEDS):
         one, masses = instance(seed, 15 if seed < SEEDS else 600)
         found = []
-        for start in (0, 10**18):
-            monkeypatch.setattr(flow, "_COMPILE_FROM", start)
+        for form in (loop, gathered.plain):
+            monkeypatch.setattr(gathered, "_chosen", form)
             found.append(pairs(one.step(masses)))
         assert found[0] == found[1], seed
 
@@ -193,7 +197,7 @@ def test_products_by_diagonals_are_those_by_lists_to_the_last_bit(monkeypatch):
         values = rng.random(len(cells)) * 10.0 ** rng.integers(-300, 0, len(cells))
         wanted = matrix @ values
         assert (one.product(values) == wanted).all()
-        along = flow._sums_along_diagonals
+        along = sums.sums_along_diagonals
         for form in (along.plain, along.loop, *filter(None, [compiled(along.loop)])):
             assert one.diagonals is not None
             form(values, *one.diagonals, found := np.empty(len(values)))
