@@ -219,13 +219,14 @@ def scaled_masses(values: FloatArray, exponents: FloatArray) -> tuple[float, flo
 
     The k-th term of the sum goes to the lane k modulo `LANES`, and then lane after lane is added.
     """
-    lanes, floats, total = np.full(LANES, -np.inf), np.empty(LANES), 0.0
+    lanes, floats, top, total = np.full(LANES, -np.inf), np.empty(LANES), -np.inf, 0.0
     bits, powers = values.view(np.int64), floats.view(np.int64)
     for start in range(0, values.size, LANES):
         exponent = exponents[start : start + LANES]
         for k in range(exponent.size):
             lanes[k] = exponent[k] if exponent[k] > lanes[k] else lanes[k]
-    top = lanes.max()
+    for k in range(LANES):  # which numba compiles in a third of the time that it takes for numpy's
+        top = lanes[k] if lanes[k] > top else top
     if top == -np.inf:
         values[:] = 0.0
         return top, total

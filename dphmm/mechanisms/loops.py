@@ -41,7 +41,7 @@ def densities_in_plane(
         ``(N,)``: filled.
     """
     (forms, offsets), (decay, shift) = walls, law
-    across, along, norms, shares = np.empty(SOME), np.empty(SOME), np.empty(SOME), 1.0 / offsets
+    across, along, norms = np.empty((3, SOME))
     for start in range(0, x.size, SOME):
         some_x, some_y, some = x[start : start + SOME], y[start : start + SOME], possible[start : start + SOME]
         found, count = out[start : start + SOME], 0
@@ -49,7 +49,7 @@ def densities_in_plane(
             across[i], along[i], norms[i] = z[0] - some_x[i], z[1] - some_y[i], 0.0
             count += some[i]
         for k in range(offsets.size if count > 0 else 0):
-            a, b, share = forms[k, 0], forms[k, 1], shares[k]
+            a, b, share = forms[k, 0], forms[k, 1], 1.0 / offsets[k]
             for i in range(some.size):
                 height = abs(a * across[i] + b * along[i]) * share
                 norms[i] = height if height > norms[i] else norms[i]
@@ -69,7 +69,7 @@ def edges_of_sails(corners: IntArray, out: IntArray) -> int:
     """
     found = 0
     for k in range(corners.shape[0] // 2):
-        (vx, vy), (wx, wy) = corners[k], corners[k + 1]
+        vx, vy, wx, wy = corners[k, 0], corners[k, 1], corners[k + 1, 0], corners[k + 1, 1]
         across, along, unit = wy - vy, vx - wx, vx * wy - vy * wx
         a, b = abs(vx), abs(vy)
         while b:
@@ -93,7 +93,9 @@ def edges_of_sails(corners: IntArray, out: IntArray) -> int:
             dx, dy = a - shift * x, b - shift * y
             count = area // (dy * end_x - dx * end_y)
             if found < out.shape[0]:
-                out[found] = (x, y, dx, dy, count, x * across + y * along, dx * across + dy * along, unit)
+                row = out[found]
+                row[0], row[1], row[2], row[3], row[4] = x, y, dx, dy, count
+                row[5], row[6], row[7] = x * across + y * along, dx * across + dy * along, unit
             found += 1
             x, y = x + count * dx, y + count * dy
             a, b = dx - x, dy - y

@@ -49,10 +49,8 @@ _GAPS: tuple[tuple[By | None, int, float, float], ...] = (
     (None, 1, 3600.0, 0.2),
 )
 """The models of gaps: their classes of time, order, step in seconds, and cells in kilometres."""
-_COMPILED_AFTER = 21_000_000
-"""After sums of so many shares the loop over them is a compiled one."""
 _WARM_AFTER = 5_000_000
-"""And so are those of a step after as many states, each call counting as many as `compilation` says."""
+"""After as many states the loops of a step are compiled, each call counting as many as `compilation` says."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -86,7 +84,7 @@ def spread(report: Report, side: int) -> None:
     away = np.hypot(*(far - far[state]).T)
     belief = Belief.of(np.full(side * side, 1 / side**2)).update(-(4000 / away.max()) * away)
     engine.resume(belief, 1)
-    for _ in range(1 if report.small else _warm(side * side, _COMPILED_AFTER // engine.model.transition.nnz)):
+    for _ in range(1 if report.small else _warm(side * side)):
         engine.release(state)
     taken = [once(partial(engine.release, state)) for _ in range(5 if report.small else 15)]
     forwards, values = engine.model.transition.tocsc().T, np.random.default_rng(0).random(side * side)
@@ -118,9 +116,9 @@ def changing(report: Report, side: int, policy: str) -> None:
         report.row(name, 1e3 * median(taken[4 + warm // 2 :]), "ms", beside)
 
 
-def _warm(size: int, least: int = 0) -> int:
+def _warm(size: int) -> int:
     """After how many steps over so many states all is compiled that pays: as for whoever makes thousands of them."""
-    return 1 + max(least, _WARM_AFTER // (2_000 + size // 4))
+    return 1 + _WARM_AFTER // (2_000 + size // 4)
 
 
 def location_set(report: Report, side: int) -> None:
@@ -130,7 +128,8 @@ def location_set(report: Report, side: int) -> None:
     for delta in (0.01, None):
         policy = PolicyGraph.utility(f, RADIUS_KM)
         engine = Releaser(moves, f, policy, 1.0, "lattice", delta=delta, rng=3)
-        engine.release(state)
+        for _ in range(1 if side < 100 else _warm(side * side)):
+            engine.release(state)
         taken[delta] = 1e3 * median(once(partial(engine.release, state)) for _ in range(12))
     report.row(f"step with delta = 0.01, {side * side:,} states", taken[0.01], "ms", {"without": taken[None]})
 
