@@ -15,6 +15,7 @@ from itertools import islice
 import numpy as np
 import pytest
 
+from dphmm import compilation
 from dphmm.arguments import checked
 from dphmm.errors import BudgetError, DphmmError, InvalidInputError
 from tests.public_calls import CALLS
@@ -108,6 +109,13 @@ def test_the_right_call_is_right(name, tmp_path, monkeypatch):
         run(name)
 
 
+@pytest.fixture
+def compiled_at_once(monkeypatch):
+    """Loops are compiled from their first call on, where numba is installed: it takes fewer types than numpy."""
+    monkeypatch.setattr(compilation, "_WORTH", 0)
+
+
+@pytest.mark.usefixtures("compiled_at_once")
 @pytest.mark.parametrize("name", CALLS)
 def test_a_wrong_value_is_refused_with_an_error_of_ours(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

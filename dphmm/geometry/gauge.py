@@ -63,7 +63,7 @@ class Gauge:
         if vectors.shape[1:] != (2, 2):
             return _of_cones(vectors.shape, vectors.tobytes(), scale, rounding)
         normals, limits = np.empty((len(vectors), 2)), np.empty(len(vectors))
-        if not _walls_of_cones(vectors, scale, rounding, RELATIVE_TOLERANCE, normals, limits):
+        if not _walls_of_cones(vectors, float(scale), float(rounding), RELATIVE_TOLERANCE, normals, limits):
             raise PromiseError(_NO_BODY)
         return cls(normals, limits)
 
