@@ -111,12 +111,12 @@ def _tell_of_the_mean_in_lanes(p: FloatArray, columns: FloatArray, out: FloatArr
     """`_tell_of_the_mean`, written so that numba can compile it."""
     size, dimension = p.size, columns.shape[0]
     squares, sums = np.empty(LANES), np.zeros((4 + dimension, LANES))
-    errors, errors_squared, masses, largest = sums[0], sums[1], sums[3], 0.0
+    errors, errors_squared, largest, masses = sums[0], sums[1], sums[2], sums[3]
     for start in range(0, size, LANES):
         some = p[start : start + LANES]
         for k in range(some.size):
             masses[k] += some[k]
-            largest = max(largest, some[k])
+            largest[k] = some[k] if some[k] > largest[k] else largest[k]
         for d in range(dimension):
             column, means = columns[d, start : start + LANES], sums[4 + d]
             for k in range(some.size):
@@ -141,7 +141,7 @@ def _tell_of_the_mean_in_lanes(p: FloatArray, columns: FloatArray, out: FloatArr
     for k in range(LANES):
         out[0] += errors[k]
         out[1] += errors_squared[k]
-    out[2] = largest
+        out[2] = max(out[2], largest[k])
 
 
 @often(_tell_of_the_mean_in_lanes)
