@@ -14,6 +14,8 @@ from dphmm.markov.flow import Flow
 
 _COMPILE_FROM = 1_000_000
 """With fewer sums of a score and a logarithm than this, numpy is done before the compiled loops are loaded."""
+_WHOLE = 256
+"""Over so many states numpy takes the maxima of all sums; over more it passes over states that can be best nowhere."""
 _BLOCK = 64
 """So many steps are walked between two looks at how scores have grown."""
 
@@ -53,8 +55,8 @@ class Maxima:
     """
 
     def __init__(self, flow: Flow, length: float) -> None:
-        starts, states, shares = flow.lists
-        self._lists = starts, states, np.log(shares)
+        matrix = flow.matrix if flow.matrix.has_sorted_indices else flow.matrix.sorted_indices()
+        self._lists = matrix.indptr.view(np.uint32), matrix.indices.view(np.uint32), np.log(matrix.data)
         self._dense = None
         if flow.size and flow.dense is not None:
             with np.errstate(divide="ignore"):
@@ -129,11 +131,29 @@ def tops_of(logs: FloatArray) -> FloatArray:
     return np.vstack([blocks.T, blocks.max(axis=1)])
 
 
-def _dense_scores(logs: FloatArray, tops: FloatArray, rows: FloatArray, scores: FloatArray) -> None:  # noqa: ARG001
+def _dense_scores(logs: FloatArray, tops: FloatArray, rows: FloatArray, scores: FloatArray) -> None:
     """`dphmm.markov.kernels.dense_scores` in plain numpy."""
+    size, width = len(logs), kernels.TOGETHER
+    if size <= _WHOLE:
+        sums = np.empty_like(logs)
+        for t in range(1, len(rows)):
+            np.add(scores[t - 1][:, np.newaxis], logs, out=sums)
+            np.maximum.reduce(sums, axis=0, out=scores[t])
+            scores[t] += rows[t]
+        return
+    starts = np.arange(0, size, width)
+    parts = [np.ascontiguousarray(logs[:, start : start + width]) for start in starts]
     for t in range(1, len(rows)):
-        np.max(scores[t - 1][:, np.newaxis] + logs, axis=0, out=scores[t])
-        scores[t] += rows[t]
+        before, after = scores[t - 1], scores[t]
+        best = int(before.argmax())
+        least = np.minimum.reduceat(logs[best] + before[best], starts)
+        asked = before + tops[:-1] >= least[:, np.newaxis]
+        for part, some, start in zip(parts, asked, starts, strict=True):
+            kept = some.nonzero()[0]
+            sums = part.take(kept, axis=0)
+            sums += before.take(kept)[:, np.newaxis]
+            np.maximum.reduce(sums, axis=0, out=after[start : start + width])
+        after += rows[t]
 
 
 def _gathered_scores(lists: kernels.Lists, rows: FloatArray, scores: FloatArray) -> None:
@@ -147,12 +167,15 @@ def _gathered_scores(lists: kernels.Lists, rows: FloatArray, scores: FloatArray)
 
 
 def _gathered_sources(lists: kernels.Lists, scores: FloatArray, path: IntArray) -> None:
-    """`dphmm.markov.kernels.gathered_sources` in plain numpy."""
+    """`dphmm.markov.kernels.gathered_sources` in plain numpy, of lists in the order of their states."""
     starts, states, logs = lists
+    state = int(path[-1])
     for t in range(len(path) - 1, 0, -1):
-        part = slice(int(starts[path[t]]), int(starts[path[t] + 1]))
-        terms = scores[t - 1][states[part]] + logs[part]
-        path[t - 1] = states[part][terms == terms.max()].min()
+        part = slice(int(starts[state]), int(starts[state + 1]))
+        some = states[part]
+        terms = scores[t - 1].take(some)
+        terms += logs[part]
+        path[t - 1] = state = int(some[terms.argmax()])
 
 
 def common_growth(before: FloatArray, after: FloatArray) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,6 +16,7 @@ from dphmm.markov import kernels
 from dphmm.markov.flow import NARROW, Flow
 from dphmm.markov.masses import Masses
 from dphmm.markov.moving import Moving
+from dphmm.threads import one_thread
 
 _FAINT = 2.0**-NARROW
 """Rows of floats hold no positive mass below this: from here up a step of plain sums loses nothing."""
@@ -184,15 +186,17 @@ def _by_floats(
 def _plain_run(flow: Flow, start: FloatArray, weights: FloatArray, faint: float, out: kernels.Run) -> int:
     """`dphmm.markov.kernels.dense_run` for any flow, in plain numpy."""
     before, after, sums = out
-    for t, weight in enumerate(weights):
-        moved, row = flow.product(start), after[t]
-        np.multiply(moved, weight, out=row)
-        total = float(row.sum())
-        if _loses(row, moved, weight, faint * total):
-            return t
-        row /= total
-        before[t if len(before) > 1 else 0] = moved
-        sums[t], start = total, row
+    dense = flow.dense
+    with nullcontext() if dense is None else one_thread():
+        for t, weight in enumerate(weights):
+            moved, row = flow.product(start) if dense is None else start @ dense, after[t]
+            np.multiply(moved, weight, out=row)
+            total = float(row.sum())
+            if _loses(row, moved, weight, faint * total):
+                return t
+            row /= total
+            before[t if len(before) > 1 else 0] = moved
+            sums[t], start = total, row
     return len(weights)
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
-from dphmm.markov import kernels
-from dphmm.markov.maxima import _dense_scores, tops_of
+from dphmm.markov import kernels, maxima
+from dphmm.markov.flow import Flow
 
 
 def lists(seed, in_order=True):
@@ -49,7 +50,7 @@ def test_scores_are_maxima_over_the_states_before(seed):
         wanted[t] = (wanted[t - 1][:, None] + dense).max(axis=0) + rows[t]
     scores = np.zeros((2, 4, 6))
     kernels.gathered_scores((starts, states, logs), rows, scores[0])
-    kernels.dense_scores(dense, tops_of(dense), rows, scores[1])
+    kernels.dense_scores(dense, maxima.tops_of(dense), rows, scores[1])
     np.testing.assert_array_equal(scores, np.stack([wanted, wanted]))
 
 
@@ -64,10 +65,29 @@ def test_states_before_that_can_not_be_best_are_passed_over_and_none_else(sharp,
     logs[:, 11:24] = -np.inf if holes else -5.0
     rows = sharp * rng.integers(-9, 9, (8, 30))
     rows[5, :6] = -np.inf
-    found, wanted = np.zeros((2, 8, 30))
-    kernels.dense_scores(logs, tops_of(logs), rows, found)
-    _dense_scores(logs, logs, rows, wanted)
-    np.testing.assert_array_equal(found, wanted)
+    wanted = np.zeros((8, 30))
+    for t in range(1, 8):
+        wanted[t] = (wanted[t - 1][:, None] + logs).max(axis=0) + rows[t]
+    for loop, whole in ((kernels.dense_scores, 0), (maxima._dense_scores, 0), (maxima._dense_scores, 30)):
+        monkeypatch.setattr(maxima, "_WHOLE", whole)
+        loop(logs, maxima.tops_of(logs), rows, found := np.zeros((8, 30)))
+        np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("numba", ["compiled", "numpy"])
+def test_a_path_is_the_same_whatever_the_order_of_a_matrix_is_stored_in(numba, monkeypatch):
+    if numba == "compiled":
+        pytest.importorskip("numba")
+        monkeypatch.setattr(maxima, "_COMPILE_FROM", 0)
+    starts, states, logs = lists(3, in_order=False)
+    stored = csr_array((np.exp(logs), states.astype(np.int32), starts.astype(np.int32)), shape=(6, 6))
+    scores = np.random.default_rng(3).integers(-2, 1, (5, 6)).astype(float)
+    found = []
+    for matrix in (stored, stored.sorted_indices()):
+        maxima.Maxima(Flow(matrix), 5).trace(scores, path := np.full(5, 2))
+        found.append(path.tolist())
+    assert not stored.has_sorted_indices
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("seed", range(3))
