@@ -24,7 +24,7 @@ LIMB, MIDDLE = 1024.0, 200.0
 """Powers of two in a limb, and by how many the masses within one are smaller, so that their sums stay within floats."""
 
 NOWHERE, FAR_AWAY = np.int32(-(2**31)), np.int32(1 - 2**31)
-"""The limb of an impossible state, and of masses of which the limb is below all that are told apart."""
+"""The limb of an impossible state, and of masses of which the limb is no short number."""
 
 LN2 = float.fromhex("0x1.62e42fefa39efp-1")
 LN2_HIGH = float.fromhex("0x1.62e42feep-1")
@@ -179,8 +179,8 @@ def limbs_of(mantissa: FloatArray, exponent: FloatArray, limb: Limbs, near: Floa
         near[i] = (power if power > -1000.0 else -1000.0) + POWER
         bits[i] <<= 52
         near[i] *= mantissa[i]
-        floor = floor if floor > FAR_AWAY else (FAR_AWAY if floor > -np.inf else NOWHERE)
-        limb[i] = np.int32(floor)
+        is_told = FAR_AWAY < floor < -FAR_AWAY
+        limb[i] = np.int32(floor) if is_told else (FAR_AWAY if floor > -np.inf else NOWHERE)
 
 
 def exponentials(

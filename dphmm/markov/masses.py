@@ -150,7 +150,8 @@ def _limbs_of(mantissa: FloatArray, exponent: FloatArray, limb: mass_loops.Limbs
     for part in _parts(len(near)):
         below = np.maximum(mass_loops.LIMB * floor[part] + mass_loops.MIDDLE, mass_loops.LEAST)
         _power(mantissa[part], exponent[part] - below, near[part])
-    limb[:] = np.where(floor == -inf, mass_loops.NOWHERE, np.maximum(floor, mass_loops.FAR_AWAY))
+    floor[(floor >= -mass_loops.FAR_AWAY) | ((floor < mass_loops.FAR_AWAY) & (floor > -inf))] = mass_loops.FAR_AWAY
+    limb[:] = np.maximum(floor, mass_loops.NOWHERE)
 
 
 @often(mass_loops.exponentials)

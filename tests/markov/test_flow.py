@@ -74,6 +74,15 @@ def test_a_step_equals_exact_sums_and_loses_no_state():
         assert agrees(one.step(masses), by_fractions(one, masses)), seed
 
 
+@pytest.mark.usefixtures("loops")
+def test_masses_of_which_no_limb_is_told_go_on_as_others_do():
+    for seed in range(SEEDS):
+        one, masses = instance(seed)
+        wanted, found = one.step(masses), one.step(Masses(masses.mantissa, masses.exponent - 2.0**42))
+        np.testing.assert_allclose(found.mantissa, wanted.mantissa, rtol=1e-15)
+        np.testing.assert_array_equal(found.exponent, wanted.exponent - 2.0**42)
+
+
 def test_the_oracle_refuses_sums_of_floats():
     """The broken twin: floats alone, whatever the masses."""
     refused = 0

@@ -20,7 +20,9 @@ def wild(seed: int, size: int = 97, width: float = 1e5) -> Masses:
     values = rng.random(size)
     values[rng.random(size) < 0.2] = 0.0
     values[rng.random(size) < 0.2] *= 2.0**-1060
-    return Masses.of(values, np.rint(rng.normal(0, min(width, 1e12), size)))
+    exponents = np.rint(rng.normal(0, min(width, 1e12), size))
+    exponents[:2] *= [1e3, -1e3]  # with limbs that are no short numbers
+    return Masses.of(values, exponents)
 
 
 def calls(seed: int, width: float) -> dict[str, list[object]]:
