@@ -50,6 +50,9 @@ FAR = -1100.0
 LANES = 64
 """So many sums of every so manyth term are added up side by side."""
 
+HALF_LIMB = 2.0**-512
+"""What is a limb lower is multiplied by this twice."""
+
 TOO_SMALL = 1e-150
 """Sums below this are taken again, of larger numbers."""
 
@@ -68,8 +71,9 @@ def gathered_masses(
 ) -> None:
     """Sums over each state's list of probability times mass.
 
-    Where all masses of a list have the same limb, which is the rule, floats do. Otherwise a sum is taken relative to
-    the largest exponent in its list, so that it cannot vanish: that mass counts with at least 1 times its probability.
+    Floats do where all masses of a list have the same limb, which is the rule, or lie in two. Where such a sum is tiny
+    it is taken relative to the largest exponent in its list, so that it cannot vanish: that mass counts with at least 1
+    times its probability.
 
     Parameters
     ----------
@@ -85,16 +89,25 @@ def gathered_masses(
     (starts, states), (mantissa, exponent), (values, exponents) = lists, masses, out
     for j in range(values.size):
         begin, end = starts[j], starts[j + 1]
-        first, total, others = limb[states[begin]] if begin < end else NOWHERE, 0.0, 0
+        total, top, low = 0.0, NOWHERE, -FAR_AWAY
         for at in range(begin, end):
             i = states[at]
             total += near[i] * shares[at]
-            others |= limb[i] ^ first
-        if others == 0 and first == NOWHERE:
+            top = limb[i] if limb[i] > top else top
+            low = limb[i] if limb[i] < low else low
+        if top == NOWHERE:
             values[j], exponents[j] = 0.0, -np.inf
             continue
-        if others == 0 and first != FAR_AWAY and total >= TOO_SMALL:
-            values[j], exponents[j] = total, LIMB * first + MIDDLE
+        if low < top:  # what is two limbs below adds nothing
+            total = 0.0
+            for at in range(begin, end):
+                i = states[at]
+                if limb[i] == top:
+                    total += near[i] * shares[at]
+                elif limb[i] == top - 1:
+                    total += near[i] * HALF_LIMB * HALF_LIMB * shares[at]
+        if top != FAR_AWAY and total >= TOO_SMALL:
+            values[j], exponents[j] = total, LIMB * top + MIDDLE
             continue
         highest = -np.inf
         for at in range(begin, end):

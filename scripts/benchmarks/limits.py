@@ -86,7 +86,8 @@ def spread(report: Report, side: int) -> None:
     engine.resume(belief, 1)
     for _ in range(1 if report.small else _warm(side * side)):
         engine.release(state)
-    taken = [once(partial(engine.release, state)) for _ in range(5 if report.small else 15)]
+    count = 5 if report.small else max(15, 600_000 // side**2)
+    taken = [once(partial(engine.release, state)) for _ in range(count)]
     forwards, values = engine.model.transition.tocsc().T, np.random.default_rng(0).random(side * side)
 
     def floor() -> None:
