@@ -23,7 +23,7 @@ def densities_in_plane(
 ) -> None:
     """``-decay ‖z - x‖ - shift`` of points ``(N,)``, minus infinity where they are not possible.
 
-    Offsets are divided by once, so that a norm is good to two units in the last place.
+    Heights are multiplied by the offsets' reciprocals, so that a norm is good to two units in the last place.
 
     Parameters
     ----------
