@@ -35,21 +35,14 @@ class CoordinateBody:
         A `SensitivityHull` in coordinates, or a `Disc` in the unit of the measurements.
     membership
         How a hull decides: see `SensitivityHull.contains`.
-    everyone
-        ``(N,)``: the states of which the body holds every difference because it was made of them, where it was.
     """
 
     def __init__(
-        self,
-        measurements: Measurements,
-        body: SensitivityHull | Disc,
-        membership: Membership = "halfspace",
-        everyone: BoolArray | None = None,
+        self, measurements: Measurements, body: SensitivityHull | Disc, membership: Membership = "halfspace"
     ) -> None:
         self.measurements = measurements
         self.body = body
         self.membership = membership
-        self._everyone = everyone
         self._found: tuple[BoolArray, npt.NDArray[Any]] | None = None
         self._wide: tuple[npt.NDArray[Any], npt.NDArray[Any]] | None = None
 
@@ -88,8 +81,6 @@ class CoordinateBody:
 
     def holds_every_difference(self, constraint: BoolArray) -> bool:
         """Whether all possible states lie within the body about each other; exact where the body is exact."""
-        if constraint is self._everyone and self.membership == "halfspace":
-            return True
         exact = None if isinstance(self.body, Disc) else self.body.norm_form.exact
         if exact is None or self.membership != "halfspace":
             return self.membership == "halfspace" and self.diameter(constraint) <= 1.0 + RELATIVE_TOLERANCE

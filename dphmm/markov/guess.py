@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import inf, sqrt
+from math import hypot, inf, sqrt
+from operator import mul
 from typing import NamedTuple
 
 import numpy as np
@@ -157,97 +158,73 @@ def _tell_of_the_mean(p: FloatArray, columns: FloatArray, out: FloatArray) -> No
     out[2] = p.max()
 
 
-def _search_in_lanes(p: FloatArray, columns: FloatArray, told: FloatArray) -> float:
-    """`_search`, written so that numba can compile it."""
-    size, dimension, whole = p.size, columns.shape[0], told[3]
+def _look_around_in_lanes(p: FloatArray, columns: FloatArray, at: FloatArray, out: FloatArray) -> int:
+    """`_look_around`, written so that numba can compile it."""
+    size, dimension, near, nearest = p.size, columns.shape[0], 0, np.inf
     distance, (squares, pulls) = np.empty(size), np.empty((2, LANES))
-    sums, (at, mean, rest, away) = np.empty((4 + dimension, LANES)), np.empty((4, dimension))
-    errors, weights, squares_x, squares_xy = sums[0], sums[1], sums[2], sums[3]
-    mean[:], at[:] = told[4:], told[4:]
-    least, reached = -np.inf, np.inf
-    for turn in range(_TURNS + 1):
-        sums[:], near, nearest = 0.0, 0, np.inf
-        for start in range(0, size, LANES):
-            some, far = p[start : start + LANES], distance[start : start + LANES]
-            squares[:] = 0.0
-            for d in range(dimension):
-                column, here = columns[d, start : start + LANES], at[d]
-                for k in range(some.size):
-                    along = column[k] - here
-                    squares[k] += along * along
+    sums = np.zeros((6 + dimension, LANES))
+    errors, weights, squares_x, squares_xy = sums[0], sums[3], sums[4], sums[5]
+    for start in range(0, size, LANES):
+        some, far = p[start : start + LANES], distance[start : start + LANES]
+        squares[:] = 0.0
+        for d in range(dimension):
+            column, here = columns[d, start : start + LANES], at[d]
             for k in range(some.size):
-                far[k] = np.sqrt(squares[k])
-                errors[k] += some[k] * far[k]
-        for i in range(size):
-            if distance[i] < nearest:
-                near, nearest = i, distance[i]
-        mass = 0.0
-        for i in range(near, size if nearest == 0.0 else near + 1):
-            if distance[i] == nearest:
-                mass, distance[i] = mass + p[i], np.inf
-        for start in range(0, size, LANES):
-            some, far = p[start : start + LANES], distance[start : start + LANES]
-            first, last = columns[0, start : start + LANES], columns[dimension - 1, start : start + LANES]
-            here, there = at[0], at[dimension - 1]
+                along = column[k] - here
+                squares[k] += along * along
+        for k in range(some.size):
+            far[k] = np.sqrt(squares[k])
+            errors[k] += some[k] * far[k]
+    for i in range(size):
+        if distance[i] < nearest:
+            near, nearest = i, distance[i]
+    mass = 0.0
+    for i in range(near, size if nearest == 0.0 else near + 1):
+        if distance[i] == nearest:
+            mass, distance[i] = mass + p[i], np.inf
+    for start in range(0, size, LANES):
+        some, far = p[start : start + LANES], distance[start : start + LANES]
+        first, last = columns[0, start : start + LANES], columns[dimension - 1, start : start + LANES]
+        here, there = at[0], at[dimension - 1]
+        for k in range(some.size):
+            pulls[k] = some[k] / far[k]
+            along = pulls[k] / (far[k] * far[k]) * (first[k] - here)
+            weights[k] += pulls[k]
+            squares_x[k] += along * (first[k] - here)
+            squares_xy[k] += along * (last[k] - there)
+        for d in range(dimension):
+            column, here, rests = columns[d, start : start + LANES], at[d], sums[6 + d]
             for k in range(some.size):
-                pulls[k] = some[k] / far[k]
-                along = pulls[k] / (far[k] * far[k]) * (first[k] - here)
-                weights[k] += pulls[k]
-                squares_x[k] += along * (first[k] - here)
-                squares_xy[k] += along * (last[k] - there)
-            for d in range(dimension):
-                column, here, rests = columns[d, start : start + LANES], at[d], sums[4 + d]
-                for k in range(some.size):
-                    rests[k] += pulls[k] * (column[k] - here)
-        error = weight = xx = xy = 0.0
-        rest[:] = 0.0
+                rests[k] += pulls[k] * (column[k] - here)
+    out[:] = 0.0
+    for j in range(6 + dimension):
         for k in range(LANES):
-            error += errors[k]
-            weight += weights[k]
-            xx += squares_x[k]
-            xy += squares_xy[k]
-            for d in range(dimension):
-                rest[d] += sums[4 + d, k]
-        square = inner = left = off = 0.0
-        for d in range(dimension):
-            away[d] = columns[d, near] - at[d]
-            square += rest[d] * rest[d]
-            inner += rest[d] * away[d]
-        force = np.sqrt(square)
-        share = mass / max(force, mass) if mass > 0.0 else 0.0
-        for d in range(dimension):
-            part = rest[d] - share * rest[d]
-            off += part * (mean[d] - at[d])
-            left += part * part
-        least = max(least, (error - mass * nearest - share * inner - off) / (1.0 + np.sqrt(left) / whole))
-        reached = min(reached, error)
-        if least >= (1.0 - ACCURACY) * reached:
-            break
-        if force <= mass:
-            at += away
-            continue
-        factor = 1.0
-        if nearest <= _TOUCHING * error:
-            factor = (1.0 - mass / force) / weight
-        else:
-            own = mass / nearest
-            weight += own
-            for d in range(dimension):
-                rest[d] += own * away[d]
-            along = own / (nearest * nearest) * away[0]
-            xx, xy = xx + along * away[0], xy + along * away[dimension - 1]
-            determinant = (weight - xx) * xx - xy * xy
-            if turn < _QUICK and dimension == 2 and determinant > _FLAT * weight * weight:
-                x, y = rest[0], rest[1]
-                rest[0], rest[1] = (xx * x + xy * y) / determinant, ((weight - xx) * y + xy * x) / determinant
-            else:
-                factor = _FURTHER / weight
-        for d in range(dimension):
-            at[d] += factor * rest[d]
-    return float(least)
+            out[j] += sums[j, k]
+    out[1], out[2] = nearest, mass
+    return near
 
 
-@often(_search_in_lanes)
+@often(_look_around_in_lanes)
+def _look_around(p: FloatArray, columns: FloatArray, at: FloatArray, out: FloatArray) -> int:
+    """Where masses ``(N,)`` at points ``(d, N)`` lie about a point ``(d,)``; which of them is the nearest.
+
+    ``out``, ``(6 + d,)``, is filled with the expected distance from it; the distance and the mass of the nearest point
+    (of all those that are there, where some are); and of all other points sums over the unit vectors ``u`` to them,
+    weighed by mass over distance: their number, ``u_x u_x``, ``u_x u_y``, and last, times the distance, ``u``.
+    """
+    away = columns - at[:, None]
+    distance = np.sqrt(_squares(away))
+    near = int(distance.argmin())
+    nearest = distance[near]
+    same = distance == nearest if nearest == 0.0 else [near]
+    out[0], out[1], out[2] = _summed((p * distance)[None])[0], nearest, np.add.accumulate(p[same])[-1]
+    distance[same] = inf
+    pull = p / distance
+    along = pull / (distance * distance) * away[0]
+    out[3:] = _summed(np.stack([pull, along * away[0], along * away[-1], *(pull * away)]))
+    return near
+
+
 def _search(p: FloatArray, columns: FloatArray, told: FloatArray) -> float:
     """What the expected distance of no point is below, for masses ``(N,)`` at points ``(d, N)``.
 
@@ -255,28 +232,18 @@ def _search(p: FloatArray, columns: FloatArray, told: FloatArray) -> float:
     about a point, what follows for all others, and where to look next.
     """
     whole, *mean = told[3:].tolist()
-    at, least, reached = mean, -inf, inf
+    at, least, reached, out = mean, -inf, inf, np.empty(6 + len(mean))
     for turn in range(_TURNS + 1):
-        aways = columns - np.array(at)[:, None]
-        distance = np.sqrt(_squares(aways))
-        near = int(distance.argmin())
-        nearest = float(distance[near])
-        error = float(_summed((p * distance)[None])[0])
-        same = distance == nearest if nearest == 0.0 else [near]
-        mass = float(np.add.accumulate(p[same])[-1])
-        distance[same] = inf
-        pull = p / distance
-        along = pull / (distance * distance) * aways[0]
-        terms = np.stack([pull, along * aways[0], along * aways[-1], *(pull * aways)])
-        weight, xx, xy, *rest = _summed(terms).tolist()  # with which all but the point next to here pull
-        away = aways[:, near].tolist()
-        force = sqrt(_dot(rest, rest))
+        near = _look_around(p, columns, np.array(at), out)
+        error, nearest, mass, weight, xx, xy, *rest = out.tolist()  # the rest pulls all but the point next to here
+        away = [float(column[near]) - here for column, here in zip(columns, at, strict=True)]
+        force = hypot(*rest)
         # The vector of the next point that leaves least of the sum; where that is nothing, no point is better than it.
         share = mass / max(force, mass) if mass > 0.0 else 0.0
         left = [part - share * part for part in rest]
-        off = _dot(left, [m - here for m, here in zip(mean, at, strict=True)])
-        inner = error - mass * nearest - share * _dot(rest, away)
-        least = max(least, (inner - off) / (1.0 + sqrt(_dot(left, left)) / whole))
+        off = sum(part * (m - here) for part, m, here in zip(left, mean, at, strict=True))
+        inner = error - mass * nearest - share * sum(map(mul, rest, away))
+        least = max(least, (inner - off) / (1.0 + hypot(*left) / whole))
         reached = min(reached, error)
         if least >= (1.0 - ACCURACY) * reached:
             break
@@ -287,23 +254,16 @@ def _search(p: FloatArray, columns: FloatArray, told: FloatArray) -> float:
         else:
             own = mass / nearest
             weight, rest = weight + own, [part + own * one for part, one in zip(rest, away, strict=True)]
-            slope = own / (nearest * nearest) * away[0]
-            xx, xy = xx + slope * away[0], xy + slope * away[-1]
+            along = own / (nearest * nearest) * away[0]
+            xx, xy = xx + along * away[0], xy + along * away[-1]
             determinant = (weight - xx) * xx - xy * xy  # and yy is what is missing of the weight
             if turn < _QUICK and len(rest) == 2 and determinant > _FLAT * weight * weight:
                 x, y = rest  # Newton's step, which is quicker and may miss
-                move, factor = [(xx * x + xy * y) / determinant, ((weight - xx) * y + xy * x) / determinant], 1.0
+                move, factor = [xx * x + xy * y, (weight - xx) * y + xy * x], 1.0 / determinant
             else:
                 move, factor = rest, _FURTHER / weight
         at = [here + factor * part for here, part in zip(at, move, strict=True)]
     return least
-
-
-def _dot(one: list[float], other: list[float]) -> float:
-    total = 0.0
-    for first, second in zip(one, other, strict=True):  # as the loop does: sums of Python's own depend on its version
-        total += first * second
-    return total
 
 
 def _squares(away: FloatArray) -> FloatArray:

@@ -269,11 +269,13 @@ class Protecting:
 
     def whole(self, restricted: PolicyGraph) -> Protection:
         """One body of noise for all possible states, none of which is open."""
-        possible, joins_everyone = restricted.nodes, restricted.joins_everyone
+        possible = restricted.nodes
         hull = restricted.hull(self.measurements)
-        around = noise_body(self.measurements, hull, self.body)
-        noise = CoordinateBody(self.measurements, around, self.membership, possible if joins_everyone else None)
-        degrees = count_within(noise, possible)
+        noise = CoordinateBody(self.measurements, noise_body(self.measurements, hull, self.body), self.membership)
+        if holds_all := restricted.joins_everyone and self.membership == "halfspace":
+            degrees = possible * np.count_nonzero(possible)  # the body was made of all their differences
+        else:
+            degrees = count_within(noise, possible)
         exposed = (degrees == 1).nonzero()[0]
         candidates, complete = candidates_of(self.measurements, exposed, possible)
         problem = RepairProblem(
@@ -291,8 +293,9 @@ class Protecting:
             noise = CoordinateBody(self.measurements, noise_body(self.measurements, hull, self.body), self.membership)
             degrees = count_within(noise, possible)
             self._check_nobody_exposed(degrees, restricted)
-        diameter = 1.0 if hull.dimension else 0.0  # the longest difference is one that the hull was made of
-        if not joins_everyone or self.body != "hull":
+        if holds_all and self.body == "hull":
+            diameter = 1.0 if hull.dimension else 0.0
+        else:
             diameter = noise.diameter(possible)
         units = self.measurements.to_units(hull)
         scale = float(np.prod(self.measurements.spacing)) if self.body == "hull" and self.objective == "volume" else 1.0

@@ -6,17 +6,13 @@ import numpy as np
 import pytest
 
 from dphmm import SensitivityHull
-from dphmm.compilation import Often, compiled
-from dphmm.geometry import gauge
+from dphmm.compilation import Often
+from dphmm.geometry import check_loops, gauge
 from dphmm.geometry.measurements import Measurements
 from dphmm.geometry.neighbours import CoordinateBody, count_within
 from dphmm.policy import PolicyGraph, cliques, protect
 from dphmm.release import soundness
-
-
-def both(one: Often) -> list[object]:
-    """The plain form, the loop uncompiled, and compiled where numba is installed."""
-    return [one.plain, one.loop, *filter(None, [compiled(one.loop)])]
+from tests.forms import forms_of
 
 
 def places(seed: int) -> np.ndarray:
@@ -30,7 +26,7 @@ def places(seed: int) -> np.ndarray:
 def test_walls_hold_what_the_hull_holds_and_no_more(seed):
     hull = SensitivityHull(places(seed))
     found = []
-    for form in both(gauge._walls_of_cones):
+    for form in forms_of(gauge._walls_of_cones):
         normals, limits = np.empty((len(hull.cones), 2)), np.empty(len(hull.cones))
         assert form(hull.cones, 1.5, 1e-6, 1e-9, normals, limits)
         found.append((normals, limits))
@@ -48,7 +44,7 @@ def test_cones_out_of_order_are_no_body(seed):
     hull = SensitivityHull([*places(3 * seed).tolist(), [14, 3], [3, 14], [-11, 11]])
     broken = hull.cones.copy()
     broken[0, 0] *= 1.01
-    for form in both(gauge._walls_of_cones):
+    for form in forms_of(gauge._walls_of_cones):
         assert not form(broken, 1.0, 0.0, 1e-9, np.empty((len(broken), 2)), np.empty(len(broken)))
 
 
@@ -61,7 +57,7 @@ def test_rows_are_as_wide_as_all_pairs_are(seed):
     pairs = (points[nodes][:, None] - points[nodes]).reshape(-1, 2)
     wanted = (np.abs(pairs @ normals.T) / limits).max(initial=0.0)
     given = nodes, order, np.ascontiguousarray(points[order].T), normals, limits
-    found = [form(*given) for form in both(cliques._widest_of_rows)]
+    found = [form(*given) for form in forms_of(cliques._widest_of_rows)]
     assert len(set(found)) == 1
     assert found[0] == pytest.approx(wanted, rel=1e-12, abs=1e-12)
 
@@ -73,7 +69,7 @@ def test_alone_is_who_has_no_member_within_reach(seed):
     partner, distance = rng.integers(0, size, size), rng.random(size)
     members, hidden = rng.random((2, size)) < rng.random((2, 1))
     wanted = [i for i in range(size) if hidden[i] and not (members[partner[i]] and distance[i] <= 0.6)]
-    for form in both(soundness._alone_among):
+    for form in forms_of(soundness._alone_among):
         out = np.empty(size, dtype=np.int64)
         assert out[: form(partner, distance, members, hidden, 0.6, out)].tolist() == wanted
 
@@ -90,3 +86,11 @@ def test_whom_the_complete_policy_hides_among_need_not_be_counted(seed, body):
     counted = CoordinateBody(measurements, found.coordinate_hull if body == "hull" else around)
     np.testing.assert_array_equal(found.degrees, count_within(counted, possible))
     assert found.diameter == pytest.approx(counted.diameter(possible), rel=1e-9)
+
+
+def test_every_loop_has_a_plain_form():
+    modules = (gauge, cliques, soundness)
+    known = {one.loop for module in modules for one in vars(module).values() if isinstance(one, Often)}
+    assert known == {
+        one for one in vars(check_loops).values() if getattr(one, "__module__", "") == check_loops.__name__
+    }

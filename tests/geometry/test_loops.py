@@ -8,11 +8,7 @@ import pytest
 from dphmm.compilation import Often, compiled
 from dphmm.geometry import loops, measurements, neighbours, planar
 from dphmm.policy import radius
-
-
-def both(one: Often) -> list[object]:
-    """The plain form, the loop uncompiled, and compiled where numba is installed."""
-    return [one.plain, one.loop, *filter(None, [compiled(one.loop)])]
+from tests.forms import forms_of
 
 
 def shapes(seed: int) -> np.ndarray:
@@ -42,7 +38,7 @@ def test_corners_of_occupied_cells_are_those_of_their_convex_polygon(kind):
     for seed in range(kind, 300, 6):
         cells = shapes(seed)
         wanted = planar.convex_polygon(np.argwhere(cells)[:, ::-1])
-        for form in both(measurements._corners_of_rows):
+        for form in forms_of(measurements._corners_of_rows):
             out = np.empty(2 * len(cells), dtype=np.int64)
             found = out[: form(cells.ravel(), cells.shape[1], out)]
             np.testing.assert_array_equal(np.stack([found % cells.shape[1], found // cells.shape[1]], axis=1), wanted)
@@ -62,7 +58,7 @@ def test_counts_are_those_of_every_cell_that_is_asked(kind):
             for dy, first, last in rows.tolist():
                 if 0 <= y + dy < len(cells):
                     wanted[y, x] += cells[y + dy, max(0, x + first) : max(0, x + last + 1)].sum()
-        for form in both(neighbours._sum_row_by_row):
+        for form in forms_of(neighbours._sum_row_by_row):
             out = np.full(cells.shape, -7)
             form(cells, rows, out)
             np.testing.assert_array_equal(out, wanted)
@@ -76,7 +72,7 @@ def test_a_difference_occurs_where_two_occupied_cells_have_it(kind):
         differences = {(int(x), int(y)) for y, x in (at[:, None] - at[None]).reshape(-1, 2)}
         for dx in range(-cells.shape[1] - 1, cells.shape[1] + 2):
             for dy in range(len(cells) + 2):
-                for form in both(radius._occurs):
+                for form in forms_of(radius._occurs):
                     assert form(cells, dx, dy) == ((dx, dy) in differences)
 
 

@@ -15,6 +15,7 @@ from dphmm.compilation import compiled
 from dphmm.markov import Contexts, flow, sums
 from dphmm.markov.flow import Flow
 from dphmm.markov.masses import Masses, masses_of_logs
+from tests.forms import forms_of
 
 SEEDS = 30
 
@@ -206,8 +207,7 @@ def test_products_by_diagonals_are_those_by_lists_to_the_last_bit(monkeypatch):
         values = rng.random(len(cells)) * 10.0 ** rng.integers(-300, 0, len(cells))
         wanted = matrix @ values
         assert (one.product(values) == wanted).all()
-        along = sums.sums_along_diagonals
-        for form in (along.plain, along.loop, *filter(None, [compiled(along.loop)])):
+        for form in forms_of(sums.sums_along_diagonals):
             assert one.diagonals is not None
             form(values, *one.diagonals, found := np.empty(len(values)))
             assert (found == wanted).all()

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from dphmm.compilation import compiled
 from dphmm.markov import guess
 from dphmm.markov.guess import ACCURACY, best_guess, expected_errors
+from tests.forms import forms_of
 from tests.sizes import few_every_day
 
 
@@ -67,21 +67,24 @@ def test_who_knows_the_state_errs_by_nothing():
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_the_compiled_search_gives_what_numpy_gives_bit_by_bit(seed):
+def test_compiled_loops_give_what_numpy_gives_bit_by_bit(seed):
     rng = np.random.default_rng(seed)
     count, dimension = int(rng.choice([1, 2, 40, 64, 300])), 1 + seed % 4
     columns = np.rint(4 * rng.normal(size=(dimension, count))) if seed % 2 else rng.normal(size=(dimension, count))
     if seed % 5 == 1:
         columns = columns[:, :1] * np.linspace(0, 1, count)  # all in one line
     p = rng.dirichlet(np.full(count, rng.choice([0.05, 0.3, 5.0])))
-    loops = [compiled(one.loop) for one in (guess._tell_of_the_mean, guess._search)]
-    if None in loops:
-        pytest.skip("numba is not installed")
-    ones, others = np.empty((2, 4 + dimension))
-    guess._tell_of_the_mean.plain(p, columns, ones)
-    loops[0](p, columns, others)
-    np.testing.assert_array_equal(ones, others)
-    assert guess._search.plain(p, columns, ones) == loops[1](p, columns, ones)
+    told, seen = [], []
+    for form in forms_of(guess._tell_of_the_mean):
+        form(p, columns, out := np.empty(4 + dimension))
+        told.append(out)
+    for at in (told[0][4:], columns[:, 0].copy()):
+        for form in forms_of(guess._look_around):
+            near = form(p, columns, at, out := np.empty(6 + dimension))
+            seen.append([near, *out])
+    np.testing.assert_array_equal(told, [told[0]] * len(told))
+    half = len(seen) // 2
+    np.testing.assert_array_equal(seen, [seen[0]] * half + [seen[half]] * half)
 
 
 @pytest.mark.parametrize("dimension", [1, 2, 3])
