@@ -102,7 +102,8 @@ class Flow:
         self._brief: bool = brief if opposite is None else opposite._brief
         self.size = int(matrix.shape[0])
         numbers = (part.astype(np.int32, copy=False) for part in (matrix.indices, matrix.indptr))
-        self.matrix: csr_array = locked(csr_array((matrix.data, *numbers), shape=matrix.shape))
+        made = csr_array((matrix.data, *numbers), shape=matrix.shape)
+        self.matrix: csr_array = locked(made if made.has_sorted_indices else made.sorted_indices())
         shares = matrix.data
         self._turned, self._alike = turned, alike
         self._summed = self._products = 0
@@ -125,7 +126,7 @@ class Flow:
 
         Sums along them add the same terms in the same order, but for zeros, and read less memory.
         """
-        if self.size > _DENSE[0] or not self.matrix.has_sorted_indices:
+        if self.size > _DENSE[0]:
             return None
         columns = self.matrix.indices
         offsets, which = np.unique(
@@ -139,7 +140,10 @@ class Flow:
 
     @cached_property
     def lists(self) -> kernels.Lists:
-        """The rows as lists; unsigned numbers, of which compiled loops need not ask whether they count from the end."""
+        """The rows as lists, each in the order of its states.
+
+        Numbers are unsigned: compiled loops need not ask whether they count from the end.
+        """
         return self.matrix.indptr.view(np.uint32), self.matrix.indices.view(np.uint32), self.matrix.data
 
     @cached_property

@@ -55,8 +55,8 @@ class Maxima:
     """
 
     def __init__(self, flow: Flow, length: float) -> None:
-        matrix = flow.matrix if flow.matrix.has_sorted_indices else flow.matrix.sorted_indices()
-        self._lists = matrix.indptr.view(np.uint32), matrix.indices.view(np.uint32), np.log(matrix.data)
+        starts, states, shares = flow.lists
+        self._lists = starts, states, np.log(shares)
         self._dense = None
         if flow.size and flow.dense is not None:
             with np.errstate(divide="ignore"):
