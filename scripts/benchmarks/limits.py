@@ -49,8 +49,8 @@ _GAPS: tuple[tuple[By | None, int, float, float], ...] = (
     (None, 1, 3600.0, 0.2),
 )
 """The models of gaps: their classes of time, order, step in seconds, and cells in kilometres."""
-_WARM_AFTER = 5_000_000
-"""After as many states the loops of a step are compiled, each call counting as many as `compilation` says."""
+_WARM_AFTER = 2_500
+"""After so many steps all loops are compiled; over more than a hundred thousand states those that matter are sooner."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -119,7 +119,7 @@ def changing(report: Report, side: int, policy: str) -> None:
 
 def _warm(size: int) -> int:
     """After how many steps over so many states all is compiled that pays: as for whoever makes thousands of them."""
-    return 1 + _WARM_AFTER // (2_000 + size // 4)
+    return _WARM_AFTER if size <= 100_000 else 20
 
 
 def location_set(report: Report, side: int) -> None:
