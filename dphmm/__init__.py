@@ -1,7 +1,7 @@
 """Private locations for people who move.
 
 A trajectory is put on a state space (`dphmm.space`, read by `dphmm.readers`); a Markov model says where the person
-can be (`dphmm.markov`); a policy graph says what must stay indistinguishable (`dphmm.policy`); the hull of what is
+can be (`dphmm.model`); a policy graph says what must stay indistinguishable (`dphmm.policy`); the hull of what is
 left of it shapes the noise (`dphmm.geometry`); a mechanism draws (`dphmm.mechanisms`); the belief is updated and a
 record says what happened (`dphmm.release`).
 

@@ -11,8 +11,8 @@ from . import (
     jobs,
     landmarks,
     leakage,
-    markov,
     mechanisms,
+    model,
     plots,
     policy,
     readers,
@@ -26,23 +26,19 @@ from . import (
 from .errors import AlreadyKnownError, DphmmError
 from .geometry.hull import SensitivityHull
 from .geometry.measurements import Measurements
-from .markov.belief import Belief
-from .markov.model import MarkovModel
-from .mechanisms.isotropic import PlanarIsotropicMechanism
-from .mechanisms.knorm import KNormMechanism
-from .mechanisms.laplace import LaplaceMechanism
 from .mechanisms.lattice import LatticeKNormMechanism
-from .mechanisms.planar_laplace import PlanarLaplaceMechanism
+from .mechanisms.norm_noise import KNormMechanism, LaplaceMechanism, PlanarIsotropicMechanism, PlanarLaplaceMechanism
+from .model.belief import Belief
+from .model.model import MarkovModel
 from .policy.expression import parse_policy
 from .policy.graph import PolicyGraph
 from .policy.protection import Protection, degree_of_protection, exposed_states, protect
 from .readers import read
-from .release.engine import Releaser
+from .release.engine import Releaser, ReleaseSettings
 from .release.ledger import Ledger, Limits
 from .release.record import PrivateDiagnostics, ReleaseRecord
-from .release.schedule import Schedule
 from .release.session import Session
-from .release.settings import ReleaseSettings
+from .release.settings import Schedule
 from .release.trajectory import release_trajectory
 from .space.grid import Grid
 from .space.states import Places

@@ -268,7 +268,7 @@ _KINDS_OF: dict[str, tuple[str, ...]] = {
     "Sequence[AuditedMechanism]": ("words",),
     **dict.fromkeys(("Sequence[tuple[int, int]]", "Sequence[float]"), ("array",)),
     **dict.fromkeys(("Mapping[str, Sequence[float]]", "Mapping[str, Sequence[npt.ArrayLike]]"), ("mapping",)),
-    **dict.fromkeys(("Sequence[npt.ArrayLike]", "Iterable[npt.ArrayLike]", "Iterable[Sequence]"), ("arrays",)),
+    **dict.fromkeys(("Sequence[npt.ArrayLike]", "Iterable[npt.ArrayLike]", "Iterable[StateSequence]"), ("arrays",)),
     **dict.fromkeys(("Mapping[str, Any]", "Mapping[str, str]", "Mapping[str, npt.NDArray[Any]]"), ("mapping",)),
     "Model": ("MarkovModel", "path"),
     "Matrix": ("path", "array"),

@@ -15,43 +15,57 @@ _PATIENCE_S = 1.0
 """Loops that were compiled before are loaded in less than this."""
 
 _WORTH = 4_000_000
-"""A loop is compiled once its plain form was asked for so many numbers."""
+"""A loop is compiled once its plain form has worked on this many numbers."""
 _CALL = 2_000
-"""A call of the plain form, whatever its size, takes as long as so many numbers."""
+"""A call of the plain form, whatever its size, takes as long as this many numbers."""
 
 
 class Often(Generic[P, R]):
-    """A function with two forms, which is compiled once it has been called often: both give the same, bit by bit.
+    """A function with two forms, which is compiled once it has been called often.
 
     Parameters
     ----------
     plain
-        What is called at first, and always where numba is not installed. Its first argument is an array, whose length
-        says how much there is to do.
+        What is called at first, and always where numba is not installed.
     loop
-        The same with the same arguments, written so that numba can compile it. Floats are added in the same order in
-        both, which is not that of numpy's own sums of a row.
+        The same with the same arguments, written so that numba can compile it.
+    work
+        The arguments → how many numbers there are to do; left out, the length of the first.
+    reorder
+        As in `compiled`.
     """
 
-    def __init__(self, plain: Callable[P, R], loop: Callable[..., Any]) -> None:
-        self.plain, self.loop = plain, loop
+    def __init__(
+        self,
+        plain: Callable[P, R],
+        loop: Callable[..., Any],
+        work: Callable[..., int] | None = None,
+        reorder: bool = False,
+    ) -> None:
+        self.plain, self.loop, self.work, self.reorder = plain, loop, work or _length_of_first, reorder
         self._done = 0
         self._chosen: Callable[..., Any] | None = None
 
     def __call__(self, *arguments: P.args, **named: P.kwargs) -> R:
         """What both forms give."""
         if self._chosen is None:
-            self._done += _CALL + len(arguments[0])  # type: ignore[arg-type]
+            self._done += _CALL + self.work(*arguments)
             if self._done <= _WORTH:
                 return self.plain(*arguments, **named)
-            self._chosen = compiled(self.loop) or self.plain
+            self._chosen = compiled(self.loop, reorder=self.reorder) or self.plain
         found: R = self._chosen(*arguments, **named)
         return found
 
 
-def often(loop: Callable[..., Any]) -> Callable[[Callable[P, R]], Often[P, R]]:
+def often(
+    loop: Callable[..., Any], work: Callable[..., int] | None = None, reorder: bool = False
+) -> Callable[[Callable[P, R]], Often[P, R]]:
     """A decorator of a plain form, which becomes `Often` with a loop that can be compiled."""
-    return lambda plain: Often(plain, loop)
+    return lambda plain: Often(plain, loop, work, reorder)
+
+
+def _length_of_first(*arguments: Any) -> int:
+    return len(arguments[0])
 
 
 @cache
@@ -59,7 +73,7 @@ def compiled(function: Callable[..., Any], reorder: bool = False) -> Callable[..
     """The function compiled for this machine, without the interpreter's lock; None where numba is not installed.
 
     What was compiled is kept on disk, beside the code or where ``NUMBA_CACHE_DIR`` says, so that later processes need
-    not wait: the first one does, for a second or so of a processor each. Whoever waits is told by this module's
+    not wait: the first one does, for a second or so of a processor each. The wait is announced by this module's
     logger, at the level INFO; the command shows it on a terminal.
 
     Parameters

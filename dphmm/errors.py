@@ -33,7 +33,7 @@ A message is one line: what was looked at, what was found, what to do.
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import re
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,11 @@ class DphmmError(Exception):
 
     Its message is one line that a terminal can be shown, whatever a file put into it: what is no printable character
     stands there as its escape, and what is very long is cut in its middle.
+
+    Parameters
+    ----------
+    message
+        What was wrong, what was found, and what to do about it; shown on one line.
     """
 
     def __init__(self, message: str = "") -> None:
@@ -95,7 +100,13 @@ class ConstraintError(InvalidInputError):
 
 
 class AlreadyKnownError(ConstraintError):
-    """A constraint set of one state: the adversary knows it, and no noise can hide it."""
+    """A constraint set of one state: the adversary knows it, and no noise can hide it.
+
+    Parameters
+    ----------
+    message
+        Which state is known, and what to do about it; shown on one line.
+    """
 
 
 class PolicyError(InvalidInputError):
@@ -206,6 +217,25 @@ def need(library: str, extra: str) -> Any:
         return importlib.import_module(library)
     except ImportError:
         raise MissingDependencyError(library.partition(".")[0], extra) from None
+
+
+def check_installed(library: str, extra: str) -> None:
+    """Refuse to begin what needs a library of an optional extra, without importing it.
+
+    Parameters
+    ----------
+    library
+        The library.
+    extra
+        The extra that brings it.
+
+    Raises
+    ------
+    MissingDependencyError
+        When it is not installed.
+    """
+    if importlib.util.find_spec(library) is None:
+        raise MissingDependencyError(library, extra)
 
 
 class BudgetExceededError(DphmmError):

@@ -1,4 +1,4 @@
-"""Writes the synthetic sample in data/ from `dphmm.readers.synthetic`; running it again writes the same.
+"""Writes the synthetic sample in data/ from `dphmm.readers.synthetic_city`; running it again writes the same.
 
 Usage: python scripts/make_sample.py [FOLDER]      (by default data/ beside this folder)
 """
@@ -15,8 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dphmm.readers.city import build_city
-from dphmm.readers.synthetic import synthetic_trajectories
+from dphmm.readers.synthetic_city import build_city, synthetic_trajectories
 from dphmm.space import Trajectory
 
 PLT_HEADER = (

@@ -26,8 +26,8 @@ import dphmm.geometry as geometry
 import dphmm.jobs as jobs
 import dphmm.landmarks as landmarks
 import dphmm.leakage as leakage
-import dphmm.markov as markov
 import dphmm.mechanisms as mechanisms
+import dphmm.model as movement
 import dphmm.policy as policy
 import dphmm.readers as readers
 import dphmm.release as release
@@ -62,7 +62,7 @@ SIZE = 6
 MATRIX = np.full((SIZE, SIZE), 0.1) + 0.4 * np.eye(SIZE)
 MASK = np.array([True, True, True, True, False, True])
 EVEN = np.full(SIZE, 1 / SIZE)
-MODEL = markov.MarkovModel(MATRIX, EVEN, step_seconds=60.0)
+MODEL = movement.MarkovModel(MATRIX, EVEN, step_seconds=60.0)
 TWO = np.array([[0.8, 0.2], [0.3, 0.7]])
 HULL = geometry.SensitivityHull([[3, 0], [1, 2]])
 PLACES = space.Places(list("abcdef"), 45 + F[:, 1] / 100, -30 + F[:, 0] / 100)
@@ -71,8 +71,8 @@ ONE = space.Grid.over((44.99, -30.01, 45.01, -29.99), 5.0)
 TIMES = np.datetime64("2024-03-07T09:00:00", "us") + np.arange(5) * np.timedelta64(60, "s")
 TRACK = space.Trajectory("ann", TIMES, 45 + np.arange(5) / 1000, -30 + np.arange(5) / 1000)
 SLOTTED = TRACK.resample(60.0)
-BELIEF = markov.Belief.of(EVEN)
-OBSERVED = markov.Observations(np.log(np.full((3, SIZE), 0.5)))
+BELIEF = movement.Belief.of(EVEN)
+OBSERVED = movement.Observations(np.log(np.full((3, SIZE), 0.5)))
 SETTINGS = release.ReleaseSettings("complete", 1.0)
 RELEASER = release.Releaser(MODEL, F, graph(), 1.0, rng=0)
 RECORD = RELEASER.another(0).release(3)
@@ -154,7 +154,7 @@ def _entered(manager: Callable[..., Any], **arguments: Any) -> None:
             part.write_text("a", encoding="utf-8")
 
 
-def geometry_and_markov() -> None:
+def geometry_and_model() -> None:
     right("geometry.Disc", geometry.Disc, radius=1.0, dimension=2)
     right("geometry.Disc.norm", geometry.Disc(1.0).norm, vectors=[[1.0, 2.0]])
     right("geometry.Disc.contains", geometry.Disc(1.0).contains, vectors=[[1.0, 2.0]])
@@ -168,83 +168,83 @@ def geometry_and_markov() -> None:
     right("geometry.SensitivityHull.contains", HULL.contains, vectors=[[1.0, 2.0]], method="halfspace")
     right("geometry.SensitivityHull.scaled", HULL.scaled, factors=[1.0, 2.0])
 
-    right("markov.Belief", markov.Belief, support=MASK, log_mass=np.where(MASK, -1.0, -np.inf))
-    right("markov.Belief.of", markov.Belief.of, probabilities=EVEN)
-    right("markov.Belief.from_bytes", markov.Belief.from_bytes, data=BELIEF.to_bytes())
-    right("markov.Belief.predict", BELIEF.predict, "model", model=MODEL, steps=2)
-    right("markov.Belief.update", BELIEF.update, log_likelihood=np.zeros(SIZE))
-    right("markov.Belief.location_set", BELIEF.location_set, delta=0.1)
-    right("markov.Belief.mean", BELIEF.mean, points=F)
-    right("markov.MarkovModel", markov.MarkovModel, transition=MATRIX, initial=EVEN, step_seconds=60.0)
+    right("model.Belief", movement.Belief, support=MASK, log_mass=np.where(MASK, -1.0, -np.inf))
+    right("model.Belief.of", movement.Belief.of, probabilities=EVEN)
+    right("model.Belief.from_bytes", movement.Belief.from_bytes, data=BELIEF.to_bytes())
+    right("model.Belief.predict", BELIEF.predict, "model", model=MODEL, steps=2)
+    right("model.Belief.update", BELIEF.update, log_likelihood=np.zeros(SIZE))
+    right("model.Belief.location_set", BELIEF.location_set, delta=0.1)
+    right("model.Belief.mean", BELIEF.mean, points=F)
+    right("model.MarkovModel", movement.MarkovModel, transition=MATRIX, initial=EVEN, step_seconds=60.0)
     right(
-        "markov.MarkovModel.fit", markov.MarkovModel.fit, sequences=[[0, 1, -1, 2]], size=3, smoothing=0.5,
+        "model.MarkovModel.fit", movement.MarkovModel.fit, sequences=[[0, 1, -1, 2]], size=3, smoothing=0.5,
         neighbours=[[0, 1]], step_seconds=60.0
     )  # fmt: skip
-    right("markov.Contexts", markov.Contexts, size=3, pairs=[[0, 1], [1, 1]])
-    right("markov.Rhythm", markov.Rhythm, classes=(0, 1) * 84, step_seconds=60.0, zone="UTC")
-    right("markov.Rhythm.of", markov.Rhythm.of, by="hours", step_seconds=60.0, zone="Europe/Berlin")
+    right("model.StatePairs", movement.StatePairs, size=3, pairs=[[0, 1], [1, 1]])
+    right("model.TimeClasses", movement.TimeClasses, classes=(0, 1) * 84, step_seconds=60.0, zone="UTC")
+    right("model.TimeClasses.of", movement.TimeClasses.of, by="hours", step_seconds=60.0, zone="Europe/Berlin")
     right(
-        "markov.extend",
-        markov.extend,
-        "model sequences rhythm",
+        "model.extend",
+        movement.extend,
+        "model sequences time_classes",
         model=MODEL,
         sequences=[([0, 1, 2], [0, 1, 1])],
-        rhythm=None,
+        time_classes=None,
         order=2,
         pairs_from=1,
     )
     right(
-        "markov.fit_shrunk", markov.fit_shrunk, "space", sequences=[[0, 1, -1, 2]], space=GRID, step_seconds=60.0,
+        "model.fit_shrunk", movement.fit_shrunk, "space", sequences=[[0, 1, -1, 2]], space=GRID, step_seconds=60.0,
         max_speed_kmh=100.0, weight=3.0, least_people=1
     )  # fmt: skip
-    right("markov.Reach", markov.Reach, "space", space=GRID, step_seconds=60.0, max_speed_kmh=100.0)
-    reach = markov.Reach(GRID, 60.0)
-    right("markov.Reach.find", reach.find, sources=[0, 1], targets=[1, 2])
+    right("model.SpeedLimit", movement.SpeedLimit, "space", space=GRID, step_seconds=60.0, max_speed_kmh=100.0)
+    reach = movement.SpeedLimit(GRID, 60.0)
+    right("model.SpeedLimit.find", reach.find, sources=[0, 1], targets=[1, 2])
     right(
-        "markov.RegionKernel", markov.RegionKernel, "reach", reach=reach, shares=np.ones(reach.ring_count),
+        "model.RegionKernel", movement.RegionKernel, "reach", reach=reach, shares=np.ones(reach.ring_count),
         attraction=np.ones(GRID.size), stays=np.full(GRID.size, 0.5)
     )  # fmt: skip
     right(
-        "markov.move_probabilities",
-        markov.move_probabilities,
+        "model.move_probabilities",
+        movement.move_probabilities,
         "model",
         model=MODEL,
         stretches=[[0, 1], [2]],
         firsts=[5, 6],
     )
-    right("markov.draw_paths", markov.draw_paths, "model", model=MODEL, people=2, length=3, first=5, rng=0)
-    right("markov.draw_like", markov.draw_like, "model", model=MODEL, firsts=[5, 6], lengths=[1, 2], rng=0)
-    right("markov.jensen_shannon", markov.jensen_shannon, one=[1.0, 2.0], other=[2.0, 0.0])
-    right("markov.Crowd.of", markov.Crowd.of, "classes", stretches=[[0, 1], [2]], points=F, classes=None)
-    right("markov.MarkovModel.saying", MODEL.saying, "learned", learned={"promise": "none"})
-    right("markov.MarkovModel.save", MODEL.save, path="model.npz")
-    right("markov.MarkovModel.load", markov.MarkovModel.load, path="missing.npz")
-    right("markov.Observations", markov.Observations, log_likelihood=np.zeros((2, SIZE)), steps=np.array([0, 1]))
+    right("model.draw_paths", movement.draw_paths, "model", model=MODEL, people=2, length=3, first=5, rng=0)
+    right("model.draw_like", movement.draw_like, "model", model=MODEL, firsts=[5, 6], lengths=[1, 2], rng=0)
+    right("model.jensen_shannon", movement.jensen_shannon, one=[1.0, 2.0], other=[2.0, 0.0])
+    right("model.Crowd.of", movement.Crowd.of, "classes", stretches=[[0, 1], [2]], points=F, classes=None)
+    right("model.MarkovModel.saying", MODEL.saying, "learned", learned={"promise": "none"})
+    right("model.MarkovModel.save", MODEL.save, path="model.npz")
+    right("model.MarkovModel.load", movement.MarkovModel.load, path="missing.npz")
+    right("model.Observations", movement.Observations, log_likelihood=np.zeros((2, SIZE)), steps=np.array([0, 1]))
     likelihoods = np.zeros((3, SIZE))
     for name in ("filter", "smooth", "most_probable_path"):
-        call = getattr(markov, name)
-        right(f"markov.{name}", call, transition=MATRIX, initial=EVEN, log_likelihoods=likelihoods)
+        call = getattr(movement, name)
+        right(f"model.{name}", call, transition=MATRIX, initial=EVEN, log_likelihoods=likelihoods)
     for name in ("filter_releases", "path_of_releases"):
-        call = getattr(markov, name)
-        right(f"markov.{name}", call, "model observations", model=MODEL, observations=OBSERVED, initial=EVEN)
+        call = getattr(movement, name)
+        right(f"model.{name}", call, "model observations", model=MODEL, observations=OBSERVED, initial=EVEN)
     right(
-        "markov.Filtering", markov.Filtering, "model observations", model=MODEL, observations=OBSERVED, initial=EVEN
+        "model.Filtering", movement.Filtering, "model observations", model=MODEL, observations=OBSERVED, initial=EVEN
     )  # fmt: skip
     right(
-        "markov.smooth_releases", markov.smooth_releases, "model observations filtering", model=MODEL,
-        observations=OBSERVED, filtering=markov.filter_releases(MODEL, OBSERVED)
+        "model.smooth_releases", movement.smooth_releases, "model observations filtering", model=MODEL,
+        observations=OBSERVED, filtering=movement.filter_releases(MODEL, OBSERVED)
     )  # fmt: skip
     right(
-        "markov.learn_from_releases", markov.learn_from_releases, "model sequences", model=MODEL, sequences=[OBSERVED],
+        "model.learn_from_releases", movement.learn_from_releases, "model sequences", model=MODEL, sequences=[OBSERVED],
         rounds=2, tolerance=1e-3, smoothing=0.1
     )  # fmt: skip
-    right("markov.reverse", markov.reverse, forward=MATRIX, distribution=EVEN)
-    right("markov.reverses", markov.reverses, forward=MATRIX, initial=EVEN, steps=2)
-    right("markov.stationary", markov.stationary, transition=MATRIX)
+    right("model.reverse", movement.reverse, forward=MATRIX, distribution=EVEN)
+    right("model.reverses", movement.reverses, forward=MATRIX, initial=EVEN, steps=2)
+    right("model.stationary", movement.stationary, transition=MATRIX)
     for name, of in (("state_sequence", TRACK), ("state_sequences", [TRACK])):
-        call, what = getattr(markov, name), "trajectory" if name == "state_sequence" else "trajectories"
+        call, what = getattr(movement, name), "trajectory" if name == "state_sequence" else "trajectories"
         right(
-            f"markov.{name}", call, f"{what} space", **{what: of}, space=GRID, step_seconds=60.0, gap_seconds=600.0
+            f"model.{name}", call, f"{what} space", **{what: of}, space=GRID, step_seconds=60.0, gap_seconds=600.0
         )  # fmt: skip
 
 
@@ -273,6 +273,7 @@ def policies_and_mechanisms() -> None:
     by_component = {**cut, "calibration": "component"}
     right("policy.protect", policy.protect, "graph", **by_component, prior=np.full(SIZE, 1 / SIZE))
     right("policy.parse_policy", policy.parse_policy, "space", text="utility:2km", space=PLACES)
+    right("policy.PolygonLayer", policy.PolygonLayer, name="home", geojson="{}")
 
     right("mechanisms.KNormMechanism", mechanisms.KNormMechanism, "hull", hull=HULL, epsilon=1.0)
     right("mechanisms.LaplaceMechanism", mechanisms.LaplaceMechanism, sensitivity=1.0, epsilon=1.0, dimension=2)
@@ -319,7 +320,7 @@ def releases() -> None:
     right("release.Releaser.release_together", _together, state=3, epsilon=[0.5, 0.5], steps=1)
     right("release.Releaser.private_diagnostics", _diagnosed, state=3)
     right("release.Releaser.log_likelihood", _likelihood, released=[1.0, 2.0])
-    right("release.Ledger.window", release.Ledger.of([RECORD]).window, steps=2)
+    right("release.Ledger.window", release.Ledger.from_records([RECORD]).window, steps=2)
     right(
         "release.Limits", release.Limits, epsilon=1.0, constrained_epsilon=2.0, window_epsilon=1.0, window_steps=3
     )  # fmt: skip
@@ -332,7 +333,7 @@ def releases() -> None:
     right("release.ReleaseSettings.from_dict", release.ReleaseSettings.from_dict, values=SETTINGS.to_dict())
     right("release.ReleaseSettings.from_json", release.ReleaseSettings.from_json, text=SETTINGS.to_json())
     right("release.ReleaseSettings.from_toml", release.ReleaseSettings.from_toml, text=SETTINGS.to_toml())
-    right("release.Terms.from_json", release.Terms.from_json, text=release.Terms.of(RELEASER).to_json())
+    right("release.Terms.from_json", release.Terms.from_json, text=release.Terms.from_engine(RELEASER).to_json())
     right("release.Session.open", _opened, path="a.session", name="ann", wait_seconds=1.0)
     right("release.Session.release", _session("release"), state=3, slot=0, epsilon=1.0, query="main")
     right("release.Session.omit", _session("omit"), slot=0)
@@ -390,7 +391,7 @@ def _recorded(**arguments: Any) -> None:
 
 
 def _placed() -> release.Releaser:
-    model = markov.MarkovModel(
+    model = movement.MarkovModel(
         np.full((GRID.size, GRID.size), 1 / GRID.size), np.full(GRID.size, 1 / GRID.size), GRID, 60.0
     )
     return release.ReleaseSettings("complete", 1.0, repair="greedy").engine(model, 0)
@@ -555,7 +556,7 @@ def audits_and_jobs() -> None:
         events=[("a", events.Presence([0], 0, 0))], prior=EVEN
     )  # fmt: skip
 
-    right("calibrate.Figure.of", calibrate.Figure.of, values=np.array([1.0, 2.0]))
+    right("calibrate.Figure.from_values", calibrate.Figure.from_values, values=np.array([1.0, 2.0]))
     known = mechanisms.KNormMechanism(HULL, 1.0)
     right("calibrate.epsilon_for_error", calibrate.epsilon_for_error, "mechanism", mechanism=known, target=2.0)
     right(
@@ -581,7 +582,7 @@ def audits_and_jobs() -> None:
 
     right("writers.check_format", writers.check_format, path="new.csv")
     right("writers.check_private_name", writers.check_private_name, path="PRIVATE.csv")
-    table = writers.ReleaseTable.of([])
+    table = writers.ReleaseTable.from_releases([])
     right("writers.to_geodataframe", writers.to_geodataframe, "table", table=table, geometry="estimate")
     right("writers.to_scikit_mobility", writers.to_scikit_mobility, "table", table=table, geometry="estimate")
     right("writers.write_releases", writers.write_releases, "table", path="releases.csv", table=table)
@@ -598,11 +599,11 @@ def audits_and_jobs() -> None:
     right("jobs.Days", jobs.Days, hours=(0.0, 24.0), utc_offset=1.0, least_seen=0.5)
     right("jobs.Find", jobs.Find, rule="stays", radius=0.2, minutes=20.0, utc_offset=1.0)
     right("jobs.Scheme", jobs.Scheme, name="adaptive", rate=1.0, change=0.2, least_rate=0.1)
-    right("jobs.Data.of", jobs.Data.of, data=str(town))
+    right("jobs.Data.from_any", jobs.Data.from_any, data=str(town))
     right("jobs.Counts.read", jobs.Counts.read, path="missing.csv")
-    right("jobs.Mobility.of", jobs.Mobility.of, model="missing.npz", smoothing=0.1)
-    right("jobs.Subject.of_model", jobs.Subject.of_model, model="missing.npz", policy="complete")
-    right("jobs.Subject.of_tables", jobs.Subject.of_tables, states="missing.csv")
+    right("jobs.Mobility.from_source", jobs.Mobility.from_source, model="missing.npz", smoothing=0.1)
+    right("jobs.Subject.from_model", jobs.Subject.from_model, model="missing.npz", policy="complete")
+    right("jobs.Subject.from_tables", jobs.Subject.from_tables, states="missing.csv")
     right("jobs.load_model", jobs.load_model, model="missing.npz")
     right(
         "jobs.region", jobs.region, preset=None, bbox=(45.0, -30.0, 45.02, -29.97), polygon=None, places=None,
@@ -614,7 +615,7 @@ def audits_and_jobs() -> None:
     right("jobs.replay", jobs.replay, path="missing.csv", model="missing.npz", settings="complete", users=["a"])
     right("jobs.audit_session", jobs.audit_session, path="missing.csv", model="missing.npz", users=["a"], top=3)
     right("jobs.leak_of_releases", jobs.leak_of_releases, model="missing.npz", releases="missing.csv", user="a")
-    known = markov.MarkovModel(MATRIX, EVEN, PLACES, 60.0)
+    known = movement.MarkovModel(MATRIX, EVEN, PLACES, 60.0)
     subject = jobs.Subject(tuple("abcdef"), geometry.Measurements(F), graph(), known)
     right("jobs.audit_policy", jobs.audit_policy, "subject", subject=subject, mechanisms=("k-norm",), epsilon=1.0)
     right(
@@ -638,7 +639,7 @@ def audits_and_jobs() -> None:
         policy="utility:1km", epsilon=0.5, url="https://relay.example"
     )  # fmt: skip
     right(
-        "jobs.synthesize", jobs.synthesize, "model", model=markov.MarkovModel(MATRIX, EVEN, PLACES, 60.0),
+        "jobs.synthesize", jobs.synthesize, "model", model=movement.MarkovModel(MATRIX, EVEN, PLACES, 60.0),
         output="nobody.csv", people=2, days=0.01, start="2024-01-01", rng=0, overwrite=True
     )  # fmt: skip
     right(
@@ -654,7 +655,7 @@ def audits_and_jobs() -> None:
         "jobs.landmark_series", jobs.landmark_series, source="missing.csv", sensitivity=1.0, epsilon=1.0
     )  # fmt: skip
 
-    counts_table = jobs.Counts.of(np.arange(3), np.array([[6, 0], [1, 5], [3, 3]]))
+    counts_table = jobs.Counts.from_values(np.arange(3), np.array([[6, 0], [1, 5], [3, 3]]))
     moves, line = jobs.Mobility(TWO, np.array([0.5, 0.5])), {"data": str(town), "landmarks": ()}
     right("jobs.leak", jobs.leak, "known", known=(TWO, TWO), epsilons=[0.1, 0.2])
     right("jobs.budget", jobs.budget, "known", known=(TWO, TWO), alpha=1.0, steps=3)
@@ -698,13 +699,14 @@ def audits_and_jobs() -> None:
     right("attack.TableChannel", attack.TableChannel, name="a", probabilities=np.eye(2), places=np.zeros((2, 2)))
     right("attack.TableChannel.read", attack.TableChannel.read, path="missing.csv", size=3)
     right(
-        "attack.Moves", attack.Moves, "model", model=markov.MarkovModel(np.full((1, 1), 1.0), [1.0], ONE, 60.0),
+        "attack.Moves", attack.Moves, "model", model=movement.MarkovModel(np.full((1, 1), 1.0), [1.0], ONE, 60.0),
         parts=2, redrawn=0.1
     )  # fmt: skip
-    moves = attack.Moves(markov.MarkovModel(np.full((1, 1), 1.0), [1.0], ONE, 60.0))
+    moves = attack.Moves(movement.MarkovModel(np.full((1, 1), 1.0), [1.0], ONE, 60.0))
     right(
-        "attack.attack_tracks", attack.attack_tracks, "tracks channel moves", tracks=[attack.Track.of(TRACK, moves, 9)],
-        channel=attack.parse_channel("round:2"), moves=moves, home_within_m=200.0, seed=0
+        "attack.attack_tracks", attack.attack_tracks, "tracks channel moves",
+        tracks=[attack.Track.from_trajectory(TRACK, moves, 9)], channel=attack.parse_channel("round:2"),
+        moves=moves, home_within_m=200.0, seed=0
     )  # fmt: skip
     right("jobs.attack", jobs.attack, data=str(town), model="missing.npz", channels=["round:2"], seed=1, most_steps=2,
           home_within_km=0.1)  # fmt: skip
@@ -723,7 +725,7 @@ def audits_and_jobs() -> None:
     right("evaluation.evaluate", evaluation.evaluate, config="missing.toml", folder="out")
     right(
         "evaluation.compare_noise", evaluation.compare_noise, "model settings",
-        model=markov.MarkovModel(MATRIX, EVEN, PLACES, 60.0), settings=SETTINGS,
+        model=movement.MarkovModel(MATRIX, EVEN, PLACES, 60.0), settings=SETTINGS,
         sequences=[[0, 1, 2]], seed=0
     )  # fmt: skip
     right("evaluation.compared_noise", evaluation.compared_noise, config="missing.toml", folder="out")
@@ -802,5 +804,5 @@ def pictures() -> None:
     right("plots.shipped_basemap", plots.shipped_basemap, box=(44.0, 7.0, 45.0, 8.0), most_names=3)
 
 
-for fill in (tables_and_space, geometry_and_markov, policies_and_mechanisms, releases, streams, audits_and_jobs):
+for fill in (tables_and_space, geometry_and_model, policies_and_mechanisms, releases, streams, audits_and_jobs):
     fill()

@@ -6,7 +6,7 @@ import pytest
 from dphmm.arrays import as_distribution, as_instants, as_integers
 from dphmm.errors import InvalidInputError, StochasticError, TimeOrderError
 from dphmm.landmarks import stay_points
-from dphmm.release.clock import step_number
+from dphmm.release.session import step_number
 from dphmm.space.trajectory import Trajectory
 
 

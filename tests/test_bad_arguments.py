@@ -66,7 +66,7 @@ BAD = {
 NOT_VARIED = {
     "audit.replay_sequence": "takes engines and sequences alone",
     "jobs.Watch": "is a protocol",
-    "markov.compare_crowds": "takes crowds alone",
+    "model.compare_crowds": "takes crowds alone",
     "mechanisms.Mechanism": "is a protocol",
     "mechanisms.TableMechanism": "takes what an engine has worked out",
     "plots.ReleaseMap": "takes tables, spaces and trajectories alone",

@@ -22,7 +22,9 @@ def test_a_plain_form_is_called_until_it_has_done_enough(monkeypatch):
         values += values
 
     assert isinstance(doubled, Often)
-    monkeypatch.setattr(compilation, "compiled", lambda loop: lambda values: forms.append("compiled") or loop(values))
+    monkeypatch.setattr(
+        compilation, "compiled", lambda loop, **_: lambda values: forms.append("compiled") or loop(values)
+    )
     monkeypatch.setattr(compilation, "_WORTH", 3 * (compilation._CALL + 5))
     values = np.ones(5)
     for _ in range(6):
@@ -32,7 +34,7 @@ def test_a_plain_form_is_called_until_it_has_done_enough(monkeypatch):
 
 def test_large_arrays_are_worth_it_sooner(monkeypatch):
     asked = []
-    monkeypatch.setattr(compilation, "compiled", asked.append)
+    monkeypatch.setattr(compilation, "compiled", lambda loop, **_: asked.append(loop))
     for size in (1, 10**6):
         one = Often(lambda values: values.sum(), _doubled)
         for _ in range(10):
@@ -41,7 +43,7 @@ def test_large_arrays_are_worth_it_sooner(monkeypatch):
 
 
 def test_without_numba_it_stays_plain(monkeypatch):
-    monkeypatch.setattr(compilation, "compiled", lambda _: None)
+    monkeypatch.setattr(compilation, "compiled", lambda _, **__: None)
     monkeypatch.setattr(compilation, "_WORTH", 0)
     one = Often(lambda values: float(values.sum()), _doubled)
     assert [one(np.ones(3)) for _ in range(3)] == [3.0] * 3

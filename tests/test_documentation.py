@@ -11,7 +11,7 @@ from dphmm import ReleaseSettings
 from dphmm.cli import COMMANDS
 from dphmm.evaluation import parse_config
 from dphmm.events import parse_event
-from dphmm.tables.toml_text import parse_toml
+from dphmm.tables.json_toml import parse_toml
 from dphmm.writers import COLUMNS
 from tests.documents import ROOT, page
 

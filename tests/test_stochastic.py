@@ -13,7 +13,7 @@ from dphmm.arrays import locked
 from dphmm.counts.occupancy import as_transition as counts_transition
 from dphmm.errors import PolicyError, StochasticError
 from dphmm.leakage import LossFunction
-from dphmm.markov import reverse, stationary
+from dphmm.model import reverse, stationary
 from dphmm.policy.graph import PolicyGraph
 from dphmm.stochastic import as_csr, as_stochastic, csr_of_arrays
 

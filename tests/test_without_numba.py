@@ -15,9 +15,7 @@ from click.testing import CliRunner
 
 from dphmm import MarkovModel, compilation
 from dphmm.cli import main
-from dphmm.jobs.published import user_file
-from dphmm.leakage import excess
-from dphmm.markov import flow, learning, passes
+from dphmm.jobs.run_folder import user_file
 from dphmm.space import Grid
 from tests.cli.conftest import HEADER, fixes
 
@@ -59,11 +57,7 @@ def said(lines: Iterable[Sequence[str]]) -> list[str]:
     """What the commands print, with every sum of masses taken by the loops that numba compiles, where it is there."""
     told = []
     with pytest.MonkeyPatch.context() as compiled:
-        for module in (flow, learning, passes):
-            compiled.setattr(module, "_COMPILE_FROM", 0)
-        compiled.setattr(excess, "COMPILE_FROM", 0)
         compiled.setattr(compilation, "_WORTH", 0)
-        compiled.setattr(flow.Flow, "floats_of", lambda *_: None)
         for words in lines:
             done = CliRunner().invoke(main, words)
             if done.exception is not None and not isinstance(done.exception, SystemExit):

@@ -10,7 +10,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from dphmm.jobs import Data, learn, region
-from dphmm.markov import draw_paths
+from dphmm.model import draw_paths
 from dphmm.readers import read
 
 town, space = "data/sample/geolife", region(bbox=(44.97, -30.04, 45.03, -29.96), cell=0.5)

@@ -10,7 +10,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from dphmm import MarkovModel, PolicyGraph, Releaser
-from dphmm.markov import draw_paths
+from dphmm.model import draw_paths
 
 size = 60
 step = np.abs(np.subtract.outer(np.arange(size), np.arange(size)))

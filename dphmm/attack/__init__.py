@@ -4,13 +4,11 @@
 - `attack_tracks`: a channel tried on people, a `ChannelResult` with an `Outcome` for each.
 """
 
-from dphmm.attack.channel import Blurred, Channel
-from dphmm.attack.hidden import Posterior
+from dphmm.attack.deployed_channels import DEFAULT_CHANNELS, parse_channel
 from dphmm.attack.measures import ChannelResult, Outcome, attack_tracks
 from dphmm.attack.mesh import Moves
-from dphmm.attack.own import Samples, TableChannel
-from dphmm.attack.track import Track
-from dphmm.attack.wording import DEFAULT_CHANNELS, parse_channel
+from dphmm.attack.noise_channel import Blurred, Channel, Samples, TableChannel
+from dphmm.attack.posterior import Posterior, Track
 
 __all__ = [
     "DEFAULT_CHANNELS",

@@ -11,10 +11,9 @@ import numpy as np
 
 from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray
-from dphmm.attack.channel import Blurred, Channel
-from dphmm.attack.hidden import Posterior
 from dphmm.attack.mesh import Moves
-from dphmm.attack.track import Track
+from dphmm.attack.noise_channel import Blurred, Channel
+from dphmm.attack.posterior import Posterior, Track
 from dphmm.calibrate.simulation import Figure
 from dphmm.errors import InvalidInputError, StochasticError
 
@@ -23,7 +22,7 @@ from dphmm.errors import InvalidInputError, StochasticError
 class Outcome:
     """What releases of one person gave away, and what they were good for. Private: it needs the truth.
 
-    Attributes
+    Parameters
     ----------
     user
         Who.
@@ -60,8 +59,23 @@ class Outcome:
     withheld: float
 
     @classmethod
-    def of(cls, track: Track, blurred: Blurred, posterior: Posterior) -> Outcome:
-        """The measures of one person."""
+    def measure(cls, track: Track, blurred: Blurred, posterior: Posterior) -> Outcome:
+        """The measures of one person.
+
+        Parameters
+        ----------
+        track
+            The true places.
+        blurred
+            What was released.
+        posterior
+            What the adversary believes.
+
+        Returns
+        -------
+        Outcome
+            One person's.
+        """
         told = ~np.isnan(blurred.points[:, 0])
         both = told[1:] & told[:-1] & ~track.begins[1:]
         true, released = (_way(places, both) for places in (track.points, blurred.points))
@@ -106,7 +120,7 @@ MEASURES = ("at_once_m", "hindsight_m", "certainty", "right", "released_error_m"
 class ChannelResult:
     """What a channel gave away of some people. Private as far as they are real.
 
-    Attributes
+    Parameters
     ----------
     name, source
         The channel's.
@@ -122,10 +136,21 @@ class ChannelResult:
     home_within_m: float
 
     def figure(self, name: str) -> Figure:
-        """The mean of a measure over the people who have it, with its 99 % interval; NaN where nobody has."""
+        """The mean of a measure over the people who have it, with its 99 % interval; NaN where no one has.
+
+        Parameters
+        ----------
+        name
+            One of `MEASURES`.
+
+        Returns
+        -------
+        Figure
+            The mean and half the width of its interval.
+        """
         values = np.array([getattr(one, name) for one in self.outcomes])
         known = values[np.isfinite(values)]
-        return Figure.of(known) if len(known) else Figure(nan, nan)
+        return Figure.from_values(known) if len(known) else Figure(nan, nan)
 
     @property
     def homes(self) -> tuple[int, int]:
@@ -134,7 +159,13 @@ class ChannelResult:
         return sum(error <= self.home_within_m for error in known), len(known)
 
     def facts(self) -> dict[str, Any]:
-        """As plain JSON values; what nobody has is None."""
+        """As plain JSON values; what no one has is None.
+
+        Returns
+        -------
+        dict
+            Means, their intervals, homes found, and the outcome of each person.
+        """
         stated: dict[str, Any] = {"channel": self.name, "source": self.source}
         for name in MEASURES:
             found = self.figure(name)
@@ -166,6 +197,11 @@ def attack_tracks(
     seed
         0 or more. A person's draws follow from it, the person's number and the channel's name.
 
+    Returns
+    -------
+    ChannelResult
+        One outcome for each track.
+
     Raises
     ------
     InvalidInputError
@@ -186,5 +222,5 @@ def attack_tracks(
             found = channel.posterior(blurred, track, moves)
         except StochasticError as problem:
             raise StochasticError(f"{channel.name}, user {track.user}: {problem}") from None
-        outcomes.append(Outcome.of(track, blurred, found))
+        outcomes.append(Outcome.measure(track, blurred, found))
     return ChannelResult(channel.name, channel.source, tuple(outcomes), home_within_m)

@@ -1,9 +1,13 @@
-"""A model's cells cut into parts: where in its cell somebody is, and for how long.
+"""A model's cells cut into parts, and exact integrals of densities over them.
 
-The model speaks of cells; channels act on places. Whoever stays in a cell mostly stays at one place of it, so that the
-same release again is no new evidence, and fresh noise about one place averages out. An adversary who took the place as
+The model speaks of cells; channels act on places. Who stays in a cell mostly stays at one place of it, so that the same
+release again is no new evidence, and fresh noise about one place averages out. An adversary who took the place as
 drawn anew at each step would be wrong about both. Here the place is hidden too: one of equal square parts of the cell,
 even over them on arrival, kept while the person stays, but for three steps in a hundred, at which it is drawn again.
+
+A state is a cell, a true place a point in it. What an adversary who knows states alone needs of a channel that acts on
+true places is its density with the place even within the cell, ``p(z | s) = ∫_cell p(z | x) dx / area``; this module
+holds these integrals.
 """
 
 from __future__ import annotations
@@ -11,19 +15,19 @@ from __future__ import annotations
 from functools import cached_property
 
 import numpy as np
+from scipy.special import log_ndtr
 
 from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, IntArray
 from dphmm.errors import ConfigurationError
-from dphmm.markov.extended import ExtendedModel
-from dphmm.markov.model import MarkovModel
+from dphmm.model.model import MarkovModel
 from dphmm.space.grid import Grid
 
 PARTS = 5
-"""A cell is cut into so many columns and rows of parts."""
+"""The number of columns, and of rows, of parts that a cell is cut into."""
 
 REDRAWN = 0.03
-"""The share of the steps at which somebody who stays in a cell is at another place of it, drawn anew."""
+"""The share of the steps at which a person who stays in a cell is at another place of it, drawn anew."""
 
 MOST_STATES = 2048
 """More states than this are refused: the passes work with dense matrices."""
@@ -73,7 +77,7 @@ class Mesh:
         count = (self.columns, self.rows)[axis]
         return np.asarray(self.origin[axis] + self.cell_km * (np.arange(count + 1) - 0.5))
 
-    def of_parts(self, values: FloatArray) -> FloatArray:
+    def by_part(self, values: FloatArray) -> FloatArray:
         """``(T, N parts²)`` of values ``(T, columns, rows)``."""
         return np.asarray(values[:, self.lattice[:, 0], self.lattice[:, 1]])
 
@@ -98,7 +102,7 @@ class Moves:
 
     @checked
     def __init__(self, model: MarkovModel, parts: int = PARTS, redrawn: float = REDRAWN) -> None:
-        if isinstance(model, ExtendedModel):
+        if not model.is_plain:
             raise ConfigurationError(
                 "the model has classes of time or looks back; an attack needs one without --by and of --order 1"
             )
@@ -117,7 +121,18 @@ class Moves:
         self._powers: dict[int, FloatArray] = {1: np.ascontiguousarray(model.transition.toarray())}
 
     def matrix(self, steps: int) -> FloatArray:
-        """``(N, N)``: the probabilities of going from each cell to each in so many steps."""
+        """``(N, N)``: the probabilities of going from each cell to each in `steps` steps.
+
+        Parameters
+        ----------
+        steps
+            At least 1.
+
+        Returns
+        -------
+        FloatArray
+            ``(N, N)``, row-stochastic.
+        """
         if steps not in self._powers:
             if len(self._powers) > _MOST_POWERS:
                 self._powers = {1: self._powers[1]}
@@ -125,18 +140,203 @@ class Moves:
         return self._powers[steps]
 
     def kept(self, steps: int) -> FloatArray:
-        """``(N,)``: the probability of being at one place of a cell throughout so many steps."""
+        """``(N,)``: the probability of being at one place of a cell throughout `steps` steps.
+
+        Parameters
+        ----------
+        steps
+            At least 1.
+
+        Returns
+        -------
+        FloatArray
+            ``(N,)``.
+        """
         return np.asarray(((1.0 - self.redrawn) * self._powers[1].diagonal()) ** steps)
 
     def redraw(self, mass: FloatArray, steps: int) -> tuple[FloatArray, FloatArray]:
-        """Mass by part, ``(N, Q)``, so many steps on: of those whose place was kept throughout, and of all others."""
+        """Mass by part, ``(N, Q)``, `steps` steps on: of those whose place was kept throughout, and of all others.
+
+        Parameters
+        ----------
+        mass
+            ``(N, Q)``: masses of the parts of each cell.
+        steps
+            At least 1.
+
+        Returns
+        -------
+        kept, drawn : FloatArray
+            ``(N, Q)`` each.
+        """
         sums, kept = mass.sum(axis=1), self.kept(steps)
         moved = np.maximum(sums @ self.matrix(steps) - kept * sums, 0.0)
         return kept[:, None] * mass, np.repeat(moved[:, None] / mass.shape[1], mass.shape[1], axis=1)
 
     def redraw_back(self, kept_later: FloatArray, later: FloatArray, steps: int) -> FloatArray:
-        """The other way round: what later releases say by part, of a place that was kept and of one drawn anew."""
+        """The other way round: what later releases say by part, of a place that was kept and of one drawn anew.
+
+        Parameters
+        ----------
+        kept_later, later
+            ``(N, Q)``: what is known later of a place that was kept, and of one drawn anew.
+        steps
+            At least 1.
+
+        Returns
+        -------
+        FloatArray
+            ``(N, Q)``.
+        """
         means, kept = later.mean(axis=1), self.kept(steps)
         return np.asarray(
             kept[:, None] * kept_later + np.maximum(self.matrix(steps) @ means - kept * means, 0.0)[:, None]
         )
+
+
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(32)
+_AT_ONCE = 1 << 22
+_NOTHING = 1e-13
+"""Parts of a unit disc below this are rounding."""
+
+
+class Upright:
+    """Square cells as rectangles of latitude and longitude.
+
+    The plane's axes and the meridians are not quite parallel away from the plane's centre, so that a cell is a
+    rectangle of degrees only nearly: each is taken upright through the middles of its four sides. At 35 km from the
+    centre and 34° N the corners of a cell of 1 km lie 2 m off, and those of smaller cells less in proportion.
+
+    Attributes
+    ----------
+    low, high
+        ``(N, 2)``: latitude and longitude of the sides, degrees; longitudes from the projection's centre.
+    """
+
+    def __init__(self, mesh: Mesh) -> None:
+        half = mesh.cell_km / 2
+        self._centre = mesh.projection.longitude
+        ends = [mesh.projection.to_latlon(mesh.points + step) for step in np.array([[0, -half], [0, half]])]
+        sides = [mesh.projection.to_latlon(mesh.points + step) for step in np.array([[-half, 0], [half, 0]])]
+        self.low, self.high = (
+            np.column_stack([end[:, 0], self.along(side[:, 1])]) for end, side in zip(ends, sides, strict=True)
+        )
+
+    def along(self, longitude: FloatArray) -> FloatArray:
+        """Longitudes as degrees from the projection's centre, where the date line is no edge."""
+        return np.asarray((longitude - self._centre + 180.0) % 360.0 - 180.0)
+
+    def shares(self, low: FloatArray, high: FloatArray) -> FloatArray:
+        """``(T, N)``: the share of each cell that lies in rectangles with corners ``(T, 2)``, as `low` and `high`."""
+        found = np.ones((len(low), len(self.low)))
+        for axis in (0, 1):
+            lower = np.maximum(low[:, axis, None], self.low[:, axis])
+            upper = np.minimum(high[:, axis, None], self.high[:, axis])
+            found *= np.clip(upper - lower, 0.0, None) / (self.high[:, axis] - self.low[:, axis])
+        return found
+
+    def blurred_shares(self, axis: int, low: float, high: float, middles: FloatArray, width: FloatArray) -> FloatArray:
+        """``(N, K)``: how probably a coordinate even in a cell plus an offset even in an interval is in a range.
+
+        Parameters
+        ----------
+        axis
+            0 for latitude, 1 for longitude.
+        low, high
+            The range, degrees.
+        middles
+            ``(N, K)`` or ``(1, K)``: the intervals' middles, degrees.
+        width
+            ``(N, 1)`` or ``(1, 1)``: their width, degrees.
+        """
+        start, end = self.low[:, axis, None], self.high[:, axis, None]
+        first, last = middles - width / 2, middles + width / 2
+
+        def below(most: float) -> FloatArray:
+            """The area of ``x + o < most`` in the rectangle of both."""
+            corners = ((start, first, 1), (end, first, -1), (start, last, -1), (end, last, 1))
+            return np.asarray(sum(sign * np.maximum(most - x - o, 0.0) ** 2 / 2 for x, o, sign in corners))
+
+        return np.clip((below(high) - below(low)) / ((end - start) * width), 0.0, 1.0)
+
+
+def gaussian_logs(mesh: Mesh, released: FloatArray, sigma: float) -> FloatArray:
+    """``(T, N)``: the log share of normal noise about points ``(T, 2)`` in each cell, over the cell's area.
+
+    ``sigma`` is the standard deviation along each axis, kilometres, as the points are. In closed form, in logarithms:
+    no cell becomes impossible.
+    """
+    found = []
+    for axis, lines in enumerate([mesh.lines(0), mesh.lines(1)]):
+        low, high = ((line - released[:, axis, None]) / sigma for line in (lines[:-1], lines[1:]))
+        flip = low > 0
+        low, high = np.where(flip, -high, low), np.where(flip, -low, high)
+        top, bottom = log_ndtr(high), log_ndtr(low)
+        found.append(np.asarray(top + np.log1p(-np.exp(bottom - top))))
+    return np.asarray(mesh.by_part(found[0][:, :, None] + found[1][:, None, :]) - 2 * np.log(mesh.cell_km))
+
+
+def disc_shares(mesh: Mesh, middles: FloatArray, radius: float) -> FloatArray:
+    """``(T, N)``: the area of each cell within discs about points ``(T, 2)``, over the cell's; in closed form."""
+    block, sides = max(1, _AT_ONCE // ((mesh.columns + 1) * (mesh.rows + 1))), [mesh.lines(0), mesh.lines(1)]
+    found = np.empty((len(middles), len(mesh.points)))
+    for at in range(0, len(middles), block):
+        some = slice(at, at + block)
+        x, y = ((lines - middles[some, axis, None]) / radius for axis, lines in enumerate(sides))
+        areas = np.diff(np.diff(_disc_below(x[:, :, None], y[:, None, :]), axis=1), axis=2)
+        areas[areas < _NOTHING] = 0.0
+        found[some] = np.clip(mesh.by_part(areas) * (radius / mesh.cell_km) ** 2, 0.0, 1.0)
+    return found
+
+
+def _disc_below(x: FloatArray, y: FloatArray) -> FloatArray:
+    """The area of the unit disc to the left of ``x`` and below ``y``."""
+    x, y = np.broadcast_arrays(np.clip(x, -1.0, 1.0), np.clip(y, -1.0, 1.0))
+    one, other = ((t * np.sqrt(1.0 - t * t) + np.arcsin(t)) / 2 for t in (x, y))
+    inside = np.pi / 4 + one + other + x * y
+    outside = np.where(x > 0, np.where(y > 0, 2 * (one + other), np.pi / 2 + 2 * other), np.pi / 2 + 2 * one)
+    outside = np.where((x <= 0) & (y <= 0), 0.0, outside)
+    return np.asarray(np.where(x * x + y * y < 1.0, inside, outside))
+
+
+def laplace_logs(mesh: Mesh, released: FloatArray, scale: float) -> FloatArray:
+    """``(T, N)``: the log share of planar Laplace noise about points ``(T, 2)`` in each cell, over the cell's area.
+
+    ``scale`` is 1 / epsilon, kilometres. By Gauss-Legendre quadrature: in cells within a cell's side of the point,
+    where the density has its tip, along the sides of the triangles that the point makes with them, whose radial
+    integral is in closed form; elsewhere with three or six nodes along each side of the cell.
+    """
+    block = max(1, _AT_ONCE // (9 * len(mesh.points)))
+    parts = [released[at : at + block] for at in range(0, len(released), block)]
+    return np.concatenate([_laplace_block(mesh, part, scale) for part in parts])
+
+
+def _laplace_block(mesh: Mesh, released: FloatArray, scale: float) -> FloatArray:
+    side = mesh.cell_km / scale
+    away = (mesh.points - released[:, None, :]) / scale
+    logs = np.empty(away.shape[:2])
+    near = np.abs(away).max(axis=2) < 1.5 * side
+    nodes, weights = np.polynomial.legendre.leggauss(3 if side < 0.5 else 6)
+    nodes = nodes * side / 2
+    far = away[~near]
+    distances = np.hypot(far[:, 0, None, None] + nodes[:, None], far[:, 1, None, None] + nodes)
+    least = distances.min(axis=(1, 2))
+    sums = np.einsum("nij,i,j->n", np.exp(least[:, None, None] - distances), weights, weights) / 4
+    logs[~near] = np.log(sums) - least
+    low, high = away[near] - side / 2, away[near] + side / 2
+    (west, south), (east, north) = low.T, high.T
+    found = _tip(east, north) - _tip(west, north) - _tip(east, south) + _tip(west, south)
+    logs[near] = np.log(np.maximum(found, np.finfo(float).tiny)) - 2 * np.log(side)
+    return np.asarray(logs - np.log(2 * np.pi * scale**2))
+
+
+def _tip(x: FloatArray, y: FloatArray) -> FloatArray:
+    """``∫∫ exp(-r)`` over the rectangle from the origin to ``(x, y)``, with the sign of ``x y``: two triangles."""
+    q, weights = (_NODES + 1) / 2, _WEIGHTS / 2
+    found = np.zeros(len(x))
+    for one, other in ((x, y), (y, x)):
+        far = np.hypot(one[:, None], q * other[:, None])
+        small = np.maximum(far, 1e-4)
+        value = np.where(far < 1e-4, 0.5 - far / 3, (1 - (1 + small) * np.exp(-small)) / small**2)
+        found += one * other * (value @ weights)
+    return found

@@ -1,13 +1,20 @@
 """What is exposed, what releases tell, and what the noise really gives."""
 
-from dphmm.audit.adversary import AdversaryAudit, audit_support
 from dphmm.audit.blowfish import BlowfishPolicy, SecretsAudit, audit_blowfish
 from dphmm.audit.empirical import PairAudit, audit_pair, audit_pairs, hardest_edges
-from dphmm.audit.entry import Entry, EntryAudit, audit_entries
-from dphmm.audit.event import EventAudit, audit_events
-from dphmm.audit.policy_audit import ConstraintAudit, Witness, audit_constraint, audit_constraints, support_sequence
-from dphmm.audit.sequence import ReleasedSequence, Replay, SequenceAudit, audit_sequence, replay_sequence
-from dphmm.audit.verdict import Thresholds
+from dphmm.audit.inference import AdversaryAudit, audit_support
+from dphmm.audit.policy_audit import (
+    ConstraintAudit,
+    Entry,
+    EntryAudit,
+    Witness,
+    audit_constraint,
+    audit_constraints,
+    audit_entries,
+    support_sequence,
+)
+from dphmm.audit.realised import EventAudit, audit_events
+from dphmm.audit.sequence import ReleasedSequence, Replay, SequenceAudit, Thresholds, audit_sequence, replay_sequence
 
 __all__ = [
     "AdversaryAudit",

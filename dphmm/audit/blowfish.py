@@ -13,13 +13,13 @@ import numpy.typing as npt
 
 from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray, as_points, check_epsilon
-from dphmm.audit.facts import Facts, finite, hull_facts
 from dphmm.audit.policy_audit import AuditedMechanism
+from dphmm.audit.tables import Facts, finite, hull_facts
 from dphmm.errors import InvalidInputError, PolicyError
 from dphmm.geometry.hull import SensitivityHull
 
 NULL = "null"
-"""The node that stands for a secret's absence. An edge to it asks that nobody can tell whether the secret is there."""
+"""The node that stands for a secret's absence. An edge to it asks that no one can tell whether the secret is there."""
 
 
 @checked
@@ -81,7 +81,13 @@ class BlowfishPolicy:
                 raise PolicyError(f"an edge joins {first!r} to itself; leave it out")
 
     def differences(self) -> npt.NDArray[np.object_] | npt.NDArray[np.generic]:
-        """``(m, d)``: the difference of answers over each edge, in the numbers that the contributions came in."""
+        """``(m, d)``: the difference of answers over each edge, in the numbers that the contributions came in.
+
+        Returns
+        -------
+        ndarray
+            ``(m, d)``, one row for each edge.
+        """
         rows = np.asarray(self.contributions)
         rows = np.concatenate([rows, rows[:1] - rows[:1]])
         index = {name: i for i, name in enumerate((*self.names, NULL))}
@@ -148,7 +154,23 @@ class SecretsAudit:
     levels: tuple[SecretLevels, ...]
 
     def exposed(self, mechanism: AuditedMechanism) -> tuple[str, ...]:
-        """The secrets whose presence a mechanism hides less well than epsilon."""
+        """The secrets whose presence a mechanism hides less well than epsilon.
+
+        Parameters
+        ----------
+        mechanism
+            One of those that were audited.
+
+        Returns
+        -------
+        tuple of str
+            Their names.
+
+        Raises
+        ------
+        InvalidInputError
+            When the mechanism was not audited.
+        """
         for level in self.levels:
             if level.mechanism == mechanism:
                 return tuple(name for name, safe in zip(self.policy.names, level.protected, strict=True) if not safe)
@@ -160,7 +182,13 @@ class SecretsAudit:
         return any(not level.protected.all() for level in self.levels)
 
     def facts(self) -> Facts:
-        """What was found as plain JSON values."""
+        """What was found as plain JSON values.
+
+        Returns
+        -------
+        dict
+            Texts, numbers, None and lists of them.
+        """
         return {
             "form": "database",
             "epsilon": self.epsilon,
@@ -201,6 +229,11 @@ def audit_blowfish(
         The budget of the release; positive and finite.
     mechanisms
         ``"k-norm"`` and ``"laplace"``, or one of them.
+
+    Returns
+    -------
+    SecretsAudit
+        The factor of every secret under each mechanism.
 
     Raises
     ------

@@ -22,7 +22,7 @@ from dphmm.arrays import (
     as_points,
     random_source,
 )
-from dphmm.audit.facts import Facts, finite
+from dphmm.audit.tables import Facts, finite
 from dphmm.errors import BudgetError, CoordinateError, InvalidInputError, StateError
 from dphmm.geometry.measurements import Measurements
 from dphmm.policy.graph import PolicyGraph
@@ -88,7 +88,18 @@ class PairAudit:
         return self.lower > self.claimed * (1 + RELATIVE_TOLERANCE)
 
     def facts(self, names: Sequence[str]) -> Facts:
-        """As plain values for JSON."""
+        """As plain values for JSON.
+
+        Parameters
+        ----------
+        names
+            ``N`` texts: what the states are called.
+
+        Returns
+        -------
+        dict
+            Texts, numbers, None and lists of them.
+        """
         return {
             "states": [names[self.first], names[self.second]],
             "claimed": finite(self.claimed),
@@ -144,6 +155,11 @@ def audit_pair(
         real-valued mechanism does not (Mironov, CCS 2012): a mechanism that draws doubles is then caught where it is
         sound as a mechanism on real numbers. Left out, log ratios are rounded to ``1e-6``.
 
+    Returns
+    -------
+    PairAudit
+        The bound, and the event that shows it.
+
     Raises
     ------
     InvalidInputError
@@ -193,7 +209,7 @@ def audit_pairs(
 
     Parameters
     ----------
-    sampler, samples, rng, low_bits
+    sampler
         As in `audit_pair`.
     f
         ``(N, d)`` measurements.
@@ -201,8 +217,17 @@ def audit_pairs(
         ``(m, 2)`` states, such as the edges of a repaired graph.
     claimed
         One number, or one per pair ``(m,)``.
+    samples
+        As in `audit_pair`.
     confidence
         That no bound is above the truth: each pair's own is ``1 - (1 - confidence) / m``.
+    rng, low_bits
+        As in `audit_pair`.
+
+    Yields
+    ------
+    PairAudit
+        One for each pair, in order.
 
     Raises
     ------
@@ -240,6 +265,11 @@ def hardest_edges(graph: PolicyGraph, f: npt.ArrayLike | Measurements, limit: in
         The graph over ``N`` states and their measurements.
     limit
         At most this many, and of edges with the same difference (up to sign) one only; left out, all edges.
+
+    Returns
+    -------
+    IntArray
+        ``(m, 2)``, pairs of states.
     """
 
     measurements = graph.check_measurements(f)

@@ -1,4 +1,7 @@
-"""The Markov form of a policy's audit: what stays exposed under a constraint set, and what would repair it."""
+"""The Markov form of a policy's audit: what stays exposed under a constraint set, and what would repair it.
+
+Entering a zone is a case of its own: the last open release before it narrows down where in the zone a person is.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +12,23 @@ from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_array
 
 from dphmm.arguments import checked
-from dphmm.arrays import BoolArray, FloatArray, IntArray, as_constraint
-from dphmm.audit.facts import LISTED, Facts, finite, hull_facts, named
+from dphmm.arrays import BoolArray, FloatArray, IntArray, as_constraint, check_epsilon, random_source
+from dphmm.audit.tables import LISTED, Facts, finite, hull_facts, named
 from dphmm.errors import InvalidInputError
 from dphmm.geometry.disc import Disc
 from dphmm.geometry.hull import Body, SensitivityHull
 from dphmm.geometry.measurements import Measurements
-from dphmm.geometry.neighbours import CoordinateBody, count_within
-from dphmm.markov.model import MarkovModel
+from dphmm.geometry.neighbours import CoordinateBody
+from dphmm.model.belief import Belief
+from dphmm.model.model import MarkovModel
 from dphmm.policy.by_component import Calibration, NoiseBodies, degrees_within, labels_of, noise_body, shapes_of
 from dphmm.policy.graph import PolicyGraph
+from dphmm.policy.hull_repair import Objective
 from dphmm.policy.protection import Method, Protection, protect
-from dphmm.policy.repair import Objective
+from dphmm.release.engine import Releaser
 
 AuditedMechanism = Literal["k-norm", "laplace", "planar-laplace"]
 
@@ -67,7 +73,20 @@ class Witness:
         return not self.factors or self.factors[0] == inf
 
     def facts(self, names: Sequence[str], epsilon: float) -> Facts:
-        """As plain values for JSON, log ratios at a budget."""
+        """As plain values for JSON, log ratios at a budget.
+
+        Parameters
+        ----------
+        names
+            ``N`` texts: what the states are called.
+        epsilon
+            The budget that log ratios are stated for.
+
+        Returns
+        -------
+        dict
+            Texts, numbers, None and lists of them.
+        """
         return {
             "state": names[self.state],
             "output": list(self.output),
@@ -114,7 +133,7 @@ class BodyAudit:
 
 @dataclass(frozen=True)
 class RepairAudit:
-    """What one method would add so that nobody is exposed, and what that costs.
+    """What one method would add so that no state is exposed, and what that costs.
 
     Parameters
     ----------
@@ -136,7 +155,7 @@ class RepairAudit:
             "method": self.method,
             "added": [named(edge, names) for edge in found.added],
             **_noise_facts(found.body, found.diameter, epsilon),
-            **({} if not found.parts else {"expected_error": _mean_error(found) / epsilon}),
+            "expected_error": _mean_error(found) / epsilon,
             "least_protection": int(found.degrees[found.graph.nodes & ~found.open].min(initial=len(names))),
             "certified": found.certified,
             "gap": found.gap,
@@ -159,15 +178,15 @@ class ConstraintAudit:
         The number of connected components of the constrained graph, a disconnected state being one.
     bodies
         One per audited mechanism. Where each component has noise of its own, they are those of the largest one.
+    repairs
+        For each mechanism under which a state is exposed, one per method; empty where one state only is possible,
+        which nothing can repair.
     open
         The possible states that are open: released as they are, neither exposed nor protected.
     calibration
         Whether noise was measured for the whole graph or for each component.
     labels
         ``(N,)``: the component of each possible state, -1 for others.
-    repairs
-        For each mechanism under which a state is exposed, one per method; empty where one state only is possible,
-        which nothing can repair.
     """
 
     constraint: BoolArray = field(repr=False)
@@ -191,7 +210,20 @@ class ConstraintAudit:
         return any(body.exposed for body in self.bodies)
 
     def facts(self, names: Sequence[str], epsilon: float) -> Facts:
-        """As plain values for JSON: states by name, log ratios and errors at a budget."""
+        """As plain values for JSON: states by name, log ratios and errors at a budget.
+
+        Parameters
+        ----------
+        names
+            ``N`` texts: what the states are called.
+        epsilon
+            The budget that log ratios and errors are stated for.
+
+        Returns
+        -------
+        dict
+            Texts, numbers, None and lists of them.
+        """
         possible = np.flatnonzero(self.constraint)
         return {
             "possible": self.possible,
@@ -254,6 +286,11 @@ def audit_constraint(
     calibration
         Whether noise is measured for the whole graph, or for each component by itself.
 
+    Returns
+    -------
+    ConstraintAudit
+        What is exposed under each mechanism, and every repair.
+
     Raises
     ------
     PolicyError, ConstraintError
@@ -276,10 +313,7 @@ def audit_constraint(
     restricted = graph.restrict(possible)
     coordinate_hull = restricted.hull(measurements)
     connected, labels = restricted.connected(), restricted.components()
-    if calibration == "component" or restricted.open.any():
-        bodies = tuple(_parted_body(restricted, measurements, calibration, name) for name in mechanisms)
-    else:
-        bodies = tuple(_audit_body(measurements, coordinate_hull, possible, name) for name in mechanisms)
+    bodies = tuple(_audit_body(restricted, measurements, calibration, name) for name in mechanisms)
     repairs = []
     for name in (body.mechanism for body in bodies if body.exposed and possible.sum() > 1):
         wanted: tuple[Method, ...] = get_args(Method) if name == "k-norm" else ("exact",)
@@ -308,7 +342,22 @@ def audit_constraints(
     objective: Objective = "error",
     calibration: Calibration = "graph",
 ) -> Iterator[ConstraintAudit]:
-    """`audit_constraint` of each constraint in turn; one that was met before is not worked out again."""
+    """`audit_constraint` of each constraint in turn; one that was met before is not worked out again.
+
+    Parameters
+    ----------
+    graph, f
+        The policy over ``N`` states, and their measurements ``(N, d)``.
+    constraints
+        The possible states ``(N,)`` of each step.
+    mechanisms, objective, calibration
+        As in `audit_constraint`.
+
+    Yields
+    ------
+    ConstraintAudit
+        One for each constraint, in order.
+    """
     measurements = graph.check_measurements(f)
     known: dict[bytes, ConstraintAudit] = {}
     for constraint in constraints:
@@ -353,24 +402,12 @@ def support_sequence(model: MarkovModel, steps: int, start: npt.ArrayLike | None
 
 
 def _audit_body(
-    measurements: Measurements, coordinate_hull: SensitivityHull, possible: BoolArray, mechanism: AuditedMechanism
-) -> BodyAudit:
-    body = noise_body(measurements, coordinate_hull, BODY_OF[mechanism])
-    noise = CoordinateBody(measurements, body)
-    degrees = count_within(noise, possible)
-    exposed = np.flatnonzero(degrees == 1).tolist()
-    units = body if isinstance(body, Disc) else measurements.to_units(body)
-    witnesses = tuple(_witness(measurements.points, units, possible, state) for state in exposed[:WITNESSES])
-    return BodyAudit(mechanism, units, degrees, tuple(exposed), witnesses, noise.diameter(possible))
-
-
-def _parted_body(
     graph: PolicyGraph, measurements: Measurements, calibration: Calibration, mechanism: AuditedMechanism
 ) -> BodyAudit:
-    """What a mechanism leaves exposed where parts of the states have noise of their own."""
+    """What a mechanism leaves exposed, each part of the states with noise of its own."""
     body = BODY_OF[mechanism]
     labels = labels_of(graph, calibration)
-    bodies = NoiseBodies.of(measurements, shapes_of(graph, measurements, labels), body)
+    bodies = NoiseBodies.around(measurements, shapes_of(graph, measurements, labels), body)
     degrees = degrees_within(measurements, labels, bodies, body, "halfspace")
     exposed = np.flatnonzero((degrees == 1) & ~graph.open).tolist()
     own = [bodies.bodies[int(bodies.of_component[labels[state]])].body for state in exposed[:WITNESSES]]
@@ -386,7 +423,6 @@ def _parted_body(
 
 def _mean_error(found: Protection) -> float:
     """The root mean square error at epsilon one of a release of the possible states, all alike."""
-    assert found.part_of is not None, "the noise has parts"
     squared = np.array([part.body.squared_error for part in found.parts])
     return sqrt(float(squared[found.part_of[found.part_of >= 0]].mean()))
 
@@ -398,3 +434,197 @@ def _witness(points: FloatArray, body: SensitivityHull | Disc, possible: BoolArr
     return Witness(
         state, tuple(points[state].tolist()), tuple(others[nearest].tolist()), tuple(factors[nearest].tolist())
     )
+
+
+ENTRIES = 100
+"""At most this many ways into zones are looked at, at equal steps through all; fewer of many states."""
+_LOOKS = 100_000
+"""About how many ways times states are looked at, but for the first few."""
+_FEWEST = 16
+
+_DRAWS = 64
+_SEED = 5
+"""Draws for each place come from a generator of its own: an audit says the same each time."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Entering from one open place: what a release from there, and the next one from a zone, tell.
+
+    Parameters
+    ----------
+    place
+        The open state of the last open release.
+    zone
+        The policy's component that is entered.
+    cells
+        How many of its states can follow.
+    before
+        How probable the likeliest of them is to an adversary who knows that the zone was entered, before any noise
+        is drawn.
+    after
+        How probable the true one is after the first release from the zone: a level that nine in ten draws stay below.
+    """
+
+    place: int
+    zone: int
+    cells: int
+    before: float
+    after: float
+
+
+@dataclass(frozen=True, eq=False)
+class EntryAudit:
+    """All ways into the zones of a policy with open places.
+
+    Parameters
+    ----------
+    epsilon
+        The budget of the first release from a zone.
+    components
+        ``(N,)``: the policy's components; see `dphmm.PolicyGraph.components`.
+    open
+        ``(N,)``: which states are open.
+    entries
+        One for each way that was looked at, the one that tells most first.
+    ways
+        How many there are: open places, each with a zone that one step leads into.
+    """
+
+    epsilon: float
+    components: IntArray = field(repr=False)
+    open: BoolArray = field(repr=False)
+    entries: tuple[Entry, ...] = field(repr=False)
+    ways: int
+
+    @property
+    def worst(self) -> float:
+        """The highest level of `Entry.after`; 0 where there is no way in."""
+        return max((entry.after for entry in self.entries), default=0.0)
+
+    def in_words(self) -> str:
+        """What entering tells, in a sentence.
+
+        Returns
+        -------
+        str
+            For people.
+        """
+        zones, count = len({entry.zone for entry in self.entries}), len(self.entries)
+        if not self.entries:
+            return "No open place leads into a zone in one step."
+        median = float(np.median([entry.after for entry in self.entries]))
+        looked = "" if count == self.ways else f" ({count:,} of them were looked at)"
+        return (
+            f"One step leads from open places into {zones:,} zone{'s' * (zones > 1)} in {self.ways:,} ways{looked}: "
+            f"after the first release from there, nine draws in ten leave the true place at most {median:.2f} probable "
+            f"at the median way in, {self.worst:.2f} at the worst. A buffer moves this moment out of the zone."
+        )
+
+    def facts(self, names: Sequence[str]) -> Facts:
+        """As plain values for JSON: states by name.
+
+        Parameters
+        ----------
+        names
+            ``N`` texts: what the states are called.
+
+        Returns
+        -------
+        dict
+            Texts, numbers, None and lists of them.
+        """
+        return {
+            "open": int(self.open.sum()),
+            "ways": self.ways,
+            "worst": self.worst,
+            "in_words": self.in_words(),
+            "entries": [
+                {"from": named([entry.place], names)[0], "into": self._zone(entry, names), **_numbers(entry)}
+                for entry in self.entries
+            ],
+        }
+
+    def _zone(self, entry: Entry, names: Sequence[str]) -> str:
+        first = int(np.argmax(self.components == entry.zone))
+        return f"zone of {int((self.components == entry.zone).sum())} states with {names[first]}"
+
+
+def _numbers(entry: Entry) -> Facts:
+    return {"cells": entry.cells, "before": entry.before, "after": entry.after}
+
+
+@checked
+def audit_entries(
+    graph: PolicyGraph, f: npt.ArrayLike | Measurements, model: MarkovModel, epsilon: float = 1.0
+) -> EntryAudit:
+    """What releases tell of people who enter a zone, one step after an open release.
+
+    Parameters
+    ----------
+    graph, f
+        A policy with open states over ``N`` states, and their measurements ``(N, d)``.
+    model
+        How people move.
+    epsilon
+        The budget of the first release from the zone, drawn by the exact mechanism with noise by component.
+
+    Returns
+    -------
+    EntryAudit
+        All ways into zones.
+
+    Raises
+    ------
+    BudgetError
+        When epsilon is not positive and finite.
+    InvalidInputError
+        When policy and model differ in the number of states.
+
+    Examples
+    --------
+    >>> corner = PolicyGraph.categorical([0, 0, -1, -1]).with_open([2, 3])
+    >>> line = MarkovModel([[0.5, 0.5, 0, 0], [0, 0.5, 0.5, 0], [0, 0.5, 0, 0.5], [0, 0, 0.5, 0.5]], np.full(4, 0.25))
+    >>> found = audit_entries(corner, [[0], [1], [2], [3]], line)
+    >>> [(entry.place, entry.cells, entry.before) for entry in found.entries]
+    [(2, 1, 1.0)]
+    """
+    check_epsilon(epsilon)
+    measurements = graph.check_measurements(f)
+    if model.size != graph.size:
+        raise InvalidInputError(f"the model has {model.size} states and the policy {graph.size}; they must agree")
+    labels, open_ = graph.components(), graph.open
+    matrix = model.transition
+    zones = csr_array((np.ones(graph.size), labels, np.arange(graph.size + 1)))[~open_]
+    places, into = (matrix[:, ~open_] @ zones).nonzero()
+    places, into = places[open_[places]], into[open_[places]]
+    order = np.lexsort((into, places))
+    some = order
+    most = min(ENTRIES, max(_FEWEST, _LOOKS // graph.size))
+    if len(order) > most:
+        some = order[np.linspace(0, len(order) - 1, most).astype(np.int64)]
+    engine = Releaser(model, measurements, graph, epsilon, calibration="component", allow_known=True)
+    found: list[Entry] = []
+    for place in np.unique(places[some]).tolist():
+        row = np.zeros(graph.size)
+        entries = slice(matrix.indptr[place], matrix.indptr[place + 1])
+        row[matrix.indices[entries]] = matrix.data[entries]
+        found += _entries(engine, place, row, labels, into[some][places[some] == place].tolist())
+    return EntryAudit(epsilon, labels, open_, tuple(sorted(found, key=lambda entry: -entry.after)), len(order))
+
+
+def _entries(engine: Releaser, place: int, row: FloatArray, labels: IntArray, zones: Sequence[int]) -> list[Entry]:
+    """Some zones that are entered from a place by a row of the model's matrix."""
+    prior = Belief.of(row)
+    step = engine.prepare_on(prior, engine.plan(prior), float(engine.settings.epsilon), 1)
+    found, rng = [], np.random.default_rng(_SEED)
+    source = random_source(rng)
+    for zone in zones:
+        cells = np.flatnonzero((labels == zone) & (row > 0))
+        weights = row[cells] / row[cells].sum()
+        probabilities = []
+        for state in rng.choice(cells, _DRAWS, p=weights).tolist():
+            released = engine.query.place(step.noise.draw(state, source))
+            probabilities.append(float(prior.update(engine.log_likelihood(step, released)).probabilities[state]))
+        found.append(Entry(place, zone, len(cells), float(weights.max()), float(np.quantile(probabilities, 0.9))))
+    return found

@@ -1,20 +1,29 @@
-"""What a stream of releases really told between places that the policy joins, beside what it may have told at most."""
+"""What released sequences really told: between places that a policy joins, and of events over time.
+
+The first stands beside what the policy allows at most; of events there are the odds at every release, and which
+releases moved them.
+"""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
-from dphmm.arrays import BoolArray, FloatArray, IntArray
-from dphmm.audit.facts import Facts, finite
+from dphmm.arguments import checked
+from dphmm.arrays import BoolArray, FloatArray, IntArray, as_distribution
 from dphmm.audit.sequence import ReleasedSequence, replay_sequence
-from dphmm.errors import InvalidInputError
-from dphmm.markov.guess import best_guess
+from dphmm.audit.tables import Facts, finite
+from dphmm.errors import EventError, InvalidInputError
+from dphmm.events import Event, EventOdds, happened_by
+from dphmm.model.point_estimate import point_estimate
 from dphmm.policy.graph import PolicyGraph
-from dphmm.release.account import day_steps
 from dphmm.release.engine import Releaser
+from dphmm.release.event_caps import chain_of
+from dphmm.release.ledger import day_steps
 
 _MOST_EDGES = 5_000_000
 _MOST_CELLS = 50_000_000
@@ -22,7 +31,7 @@ _MOST_CELLS = 50_000_000
 
 @dataclass(frozen=True, eq=False)
 class Realised:
-    """What the releases of somebody told, one after another; a function of public things only.
+    """What the releases of a person told, one after another; a function of public things only.
 
     By Bayes' rule a release ``z`` moves the log odds of two places ``i`` and ``j`` by ``log p(z | i) - log p(z | j)``,
     whatever was believed before; at most by epsilon where the policy joins them and both were possible. Of several
@@ -37,18 +46,18 @@ class Realised:
         ``(T,)``: the largest sum of the moves of all releases up to each one, between two such places.
     last_day
         ``(T,)``: that of the releases in the 24 hours that end with each one; NaN where the model has no step, and
-        where there are so many releases a day over so many states that it would not fit into memory.
+        where so many releases a day over so many states would not fit into memory.
     worst
         The two places and the release of the largest sum of all; the same two where several are as far.
     bits
         ``(T,)``: by how much each release changed what is believed of its own moment, the Kullback-Leibler divergence
-        of the belief after it from that before it. The worst two places may be far from where anybody is: a release
+        of the belief after it from that before it. The worst two places may be far from where the person is: a release
         that lies on one side of the region moves all edges that point there by epsilon, and this hardly.
     error, certainty
         ``(T,)``: the expected distance of the best guess after each release, in the unit of the measurements (told at
         most 2 % too small), and the probability of the most probable state.
     is_by_edge
-        Whether edges were looked at one by one. Otherwise there are so many that figures are of places that the policy
+        Whether edges were looked at one by one. Otherwise there are too many, and figures are of places that the policy
         joins by any path, and may be larger.
     """
 
@@ -127,7 +136,7 @@ def realise(releaser: Releaser, sequence: ReleasedSequence) -> Realised:
             sets = {id(one): one for _, _, one in before}
             rows[t, 2] = by_day.widest(_difference(total, before[0][1]), np.logical_and.reduce([*sets.values()]))[0]
         after = replay.posterior.probabilities
-        guess = best_guess(after, releaser.measurements.points)
+        guess = point_estimate(after, releaser.measurements.points)
         told = _bits(replay.step.prior.probabilities, replay.log_likelihood, after)
         rows[t, 3:] = told, guess.least_error, guess.certainty
     moved, so_far, last_day, bits, error, certainty = rows.T
@@ -206,5 +215,167 @@ def _difference(total: FloatArray, before: FloatArray) -> FloatArray:
 
 
 def _most_within(slots: IntArray, day: int) -> int:
-    """How many releases lie within so many steps at most."""
+    """The largest number of releases within `day` steps."""
     return int((np.arange(1, len(slots) + 1) - np.searchsorted(slots, slots - day, side="right")).max())
+
+
+MOVERS = 5
+"""How many of the releases that moved the odds most are told."""
+
+
+@dataclass(frozen=True, eq=False)
+class EventAudit:
+    """What releases told of an event.
+
+    Parameters
+    ----------
+    user
+        Whose releases they are.
+    event
+        The event, in steps from the first release.
+    wording
+        The event as it was asked about.
+    prior
+        ``logit Pr(E)`` before anything was released.
+    times
+        ``(T,)``: the step of each release, from 0.
+    told
+        ``(T,)``: ``logit Pr(E | z_1..t) - logit Pr(E)``; infinite once it is certain.
+    happened
+        ``(T,)``: in hindsight, the probability that it had happened by each release.
+    """
+
+    user: str
+    event: Event
+    wording: str
+    prior: float
+    times: IntArray = field(repr=False)
+    told: FloatArray = field(repr=False)
+    happened: FloatArray = field(repr=False)
+
+    @property
+    def prior_probability(self) -> float:
+        """``Pr(E)``."""
+        return float(_probability(np.array(self.prior)))
+
+    @property
+    def probability(self) -> FloatArray:
+        """``Pr(E | z_1..t)`` at every release, ``(T,)``."""
+        return _probability(self.prior + self.told)
+
+    @property
+    def moved(self) -> FloatArray:
+        """By how much each release moved the log odds, ``(T,)``."""
+        with np.errstate(invalid="ignore"):
+            moved = np.diff(self.told, prepend=0.0)
+        return np.where(np.isnan(moved), 0.0, moved)  # certain before and after
+
+    def movers(self, count: int = MOVERS) -> IntArray:
+        """The releases that moved the log odds most, the first of them first.
+
+        Parameters
+        ----------
+        count
+            How many at most.
+
+        Returns
+        -------
+        IntArray
+            Their numbers, from 0.
+        """
+        return np.argsort(-np.abs(self.moved), kind="stable")[:count]
+
+    def facts(self) -> Facts:
+        """As plain values for JSON; what is infinite is None.
+
+        Returns
+        -------
+        dict
+            Texts, numbers, None and lists of them.
+        """
+        probability, moved = self.probability, self.moved
+        return {
+            "user": self.user,
+            "event": self.wording,
+            "in_steps": str(self.event),
+            "releases": len(self.told),
+            "prior_probability": self.prior_probability,
+            "prior_log_odds": self.prior,
+            "most_probable": {"probability": float(probability.max()), "release": int(probability.argmax()) + 1},
+            "least_probable": {"probability": float(probability.min()), "release": int(probability.argmin()) + 1},
+            "probability_at_the_end": float(probability[-1]),
+            "most_log_odds_moved": finite(float(np.abs(self.told).max())),
+            "moved_most": [
+                {"release": t + 1, "step": int(self.times[t]), "log_odds": finite(float(moved[t]))}
+                for t in self.movers().tolist()
+            ],
+            "steps": self.times.tolist(),
+            "log_odds_told": [finite(one) for one in self.told.tolist()],
+            "probability": probability.tolist(),
+            "had_happened_in_hindsight": self.happened.tolist(),
+        }
+
+
+@checked
+def audit_events(
+    releaser: Releaser,
+    sequence: ReleasedSequence,
+    events: Sequence[tuple[str, Event]],
+    prior: npt.ArrayLike | None = None,
+) -> tuple[EventAudit, ...]:
+    """What a released sequence tells of events, to the public adversary or to one with a prior of their own.
+
+    Parameters
+    ----------
+    releaser
+        An engine with the settings that the releases were made with. It starts anew.
+    sequence
+        The releases; the first is at time 0.
+    events
+        Each with how it is worded.
+    prior
+        ``(N,)``: the distribution of the first state that another adversary holds, who shares the model's transitions.
+        Left out, the model's.
+
+    Returns
+    -------
+    tuple of EventAudit
+        One for each event.
+
+    Raises
+    ------
+    EventError
+        When an event begins after the last release, or is certain or impossible before the first.
+    StochasticError
+        When the prior is no distribution over the states, or rules out what was released.
+    InvalidInputError, AlreadyKnownError
+        As `dphmm.audit.replay_sequence`.
+    """
+    model = releaser.model
+    moves, begins = chain_of(model, sequence.first)
+    start = begins if prior is None else as_distribution(prior, model.size, "the adversary's prior")
+    times = np.concatenate([[0], np.cumsum(sequence.steps[1:])]).astype(np.int64)
+    odds = []
+    for wording, event in events:
+        if event.first > times[-1]:
+            raise EventError(
+                f"user {sequence.user}: '{wording}' begins at step {event.first}, after the last release at step "
+                f"{times[-1]}; ask about a time that the releases reach"
+            )
+        try:
+            odds.append(EventOdds(moves, start, event, wording))
+        except EventError as problem:
+            raise EventError(f"user {sequence.user}: {problem}") from None
+    rows = np.array([replay.log_likelihood for replay in replay_sequence(releaser, sequence)])
+    found = []
+    for (wording, event), one in zip(events, odds, strict=True):
+        told = [one.update(row, int(step)) for row, step in zip(rows, np.diff(times, prepend=0), strict=True)]
+        happened = happened_by(moves, start, rows, event, times)
+        found.append(EventAudit(sequence.user, event, wording, one.prior, times, np.array(told), happened))
+    return tuple(found)
+
+
+def _probability(log_odds: FloatArray) -> FloatArray:
+    from scipy.special import expit
+
+    return np.asarray(expit(log_odds))

@@ -1,33 +1,44 @@
-"""A released sequence audited end to end: replayed, inferred from, and held against the bounds."""
+"""A released sequence audited end to end: replayed, inferred from, held against its bounds, and judged."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import repeat
-from math import isclose, isnan
+from math import inf, isclose, isnan
 
 import numpy as np
 import numpy.typing as npt
 
 from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray, IntArray, as_distribution, as_points, check_epsilon
-from dphmm.audit.adversary import AdversaryAudit, audit_support, body_kind
-from dphmm.audit.facts import Facts, finite, named
-from dphmm.audit.metrics import TOP, Accuracy, Knowledge, accuracy, knowledge, no_information, no_noise
-from dphmm.errors import AlreadyKnownError, InvalidInputError, StochasticError
-from dphmm.markov import (
+from dphmm.audit.inference import (
+    TOP,
+    Accuracy,
+    AdversaryAudit,
+    Knowledge,
+    accuracy,
+    audit_support,
+    body_kind,
+    knowledge,
+    no_information,
+    no_noise,
+)
+from dphmm.audit.tables import Facts, finite, named
+from dphmm.errors import AlreadyKnownError, ConfigurationError, InvalidInputError, StochasticError
+from dphmm.facts import metres, odds_in_words
+from dphmm.model import (
     Belief,
     Filtering,
+    MarkovModel,
     MostProbablePath,
     Observations,
     filter_releases,
     path_of_releases,
     smooth_releases,
 )
-from dphmm.markov.beliefs import Beliefs
-from dphmm.markov.path import prepare_path
+from dphmm.model.forward_backward import Beliefs, smoothed_logs
+from dphmm.model.point_estimate import point_estimate
 from dphmm.policy.protection import exposed_states
 from dphmm.release.engine import Releaser
 from dphmm.release.step import PreparedStep
@@ -58,7 +69,7 @@ class ReleasedSequence:
         ``(T,)``: whether the releaser had forgotten all releases before this one, as a batch does after a long gap; or
         empty, where it never had. The adversary forgets nothing.
     first
-        The time step of the first release, counted from 1970, for models that vary with time; None where nobody knows.
+        The time step of the first release, counted from 1970, for models that vary with time; None where it is unknown.
     engines
         The number of a release, from 1 → the engine that made it and those that follow, where its settings are others
         than those before. The model is the same.
@@ -232,12 +243,18 @@ class SequenceAudit:
 
     @property
     def entries(self) -> tuple[int, ...]:
-        """The releases right after an open one that are not open themselves: somebody entered a zone."""
+        """The releases right after an open one that are not open themselves: the person entered a zone."""
         pairs = zip(self.steps, self.steps[1:], strict=False)
         return tuple(t + 1 for t, (before, after) in enumerate(pairs) if before.open and not after.open)
 
     def in_words(self) -> str:
-        """What all releases together told, which the promise of each one does not limit."""
+        """What all releases together told, which the promise of each one does not limit.
+
+        Returns
+        -------
+        str
+            For people.
+        """
         before, after = self.uninformed, self.hindsight
         return (
             f"All releases of {self.user} leave {after.entropy.mean():.2f} of {before.entropy.mean():.2f} bits "
@@ -246,7 +263,18 @@ class SequenceAudit:
         )
 
     def facts(self, names: Sequence[str]) -> Facts:
-        """As plain values for JSON: states by name."""
+        """As plain values for JSON: states by name.
+
+        Parameters
+        ----------
+        names
+            ``N`` texts: what the states are called.
+
+        Returns
+        -------
+        dict
+            Texts, numbers, None and lists of them.
+        """
         known = {"no_releases": self.uninformed, "at_each_release": self.online, "in_hindsight": self.hindsight}
         facts: Facts = {
             "user": self.user,
@@ -273,6 +301,18 @@ class SequenceAudit:
 def replay_sequence(releaser: Releaser, sequence: ReleasedSequence) -> Iterator[Replay]:
     """Every release of a sequence as an adversary takes it in who knows the engine's settings. The engine starts anew.
 
+    Parameters
+    ----------
+    releaser
+        An engine with the settings of the first release.
+    sequence
+        The releases.
+
+    Yields
+    ------
+    Replay
+        One for each release, in order.
+
     Raises
     ------
     InvalidInputError
@@ -297,7 +337,7 @@ def replay_sequence(releaser: Releaser, sequence: ReleasedSequence) -> Iterator[
             if sequence.epsilons[t]:
                 step = releaser.prepare_on(prior, releaser.plan(prior), float(sequence.epsilons[t]), steps)
             else:
-                step = PreparedStep.withholding(prior, steps, releaser.person.moment, "target")
+                step = releaser.prepare_nothing(prior, steps, "target")
             likelihood = releaser.log_likelihood(step, sequence.released[t])
             replay = Replay(step, likelihood, step.prior.update(likelihood), releaser)
         except StochasticError:
@@ -343,9 +383,14 @@ def audit_sequence(
         ``(N,)``: the distribution of the first state that another adversary holds, who shares the model's transitions;
         inference is theirs then. Left out, the model's.
     truth
-        ``(T,)``: the true states, for whoever may know them; the result is private then.
+        ``(T,)``: the true states, where they may be known; the result is private then.
     k
         How many states count as the top.
+
+    Returns
+    -------
+    SequenceAudit
+        What was inferred at each release, in hindsight and without releases.
 
     Raises
     ------
@@ -358,35 +403,20 @@ def audit_sequence(
     """
     model, points = releaser.model, releaser.measurements.points
     start = None if prior is None else as_distribution(prior, model.size, "the adversary's prior")
-    gaps, slots = np.asarray(sequence.steps).copy(), None if sequence.first is None else np.array(sequence.slots)
-    gaps[0] = 0
-
-    def alone() -> tuple[Beliefs, Knowledge]:
-        beliefs = no_information(model, gaps, start, sequence.first)
-        return beliefs, knowledge(beliefs, points, k)
-
-    # What the model alone says needs no release; through gaps it is one thread's at a time.
-    ready, known_alone = beside(partial(prepare_path, model.moving(gaps, slots))), alone
-    if gaps.max() <= 1:
-        known_alone = beside(alone)
     replays = list(replay_sequence(releaser, sequence))
     rows = np.array([replay.log_likelihood for replay in replays])
     observed = Observations(rows, np.asarray(sequence.steps), sequence.first)
-    if start is None and not np.any(sequence.begins[1:]):  # whoever replays it has filtered it
+    if start is None and not np.any(sequence.begins[1:]):  # replaying it filtered it
         before, after = ([one.step.prior for one in replays], [one.posterior for one in replays])
         filtering = Filtering.of(model, observed, before, after)
     else:
         filtering = filter_releases(model, observed, start)
     filtered = filtering.at()
 
-    def found_beside() -> tuple[MostProbablePath, Knowledge]:
-        ready()
-        return path_of_releases(model, observed, start), knowledge(filtered, points, k)
-
-    path_found = beside(found_beside)
+    path_found = beside(lambda: (path_of_releases(model, observed, start), knowledge(filtered, points, k)))
     smoothed = smooth_releases(model, observed, filtering)
     hindsight = knowledge(smoothed, points, k)
-    uninformed, before_all = known_alone()
+    uninformed = no_information(model, sequence.steps, start, sequence.first)
     theirs: Iterable[Belief | None] = repeat(None) if start is None else filtering.predicted
     steps = tuple(_step(replay, belief) for replay, belief in zip(replays, theirs, strict=False))
     path, online = path_found()
@@ -405,7 +435,7 @@ def audit_sequence(
         filtering=filtering,
         smoothed=smoothed,
         path=path,
-        uninformed=before_all,
+        uninformed=knowledge(uninformed, points, k),
         online=online,
         hindsight=hindsight,
         accuracies=accuracies,  # type: ignore[arg-type]
@@ -416,7 +446,7 @@ def audit_sequence(
 def _step(replay: Replay, belief: Belief | None) -> StepAudit:
     releaser, plan = replay.engine, replay.step.plan
     protection = plan.protection
-    if protection is None:  # one state only was possible, or nothing was drawn
+    if replay.step.withheld or plan.is_known:
         possible = int(plan.constraint.sum())
         return StepAudit(possible, possible, (), int(possible == 1), 0.0, 0.0, None)
     measurements, to_protect = releaser.measurements, 0
@@ -424,7 +454,7 @@ def _step(replay: Replay, belief: Belief | None) -> StepAudit:
         body, calibration = body_kind(protection), releaser.settings.calibration
         found = exposed_states(releaser.policy, measurements, plan.constraint, body, calibration=calibration)
         to_protect = len(found)
-    hidden = releaser.query.hidden(replay.step.mechanism, replay.posterior, plan, releaser.places)
+    hidden = releaser.likeliest_component(replay.step, replay.posterior)
     return StepAudit(
         possible=int(plan.constraint.sum()),
         least_protection=plan.least_protection,
@@ -436,4 +466,147 @@ def _step(replay: Replay, belief: Belief | None) -> StepAudit:
         components=hidden.components,
         open=hidden.open,
         all_open=not (plan.constraint & ~protection.open).any(),
+    )
+
+
+class HindsightRecorder:
+    """What the releases of one person say, recorded while they are made, so that they need no replay.
+
+    Parameters
+    ----------
+    model
+        The model that they are made with.
+    most
+        How many there are at most: memory is taken for all of them.
+    """
+
+    def __init__(self, model: MarkovModel, most: int) -> None:
+        self._model = model
+        self._told = np.empty((most, model.size))
+        self._after = np.empty((most, model.chain_size))
+        self._slots: list[int] = []
+
+    def record(self, engine: Releaser) -> None:
+        """Record the last release of an engine, which knows the time step that it is of.
+
+        Raises
+        ------
+        InvalidInputError
+            When it has made none, or does not know.
+        """
+        person, t = engine.person, len(self._slots)
+        if person.told is None or person.belief is None or person.slot is None:
+            raise InvalidInputError("the engine has made no release whose time step it knows")
+        self._told[t], self._after[t] = person.told, person.belief.chain_logs
+        self._slots.append(person.slot)
+
+    def in_hindsight(self, points: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """What `in_hindsight` finds of the same releases, of at least one."""
+        slots = np.array(self._slots)
+        observed = Observations(self._told[: len(slots)], np.diff(slots, prepend=slots[0]), int(slots[0]))
+        return _guessed(self._model, observed, self._after[: len(slots)], points)
+
+
+def in_hindsight(releaser: Releaser, sequence: ReleasedSequence) -> tuple[FloatArray, FloatArray]:
+    """What the public adversary knows of each release's time once all of a sequence are there; they are replayed.
+
+    Parameters and errors are those of `dphmm.audit.sequence.audit_sequence`, which finds more.
+
+    Returns
+    -------
+    error, certainty
+        ``(T,)`` each: the expected distance of the best guess, in the unit of the measurements, and the probability of
+        the most probable state; see `dphmm.model.point_estimate.PointEstimate`.
+    """
+    model, count = releaser.model, len(sequence)
+    told, after = np.empty((count, model.size)), np.empty((count, model.chain_size))
+    for t, replay in enumerate(replay_sequence(releaser, sequence)):
+        told[t], after[t] = replay.log_likelihood, replay.posterior.chain_logs
+    observed = Observations(told, np.asarray(sequence.steps), sequence.first)
+    if np.any(sequence.begins[1:]):  # replaying it filtered it, but for what they forgot on the way
+        after = filter_releases(model, observed).logs
+    return _guessed(model, observed, after, releaser.measurements.points)
+
+
+def _guessed(
+    model: MarkovModel, observed: Observations, filtered: FloatArray, points: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    beliefs = Beliefs(smoothed_logs(model, observed, filtered), model.state_pairs)
+    error, certainty = np.empty((2, len(observed)))
+    for t, belief in enumerate(beliefs):
+        guess = point_estimate(belief.probabilities, points)
+        error[t], certainty[t] = guess.least_error, guess.certainty
+    return error, certainty
+
+
+@checked
+@dataclass(frozen=True)
+class Thresholds:
+    """What releases may tell at most, at any of them and in hindsight.
+
+    Parameters
+    ----------
+    least_error
+        The expected distance of the best guess in the unit of the measurements, kilometres for places, that none may go
+        below. Left out, it does not bind.
+    most_certainty
+        The probability of one state that none may go above.
+
+    Raises
+    ------
+    ConfigurationError
+        When the error is not positive, or the certainty not between 0 and 1.
+    """
+
+    least_error: float | None = None
+    most_certainty: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.least_error is not None and not 0 < self.least_error < inf:
+            raise ConfigurationError(f"the least error is {self.least_error:g}; give a positive, finite length")
+        if self.most_certainty is not None and not 0 < self.most_certainty < 1:
+            raise ConfigurationError(
+                f"the most certainty is {self.most_certainty:g}; give a probability between 0 and 1"
+            )
+
+    def violations(self, audit: SequenceAudit) -> tuple[str, ...]:
+        """What is beyond the thresholds in a person's releases, in words; empty where nothing is.
+
+        Parameters
+        ----------
+        audit
+            The audit of a person's releases.
+
+        Returns
+        -------
+        tuple of str
+            One sentence for each threshold that is passed.
+        """
+        said = []
+        for when, known in (("at the time", audit.online), ("in hindsight", audit.hindsight)):
+            if self.least_error is not None and known.error.min() < self.least_error:
+                said.append(
+                    f"{when} the best guess is expected to be {metres(known.error.min())} off at release "
+                    f"{int(known.error.argmin()) + 1}, nearer than {metres(self.least_error)}, and nearer at "
+                    f"{(known.error < self.least_error).mean():.0%} of the releases"
+                )
+            if self.most_certainty is not None and known.best.max() > self.most_certainty:
+                said.append(
+                    f"{when} one place is {known.best.max():.2f} probable at release {int(known.best.argmax()) + 1}, "
+                    f"more than {self.most_certainty:g}, and so at {(known.best > self.most_certainty).mean():.0%} of "
+                    "the releases"
+                )
+        return tuple(said)
+
+
+def verdict(audit: SequenceAudit) -> str:
+    """What an adversary knows of a person, in metres and odds: without releases, at each one, and in hindsight."""
+    known = {"without releases": audit.uninformed, "at each": audit.online, "in hindsight": audit.hindsight}
+    errors = ", ".join(
+        f"{when} {metres(float(np.median(one.error)))} ({metres(one.error.min())})" for when, one in known.items()
+    )
+    odds = ", ".join(f"{when} {odds_in_words(float(one.best.max()))}" for when, one in known.items())
+    return (
+        f"As far as the model is right, the best guess of where {audit.user} was is expected to be so far off (median, "
+        f"and least): {errors}; and the odds of the likeliest place are at most: {odds}"
     )

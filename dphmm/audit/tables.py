@@ -1,10 +1,11 @@
-"""Small tables that an audit reads: states, secrets, edges, and priors, in CSV or Parquet files."""
+"""Tables that an audit reads, in CSV or Parquet, and what it found as plain values for JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from itertools import chain
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,30 @@ import numpy.typing as npt
 
 from dphmm.arrays import BoolArray, FloatArray
 from dphmm.errors import DataFileError, PolicyError, StateError
+from dphmm.geometry.hull import SensitivityHull
 from dphmm.policy.graph import PolicyGraph
 from dphmm.tables import Table
 from dphmm.tables.values import parse_fraction, shorten
+
+LISTED = 1000
+"""Per-state numbers are listed for at most this many states."""
+
+Facts = dict[str, Any]
+
+
+def finite(value: float) -> float | None:
+    """The number, or None where it is infinite or not a number."""
+    return float(value) if isfinite(value) else None
+
+
+def named(states: Iterable[int], names: Sequence[str]) -> list[str]:
+    """The names of states."""
+    return [names[state] for state in states]
+
+
+def hull_facts(hull: SensitivityHull) -> Facts:
+    """A sensitivity hull."""
+    return {"area": hull.volume, "dimension": hull.dimension, "vertices": hull.vertices.tolist()}
 
 
 def read_states(

@@ -9,14 +9,14 @@ import numpy as np
 from scipy.special import expit
 
 from dphmm.arguments import checked
-from dphmm.calibrate.formula import rounded_down
+from dphmm.calibrate.budgets import rounded_down
 from dphmm.errors import BudgetError, EventError
 from dphmm.events.event import Event
-from dphmm.events.odds import EventOdds, Split
 from dphmm.events.outputs import Outputs, Questions
-from dphmm.markov.belief import Belief
-from dphmm.release.capped import chain_of, outputs_along
+from dphmm.events.product_chain import EventOdds, Split
+from dphmm.model.belief import Belief
 from dphmm.release.engine import Releaser
+from dphmm.release.event_caps import chain_of, outputs_along
 from dphmm.release.step import StepPlan
 
 _LEAST, _MOST = 1e-4, 100.0
@@ -58,7 +58,7 @@ class EventLimit:
         self._outputs: tuple[StepPlan, Outputs] | None = None
 
     def holds(self, epsilon: float, steps: int, watch: Callable[[Iterable[int]], Iterable[int]] = iter) -> bool:
-        """Whether no output of a release with a budget passes the limit, at any of the first so many moments."""
+        """Whether no output of a release with a budget passes the limit, at any of the first ``steps`` moments."""
         return all(self._holds_at(split, plan, epsilon) for split, plan in self._moments(watch(range(steps))))
 
     def largest(self, steps: int, watch: Callable[[Iterable[int]], Iterable[int]] = iter) -> float:
@@ -97,10 +97,10 @@ class EventLimit:
 
     def _holds_at(self, split: Split, plan: StepPlan, epsilon: float) -> bool:
         if self._outputs is None or self._outputs[0] is not plan:
-            self._outputs = (plan, outputs_along(self._engine, plan, epsilon))
+            self._outputs = (plan, outputs_along(self._engine.planner, plan, epsilon))
         outputs = self._outputs[1]
         first, second = (outputs.gathered(column[:, np.newaxis]) for column in (split.log_with, split.log_without))
-        return outputs.ask(Questions.of(first, second, np.array([self._level])), epsilon).certain
+        return outputs.ask(Questions.from_masses(first, second, np.array([self._level])), epsilon).certain
 
     def _moments(self, steps: Iterable[int]) -> Iterable[tuple[Split, StepPlan]]:
         """The belief before a release at each moment, cut by the event, and the noise that goes with it."""
@@ -117,7 +117,7 @@ class EventLimit:
 def epsilon_for_event(releaser: Releaser, event: Event, probability: float, steps: int = 1, first: int = 0) -> float:
     """The largest budget at which no output of one release takes the probability of an event above another.
 
-    At every one of the first so many moments, where nothing else was released: all outputs of the noise are looked at
+    At every one of the first ``steps`` moments, where nothing else was released: all outputs of the noise are looked at
     by branch and bound, as caps do. About several releases together it says nothing; caps do, or `epsilon_for_odds`.
 
     Parameters

@@ -1,33 +1,156 @@
-"""What releases tell of people who move as a model says: expected errors, certainty, with intervals."""
+"""Simulated people who move as a model says: expected errors and certainty of their releases, with intervals."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from math import inf
 
 import numpy as np
+import numpy.typing as npt
 from scipy.special import expit
 from scipy.stats import beta
 from scipy.stats import t as student
 
 from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, IntArray, as_floats
-from dphmm.audit.metrics import knowledge, no_information
-from dphmm.calibrate.paths import PathReleases
+from dphmm.audit.inference import knowledge, no_information
 from dphmm.errors import EventError, InvalidInputError
 from dphmm.events.automaton import Automaton
 from dphmm.events.event import Event
-from dphmm.events.odds import EventOdds
-from dphmm.markov import Belief, MarkovModel, Observations, draw_paths, filter_releases, smooth_releases
-from dphmm.release.capped import chain_of
+from dphmm.events.product_chain import EventOdds
+from dphmm.mechanisms.base import TABLES
+from dphmm.model import MarkovModel, Observations, draw_paths, filter_releases, smooth_releases
+from dphmm.model.belief import Belief
 from dphmm.release.engine import Releaser
+from dphmm.release.event_caps import chain_of
+from dphmm.release.step import StepPlan
+
+_AT_ONCE = 1 << 20
+"""About how many pairs of an output and a state have their densities worked out at once."""
+
+
+class PathReleases:
+    """People's releases at a budget, one a step.
+
+    Noise that reaches everywhere rules no state out, so that the possible states, and with them the noise of each step,
+    are those of the model alone: the releases of a path are then drawn together. Otherwise the engine goes through them
+    one after another.
+
+    Parameters
+    ----------
+    engine
+        The engine.
+    epsilon
+        The budget.
+    steps
+        How many releases each person has.
+    first
+        The time step of the first one, counted from 1970.
+    """
+
+    def __init__(self, engine: Releaser, epsilon: float, steps: int, first: int) -> None:
+        self.engine, self.epsilon, self.steps, self.first = engine, epsilon, steps, first
+        self._plans = _public_plans(engine, steps, first)
+
+    def released(self, path: IntArray, rng: np.random.Generator) -> tuple[FloatArray, float, float]:
+        """What is known of the releases of a path ``(steps,)``.
+
+        Returns
+        -------
+        rows
+            ``(steps, N)``: log densities in every state, 0 throughout where nothing was drawn.
+        spent, withheld
+            The sum of the budgets, and the share of the moments without a draw.
+        """
+        rows = None if self._plans is None else self._together(self._plans, path, rng)
+        return self._one_by_one(path, rng) if rows is None else (rows, self.epsilon * self.steps, 0.0)
+
+    def _together(
+        self, plans: list[tuple[int, StepPlan]], path: IntArray, rng: np.random.Generator
+    ) -> FloatArray | None:
+        """The log densities; None where an output ruled out a state that is possible."""
+        rows = np.empty((self.steps, self.engine.model.size))
+        ends = [start for start, _ in plans[1:]] + [self.steps]
+        block = max(1, _AT_ONCE // self.engine.model.size)
+        for (start, plan), end in zip(plans, ends, strict=True):
+            for at in range(start, end, block):
+                part = slice(at, min(at + block, end))
+                rows[part] = self._densities(plan, self._drawn(plan, path[part], rng))
+                if np.isneginf(rows[part][:, plan.constraint]).any():
+                    return None
+        return rows
+
+    def _drawn(self, plan: StepPlan, states: IntArray, rng: np.random.Generator) -> npt.NDArray[np.generic]:
+        return self.engine.noise(plan, self.epsilon).sample(states, rng)
+
+    def _densities(self, plan: StepPlan, outputs: npt.NDArray[np.generic]) -> FloatArray:
+        engine, constraint = self.engine, plan.constraint
+        found, states = np.full((len(outputs), len(constraint)), -np.inf), np.flatnonzero(constraint)
+        found[:, states] = engine.noise(plan, self.epsilon).log_densities(outputs, states)
+        return found[:, engine.planner.released_as(np.arange(len(constraint)), constraint)]
+
+    def _one_by_one(self, path: IntArray, rng: np.random.Generator) -> tuple[FloatArray, float, float]:
+        engine, rows, spent, withheld = self.engine.another(rng), [], 0.0, 0
+        engine.restart(self.first)
+        for state in path.tolist():
+            step = engine.prepare(self.epsilon)
+            record = engine.draw(step, state)
+            rows.append(engine.log_likelihood(step, record.released))
+            spent, withheld = spent + record.epsilon, withheld + record.withheld
+        return np.array(rows), spent, withheld / self.steps
+
+
+def plans_along(engine: Releaser, steps: int, first: int = 0) -> Iterator[tuple[int, StepPlan, Belief]]:
+    """The plans of releases, one a step, of which nothing is drawn: what the model alone makes of the belief.
+
+    Parameters
+    ----------
+    engine
+        The engine; it is left as it is.
+    steps
+        How many steps, at least one.
+    first
+        The time step of the first one, counted from 1970.
+
+    Yields
+    ------
+    tuple of int, StepPlan and Belief
+        Each plan with the first step that it serves and the belief then; the last one serves all later steps.
+    """
+    model, belief = engine.model, Belief.first(engine.model, first)
+    plan = engine.plan(belief)
+    yield 0, plan, belief
+    for step in range(1, steps):
+        before, belief = belief, belief.predict(model, 1, first + step - 1)
+        last, plan = plan, engine.plan(belief)
+        if plan is not last:
+            yield step, plan, belief
+        elif model.is_plain and (belief.support == before.support).all():
+            return
+
+
+def _public_plans(engine: Releaser, steps: int, first: int) -> list[tuple[int, StepPlan]] | None:
+    """The plans of ``steps`` releases, each with the first step that it serves; None where they depend on draws.
+
+    They do with a δ-location set, caps, a schedule, tables, or a repair that is chosen by the belief. What else rules
+    states out (noise on a line) shows in the densities.
+    """
+    settings, found = engine.settings, []
+    if settings.delta is not None or settings.caps or settings.schedule is not None or settings.mechanism in TABLES:
+        return None
+    for step, plan, _ in plans_along(engine, steps, first):
+        if plan.prior is not None:
+            return None
+        found.append((step, plan))
+    return found
+
 
 CONFIDENCE = 0.99
 """That of every interval."""
 
-_MOST_DRAWN, _AT_ONCE = 1 << 27, 1 << 22
-"""About so many states of people are drawn at most to find those who do what an event says, and so many at once."""
+_MOST_DRAWN, _PEOPLE_AT_ONCE = 1 << 27, 1 << 22
+"""About how many states of people are drawn, at most and at once, to find those who do what an event says."""
 
 LOOKED_AT = 96
 """At how many of a person's releases, evenly spread, errors are worked out."""
@@ -56,8 +179,13 @@ class Figure:
 
     @classmethod
     @checked
-    def of(cls, values: FloatArray) -> Figure:
+    def from_values(cls, values: FloatArray) -> Figure:
         """The mean of independent values ``(n,)``, at least one.
+
+        Parameters
+        ----------
+        values
+            ``(n,)``: one value for each simulated person.
 
         Raises
         ------
@@ -76,7 +204,7 @@ class Figure:
 
 @dataclass(frozen=True, eq=False)
 class Simulation:
-    """What releases told of simulated people; errors in the unit of the measurements.
+    """What releases disclosed of simulated people; errors in the unit of the measurements.
 
     Parameters
     ----------
@@ -112,6 +240,16 @@ class Simulation:
     def figure(self, name: str) -> Figure:
         """The mean of a figure by its name, with its interval.
 
+        Parameters
+        ----------
+        name
+            The name of a figure; see the attributes of `Simulation`.
+
+        Returns
+        -------
+        Figure
+            Its mean with an interval.
+
         Raises
         ------
         InvalidInputError
@@ -120,12 +258,22 @@ class Simulation:
         values = vars(self).get(name)
         if not isinstance(values, np.ndarray):
             raise InvalidInputError(f"figure {name!r} was not simulated; ask for one that was, such as 'hindsight'")
-        return Figure.of(values)
+        return Figure.from_values(values)
 
     def share_above(self, probability: float) -> tuple[float, float]:
         """The share of people of whom the event ever became more probable, and the most that it may be among all.
 
         The second is the upper end of the exact binomial interval (Clopper and Pearson) of confidence `CONFIDENCE`.
+
+        Parameters
+        ----------
+        probability
+            From 0 to 1.
+
+        Returns
+        -------
+        Figure
+            The share of simulated people above it, with an interval.
         """
         if self.reached is None:
             raise InvalidInputError("the simulation was without an event; give it one")
@@ -169,6 +317,11 @@ def simulate(
     first
         The time step of the first release, counted from 1970, for models that vary with time.
 
+    Returns
+    -------
+    Simulation
+        What the releases of the simulated people tell.
+
     Raises
     ------
     InvalidInputError
@@ -210,11 +363,11 @@ def _doing(
             f"the event has probability {probability:.2g} under the model, too little to draw {people} people who do "
             "it; ask for fewer, or about an event that is less rare"
         )
-    automaton, found, many = Automaton.of(event, model.size), list[IntArray](), 2 * people
+    automaton, found, many = Automaton.compile(event, model.size), list[IntArray](), 2 * people
     while sum(map(len, found)) < people:
         paths = draw_paths(model, many, length, first, rng).astype(np.int64)
         found.append(paths[automaton.happens(paths), :steps])
-        many = min(4 * many, max(people, _AT_ONCE // length))
+        many = min(4 * many, max(people, _PEOPLE_AT_ONCE // length))
     return np.concatenate(found)[:people]
 
 
@@ -250,7 +403,7 @@ def _mean_error(belief: Belief, points: FloatArray) -> float:
 
 
 def without_releases(releaser: Releaser, steps: int, first: int = 0) -> tuple[float, float, float]:
-    """What the model alone tells over so many steps: no release can make the best guess err by more.
+    """What the model alone tells over ``steps`` steps: no release can make the best guess err by more.
 
     Returns
     -------

@@ -1,7 +1,7 @@
-"""The `dphmm` command, one module per subcommand.
+"""The `dphmm` command, one module per subject.
 
-A subcommand is a module of this folder that holds a click command called ``command``, and a line in `COMMANDS`. Its
-module is imported only when it is run, so that asking for help costs no numerics.
+A subcommand ``name`` is a click command called ``name_command`` in the module of its subject, and a line in `COMMANDS`.
+The module is imported only when one of its subcommands is run, so that asking for help costs no numerics.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from typing import Any
 import click
 
 import dphmm
-from dphmm.cli.once import OnceGroup
-from dphmm.cli.terminal import echo
+from dphmm.cli.console import OnceGroup, echo
 from dphmm.errors import DphmmError
 
 COMMANDS: Mapping[str, str] = {
@@ -41,6 +40,20 @@ COMMANDS: Mapping[str, str] = {
     "budget": "Budgets that keep temporal privacy leakage at a level.",
 }
 """Subcommand → what `dphmm --help` says of it, without importing its module."""
+
+FILES: Mapping[str, str] = {
+    "learn": "models",
+    "model": "models",
+    "synthesize": "models",
+    "batch": "release",
+    "session": "serve",
+    "leak": "leakage",
+    "budget": "leakage",
+    "show": "pictures",
+    "report": "pictures",
+    "data": "demo",
+}
+"""Subcommand → the file of its subject, where that is called otherwise."""
 
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
@@ -77,18 +90,22 @@ def plain_ends() -> Iterator[None]:
     raise click.exceptions.Exit(EXIT_BAD_INPUT)
 
 
+def _module(name: str) -> str:
+    return f"{__name__}.{FILES.get(name, name)}"
+
+
 class Program(OnceGroup):
     """A group that imports a subcommand's module when it is run, and reports errors in one line."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click calls it so
         """The subcommands whose modules are there."""
-        return [name for name in COMMANDS if find_spec(f"{__name__}.{name}") is not None]
+        return [name for name in COMMANDS if find_spec(_module(name)) is not None]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The subcommand of that name, imported now."""
         if cmd_name not in self.list_commands(ctx):
             return None
-        command: click.Command = importlib.import_module(f"{__name__}.{cmd_name}").command
+        command: click.Command = getattr(importlib.import_module(_module(cmd_name)), f"{cmd_name}_command")
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -126,8 +143,8 @@ def main(ctx: click.Context, max_unpacked: str | None) -> None:
     Learn how people move, choose what must stay indistinguishable, and release a coordinate for every timestamp.
     Start with 'dphmm demo'.
     """
-    from dphmm.cli.progress import waits_shown
-    from dphmm.tables.unpacking import max_unpacked as limit
+    from dphmm.cli.console import waits_shown
+    from dphmm.tables.source import max_unpacked as limit
 
     ctx.with_resource(waits_shown())
     ctx.with_resource(limit(max_unpacked))

@@ -9,11 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dphmm.cli.console import Once, echo, progress, say_table, warn
 from dphmm.cli.inputs import data_of, input_options, kilometres_of, own_model_option
-from dphmm.cli.once import Once
-from dphmm.cli.progress import progress
-from dphmm.cli.summary import say_table, warn
-from dphmm.cli.terminal import echo
 from dphmm.errors import ConfigurationError, need
 
 if TYPE_CHECKING:
@@ -44,14 +41,14 @@ _PAGES, _PICTURES = (".html", ".htm"), (".png", ".svg", ".pdf")
 @own_model_option
 @click.option("--overwrite", is_flag=True, help="Replace an output that exists.")
 @click.option("--json", "as_json", is_flag=True, help="Say what was found as JSON.")
-def command(data: tuple[str, ...], model: Path | None, channels: tuple[str, ...], **given: Any) -> None:
+def attack_command(data: tuple[str, ...], model: Path | None, channels: tuple[str, ...], **given: Any) -> None:
     """What deployed ways of blurring places give away of the people in DATA, all under one adversary.
 
     Rounding, grids, Meshtastic's bits, Android's approximate location, fresh noise, a fixed offset, trimming about
     home, planar Laplace and this package's own releases are tried on the same true places. Without DATA it takes
     people of a synthetic city, who do not exist. DATA are private, and so is what is found.
     """
-    from dphmm.attack.wording import DEFAULT_CHANNELS
+    from dphmm.attack.deployed_channels import DEFAULT_CHANNELS
     from dphmm.jobs.attacks import attack
 
     _check(given["output"], bool(data), given["overwrite"])
@@ -98,8 +95,8 @@ def _write(found: Attacked, output: Path, overwrite: bool) -> None:
         found.write_table(output, overwrite)
         return
     from dphmm.plots.attack import attack_figure, attack_sections, attack_verdict
-    from dphmm.plots.maps import save
-    from dphmm.reports.page import html_page
+    from dphmm.plots.figures import save
+    from dphmm.reports import html_page
 
     if kind in _PAGES:
         page = html_page("What blurring gives away", *attack_verdict(found), attack_sections(found))

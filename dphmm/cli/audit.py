@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dphmm.cli.console import OnceGroup, echo, progress, say_table, shown
+from dphmm.cli.from_fields import options, options_of
 from dphmm.cli.inputs import (
-    POLICY_HELP,
     buffer_option,
     cap_options,
     event_option,
     kilometres_of,
     names_of,
-    options,
     policy_text,
     settings_options,
     stated_settings_of,
@@ -25,14 +25,11 @@ from dphmm.cli.inputs import (
     true_data,
     true_options,
 )
-from dphmm.cli.once import OnceGroup
-from dphmm.cli.progress import progress
-from dphmm.cli.summary import say_table, shown
-from dphmm.cli.terminal import echo
 from dphmm.errors import ConfigurationError
+from dphmm.release.settings import Settings
 
 if TYPE_CHECKING:
-    from dphmm.jobs.subjects import Constraint, Subject
+    from dphmm.jobs.audits import Constraint, Subject
     from dphmm.plots.audit_report import Audit
 
 EXPOSED = 1
@@ -45,7 +42,7 @@ _subject_options = options(
     click.option(
         "--model", type=click.Path(), help="A model that 'dphmm learn' wrote: its states and what can follow."
     ),
-    click.option("--policy", help=f"With --model: {POLICY_HELP[0].lower()}{POLICY_HELP[1:]}"),
+    options_of(Settings, names=("policy",)),
     buffer_option,
     click.option("--states", type=click.Path(), help="A .csv: a column 'state', the others what is measured there."),
     click.option("--edges", type=click.Path(), help="A .csv of two columns: pairs that must be indistinguishable."),
@@ -60,7 +57,7 @@ _output_options = options(
 
 
 @click.group(cls=OnceGroup)
-def command() -> None:
+def audit_command() -> None:
     """What a policy exposes, what releases tell an adversary, and what the noise really gives.
 
     The exit code is 0 when no state is exposed, 1 when one is, 2 for bad input. A state is exposed when one release can
@@ -68,7 +65,7 @@ def command() -> None:
     """
 
 
-@command.command()
+@audit_command.command()
 @_subject_options
 @click.option("--steps", type=int, help="Constraints along the model's support, for so many time steps.")
 @click.option("--start", metavar="A,B,…", help="With --steps: the states possible at first. [default: the model's]")
@@ -157,7 +154,7 @@ def _row(stated: dict[str, Any]) -> tuple[str, ...]:
     return (stated["label"], f"{stated['possible']:,}", f"{len(stated['disconnected']):,}", *exposed, added)
 
 
-@command.command()
+@audit_command.command()
 @click.argument("releases", callback=store_of)
 @click.option("--model", type=click.Path(), help="The model that the releases were made with.")
 @settings_options
@@ -179,8 +176,9 @@ def session(releases: str | Path, **given: Any) -> None:
     otherwise all of them. Errors are those that the adversary expects of the best guess, at some release and in
     hindsight.
     """
-    from dphmm.audit.verdict import Thresholds, metres
-    from dphmm.jobs.session_audits import audit_session
+    from dphmm.audit.sequence import Thresholds
+    from dphmm.facts import metres
+    from dphmm.jobs.audits import audit_session
 
     _check_report(given)
     if given["model"] is None:
@@ -219,7 +217,7 @@ def session(releases: str | Path, **given: Any) -> None:
     _end(found, given, "Session audit", found.in_words(), head, rows)
 
 
-@command.command()
+@audit_command.command()
 @click.argument("releases", callback=store_of)
 @click.option("--model", type=click.Path(), help="The model that the releases were made with.")
 @event_option
@@ -241,7 +239,7 @@ def event(releases: str | Path, **given: Any) -> None:
     and !. The exit code is 1 where one was learned at some release. --never-surer, --never-less and --priors say that
     the releases were made with such caps on these events.
     """
-    from dphmm.jobs.event_audits import CERTAINTY, audit_event
+    from dphmm.jobs.audits import CERTAINTY, audit_event
 
     _check_report(given)
     most = given["most_certainty"] if given["most_certainty"] is not None else max(given["never_surer"], default=None)
@@ -276,7 +274,7 @@ def event(releases: str | Path, **given: Any) -> None:
     _end(found, given, "Event audit", verdict, head, rows)
 
 
-@command.command()
+@audit_command.command()
 @_subject_options
 @click.option("--mechanism", default="lattice", show_default=True, help="Or k-norm, laplace, planar-isotropic, …")
 @click.option("--epsilon", type=float, default=1.0, show_default=True, help="The budget of a release.")
@@ -322,15 +320,15 @@ def mechanism(**given: Any) -> None:
 
 def _subject(given: dict[str, Any]) -> Subject:
     """The states and the policy that the `_subject_options` name."""
-    from dphmm.jobs.subjects import Subject
+    from dphmm.jobs.audits import Subject
 
     if (given["model"] is None) == (given["states"] is None):
         raise ConfigurationError("no single set of states is given; give --model, or --states with a table of them")
     if given["states"] is not None:
-        return Subject.of_tables(given["states"], given["edges"], given["category"])
+        return Subject.from_tables(given["states"], given["edges"], given["category"])
     if given["policy"] is None:
         raise ConfigurationError("no policy is given; give --policy, such as utility:1km")
-    return Subject.of_model(given["model"], policy_text(given))
+    return Subject.from_model(given["model"], policy_text(given))
 
 
 def _constraints(subject: Subject, given: dict[str, Any]) -> list[Constraint]:
@@ -361,7 +359,7 @@ def _end(
         echo(verdict, fg="red" if found.is_exposed else None)
     if given["report"] is not None:
         from dphmm.plots.audit_report import audit_sections
-        from dphmm.reports.page import html_page
+        from dphmm.reports import html_page
         from dphmm.tables import write_text
 
         page = html_page(title, verdict, found.is_exposed, audit_sections(found))

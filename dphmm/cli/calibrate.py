@@ -9,16 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dphmm.cli.adversary import check_picture, draw
+from dphmm.cli.console import Once, echo, progress, say, say_table, shown
 from dphmm.cli.inputs import AIMS, kilometres_of, noise_options, seconds_of, settings_of
-from dphmm.cli.once import Once
-from dphmm.cli.progress import progress
-from dphmm.cli.summary import say, say_table, shown
-from dphmm.cli.terminal import echo
+from dphmm.cli.leakage import check_picture, draw
 from dphmm.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from dphmm.jobs.calibrated import Calibrated, EventLimited
+    from dphmm.jobs.calibrations import Calibrated, EventLimited
 
 _LENGTHS = ("error", "estimate_error", "adversary_error")
 
@@ -49,7 +46,7 @@ _LENGTHS = ("error", "estimate_error", "adversary_error")
 @noise_options
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw the trade-off into this new file; needs --row.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-def command(**given: Any) -> None:
+def calibrate_command(**given: Any) -> None:
     """Which epsilon, for a model and a policy, and what it achieves.
 
     Give one target or several; the epsilon found is the largest that meets all, rounded down. The error of a release,
@@ -61,8 +58,7 @@ def command(**given: Any) -> None:
     its outputs; with --over of all within that time; with --share 0.1 of all up to the event's end, for nine in ten of
     the people who do it, by simulation. What --never-surer does instead is said beside it.
     """
-    from dphmm.jobs.calibrated import Targets
-    from dphmm.jobs.calibrations import calibrate
+    from dphmm.jobs.calibrations import Targets, calibrate
 
     check_picture(given["plot"])
     if given["model"] is None:
@@ -91,7 +87,7 @@ def command(**given: Any) -> None:
     else:
         _print(found)
     if given["plot"] is not None:
-        from dphmm.plots.calibration import trade_off
+        from dphmm.plots.curves import trade_off
 
         draw(given["plot"], lambda ax: trade_off(ax, found))
 
@@ -101,7 +97,7 @@ def first_slot(model: str, text: str) -> int:
     from datetime import datetime
 
     from dphmm.jobs.models import load_model
-    from dphmm.release.clock import slot_number
+    from dphmm.release.session import slot_number
 
     try:
         moment = datetime.fromisoformat(text)

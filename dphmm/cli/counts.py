@@ -7,10 +7,9 @@ from typing import Any
 
 import click
 
-from dphmm.cli.inputs import REGION, data_of, input_options, options, own_model_option, region_options, space_of
-from dphmm.cli.once import OnceGroup
-from dphmm.cli.progress import progress
-from dphmm.cli.summary import dropped_facts, say, say_dropped, warn_of_seed
+from dphmm.cli.console import OnceGroup, dropped_facts, progress, say, say_dropped, warn_of_seed
+from dphmm.cli.from_fields import options
+from dphmm.cli.inputs import REGION, data_of, input_options, own_model_option, region_options, seed_option, space_of
 from dphmm.errors import ConfigurationError
 
 _estimators = click.Choice(["coupled", "online", "single", "least-squares", "maximum-likelihood"])
@@ -35,14 +34,14 @@ _mechanism_option = click.option(
 
 
 @click.group(cls=OnceGroup)
-def command() -> None:
+def counts_command() -> None:
     """Counts of people per place and time: release them, repair them, compare the repairs.
 
     Tables of counts are CSV or Parquet files with a column of times and one column per place.
     """
 
 
-@command.command()
+@counts_command.command()
 @click.argument("data", nargs=-1, type=click.Path())
 @click.option("--counts", "table", type=click.Path(path_type=Path), help="True counts in a table, in place of DATA.")
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Noisy counts, .csv or .parquet.")
@@ -59,7 +58,7 @@ def command() -> None:
 @_budget_options
 @_mechanism_option
 @click.option("--private-counts", type=click.Path(), metavar="FILE", help="The true counts, a .csv for yourself alone.")
-@click.option("--seed", type=int, help="Repeatable noise, for experiments: the output is not private.")
+@seed_option
 @input_options
 @click.option("--overwrite", is_flag=True, help="Replace outputs that exist.")
 @click.option("--json", "as_json", is_flag=True, help="Say what was released as JSON.")
@@ -90,7 +89,7 @@ def release(data: tuple[str, ...], table: Path | None, seed: int | None, as_json
         Budgets(given["epsilon"], given["epsilons"], given["alpha"]),
         space_of(given) if any(given[name] is not None for name in REGION) else None,
         given["step"],
-        mobility=Mobility.of(given["model"], given["transition"], given["smooth"]),
+        mobility=Mobility.from_source(given["model"], given["transition"], given["smooth"]),
         days=Days(given["hours"] or (0, 24), given["utc_offset"], given["least_seen"]) if given["daily"] else None,
         allow_own_model=bool(given["allow_own_model"]),
         rng=seed,
@@ -107,7 +106,7 @@ def release(data: tuple[str, ...], table: Path | None, seed: int | None, as_json
         say_dropped(done.dropped)
 
 
-@command.command()
+@counts_command.command()
 @click.argument("noisy", type=click.Path(path_type=Path))
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The counts, .csv or .parquet.")
 @click.option("--users", required=True, type=int, help="The number of people, which is public.")
@@ -129,7 +128,7 @@ def postprocess(noisy: Path, output: Path, users: int, overwrite: bool, as_json:
 
     check_output(check_table_name(output), overwrite)
     counts = Counts.read(noisy)
-    mobility = Mobility.of(given["model"], given["transition"], given["smooth"])
+    mobility = Mobility.from_source(given["model"], given["transition"], given["smooth"])
     more = {name: given[name] for name in ("estimator", "prior", "scale", "integer")}
     for _ in progress([noisy], f"Post-processing: {given['estimator']}"):
         repaired = repair_counts(counts, users, mobility, **more)
@@ -147,7 +146,7 @@ def postprocess(noisy: Path, output: Path, users: int, overwrite: bool, as_json:
     say("Post-processed", stated, as_json)
 
 
-@command.command()
+@counts_command.command()
 @click.argument("true", type=click.Path(path_type=Path))
 @_mobility_options
 @click.option("--noisy", type=click.Path(path_type=Path), help="Judge this release, in place of fresh ones.")
@@ -167,7 +166,7 @@ def evaluate(true: Path, noisy: Path | None, runs: int, seed: int | None, as_jso
 
     if noisy is not None and any(given[name] is not None for name in ("epsilon", "epsilons", "alpha")):
         raise ConfigurationError("--noisy and budgets are both given; the release says its own budgets")
-    mobility, counts = Mobility.of(given["model"], given["transition"], given["smooth"]), Counts.read(true)
+    mobility, counts = Mobility.from_source(given["model"], given["transition"], given["smooth"]), Counts.read(true)
     released = Budgets(given["epsilon"], given["epsilons"], given["alpha"]) if noisy is None else Counts.read(noisy)
     more = {name: given[name] for name in ("estimators", "prior", "mechanism")}
     errors = compare_counts(counts, released, mobility, runs=runs, rng=seed, watch=progress, **more)

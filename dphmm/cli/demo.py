@@ -1,4 +1,4 @@
-"""``dphmm demo``: the whole way in a synthetic city, by the commands that anybody would run."""
+"""``dphmm demo``, the whole way in a synthetic city, and ``dphmm data``, the public data sets."""
 
 from __future__ import annotations
 
@@ -15,13 +15,37 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dphmm.cli.once import Once
-from dphmm.cli.summary import say
-from dphmm.cli.terminal import echo
+from dphmm.cli.console import Once, OnceGroup, echo, say
 from dphmm.errors import OutputError
 
 if TYPE_CHECKING:
-    from dphmm.readers.city import City
+    from dphmm.readers.synthetic_city import City
+
+
+@click.group(cls=OnceGroup)
+def data_command() -> None:
+    """Fetch the public data sets that the papers use."""
+
+
+@data_command.command()
+@click.argument("name", metavar="geolife|gowalla")
+@click.option("--to", "folder", default="data", show_default=True, type=click.Path(path_type=Path), help="The folder.")
+@click.option("--sha256", metavar="HEX", help="The digest that the file must have.")
+@click.option("--base-url", metavar="URL", help="A mirror to take it from.")
+@click.option("--json", "as_json", is_flag=True, help="Say what was fetched as JSON.")
+def fetch(name: str, folder: Path, sha256: str | None, base_url: str | None, as_json: bool) -> None:
+    """Download a public data set unless it is there already, and check it.
+
+    The publishers state no digest. The first download's is written to SHA256SUMS beside it, and every later use is
+    checked against that; --sha256 checks the first download too.
+    """
+    from dphmm.readers import fetch_data
+
+    fetched = fetch_data(name, folder, base_url=base_url, sha256=sha256)
+    checked = "against a known digest" if fetched.verified else "first download: digest recorded in SHA256SUMS"
+    facts = {"file": str(fetched.path), "sha256": fetched.sha256, "checked": checked, "terms": fetched.terms}
+    say("Fetched", facts, as_json)
+
 
 PEOPLE, RELEASED, DAYS = 24, ("p01", "p02"), 5
 DAY = ("2024-03-08", "2024-03-09")
@@ -35,7 +59,7 @@ STEP_SECONDS, CELL_KM = 300, 0.25
 @click.option("--seed", type=int, help="Repeatable noise: the releases are then not private.")
 @click.option("--overwrite", is_flag=True, help="Replace outputs that exist.")
 @click.option("--json", "as_json", is_flag=True, help="Say what was made as JSON.")
-def command(folder: Path, policy: str, epsilon: float, seed: int | None, overwrite: bool, as_json: bool) -> None:
+def demo_command(folder: Path, policy: str, epsilon: float, seed: int | None, overwrite: bool, as_json: bool) -> None:
     """Learn on some people of a synthetic city, release others, and draw the result.
 
     Nothing is downloaded, and nobody's data are in it. It writes what the people's phones recorded, runs 'dphmm learn',
@@ -88,7 +112,7 @@ def _make_room(folder: Path, files: dict[str, Path], overwrite: bool) -> None:
 
 def _write_city(files: dict[str, Path], overwrite: bool) -> tuple[float, float, float, float]:
     """Write what the phones recorded, and the map of the districts; the box of the city."""
-    from dphmm.readers.city import build_city
+    from dphmm.readers.synthetic_city import build_city
     from dphmm.tables import write_text
 
     city = build_city()
@@ -98,7 +122,7 @@ def _write_city(files: dict[str, Path], overwrite: bool) -> tuple[float, float, 
 
 
 def _recorded(city: City) -> str:
-    from dphmm.readers.synthetic import synthetic_trajectories
+    from dphmm.readers.synthetic_city import synthetic_trajectories
     from dphmm.tables import iso_time
 
     text = io.StringIO()
@@ -132,10 +156,12 @@ def _commands(files: dict[str, Path], box: tuple[float, ...], policy: str, epsil
 
 
 def _run(words: list[str]) -> None:
-    from importlib import import_module
+    from dphmm.cli import main
 
     echo(f"$ dphmm {shlex.join(words)}", bold=True)
-    subcommand: click.Command = import_module(f"dphmm.cli.{words[0]}").command
+    subcommand = main.get_command(click.Context(main), words[0])
+    if subcommand is None:
+        raise LookupError(words[0])
     subcommand.main(words[1:], prog_name=f"dphmm {words[0]}", standalone_mode=False)
     echo()
 

@@ -9,14 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dphmm.cli.engine import engine_of, engine_options
-from dphmm.cli.once import Once
-from dphmm.cli.progress import progress
-from dphmm.cli.summary import say, say_table
-from dphmm.cli.terminal import cell, echo
+from dphmm.cli.console import Once, cell, echo, progress, say, say_table
+from dphmm.cli.inputs import engine_of, engine_options
 
 if TYPE_CHECKING:
-    from dphmm.evaluation.noises import NoiseRow
+    from dphmm.evaluation.noise_comparison import NoiseRow
     from dphmm.evaluation.run import Evaluation
 
 
@@ -28,7 +25,7 @@ if TYPE_CHECKING:
 @click.option("--compare-noise", is_flag=True, help="One table of all kinds of noise instead, and its picture.")
 @click.option("--no-pictures", is_flag=True, help="A report without figures, for which matplotlib is not needed.")
 @click.option("--json", "as_json", is_flag=True, help="Say what was made as JSON.")
-def command(
+def evaluate_command(
     config: Path,
     folder: Path,
     resume: bool,
@@ -70,12 +67,12 @@ def command(
 
 
 def _compare_noise(config: Path, folder: Path, resume: bool, pictures: bool, as_json: bool) -> None:
-    from dphmm.evaluation.noises import compared_noise
+    from dphmm.evaluation.noise_comparison import compared_noise
 
     found, files = compared_noise(config, folder, resume, progress), ["PRIVATE-noise.csv"]
     if pictures:
-        from dphmm.plots.maps import png as drawn
-        from dphmm.plots.noises import noise_figure
+        from dphmm.plots.evaluation import noise_figure
+        from dphmm.plots.figures import png as drawn
         from dphmm.tables import new_file
 
         for number, (policy, rows) in enumerate(found.items(), start=1):
@@ -114,7 +111,7 @@ def write_report(evaluation: Evaluation, pictures: bool = True) -> Path:
     folder, images = evaluation.checkpoint.folder, {}
     if pictures:
         from dphmm.plots.evaluation import evaluation_figures
-        from dphmm.plots.maps import png as drawn
+        from dphmm.plots.figures import png as drawn
 
         figures = evaluation_figures(evaluation.table(), evaluation.config, space_of(evaluation.config))
         images = {name: drawn(figure, 130) for name, figure in figures.items()}

@@ -1,136 +1,88 @@
-"""Options that several commands share: what to read and whose, how to release, which region."""
+"""Options that several commands share: what to read and whose, how to release, which region, which workers."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from dphmm.cli.from_fields import option_name, options, options_of
 from dphmm.errors import ConfigurationError, InvalidInputError
+from dphmm.jobs.people import Data
+from dphmm.release.settings import Schedule, Settings
 
 if TYPE_CHECKING:
-    from dphmm.jobs.people import Data
-    from dphmm.release.settings import ReleaseSettings
+    from dphmm.jobs.workers import Engine
+    from dphmm.release.engine import ReleaseSettings
     from dphmm.space.states import StateSpace
 
-Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])", re.ASCII)
-
-POLICY_HELP = "What must stay indistinguishable: utility:1km, complete, transition, categorical:LAYER.geojson, zone:…"
 
 EVENT_HELP = "An event over time, such as 'at:clinic.geojson between 2024-03-04 and 2024-03-10'."
 
 
 def store_of(context: click.Context, parameter: click.Parameter, value: str) -> str | Path:  # noqa: ARG001 - as click calls it
     """A file of releases or sessions, or the address of a PostgreSQL server that keeps sessions."""
-    from dphmm.release.postgres import is_server
+    from dphmm.release.database import is_server
 
     return value if is_server(value) else Path(value)
 
 
-def options(*several: Callable[[Any], Any]) -> Callable[[Decorated], Decorated]:
-    """One decorator out of several options, in the order in which help lists them."""
-
-    def add(command: Decorated) -> Decorated:
-        for option in reversed(several):
-            command = option(command)
-        return command
-
-    return add
-
-
-_time_options = options(
-    click.option("--time-unit", metavar="UNIT", help="In tables: what numbers count since 1970: s, ms, us or ns."),
-    click.option(
-        "--time-zone", metavar="ZONE", help="In tables: the zone of times that do not say theirs. [default: UTC]"
-    ),
-)
-
-input_options = options(
-    click.option("--format", "format_", help="geolife, checkins, table, gpx or owntracks. Left out, recognised."),
-    click.option("--column", "columns", multiple=True, metavar="WHAT=NAME", help="In tables and lines: user, time, …"),
-    _time_options,
-    click.option("--user", help="Whose places all of DATA are, where it does not say or says otherwise."),
-    click.option("--user-per-file", is_flag=True, default=None, help="Files that do not say whose they are: one each."),
-    click.option("--users", metavar="A,B,…", help="These users alone."),
-    click.option("--exclude-users", metavar="A,B,…", help="Everyone but these users."),
-    click.option("--skip-bad", is_flag=True, default=None, help="Pass over malformed records and count them."),
-)
+input_options = options_of(Data)
 """The options of `data_of`."""
 
 true_options = options(
     click.option("--true", "true", multiple=True, type=click.Path(), help="True trajectories: the result is private."),
-    click.option("--format", "format_", help="The format of --true. Left out, recognised."),
-    click.option("--column", "columns", multiple=True, metavar="WHAT=NAME", help="Columns of --true, in tables."),
-    _time_options,
-    click.option("--user", help="Whose places all of --true are, where it does not say or says otherwise."),
-    click.option("--user-per-file", is_flag=True, help="Files of --true that do not say whose they are: one each."),
+    options_of(
+        Data,
+        without=("users", "exclude_users", "skip_bad"),
+        format="The format of --true. Left out, recognised.",
+        columns="Columns of --true, in tables.",
+        user="Whose places all of --true are, where it does not say or says otherwise.",
+        user_per_file="Files of --true that do not say whose they are: one each.",
+    ),
+    heading="True places",
 )
 """The options of `true_data`."""
 
-buffer_option = click.option(
-    "--buffer", metavar="LENGTH", help="Widen the policy's zones by the places they are entered from, up to LENGTH."
+buffer_option = options(
+    click.option(
+        "--buffer", metavar="LENGTH", help="Widen the policy's zones by the places they are entered from, up to LENGTH."
+    ),
+    heading="Promise",
 )
 
 noise_options = options(
-    click.option("--policy", help=POLICY_HELP),
+    options_of(Settings, names=("policy", "epsilon")),
     buffer_option,
-    click.option("--epsilon", type=float, help="The privacy budget of each release."),
-    click.option(
-        "--mechanism",
-        help="lattice (exact on a computer), k-norm, laplace, planar-isotropic, planar-laplace; by table: "
-        "optimal, graph-exponential. [default: lattice]",
-    ),
-    click.option("--repair", help="How exposed states get partners: greedy, sequential or exact. [default: exact]"),
-    click.option("--objective", help="What the exact repair minimises: error or volume. [default: error]"),
-    click.option("--membership", help="How membership in a hull is decided: halfspace or qp. [default: halfspace]"),
-    click.option("--delta", type=float, help="Hide among the most probable states of mass 1 - delta alone."),
-    click.option("--allow-known", is_flag=True, default=None, help="Go on where one state only is possible."),
-    click.option("--spacing", metavar="KM", help="For lattice: the step of the published lattice. [default: 1/1000]"),
-    click.option("--outside", help="A place outside the region: border (the nearest state) or omit. [default: border]"),
-    click.option(
-        "--repair-limit", type=int, help="Work of an exact repair, about a second per thousand. [default: 5000]"
-    ),
-    click.option(
-        "--calibration", help="Noise measured for the whole graph, or for each component alone. [default: graph]"
-    ),
-    click.option(
-        "--optimal-limit",
-        type=int,
-        help="For optimal: the most states of a component, and a quarter of a zone's. [default: 64]",
-    ),
-    click.option("--fallback", help="For optimal, above that: graph-exponential, or none to refuse. [default: none]"),
+    options_of(Settings, without=("policy", "epsilon", "priors")),
 )
 """The options of a `ReleaseSettings`, one for each of its fields but caps on events and its schedule."""
 
-settings_options = options(
-    noise_options,
-    click.option(
-        "--target-error", metavar="500m", help="Draw only where the estimate's expected error would be above this."
-    ),
-    click.option(
-        "--day-epsilon", type=float, help="Draw so that no 24 hours cost more, and the budget lasts for all of them."
-    ),
-    click.option("--epsilon-window", metavar="TIME", help="With --day-epsilon: a window such as 8h instead of a day."),
-)
+settings_options = options(noise_options, options_of(Schedule))
 """The same with the options of a schedule: see `AIMS`."""
 
-AIMS = ("target_error", "day_epsilon", "epsilon_window")
+AIMS = tuple(option_name(one) for one in fields(Schedule))
 """The options of a schedule."""
 
-event_option = click.option("--event", "events", multiple=True, metavar="TEXT", help=f"{EVENT_HELP} May be repeated.")
+event_option = options(
+    click.option("--event", "events", multiple=True, metavar="TEXT", help=f"{EVENT_HELP} May be repeated."),
+    heading="Schedule and caps",
+)
 
 cap_options = options(
     click.option(
         "--never-surer", type=float, multiple=True, metavar="P", help="No output makes --event more probable than P."
     ),
     click.option("--never-less", type=float, multiple=True, metavar="P", help="Nor less probable than P."),
-    click.option("--priors", type=click.Path(), metavar="FILE.csv", help="For these priors too: a column for each."),
+    options_of(Settings, names=("priors",)),
+    heading="Schedule and caps",
 )
 """With `event_option` those of caps on events: see `caps_of`."""
 
@@ -146,11 +98,23 @@ region_options = options(
     click.option("--places", type=click.Path(), metavar="FILE", help="Named places in a CSV: name, latitude, …"),
     click.option("--within", type=float, metavar="KM", help="With --places: how far from a place a fix may lie."),
     click.option("--cell", type=float, metavar="KM", help="The side of a cell of the region's grid, kilometres."),
+    heading="Region",
 )
 """The options of `space_of`."""
 
-own_model_option = click.option(
-    "--allow-own-model", is_flag=True, default=None, help="Go on with people whose own data the model was learned from."
+own_model_option = options(
+    click.option(
+        "--allow-own-model",
+        is_flag=True,
+        default=None,
+        help="Go on with people whose own data the model was learned from.",
+    ),
+    heading="Promise",
+)
+
+seed_option = options(
+    click.option("--seed", type=int, help="Repeatable noise, for experiments: the output is not private."),
+    heading="Experiments",
 )
 
 REGION = ("preset", "bbox", "polygon", "places", "within", "cell")
@@ -158,20 +122,9 @@ REGION = ("preset", "bbox", "polygon", "places", "within", "cell")
 
 def data_of(paths: Sequence[str | Path], given: Mapping[str, Any]) -> Data:
     """What the paths and the `input_options` (as far as a command has them) say is to be read."""
-    from dphmm.jobs.people import Data
-
-    return Data(
-        tuple(paths),
-        given.get("format_"),
-        columns_of(given.get("columns") or ()),
-        names_of(given.get("users")),
-        names_of(given.get("exclude_users")),
-        bool(given.get("skip_bad")),
-        given.get("user"),
-        bool(given.get("user_per_file")),
-        given.get("time_unit"),
-        given.get("time_zone"),
-    )
+    texts = {"format": given.get("format_"), "columns": columns_of(given.get("columns") or ())}
+    names = {name: names_of(given.get(name)) for name in ("users", "exclude_users")}
+    return Data.from_options(paths, {**given, **texts, **names})
 
 
 def true_data(given: Mapping[str, Any]) -> Data | None:
@@ -211,7 +164,8 @@ def settings_of(
         Naming the option that is missing or of a wrong value.
     """
     from dphmm.policy.expression import with_buffer
-    from dphmm.release.settings import NAMES, ReleaseSettings
+    from dphmm.release.engine import ReleaseSettings
+    from dphmm.release.settings import NAMES
 
     values = {name: given[name] for name in NAMES if given.get(name) is not None}
     values |= _aimed(given, named)
@@ -253,8 +207,8 @@ def _aimed(given: Mapping[str, Any], named: Callable[[str], str]) -> dict[str, A
         return {}
     if given.get("schedule") is not None:
         raise ConfigurationError(f"{named('schedule')} is given twice; say it by the options, or by the key")
-    from dphmm.release.account import DAY_SECONDS
-    from dphmm.release.schedule import Schedule
+    from dphmm.release.ledger import DAY_SECONDS
+    from dphmm.release.settings import Schedule
     from dphmm.tables.values import shown
 
     for name, value in (("target_error", target), ("epsilon_window", window)):
@@ -291,7 +245,7 @@ def caps_of(given: Mapping[str, Any]) -> tuple[Any, ...] | None:
     if not events or not most:
         missing = "--event" if not events else "--never-surer"
         raise ConfigurationError(f"{missing} is missing; a cap is --never-surer 0.7 --event 'at:home on 2024-03-04'")
-    from dphmm.events.caps import Cap
+    from dphmm.events.event_caps import Cap
 
     for name, numbers in (("--never-surer", most), ("--never-less", least)):
         if len(numbers) not in (0, 1, len(events)):
@@ -367,3 +321,35 @@ def columns_of(pairs: Sequence[str]) -> dict[str, str]:
             raise ConfigurationError(f"--column {pair!r} names no column; give it as time=timestamp")
         columns[what.strip()] = name.strip()
     return columns
+
+
+engine_options = options(
+    click.option("--engine", default="processes", show_default=True, type=click.Choice(["processes", "dask"])),
+    click.option("--workers", type=int, help="Processes on this machine. [default: one per processor]"),
+    click.option("--scheduler", metavar="ADDRESS", help="Of a Dask cluster, such as tcp://10.0.0.5:8786."),
+    heading="Workers",
+)
+
+
+def engine_of(given: Mapping[str, Any]) -> Engine:
+    """Who works, by the options.
+
+    Raises
+    ------
+    ConfigurationError
+        When they contradict each other.
+    MissingDependencyError
+        For Dask without distributed.
+    """
+    from dphmm.jobs.workers import DaskCluster, Processes
+
+    workers, scheduler = given["workers"], given["scheduler"]
+    if given["engine"] == "dask":
+        if scheduler is None:
+            raise ConfigurationError("--engine dask needs a cluster; give its --scheduler, such as tcp://10.0.0.5:8786")
+        if workers is not None:
+            raise ConfigurationError("--workers is for processes; a Dask cluster has its own")
+        return DaskCluster(scheduler)
+    if scheduler is not None:
+        raise ConfigurationError("--scheduler is for Dask; give --engine dask too")
+    return Processes(workers)

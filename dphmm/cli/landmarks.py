@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dphmm.cli.adversary import check_picture, draw
-from dphmm.cli.inputs import data_of, input_options, options, own_model_option, settings_of
-from dphmm.cli.once import Once
-from dphmm.cli.progress import progress
-from dphmm.cli.summary import dropped_facts, say, say_dropped, warn_of_seed
+from dphmm.cli.console import Once, dropped_facts, progress, say, say_dropped, warn_of_seed
+from dphmm.cli.from_fields import options
+from dphmm.cli.inputs import data_of, input_options, own_model_option, seed_option, settings_of
+from dphmm.cli.leakage import check_picture, draw
 from dphmm.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from dphmm.jobs.landmarked import Landmarked
-    from dphmm.jobs.moments import Moments
+    from dphmm.jobs.landmarks import Landmarked, Moments
 
 _rules = click.Choice(["stays", "repeated", "home", "work", "home-and-work"])
 _moment_options = options(
@@ -64,11 +62,11 @@ _moment_options = options(
 @click.option("--change", default=0.2, show_default=True, help="Adaptive: how fast the probability changes.")
 @click.option("--least-rate", default=0.1, show_default=True, help="Adaptive: it never falls below this.")
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw budget and loss over time into this new file.")
-@click.option("--seed", type=int, help="Repeatable noise, for experiments: the output is not private.")
+@seed_option
 @input_options
 @click.option("--overwrite", is_flag=True, help="Replace an output that exists.")
 @click.option("--json", "as_json", is_flag=True, help="Say what was released as JSON.")
-def command(source: tuple[str, ...], output: Path, plot: Path | None, as_json: bool, **given: Any) -> None:
+def landmarks_command(source: tuple[str, ...], output: Path, plot: Path | None, as_json: bool, **given: Any) -> None:
     """Release SOURCE so that budgets of all landmarks and any one regular moment stay within epsilon.
 
     SOURCE is a table (a column of times, others of numbers) with --sensitivity, or trajectories of one person with
@@ -90,7 +88,7 @@ def command(source: tuple[str, ...], output: Path, plot: Path | None, as_json: b
     for kind in progress(kinds, "Releasing"):
         done = _released(kind, source, given)
     if plot is not None:
-        from dphmm.plots.landmarks import budget_and_loss
+        from dphmm.plots.curves import budget_and_loss
 
         draw(plot, lambda ax: budget_and_loss(ax, done.series.budget, done.losses))
     done.table.write(output, given["overwrite"])
@@ -102,7 +100,7 @@ def command(source: tuple[str, ...], output: Path, plot: Path | None, as_json: b
 
 
 def _released(kind: str, source: tuple[str, ...], given: dict[str, Any]) -> Landmarked:
-    from dphmm.jobs.landmarked import Scheme, landmark_engine, landmark_planar, landmark_series
+    from dphmm.jobs.landmarks import Scheme, landmark_engine, landmark_planar, landmark_series
 
     scheme = Scheme(given["scheme"], given["rate"], given["change"], given["least_rate"])
     more = {"landmarks": _moments(given), "scheme": scheme, "seed": given["seed"]}
@@ -143,7 +141,7 @@ def _without(given: Mapping[str, Any], names: tuple[str, ...], message: str) -> 
 
 
 def _moments(given: Mapping[str, Any]) -> Moments:
-    from dphmm.jobs.moments import Find
+    from dphmm.jobs.landmarks import Find
 
     if sum((bool(given["at"]), given["landmarks"] is not None, given["find"] is not None)) > 1:
         raise ConfigurationError("--at, --landmarks and --find exclude each other; use one of them")

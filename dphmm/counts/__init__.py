@@ -7,12 +7,9 @@ name in `ESTIMATORS`, and `compare` measures their errors. `smooth_counts` and `
 are the coupled estimators themselves.
 """
 
-from dphmm.counts.baselines import least_squares, maximum_likelihood
 from dphmm.counts.chain_estimate import ChainFilter, Start, smooth_counts
-from dphmm.counts.comparison import ESTIMATORS, compare, estimate
-from dphmm.counts.noise import release
-from dphmm.counts.repair import post_process
-from dphmm.counts.stream import count_states
+from dphmm.counts.repair import ESTIMATORS, compare, estimate, least_squares, maximum_likelihood, post_process
+from dphmm.counts.stream import count_states, release
 
 __all__ = [
     "ESTIMATORS",

@@ -1,4 +1,4 @@
-"""The most probable counts at each time on its own, given noisy ones: real-valued and exact integer optima.
+"""The most probable counts at each time by itself, given noisy ones: real-valued and exact integer optima.
 
 The objective of one time is ``sum_l |y_l - r_l| / scale - log Multinomial(r; n, p)`` (Cao et al., DBSec 2023, Eq. 6
 and 8, before Stirling's formula, which would make it non-convex near zero). No term couples two times, so each time is
@@ -12,11 +12,56 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from scipy.special import digamma
+from numpy.polynomial.chebyshev import chebfit, chebval
+from scipy.special import digamma, polygamma
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray
-from dphmm.counts.inverse_digamma import LOWEST, count_at
 from dphmm.errors import CountError
+
+LOWEST = float(digamma(1.0))
+"""``psi(1)``: the value at count zero. Below it the inverse would be a negative count."""
+
+_DEGREE = 18
+_EDGE = float(np.exp(-LOWEST))
+"""The largest ``exp(-value)`` at which a count is not negative."""
+
+
+def _table() -> FloatArray:
+    """Chebyshev coefficients of ``inverse(log u) - (u - 1/2)`` as a function of ``v = 1 / u``, divided by ``v``.
+
+    The function is smooth down to ``v = 0``, where its asymptotic series starts with ``-v / 24``.
+    """
+    node = np.cos(np.pi * (np.arange(4 * _DEGREE) + 0.5) / (4 * _DEGREE))
+    v = 0.5 * _EDGE * (node + 1.0)
+    # Below 1/60 the difference of two large numbers loses digits; three terms of the series are exact there.
+    series = -1 / 24 + v**2 * (3 / 640 - v**2 * (1525 / 580608))
+    counts = np.maximum(1.0 / v - 0.5, 0.0)
+    for _ in range(60):  # Newton's iteration
+        counts = counts - (digamma(counts + 1.0) + np.log(v)) / polygamma(1, counts + 1.0)
+    exact = (counts - (1.0 / v - 0.5)) / v
+    return np.asarray(chebfit(node, np.where(v < 1 / 60, series, exact), _DEGREE), dtype=np.float64)
+
+
+_COEFFICIENTS = _table()
+
+
+def count_at(values: FloatArray) -> FloatArray:
+    """The count ``r >= 0`` at which ``psi(r + 1)`` takes each value; zero for values below ``psi(1)``.
+
+    Parameters
+    ----------
+    values
+        Any shape; minus infinity gives zero. Values above 700 overflow and are not expected.
+
+    Returns
+    -------
+    FloatArray
+        The same shape, exact to about 1e-12 relative to ``r + 1``.
+    """
+    u = np.exp(np.maximum(values, LOWEST))
+    v = 1.0 / u
+    return np.maximum(u - 0.5 + v * chebval(v * (2.0 / _EDGE) - 1.0, _COEFFICIENTS), 0.0)
+
 
 _BLOCK = 16_384
 """Values worked on at a time, so that the work arrays stay in the processor's cache."""
@@ -69,7 +114,7 @@ def _solve(noisy: FloatArray, log_p: FloatArray, users: int, slope: FloatArray) 
     theta = np.log(users) * np.ones(len(noisy))
     low = theta - slope - 1.0
     high = np.log(users + noisy.shape[1]) + slope + 1.0
-    # A place that nobody can be in, or whose noisy count is negative, is never at its noisy count.
+    # A place where no user can be, or whose noisy count is negative, is never at its noisy count.
     costed = (noisy >= 0) & np.isfinite(log_p)
     cost_at_noisy = np.where(costed, digamma(np.maximum(noisy, 0.0) + 1.0) - np.where(costed, log_p, 0.0), -np.inf)
     active = np.arange(len(noisy))

@@ -27,7 +27,7 @@ class Occupancy:
     The support is carried beside the probabilities, by the structure of the matrix: a probability that underflows
     does not make a place impossible.
 
-    Attributes
+    Parameters
     ----------
     probabilities
         ``(T, m)``, each row sums to one.

@@ -1,20 +1,125 @@
-"""Post-processing of noisy counts: from what was released and what is publicly known, at no privacy cost."""
+"""Post-processing of noisy counts with public knowledge, at no privacy cost: estimators by name, and their errors.
+
+Baselines know the total and nothing of how users move; the others use the transition matrix too.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from dphmm.arguments import checked
-from dphmm.arrays import FloatArray, IntArray
-from dphmm.counts.baselines import least_squares, nearest_integers
+from dphmm.arrays import BoolArray, FloatArray, IntArray, Rng, as_numbers, random_source
 from dphmm.counts.chain_estimate import Start, filter_counts, smooth_counts
 from dphmm.counts.map_estimate import integer_map, real_map
 from dphmm.counts.occupancy import Prior, as_transition, first_distribution, occupancy
-from dphmm.counts.stream import as_noisy, as_scales, as_whole
-from dphmm.errors import ConfigurationError
+from dphmm.counts.stream import (
+    SENSITIVITY,
+    Budget,
+    CountMechanism,
+    as_budgets,
+    as_counts,
+    as_noisy,
+    as_scales,
+    as_whole,
+    release,
+)
+from dphmm.errors import ConfigurationError, CountError
+
+
+def least_squares(noisy: npt.ArrayLike, users: int, possible: BoolArray | None = None) -> FloatArray:
+    """The nearest counts that are not negative and sum to the number of users.
+
+    The Euclidean projection of each row on a scaled simplex (Hay et al., VLDB 2010, with the constraints of a fixed
+    sum and of non-negativity): ``max(y - shift, 0)``, the shift found from the sorted row.
+
+    Parameters
+    ----------
+    noisy
+        ``(T, m)``.
+    users
+        What each row shall sum to.
+    possible
+        ``(T, m)`` booleans; the other places get zero. ``None``: every place is possible.
+
+    Returns
+    -------
+    FloatArray
+        ``(T, m)``.
+
+    Raises
+    ------
+    CountError
+        For counts or a number of users that make no sense, or a time at which no place is possible.
+    """
+    total = as_whole(users)
+    stream = as_noisy(noisy)
+    if possible is not None:
+        chosen = as_numbers(possible, "possible", CountError) != 0
+        if chosen.shape != stream.shape or not chosen.any(axis=1).all():
+            raise CountError(f"possible has shape {chosen.shape}; give {stream.shape} booleans, one true for each time")
+        stream = np.where(chosen, stream, -np.inf)
+    ordered = -np.sort(-stream, axis=1)
+    ranks = np.arange(1, stream.shape[1] + 1)
+    finite = np.isfinite(ordered)
+    shifts = (np.cumsum(np.where(finite, ordered, 0.0), axis=1) - total) / ranks
+    kept = (finite & (ordered > shifts)).sum(axis=1)
+    shift = np.take_along_axis(shifts, kept[:, None] - 1, axis=1)
+    return np.maximum(stream - shift, 0.0)
+
+
+def maximum_likelihood(noisy: npt.ArrayLike, users: int) -> FloatArray:
+    """Counts of greatest Laplace likelihood among those that are not negative and sum to the number of users.
+
+    The problem of Lee, Wang and Kifer (KDD 2015) for one fixed sum: minimise ``sum |y - r|``. Its optimum is a whole
+    set: with ``y+ = max(y, 0)``, every ``r`` that sums to ``n`` and lies on one side of ``y+`` in all places (the
+    least-squares repair is among them). Returned is the member in proportion to ``y+``, or the uniform one when
+    no noisy count is positive.
+
+    Parameters
+    ----------
+    noisy
+        ``(T, m)``.
+    users
+        What each row shall sum to.
+
+    Returns
+    -------
+    FloatArray
+        ``(T, m)``.
+    """
+    total = as_whole(users)
+    positive = np.maximum(as_noisy(noisy), 0.0)
+    sums = positive.sum(axis=1, keepdims=True)
+    positive = np.where(sums > 0, positive, 1.0)
+    return np.asarray(positive * (total / positive.sum(axis=1, keepdims=True)))
+
+
+def nearest_integers(counts: FloatArray, users: int, possible: BoolArray | None = None) -> IntArray:
+    """The integer counts nearest to real ones that are not negative and sum to the number of users already.
+
+    Largest remainders: round down, then give the missing units to the greatest fractional parts, which is the
+    least-squares choice among all integer rows of that sum.
+
+    Parameters
+    ----------
+    counts
+        ``(T, m)``, rows that sum to ``users`` up to rounding.
+    users
+        The sum.
+    possible
+        ``(T, m)`` booleans; the other places stay zero. ``None``: every place is possible.
+    """
+    whole = np.floor(counts + 1e-9)
+    remainder = counts - whole
+    if possible is not None:
+        remainder = np.where(possible, remainder, -np.inf)
+    rank = np.argsort(np.argsort(-remainder, axis=1, kind="stable"), axis=1, kind="stable")
+    missing = users - whole.sum(axis=1, keepdims=True)
+    return np.asarray(whole + (rank < missing), dtype=np.int64)
 
 
 @checked
@@ -94,3 +199,124 @@ def post_process(
     possible = occupancy(first, matrix, steps).possible
     estimate = least_squares(means, total, possible)
     return nearest_integers(estimate, total, possible) if integer else estimate
+
+
+ESTIMATORS: Mapping[str, str] = {
+    "coupled": "smoother over the whole stream",
+    "online": "filter: the past only",
+    "single": "most probable counts of each time on its own",
+    "least-squares": "nearest counts with the total, without mobility",
+    "maximum-likelihood": "likeliest counts with the total, without mobility",
+}
+"""Name → what it does."""
+
+RAW = "noisy"
+"""How `compare` calls the counts as they were released."""
+
+
+@checked
+def estimate(
+    name: str,
+    noisy: npt.ArrayLike,
+    transition: Any,
+    users: int,
+    scale: npt.ArrayLike,
+    prior: Prior | npt.ArrayLike = "frequency",
+    integer: bool = False,
+) -> FloatArray | IntArray:
+    """Estimate counts by the estimator of a name.
+
+    Parameters
+    ----------
+    name
+        One of `ESTIMATORS`.
+    noisy, transition, users, scale, prior, integer
+        As in `post_process`. Estimators without mobility ignore ``transition``, ``scale`` and ``prior``; ``transition``
+        may be None for them.
+
+    Returns
+    -------
+    FloatArray or IntArray
+        ``(T, m)``, rows that sum to ``users``.
+
+    Raises
+    ------
+    ConfigurationError
+        For another name, or a matrix that is missing where it is needed.
+    CountError, StochasticError, BudgetError
+        As `post_process`.
+    """
+    if not isinstance(name, str) or name not in ESTIMATORS:
+        raise ConfigurationError(f"estimator is {name!r}; give one of {', '.join(ESTIMATORS)}")
+    if name in ("least-squares", "maximum-likelihood"):
+        plain = (least_squares if name == "least-squares" else maximum_likelihood)(noisy, users)
+        return nearest_integers(plain, users) if integer else plain
+    if transition is None:
+        raise ConfigurationError(f"estimator {name!r} needs to know how people move; give a model or a matrix")
+    coupled: Any = {"coupled": True, "online": "online", "single": False}[name]
+    return post_process(noisy, transition, users, scale, prior, integer, coupled)
+
+
+_MOST_RUNS = 10_000_000
+
+
+@checked
+def compare(
+    true: npt.ArrayLike,
+    epsilons: Budget | Sequence[Budget] | FloatArray,
+    transition: Any,
+    prior: Prior | npt.ArrayLike = "frequency",
+    runs: int = 1,
+    rng: Rng = None,
+    names: Iterable[str] = tuple(ESTIMATORS),
+    watch: Callable[[Iterable[int]], Iterable[int]] = iter,
+    mechanism: CountMechanism = "lattice",
+) -> dict[str, FloatArray]:
+    """Mean squared errors of the estimators over independent releases of the same counts.
+
+    Errors tell about the truth: they are for data that may be looked at.
+
+    Parameters
+    ----------
+    true
+        Counts ``(T, m)``.
+    epsilons
+        As in `release`.
+    transition, prior
+        As in `post_process`.
+    runs
+        How many releases, at least one; every estimator sees the same ones.
+    rng
+        Where the noise comes from.
+    names
+        Of the estimators.
+    watch
+        Goes through the numbers of the runs, such as with a bar of progress.
+    mechanism
+        As in `release`.
+
+    Returns
+    -------
+    dict
+        `RAW` and each name → ``(runs,)``: the mean over times and places of the squared error.
+
+    Raises
+    ------
+    ConfigurationError
+        For less than one run.
+    DphmmError
+        As `release` and `estimate`.
+    """
+    counts = as_counts(true)
+    if not isinstance(runs, int) or not 1 <= runs <= _MOST_RUNS:
+        raise ConfigurationError(f"runs is {runs}; give 1 to {_MOST_RUNS:,}")
+    source, users = random_source(rng), int(counts[0].sum())
+    budgets = as_budgets(epsilons, len(counts))
+    scale = SENSITIVITY / np.array([float(budget) for budget in budgets])
+    wanted, found = tuple(names), dict[str, FloatArray]()
+    for run in watch(range(runs)):
+        noisy = release(counts, budgets, source, mechanism)
+        made = {RAW: noisy} | {name: estimate(name, noisy, transition, users, scale, prior) for name in wanted}
+        for name, values in made.items():
+            found.setdefault(name, np.empty(runs))[run] = float(np.mean((values - counts) ** 2))
+    return found

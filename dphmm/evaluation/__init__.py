@@ -1,7 +1,7 @@
 """Whole data sets through policies, mechanisms and budgets: the experiment of the paper (Section 8)."""
 
 from dphmm.evaluation.config import EvaluationConfig, load_config, parse_config
-from dphmm.evaluation.noises import NoiseRow, compare_noise, compared_noise
+from dphmm.evaluation.noise_comparison import NoiseRow, compare_noise, compared_noise
 from dphmm.evaluation.run import Evaluated, Evaluation, evaluate, finished_evaluation
 
 __all__ = [

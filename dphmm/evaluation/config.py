@@ -13,16 +13,16 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dphmm.arguments import checked
 from dphmm.errors import ConfigurationError, PolicyError
-from dphmm.jobs.keys import first_flaw, read_keys
 from dphmm.jobs.people import Data
-from dphmm.markov.rhythm import By
-from dphmm.mechanisms.catalogue import MechanismName
+from dphmm.mechanisms.base import MechanismName
+from dphmm.model.time_classes import By
 from dphmm.policy.by_component import Calibration
 from dphmm.policy.expression import canonical_policy
+from dphmm.policy.hull_repair import Objective
 from dphmm.policy.protection import Method
-from dphmm.policy.repair import Objective
-from dphmm.release.schedule import Schedule
-from dphmm.release.settings import ReleaseSettings
+from dphmm.release.engine import ReleaseSettings
+from dphmm.release.settings import Schedule
+from dphmm.tables.json_toml import first_flaw, read_keys
 
 
 @dataclass(frozen=True)
@@ -176,15 +176,7 @@ class EvaluationConfig(BaseModel):
     @property
     def people(self) -> Data:
         """Whose data."""
-        return Data(
-            self.data,
-            self.format,
-            self.columns,
-            skip_bad=self.skip_bad,
-            user_per_file=self.user_per_file,
-            time_unit=self.time_unit,
-            time_zone=self.time_zone,
-        )
+        return Data.from_options(self.data, vars(self))
 
     def base(self, policy: str) -> Setting:
         """The setting of a policy in the middle of all sweeps."""

@@ -1,27 +1,311 @@
-"""An evaluation from its configuration to its table."""
+"""An evaluation from its configuration to its table of one row per setting, sequence and time step.
+
+The work falls into tasks, some sequences under one setting each, which processes share and a later run takes up.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from math import nan
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from dphmm.arguments import checked
+from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.errors import DataFileError, OutputError, need
-from dphmm.evaluation.config import EvaluationConfig, load_config, parse_config
-from dphmm.evaluation.split import Split, split_people
-from dphmm.evaluation.steps import StepTable
-from dphmm.evaluation.tasks import Task, is_finished, run_task, tasks_of
-from dphmm.jobs.checkpoint import Checkpoint, file_hash
+from dphmm.evaluation.config import EvaluationConfig, Setting, load_config, parse_config
+from dphmm.evaluation.split import Split, model_file, split_people
+from dphmm.geometry.measurements import Measurements
 from dphmm.jobs.models import load_model
-from dphmm.jobs.watch import Watch, unwatched
+from dphmm.jobs.progress import Watch, unwatched
+from dphmm.jobs.run_folder import Checkpoint, file_hash
 from dphmm.jobs.workers import Engine, Processes
+from dphmm.model.belief import Belief
+from dphmm.model.model import MarkovModel
 from dphmm.policy.expression import canonical_policy
+from dphmm.release.engine import Releaser
 from dphmm.space.trajectory import Trajectory
-from dphmm.tables import new_file
+from dphmm.tables import new_file, read_document
+from dphmm.tables.parquet import read_parquet
+
+COLUMNS: Mapping[str, str] = {
+    "policy": "object",
+    "radius_km": "float64",
+    "epsilon": "float64",
+    "mechanism": "object",
+    "repair": "object",
+    "objective": "object",
+    "delta": "float64",
+    "calibration": "object",
+    "target_error_km": "float64",
+    "day_epsilon": "float64",
+    "sequence": "int64",
+    "step": "int64",
+    "runtime_s": "float64",
+    "protection": "int64",
+    "error_km": "float64",
+    "squared_error_km2": "float64",
+    "estimate_error_km": "float64",
+    "adversary_error_km": "float64",
+    "expected_error_km": "float64",
+    "possible": "int64",
+    "stood_in": "bool",
+    "withheld": "bool",
+    "spent_epsilon": "float64",
+    "edges_added": "int64",
+    "certified": "bool",
+    "already_known": "bool",
+    "area_km2": "float64",
+    "constrained_factor": "float64",
+    "true_x_km": "float64",
+    "true_y_km": "float64",
+    "released_x_km": "float64",
+    "released_y_km": "float64",
+    "estimate_x_km": "float64",
+    "estimate_y_km": "float64",
+}
+"""Column → its type. It holds true places: the table is for the owner of the data.
+
+``epsilon`` is the setting's, ``spent_epsilon`` what the release cost: nothing where a schedule withheld it, and both
+errors of the release are those of the prediction then. ``protection`` is the degree of protection of the state that
+was released; ``error_km`` the distance of the one release that was drawn; ``squared_error_km2`` the mean of its
+square over all that could have been, in closed form (the square of the paper's Error, Equation 3, given the releases
+before); ``adversary_error_km`` the expected distance from the truth of a place drawn from the posterior;
+``runtime_s`` the processor time of a step (thread time: a busy machine does not lengthen it). The other columns
+follow from the seeds.
+"""
+
+
+@dataclass(frozen=True, eq=False)
+class StepTable:
+    """Columns of equal length, those of `COLUMNS`.
+
+    Parameters
+    ----------
+    columns
+        Name → array ``(n,)``.
+    """
+
+    columns: Mapping[str, npt.NDArray[Any]]
+
+    def __len__(self) -> int:
+        return len(self.columns["step"])
+
+    def __getitem__(self, name: str) -> npt.NDArray[Any]:
+        return self.columns[name]
+
+    def where(self, setting: Setting) -> StepTable:
+        """The rows of a setting, in the order of sequences and steps."""
+        chosen: BoolArray = np.ones(len(self), dtype=np.bool_)
+        for name, value in asdict(setting).items():
+            chosen &= self.columns[name] == value
+        return StepTable({name: array[chosen] for name, array in self.columns.items()})
+
+    def matrix(self, name: str) -> FloatArray:
+        """A column of numbers as ``(sequences, steps)``; for the rows of one setting."""
+        values = self.columns[name].astype(np.float64)
+        return np.asarray(values.reshape(len(np.unique(self.columns["sequence"])), -1))
+
+    @classmethod
+    def of(cls, rows: Sequence[Mapping[str, Any]]) -> StepTable:
+        """A table of rows: name → value."""
+        return cls({name: np.array([row[name] for row in rows], kind) for name, kind in COLUMNS.items()})
+
+    def write(self, path: Path) -> None:
+        """Write as Parquet.
+
+        Raises
+        ------
+        MissingDependencyError
+            Without pyarrow.
+        """
+        pa, parquet = need("pyarrow", "files"), need("pyarrow.parquet", "files")
+        columns = {name: self.columns[name] for name in COLUMNS}
+        with path.open("wb") as stream:  # of a path Arrow might think that it is a URI
+            parquet.write_table(pa.table(columns), stream, write_page_checksum=True)
+
+    @classmethod
+    def read(cls, paths: Iterable[Path]) -> StepTable:
+        """The rows of several files of `write`, one after another.
+
+        Raises
+        ------
+        DataFileError
+            When a file is absent, damaged or something else.
+        MissingDependencyError
+            Without pyarrow.
+        """
+        parts = [_columns(path) for path in paths]
+        return cls({name: np.concatenate([part[name] for part in parts]) for name in COLUMNS})
+
+
+def _columns(path: Path) -> dict[str, npt.NDArray[Any]]:
+    """The columns of a part, each of its type."""
+    wrong = "holds no steps of an evaluation ({}); delete it and resume"
+    try:
+        table = read_parquet(read_document(path), lambda names: [name for name in COLUMNS if name in names])
+    except DataFileError as problem:
+        raise DataFileError(path, wrong.format(problem.problem)) from None
+    found = {}
+    for name, kind in COLUMNS.items():
+        column = table[name] if name in table.column_names else None
+        if column is None or str(column.type) != _STORED[kind] or column.null_count:
+            raise DataFileError(path, wrong.format(f"column {name!r} is {None if column is None else column.type}"))
+        found[name] = column.to_numpy().astype(kind)
+    return found
+
+
+_STORED = {"object": "string", "float64": "double", "int64": "int64", "bool": "bool"}
+"""The type of a column → what Arrow calls it."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a worker is told: a folder, a setting, which sequences, a seed. It finds everything else in the folder.
+
+    Parameters
+    ----------
+    index
+        The number of the task, which names its part of the table.
+    folder
+        The evaluation's folder, which every worker must see under this path.
+    digest
+        The configuration's digest.
+    setting
+        How to release.
+    fold
+        The number of the model.
+    sequences, length
+        The numbers of the sequences, and how many releases each has.
+    seed
+        The evaluation's seed; see `randomness_of`.
+    known_start
+        Whether the place before the first release is known.
+    """
+
+    index: int
+    folder: str
+    digest: str
+    setting: Setting
+    fold: int
+    sequences: tuple[int, ...]
+    length: int
+    seed: int
+    known_start: bool
+
+
+def tasks_of(config: EvaluationConfig, folder: Path, folds: IntArray) -> tuple[Task, ...]:
+    """All tasks of an evaluation of sequences of these folds, in the order of the table."""
+    blocks, most = [], config.task_sequences
+    for fold in np.unique(folds).tolist():
+        rows = np.flatnonzero(folds == fold).tolist()
+        blocks += [(fold, tuple(rows[first : first + most])) for first in range(0, len(rows), most)]
+    pairs = [(setting, *block) for setting in config.settings() for block in blocks]
+    known = config.start == "known"
+    return tuple(
+        Task(index, str(folder.absolute()), config.digest, setting, fold, block, config.length, config.seed, known)
+        for index, (setting, fold, block) in enumerate(pairs)
+    )
+
+
+def randomness_of(seed: int, setting: Setting, sequence: int) -> np.random.Generator:
+    """The noise of one sequence under one setting: a stream of its own, the same in every process."""
+    words = np.frombuffer(hashlib.sha256(setting.label.encode()).digest()[:16], dtype="<u4").tolist()
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1, sequence, *words)))
+
+
+def run_task(task: Task) -> int:
+    """Release the sequences of a task and write its part of the table; the number of the task."""
+    Checkpoint(Path(task.folder)).write_part(task.index, StepTable.of(list(_rows(task))).write)
+    return task.index
+
+
+def is_finished(task: Task) -> bool:
+    """Whether the part of a task is there and whole."""
+    part = Checkpoint(Path(task.folder)).part(task.index)
+    try:
+        return part.exists() and len(StepTable.read([part])) == len(task.sequences) * task.length
+    except DataFileError:
+        return False
+
+
+def _rows(task: Task) -> Iterator[dict[str, Any]]:
+    model, states, firsts = _common(task.folder, task.digest, task.fold)
+    setting = task.setting
+    first = setting.release_settings.engine(model)
+    for sequence in task.sequences:
+        # Another engine has no plan yet, so that the runtime of a sequence does not depend on the ones before.
+        releaser = first.another(randomness_of(task.seed, setting, sequence))
+        slot = int(firsts[sequence])
+        releaser.restart(first=slot + 1)
+        if task.known_start:
+            releaser.resume(_known(model, releaser.measurements, int(states[sequence, 0]), slot), 0, slot=slot)
+        for step, state in enumerate(states[sequence, 1:].tolist()):
+            yield {**asdict(setting), "sequence": sequence, "step": step + 1, **_released(releaser, state)}
+
+
+def _known(model: MarkovModel, measurements: Measurements, state: int, slot: int) -> Belief:
+    """The belief of one who knows the state, or else the nearest one that the model can leave."""
+    leaves = np.flatnonzero(np.diff(model.structure.indptr) > 1)
+    if not len(leaves):
+        leaves = np.arange(model.size)
+    away = np.linalg.norm(measurements.points[leaves] - measurements.points[state], axis=1)
+    return Belief.first(model, slot, np.eye(1, model.size, int(leaves[int(np.argmin(away))]))[0])
+
+
+def _released(releaser: Releaser, state: int) -> dict[str, Any]:
+    started = time.thread_time()
+    record = releaser.release(state)
+    seconds = time.thread_time() - started
+    private, measurements = releaser.private_diagnostics(state), releaser.measurements
+    place, (x, y) = measurements.points[state], record.released or (nan, nan)
+    moved = measurements.points[private.used_state] - place  # where a stand-in was released
+    belief = releaser.belief
+    assert belief is not None
+    error, squared = private.error, private.expected_error**2 + float(moved @ moved)  # the noise is symmetric
+    if record.withheld:
+        error, squared = private.estimate_error, private.estimate_error**2
+    return {
+        "runtime_s": seconds,
+        "protection": private.degree_of_protection,
+        "error_km": error,
+        "squared_error_km2": squared,
+        "withheld": record.withheld,
+        "spent_epsilon": record.epsilon,
+        "estimate_error_km": private.estimate_error,
+        "adversary_error_km": float(belief.probabilities @ np.linalg.norm(measurements.points - place, axis=1)),
+        "expected_error_km": private.expected_error,
+        "possible": record.possible,
+        "stood_in": private.stood_in,
+        "edges_added": len(record.added),
+        "certified": record.certified,
+        "already_known": record.already_known,
+        "area_km2": record.area,
+        "constrained_factor": record.constrained_factor,
+        "true_x_km": float(place[0]),
+        "true_y_km": float(place[1]),
+        "released_x_km": x,
+        "released_y_km": y,
+        "estimate_x_km": record.estimate[0],
+        "estimate_y_km": record.estimate[1],
+    }
+
+
+@lru_cache(maxsize=8)
+def _common(folder: str, digest: str, fold: int) -> tuple[MarkovModel, IntArray, IntArray]:  # noqa: ARG001 - part of the key
+    """What a worker reads once per fold of an evaluation."""
+    split = Split.load(Path(folder))
+    return MarkovModel.load(model_file(Path(folder), fold)), split.states, split.firsts
+
 
 TABLE = "PRIVATE-steps.parquet"
 """The name of the table in a run's folder; it holds true places."""

@@ -13,18 +13,15 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from dphmm.arrays import IntArray
 from dphmm.errors import ConfigurationError, DataFileError
 from dphmm.evaluation.config import EvaluationConfig
-from dphmm.jobs.keys import first_flaw
-from dphmm.jobs.learned_from import people_seen
-from dphmm.jobs.models import load_model, region
-from dphmm.markov.extending import extend
-from dphmm.markov.model import MarkovModel
-from dphmm.markov.rhythm import Rhythm
-from dphmm.markov.sequence import state_sequence
-from dphmm.markov.shrinkage import fit_shrunk
+from dphmm.jobs.models import load_model, people_seen, region
+from dphmm.model.fitting import extend, fit_shrunk
+from dphmm.model.model import MarkovModel
+from dphmm.model.moves import state_sequence
+from dphmm.model.time_classes import TimeClasses
 from dphmm.space.states import StateSpace
 from dphmm.space.trajectory import Trajectory
 from dphmm.tables import new_file, read_document, write_text
-from dphmm.tables.json_text import read_json
+from dphmm.tables.json_toml import first_flaw, read_json
 from dphmm.tables.numpy_files import read_npz
 
 _STATES, _NAMES = "PRIVATE-sequences.npz", "PRIVATE-split.json"
@@ -161,7 +158,7 @@ def split_people(people: Sequence[Trajectory], config: EvaluationConfig) -> tupl
         dropped["are among those that the model was learned from"] = len(seen.intersection(usable))
         usable = sorted(set(usable) - seen)
     if len(usable) < 2:
-        why = "; ".join(f"{number} {reason}" for reason, number in dropped.items()) or "nobody was dropped"
+        why = "; ".join(f"{number} {reason}" for reason, number in dropped.items()) or "no person was dropped"
         raise ConfigurationError(
             f"{len(usable)} of {len(tracks)} users have a usable sequence, and an evaluation needs two ({why}); take "
             "more data, a larger region or a smaller length"
@@ -212,10 +209,10 @@ def _learned(tracks: Sequence[Slotted], space: StateSpace, config: EvaluationCon
         model = MarkovModel.fit(tracks, space.size, added, states=space, step_seconds=step)
     if config.by is None and config.order == 1:
         return model
-    rhythm = None
+    time_classes = None
     if config.by is not None and step is not None and config.zone is not None:
-        rhythm = Rhythm.of(config.by, step, config.zone)
-    return extend(model, tracks, rhythm, config.order).model
+        time_classes = TimeClasses.of(config.by, step, config.zone)
+    return extend(model, tracks, time_classes, config.order).model
 
 
 def _slotted(person: Trajectory, space: StateSpace, step_seconds: float | None) -> Slotted:
@@ -227,7 +224,7 @@ def _slotted(person: Trajectory, space: StateSpace, step_seconds: float | None) 
 
 
 def _starts(track: Slotted, length: int) -> IntArray:
-    """The rows from which a sequence of so many steps without a gap stays within the region."""
+    """The rows from which a sequence of `length` steps without a gap stays within the region."""
     slots, states = track
     if len(slots) < length:
         return np.zeros(0, dtype=np.int64)

@@ -7,16 +7,18 @@ from functools import cached_property
 
 import numpy as np
 
-from dphmm.arrays import BoolArray, FloatArray, IntArray
+from dphmm.arrays import BoolArray, IntArray
 from dphmm.errors import EventError
 from dphmm.events.event import Event, Progress, States, Verdict
-from dphmm.events.wide import Moves
 
 MOST = 512
-"""An event that needs more than so many progress states at a time is refused."""
+"""An event that needs more progress states than this at a time is refused."""
 
 LONGEST = 1_000_000
-"""And one that needs more than so many over all times: odds over them would take many minutes."""
+"""And one that needs more than this over all times: its odds would take many minutes."""
+
+Arcs = tuple[tuple[int, int, BoolArray | None], ...]
+"""``(source, target, where)``: which rows add to which; the last says in which states, None for all."""
 
 Part = tuple[frozenset[States], BoolArray]
 """Some sets of states, and the states ``(N,)`` that lie in these and in no other."""
@@ -39,18 +41,18 @@ class Layer:
     ----------
     before, after
         The progress states before the time and after it, a `Verdict` for those that are decided.
-    moves
+    arcs
         What leads from which to which, and in which states.
     """
 
     before: tuple[Progress, ...]
     after: tuple[Progress, ...]
-    moves: Moves = field(repr=False)
+    arcs: Arcs = field(repr=False)
 
-    def over(self, states: IntArray) -> Layer:
+    def lift(self, states: IntArray) -> Layer:
         """The same over more states, ``(P,)``, of which each is in one of these."""
-        moves = ((source, target, None if where is None else where[states]) for source, target, where in self.moves)
-        return Layer(self.before, self.after, tuple(moves))
+        arcs = ((source, target, None if where is None else where[states]) for source, target, where in self.arcs)
+        return Layer(self.before, self.after, tuple(arcs))
 
     @cached_property
     def cut_before(self) -> Cut:
@@ -82,7 +84,7 @@ class Automaton:
     layers: tuple[Layer, ...] = field(repr=False)
 
     @classmethod
-    def of(cls, event: Event, size: int) -> Automaton:
+    def compile(cls, event: Event, size: int) -> Automaton:
         """Compile an event.
 
         Raises
@@ -105,10 +107,10 @@ class Automaton:
                 raise _too_long("progress states over all its steps")
         return cls(event, size, tuple(layers))
 
-    def over(self, states: IntArray) -> Automaton:
+    def lift(self, states: IntArray) -> Automaton:
         """The same over more states, ``(P,)``, of which each is in one of these."""
         made = {id(layer): layer for layer in self.layers}
-        lifted = {key: layer.over(states) for key, layer in made.items()}
+        lifted = {key: layer.lift(states) for key, layer in made.items()}
         return Automaton(self.event, len(states), tuple(lifted[id(layer)] for layer in self.layers))
 
     def happens(self, paths: IntArray) -> BoolArray:
@@ -116,8 +118,8 @@ class Automaton:
         progress = np.zeros(len(paths), dtype=np.int64)
         for time, layer in enumerate(self.layers, self.event.first):
             table = np.zeros((len(layer.before), self.size), dtype=np.int64)
-            for source, target, where in layer.moves:
-                table[source, slice(None) if where is None else where > 0] = target
+            for source, target, where in layer.arcs:
+                table[source, slice(None) if where is None else where] = target
             progress = table[progress, paths[:, time]]
         yes = self.cut(self.event.last).yes
         return np.asarray((progress >= yes.start) & (progress < yes.stop))
@@ -201,13 +203,13 @@ class _Compiler:
     def _made(before: tuple[Progress, ...], targets: list[list[Progress]], parts: list[BoolArray]) -> Layer:
         after = tuple(sorted({one for row in targets for one in row}, key=_order))
         place = {one: row for row, one in enumerate(after)}
-        moves: list[tuple[int, int, FloatArray | None]] = []
+        arcs: list[tuple[int, int, BoolArray | None]] = []
         for source, row in enumerate(targets):
             for one in dict.fromkeys(row):
                 there = [states for target, states in zip(row, parts, strict=True) if target == one]
-                where = None if len(there) == len(parts) else np.any(there, axis=0).astype(np.float64)
-                moves.append((source, place[one], where))
-        return Layer(before, after, tuple(moves))
+                where = None if len(there) == len(parts) else np.any(there, axis=0)
+                arcs.append((source, place[one], where))
+        return Layer(before, after, tuple(arcs))
 
 
 def _order(progress: Progress) -> tuple[int, str]:

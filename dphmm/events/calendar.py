@@ -10,8 +10,7 @@ import numpy as np
 
 from dphmm.arguments import checked
 from dphmm.errors import ConfigurationError, EventError
-from dphmm.space.trajectory import microseconds
-from dphmm.space.zones import time_zone
+from dphmm.space.trajectory import microseconds, time_zone
 
 DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 KINDS: dict[str, tuple[int, ...]] = {
@@ -41,28 +40,71 @@ class Clock:
     Parameters
     ----------
     step_seconds
-        How long a step is; None where nobody knows, so that events must be worded in steps.
+        How long a step is; None where it is unknown: events must then be worded in steps.
     first
         The step of the first release, counted from 1970 (see `dphmm.Session.slot_of`): time 0 of an event. None where
-        nobody knows, so that events must be worded in steps.
+        it is unknown: events must then be worded in steps.
     """
 
     step_seconds: float | None = None
     first: int | None = 0
 
     def span(self, start: datetime, end: datetime) -> Span:
-        """The steps at ``start <= t < end``, counted from the first release; where there is none, the last is less."""
+        """The steps at ``start <= t < end``, counted from the first release; where there is none, the last is less.
+
+        Parameters
+        ----------
+        start, end
+            Instants with a time zone.
+
+        Returns
+        -------
+        Span
+            The first and the last step.
+
+        Raises
+        ------
+        EventError
+            When the length of a step or the first release is not known.
+        """
         step = self._step()
         ends = [-((_EPOCH - moment) // _MICROSECOND // step) for moment in (start, end)]
         return ends[0] - self._first(), ends[1] - 1 - self._first()
 
     @checked
     def step_at(self, moment: datetime) -> int:
-        """The step whose instant this is, or that it lies within, counted from the first release."""
+        """The step whose instant this is, or that it lies within, counted from the first release.
+
+        Parameters
+        ----------
+        moment
+            An instant with a time zone.
+
+        Returns
+        -------
+        int
+            Its step, negative before the first release.
+
+        Raises
+        ------
+        EventError
+            When the length of a step or the first release is not known.
+        """
         return -(-((moment - _EPOCH) // _MICROSECOND) // self._step()) - self._first()
 
     def instant(self, step: int) -> str:
-        """When a step is, in UTC, for messages; its number where nobody knows."""
+        """When a step is, in UTC, for messages; its number where that is unknown.
+
+        Parameters
+        ----------
+        step
+            A step, counted from the first release.
+
+        Returns
+        -------
+        str
+            Such as ``2024-03-04T08:30:00Z``, or ``step 3``.
+        """
         if self.step_seconds is None or self.first is None:
             return f"step {step}"
         moment = np.datetime64((self.first + step) * self._step(), "us").astype("datetime64[s]")
@@ -71,8 +113,8 @@ class Clock:
     def _first(self) -> int:
         if self.first is None:
             raise EventError(
-                "the event names dates, and nobody said when the first release is; say it, or give steps: between 0 "
-                "and 9"
+                "the event names dates, and it is not known when the first release is; say it, or give steps: "
+                "between 0 and 9"
             )
         return self.first
 
@@ -144,7 +186,7 @@ class Window:
         Raises
         ------
         EventError
-            When there is none, or dates are named where nobody knows how long a step is.
+            When there is none, or dates are named and the length of a step is unknown.
         """
         if isinstance(self.start, int):
             return [(self.start, int(self.end))]  # type: ignore[arg-type]

@@ -56,15 +56,52 @@ class Event(ABC):
 
     @abstractmethod
     def sets(self, time: int) -> Iterable[States]:
-        """The sets of states that `step` may ask about at a time."""
+        """The sets of states that `step` may ask about at a time.
+
+        Parameters
+        ----------
+        time
+            A time of ``first .. last``.
+
+        Returns
+        -------
+        Iterable of States
+            Each a tuple of ascending state numbers.
+        """
 
     @abstractmethod
     def step(self, progress: Progress, time: int, inside: Inside) -> Progress:
-        """The progress after a time of ``first .. last``, for one that is not decided before it."""
+        """The progress after a time of ``first .. last``, for one that is not decided before it.
+
+        Parameters
+        ----------
+        progress
+            The progress before the time.
+        time
+            A time of ``first .. last``.
+        inside
+            A set of `sets` → whether the path is in it now.
+
+        Returns
+        -------
+        Progress
+            The progress after the time; a `Verdict` at ``last`` at the latest.
+        """
 
     @abstractmethod
     def kind(self, time: int) -> Hashable:
-        """What `step` does at a time, which is the same at all times of one kind."""
+        """What `step` does at a time, which is the same at all times of one kind.
+
+        Parameters
+        ----------
+        time
+            A time of ``first .. last``.
+
+        Returns
+        -------
+        Hashable
+            Equal for times at which `step` does the same.
+        """
 
     def __or__(self, other: Event) -> Event:
         return AtLeast(1, (*_parts(self, 1), *_parts(other, 1)))
@@ -288,7 +325,7 @@ class Not(Event):
 @checked_as(EventError)
 @dataclass(frozen=True)
 class AtLeast(Event):
-    """At least so many of several events happen. One is a union, all an intersection; both have their operators.
+    """At least a given number of several events happen. One is a union, all an intersection; both have their operators.
 
     Parameters
     ----------

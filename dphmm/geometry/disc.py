@@ -37,7 +37,18 @@ class Disc:
             raise InvalidInputError(f"radius is {self.radius}; give a number from {_LEAST:g} to {_MOST:g}")
 
     def norm(self, vectors: npt.ArrayLike) -> FloatArray:
-        """``|v| / radius`` for one vector ``(d,)`` or each row ``(n, d)``; infinite where no double holds it."""
+        """``|v| / radius`` for one vector ``(d,)`` or each row ``(n, d)``; infinite where no double holds it.
+
+        Parameters
+        ----------
+        vectors
+            ``(..., d)``.
+
+        Returns
+        -------
+        FloatArray
+            ``(...)``: Euclidean length over radius.
+        """
         with np.errstate(over="ignore"):
             return np.asarray(np.linalg.norm(self._vectors(vectors), axis=-1) / self.radius)
 
@@ -48,7 +59,18 @@ class Disc:
         return array
 
     def contains(self, vectors: npt.ArrayLike) -> BoolArray:
-        """Closed membership, within the one tolerance."""
+        """Closed membership, within the one tolerance.
+
+        Parameters
+        ----------
+        vectors
+            ``(..., d)``.
+
+        Returns
+        -------
+        BoolArray
+            ``(...)``: whether each lies in the disc, boundary included.
+        """
         return np.asarray(self.norm(vectors) <= 1.0 + RELATIVE_TOLERANCE)
 
     @property

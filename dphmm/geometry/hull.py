@@ -14,9 +14,16 @@ from dphmm.arguments import checked
 from dphmm.arrays import LARGEST, SMALLEST, BoolArray, FloatArray, IntArray, as_floats, as_points, frozen, locked
 from dphmm.errors import CoordinateError, InvalidInputError
 from dphmm.geometry import planar
-from dphmm.geometry.integers import common_denominator, exact_determinants, exact_product, largest
 from dphmm.geometry.norm import ExactInequalities, MinkowskiNorm
-from dphmm.geometry.span import Span, exact_span, float_span
+from dphmm.geometry.span import (
+    Span,
+    common_denominator,
+    exact_determinants,
+    exact_product,
+    exact_span,
+    float_span,
+    largest,
+)
 from dphmm.tables.values import shorten
 
 if TYPE_CHECKING:
@@ -43,16 +50,16 @@ class SensitivityHull:
         Integers (also as floats) and `fractions.Fraction` entries make membership exact; otherwise the one tolerance,
         `dphmm.arrays.RELATIVE_TOLERANCE`, decides. No rows give the body ``{0}``.
 
+    Raises
+    ------
+    CoordinateError
+        When the array is not ``(k, d)`` or not finite.
+
     Notes
     -----
     The body may have fewer dimensions than its space: no edge gives ``{0}``, one edge a segment. Then the norm of a
     vector off the body's linear span is infinite. In three and more dimensions facets come from Qhull; for integer
     input their coefficients are recomputed as exact integers and checked against every difference.
-
-    Raises
-    ------
-    CoordinateError
-        When the array is not ``(k, d)`` or not finite.
 
     Examples
     --------
@@ -140,7 +147,18 @@ class SensitivityHull:
         return sqrt((self.vertices * self.vertices).sum(axis=1).max())
 
     def norm(self, vectors: npt.ArrayLike) -> FloatArray:
-        """The norm ``‖v‖_K`` of one vector ``(d,)`` or of each row ``(n, d)``; infinite off the span."""
+        """The norm ``‖v‖_K`` of one vector ``(d,)`` or of each row ``(n, d)``; infinite off the span.
+
+        Parameters
+        ----------
+        vectors
+            ``(..., d)``, in the unit of the differences.
+
+        Returns
+        -------
+        FloatArray
+            ``(...)``: the Minkowski norm of each; infinite outside the span.
+        """
         array = as_floats(vectors, "vectors", CoordinateError)
         return self.norm_form(self._rows(array)).reshape(array.shape[:-1])
 
@@ -156,6 +174,11 @@ class SensitivityHull:
             differences as they were given, with CVXOPT: slow, independent, and sharp to about ``1e-6`` of the body's
             size, which is what the solver can tell apart.
 
+        Returns
+        -------
+        BoolArray
+            ``(...)``: whether each vector lies in the body, boundary included.
+
         Raises
         ------
         InvalidInputError
@@ -168,7 +191,7 @@ class SensitivityHull:
         if method == "halfspace":
             inside = self.norm_form.contains(rows)
         elif method == "qp":
-            from dphmm.geometry.quadratic import in_convex_hull
+            from dphmm.geometry.norm import in_convex_hull
 
             points = self.differences.astype(np.float64) * self._unit
             inside = in_convex_hull(np.concatenate([points, -points]), rows.astype(np.float64))
@@ -259,6 +282,16 @@ class SensitivityHull:
         """The same body with each axis multiplied by its positive factor: from lattice steps to kilometres, say.
 
         Vertices and facets keep their order; what was exact in the old unit is decided by the tolerance in the new one.
+
+        Parameters
+        ----------
+        factors
+            A positive number, or ``(d,)`` of them, one for each axis.
+
+        Returns
+        -------
+        SensitivityHull
+            The scaled body.
         """
         stretch = np.asarray(factors, dtype=np.float64)
         if stretch.shape not in ((), (self.ambient_dimension,)) or not (
@@ -270,7 +303,18 @@ class SensitivityHull:
         return self.stretched(stretch)
 
     def stretched(self, stretch: FloatArray) -> SensitivityHull:
-        """The same of factors that were looked at before."""
+        """The same of factors that were looked at before.
+
+        Parameters
+        ----------
+        stretch
+            A positive number, or ``(d,)`` of them, in the range of `scaled`; not checked.
+
+        Returns
+        -------
+        SensitivityHull
+            The scaled body.
+        """
         body = object.__new__(SensitivityHull)
         body._denominator, body._unit = None, 1.0
         body._facets, body._stretched_from = self._facets, (self, stretch)
@@ -283,6 +327,16 @@ class SensitivityHull:
         """The body of whole vertices with each axis multiplied by its positive whole factor ``(d,)``: in integers.
 
         Corners keep their order, so that a polygon needs no search for those of the other.
+
+        Parameters
+        ----------
+        factors
+            ``(d,)`` positive integers.
+
+        Returns
+        -------
+        SensitivityHull
+            The body whose vertices are those of this one times the factors, exactly.
         """
         if self.corners is not None and largest(steps := self.corners * factors) <= planar.COORDINATE_LIMIT:
             return SensitivityHull.of_polygon(steps)
@@ -308,6 +362,11 @@ class SensitivityHull:
 
     def to_shapely(self) -> BaseGeometry:
         """The body as a shapely polygon, line or point; for one and two dimensions.
+
+        Returns
+        -------
+        Polygon, LineString or Point
+            The body; of one dimension along the first axis.
 
         Raises
         ------

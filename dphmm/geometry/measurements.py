@@ -14,9 +14,9 @@ from dphmm.arrays import LARGEST, RELATIVE_TOLERANCE, BoolArray, FloatArray, Int
 from dphmm.compilation import often
 from dphmm.errors import CoordinateError
 from dphmm.geometry import loops, planar
-from dphmm.geometry.growing import GrowingBody, PlanarBody, growing_body
 from dphmm.geometry.hull import SensitivityHull
-from dphmm.geometry.integers import common_denominator, largest
+from dphmm.geometry.incremental_hull import GrowingBody, PlanarBody, growing_body
+from dphmm.geometry.span import common_denominator, largest
 
 _LATTICE_LIMIT = planar.COORDINATE_LIMIT // 4
 """Lattices wider than this many steps are not looked for: steps that small are rounding, not a lattice."""
@@ -128,7 +128,13 @@ class Measurements:
 
     @classmethod
     def of(cls, f: npt.ArrayLike | Measurements) -> Measurements:
-        """The argument itself where it is a `Measurements` already."""
+        """The argument itself where it is a `Measurements` already.
+
+        Parameters
+        ----------
+        f
+            ``(N, d)`` measurements, or a `Measurements`.
+        """
         return f if isinstance(f, cls) else cls(f)  # type: ignore[arg-type]
 
     @cached_property
@@ -147,15 +153,48 @@ class Measurements:
         return int(self.points.shape[1])
 
     def differences(self, edges: IntArray) -> npt.NDArray[Any]:
-        """The differences in coordinates ``(m, d)`` between the two states of each edge ``(m, 2)``."""
+        """The differences in coordinates ``(m, d)`` between the two states of each edge ``(m, 2)``.
+
+        Parameters
+        ----------
+        edges
+            ``(m, 2)``: pairs of states.
+
+        Returns
+        -------
+        ndarray
+            ``(m, d)``: first minus second, in coordinates.
+        """
         return np.asarray(self.coordinates[edges[:, 0]] - self.coordinates[edges[:, 1]])
 
     def lengths(self, vectors: npt.NDArray[Any]) -> FloatArray:
-        """Euclidean lengths, in the unit of the measurements, of vectors in coordinates ``(k, d)``."""
+        """Euclidean lengths, in the unit of the measurements, of vectors in coordinates ``(k, d)``.
+
+        Parameters
+        ----------
+        vectors
+            ``(k, d)``, in coordinates.
+
+        Returns
+        -------
+        FloatArray
+            ``(k,)``: Euclidean lengths in the unit of the measurements.
+        """
         return np.asarray(np.linalg.norm(vectors * self.spacing, axis=1))
 
     def to_units(self, hull: SensitivityHull) -> SensitivityHull:
-        """A hull in coordinates as the same hull in the unit of the measurements."""
+        """A hull in coordinates as the same hull in the unit of the measurements.
+
+        Parameters
+        ----------
+        hull
+            A hull of differences in coordinates.
+
+        Returns
+        -------
+        SensitivityHull
+            The same body in the unit of the measurements.
+        """
         if (self.spacing == 1.0).all():
             return hull
         return hull.scaled(self.spacing) if hull.corners is None else self._polygon(hull.corners)[1]
@@ -164,13 +203,34 @@ class Measurements:
         """The hull of differences in coordinates, with what was worked out of it before where it is met again.
 
         Polygons with integer corners are: whatever is possible, the longest differences are often the same.
+
+        Parameters
+        ----------
+        body
+            A body of differences in coordinates.
+
+        Returns
+        -------
+        SensitivityHull
+            Its hull in coordinates.
         """
         if not isinstance(body, PlanarBody) or body.is_flat or body.vertices.dtype.kind != "i":
             return SensitivityHull(body.vertices)
         return self._polygon(body.vertices)[0]
 
     def body_of(self, hull: SensitivityHull) -> GrowingBody:
-        """A hull in coordinates as a body that grows."""
+        """A hull in coordinates as a body that grows.
+
+        Parameters
+        ----------
+        hull
+            A hull of differences in coordinates.
+
+        Returns
+        -------
+        GrowingBody
+            The same as a body to which differences can be added.
+        """
         if hull.corners is not None:
             return self._polygon(hull.corners)[2]
         return growing_body(np.rint(hull.vertices).astype(np.int64) if self.is_lattice else hull.vertices)
@@ -203,6 +263,18 @@ class Measurements:
         """The possible state that stands in for each of some states ``(k,)``: the nearest one by measurement.
 
         Of several that are as near always the same one, whatever other states are asked about.
+
+        Parameters
+        ----------
+        states
+            ``(k,)`` states, possible or not.
+        constraint
+            ``(N,)`` booleans: which states are possible; at least one.
+
+        Returns
+        -------
+        IntArray
+            ``(k,)``: the possible state nearest to each.
         """
         if self.raster is not None:
             known = self._nearest
@@ -221,6 +293,16 @@ class Measurements:
         """Coordinates ``(h, d)`` of possible states whose convex hull is that of all of them; few, in the plane.
 
         Of a constraint that nobody can change, they are kept until another one is asked about.
+
+        Parameters
+        ----------
+        constraint
+            ``(N,)`` booleans: which states are possible; at least one.
+
+        Returns
+        -------
+        ndarray
+            ``(h, d)``: points, in coordinates, with the same convex hull as all possible states.
         """
         if self._extremes is None or self._extremes[0] is not constraint:
             found = frozen(self._find_extremes(constraint))

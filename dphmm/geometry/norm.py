@@ -1,4 +1,4 @@
-"""The Minkowski norm of a symmetric polytope, and membership in it.
+"""The Minkowski norm of a symmetric polytope, and membership in it, also by the quadratic program of Equation (6).
 
 A symmetric polytope is ``{v : E v = 0, |A v| <= b}``: its linear span is the null space of ``E``, and every pair of
 opposite facets is one row of ``A``. Where ``E``, ``A`` and ``b`` are integers, membership of integer and rational
@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray
-from dphmm.geometry.integers import common_denominator, exact_product
+from dphmm.geometry.span import common_denominator, exact_product
 
 _BLOCK = 1 << 16
 """Rows that are worked on at a time, so that a million vectors need no large temporary."""
@@ -95,3 +95,40 @@ class MinkowskiNorm:
             if vectors.dtype == object:
                 return self.exact.contains(*common_denominator(vectors))
         return np.asarray(self(vectors.astype(np.float64)) <= 1.0 + RELATIVE_TOLERANCE)
+
+
+DISTANCE_RESOLUTION = 1e-6
+"""Distances from the hull below this fraction of its size count as none: the solver minimises a squared distance to
+about ``1e-13`` and cannot tell smaller ones apart."""
+
+
+def in_convex_hull(points: FloatArray, vectors: FloatArray) -> BoolArray:
+    """Whether each row of ``vectors`` ``(n, d)`` is a convex combination of the rows of ``points`` ``(k, d)``."""
+    return np.array([_distance(points, v) <= DISTANCE_RESOLUTION for v in vectors], dtype=np.bool_)
+
+
+def _distance(points: FloatArray, vector: FloatArray) -> float:
+    """The distance of a vector from the convex hull, in units of the largest coordinate of either."""
+    from cvxopt import matrix, solvers
+
+    size = max(float(np.abs(points).max(initial=0.0)), float(np.abs(vector).max()))
+    if size == 0.0:
+        return 0.0
+    if not len(points):
+        return 1.0
+    delta = points.T / size
+    target = vector / size
+    count = delta.shape[1]
+    options = {"show_progress": False, "abstol": 1e-14, "reltol": 1e-14, "feastol": 1e-12, "maxiters": 200}
+    solution = solvers.qp(
+        matrix(delta.T @ delta + 1e-15 * np.eye(count)),
+        matrix(-delta.T @ target),
+        matrix(-np.eye(count)),
+        matrix(np.zeros(count)),
+        matrix(np.ones((1, count))),
+        matrix(np.ones(1)),
+        options=options,
+    )
+    weights = np.maximum(np.array(solution["x"]).ravel(), 0.0)
+    weights /= weights.sum()
+    return float(np.linalg.norm(delta @ weights - target))

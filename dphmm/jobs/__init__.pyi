@@ -1,28 +1,33 @@
 # The public names, imported on first use (lazy_loader reads this file); type checkers read it too.
 from .attacks import Attacked, attack
-from .audits import MechanismAudit, PolicyAudit, SecretsAudit, audit_mechanism, audit_policy, audit_secrets
-from .batched import Batch
-from .batches import batch
-from .calibrated import Achieved, Calibrated, EventLimited, Targets
-from .calibrations import calibrate
+from .audits import (
+    Constraint,
+    EventAudits,
+    MechanismAudit,
+    PolicyAudit,
+    SecretsAudit,
+    SessionAudit,
+    Subject,
+    audit_event,
+    audit_mechanism,
+    audit_policy,
+    audit_secrets,
+    audit_session,
+)
+from .batches import Batch, batch
+from .calibrations import Achieved, Calibrated, EventLimited, Targets, calibrate
 from .counting import Counted, Counts, Days, compare_counts, count_people, repair_counts
-from .event_audits import EventAudits, audit_event
-from .fit import Coverage, Fit, fit_of
-from .landmarked import Landmarked, Scheme, landmark_engine, landmark_planar, landmark_series
+from .goodness_of_fit import Coverage, Fit, fit_of
+from .landmarks import Find, Landmarked, Scheme, landmark_engine, landmark_planar, landmark_series
 from .leaks import Leaked, budget, leak, leak_of_releases, realised_of_releases
 from .mobility import Budgets, Mobility
 from .models import Learned, learn, load_model, region
-from .moments import Find
 from .people import Data, People
 from .private_models import PrivateModel, fit_private
-from .released import StoredReleases, read_released
+from .progress import Watch
 from .releases import Released, live, release
-from .replays import Replayed, replay
-from .session_audits import SessionAudit, audit_session
-from .sessions import export_sessions, read_sessions
-from .subjects import Constraint, Subject
+from .stored_releases import Replayed, StoredReleases, export_sessions, read_released, read_sessions, replay
 from .synthesis import Comparison, Synthesized, compare_people, synthesize
-from .watch import Watch
 
 __all__ = [
     "Achieved",

@@ -9,22 +9,20 @@ from pathlib import Path
 from typing import Any
 
 from dphmm.arguments import checked
-from dphmm.attack.channel import Channel
+from dphmm.attack.deployed_channels import DEFAULT_CHANNELS, parse_channel
 from dphmm.attack.measures import MEASURES, ChannelResult, attack_tracks
 from dphmm.attack.mesh import Moves
-from dphmm.attack.own import Samples, TableChannel
-from dphmm.attack.track import Track
-from dphmm.attack.wording import DEFAULT_CHANNELS, parse_channel
+from dphmm.attack.noise_channel import Channel, Samples, TableChannel
+from dphmm.attack.posterior import Track
 from dphmm.errors import ConfigurationError, InvalidInputError
-from dphmm.jobs.learned_from import people_seen, refuse_own, said
-from dphmm.jobs.models import Model, load_model, region
+from dphmm.facts import fact, facts_of
+from dphmm.jobs.models import Model, load_model, read_others, region
 from dphmm.jobs.people import Data, DataLike
-from dphmm.jobs.watch import Watch, unwatched
-from dphmm.markov.model import MarkovModel
-from dphmm.markov.sequence import state_sequences
-from dphmm.markov.shrinkage import fit_shrunk
-from dphmm.readers.city import build_city
-from dphmm.readers.synthetic import synthetic_trajectories
+from dphmm.jobs.progress import Watch, unwatched
+from dphmm.model.fitting import fit_shrunk
+from dphmm.model.model import MarkovModel
+from dphmm.model.moves import state_sequences
+from dphmm.readers.synthetic_city import build_city, synthetic_trajectories
 from dphmm.space.trajectory import Trajectory
 from dphmm.tables import write_csv
 from dphmm.tables.output import new_file
@@ -65,37 +63,25 @@ class Attacked:
         Whether the model was learned from these people, as far as that is known.
     """
 
-    results: tuple[ChannelResult, ...]
-    people: int
-    fixes: int
-    left_out: int
-    about: str
+    about: str = field(metadata=fact())
+    people: int = field(metadata=fact())
+    fixes: int = field(metadata=fact())
+    left_out: int = field(metadata=fact("people_left_out"))
+    cell_km: float = field(metadata=fact())
+    part_km: float = field(metadata=fact("adversary_resolution_km"))
+    step_seconds: float = field(metadata=fact())
+    home_within_km: float = field(metadata=fact("home_within_m", times=1000))
+    learned_from_them: str = field(metadata=fact("model_learned_from_these_people"))
+    seed: int = field(metadata=fact())
+    results: tuple[ChannelResult, ...] = field(metadata=fact("channels"))
     is_invented: bool
-    cell_km: float
-    part_km: float
-    step_seconds: float
-    home_within_km: float
-    learned_from_them: str
-    seed: int = field(default=0)
 
     def facts(self) -> dict[str, Any]:
-        """As plain JSON values; what nobody has is None."""
-        return {
-            "about": self.about,
-            "people": self.people,
-            "fixes": self.fixes,
-            "people_left_out": self.left_out,
-            "cell_km": self.cell_km,
-            "adversary_resolution_km": self.part_km,
-            "step_seconds": self.step_seconds,
-            "home_within_m": 1000 * self.home_within_km,
-            "model_learned_from_these_people": self.learned_from_them,
-            "seed": self.seed,
-            "channels": [result.facts() for result in self.results],
-        }
+        """As plain JSON values; a figure that no person has is None."""
+        return facts_of(self)
 
     def warnings(self) -> list[str]:
-        """What somebody who reads the table should know first."""
+        """What a reader of the table should know first."""
         if self.part_km <= self.home_within_km:
             return []
         return [
@@ -152,7 +138,7 @@ def attack(
     home_within_km
         How near a guess must come to a home to count as finding it.
     most_steps
-        At most so many times of each person are looked at, the first ones within the region.
+        The largest number of times of each person that are looked at: the first ones within the region.
     allow_own_model
         Whether to go on with people whose own data the model has seen: the adversary then knows them already.
     seed
@@ -164,7 +150,7 @@ def attack(
     ------
     ConfigurationError
         When data are given without a model or the other way round, a channel is none, the model is of another kind, it
-        was learned from these people, or nobody has a fix within its region.
+        was learned from these people, or no one has a fix within its region.
     DataFileError, DphmmError
         As the data, the model's file and those of channels say.
 
@@ -191,13 +177,11 @@ def attack(
         about, own = _CITY, "no"
     else:
         learned = load_model(model)
-        seen = None if allow_own_model else people_seen(model, learned)
-        everyone = Data.of(data).read().trajectories
-        refuse_own(seen, [person.user for person in everyone])
-        about, own = "people of the data", said(seen, allow_own_model)
+        people, own = read_others(data, model, learned, allow_own_model)
+        everyone, about = people.trajectories, "people of the data"
     moves = Moves(learned)
     made = [_channel(one, moves, everyone) for one in channels]
-    tracks = [track for person in everyone if (track := Track.of(person, moves, most_steps)) is not None]
+    tracks = [track for person in everyone if (track := Track.from_trajectory(person, moves, most_steps)) is not None]
     if not tracks:
         raise ConfigurationError("no place of the data lies in the model's region; learn a model of that region")
     within = 1000 * home_within_km
@@ -205,18 +189,18 @@ def attack(
     for channel in watch(made, "Attacking", len(made)):
         results.append(attack_tracks(tracks, channel, moves, within, seed))
     return Attacked(
-        tuple(results),
-        len(tracks),
-        sum(map(len, tracks)),
-        len(everyone) - len(tracks),
-        about,
-        data is None,
-        moves.grid.cell_km,
-        moves.mesh.cell_km,
-        learned.step,
-        home_within_km,
-        own,
-        seed,
+        about=about,
+        people=len(tracks),
+        fixes=sum(map(len, tracks)),
+        left_out=len(everyone) - len(tracks),
+        cell_km=moves.grid.cell_km,
+        part_km=moves.mesh.cell_km,
+        step_seconds=learned.step,
+        home_within_km=home_within_km,
+        learned_from_them=own,
+        seed=seed,
+        results=tuple(results),
+        is_invented=data is None,
     )
 
 
@@ -240,6 +224,6 @@ def _channel(given: str | Channel, moves: Moves, people: Sequence[Trajectory]) -
     if kind == "table" and file:
         return TableChannel.read(file, moves.grid.size)
     if kind == "samples" and file:
-        released = {one.user: one for one in Data.of(file).read().trajectories}
+        released = {one.user: one for one in Data.from_any(file).read().trajectories}
         return Samples(f"samples {Path(file).stem}", released, {one.user: one for one in people})
     return parse_channel(given)

@@ -1,37 +1,215 @@
-"""Audits of a policy and of its noise: what is exposed, and what releases really give."""
+"""Audits of what may be released (policies, secrets, mechanisms) and of what was: places, and events over time."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from scipy.sparse import csr_array, eye_array
 
 from dphmm.arguments import checked
-from dphmm.arrays import BoolArray, Rng, check_epsilon, random_source
-from dphmm.audit.adversary import AdversaryAudit, audit_support
-from dphmm.audit.blowfish import BlowfishPolicy, SecretsAudit, audit_blowfish
+from dphmm.arrays import BoolArray, FloatArray, IntArray, Rng, as_distribution, check_epsilon, random_source
+from dphmm.audit.blowfish import BlowfishPolicy, audit_blowfish
+from dphmm.audit.blowfish import SecretsAudit as SecretsAudit
 from dphmm.audit.empirical import PairAudit, audit_pairs, hardest_edges
-from dphmm.audit.entry import EntryAudit, audit_entries
-from dphmm.audit.policy_audit import AuditedMechanism, ConstraintAudit, audit_constraints
-from dphmm.audit.tables import read_edges, read_secrets
-from dphmm.errors import ConfigurationError
-from dphmm.jobs.subjects import Constraint, Prior, Subject, checked_prior
-from dphmm.jobs.watch import Watch, unwatched
-from dphmm.markov.model import MarkovModel
-from dphmm.mechanisms.catalogue import MechanismName
+from dphmm.audit.inference import TOP, AdversaryAudit, audit_support
+from dphmm.audit.policy_audit import (
+    AuditedMechanism,
+    ConstraintAudit,
+    EntryAudit,
+    audit_constraints,
+    audit_entries,
+    support_sequence,
+)
+from dphmm.audit.realised import EventAudit, audit_events
+from dphmm.audit.sequence import SequenceAudit, Thresholds, audit_sequence, verdict
+from dphmm.audit.tables import edges_graph, possible_states, read_edges, read_prior, read_secrets, read_states
+from dphmm.errors import ConfigurationError, DataFileError, EventError, StochasticError
+from dphmm.events import Clock, Event, EventText, parse_event
+from dphmm.facts import fact, facts_of
+from dphmm.geometry.measurements import Measurements
+from dphmm.jobs.models import Model, load_model
+from dphmm.jobs.people import Data, DataLike
+from dphmm.jobs.progress import Watch, unwatched
+from dphmm.jobs.stored_releases import Replayed, name_of, replay
+from dphmm.mechanisms.base import MechanismName
 from dphmm.mechanisms.exact import Rational
+from dphmm.model.model import MarkovModel
 from dphmm.policy.by_component import Calibration
+from dphmm.policy.expression import parse_policy
+from dphmm.policy.graph import PolicyGraph
+from dphmm.policy.hull_repair import Objective
 from dphmm.policy.protection import protect
-from dphmm.policy.repair import Objective
-from dphmm.release.engine import Releaser
-from dphmm.release.noise import parts_of
-from dphmm.release.settings import GIVEN, ReleaseSettings
+from dphmm.release.engine import Releaser, ReleaseSettings
+from dphmm.release.settings import GIVEN
+from dphmm.release.trajectory import located
+from dphmm.space.states import OUTSIDE, Places, StateSpace
+from dphmm.tables.values import iso_time, shorten
 
-__all__ = ["MechanismAudit", "PolicyAudit", "SecretsAudit", "audit_mechanism", "audit_policy", "audit_secrets"]
+Prior = npt.ArrayLike | str | Path
+"""Another adversary's prior: a distribution ``(N,)``, or a table with columns ``state`` and ``probability``."""
+
+
+@dataclass(frozen=True, eq=False)
+class Constraint:
+    """Which states are possible, and what that is called.
+
+    Attributes
+    ----------
+    label
+        For people.
+    states
+        The constraint set, ``(N,)``.
+    """
+
+    label: str
+    states: BoolArray = field(repr=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """Named states with their measurements, and a policy over them; the model where there is one.
+
+    Attributes
+    ----------
+    names
+        What the ``N`` states are called.
+    measurements
+        What is measured in each.
+    policy
+        The policy graph over them.
+    model
+        How people move among them, or None.
+
+    Examples
+    --------
+    >>> from dphmm import PolicyGraph
+    >>> f = Measurements([[1, 0], [2, 1], [3, 0], [0, 1], [4, 2], [1, 2]])
+    >>> subject = Subject(("s1", "s2", "s3", "s4", "s5", "s6"), f, PolicyGraph.categorical([0, 1, 1, 2, 2, 2]))
+    >>> subject.possible(("s2", "s3", "s5")).label
+    'possible: s2,s3,s5'
+    """
+
+    names: tuple[str, ...]
+    measurements: Measurements
+    policy: PolicyGraph
+    model: MarkovModel | None = None
+
+    @classmethod
+    @checked
+    def from_model(cls, model: Model, policy: str) -> Subject:
+        """The states of a model, with a policy as text.
+
+        Raises
+        ------
+        ConfigurationError, DataFileError, PolicyError
+            As `dphmm.jobs.load_model` and `dphmm.parse_policy`.
+        """
+        learned = load_model(model)
+        space = learned.space
+        return cls(state_names(space), space.measurements(), parse_policy(policy, space, learned.structure), learned)
+
+    @classmethod
+    def from_tables(cls, states: str | Path, edges: str | Path | None = None, category: str | None = None) -> Subject:
+        """The states of a table, with a policy of exactly one kind.
+
+        Parameters
+        ----------
+        states
+            A column ``state``; the columns of numbers among the others are measurements.
+        edges
+            A table of two columns: pairs that must be indistinguishable.
+        category
+            A column of the states: those of equal value must be.
+
+        Raises
+        ------
+        ConfigurationError
+            When neither or both kinds of policy are given.
+        DataFileError, PolicyError
+            As the tables say.
+        """
+        if (edges is None) == (category is None):
+            raise ConfigurationError("no single policy is given; with --states give --edges FILE or --category COLUMN")
+        names, measurements, labels = read_states(states, category)
+        policy = PolicyGraph.categorical(labels) if edges is None else edges_graph(names, read_edges(edges))
+        return cls(names, Measurements(measurements), policy)
+
+    def all_states(self) -> Constraint:
+        """Everything is possible."""
+        return Constraint("all states", np.ones(len(self.names), dtype=np.bool_))
+
+    @checked
+    def possible(self, names: Sequence[str]) -> Constraint:
+        """These states alone are possible.
+
+        Raises
+        ------
+        StateError
+            When a state is named twice or does not exist.
+        """
+        text = ",".join(names)
+        label = f"possible: {text if len(text) <= 60 else text[:57] + '…'}"
+        return Constraint(label, possible_states(names, self.names))
+
+    @checked
+    def along(self, steps: int, start: Sequence[str] = ()) -> list[Constraint]:
+        """What is possible along the model's support, equal neighbours in time as one.
+
+        Parameters
+        ----------
+        steps
+            How many time steps.
+        start
+            The states possible at first; left out, those of the model's initial distribution.
+
+        Raises
+        ------
+        ConfigurationError
+            When there is no model to say what can follow.
+        StateError, InvalidInputError
+            When a state is named twice or does not exist, or there is no step.
+        """
+        if self.model is None:
+            raise ConfigurationError("--steps needs a model to say what can follow; give --model, or --possible")
+        first = possible_states(start, self.names) if len(start) else None
+        supports = enumerate(support_sequence(self.model, steps, first), start=1)
+        found = []
+        for key, run in groupby(supports, key=lambda timed: timed[1].tobytes()):
+            times = [t for t, _ in run]
+            label = f"t = {times[0]}" + (f" to {times[-1]}" if len(times) > 1 else "")
+            found.append(Constraint(label, np.frombuffer(key, dtype=np.bool_)))
+        return found
+
+
+def state_names(space: StateSpace) -> tuple[str, ...]:
+    """What states are called: the names of places, the numbers of cells."""
+    return tuple(space.names) if isinstance(space, Places) else tuple(str(i) for i in range(space.size))
+
+
+def checked_prior(prior: Prior, names: Sequence[str]) -> FloatArray:
+    """Another adversary's prior over named states, ``(N,)``.
+
+    Raises
+    ------
+    DataFileError
+        When it is a table that cannot be read, or whose probabilities do not sum to one.
+    StochasticError
+        When it is no distribution over the states.
+    """
+    if not isinstance(prior, str | Path):
+        return as_distribution(prior, len(names), "the prior")
+    try:
+        return as_distribution(read_prior(prior, names), len(names), "the prior")
+    except StochasticError as problem:
+        raise DataFileError(prior, str(problem)) from None
+
 
 _BODIES: tuple[AuditedMechanism, ...] = ("k-norm", "laplace")
 
@@ -45,14 +223,14 @@ class PolicyAudit:
     subject
         The states and the policy.
     epsilon
-        The budget that levels and errors are told at.
+        The budget at which levels and errors are stated.
     constraints, audits
         Which states were possible, and what was found under each.
     others
         What the repaired K-norm release means for another adversary under each; None where there is no such adversary,
         or one state only was possible.
     entries
-        What is told of people who enter a zone; None where the policy has no open places or there is no model.
+        What is disclosed of people who enter a zone; None where the policy has no open places or there is no model.
     """
 
     subject: Subject
@@ -106,13 +284,13 @@ def audit_policy(
     Parameters
     ----------
     subject
-        The states and the policy: `Subject.of_model`, `Subject.of_tables`.
+        The states and the policy: `Subject.from_model`, `Subject.from_tables`.
     constraints
         Which states are possible: `Subject.possible`, `Subject.along`; left out, all.
     mechanisms
         The mechanisms whose bodies are looked at.
     epsilon
-        The budget that levels and errors are told at.
+        The budget at which levels and errors are stated.
     objective
         What the exact repair minimises.
     calibration
@@ -134,7 +312,7 @@ def audit_policy(
     >>> from dphmm.jobs import Subject, audit_policy, learn, region
     >>> space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=0.5)
     >>> model = learn("data/sample/geolife", space, step_seconds=300).model
-    >>> subject = Subject.of_model(model, "utility:1km")
+    >>> subject = Subject.from_model(model, "utility:1km")
     >>> found = audit_policy(subject, [subject.possible(("3", "4", "90"))])
     >>> found.is_exposed, found.audits[0].bodies[0].exposed
     (True, (90,))
@@ -228,10 +406,10 @@ class MechanismAudit:
 
     subject: Subject
     constraint: Constraint
-    mechanism: str
-    epsilon: float
-    confidence: float
-    low_bits: bool
+    mechanism: str = field(metadata=fact())
+    epsilon: float = field(metadata=fact())
+    confidence: float = field(metadata=fact())
+    low_bits: bool = field(metadata=fact())
     pairs: tuple[PairAudit, ...] = field(repr=False)
 
     @property
@@ -242,11 +420,8 @@ class MechanismAudit:
     def facts(self) -> dict[str, Any]:
         """What was found as plain JSON values."""
         return {
-            "mechanism": self.mechanism,
-            "epsilon": self.epsilon,
+            **facts_of(self),
             "constraint": self.constraint.label,
-            "confidence": self.confidence,
-            "low_bits": self.low_bits,
             "exposed": self.is_exposed,
             "largest_lower_bound": max(pair.lower for pair in self.pairs),
             "pairs": [pair.facts(self.subject.names) for pair in self.pairs],
@@ -304,7 +479,7 @@ def audit_mechanism(
     >>> from dphmm.jobs import Subject, audit_mechanism, learn, region
     >>> space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=0.5)
     >>> model = learn("data/sample/geolife", space, step_seconds=300).model
-    >>> subject = Subject.of_model(model, "utility:1km")
+    >>> subject = Subject.from_model(model, "utility:1km")
     >>> found = audit_mechanism(subject, epsilon=0.5, samples=2000, pairs=2, rng=1)
     >>> len(found.pairs), found.is_exposed
     (2, False)
@@ -315,10 +490,8 @@ def audit_mechanism(
     source = random_source(rng)
     engine = _engine(subject, possible.states, settings, source)
     step = engine.prepare()
-    assert step.plan.protection is not None, "an engine that allows no known state has a repaired graph"
-    assert step.mechanism is not None, "without a schedule something is drawn at every moment"
     graph, chosen = step.plan.protection.graph, []
-    for drawn, members in parts_of(step.mechanism, possible.states):
+    for drawn, members in step.noise.each_part():
         edges = hardest_edges(graph.restrict(members), engine.measurements, pairs) if members.any() else ()
         if len(edges):
             chosen.append((drawn, edges))
@@ -351,3 +524,326 @@ def _engine(subject: Subject, possible: BoolArray, settings: ReleaseSettings, rn
         spacing=settings.spacing,
         calibration=settings.calibration,
     )
+
+
+@dataclass(frozen=True, eq=False)
+class SessionAudit:
+    """What the releases of each of some people disclose.
+
+    Attributes
+    ----------
+    space
+        The states.
+    people, audits
+        Their releases, and what was found about each.
+    private
+        Whether the truth went in; what was found is private then.
+    thresholds
+        What was to be learned at most.
+    """
+
+    space: StateSpace
+    people: tuple[Replayed, ...]
+    audits: tuple[SequenceAudit, ...] = field(repr=False)
+    private: bool
+    thresholds: Thresholds = field(default_factory=Thresholds)
+
+    @property
+    def is_exposed(self) -> bool:
+        """Whether at some release some state was, or more was learned than the thresholds allow."""
+        return bool(self.beyond) or self.has_exposed_state
+
+    @property
+    def has_exposed_state(self) -> bool:
+        """Whether at some release some state was exposed."""
+        return any(audit.exposed_steps for audit in self.audits)
+
+    @cached_property
+    def beyond(self) -> dict[str, tuple[str, ...]]:
+        """User → what was learned of them beyond the thresholds, in words; those alone of whom something was."""
+        found = {audit.user: self.thresholds.violations(audit) for audit in self.audits}
+        return {user: said for user, said in found.items() if said}
+
+    def in_words(self) -> str:
+        """What each release hides, what all of them disclose of the person known best, and whether that is much."""
+        kept = (
+            "At some release a state is exposed."
+            if self.has_exposed_state
+            else "At no release is a state exposed: each possible one has another that this release tells it from by a "
+            "factor of at most e^epsilon."
+        )
+        known_best = max(self.audits, key=lambda audit: float(audit.hindsight.best.mean()))
+        return f"{kept} {known_best.in_words()} {verdict(known_best)}.{self._against_thresholds()}"
+
+    def _against_thresholds(self) -> str:
+        if self.thresholds == Thresholds():
+            return ""
+        if not self.beyond:
+            return " No one is known beyond the thresholds."
+        user, said = next(iter(self.beyond.items()))
+        return (
+            f" Beyond the thresholds are {len(self.beyond)} of {len(self.audits)} users; {user}: {'; '.join(said)}. "
+            "Release less often or with a smaller epsilon: dphmm calibrate finds it."
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """What was found as plain JSON values."""
+        names = state_names(self.space)
+        return {
+            "exposed": self.is_exposed,
+            "in_words": self.in_words(),
+            "private": self.private,
+            "thresholds": vars(self.thresholds),
+            "beyond": {user: list(said) for user, said in self.beyond.items()},
+            "users": [
+                {**audit.facts(names), "randomness_was_private": one.private}
+                for audit, one in zip(self.audits, self.people, strict=True)
+            ],
+        }
+
+
+@checked
+def audit_session(
+    path: str | Path,
+    model: Model,
+    settings: ReleaseSettings | str | None = None,
+    *,
+    users: Sequence[str] = (),
+    prior: Prior | None = None,
+    true: DataLike | None = None,
+    top: int = TOP,
+    thresholds: Thresholds | None = None,
+    watch: Watch = unwatched,
+) -> SessionAudit:
+    """What releases tell the best-informed adversary, as ``dphmm audit session`` does.
+
+    Parameters
+    ----------
+    path, model, settings, users
+        As in `replay`.
+    prior
+        The distribution of the first state that another adversary holds; left out, the model's.
+    true
+        The trajectories that were released, where they may be known; the result is private then.
+    top
+        How many places count as the top.
+    thresholds
+        The most that may be learned; a person who is known better counts as exposed.
+    watch
+        Who is shown the progress.
+
+    Raises
+    ------
+    DphmmError
+        As `replay`, `dphmm.audit.sequence.audit_sequence` and the data.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from dphmm import ReleaseSettings
+    >>> from dphmm.jobs import Data, audit_session, learn, region, release
+    >>> space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=0.5)
+    >>> others, town = (Data(("data/sample/geolife",), users=users) for users in (("000", "001"), ("002",)))
+    >>> model = learn(others, space, step_seconds=300).model
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = f"{folder}/releases.csv"
+    ...     made = release(town, model, ReleaseSettings(policy="utility:1km", epsilon=0.5), file, rng=1)
+    ...     found = audit_session(file, model, "utility:1km", true=town)
+    >>> found.is_exposed, found.audits[0].epsilon == 0.5 * len(made.table)
+    (False, True)
+    >>> bool(found.audits[0].hindsight.entropy.mean() < found.audits[0].uninformed.entropy.mean())
+    True
+    """
+    learned = load_model(model)
+    believed = None if prior is None else checked_prior(prior, state_names(learned.space))
+    people = tuple(replay(path, learned, settings, users))
+    if not people:
+        raise ConfigurationError(f"{name_of(path)} holds no release; there is nothing to audit")
+    truths = [None] * len(people) if true is None else _true_states(true, people)
+    audits = tuple(
+        audit_sequence(one.engine, one.sequence, believed, truth, top)
+        for one, truth in watch(zip(people, truths, strict=True), "Replaying", len(people))
+    )
+    return SessionAudit(learned.space, people, audits, true is not None, thresholds or Thresholds())
+
+
+def _true_states(data: DataLike, everyone: Sequence[Replayed]) -> list[IntArray]:
+    """The true states of each person at each of their releases, ``(T,)`` each. Private.
+
+    Parameters
+    ----------
+    data
+        The trajectories that were released.
+    everyone
+        The releases.
+
+    Raises
+    ------
+    ConfigurationError
+        When a person is not in the data, or no place is known at the time of a release.
+    DataFileError
+        As `dphmm.read` does.
+    """
+    users = tuple(one.sequence.user for one in everyone)
+    tracks = {one.user: one for one in replace(Data.from_any(data), users=users).read().trajectories}
+    found = []
+    for one, user in zip(everyone, users, strict=True):
+        track, space = tracks[user].resample(one.engine.model.step), one.engine.model.space
+        states, _ = located(space, track.latitude, track.longitude, one.engine.settings.outside)
+        at = dict(zip(track.slots.tolist(), states.tolist(), strict=True))
+        truth = np.array([at.get(slot, OUTSIDE) for slot in one.slots])
+        if (truth < 0).any():
+            raise ConfigurationError(
+                f"user {user}: the true trajectory has no place within the region at release "
+                f"{int((truth < 0).argmax()) + 1}; give the data that was released"
+            )
+        found.append(truth)
+    return found
+
+
+EventLike = str | EventText | Event
+"""An event, in words or as a value whose times are steps from the first release."""
+
+CERTAINTY = 0.9
+"""A probability above which an event counts as learned, unless another is given."""
+
+
+@dataclass(frozen=True, eq=False)
+class EventAudits:
+    """What the releases of each of some people disclose of some events.
+
+    Attributes
+    ----------
+    people
+        Their releases.
+    audits
+        For each of the people, one for each event.
+    most_certainty, least_certainty
+        Above and below which probability an event counts as learned.
+    """
+
+    people: tuple[Replayed, ...]
+    audits: tuple[tuple[EventAudit, ...], ...] = field(repr=False)
+    most_certainty: float
+    least_certainty: float
+
+    @property
+    def is_exposed(self) -> bool:
+        """Whether some event was learned at some release."""
+        return any(self.is_learned(audit) for audits in self.audits for audit in audits)
+
+    def is_learned(self, audit: EventAudit) -> bool:
+        """Whether at some release an event was more probable than the most, or less than the least."""
+        probability = audit.probability
+        return bool((probability > self.most_certainty).any() or (probability < self.least_certainty).any())
+
+    def when(self, person: Replayed, audit: EventAudit, release: int) -> str:
+        """When a release was, as text: its time in UTC, or its step where the model does not say how long one is."""
+        seconds = person.engine.model.step_seconds
+        if seconds is None:
+            return f"step {int(audit.times[release])}"
+        return iso_time(np.datetime64(round(person.slots[release] * seconds * 1_000_000), "us"))
+
+    def facts(self) -> dict[str, Any]:
+        """What was found as plain JSON values."""
+        found = []
+        for person, audits in zip(self.people, self.audits, strict=True):
+            for audit in audits:
+                stated = audit.facts()
+                for mover in stated["moved_most"]:
+                    mover["time"] = self.when(person, audit, mover["release"] - 1)
+                found.append({**stated, "learned": self.is_learned(audit), "randomness_was_private": person.private})
+        return {
+            "exposed": self.is_exposed,
+            "most_certainty": self.most_certainty,
+            "least_certainty": self.least_certainty,
+            "events": found,
+        }
+
+
+@checked
+def audit_event(
+    path: str | Path,
+    model: Model,
+    event: EventLike | Sequence[EventLike],
+    settings: ReleaseSettings | str | None = None,
+    *,
+    users: Sequence[str] = (),
+    prior: Prior | None = None,
+    most_certainty: float = CERTAINTY,
+    least_certainty: float = 0.0,
+    watch: Watch = unwatched,
+) -> EventAudits:
+    """What releases tell of events, as ``dphmm audit event`` does.
+
+    Parameters
+    ----------
+    path, model, settings, users
+        As in `dphmm.jobs.replay`.
+    event
+        One event or several, in words (see `dphmm.events.parse_event`) or as values. Windows in dates are counted from
+        each person's first release; what they hold before it is left out, because the model says nothing of it.
+    prior
+        The distribution of the first state that another adversary holds; left out, the model's.
+    most_certainty, least_certainty
+        Above and below which probability an event counts as learned.
+    watch
+        Who is shown the progress.
+
+    Raises
+    ------
+    EventError
+        When an event cannot be read, lies outside a person's releases, or is certain or impossible before anything is
+        released.
+    ConfigurationError
+        When the certainties are none, or as `dphmm.jobs.replay`.
+    DphmmError
+        As `dphmm.jobs.replay`, and the table of the prior.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from dphmm import ReleaseSettings
+    >>> from dphmm.jobs import Data, audit_event, learn, region, release
+    >>> space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=0.5)
+    >>> model = learn(Data(("data/sample/geolife",), exclude_users=("002",)), space, step_seconds=300).model
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = f"{folder}/releases.csv"
+    ...     town = Data(("data/sample/geolife",), users=("002",))
+    ...     made = release(town, model, ReleaseSettings(policy="utility:1km", epsilon=0.5), file, rng=1)
+    ...     found = audit_event(file, model, "at:95,99 between 5 and 30", "utility:1km")
+    >>> len(found.audits[0][0].told) == len(made.table)
+    True
+    """
+    if not 0 <= least_certainty < most_certainty <= 1:
+        raise ConfigurationError(
+            f"the certainties are {least_certainty:g} and {most_certainty:g}; give probabilities, the least below the "
+            "most"
+        )
+    if not isinstance(event, str | EventText | Event | Sequence):
+        raise ConfigurationError(f"event is {shorten(event)}; give a text or an event, or a list of them")
+    asked = [event] if isinstance(event, str | EventText | Event) else list(event)
+    if not asked:
+        raise ConfigurationError("no event is given; give one such as 'at:clinic.geojson on 2024-03-04'")
+    worded = [(str(one), parse_event(one) if isinstance(one, str) else one) for one in asked]
+    learned = load_model(model)
+    believed = None if prior is None else checked_prior(prior, state_names(learned.space))
+    people = tuple(replay(path, learned, settings, users))
+    if not people:
+        raise ConfigurationError(f"{name_of(path)} holds no release; there is nothing to audit")
+    found = []
+    for one in watch(people, "Replaying", len(people)):
+        events = [(text, _resolved(what, one)) for text, what in worded]
+        found.append(audit_events(one.engine, one.sequence, events, believed))
+    return EventAudits(people, tuple(found), float(most_certainty), float(least_certainty))
+
+
+def _resolved(event: EventText | Event, person: Replayed) -> Event:
+    """An event in steps from a person's first release."""
+    if isinstance(event, Event):
+        return event
+    model = person.engine.model
+    try:
+        return event.resolve(model.states, Clock(model.step_seconds, person.slots[0]))
+    except EventError as problem:
+        raise EventError(f"user {person.sequence.user}: {problem}") from None

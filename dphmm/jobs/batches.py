@@ -1,32 +1,32 @@
-"""Every user of a data set released, each into a file of their own."""
+"""Every user of a data set released, each into a file of their own, written down before anyone can see it."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from dphmm.arguments import checked
 from dphmm.arrays import Rng
 from dphmm.errors import AlreadyKnownError, ConfigurationError, DphmmError, need
-from dphmm.jobs.batched import Batch, Tally, UserDone
-from dphmm.jobs.checkpoint import Checkpoint, file_hash
-from dphmm.jobs.learned_from import people_seen, refuse_own
-from dphmm.jobs.models import load_model
-from dphmm.jobs.people import Data, DataLike, Dropped
-from dphmm.jobs.published import LAYOUT, Entry, Published
-from dphmm.jobs.secret import KEY, folder_key, keyed_source
-from dphmm.jobs.watch import Watch, unwatched
+from dphmm.facts import guarantees_in_words, unless_seeded
+from dphmm.jobs.guarantees import exposure_facts, standing_out, warnings_of
+from dphmm.jobs.keyed_noise import KEY, folder_key, keyed_source
+from dphmm.jobs.models import load_model, people_seen, refuse_own
+from dphmm.jobs.people import OUTSIDE_REGION, SAME_TICK, Data, DataLike, Dropped
+from dphmm.jobs.progress import Watch, unwatched
+from dphmm.jobs.run_folder import LAYOUT, Checkpoint, Entry, Published, file_hash
 from dphmm.jobs.workers import Engine, Processes
-from dphmm.policy.alone import said_of_alone
-from dphmm.release.account import Account
-from dphmm.release.engine import Releaser
-from dphmm.release.settings import ReleaseSettings
+from dphmm.policy.expression import policy_in_words
+from dphmm.policy.isolated_states import said_of_alone
+from dphmm.release.engine import Releaser, ReleaseSettings
+from dphmm.release.ledger import Account
 from dphmm.release.trajectory import TimedRelease, moments_of, placed
 from dphmm.space.states import OUTSIDE
 from dphmm.space.trajectory import Trajectory
@@ -34,25 +34,188 @@ from dphmm.writers.formats import write_releases
 from dphmm.writers.summary import summarise
 from dphmm.writers.table import ReleaseTable
 
+
+@dataclass(frozen=True)
+class UserDone:
+    """A user who was released.
+
+    Parameters
+    ----------
+    entry
+        Who, how many places, and the file's digest. No places for one who was never within the region where places
+        outside are omitted; no file is written then.
+    epsilon, constrained_epsilon
+        What all releases spent, and the greatest constrained-DP level of one.
+    forgetting
+        How many releases belong to a later session than the first, whose belief forgets the releases before.
+    outside
+        How many places on the model's clock lie outside the region. Private.
+    summary
+        What `dphmm.writers.summarise` says of the releases; empty where there are none.
+    passed_over
+        How many capped events were over at the first release.
+    shared
+        How many fixes gave way to a later one of the same tick of the clock. Private.
+    """
+
+    entry: Entry
+    epsilon: float
+    constrained_epsilon: float
+    forgetting: int
+    outside: int
+    summary: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    passed_over: int = 0
+    shared: int = 0
+
+    @property
+    def user(self) -> str:
+        """Who."""
+        return self.entry.user
+
+    @property
+    def releases(self) -> int:
+        """How many places were answered, withheld ones included."""
+        return self.entry.releases
+
+
+@dataclass
+class Tally:
+    """What a batch's users amount to, without names but those of users who stand out.
+
+    It needs the same memory however many there are.
+    """
+
+    users: int = 0
+    moments: int = 0
+    never_within: int = 0
+    releases: int = 0
+    withheld: int = 0
+    epsilon: float = 0.0
+    constrained_epsilon: float = 0.0
+    forgetting: int = 0
+    forgetting_users: int = 0
+    passed_over_users: int = 0
+    outside: int = 0
+    outside_users: int = 0
+    shared: int = 0
+    shared_users: int = 0
+    standing_out: list[Mapping[str, Any]] = field(default_factory=list, repr=False)
+    """The summaries of users that facts and warnings are about, see `dphmm.jobs.guarantees.standing_out`."""
+
+    def add(self, one: UserDone) -> None:
+        """Count one more user."""
+        self.outside, self.outside_users = self.outside + one.outside, self.outside_users + (one.outside > 0)
+        self.shared, self.shared_users = self.shared + one.shared, self.shared_users + (one.shared > 0)
+        if not one.releases:
+            self.never_within += 1
+            return
+        self.users, self.moments = self.users + 1, self.moments + one.releases
+        self.releases += one.summary["releases"]
+        self.withheld += one.summary["moments_withheld"]
+        self.epsilon = max(self.epsilon, one.epsilon)
+        self.constrained_epsilon = max(self.constrained_epsilon, one.constrained_epsilon)
+        self.forgetting += one.forgetting
+        self.forgetting_users += one.forgetting > 0
+        self.passed_over_users += one.passed_over > 0
+        self.standing_out = standing_out([*self.standing_out, one.summary])
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a batch did in one run.
+
+    Attributes
+    ----------
+    done
+        The users of this run, in the order in which they were finished.
+    before
+        How many users had been released in the folder before.
+    settings
+        How everybody was released.
+    is_private
+        Whether noise came from the operating system; where it follows from a seed nothing is private.
+    alone
+        How many states the policy joins to no other, and how far from one they are, in words; None if there are none.
+    unchosen
+        What was passed over in reading, and who was not chosen. Private.
+    tally
+        What the users of this run amount to. Private.
+    """
+
+    done: tuple[Entry, ...]
+    before: int
+    settings: ReleaseSettings
+    is_private: bool
+    alone: str | None
+    unchosen: tuple[Dropped, ...] = ()
+    tally: Tally = field(default_factory=Tally)
+
+    @property
+    def dropped(self) -> tuple[Dropped, ...]:
+        """What of this run's data was not released as it was, and why. Private."""
+        moved = self.settings.outside == "border"
+        where = "taken for the nearest place of it" if moved else "not released"
+        found = (
+            *self.unchosen,
+            Dropped(SAME_TICK, self.tally.shared, self.tally.shared_users),
+            Dropped(f"{OUTSIDE_REGION}, {where}", self.tally.outside, self.tally.outside_users),
+        )
+        return tuple(one for one in found if one.fixes)
+
+    def warnings(self) -> list[str]:
+        """What a reader of 'private' has to know besides, with what to do about it; public."""
+        return warnings_of(self.tally.standing_out, self.settings.policy)
+
+    def facts(self) -> dict[str, Any]:
+        """What this run amounts to and promises, from public things alone."""
+        tally = self.tally
+        promise = (
+            guarantees_in_words(self.settings.epsilon, tally.constrained_epsilon, tally.epsilon) if tally.users else {}
+        )
+        return {
+            "users_released": tally.users,
+            "releases": tally.releases,
+            "moments_withheld": tally.withheld,
+            "users_never_in_the_region": tally.never_within,
+            "users_released_before": self.before,
+            "policy": self.settings.policy,
+            "states_the_policy_joins_to_none": self.alone,
+            "mechanism": self.settings.mechanism,
+            "exact": self.settings.is_exact,
+            "randomness": "system" if self.is_private else "seeded",
+            "epsilon_of_each": self.settings.epsilon,
+            "epsilon_of_the_user_with_most": tally.epsilon,
+            "joined_places": policy_in_words(self.settings.policy),
+            **unless_seeded(promise, self.is_private),
+            **(exposure_facts(tally.standing_out) if tally.users else {}),
+            "releases_that_forget_earlier_ones": tally.forgetting,
+            "users_with_such_releases": tally.forgetting_users,
+            **({"users_after_a_capped_event": tally.passed_over_users} if self.settings.caps else {}),
+            "settings": self.settings.content_hash,
+        }
+
+    def private_facts(self) -> dict[str, Any]:
+        """What only the truth tells. Never publish it."""
+        return {"private_places_outside_the_region": self.tally.outside}
+
+
 FILE_KINDS = {"parquet": ("pyarrow.parquet",), "csv": (), "geojson": (), "gpkg": ("pyogrio", "geopandas")}
 """What users' files may be → the libraries that write them."""
 
 _LONGEST_GAP = 10**12
 _USUAL_GAP = 500
-_EXPECTED = 20
-"""A batch counts on so many long gaps: it prepares for them as if it were one person's, whoever comes first."""
 _LONGEST_SECONDS = 3e11
 """Beyond the years 1 to 9999: nothing is cut."""
 
 
 @dataclass(frozen=True)
 class BatchJob:
-    """What a worker is told.
+    """What a worker has to know.
 
     Parameters
     ----------
     folder
-        Where the files go, see `dphmm.jobs.published.user_file`.
+        Where the files go, see `dphmm.jobs.batches.user_file`.
     model, model_hash
         The path of a model with its states and its time step, and its content hash, so that no worker goes on with
         another.
@@ -100,7 +263,7 @@ class BatchJob:
         return self.session_gap
 
     def randomness(self, person: Trajectory) -> Rng:
-        """Where a person's noise comes from: a stream of their own, whoever draws it and whoever else is released."""
+        """Where a person's noise comes from: a stream of their own, whichever worker draws it."""
         if self.seed is not None:
             words = np.frombuffer(hashlib.sha256(person.user.encode()).digest()[:16], dtype="<u4").tolist()
             return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(2, *words)))
@@ -152,10 +315,10 @@ def batch(
         initial distribution as its prior. The records then speak of an adversary who forgot the sessions before. One
         who remembers them rules out what cannot be reached from there in the time of the gap, which is nothing more
         only where every state that the initial distribution holds can be; where the model falls into parts without a
-        way between them, states of another part then hide nobody from such a one. The column ``forgotten_releases``
-        says of each release how many before it its session has forgotten. A gap as long as the data keeps one session
-        per user, as caps on events do, which go with no other. An event that was over at somebody's first release is
-        passed over for them.
+        way between them, states of another part then hide no person from such an adversary. The column
+        ``forgotten_releases`` says of each release how many before it its session has forgotten. A gap as long
+        as the data keeps one session per user, as caps on events do, which go with no other. An event that was over at
+        a person's first release is passed over for them.
     workers
         Processes on this machine; left out, one per processor. With one, everything happens in this process.
     engine
@@ -167,7 +330,7 @@ def batch(
         absent are made again as they were, while the batch is unfinished; afterwards its key is gone, and they are
         refused.
     allow_own_model
-        Whether to release people whose own data the model has seen; see `dphmm.jobs.learned_from`.
+        Whether to release people whose own data the model has seen; see `dphmm.jobs.models`.
     watch
         Who is shown the progress.
 
@@ -175,7 +338,7 @@ def batch(
     ------
     ConfigurationError
         When terms are none, a user is in two paths or in none, or the model was learned from a user, before any file of
-        releases is written; when both workers and an engine are given; or when nobody was within the model's region.
+        releases is written; when both workers and an engine are given; or when no one was within the model's region.
     OutputError, EngineError
         When the folder is in use, is held by another run or cannot be written, or workers keep dying.
     DataFileError
@@ -214,7 +377,7 @@ def batch(
     left_out: list[Dropped] = []
     tally, done = Tally(), list[Entry]()
     with crew.begun():  # before any place is read: what a copy of this process has not got it cannot lose
-        named = Data.of(data).one_after_another(partial(refuse_own, seen), left_out)  # refuses before a release
+        named = Data.from_any(data).one_after_another(partial(refuse_own, seen), left_out)  # refuses before a release
         people = _not_seen(named, seen)
         with closing(Checkpoint.open(folder, terms, resume)):
             published = Published(folder, kind)
@@ -250,7 +413,7 @@ def release_everyone(
 ) -> Iterator[UserDone]:
     """Release one user after another, each from a belief of their own, and write their file.
 
-    Whoever was released already is passed over, for a second release of the same places would cost its budget again.
+    A user who was released already is passed over, for a second release of the same places would cost its budget again.
     No more than a few users' releases are in memory at a time; of the places, what `people` holds.
 
     Parameters
@@ -313,7 +476,7 @@ def _release_user(work: Person) -> UserDone:
     if not made:
         return UserDone(Entry(person.user, 0, ""), 0.0, 0.0, 0, outside, shared=shared)
     part.parent.mkdir(parents=True, exist_ok=True)
-    table = ReleaseTable.of(made)
+    table = ReleaseTable.from_releases(made)
     write_releases(part, table, overwrite=True)
     return UserDone(
         Entry(person.user, len(made), file_hash(part)),
@@ -333,7 +496,7 @@ def _engine(path: str, model_hash: str, settings: ReleaseSettings) -> Releaser:
     model = load_model(path)
     if model.content_hash != model_hash:
         raise ConfigurationError(f"{path} has changed since the batch began; begin another batch")
-    engine = settings.engine(model.expecting(_EXPECTED))
+    engine = settings.engine(model)
     engine.capping.passes_over_the_past = True
     model.space.locate(*model.space.latlon([0]).T)
     with suppress(DphmmError):  # which is then said of a user

@@ -1,46 +1,299 @@
-"""Which epsilon for a model and a policy: from metres, odds or a day's spending, and what it achieves."""
+"""Which epsilon for a model and a policy, from metres, odds or a day's spending, and what it achieves."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from math import ceil, log, sqrt
+from math import ceil, inf, log
 from pathlib import Path
+from typing import Any
 
 from scipy.special import expit
 
 from dphmm.arguments import checked
 from dphmm.arrays import check_budget
-from dphmm.audit.verdict import metres
-from dphmm.calibrate.certified import EventLimit
-from dphmm.calibrate.formula import (
+from dphmm.calibrate.budgets import (
     epsilon_for_error,
     epsilon_for_factor,
     epsilon_for_odds,
     epsilon_for_spending,
+    largest_between,
+    largest_epsilon,
     rounded_down,
 )
-from dphmm.calibrate.search import largest_epsilon
-from dphmm.calibrate.simulation import CONFIDENCE, Figure, Simulation, simulate, without_releases
+from dphmm.calibrate.certified import EventLimit
+from dphmm.calibrate.simulation import CONFIDENCE, Figure, Simulation, plans_along, simulate, without_releases
 from dphmm.errors import BudgetError, ConfigurationError, InvalidInputError
 from dphmm.events.calendar import Clock
-from dphmm.events.caps import Cap
 from dphmm.events.event import Event
-from dphmm.events.odds import EventOdds
-from dphmm.events.wording import EventText
-from dphmm.jobs.calibrated import Achieved, Calibrated, EventLimited, Targets
+from dphmm.events.event_caps import Cap
+from dphmm.events.expression import EventText, parse_event
+from dphmm.events.product_chain import EventOdds
+from dphmm.facts import fact, facts_of, metres
 from dphmm.jobs.models import Model, load_model
-from dphmm.jobs.watch import Watch, unwatched
-from dphmm.markov.belief import Belief
-from dphmm.mechanisms.catalogue import TABLES
+from dphmm.jobs.progress import Watch, unwatched
+from dphmm.mechanisms.base import TABLES
 from dphmm.mechanisms.exact import rational
-from dphmm.release.account import DAY_SECONDS, day_steps
-from dphmm.release.capped import chain_of
-from dphmm.release.engine import Releaser
-from dphmm.release.noise import parts_of
-from dphmm.release.settings import ReleaseSettings
+from dphmm.model.belief import Belief
+from dphmm.policy.expression import policy_in_words
+from dphmm.release.engine import Releaser, ReleaseSettings
+from dphmm.release.event_caps import chain_of
+from dphmm.release.ledger import DAY_SECONDS, day_steps
 from dphmm.release.step import StepPlan
+
+
+@checked
+@dataclass(frozen=True)
+class Targets:
+    """What releases should do; where several are given, all of them hold. Lengths are kilometres.
+
+    Parameters
+    ----------
+    error
+        The root mean square distance of a release from the place it is drawn around: at least this.
+    estimate_error
+        The mean expected distance of the posterior mean: at least this.
+    adversary_error
+        The mean expected distance of the best guess in hindsight: at least this.
+    certainty
+        The probability that no place, or the event, may come to have from any release, whatever is drawn.
+    odds
+        The factor by which the odds of no place, or of the event, may rise, whatever is drawn.
+    day_epsilon
+        The sum of the budgets of the releases within 24 hours: at most this.
+    event
+        What certainty and odds are about instead of places: something over time, as a value or in words.
+    share
+        With an event: it may pass the limits for this share of the people who do it; they are simulated. Left out, for
+        no one, whatever is drawn.
+
+    Raises
+    ------
+    ConfigurationError
+        When none is given, or one is not positive and finite.
+    EventError
+        When the event cannot be read.
+    """
+
+    error: float | None = None
+    estimate_error: float | None = None
+    adversary_error: float | None = None
+    certainty: float | None = None
+    odds: float | None = None
+    day_epsilon: float | None = None
+    event: str | EventText | Event | None = None
+    share: float | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.event, str):
+            object.__setattr__(self, "event", parse_event(self.event))
+        given = self.numbers
+        if self.event is not None and self.certainty is None and self.odds is None:
+            raise ConfigurationError("an event is without a limit; give --certainty 0.7, or --odds 3")
+        if self.share is not None and (self.event is None or not 0 < self.share < 1):
+            raise ConfigurationError(
+                f"--share is {self.share:g}; give a share of people between 0 and 1, for a limit on an --event"
+            )
+        if not given:
+            raise ConfigurationError(
+                "no target is given; give --error, --estimate-error, --adversary-error, --certainty, --odds or "
+                "--day-epsilon"
+            )
+        for name, value in given.items():
+            if not 0 < value < inf:
+                raise ConfigurationError(f"--{name.replace('_', '-')} is {value:g}; give a positive, finite number")
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        """The targets by name that are given."""
+        return {name: value for name, value in vars(self).items() if name not in _WORDS and value is not None}
+
+    def facts(self) -> dict[str, Any]:
+        """What is given, as plain JSON values."""
+        found = {name: value for name, value in vars(self).items() if value is not None}
+        return found if self.event is None else {**found, "event": str(self.event)}
+
+
+_WORDS = ("event", "share")
+
+
+@dataclass(frozen=True, eq=False)
+class Achieved:
+    """What releases with a budget do.
+
+    Attributes
+    ----------
+    epsilon
+        The budget of each release.
+    released_error
+        The root mean square distance of a release, kilometres, where all is possible that ever is; by formula.
+    hour_epsilon, day_epsilon
+        What a release at every step of the model spends in an hour and in a day; None for a model without a step.
+    simulation
+        What simulated people's releases disclosed; None where none were asked for.
+    doing
+        The same of people who do what an event says; None without one.
+    """
+
+    epsilon: float = field(metadata=fact())
+    released_error: float = field(metadata=fact("released_error_m", times=1000))
+    hour_epsilon: float | None = field(metadata=fact("epsilon_an_hour"))
+    day_epsilon: float | None = field(metadata=fact("epsilon_a_day"))
+    simulation: Simulation | None
+    doing: Simulation | None = None
+
+    def facts(self) -> dict[str, Any]:
+        """As plain JSON values, in metres."""
+        facts = facts_of(self)
+        if self.simulation is not None:
+            for key, name in _NAMES.items():
+                found = self.simulation.figure(name)
+                unit = 1.0 if name == "certainty" else 1000.0
+                facts[key], facts[f"{key}_give_or_take"] = unit * found.mean, unit * found.margin
+        if self.doing is not None:
+            found = self.doing.figure("reached")
+            facts |= {"event_probability_most": found.mean, "event_probability_most_give_or_take": found.margin}
+        return facts
+
+
+_NAMES = {
+    "estimate_error_m": "estimate",
+    "adversary_error_m_at_once": "online",
+    "adversary_error_m_in_hindsight": "hindsight",
+    "adversary_certainty_in_hindsight": "certainty",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class EventLimited:
+    """How a limit on an event holds, and what a cap on it would do instead.
+
+    Attributes
+    ----------
+    cap
+        The event, and what no release is to take its probability above.
+    prior
+        Its probability before anything is released.
+    one_release
+        The largest budget at which no output of one release, made at any one moment, does so.
+    share, share_most
+        Among simulated people who do it the share of whom all releases together did at the budget found, and the most
+        that it may be among all who do it, with confidence 0.99; None without simulated people.
+    capped
+        Such people's releases with a cap at the limit, at most `one_release` each; None where none were simulated.
+    """
+
+    cap: Cap
+    prior: float = field(metadata=fact("probability_before"))
+    one_release: float = field(metadata=fact("epsilon_for_one_release"))
+    share: float | None
+    share_most: float | None
+    capped: Simulation | None
+
+    def settings(self, settings: ReleaseSettings) -> ReleaseSettings:
+        """Settings with the cap."""
+        return replace(settings, epsilon=self.one_release, caps=(self.cap,))
+
+    def facts(self) -> dict[str, Any]:
+        """As plain JSON values."""
+        facts = {"event": str(self.cap.event), "limit": self.cap.probability, **facts_of(self)}
+        if self.share is not None:
+            facts |= {"share_of_those_above": self.share, "share_of_those_above_most": self.share_most}
+        if self.capped is not None:
+            told = {"estimate": "estimate_error_m", "withheld": "moments_withheld", "spent": "epsilon"}
+            for name, key in told.items():
+                mean = self.capped.figure(name).mean
+                facts[f"never_surer_{key}"] = 1000.0 * mean if key.endswith("_m") else mean
+            assert self.capped.reached is not None, "an event was simulated"
+            facts["never_surer_event_probability_most"] = float(self.capped.reached.max())
+            facts["never_surer_people"] = self.capped.people
+        return facts
+
+
+@dataclass(frozen=True, eq=False)
+class Calibrated:
+    """A budget that meets targets.
+
+    Attributes
+    ----------
+    settings
+        With the budget.
+    targets
+        What was asked for.
+    by_target
+        Target → the largest budget that meets it.
+    achieved
+        What the budget achieves.
+    row
+        The same of other budgets.
+    releases
+        How many releases each simulated person has.
+    guaranteed
+        Over how many releases together certainty and odds are limited, whatever is drawn.
+    people
+        How many of these there are.
+    uninformed
+        The mean expected distance of the best guess without any release, kilometres.
+    model
+        The model's file, where it is one.
+    event
+        How a limit on an event holds; None without one.
+    """
+
+    settings: ReleaseSettings
+    targets: Targets = field(metadata=fact())
+    by_target: dict[str, float] = field(metadata=fact("epsilon_by_target"))
+    achieved: Achieved = field(metadata=fact())
+    row: tuple[Achieved, ...] = field(metadata=fact())
+    releases: int = field(metadata=fact())
+    guaranteed: int = field(metadata=fact("guaranteed_releases"))
+    people: int = field(metadata=fact())
+    uninformed: float = field(metadata=fact("adversary_error_m_without_releases", times=1000))
+    model: str | None
+    event: EventLimited | None = None
+
+    @property
+    def binding(self) -> str:
+        """The target that asks for the least budget."""
+        return min(self.by_target, key=lambda name: self.by_target[name])
+
+    @property
+    def command(self) -> str:
+        """The line to run."""
+        return self._line(self.settings)
+
+    @property
+    def capped_command(self) -> str | None:
+        """The line to run instead, with a cap on the event; None without one."""
+        return None if self.event is None else self._line(self.event.settings(self.settings))
+
+    def _line(self, settings: ReleaseSettings) -> str:
+        said: dict[str, Any] = {"policy": settings.policy, "epsilon": repr(settings.epsilon)}
+        usual = ReleaseSettings(settings.policy, settings.epsilon).to_dict()
+        for name, value in settings.to_dict().items():
+            if name not in said and name not in ("caps", "layers") and value is not None and value != usual.get(name):
+                said[name.replace("_", "-")] = value
+        for cap in settings.caps:
+            said |= {"never-surer": f"{cap.probability:.6g}", "event": str(cap.event)}
+        options = " ".join(
+            f"--{name}" if value is True else f"--{name} {shlex.quote(str(value))}" for name, value in said.items()
+        )
+        return f"dphmm release DATA --model {shlex.quote(self.model or 'model.npz')} {options} -o releases.gpkg"
+
+    def facts(self) -> dict[str, Any]:
+        """As plain JSON values."""
+        return {
+            "epsilon": self.settings.epsilon,
+            "joined_places": policy_in_words(self.settings.policy),
+            "binding": self.binding,
+            **facts_of(self),
+            "confidence": CONFIDENCE,
+            "command": self.command,
+            **({} if self.event is None else {**self.event.facts(), "command_with_a_cap": self.capped_command}),
+        }
+
 
 _LEAST_TABLE, _MOST_TABLE, _NEAR_TABLE = 1e-3, 20.0, 1.005
 """Between which budgets a table's is looked for, and how near, as a ratio."""
@@ -53,7 +306,7 @@ _ROUNDING = 1e-12
 """By which part of itself a prior in doubles is taken to be too small."""
 
 _CAPPED_STEPS = 2000
-"""So many capped releases are simulated at most: each takes several milliseconds."""
+"""The most capped releases that are simulated: each takes several milliseconds."""
 
 
 @checked
@@ -109,7 +362,7 @@ def calibrate(
     ------
     ConfigurationError, InvalidInputError, BudgetError
         When a target is out of reach, saying what is within reach; when settings keep caps; when the time is shorter
-        than a step, or so long over so many states that it would not fit into memory.
+        than a step, or a time and a number of states that do not fit into memory.
     DphmmError
         As the model's file and the policy say.
 
@@ -131,7 +384,8 @@ def calibrate(
     engine = replace(settings, epsilon=1.0).engine(learned)
     event = None if targets.event is None else _Event(engine, targets.event, first)
     steps = _steps_of(engine, over_seconds, None if event is None else event.event.last + 1)
-    job = _Job(engine, steps, over_seconds is not None, people, seed, watch, first or 0, event, targets.share)
+    guaranteed = 1 if over_seconds is None else steps
+    job = _Job(engine, steps, guaranteed, people, seed, watch, first or 0, event, targets.share)
     by_target = {name: job.budget(name, value) for name, value in targets.numbers.items()}
     chosen = rounded_down(min(by_target.values()))
     while event is not None and not job.keeps(chosen):  # of less budget nothing is known until it is looked at
@@ -175,7 +429,7 @@ class _Event:
         model, text = engine.model, given
         assert not isinstance(text, str), "targets read their event"
         self.text = text
-        self.event = text if isinstance(text, Event) else text.on(model.states, Clock(model.step_seconds, first))
+        self.event = text if isinstance(text, Event) else text.resolve(model.states, Clock(model.step_seconds, first))
         self.log_odds = EventOdds(*chain_of(model, first or 0), self.event, str(text)).prior
         """``logit`` of its probability before anything is released."""
         self.limits: list[float] = []
@@ -196,28 +450,28 @@ class _Event:
         return found
 
 
+@dataclass(eq=False)
 class _Job:
     """A calibration as it goes on: what was worked out once, and how each target is met."""
 
-    def __init__(
-        self,
-        engine: Releaser,
-        steps: int,
-        is_over_said: bool,
-        people: int,
-        seed: int,
-        watch: Watch,
-        first: int = 0,
-        event: _Event | None = None,
-        share: float | None = None,
-    ) -> None:
-        self._engine, self.steps, self._people, self._seed, self._watch = engine, steps, people, seed, watch
-        self._first, self._event, self._share = first, event, share
-        self.guaranteed = steps if is_over_said else 1
-        self.alone = without_releases(engine, steps, first)
-        self._plans = _plans_along(engine, steps)
-        exact = engine.settings.mechanism == "lattice"
-        self._unit = float(rational(engine.settings.spacing)) if exact else 1.0
+    engine: Releaser
+    steps: int
+    guaranteed: int
+    people: int
+    seed: int
+    watch: Watch
+    first: int
+    event: _Event | None
+    share: float | None
+
+    @cached_property
+    def alone(self) -> tuple[float, float, float]:
+        """What the model tells without any release: see `without_releases`."""
+        return without_releases(self.engine, self.steps, self.first)
+
+    @cached_property
+    def _plans(self) -> list[tuple[StepPlan, Belief]]:
+        return _plans_by_support(self.engine, min(self.steps, _MOST_SUPPORTS), self.first)
 
     def budget(self, target: str, value: float) -> float:
         """The largest budget that meets a target."""
@@ -229,48 +483,48 @@ class _Job:
             "odds": lambda factor: epsilon_for_factor(self._diameter, factor),
             "day_epsilon": self._for_day,
         }
-        if self._event is not None and target in ("certainty", "odds"):
-            limit = self._event.limit(target, value)
-            if self._share is not None:
-                return self._for_share(limit, self._share)
+        if self.event is not None and target in ("certainty", "odds"):
+            limit = self.event.limit(target, value)
+            if self.share is not None:
+                return self._for_share(limit, self.share)
             if self.guaranteed == 1:
                 return self._one_release
-            before = float(expit(self._event.log_odds)) * (1.0 + _ROUNDING)
+            before = float(expit(self.event.log_odds)) * (1.0 + _ROUNDING)
             return epsilon_for_odds(self._diameter, before, limit)
         return ways[target](value)
 
     @cached_property
     def _limit(self) -> EventLimit:
-        assert self._event is not None, "there is an event"
-        return EventLimit(self._engine, self._event.event, min(self._event.limits), self._first)
+        assert self.event is not None, "there is an event"
+        return EventLimit(self.engine, self.event.event, min(self.event.limits), self.first)
 
     @property
     def _moments(self) -> int:
         """How many moments there are up to the event's last."""
-        assert self._event is not None, "there is an event"
-        return self._event.event.last + 1
+        assert self.event is not None, "there is an event"
+        return self.event.event.last + 1
 
     @cached_property
     def _one_release(self) -> float:
         """The largest budget at which no output of one release passes the limits on the event."""
-        return self._limit.largest(self._moments, lambda moments: self._watch(moments, "Looking at all outputs"))
+        return self._limit.largest(self._moments, lambda moments: self.watch(moments, "Looking at all outputs"))
 
     def keeps(self, epsilon: float) -> bool:
         """Whether a budget, less than one that does, keeps the limit for one release where that is what was asked."""
-        return self.guaranteed > 1 or self._share is not None or self._limit.holds(epsilon, self._moments)
+        return self.guaranteed > 1 or self.share is not None or self._limit.holds(epsilon, self._moments)
 
     def _for_share(self, limit: float, share: float) -> float:
-        least = 1.0 - (1.0 - CONFIDENCE) ** (1.0 / self._people) if self._people else 1.0
+        least = 1.0 - (1.0 - CONFIDENCE) ** (1.0 / self.people) if self.people else 1.0
         if least > share:
             needed = ceil(log(1 - CONFIDENCE) / log(1 - share))
             raise ConfigurationError(
-                f"{self._people} simulated people cannot show a share of {share:g}: with {least:.2g} of all above the "
+                f"{self.people} simulated people cannot show a share of {share:g}: with {least:.2g} of all above the "
                 f"limit none of them might be; give --people {needed} or more"
             )
 
         def figure(epsilon: float, is_check: bool) -> Figure:
             what = f"Checking epsilon {epsilon:.3g}" if is_check else f"Trying epsilon {epsilon:.3g}"
-            simulation = self._doing(epsilon, what, self._seed + (_OTHERS if is_check else 0))
+            simulation = self._doing(epsilon, what, self.seed + (_OTHERS if is_check else 0))
             return Figure(1.0 - simulation.share_above(limit)[1], 0.0)
 
         try:
@@ -280,52 +534,48 @@ class _Job:
 
     def limited(self, achieved: Achieved) -> EventLimited:
         """How the limit on the event holds at a budget, and what a cap does instead."""
-        event, simulation = self._event, achieved.doing
+        event, simulation = self.event, achieved.doing
         assert event is not None, "there is an event"
         limit = min(event.limits)
         shares = (None, None) if simulation is None else simulation.share_above(limit)
         share, most = shares
         found = EventLimited(Cap(event.text, limit), self._limit.prior, self._one_release, share, most, None)
-        people = min(self._people, _CAPPED_STEPS // self.steps)
+        people = min(self.people, _CAPPED_STEPS // self.steps)
         if people < 2:
             return found
-        capped = found.settings(self._engine.settings).engine(self._engine.model)
-        simulated = self._doing(found.one_release, "Releasing with a cap", self._seed + _OTHERS, capped, people)
+        capped = found.settings(self.engine.settings).engine(self.engine.model)
+        simulated = self._doing(found.one_release, "Releasing with a cap", self.seed + _OTHERS, capped, people)
         return replace(found, capped=simulated)
 
     def _for_error(self, length: float) -> float:
-        if self._engine.settings.mechanism in TABLES:
+        if self.engine.settings.mechanism in TABLES:
             return self._for_error_of_tables(length)
-        plans = [plan for plan, _ in self._plans if plan.protection is not None]  # elsewhere one state is known
-        parts = [part for plan in plans for part, _ in parts_of(self._engine.mechanism(plan, 1.0), plan.constraint)]
-        noisy = [part for part in parts if part.squared_error > 0]  # open places are released as they are
+        parts = [part for plan, _ in self._plans for part in self.engine.noise(plan, 1.0).parts]
+        noisy = [part for part in parts if part.squared_error > 0]  # known and open places are released as they are
         if not noisy:
             raise InvalidInputError("every place is released as it is, which no budget changes; give another policy")
-        return min(epsilon_for_error(part, length / self._unit) for part in noisy)
+        settings = self.engine.settings
+        unit = float(rational(settings.spacing)) if settings.mechanism == "lattice" else 1.0
+        return min(epsilon_for_error(part, length / unit) for part in noisy)
 
     def _for_error_of_tables(self, length: float) -> float:
         """By halving: where all is possible that ever is, under what the model gives each state."""
         plan, prior = self._plans[-1]
 
         def errs(epsilon: float) -> bool:
-            return self._engine.query.expected_error(self._engine.mechanism(plan, epsilon), prior) >= length
+            return self.engine.noise(plan, epsilon).expected_error(prior) >= length
 
         low, high = _LEAST_TABLE, _MOST_TABLE
         if not errs(low):
-            most = self._engine.query.expected_error(self._engine.mechanism(plan, low), prior)
+            most = self.engine.noise(plan, low).expected_error(prior)
             raise BudgetError(
                 f"no table errs by {metres(length)}: it does by {metres(most)} at epsilon {low:g}; give a shorter "
                 "length"
             )
-        if errs(high):
-            return high
-        while high > _NEAR_TABLE * low:
-            middle = sqrt(low * high)
-            low, high = (middle, high) if errs(middle) else (low, middle)
-        return rounded_down(low, 3)
+        return high if errs(high) else rounded_down(largest_between(errs, low, high, _NEAR_TABLE), 3)
 
     def _for_certainty(self, most: float) -> float:
-        before = without_releases(self._engine, self.guaranteed)[2]
+        before = without_releases(self.engine, self.guaranteed)[2]
         if most <= before:
             raise InvalidInputError(
                 f"--certainty {most:g} is out of reach: the model alone gives a place {before:.4g}; give more than that"
@@ -333,14 +583,14 @@ class _Job:
         return epsilon_for_odds(self._diameter, before, most)
 
     def _for_day(self, total: float) -> float:
-        releases = day_steps(self._engine.model.step)
+        releases = day_steps(self.engine.model.step)
         assert releases is not None, "the model has a step"
         return epsilon_for_spending(total, releases)
 
     @property
     def _diameter(self) -> float:
         """The largest constrained-DP factor of a release, times as many as are looked at together."""
-        widest = max(0.0 if plan.protection is None else plan.protection.diameter for plan, _ in self._plans)
+        widest = max(plan.protection.diameter for plan, _ in self._plans)
         return widest * self.guaranteed
 
     def _for_simulated(self, name: str, most: float, length: float) -> float:
@@ -349,12 +599,12 @@ class _Job:
                 f"{metres(length)} are out of reach: without any release the error is {metres(most)} on average; give "
                 "less than that"
             )
-        if self._people < 2:
+        if self.people < 2:
             raise ConfigurationError("this target needs simulated people; give --people 2 or more")
 
         def figure(epsilon: float, is_check: bool) -> Figure:
             what = f"Checking epsilon {epsilon:.3g}" if is_check else f"Trying epsilon {epsilon:.3g}"
-            return self._simulated(epsilon, what, self._seed + (_OTHERS if is_check else 0)).figure(name)
+            return self._simulated(epsilon, what, self.seed + (_OTHERS if is_check else 0)).figure(name)
 
         try:
             return largest_epsilon(figure, length, 0.1).epsilon
@@ -363,12 +613,12 @@ class _Job:
 
     def achieved(self, epsilon: float, what: str) -> Achieved:
         """What a budget does."""
-        step, (plan, prior) = self._engine.model.step, self._plans[-1]
-        error = self._engine.query.expected_error(self._engine.mechanism(plan, epsilon), prior)
+        step, (plan, prior) = self.engine.model.step, self._plans[-1]
+        error = self.engine.noise(plan, epsilon).expected_error(prior)
         simulation, doing = None, None
-        if self._people:
-            simulation = self._simulated(epsilon, what, self._seed + _OTHERS)
-            doing = None if self._event is None else self._doing(epsilon, what, self._seed + _OTHERS)
+        if self.people:
+            simulation = self._simulated(epsilon, what, self.seed + _OTHERS)
+            doing = None if self.event is None else self._doing(epsilon, what, self.seed + _OTHERS)
         hour, day = epsilon * ceil(3600 / step), epsilon * ceil(DAY_SECONDS / step)
         return Achieved(epsilon, error, hour, day, simulation, doing)
 
@@ -376,31 +626,22 @@ class _Job:
         self, epsilon: float, what: str, seed: int, engine: Releaser | None = None, people: int | None = None
     ) -> Simulation:
         """People who do what the event says."""
-        assert self._event is not None, "there is an event"
-        watch, many = self._watched(what, people), people or self._people
-        return simulate(engine or self._engine, epsilon, many, self.steps, seed, watch, self._event.event, self._first)
+        assert self.event is not None, "there is an event"
+        watch, many = self._watched(what, people), people or self.people
+        return simulate(engine or self.engine, epsilon, many, self.steps, seed, watch, self.event.event, self.first)
 
     def _simulated(self, epsilon: float, what: str, seed: int) -> Simulation:
-        return simulate(self._engine, epsilon, self._people, self.steps, seed, self._watched(what), first=self._first)
+        return simulate(self.engine, epsilon, self.people, self.steps, seed, self._watched(what), first=self.first)
 
     def _watched(self, what: str, people: int | None = None) -> Callable[[Iterable[int]], Iterable[int]]:
-        return lambda numbers: self._watch(numbers, what, people or self._people)
+        return lambda numbers: self.watch(numbers, what, people or self.people)
 
 
-def _plans_along(engine: Releaser, steps: int) -> list[tuple[StepPlan, Belief]]:
-    """The plans of the constraint sets that follow one another, each once, with the belief of the model alone.
-
-    Which sets they are depends on no draw.
-
-    Noise that reaches everywhere rules no state out, so that the possible states are those of the model alone. Under a
-    δ-location set they are not; then the first alone is looked at.
-    """
-    belief = Belief.first(engine.model, 0)
-    plans = [(engine.plan(belief), belief)]
-    for slot in range(min(steps, _MOST_SUPPORTS) - 1 if engine.settings.delta is None else 0):
-        later = belief.predict(engine.model, 1, slot)
-        if (later.support == belief.support).all():
+def _plans_by_support(engine: Releaser, steps: int, first: int) -> list[tuple[StepPlan, Belief]]:
+    """The plan of each set of possible states that releases without a draw go through, and a belief in it."""
+    found: list[tuple[StepPlan, Belief]] = []
+    for _, plan, belief in plans_along(engine, 1 if engine.settings.delta is not None else steps, first):
+        if found and (belief.support == found[-1][1].support).all():
             break
-        belief = later
-        plans.append((engine.plan(belief), belief))
-    return plans
+        found.append((plan, belief))
+    return found

@@ -1,8 +1,8 @@
-"""Counts of people per place and time: released with noise, repaired, compared."""
+"""Counts of people per place and time, out of trajectories: released with noise, repaired, compared."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,25 +12,210 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arguments import checked
-from dphmm.arrays import FloatArray, IntArray, Rng, check_budget, random_source
-from dphmm.counts import ESTIMATORS, compare, estimate
+from dphmm.arrays import BoolArray, FloatArray, IntArray, Rng, check_budget, random_source
+from dphmm.counts import ESTIMATORS, compare, count_states, estimate
 from dphmm.counts import release as add_noise
-from dphmm.counts.comparison import RAW
-from dphmm.counts.noise import SENSITIVITY, CountMechanism
-from dphmm.counts.stream import as_counts
+from dphmm.counts.repair import RAW
+from dphmm.counts.stream import SENSITIVITY, CountMechanism, as_counts
 from dphmm.errors import ConfigurationError, CountError, DataFileError
-from dphmm.jobs.learned_from import refuse_own, said
+from dphmm.facts import factor_in_words, unless_seeded
 from dphmm.jobs.mobility import UNKNOWN, Budgets, Mobility
-from dphmm.jobs.models import region
-from dphmm.jobs.people import Data, DataLike, Dropped
-from dphmm.jobs.population import daily_population, population
-from dphmm.jobs.watch import Watch, unwatched
+from dphmm.jobs.models import read_others, region
+from dphmm.jobs.people import DataLike, Dropped
+from dphmm.jobs.progress import Watch, unwatched
 from dphmm.leakage import account
 from dphmm.mechanisms import EXACT as EXACT_MECHANISMS
-from dphmm.release.ledger import factor_in_words, unless_seeded
-from dphmm.space.states import StateSpace
+from dphmm.space.states import OUTSIDE, StateSpace
+from dphmm.space.trajectory import Trajectory, microseconds
 from dphmm.tables import TimedTable
 from dphmm.tables.values import shorten
+
+_DAY = 86_400_000_000
+MOST_TIMES = 10_000_000
+"""The most times over which people are counted."""
+
+
+@dataclass(frozen=True)
+class Population:
+    """Where each member of a population is at each time.
+
+    Attributes
+    ----------
+    members
+        ``n`` names: users, or ``user date`` for days.
+    times
+        ``(T,)`` ``datetime64[us]`` in UTC; for days, minutes after local midnight as integers.
+    states
+        ``(n, T)`` integers, every member somewhere at every time.
+    seen
+        ``(n, T)`` booleans: false where no fix of this time stands behind the state and the last one is held (before
+        the first fix, the first one).
+    size
+        The number of places.
+    """
+
+    members: tuple[str, ...]
+    times: npt.NDArray[Any]
+    states: IntArray
+    seen: BoolArray
+    size: int
+
+    @property
+    def counts(self) -> IntArray:
+        """``(T, m)``: how many members are in each place at each time."""
+        return count_states(self.states, self.size)
+
+    def part(self, chosen: Sequence[int] | BoolArray) -> Population:
+        """Some of the members, by position.
+
+        Raises
+        ------
+        CountError
+            When no one is chosen.
+        """
+        picked = np.arange(len(self.members))[np.asarray(chosen)]
+        if picked.size == 0:
+            raise CountError("no one is chosen; a population has one member or more")
+        names = tuple(self.members[at] for at in picked)
+        return Population(names, self.times, self.states[picked], self.seen[picked], self.size)
+
+
+def population(
+    trajectories: Iterable[Trajectory],
+    space: StateSpace,
+    step_seconds: float,
+    start: str | np.datetime64 | None = None,
+    end: str | np.datetime64 | None = None,
+) -> Population:
+    """Everybody's states over one span of the clock.
+
+    A person who is not seen within the space at a time is counted where they were last seen, and before their first
+    fix where they are first seen; so the number of people is the same at all times, as the guarantee of
+    `dphmm.counts.release` supposes.
+
+    Parameters
+    ----------
+    trajectories
+        One per person.
+    space
+        The places.
+    step_seconds
+        The step of the clock; see `Trajectory.resample`.
+    start, end
+        The first and the last time, UTC; left out, those of the data. People who are not seen within the space
+        between them are no members.
+
+    Raises
+    ------
+    CountError
+        When no one is seen within the space and the span.
+    ConfigurationError
+        For a step that is not positive and finite, or an end before the start.
+    """
+    step = microseconds(step_seconds, "step")
+    tracks = [(one.user, *_seen(one, space, step_seconds)) for one in trajectories]
+    known = np.concatenate([slots for _, slots, _ in tracks]) if tracks else np.zeros(0, dtype=np.int64)
+    if known.size == 0:
+        raise CountError("no one is seen within the region; check the region and the data")
+    first = int(known.min()) if start is None else -(-_micro(start, "start") // step)
+    last = int(known.max()) if end is None else _micro(end, "end") // step
+    if last < first:
+        raise ConfigurationError(f"no time of the clock lies from {start} to {end}; give an end after the start")
+    if last - first >= MOST_TIMES:
+        raise ConfigurationError(
+            f"the data reach over {last - first + 1:,} steps of {step_seconds:g} s, and {MOST_TIMES:,} are the most; "
+            "say a shorter span with start and end, or take a longer step"
+        )
+    rows = []
+    for user, slots, states in tracks:
+        within = (slots >= first) & (slots <= last)
+        if within.any():
+            rows.append((user, slots[within] - first, states[within]))
+    times = (np.arange(first, last + 1) * step).astype("datetime64[us]")
+    return _assembled(rows, times, space.size)
+
+
+def daily_population(
+    trajectories: Iterable[Trajectory],
+    space: StateSpace,
+    step_seconds: float,
+    hours: tuple[float, float] = (0.0, 24.0),
+    utc_offset: float = 0.0,
+    least_seen: float = 0.0,
+) -> Population:
+    """Every person's days laid over each other: a member is one day of one person.
+
+    Parameters
+    ----------
+    trajectories, space, step_seconds
+        As in `population`; the step must divide a day.
+    hours
+        From which to which local hour.
+    utc_offset
+        Hours by which local time is ahead of UTC.
+    least_seen
+        The share of the times, 0 to 1, at which a day's person must be seen within the space for the day to count.
+        Days without any fix within the space never count.
+
+    Notes
+    -----
+    A guarantee about one member is about one *day* of a person; who has several days in the data takes part in the
+    counts several times.
+
+    Raises
+    ------
+    CountError
+        When no day is left.
+    ConfigurationError
+        For a step that does not divide a day, or hours, an offset or a share out of range.
+    """
+    step = microseconds(step_seconds, "step")
+    low, high = (round(hour * _DAY / 24) for hour in hours)
+    if _DAY % step or not 0 <= low < high <= _DAY or not -24 <= utc_offset <= 24 or not 0 <= least_seen <= 1:
+        raise ConfigurationError(
+            f"step {step_seconds} s, hours {hours}, offset {utc_offset}, share {least_seen}; give a step that divides "
+            "a day, 0 <= from < to <= 24, an offset of -24 to 24 hours and a share of 0 to 1"
+        )
+    grid = np.arange(-(-low // step), -(-high // step))
+    rows = []
+    for one in trajectories:
+        slots, states = _seen(one, space, step_seconds)
+        local = slots * step + round(utc_offset * _DAY / 24)
+        day, slot = local // _DAY, (local % _DAY) // step
+        dates = np.unique(day)
+        for date, shown in zip(dates.tolist(), np.datetime_as_string(dates.astype("datetime64[D]")), strict=True):
+            of_day = (day == date) & (slot >= grid[0]) & (slot <= grid[-1])
+            if of_day.any() and of_day.sum() >= least_seen * grid.size:
+                name = f"{one.user} {shown}"
+                rows.append((name, slot[of_day] - grid[0], states[of_day]))
+    return _assembled(rows, grid * step // 60_000_000, space.size)
+
+
+def _seen(one: Trajectory, space: StateSpace, step_seconds: float) -> tuple[IntArray, IntArray]:
+    track = one.resample(step_seconds)
+    states = space.locate(track.latitude, track.longitude)
+    inside = states != OUTSIDE
+    return track.slots[inside], states[inside]
+
+
+def _micro(moment: str | np.datetime64, name: str) -> int:
+    try:
+        return int(np.array(moment, dtype="datetime64[us]").astype(np.int64))
+    except ValueError:
+        raise ConfigurationError(f"{name} is {moment!r}; give a UTC time such as 2009-10-11T14:00") from None
+
+
+def _assembled(rows: list[tuple[str, IntArray, IntArray]], times: npt.NDArray[Any], size: int) -> Population:
+    if not rows:
+        raise CountError("no one is seen within the region at these times; ask for other times or a larger region")
+    seen = np.zeros((len(rows), len(times)), dtype=np.bool_)
+    states = np.zeros((len(rows), len(times)), dtype=np.int64)
+    for at, (_, slots, found) in enumerate(rows):
+        seen[at, slots] = True
+        held = np.maximum(np.searchsorted(slots, np.arange(len(times)), side="right") - 1, 0)
+        states[at] = found[held]
+    return Population(tuple(name for name, _, _ in rows), times, states, seen, size)
+
 
 UNCHECKED = "not known: a table does not say who was counted"
 """What is said of whether a model was learned from the people in a table of counts."""
@@ -63,14 +248,14 @@ class Counts:
         return cls(TimedTable.read(path), str(path))
 
     @classmethod
-    def of(cls, times: npt.NDArray[Any], values: npt.NDArray[Any], **more: npt.NDArray[Any]) -> Counts:
+    def from_values(cls, times: npt.NDArray[Any], values: npt.NDArray[Any], **more: npt.NDArray[Any]) -> Counts:
         """Values ``(T, m)`` over times, with more columns before them."""
         return cls(TimedTable(times, {**more, **{f"place_{at}": values[:, at] for at in range(values.shape[1])}}))
 
     @property
     def places(self) -> TimedTable:
         """The table without what it says of the noise."""
-        columns = {name: of for name, of in self.table.columns.items() if name not in (EPSILON, EXACT)}
+        columns = {name: column for name, column in self.table.columns.items() if name not in (EPSILON, EXACT)}
         return TimedTable(self.table.times, columns)
 
     @property
@@ -118,7 +303,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Days:
-    """That days are laid over each other, and which part of them; see `dphmm.jobs.population.daily_population`.
+    """That days are laid over each other, and which part of them; see `dphmm.jobs.counting.daily_population`.
 
     Parameters
     ----------
@@ -206,9 +391,9 @@ def count_people(
 ) -> Counted:
     """Release noisy counts of people per place and time, as ``dphmm counts release`` does.
 
-    Whoever is not seen within the region at a time is counted where they were last seen, and before that where they are
-    first seen, so that everybody is somewhere at every time. Each time's row is epsilon-differentially private for one
-    person's place at that time.
+    A person who is not seen within the region at a time is counted where they were last seen, and before that where
+    they are first seen, so that everybody is somewhere at every time. Each time's row is epsilon-differentially
+    private for one person's place at that time.
 
     Parameters
     ----------
@@ -228,7 +413,7 @@ def count_people(
         ``"lattice"`` for exact integer noise, ``"laplace"`` for the paper's in double precision; see
         `dphmm.counts.release`.
     allow_own_model
-        Whether to count people whose own data the mobility's model has seen; see `dphmm.jobs.learned_from`. A table of
+        Whether to count people whose own data the mobility's model has seen; see `dphmm.jobs.models`. A table of
         counts does not say whom it counts, and is not checked.
     rng
         Left out, the operating system's randomness. A seed or generator makes releases repeatable, hence not private.
@@ -240,7 +425,7 @@ def count_people(
     ConfigurationError
         When arguments do not go together, or the model was learned from a person who is counted.
     CountError, BudgetError
-        When nobody is there to be counted, counts are none, or budgets do not fit.
+        When no one is there to be counted, counts are none, or budgets do not fit.
     DphmmError
         As the data and the mobility say.
 
@@ -258,10 +443,8 @@ def count_people(
         true = Counts(source.places, source.name)
     else:
         places, step = _clock(mobility, space, step_seconds)
-        seen = None if allow_own_model else mobility.people_seen
-        people = Data.of(source).read()
-        refuse_own(seen, [one.user for one in people.trajectories])
-        own = None if mobility.model is None else said(seen, allow_own_model)
+        people, checked_own = read_others(source, mobility.file, mobility.model, allow_own_model)
+        own = None if mobility.model is None else checked_own
         everyone = watch(people.trajectories, "Counting", len(people.trajectories))
         if days is None:
             found = population(everyone, places, step, start, end)
@@ -269,14 +452,14 @@ def count_people(
             raise ConfigurationError("--daily lays all days over each other; leave --start and --end out")
         else:
             found = daily_population(everyone, places, step, days.hours, days.utc_offset, days.least_seen)
-        true, skipped = Counts.of(found.times, found.counts), people.skipped
+        true, skipped = Counts.from_values(found.times, found.counts), people.skipped
         dropped = people.dropped(places, step)
     times = true.table.times
-    each = budgets.over(len(times), mobility)
+    each = budgets.resolve(len(times), mobility)
     randomness, spent = random_source(rng), np.array([float(budget) for budget in each])
     rows = watch(zip(true.true, each, strict=True), "Releasing", len(each))
     drawn = np.array([add_noise(row[None], budget, randomness, mechanism)[0] for row, budget in rows])
-    noisy = Counts.of(times, drawn, epsilon=spent, exact=np.full(len(times), mechanism in EXACT_MECHANISMS))
+    noisy = Counts.from_values(times, drawn, epsilon=spent, exact=np.full(len(times), mechanism in EXACT_MECHANISMS))
     if budgets.alpha is None:
         return Counted(noisy, true, None, skipped, own, rng is None, dropped)
     leakage = account(mobility.backwards(len(times)), mobility.transition, spent)
@@ -346,7 +529,7 @@ def repair_counts(
     --------
     >>> from dphmm.jobs import Budgets, Days, Mobility, count_people, learn, region, repair_counts
     >>> town, space = "data/sample/geolife", region(bbox=(44.97, -30.04, 45.03, -29.96), cell=2)
-    >>> moves = Mobility.of(learn(town, space, 600, smoothing=0.5).model, smoothing=0.001)
+    >>> moves = Mobility.from_source(learn(town, space, 600, smoothing=0.5).model, smoothing=0.001)
     >>> done = count_people(town, Budgets(epsilon=1), mobility=moves, days=Days())
     >>> users = int(done.true.values[0].sum())
     >>> set(repair_counts(done.noisy, users, moves, integer=True).values.sum(axis=1)) == {users}
@@ -354,7 +537,7 @@ def repair_counts(
     """
     scales, start = noisy.scales if scale is None else scale, _start(prior, mobility)
     found = estimate(estimator, noisy.values, mobility.transition, users, scales, start, integer)
-    return Counts.of(noisy.table.times, found, exact=np.full(len(found), noisy.exact))
+    return Counts.from_values(noisy.table.times, found, exact=np.full(len(found), noisy.exact))
 
 
 @checked
@@ -409,7 +592,7 @@ def compare_counts(
     --------
     >>> from dphmm.jobs import Budgets, Days, Mobility, compare_counts, count_people, learn, region
     >>> town, space = "data/sample/geolife", region(bbox=(44.97, -30.04, 45.03, -29.96), cell=2)
-    >>> moves = Mobility.of(learn(town, space, 600, smoothing=0.5).model, smoothing=0.001)
+    >>> moves = Mobility.from_source(learn(town, space, 600, smoothing=0.5).model, smoothing=0.001)
     >>> true = count_people(town, Budgets(epsilon=1), mobility=moves, days=Days()).true
     >>> errors = compare_counts(true, Budgets(epsilon="1/2"), moves, runs=2, rng=1)
     >>> bool(errors["coupled"].mean() < errors["noisy"].mean())
@@ -420,7 +603,7 @@ def compare_counts(
         raise ConfigurationError(f"estimators are {shorten(estimators)}; give a list of their names")
     wanted = tuple(estimators) or tuple(ESTIMATORS)[0 if transition is not None else -2 :]
     if isinstance(released, Budgets):
-        budgets, bar = released.over(len(counts), mobility), partial(watch, what="Comparing", total=runs)
+        budgets, bar = released.resolve(len(counts), mobility), partial(watch, what="Comparing", total=runs)
         return compare(counts, budgets, transition, start, runs, rng, wanted, bar, mechanism)
     values, users = released.values, int(counts[0].sum())
     if values.shape != counts.shape or (released.table.times != true.table.times).any():

@@ -15,14 +15,12 @@ from dphmm.audit.realised import Realised, realise
 from dphmm.errors import ConfigurationError, InvalidInputError, TimeOrderError
 from dphmm.jobs.mobility import Matrix, Mobility, as_matrix
 from dphmm.jobs.models import Model
-from dphmm.jobs.replays import replay
+from dphmm.jobs.stored_releases import replay
 from dphmm.leakage import LossFunction, PopulationLeakage, SharedBudget, Supremum, account_users, shared_budget
-from dphmm.leakage.accumulate import as_budgets, as_loss_functions, highest
-from dphmm.leakage.users import by_user
-from dphmm.markov.chain import reverses_through
-from dphmm.markov.extended import ExtendedModel
-from dphmm.markov.model import MarkovModel
-from dphmm.release.settings import ReleaseSettings
+from dphmm.leakage.stream import as_budgets, as_loss_functions, by_user, highest
+from dphmm.model.model import MarkovModel
+from dphmm.model.reversal import reverses_through
+from dphmm.release.engine import ReleaseSettings
 from dphmm.writers.formats import read_releases
 from dphmm.writers.table import ReleaseTable
 
@@ -37,7 +35,7 @@ LEFT_OUT = (
 """What may be learned from a stream of releases, and no figure of leakage counts."""
 
 Adversary = Mobility | tuple[Matrix | None, Matrix | None]
-"""What somebody knows of a user: how people move, or matrices of the state before and after, None for one unknown."""
+"""What an adversary knows of a user: how people move, or matrices of the state before and after, None for unknown."""
 
 Adversaries = Adversary | Mapping[str, Adversary]
 """Knowledge about one user, or name → knowledge about each of several."""
@@ -64,7 +62,7 @@ class Leaked:
         Name → side (``"backward"``, ``"forward"``) → what leakage stays below if releases of that budget go on for
         ever. Only of matrices that are the same at every step.
     forgets
-        Whether it counts what an adversary forgets as people move on. Otherwise leakage is told as the sum of all that
+        Whether it counts what an adversary forgets as people move on. Otherwise leakage is the sum of all that
         was spent, which it does not exceed: see `leak_of_releases`.
     """
 
@@ -130,7 +128,7 @@ def budget(known: Adversaries, alpha: float, steps: int | None = None) -> Shared
     Examples
     --------
     >>> from dphmm.jobs import Mobility, budget
-    >>> budget(Mobility.of(transition=[[0.8, 0.2], [0.2, 0.8]]), alpha=1, steps=3).budgets.round(4)
+    >>> budget(Mobility.from_source(transition=[[0.8, 0.2], [0.2, 0.8]]), alpha=1, steps=3).budgets.round(4)
     array([0.6299, 0.2598, 0.6299])
     """
     return shared_budget(knowledge(known), alpha, steps)
@@ -157,7 +155,7 @@ def leak_of_releases(model: Model, releases: ReleaseTable | str | Path, user: st
 
     Of a model of second order the moment's secret is a pair of states, which tells the state before for sure: the rows
     of two pairs have nothing in common, so that their loss function forgets nothing. What it gives is the sum of all
-    budgets, which is sound; how much less may be told is not computed.
+    budgets, which is sound; how much less may be disclosed is not computed.
 
     Parameters
     ----------
@@ -225,23 +223,23 @@ def leak_of_releases(model: Model, releases: ReleaseTable | str | Path, user: st
         )
     budgets = np.zeros(int(slots.max()) + 1)
     budgets[slots] = costs
-    if isinstance(learned, ExtendedModel):
+    if not learned.is_plain:
         first = int(np.rint(own["time"].astype("datetime64[us]").astype(np.int64).min() / 1e6 / step))
         pasts, futures = _varying(learned, first, budgets.size, highest(as_budgets(budgets)))
         return Leaked(account_users({user: (pasts, futures)}, budgets), float(budgets.max()), {user: {}})
     if learned.transition.nnz > MOST_MOVES:
-        nothing = np.eye(2)  # of which the state before and after is certain, as nobody's is
+        nothing = np.eye(2)  # of which the state before and after is certain, as no person's is
         return replace(leak({user: (nothing, nothing)}, budgets), suprema={user: {}}, forgets=False)
-    return leak({user: Mobility.of(learned)}, budgets)
+    return leak({user: Mobility.from_source(learned)}, budgets)
 
 
-def _varying(model: ExtendedModel, first: int, times: int, most: float) -> tuple[Iterator[Any], Sequence[Any]]:
+def _varying(model: MarkovModel, first: int, times: int, most: float) -> tuple[Iterator[Any], Sequence[Any]]:
     """What an adversary knows of each step from the slot of the first release on, backwards and forwards."""
-    if model.contexts is not None:  # rows of two pairs have nothing in common: nothing fades
+    if model.state_pairs is not None:  # rows of two pairs have nothing in common: nothing fades
         kept = LossFunction(np.eye(2), most)
         return iter([kept] * (times - 1)), [kept] * (times - 1)
     slots = first + np.arange(1, times)
-    classes = np.zeros(times - 1, dtype=np.int64) if model.rhythm is None else model.rhythm.classes_of(slots)
+    classes = model.classes_of(slots)
     functions = {number: LossFunction(model.transitions[number], most) for number in np.unique(classes).tolist()}
     start = model.starts[model.class_of(first)]
 
@@ -266,7 +264,7 @@ _REMEMBERED = 256
 def realised_of_releases(
     model: Model, releases: str | Path, settings: ReleaseSettings | str, user: str | None = None
 ) -> Realised:
-    """What one person's releases really told between places that the policy joins, and how far off a best guess is.
+    """What one person's releases really disclosed between places that the policy joins, and how far off a guess is.
 
     The figure of `leak_of_releases` is a bound for whatever might have been drawn; under a learned model, where places
     follow one another surely, it is hardly less than the sum of all budgets. This is what was drawn.

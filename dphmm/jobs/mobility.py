@@ -13,14 +13,13 @@ import scipy.sparse as sp
 
 from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray
-from dphmm.counts.noise import Budget, as_budgets
+from dphmm.counts.stream import Budget, as_budgets
 from dphmm.errors import ConfigurationError
-from dphmm.jobs.learned_from import people_seen
 from dphmm.jobs.models import Model
 from dphmm.leakage import LossFunction, exact_budgets, smooth
 from dphmm.leakage.files import read_matrix, read_numbers
-from dphmm.markov.chain import reverse, reverses, stationary
-from dphmm.markov.model import MarkovModel
+from dphmm.model.model import MarkovModel
+from dphmm.model.reversal import reverse, reverses, stationary
 from dphmm.stochastic import MatrixLike
 
 Matrix = MatrixLike | str | Path
@@ -53,7 +52,9 @@ class Mobility:
 
     @classmethod
     @checked
-    def of(cls, model: Model | None = None, transition: Matrix | None = None, smoothing: float = 0.0) -> Mobility:
+    def from_source(
+        cls, model: Model | None = None, transition: Matrix | None = None, smoothing: float = 0.0
+    ) -> Mobility:
         """What a model or a matrix says; without either, nothing.
 
         Parameters
@@ -74,7 +75,7 @@ class Mobility:
 
         Examples
         --------
-        >>> Mobility.of(transition=[[1, 0], [0, 1]], smoothing=0.5).transition
+        >>> Mobility.from_source(transition=[[1, 0], [0, 1]], smoothing=0.5).transition
         array([[0.75, 0.25],
                [0.25, 0.75]])
         """
@@ -94,22 +95,17 @@ class Mobility:
         return replace(found, transition=smooth(found.transition, smoothing)) if smoothing else found
 
     @property
-    def people_seen(self) -> frozenset[str] | None:
-        """Whose data the model has seen, as far as it is known: see `dphmm.jobs.learned_from`."""
-        return None if self.file is None or self.model is None else people_seen(self.file, self.model)
-
-    @property
     def start(self) -> FloatArray:
         """``(m,)``: where people begin, the initial distribution or else the stationary one."""
         return self.initial if self.initial is not None else stationary(self.transition)
 
     @property
     def backward(self) -> Any:
-        """The matrix of Pr(state before | state now), as if the start were stationary: see `dphmm.markov.reverse`."""
+        """The matrix of Pr(state before | state now), as if the start were stationary: see `dphmm.model.reverse`."""
         return reverse(self.transition, self.start)
 
     def backwards(self, times: int) -> Iterator[Any]:
-        """The same for each of the steps between so many times: see `dphmm.markov.reverses`."""
+        """The same for each of the steps between a number of times: see `dphmm.model.reverses`."""
         return reverses(self.transition, self.start, times)
 
     def pasts(self, times: int, limit: float) -> Iterator[Any]:
@@ -200,13 +196,13 @@ class Budgets:
         if sum(choice is not None for choice in (self.epsilon, self.epsilons, self.alpha)) != 1:
             raise ConfigurationError("no single budget is given; give one of --epsilon, --epsilons and --alpha")
 
-    def over(self, times: int, mobility: Mobility) -> list[Any]:
-        """A rational for each of so many times.
+    def resolve(self, times: int, mobility: Mobility) -> list[Any]:
+        """A rational for each of a number of times.
 
         Raises
         ------
         ConfigurationError
-            When a level is given and nobody knows how people move.
+            When a level is given and it is not known how people move.
         BudgetError
             For budgets that are not positive, or too few or many; or where no budget keeps the level.
         """

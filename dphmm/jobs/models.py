@@ -1,32 +1,286 @@
-"""The region that a model is about, and a model learned from people's trajectories."""
+"""Models learned from people's trajectories: region, cells and step, and who those people were.
+
+A model learned without noise breaks the promise made to a person whose places it was learned from:
+what it holds possible, and with it the constraint set, the repair, the hull and the size of the noise, depends on their
+true places otherwise than through what is released. So a private list of the people stays in the folder of the model's
+file, and releases refuse them. The model itself is public and holds no names.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import shapely
 
 from dphmm.arguments import checked
-from dphmm.arrays import IntArray
-from dphmm.errors import ConfigurationError
-from dphmm.jobs.choices import OF_REGION, Choice, choose, choose_privately
-from dphmm.jobs.learned_from import private_list, write_list
+from dphmm.arrays import FloatArray, IntArray, Rng, random_source
+from dphmm.errors import ConfigurationError, DataFileError
 from dphmm.jobs.people import Data, DataLike, Dropped, People
 from dphmm.jobs.private_models import MOVES_PER_PERSON, PrivateModel, fit_private
-from dphmm.markov.extending import Extension, extend
-from dphmm.markov.model import MarkovModel
-from dphmm.markov.reach import MAX_SPEED_KMH
-from dphmm.markov.rhythm import By, Rhythm
-from dphmm.markov.sequence import state_sequences
-from dphmm.markov.shrinkage import ShrunkModel, fit_shrunk
 from dphmm.mechanisms.exact import Rational, rational
-from dphmm.policy.layer import read_polygons
-from dphmm.readers.places import read_places
+from dphmm.mechanisms.lattice_noise import laplace_steps
+from dphmm.model.fitting import Extension, ShrunkModel, extend, fit_shrunk
+from dphmm.model.model import MarkovModel
+from dphmm.model.moves import state_sequences
+from dphmm.model.speed_limit import MAX_SPEED_KMH
+from dphmm.model.time_classes import By, TimeClasses
+from dphmm.policy.zones import read_polygons
+from dphmm.readers.table import read_places
 from dphmm.space.grid import Grid, preset_box
+from dphmm.space.projection import LocalProjection
 from dphmm.space.states import StateSpace
-from dphmm.tables import check_output, new_file
+from dphmm.space.trajectory import Trajectory
+from dphmm.tables import check_output, new_file, write_text
+
+_FORMAT = "dphmm-learned-from-1"
+_ENDING = ".PRIVATE-people.json"
+
+
+def private_list(model: str | Path) -> Path:
+    """Where the list of a model's file is written: ``city.npz`` has ``city.PRIVATE-people.json``."""
+    path = Path(model)
+    return path.with_name(path.stem + _ENDING)
+
+
+def write_list(path: Path, model: MarkovModel, people: Iterable[str], overwrite: bool = False) -> None:
+    """Write whose data a model has seen, readable for the owner alone, whole or not at all.
+
+    Raises
+    ------
+    OutputError
+        When the file exists and may not be replaced, or cannot be written.
+    """
+    about = {"format": _FORMAT, "model": model.content_hash, "people": sorted(set(people))}
+    write_text(path, json.dumps(about, indent=1) + "\n", overwrite, private=True)
+
+
+def people_seen(file: str | Path | MarkovModel, model: MarkovModel) -> frozenset[str] | None:
+    """Whose data a model has seen, as far as lists in the folder of its file tell.
+
+    A list names its model by content, so that a renamed model keeps it. That is not known of a model that was copied or
+    sent without its list, that was changed since, or that is not in a file; nor of a person who goes by another name.
+
+    Parameters
+    ----------
+    file
+        The model's file; a model that is in none has no list.
+    model
+        What the file holds.
+
+    Returns
+    -------
+    frozenset of str or None
+        None where no list is about the model.
+
+    Raises
+    ------
+    DataFileError
+        When a list in the folder cannot be read.
+    """
+    if isinstance(file, MarkovModel):
+        return None
+    folders = {Path(file).absolute().parent, Path(file).resolve().parent}
+    found = [_read(path) for folder in sorted(folders) for path in sorted(folder.glob(f"*{_ENDING}"))]
+    about = [people for seen, people in found if seen == model.content_hash]
+    return frozenset().union(*about) if about else None
+
+
+def _read(path: Path) -> tuple[str, frozenset[str]]:
+    """The content hash of a list's model, and its people."""
+    try:
+        about = json.loads(path.read_text(encoding="utf-8"))
+        if about["format"] != _FORMAT or not all(isinstance(name, str) for name in [about["model"], *about["people"]]):
+            raise ValueError
+        return about["model"], frozenset(about["people"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        raise DataFileError(
+            path, "cannot be read as a list of whose data a model has seen; restore it, or say --allow-own-model"
+        ) from None
+
+
+def refuse_own(seen: Collection[str] | None, users: Iterable[str]) -> None:
+    """Refuse people whose own data the model has seen.
+
+    Raises
+    ------
+    ConfigurationError
+        Naming them, and what to do.
+    """
+    own = [user for user in users if seen is not None and user in seen]
+    if own:
+        names = ", ".join(own[:8]) + (", …" if len(own) > 8 else "")
+        verb = "is" if len(own) == 1 else "are"
+        raise ConfigurationError(
+            f"user {names} {verb} among those that the model was learned from, so that what it holds possible depends "
+            "on their true places; learn it from other people (--exclude-users), or say --allow-own-model"
+        )
+
+
+def said(seen: Collection[str] | None, allowed: bool) -> str:
+    """What is said of whether the model was learned from those who are released, who were checked unless allowed."""
+    if allowed:
+        return "not checked (--allow-own-model)"
+    return "not known: no list beside the model" if seen is None else "no"
+
+
+def read_others(
+    data: DataLike, model: Model | None, learned: MarkovModel | None, allow_own_model: bool
+) -> tuple[People, str]:
+    """Everyone in some data, none of whom the model has seen, as far as that is known.
+
+    Parameters
+    ----------
+    data
+        The data.
+    model
+        The model, or its file, beside which the list of the people lies; None where there is no model.
+    learned
+        The model.
+    allow_own_model
+        Whether not to look whether the model has seen them.
+
+    Returns
+    -------
+    people : People
+        Everyone.
+    own_model : str
+        What is said of whether the model was learned from them.
+
+    Raises
+    ------
+    ConfigurationError
+        When the model has seen one of them, and as `Data.read`.
+    DataFileError
+        As `Data.read` and `people_seen`.
+    """
+    seen = None
+    if not allow_own_model and model is not None and learned is not None:
+        seen = people_seen(model, learned)
+    people = Data.from_any(data).read()
+    refuse_own(seen, [one.user for one in people.trajectories])
+    return people, said(seen, allow_own_model)
+
+
+MOST_STATES = 2000
+"""No more states are chosen: beliefs then go through gaps of any length at once."""
+
+OF_REGION = Fraction(1, 10)
+"""The part of a budget that choosing a region takes."""
+
+_STEPS = (60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0)
+_CELLS = (0.25, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0)
+_PRIVATE_STEP = 300.0
+_TILES = 2
+"""Tiles per degree among which a private choice is made: 55 km from south to north."""
+_NEAR_KM = 25.0
+_BINS = 20
+_EDGE = 0.02
+_LEAST = 0.005
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What was chosen.
+
+    Attributes
+    ----------
+    bbox
+        South, west, north, east, degrees.
+    cell
+        Kilometres.
+    step_seconds
+        One time step.
+    epsilon
+        What the choice took of a budget; None where it was made without noise.
+    """
+
+    bbox: tuple[float, float, float, float]
+    cell: float
+    step_seconds: float
+    epsilon: Fraction | None = None
+
+    @property
+    def options(self) -> str:
+        """The options of the command that say the same."""
+        box = " ".join(f"{side:g}" for side in self.bbox)
+        return f"--bbox {box} --cell {self.cell:g} --step {self.step_seconds:g}"
+
+    @property
+    def space(self) -> Grid:
+        """The grid."""
+        return Grid.over(self.bbox, self.cell)
+
+
+def choose(people: Sequence[Trajectory], step_seconds: float | None = None) -> Choice:
+    """The city where most of the people are, without noise.
+
+    The box holds all but the outermost hundredths of the fixes within 25 km of where most people are, each person
+    counting alike. Cells are the smallest, from 250 m, of which there are at most `MOST_STATES`; the step is the
+    shortest, from one minute to an hour, in which half of the people are seen anew half of the time.
+    """
+    latitude, longitude = (np.concatenate([getattr(one, axis) for one in people]) for axis in ("latitude", "longitude"))
+    weight = np.concatenate([np.full(len(one), 1.0 / len(one)) for one in people])
+    bins = np.floor(np.stack([latitude, longitude]) * _BINS).astype(np.int64)
+    found, at = np.unique(bins, axis=1, return_inverse=True)
+    best = found[:, np.bincount(at.ravel(), weight).argmax()]
+    centre = LocalProjection(*((best + 0.5) / _BINS).tolist())
+    near = np.abs(centre.to_plane(latitude, longitude)).max(axis=1) <= _NEAR_KM
+    south, north = _within(latitude[near], weight[near])
+    west, east = _within(longitude[near], weight[near])
+    box = south, west, north, east
+    if step_seconds is None:
+        step_seconds = _step(people)
+    return Choice(box, _cell(box), float(step_seconds))
+
+
+def choose_privately(
+    people: Sequence[Trajectory], epsilon: Fraction, step_seconds: float | None = None, rng: Rng = None
+) -> Choice:
+    """The tile of half a degree in which most people spend most of their fixes, by noisy counts.
+
+    Each person counts in one tile, so that discrete Laplace noise of scale ``1 / epsilon`` on each of the Earth's
+    tiles makes the choice epsilon-differentially private for whole people. With fewer than some ``15 / epsilon``
+    people in it noise alone may choose another. The step is 300 s unless it is said.
+    """
+    wide, high = 360 * _TILES, 180 * _TILES
+    votes = np.zeros(wide * high, dtype=np.int64)
+    for one in people:
+        row = np.minimum(np.floor((one.latitude + 90) * _TILES).astype(np.int64), high - 1)
+        column = np.floor((one.longitude + 180) * _TILES).astype(np.int64) % wide
+        tiles, counts = np.unique(row * wide + column, return_counts=True)
+        votes[tiles[counts.argmax()]] += 1
+    noisy = votes + laplace_steps(epsilon, votes.size, random_source(rng))
+    south, west = divmod(int(noisy.argmax()), wide)
+    box = south / _TILES - 90, west / _TILES - 180, (south + 1) / _TILES - 90, (west + 1) / _TILES - 180
+    return Choice(box, _cell(box), _PRIVATE_STEP if step_seconds is None else float(step_seconds), epsilon)
+
+
+def _within(values: FloatArray, weight: FloatArray) -> tuple[float, float]:
+    """From where to where all but the outermost hundredths lie, rounded outwards to hundredths of a degree."""
+    order = np.argsort(values)
+    share = np.cumsum(weight[order]) / weight.sum()
+    low, high = values[order][np.searchsorted(share, [_EDGE / 2, 1 - _EDGE / 2])]
+    return float(np.floor((low - _LEAST) * 100) / 100), float(np.ceil((high + _LEAST) * 100) / 100)
+
+
+def _cell(box: tuple[float, float, float, float]) -> float:
+    for cell in _CELLS:
+        grid = Grid.over(box, cell)
+        if grid.size <= MOST_STATES:
+            return cell
+    raise ConfigurationError(f"the region {box} is too large to choose cells for; give --bbox and --cell")
+
+
+def _step(people: Sequence[Trajectory]) -> float:
+    usual = [float(np.median(np.diff(one.times).astype(np.int64)) / 1e6) for one in people if len(one) > 1]
+    wanted = float(np.median(usual)) if usual else _STEPS[-1]
+    return next((step for step in _STEPS if step >= wanted), _STEPS[-1])
+
 
 Model = MarkovModel | str | Path
 """A model, or the file that holds one."""
@@ -78,7 +332,7 @@ class Learned:
         return self.people.dropped(self.model.states, self.model.step)
 
 
-_CELLS = {"gowalla": 2.0}
+_MOST_CELLS = {"gowalla": 2.0}
 """A region → the cell size where it is not that of the paper."""
 
 
@@ -149,7 +403,7 @@ def region(
     if within is not None:
         raise ConfigurationError("--within goes with --places; leave it out")
     if preset is not None:
-        cell = _CELLS.get(preset) if cell is None else cell
+        cell = _MOST_CELLS.get(preset) if cell is None else cell
         return Grid.preset(preset) if cell is None else Grid.over(preset_box(preset), cell)
     if cell is None:
         raise ConfigurationError("no cell size is given; give --cell in kilometres, such as --cell 0.5")
@@ -178,7 +432,7 @@ def learn(
     """Learn how people move, as ``dphmm learn`` does.
 
     The model is public: learn it from people other than those whose places are to be released. Who they are is written
-    beside it, in a private list (see `dphmm.jobs.learned_from`) that keeps releases from being made of their places.
+    beside it, in a private list (see `dphmm.jobs.models`) that keeps releases from being made of their places.
 
     Parameters
     ----------
@@ -193,8 +447,8 @@ def learn(
         Who is seen again within this time has stayed until then; a longer gap cuts. Left out, one step.
     smoothing
         Left out, every move that a person can make within a step is possible, and moves are shrunk towards what the
-        region has in common: see `dphmm.markov.fit_shrunk`. A number is added to each move seen, both ways, and to
-        staying, and no other move is possible; other people are then often where the model thinks that nobody can be.
+        region has in common: see `dphmm.model.fit_shrunk`. A number is added to each move seen, both ways, and to
+        staying, and no other move is possible; other people are then often where the model thinks that no one can be.
     output, overwrite
         A ``.npz`` file for the model, and whether one that exists may be replaced. It appears whole or not at all, and
         never without its list.
@@ -203,12 +457,12 @@ def learn(
     zone
         With `by`: the time zone of the hours, such as ``"Asia/Shanghai"`` or ``"+08:00"``.
     order
-        1, or 2 to look back two steps: see `dphmm.markov.extend`.
+        1, or 2 to look back two steps: see `dphmm.model.extend`.
     max_speed_kmh
         What decides which moves a person can make; left out, 150. Not with smoothing.
     user_epsilon
         The model then is differentially private for whole people, with this budget: see `fit_private`. Choose the
-        space, the step and the speed without looking at the data.
+        space, the step and the speed without looking at the data. Not with `by`.
     moves_per_person
         With `user_epsilon`: how many moves of one person count at most; left out, 20.
     least_people
@@ -231,24 +485,27 @@ def learn(
             raise ConfigurationError(f"{output}: a model is a .npz file; name it so")
         for path in (Path(output), private_list(output)):
             check_output(path, overwrite)
+    if user_epsilon is not None and by is not None:
+        raise ConfigurationError(
+            "--user-epsilon makes a model that is the same all day; leave out --by, or learn without --user-epsilon"
+        )
     way = _Way(smoothing, max_speed_kmh, user_epsilon, moves_per_person, least_people)
-    people = Data.of(data).read()
+    people = Data.from_any(data).read()
     choice = None
     if space is None:
         choice, way = way.choose(people, step_seconds)
         space, step_seconds = choice.space, choice.step_seconds
     step_seconds = 60.0 if step_seconds is None else float(step_seconds)
-    rhythm = _rhythm(by, zone, step_seconds)
+    time_classes = _rhythm(by, zone, step_seconds)
     sequences = state_sequences(people.trajectories, space, step_seconds, gap_seconds)
-    model, shrunk, private = way.fit(sequences, space, step_seconds, rhythm, order)
+    model, shrunk, private = way.fit(sequences, space, step_seconds, order)
     if choice is not None and private is not None:
-        private = private.after("region", choice.epsilon)
+        private = private.with_spending("region", choice.epsilon)
         model = private.model
     extension = None
-    if private is None and (rhythm is not None or order != 1):
-        extension = extend(model, sequences, rhythm, order)
+    if private is None and (time_classes is not None or order != 1):
+        extension = extend(model, sequences, time_classes, order)
         model = extension.model
-    model = model.prepared()
     if output is not None:
         with new_file(output, overwrite) as part:
             model.save(part)
@@ -263,7 +520,7 @@ def learn(
 
 @dataclass(frozen=True)
 class _Way:
-    """How a model is made of moves: what `learn` is told of it."""
+    """How a model is made of moves: the arguments of `learn` about it."""
 
     smoothing: float | None
     max_speed_kmh: float | None
@@ -295,15 +552,14 @@ class _Way:
         sequences: list[tuple[IntArray, IntArray]],
         space: StateSpace,
         step_seconds: float,
-        rhythm: Rhythm | None,
         order: int,
     ) -> tuple[MarkovModel, ShrunkModel | None, PrivateModel | None]:
-        """The model, and what it was made of; of first order and without a rhythm, unless it is private."""
+        """The model, the same all day, and of first order unless it is private; and what it was made of."""
         speed = MAX_SPEED_KMH if self.max_speed_kmh is None else self.max_speed_kmh
         if self.user_epsilon is not None:
             most = MOVES_PER_PERSON if self.moves_per_person is None else self.moves_per_person
             budget = self.user_epsilon
-            private = fit_private(sequences, space, step_seconds, budget, most, speed, rhythm=rhythm, order=order)
+            private = fit_private(sequences, space, step_seconds, budget, most, speed, order=order)
             return private.model, None, private
         if self.smoothing is not None:
             step = float(step_seconds)
@@ -324,11 +580,11 @@ _NO_GUARANTEE = (
 )
 
 
-def _rhythm(by: By | None, zone: str | None, step_seconds: float) -> Rhythm | None:
+def _rhythm(by: By | None, zone: str | None, step_seconds: float) -> TimeClasses | None:
     if by is None:
         if zone is not None:
             raise ConfigurationError("--zone is for classes of time; give --by hours or --by weekday-hours too")
         return None
     if zone is None:
         raise ConfigurationError("--by needs the time zone of its hours; give --zone, such as --zone Asia/Shanghai")
-    return Rhythm.of(by, float(step_seconds), zone)
+    return TimeClasses.of(by, float(step_seconds), zone)

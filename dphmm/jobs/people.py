@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,12 +12,14 @@ import numpy as np
 
 from dphmm.arguments import checked
 from dphmm.errors import ConfigurationError
-from dphmm.readers import ReadResult, parquet, read, recognise
-from dphmm.readers.fixes import Fixes, nobody_named, trajectories, two_files_of_one_name
+from dphmm.options import setting
+from dphmm.readers import ReadResult, read, recognise
+from dphmm.readers import table as parquet
+from dphmm.readers.columns import check_columns
+from dphmm.readers.fixes import Fixes, same_file_name, trajectories, unnamed_person
 from dphmm.readers.frames import is_frame, read_frame
 from dphmm.readers.instants import Instants
-from dphmm.readers.parquet import ParquetFixes, fixes_in
-from dphmm.readers.rows import check_columns
+from dphmm.readers.table import ParquetFixes, fixes_in
 from dphmm.space.states import OUTSIDE, StateSpace
 from dphmm.space.trajectory import Trajectory
 
@@ -26,6 +28,9 @@ _TWICE = "another fix of the same person and time"
 SAME_TICK = "another fix of the same person and tick of the clock"
 OUTSIDE_REGION = "outside the region"
 """Why fixes are dropped."""
+
+_DATA = "Data"
+"""The heading of its options in help."""
 
 
 class Dropped(NamedTuple):
@@ -134,23 +139,46 @@ class Data:
     """
 
     paths: tuple[str | Path | Frame, ...]
-    format: str | None = None
-    columns: Mapping[str, str] = field(default_factory=dict)
-    users: tuple[str, ...] = ()
-    exclude_users: tuple[str, ...] = ()
-    skip_bad: bool = False
-    user: str | None = None
-    user_per_file: bool = False
-    time_unit: str | None = None
-    time_zone: str | None = None
+    format: str | None = setting(
+        None, "geolife, checkins, table, gpx or owntracks. Left out, recognised.", heading=_DATA
+    )
+    columns: Mapping[str, str] = setting({}, "In tables and lines: user, time, …", metavar="WHAT=NAME", heading=_DATA)
+    time_unit: str | None = setting(
+        None, "In tables: what numbers count since 1970: s, ms, us or ns.", metavar="UNIT", heading=_DATA
+    )
+    time_zone: str | None = setting(
+        None, "In tables: the zone of times that do not say theirs. [default: UTC]", metavar="ZONE", heading=_DATA
+    )
+    user: str | None = setting(
+        None, "Whose places all of DATA are, where it does not say or says otherwise.", heading=_DATA
+    )
+    user_per_file: bool = setting(False, "Files that do not say whose they are: one each.", heading=_DATA)
+    users: tuple[str, ...] = setting((), "These users alone.", metavar="A,B,…", heading=_DATA)
+    exclude_users: tuple[str, ...] = setting((), "Everyone but these users.", metavar="A,B,…", heading=_DATA)
+    skip_bad: bool = setting(False, "Pass over malformed records and count them.", heading=_DATA)
 
     @classmethod
     @checked
-    def of(cls, data: DataLike) -> Data:
+    def from_any(cls, data: DataLike) -> Data:
         """The argument itself, or everyone in some paths or in a frame."""
         if isinstance(data, Data):
             return data
         return cls((data,) if isinstance(data, str | Path) or is_frame(data) else tuple(data))
+
+    @classmethod
+    def from_options(cls, paths: Sequence[str | Path], options: Mapping[str, Any]) -> Data:
+        """Data out of the options of a command, or the keys of a file.
+
+        Parameters
+        ----------
+        paths
+            Files, folders or archives.
+        options
+            The name of a field → its value; None where it was not given. Other names are passed over.
+        """
+        names = {one.name for one in fields(cls)} - {"paths"}
+        given = {name: value for name, value in options.items() if name in names and value is not None}
+        return cls(tuple(paths), **given)
 
     def read(self) -> People:
         """Every chosen user's trajectory.
@@ -158,15 +186,15 @@ class Data:
         Raises
         ------
         DataFileError
-            As `dphmm.read` does, and when it cannot be told whose fixes a file holds.
+            As `dphmm.read` does, and when it is not known whose fixes a file holds.
         ConfigurationError
-            When a user that was asked for is not there, or nobody is left.
+            When a user that was asked for is not there, or no one is left.
         """
         results = [self._result(path) for path in self.paths]
         files: dict[str, str] = {}
         for user, file in (pair for result in results for pair in result.unnamed.items()):
             if user in files:
-                raise two_files_of_one_name(file, files[user])
+                raise same_file_name(file, files[user])
             files[user] = file
         everyone = [trajectory for result in results for trajectory in result.trajectories]
         merged = sum(result.merged for result in results)
@@ -194,7 +222,7 @@ class Data:
     ) -> Iterator[Trajectory]:
         """Every chosen user's trajectory, with one path's data in memory at a time.
 
-        Of a Parquet file that names its people and has more than `dphmm.readers.parquet.MOST_FIXES` fixes, no more than
+        Of a Parquet file that names its people and has more than `dphmm.readers.table.MOST_FIXES` fixes, no more than
         those of a few people are in memory; the file is then read several times.
 
         Parameters
@@ -208,7 +236,7 @@ class Data:
         Raises
         ------
         DataFileError
-            As `dphmm.read` does, and when it cannot be told whose fixes a file holds.
+            As `dphmm.read` does, and when it is not known whose fixes a file holds.
         ConfigurationError
             When a user is in two of the paths; with `check` also when a user that was asked for is not there, and both
             before the first trajectory.
@@ -280,29 +308,20 @@ class Data:
                 raise ConfigurationError(f"user {user!r} is not in the data; there are {len(known)}: {some}")
 
     def _result(self, path: str | Path | Frame) -> ReadResult:
+        how: dict[str, Any] = {
+            "user": self.user,
+            "skip_bad": self.skip_bad,
+            "columns": dict(self.columns) or None,
+            "time_unit": self.time_unit,
+            "time_zone": self.time_zone,
+        }
         if not isinstance(path, str | Path):
-            return read_frame(
-                path,
-                self.user,
-                skip_bad=self.skip_bad,
-                columns=dict(self.columns) or None,
-                time_unit=self.time_unit,
-                time_zone=self.time_zone,
-            )
+            return read_frame(path, **how)
         if self.user is not None and (self.format or recognise(path)) == "checkins":
             raise ConfigurationError(f"{path}: check-ins say whose they are; choose people with --users, not --user")
-        result = read(
-            path,
-            self.format,
-            skip_bad=self.skip_bad,
-            user=self.user,
-            user_per_file=self.user_per_file,
-            columns=dict(self.columns) or None,
-            time_unit=self.time_unit,
-            time_zone=self.time_zone,
-        )
+        result = read(path, self.format, user_per_file=self.user_per_file, **how)
         if result.unnamed and not self.user_per_file:
-            raise nobody_named(next(iter(result.unnamed.values())))
+            raise unnamed_person(next(iter(result.unnamed.values())))
         return result
 
     def _meant(self, user: str) -> bool:

@@ -1,48 +1,48 @@
-"""A model with a promise of its own: how much it tells of any one person, with all their days, is bounded.
+"""Models that may be published: how much they tell of any one person, with all their days, is bounded.
 
-Two data sets are neighbours when one has a person more than the other, with all that is known of them. Each person's
+Two data sets are neighbours when one has one person more than the other, with all of that person's data. Each person's
 moves are thinned to at most m, so that one person more or less changes these counts by no more, in all, than is said:
 
 1. how many people there are: by 1;
 2. moves by the ring of their distance, of which staying is one: by m;
 3. stays, and arrivals from elsewhere, in each block of states: by m, for a move is one or the other;
 4. where there is a table, how often each move from one state to another was made: by m;
-5. where the model varies with time, a short list, and where it is of second order, two: by m each; see
-   `dphmm.jobs.private_extension`.
+5. where the model looks back two steps: what follows a stay or a move, and whether moves go ahead, aside or back: by m
+   each.
 
 Discrete Laplace noise goes on each of them, drawn exactly, of scale (by how much) / (its part of ε), also where the
 count is zero. All else is made of these noisy counts and of what is public, so that the model is ε-differentially
-private for the sum of the parts (Dwork et al., TCC 2006), whatever anybody knows already of that person and others.
+private for the sum of the parts (Dwork et al., TCC 2006), whatever is already known of that person and others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import log, sqrt
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_array
 
 from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, IntArray, RandomSource, Rng, random_source
 from dphmm.errors import BudgetError, ConfigurationError, InvalidInputError
-from dphmm.jobs.private_extension import ThinnedMoves, extended_model
-from dphmm.markov.extended import ExtendedModel
-from dphmm.markov.model import MarkovModel
-from dphmm.markov.moves import Moves, Sequence, moves_of
-from dphmm.markov.reach import MAX_SPEED_KMH, Reach
-from dphmm.markov.rhythm import Rhythm
-from dphmm.markov.shrinkage import EVEN, RegionKernel
+from dphmm.facts import fact, facts_of
 from dphmm.mechanisms.exact import Rational, rational
 from dphmm.mechanisms.lattice_noise import laplace_steps
+from dphmm.model.fitting import EVEN, RegionKernel
+from dphmm.model.model import MarkovModel
+from dphmm.model.moves import Moves, MoveTable, StateSequence, moves_of
+from dphmm.model.speed_limit import MAX_SPEED_KMH, SpeedLimit
+from dphmm.model.state_pairs import StatePairs
 from dphmm.space.grid import Grid
 from dphmm.space.states import StateSpace
 
 MOVES_PER_PERSON = 20
-"""Of each person at most so many moves count, unless it is said."""
+"""The most moves of each person that count, unless it is said."""
 
 MOST_PER_PERSON = 100_000
 LARGEST_TABLE = 3_000_000
@@ -50,13 +50,25 @@ LARGEST_TABLE = 3_000_000
 
 _OF_PEOPLE = Fraction(1, 20)
 _OF_TABLE = Fraction(3, 5)
-_OF_EXTRA = Fraction(1, 8)
 _PEOPLE_PER_MOVE = 4
 _FAR_FLOOR = 0.02
 _STAY_WEIGHT = 10.0
-_LEAST_WEIGHT = 30.0
+_LEAST_KERNEL_WEIGHT = 30.0
 _STAYS = 0.01, 0.998
 _WIDEST = 2**42
+
+LARGEST = 6_000_000
+"""A model has no more possible moves than this: of more, fewer pairs of states have contexts of their own."""
+
+TURNS = ("ahead", "aside", "back")
+"""Within 60 degrees of the way come, of the way back, and between."""
+
+UNITS = 64
+"""A move adds at most this, in whole numbers, to a count of what follows a stay or a move."""
+
+_OF_PAIRS = Fraction(1, 8)
+_LEAST_WEIGHT = 30.0
+_FACTORS = 1e-2, 1e2
 
 
 @dataclass(frozen=True)
@@ -81,8 +93,8 @@ class BoundedCounts:
     table: IntArray | None
 
     @classmethod
-    def of(
-        cls, people: list[Moves], reach: Reach, blocks: IntArray, most: int, with_table: bool = False
+    def count(
+        cls, people: list[Moves], reach: SpeedLimit, blocks: IntArray, most: int, with_table: bool = False
     ) -> BoundedCounts:
         """The counts of some people, of whom each adds at most ``most`` to rings, to places and to the table."""
         count = int(blocks.max()) + 1
@@ -126,12 +138,12 @@ class PrivateModel:
     """
 
     model: MarkovModel
-    epsilon: Fraction
-    moves_per_person: int
-    spent: Mapping[str, Fraction]
-    people: int
-    family: str
-    block: int
+    epsilon: Fraction = field(metadata=fact())
+    spent: Mapping[str, Fraction] = field(metadata=fact("spent_on"))
+    moves_per_person: int = field(metadata=fact())
+    people: int = field(metadata=fact("people_with_noise"))
+    family: str = field(metadata=fact())
+    block: int = field(metadata=fact("cells_along_a_block"))
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -139,15 +151,10 @@ class PrivateModel:
         return {
             "promise": "differential privacy of whole people: with one person more or less, with all their days, no "
             "set of models becomes more probable than e^epsilon times what it was",
-            "epsilon": str(self.epsilon),
-            "spent_on": {name: str(part) for name, part in self.spent.items()},
-            "moves_per_person": self.moves_per_person,
-            "people_with_noise": self.people,
-            "family": self.family,
-            "cells_along_a_block": self.block,
+            **facts_of(self),
         }
 
-    def after(self, name: str, epsilon: Fraction | None) -> PrivateModel:
+    def with_spending(self, name: str, epsilon: Fraction | None) -> PrivateModel:
         """The same with what was spent on something before."""
         if epsilon is None:
             return self
@@ -173,14 +180,13 @@ class _Noise:
 
 @checked
 def fit_private(
-    sequences: Iterable[Sequence],
+    sequences: Iterable[StateSequence],
     space: StateSpace,
     step_seconds: float,
     epsilon: Rational,
     moves_per_person: int = MOVES_PER_PERSON,
     max_speed_kmh: float = MAX_SPEED_KMH,
     rng: Rng = None,
-    rhythm: Rhythm | None = None,
     order: int = 1,
 ) -> PrivateModel:
     """Learn a model with differential privacy for whole people.
@@ -188,19 +194,17 @@ def fit_private(
     Parameters
     ----------
     sequences
-        One for each person, with all their days; see `dphmm.markov.MarkovModel.fit`. Who is in two sequences is
+        One for each person, with all their days; see `dphmm.model.MarkovModel.fit`. Who is in two sequences is
         protected half as well.
     space, step_seconds, max_speed_kmh
-        What is possible; see `dphmm.markov.Reach`. Choose them without looking at the data.
+        What is possible; see `dphmm.model.SpeedLimit`. Choose them without looking at the data.
     epsilon
         The budget of the model, positive; a float stands for the decimal number that it prints as.
     moves_per_person
-        How many moves of one person count at most; whoever has more is thinned to evenly spaced ones. Choose it
+        How many moves of one person count at most; a person who has more is thinned to evenly spaced ones. Choose it
         without looking at the data: about how many moves most people have.
     rng
         Where the noise comes from; left out, the operating system, otherwise the model is not private.
-    rhythm
-        Classes of time, for a model that varies with them; see `dphmm.markov.Rhythm`.
     order
         1, or 2 for a model that looks back two steps.
 
@@ -217,9 +221,9 @@ def fit_private(
     InvalidInputError
         For a bound on moves outside of 1 to 100000.
     ConfigurationError
-        For another order, a rhythm of another step, or when more moves are possible than fit into memory.
+        For another order, or when more moves are possible than fit into memory.
     StateError, ConfigurationError
-        As `dphmm.markov.fit_shrunk`. That no state was seen is no error: whether there is data is private.
+        As `dphmm.model.fit_shrunk`. That no state was seen is no error: whether there is data is private.
 
     Examples
     --------
@@ -236,17 +240,16 @@ def fit_private(
     if order not in (1, 2):
         raise ConfigurationError(f"the order is {order}; give 1 or 2")
     people = [moves_of(sequence, space.size) for sequence in sequences]
-    reach = Reach(space, step_seconds, max_speed_kmh)
+    reach = SpeedLimit(space, step_seconds, max_speed_kmh)
     noise = _Noise(budget, random_source(rng))
     count = int(noise.add("people", len(people), 1, budget * _OF_PEOPLE))
-    extended = ["leaving", "turns"] * (order == 2) + ["clock"] * (rhythm is not None)
-    extras = dict.fromkeys(extended, budget * _OF_EXTRA)
+    extras = dict.fromkeys(["leaving", "turns"] * (order == 2), budget * _OF_PAIRS)
     rest = budget - sum(extras.values(), Fraction(0))
     with_table = _has_table(max(count, 1), rest, reach)
     parts = _parts(max(count, 1), rest, budget * _OF_PEOPLE, with_table) | extras
     side = 1 if with_table else _block_side(space, max(count, 1) * float(parts["places"]))
     blocks = _blocks(space, side)
-    true = BoundedCounts.of(people, reach, blocks, moves_per_person, with_table)
+    true = BoundedCounts.count(people, reach, blocks, moves_per_person, with_table)
     rings = noise.add("rings", true.rings, moves_per_person, parts["rings"])
     places = noise.add("places", true.places, moves_per_person, parts["places"])
     scale = moves_per_person / float(parts["places"])
@@ -257,20 +260,14 @@ def fit_private(
         matrix = _with_table(kernel, table, places[1], moves_per_person / float(parts["table"]))
     family = "table" if with_table else "kernel"
     model = MarkovModel(matrix, kernel.attraction, space, float(step_seconds))
-    if extras:
-        kept = ThinnedMoves(people, reach, moves_per_person)
-        scale = moves_per_person / float(budget * _OF_EXTRA)
-
-        def add(name: str, counts: IntArray, sensitivity: int) -> IntArray:
-            return noise.add(name, counts, sensitivity, parts[name])
-
-        model = extended_model(model, kept, add, scale, rhythm, order)
-    made = PrivateModel(model, budget, moves_per_person, dict(noise.spent), max(count, 0), family, side)
-    said = {"extended": model.in_words} if isinstance(model, ExtendedModel) else {}
+    if order == 2:
+        model = _of_second_order(model, people, reach, moves_per_person, noise, parts)
+    made = PrivateModel(model, budget, dict(noise.spent), moves_per_person, max(count, 0), family, side)
+    said = {"extended": model.in_words} if order == 2 else {}
     return replace(made, model=model.saying({**made.facts, **said, "max_speed_kmh": reach.max_speed_kmh}))
 
 
-def _has_table(people: int, epsilon: Fraction, reach: Reach) -> bool:
+def _has_table(people: int, epsilon: Fraction, reach: SpeedLimit) -> bool:
     """Whether there are four times as many people, each weighing its part of the budget, as possible moves."""
     return reach.entries <= LARGEST_TABLE and people * epsilon * _OF_TABLE >= _PEOPLE_PER_MOVE * reach.entries
 
@@ -305,7 +302,7 @@ def _blocks(space: StateSpace, side: int) -> IntArray:
     return np.unique(row * space.columns + column, return_inverse=True)[1].ravel().astype(np.int64)
 
 
-def _kernel(reach: Reach, rings: IntArray, places: IntArray, blocks: IntArray, scale: float) -> RegionKernel:
+def _kernel(reach: SpeedLimit, rings: IntArray, places: IntArray, blocks: IntArray, scale: float) -> RegionKernel:
     """The region's kernel out of noisy counts."""
     sizes = np.bincount(blocks)
     shares = _falling(rings, np.bincount(reach.rings, minlength=reach.ring_count) / reach.size)
@@ -316,7 +313,7 @@ def _kernel(reach: Reach, rings: IntArray, places: IntArray, blocks: IntArray, s
     pull = (arrived / sizes)[blocks]
     pull = even if not pull.any() else (1 - trust) * even + trust * pull / pull.sum()
     usual = float(np.clip(shares[0] / shares.sum(), *_STAYS))
-    weight = max(_STAY_WEIGHT * scale, _LEAST_WEIGHT)
+    weight = max(_STAY_WEIGHT * scale, _LEAST_KERNEL_WEIGHT)
     stays = (stayed + weight * usual) / (stayed + arrived + weight)
     return RegionKernel(reach, shares, pull, np.clip(stays, *_STAYS)[blocks])
 
@@ -349,7 +346,131 @@ def _with_table(kernel: RegionKernel, table: IntArray, arrived: IntArray, scale:
     rows = np.repeat(np.arange(reach.size), np.diff(reach.moves.indptr))
     away = np.bincount(rows, np.where(moving, data, 0.0), minlength=reach.size)
     seen = np.bincount(rows, kept, minlength=reach.size)
-    weight = np.maximum(arrived - seen, _LEAST_WEIGHT)
+    weight = np.maximum(arrived - seen, _LEAST_KERNEL_WEIGHT)
     with np.errstate(invalid="ignore", divide="ignore"):
         spread = away[rows] * (kept + weight[rows] * data / away[rows]) / (seen + weight)[rows]
     return reach.with_data(np.where(moving, spread, data))
+
+
+# ---- looking back two steps ------------------------------------------------------------------------------------------
+
+
+def _of_second_order(
+    base: MarkovModel,
+    people: list[Moves],
+    reach: SpeedLimit,
+    most: int,
+    noise: _Noise,
+    parts: Mapping[str, Fraction],
+) -> MarkovModel:
+    """The model of first order, with two factors for the whole region: a table by pair would drown in noise.
+
+    Leaving has other odds after a stay than after a move, and moves go ahead, aside or back with other odds than by
+    themselves. Both follow from noisy counts and the base alone.
+    """
+    pairs = StatePairs(base.size, _pairs_with_contexts(reach))
+    kept = [one.thinned(most) for one in people]
+    kept = [one.some(reach.find(one.sources, one.targets) >= 0) for one in kept]
+    table = MoveTable(base.transition, np.arange(base.size))
+    counts = noise.add("leaving", leaving_counts(kept, table.stays), UNITS * most, parts["leaving"])
+    turns = noise.add("turns", turn_counts(kept, reach), most, parts["turns"])
+    weight = max(most / float(parts["leaving"]), _LEAST_WEIGHT)
+    left, stayed = (np.maximum(counts, 0) / UNITS).T
+    factors = np.clip((left + weight) / (stayed + weight), *_FACTORS)  # Mantel and Haenszel, drawn to one
+    rows = MoveTable(csr_array(base.transition[pairs.last]), pairs.last)
+    came = (pairs.pairs[:, 0] != pairs.pairs[:, 1]).astype(np.int64)
+    turned = _with_turns(rows, pairs, reach, turns, weight).tilted(np.append(np.ones(base.size), factors[came]))
+    return MarkovModel(pairs.chain(turned.matrix), base.initial, base.states, base.step_seconds, None, pairs)
+
+
+def leaving_counts(kept: Iterable[Moves], stays: FloatArray) -> IntArray:
+    """Counts in `UNITS` after a stay and after a move, ``(2, 2)``; private.
+
+    Parameters
+    ----------
+    kept
+        The moves of each person, m at most.
+    stays
+        ``(N,)``: a public model's probability of staying in each state.
+
+    Returns
+    -------
+    IntArray
+        Moves elsewhere, each by the probability of staying, beside stays, each by that of leaving: these are equal
+        where the model is right. Each person adds at most m times `UNITS`.
+    """
+    found = np.zeros((2, 2), dtype=np.int64)
+    units = np.rint(np.clip(stays, 0.0, 1.0) * UNITS).astype(np.int64)
+    for one in kept:
+        known, left = one.before >= 0, one.targets != one.sources
+        add = np.where(left, units[one.sources], UNITS - units[one.sources])
+        came = (one.before != one.sources).astype(np.int64)
+        np.add.at(found, (came[known], np.where(left, 0, 1)[known]), add[known])
+    return found
+
+
+def turn_counts(kept: Iterable[Moves], reach: SpeedLimit) -> IntArray:
+    """Moves elsewhere after moves elsewhere by `TURNS`, ``(3,)``; private. Each person adds at most m, as many as kept.
+
+    Parameters
+    ----------
+    kept
+        The moves of each person, m at most.
+    reach
+        What is possible.
+
+    Returns
+    -------
+    IntArray
+        The counts.
+    """
+    found = np.zeros(len(TURNS), dtype=np.int64)
+    for one in kept:
+        after = one.some((one.before >= 0) & (one.before != one.sources) & (one.targets != one.sources))
+        found += np.bincount(_turns(reach, after.before, after.sources, after.targets), minlength=len(TURNS))
+    return found
+
+
+def _turns(reach: SpeedLimit, before: IntArray, sources: IntArray, targets: IntArray) -> IntArray:
+    """Which of `TURNS` each move elsewhere is after one from ``before``."""
+    points = reach.space.points
+    come, go = points[sources] - points[before], points[targets] - points[sources]
+    cosine = (come * go).sum(axis=1) / np.sqrt((come * come).sum(axis=1) * (go * go).sum(axis=1))
+    return np.where(cosine > 0.5 + 1e-9, 0, np.where(cosine < -0.5 - 1e-9, 2, 1)).astype(np.int64)
+
+
+def _pairs_with_contexts(reach: SpeedLimit) -> IntArray:
+    """``(m, 2)``: the pairs with a context of their own: stays, and moves within as many rings as there is room for."""
+    rows = np.repeat(np.arange(reach.size), np.diff(reach.moves.indptr))
+    columns = reach.moves.indices.astype(np.int64)
+    lengths = np.diff(reach.moves.indptr)[columns]
+    by_ring = np.cumsum(np.bincount(reach.rings, lengths, minlength=reach.ring_count)) + len(columns)
+    rings = int(np.searchsorted(by_ring, LARGEST, side="right"))
+    if not rings:
+        raise ConfigurationError(
+            f"a second order over {reach.size} states with {reach.entries} possible moves has more than {LARGEST} "
+            "moves; take larger cells, a shorter step or a lower --max-speed"
+        )
+    near = reach.rings < rings
+    order = np.lexsort((columns[near], rows[near]))
+    return np.stack([rows[near][order], columns[near][order]], axis=1)
+
+
+def _with_turns(table: MoveTable, pairs: StatePairs, reach: SpeedLimit, turns: IntArray, weight: float) -> MoveTable:
+    """Rows ``(P, N)`` with other odds of each turn, and the same of leaving."""
+    at = np.repeat(np.arange(len(pairs)), np.diff(table.matrix.indptr))
+    targets = table.matrix.indices.astype(np.int64)
+    origins = np.append(pairs.last[: pairs.size], pairs.pairs[:, 0])
+    turning = (origins[at] != pairs.last[at]) & (targets != pairs.last[at])
+    at, data = at[turning], table.matrix.data[turning]
+    turn = _turns(reach, origins[at], pairs.last[at], targets[turning])
+    expected = np.bincount(turn, data, len(TURNS))
+    if expected.min() <= 0:  # as where all places are on a line
+        return table
+    expected = expected / expected.sum()
+    seen = np.maximum(turns, 0)
+    scaled = data * ((seen + weight * expected) / (seen.sum() + weight) / expected)[turn]
+    share = np.bincount(at, data, len(pairs))[at] / np.bincount(at, scaled, len(pairs))[at]
+    whole = table.matrix.data.copy()
+    whole[turning] = scaled * share
+    return table.with_data(whole)

@@ -14,33 +14,37 @@ import numpy as np
 
 from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, Rng
-from dphmm.audit.hindsight import Heard
+from dphmm.audit.sequence import HindsightRecorder
 from dphmm.errors import AlreadyKnownError, ConfigurationError
-from dphmm.jobs.exposure import exposure_facts, warnings_of
-from dphmm.jobs.learned_from import people_seen, refuse_own, said
-from dphmm.jobs.models import Model, load_model
-from dphmm.jobs.people import Data, DataLike, Dropped, People
-from dphmm.jobs.replays import MOST_CELLS
-from dphmm.jobs.watch import Watch, unwatched
-from dphmm.markov.model import MarkovModel
-from dphmm.policy.alone import said_of_alone
+from dphmm.facts import guarantees_in_words, unless_seeded
+from dphmm.jobs.guarantees import exposure_facts, warnings_of
+from dphmm.jobs.models import Model, load_model, people_seen, read_others, refuse_own
+from dphmm.jobs.people import DataLike, Dropped, People
+from dphmm.jobs.progress import Watch, unwatched
+from dphmm.jobs.stored_releases import MOST_CELLS
 from dphmm.policy.expression import policy_in_words
-from dphmm.release.engine import Releaser
-from dphmm.release.gain import NONE
-from dphmm.release.ledger import Limits, in_words, unless_seeded
-from dphmm.release.people import Accepted, RecordedPeople, ReleaseStream
-from dphmm.release.settings import ReleaseSettings
-from dphmm.release.trajectory import Moment, TimedDiagnostics, TimedRelease, moments_of, placed
+from dphmm.policy.isolated_states import said_of_alone
+from dphmm.release.engine import Releaser, ReleaseSettings
+from dphmm.release.ledger import Limits
+from dphmm.release.record import NO_GAIN
+from dphmm.release.trajectory import (
+    Accepted,
+    Moment,
+    RecordedPeople,
+    ReleaseStream,
+    TimedDiagnostics,
+    TimedRelease,
+    moments_of,
+    placed,
+)
 from dphmm.space.states import OUTSIDE
 from dphmm.space.trajectory import SlottedTrajectory
 from dphmm.tables import check_output
 from dphmm.writers.diagnostics import check_private_name, write_diagnostics
 from dphmm.writers.formats import check_format, write_releases
-from dphmm.writers.frame import Geometry
+from dphmm.writers.frames import Geometry
 from dphmm.writers.summary import Hindsight, summarise, write_summary
 from dphmm.writers.table import WITHHELD_FOR, ReleaseTable
-
-_DAY_S = 86_400.0
 
 CLOCK_SKEW_SECONDS = 300.0
 """By how much the time of a fix that comes now may lie ahead of this machine's clock, unless it is said."""
@@ -63,7 +67,7 @@ class Released:
     outside
         How many of the places on the model's clock lie outside the region. Private.
     gaps
-        How many ticks of the clock between somebody's first place and last have none. Private.
+        How many ticks of the clock between a person's first place and last have none. Private.
     own_model
         Whether the model was learned from these people's data, as far as that is known. Private.
     alone
@@ -94,14 +98,14 @@ class Released:
         return summarise(self.table, hindsight=self.hindsight)
 
     def warnings(self) -> list[str]:
-        """What whoever reads 'private' should be told besides, with what to do about it; public."""
+        """What a reader of 'private' has to know besides, with what to do about it; public."""
         said = warnings_of(self._by_user, self.settings.policy)
         gains = self.table["table_gain"][~np.isnan(self.table["table_gain"])]
-        lost = int((gains < NONE).sum())
+        lost = int((gains < NO_GAIN).sum())
         if lost:
             said.append(
                 f"at {lost:,} of {len(gains):,} releases the table of least error gains nothing: its error is less "
-                f"than {NONE:.0%} below that of the estimates that noise of a hull by component would have"
+                f"than {NO_GAIN:.0%} below that of the estimates that noise of a hull by component would have"
             )
         return said
 
@@ -112,7 +116,7 @@ class Released:
         users = set(table["user"].tolist())
         spent = [float(table["epsilon"][table["user"] == user].sum()) for user in users]
         epsilons = table["epsilon"]
-        promise = in_words(epsilons.max(), (table["constrained_factor"] * epsilons).max(), max(spent))
+        promise = guarantees_in_words(epsilons.max(), (table["constrained_factor"] * epsilons).max(), max(spent))
         return {
             "releases": len(drawn),
             **{f"moments_withheld_for_{reason}": int((reasons == reason).sum()) for reason in WITHHELD_FOR},
@@ -187,7 +191,7 @@ def release(
     limits
         With `session`: what each person may spend.
     allow_own_model
-        Whether to release people whose own data the model has seen; see `dphmm.jobs.learned_from`.
+        Whether to release people whose own data the model has seen; see `dphmm.jobs.models`.
     rng
         Left out, the operating system's randomness. A seed or generator makes releases repeatable, hence not private.
     overwrite
@@ -229,23 +233,19 @@ def release(
     if session is not None and private_diagnostics:
         raise ConfigurationError("--private-diagnostics need the truth, which a session does not keep; leave one out")
     learned = load_model(model)
-    settings.engine(learned)  # refuses what the settings and the model do not agree on, before anything is read
-    seen = None if allow_own_model else people_seen(model, learned)
-    people = Data.of(data).read()
-    refuse_own(seen, [one.user for one in people.trajectories])
+    engine = settings.engine(learned, rng)  # refuses what they do not agree on before anything is read
+    people, own = read_others(data, model, learned, allow_own_model)
     tracks = [one.resample(learned.step) for one in people.trajectories]
     away = [int((learned.space.locate(one.latitude, one.longitude) == OUTSIDE).sum()) for one in tracks]
     outside, omits = sum(away), settings.outside == "omit"
     if outside == sum(len(one) for one in tracks):
         raise ConfigurationError("no place of the data lies in the model's region; learn a model of that region")
     kept: list[TimedDiagnostics] = []
-    engine = settings.engine(learned.expecting(_long_gaps(tracks, learned, omits)), rng)
     with sessions_of(engine, session, limits) as recorded:
         counts = [len(one) - omits * gone for one, gone in zip(tracks, away, strict=True)]
         made, known = _released(tracks, counts, engine, recorded, kept if private_diagnostics else None, watch)
     gaps = sum(int((one.steps - 1).sum()) for one in tracks)
-    own = said(seen, allow_own_model)
-    alone, table = said_of_alone(engine.policy, learned.space), ReleaseTable.of(made)
+    alone, table = said_of_alone(engine.policy, learned.space), ReleaseTable.from_releases(made)
     diagnostics, private = tuple(kept), engine.is_private
     dropped = people.dropped(learned.space, learned.step, settings.outside == "border")
     done = Released(table, people, diagnostics, private, outside, gaps, own, alone, settings, known, dropped)
@@ -277,7 +277,7 @@ def live(
     Parameters
     ----------
     model, settings, session, limits, allow_own_model, rng
-        As for `release`; a fix of somebody whose data the model has seen is refused by itself.
+        As for `release`; a fix of a person whose data the model has seen is refused by itself.
     accept_epsilon
         The greatest budget that a fix may ask for itself; left out, none may.
     clock_skew_seconds
@@ -335,21 +335,6 @@ def sessions_of(
         yield recorded
 
 
-def _long_gaps(tracks: Sequence[SlottedTrajectory], model: MarkovModel, omits: bool) -> int:
-    """How many gaps of a day or more the model is to prepare for: those between one person's releases.
-
-    They are as public as the times of the releases. Of several people it is one each, whatever they have: the tenth
-    digit of what one is told follows from it, and is not to tell how long others were away.
-    """
-    if len(tracks) > 1:
-        return len(tracks)
-    (track,) = tracks
-    slots = track.slots
-    if omits:
-        slots = slots[model.space.locate(track.latitude, track.longitude) != OUTSIDE]
-    return max(1, int((np.diff(slots) * model.step >= _DAY_S).sum()))
-
-
 def _released(
     tracks: Sequence[SlottedTrajectory],
     counts: Sequence[int],
@@ -365,7 +350,7 @@ def _released(
 
     def everything() -> Iterator[Moment]:
         for track, count in zip(tracks, counts, strict=True):
-            heard, moments = Heard(model, count) if hears else None, list[Moment]()
+            heard, moments = HindsightRecorder(model, count) if hears else None, list[Moment]()
             try:
                 for moment in (
                     moments_of(engine, model.space, track, private=private)
@@ -373,7 +358,7 @@ def _released(
                     else recorded.moments(track)
                 ):
                     if heard is not None:
-                        heard.take(engine)
+                        heard.record(engine)
                     moments.append(moment)
                     yield moment
             except AlreadyKnownError as problem:

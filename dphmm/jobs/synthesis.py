@@ -14,27 +14,24 @@ import numpy as np
 from dphmm.arguments import checked
 from dphmm.arrays import IntArray, Rng, random_source
 from dphmm.errors import ConfigurationError
-from dphmm.jobs.learned_from import people_seen
-from dphmm.jobs.models import Model, load_model
+from dphmm.jobs.models import Model, load_model, people_seen
 from dphmm.jobs.people import Data, DataLike
-from dphmm.jobs.watch import Watch, unwatched
-from dphmm.markov.extended import ExtendedModel
-from dphmm.markov.likelihood import move_probabilities
-from dphmm.markov.likeness import Crowd, compare_crowds
-from dphmm.markov.model import MarkovModel
-from dphmm.markov.sequence import state_sequence
-from dphmm.markov.walks import Walker, draw_like
+from dphmm.jobs.progress import Watch, unwatched
+from dphmm.model.mobility_statistics import Crowd, compare_crowds, move_probabilities
+from dphmm.model.model import MarkovModel
+from dphmm.model.moves import state_sequence
+from dphmm.model.path_sampling import PathSampler, draw_like
 from dphmm.space.states import StateSpace
-from dphmm.space.trajectory import microseconds
-from dphmm.space.zones import time_zone
+from dphmm.space.trajectory import microseconds, time_zone
 from dphmm.tables import check_output, new_file
-from dphmm.writers.paths import check_kind, open_paths
+from dphmm.writers.formats import check_format
+from dphmm.writers.paths import PATH_FORMATS, open_paths
 
 START = "2024-01-01"
 """The first day of people who do not exist, a Monday, unless it is said."""
 
 _BLOCK = 1 << 20
-"""About so many places are in memory at a time."""
+"""About how many places are in memory at a time."""
 _MOST_PEOPLE = 100_000_000
 _MOST_STEPS = 1 << 24
 _MOST_DAYS = 100_000
@@ -72,8 +69,8 @@ class Synthesized:
 class Comparison:
     """How alike people who do not exist are to people who do.
 
-    The measures are those of `dphmm.markov.likeness`: divergences from 0 (alike) to 1, but for ``top_places`` (a share)
-    and ``rank_correlation``, where 1 is best. They are computed from true places, without noise.
+    The measures are those of `dphmm.model.mobility_statistics`: divergences from 0 (alike) to 1, but for ``top_places``
+    (a share) and ``rank_correlation``, where 1 is best. They are computed from true places, without noise.
 
     Attributes
     ----------
@@ -190,7 +187,7 @@ def synthesize(
     >>> made.steps, len(rows), rows[1].split(",")[:2]
     (288, 865, ['synthetic-1', '2024-01-01T00:00:00Z'])
     """
-    path = check_output(check_kind(output), overwrite)
+    path = check_output(check_format(output, PATH_FORMATS), overwrite)
     learned = load_model(model)
     step = microseconds(learned.step, "step_seconds")
     length = int(days * 86_400_000_000 / step) if abs(days) < _MOST_DAYS else 0
@@ -201,7 +198,7 @@ def synthesize(
         )
     first = -(-_instant(start, learned) // step)
     slots = first + np.arange(length)
-    walker, width = Walker(learned, rng), len(str(people))
+    walker, width = PathSampler(learned, rng), len(str(people))
     some = max(1, _BLOCK // length)
     with new_file(path, overwrite) as part:
         file = open_paths(part, learned.space, step, slots)
@@ -223,8 +220,8 @@ def _promise(model: MarkovModel) -> str:
 def _instant(start: str, model: MarkovModel) -> int:
     """Microseconds from 1970 to a day's beginning in the model's zone, or to an instant."""
     zone = UTC
-    if isinstance(model, ExtendedModel) and model.rhythm is not None:
-        zone = time_zone(model.rhythm.zone)  # type: ignore[assignment]
+    if model.time_classes is not None:
+        zone = time_zone(model.time_classes.zone)  # type: ignore[assignment]
     try:
         moment = datetime.combine(date.fromisoformat(start), time()) if len(start) == 10 else None
         moment = datetime.fromisoformat(start) if moment is None else moment
@@ -261,14 +258,14 @@ def compare_people(
     Raises
     ------
     ConfigurationError
-        When nobody is left, or nobody was seen for two steps in a row within the region.
+        When no one is left, or no one was seen for two steps in a row within the region.
     DataFileError, DphmmError
         As `load_model` and the data.
     """
     learned = load_model(model)
     space, source = learned.space, random_source(rng)
     seen = people_seen(model, learned) or frozenset()
-    everyone = Data.of(data).read().trajectories
+    everyone = Data.from_any(data).read().trajectories
     others = [one for one in everyone if one.user not in seen]
     if not others:
         raise ConfigurationError(
@@ -279,7 +276,7 @@ def compare_people(
         stretches += _stretches(who, *state_sequence(person, space, learned.step, gap_seconds))
     if not stretches:
         raise ConfigurationError(
-            "nobody was seen for two steps in a row within the model's region; take more data, or give a longer --gap"
+            "no one was seen for two steps in a row within the model's region; take more data, or give a longer --gap"
         )
     owners, firsts = (np.array(column) for column in list(zip(*stretches, strict=True))[:2])
     true = [states for _, _, states in stretches]
@@ -317,8 +314,8 @@ def _stretches(who: int, slots: IntArray, states: IntArray) -> list[tuple[int, i
 def _classes(model: MarkovModel, firsts: IntArray, lengths: IntArray) -> list[IntArray]:
     """The hour of each step: the model's class of it, or the hour in UTC where it has none."""
     whole = np.repeat(firsts, lengths) + np.concatenate([np.arange(length) for length in lengths.tolist()])
-    if isinstance(model, ExtendedModel) and model.rhythm is not None:
-        found = model.rhythm.classes_of(whole)
+    if model.time_classes is not None:
+        found = model.time_classes.classes_of(whole)
     else:
         found = (whole - 1) * microseconds(model.step, "step_seconds") // 3_600_000_000 % 24
     return np.split(found, np.cumsum(lengths)[:-1])

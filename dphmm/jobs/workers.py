@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from dphmm.errors import ConfigurationError, EngineError, need
-from dphmm.tables.unpacking import set_max_unpacked, unpacked_at_most
+from dphmm.tables.source import set_max_unpacked, unpacked_at_most
 from dphmm.threads import one_thread, waiting_threads
 
 Work = TypeVar("Work")
@@ -38,7 +38,7 @@ _DIE_WITH_PARENT = 1
 
 
 class Engine(Protocol):
-    """Whoever can run tasks and say which are finished, in any order.
+    """What runs tasks and says which are finished, in any order.
 
     Each piece of work runs with linear algebra on one thread (`dphmm.threads.one_thread`), so that its numbers do not
     depend on who runs it, nor beside how many others. No more than a few pieces are taken ahead of what is finished, so
@@ -80,7 +80,7 @@ class Processes:
 
     @contextmanager
     def begun(self) -> Iterator[None]:
-        """As `Engine.begun`; a block within another begins nobody."""
+        """As `Engine.begun`; a block within another begins no worker."""
         if self.workers == 1 or self._pool is not None:
             yield
             return
@@ -297,7 +297,7 @@ def _ask_to_die_with_parent() -> None:
 
 
 def _end_with_parent() -> None:
-    """Wait for the parent's end, which closes its side of a pipe, and end with it: nobody is left to tell results."""
+    """Wait for the parent's end, which closes its side of a pipe, and end with it: no one is left to take results."""
     parent = parent_process()
     if parent is not None:
         parent.join()

@@ -5,14 +5,18 @@ A person names the timestamps that matter (`timeline`), or finds them in their o
 is exact on a `lattice` or `planar_lattice`, or Laplace as in the papers), and `leakage` bounds what correlation adds.
 """
 
-from dphmm.landmarks.adaptive import Adaptive, Release
-from dphmm.landmarks.budget import LandmarkBudget, skip, uniform
-from dphmm.landmarks.noise import Noise, laplace, lattice, planar_laplace, planar_lattice
-from dphmm.landmarks.paper_loss import paper_leakage
-from dphmm.landmarks.series import ReleasedSeries, release_series
+from dphmm.landmarks.schemes import Adaptive, LandmarkBudget, Release, Timeline, skip, timeline, uniform
+from dphmm.landmarks.series import (
+    Noise,
+    ReleasedSeries,
+    laplace,
+    lattice,
+    planar_laplace,
+    planar_lattice,
+    release_series,
+)
 from dphmm.landmarks.stays import RepeatedPlaces, Stays, repeated_places, stay_points
-from dphmm.landmarks.temporal_loss import leakage
-from dphmm.landmarks.timestamps import Timeline, timeline
+from dphmm.landmarks.temporal_loss import leakage, paper_leakage
 
 __all__ = [
     "Adaptive",

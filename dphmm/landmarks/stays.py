@@ -25,19 +25,19 @@ from dphmm.arrays import (
     check_epsilon,
 )
 from dphmm.errors import ConfigurationError, CoordinateError, TimeOrderError
-from dphmm.landmarks.timestamps import as_times, check_increasing
+from dphmm.landmarks.schemes import as_times, check_increasing
 
 Times = npt.NDArray[np.datetime64]
 
 _LONGEST = 1e11
-"""Minutes, more than 64 bits of microseconds can tell apart: nobody stays so long."""
+"""Minutes, more than 64 bits of microseconds can tell apart: no stay is that long."""
 
 
 @dataclass(frozen=True)
 class Stays:
     """Maximal runs of fixes within a radius of their first one that last long enough.
 
-    Attributes
+    Parameters
     ----------
     first, last
         ``(k,)`` indices of each stay's first and last fix.
@@ -60,7 +60,18 @@ class Stays:
         return len(self.first)
 
     def mask(self, chosen: BoolArray | None = None) -> BoolArray:
-        """``(size,)``: which fixes belong to a stay (one of the chosen stays, where given): landmark timestamps."""
+        """``(size,)``: which fixes belong to a stay (one of the chosen stays, where given): landmark timestamps.
+
+        Parameters
+        ----------
+        chosen
+            ``(k,)`` booleans: which stays count; left out, all.
+
+        Returns
+        -------
+        BoolArray
+            ``(size,)``: whether each fix belongs to one of them.
+        """
         inside = np.zeros(self.size + 1, dtype=np.int64)
         picked = slice(None) if chosen is None else chosen
         np.add.at(inside, self.first[picked], 1)
@@ -84,6 +95,11 @@ def stay_points(times: npt.ArrayLike, points: npt.ArrayLike, radius: float, minu
         Kilometres, positive.
     minutes
         Positive.
+
+    Returns
+    -------
+    Stays
+        In order of time; none may have been found.
 
     Raises
     ------
@@ -132,7 +148,7 @@ def _leaves(where: FloatArray, start: int, radius: float) -> int:
 class RepeatedPlaces:
     """Stays grouped into places.
 
-    Attributes
+    Parameters
     ----------
     place
         ``(k,)`` the place of each stay.
@@ -168,6 +184,11 @@ def repeated_places(stays: Stays, radius: float, utc_offset: float = 0.0) -> Rep
         Kilometres, positive.
     utc_offset
         Hours by which local time is ahead of UTC, constant over the trajectory, -24 to 24.
+
+    Returns
+    -------
+    RepeatedPlaces
+        The place of each stay, and which places are home and work.
 
     Raises
     ------

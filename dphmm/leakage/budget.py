@@ -18,9 +18,8 @@ import numpy as np
 from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, check_epsilon
 from dphmm.errors import CorrelationTooStrongError, InvalidInputError
-from dphmm.leakage.accumulate import as_loss_functions
 from dphmm.leakage.loss_function import Knowledge, LossFunction
-from dphmm.leakage.users import by_user
+from dphmm.leakage.stream import as_loss_functions, by_user
 
 _SAFE_SIDE = 1 - 1e-12
 """The share of α that is aimed at, so that rounding does not carry leakage past α."""
@@ -30,7 +29,7 @@ _SAFE_SIDE = 1 - 1e-12
 class SharedBudget:
     """Budgets that keep every user's leakage at or under α.
 
-    Attributes
+    Parameters
     ----------
     budgets : FloatArray
         ``(1,)`` the constant budget, or ``(T,)`` one for each time: at each the least of the users' own.

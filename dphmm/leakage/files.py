@@ -11,15 +11,14 @@ import numpy as np
 from dphmm.arrays import FloatArray
 from dphmm.errors import DataFileError
 from dphmm.stochastic import csr_of_arrays
-from dphmm.tables.columns import listed
-from dphmm.tables.delimited import content_lines
 from dphmm.tables.numpy_files import read_npy, read_npz
-from dphmm.tables.unpacking import Allowance
+from dphmm.tables.source import Allowance
+from dphmm.tables.table import content_lines, listed
 from dphmm.tables.values import one_line, parse_number
 
 
 def read_matrix(path: str | Path) -> Any:
-    """A matrix from a file; whether it is a transition matrix is for those to say who use it.
+    """Read a matrix from a file; whether it is a transition matrix is for its users to say.
 
     Parameters
     ----------
@@ -31,6 +30,7 @@ def read_matrix(path: str | Path) -> Any:
     Returns
     -------
     array ``(n, m)`` of float64, or scipy CSR array
+        The matrix.
 
     Raises
     ------
@@ -58,7 +58,17 @@ def read_matrix(path: str | Path) -> Any:
 
 
 def read_numbers(path: str | Path) -> FloatArray:
-    """All numbers of a file, row after row: budgets by time, or a distribution.
+    """Read all numbers of a file, row after row: budgets by time, or a distribution.
+
+    Parameters
+    ----------
+    path
+        As for `read_matrix`.
+
+    Returns
+    -------
+    array ``(n,)`` of float64
+        The numbers.
 
     Raises
     ------

@@ -8,27 +8,115 @@ TPL paper from here on): what an adversary who knows the matrix makes of a leaka
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 
 from dphmm.arguments import checked
-from dphmm.arrays import FloatArray, IntArray, as_floats, check_epsilon, frozen
-from dphmm.errors import BudgetError, InvalidInputError
-from dphmm.leakage import curve
-from dphmm.leakage.envelope import pieces, strongest
-from dphmm.leakage.excess import NO_LOSS, Excess
-from dphmm.leakage.transition import as_transition
-from dphmm.stochastic import MatrixLike
+from dphmm.arrays import LARGEST, FloatArray, IntArray, as_floats, check_epsilon, frozen
+from dphmm.errors import BudgetError, InvalidInputError, StochasticError
+from dphmm.leakage.envelope import loss_at, pieces, slack_at, strongest, supremum_at
+from dphmm.leakage.row_pairs import NO_LOSS, Excess
+from dphmm.stochastic import SMALLEST_PROBABILITY, MatrixLike, as_stochastic
+
+SPARSE_BELOW = 0.05
+"""Share of positive entries under which the sparse form is the faster one."""
+
+
+def as_transition(matrix: MatrixLike, name: str = "transition matrix") -> Any:
+    """A transition matrix, checked and put into the form that is fastest to work on.
+
+    Rows are renormalised within `dphmm.arrays.PROBABILITY_TOLERANCE`. A sparse matrix of mobility size is never made
+    dense: a dense form is chosen only where at least `SPARSE_BELOW` of the entries that remain are positive.
+
+    Parameters
+    ----------
+    matrix
+        ``(n, n)``, dense or any scipy sparse form; row ``i`` is the distribution given state ``i``.
+    name
+        What an error message calls it.
+
+    Returns
+    -------
+    array or scipy CSR array
+        ``(n, width)``; C-contiguous, or CSR without stored zeros where few entries are positive. Columns that are zero
+        throughout are left out (they never matter), so ``width`` may be less than ``n``.
+
+    Raises
+    ------
+    StochasticError
+        When the matrix is not square or empty, an entry is NaN, infinite, negative or positive but below
+        `dphmm.stochastic.SMALLEST_PROBABILITY`, or a row does not sum to 1. The message names the row and the value.
+    """
+    checked = as_stochastic(matrix, name, smallest=SMALLEST_PROBABILITY)
+    is_sparse = sp.issparse(checked)
+    highest = checked.max(axis=0)
+    used = np.asarray(highest.toarray() if is_sparse else highest).ravel() > 0
+    kept = checked if used.all() else checked[:, used]
+    positive = kept.nnz if is_sparse else np.count_nonzero(kept)
+    if positive >= SPARSE_BELOW * kept.shape[0] * kept.shape[1]:
+        return np.ascontiguousarray(kept.toarray() if is_sparse else kept)
+    csr = sp.csr_array(kept)
+    csr.sort_indices()
+    return csr
+
+
+@checked
+def smooth(matrix: MatrixLike, amount: float) -> FloatArray:
+    """Laplacian smoothing of every row, ``(p + amount) / Σ (p + amount)``: Equation 28 of the TPL paper.
+
+    Parameters
+    ----------
+    matrix
+        ``(n, n)`` transition matrix.
+    amount
+        Not negative; 0 leaves the matrix as it is, and the larger, the weaker the correlation. Amounts compare only
+        between matrices of one size.
+
+    Returns
+    -------
+    FloatArray
+        ``(n, n)``, dense, row-stochastic.
+
+    Raises
+    ------
+    StochasticError
+        When the matrix is none, or the amount is negative or not finite.
+
+    Examples
+    --------
+    >>> smooth([[1, 0], [0, 1]], 0.5)
+    array([[0.75, 0.25],
+           [0.25, 0.75]])
+    """
+    if not 0 <= amount <= LARGEST:
+        raise StochasticError(f"amount of smoothing is {amount}; give a number from 0 to {LARGEST:g}")
+    dense = matrix.toarray() if sp.issparse(matrix) else matrix
+    raised = as_stochastic(dense, "matrix", smallest=SMALLEST_PROBABILITY) + amount
+    return np.asarray(raised / raised.sum(axis=1, keepdims=True), dtype=np.float64)
+
+
+def is_matrix(value: object) -> bool:
+    """Whether a value is one matrix, rather than an iterable of matrices (one for each step)."""
+    if sp.issparse(value):
+        return True
+    if isinstance(value, np.ndarray):
+        return value.ndim != 3
+    if isinstance(value, Sequence) and value:
+        first = value[0]
+        return not (first is None or callable(first) or sp.issparse(first) or np.ndim(first) == 2)
+    return not isinstance(value, Iterator)
 
 
 @dataclass(frozen=True)
 class Supremum:
     """What leakage tends to when every step spends the same ε.
 
-    Attributes
+    Parameters
     ----------
     value
         The least α with ``L(α) + ε = α``; infinite where leakage grows without bound.
@@ -99,7 +187,7 @@ class LossFunction:
         self.rows: IntArray = frozen([v.rows for v in vertices])
         points: FloatArray = frozen(np.array([(v.q, v.d, v.rest, v.gap) for v in vertices]).T)
         self.q, self.d, self._rest, self._gap = points
-        self._slack_starts = curve.slack_at(self.starts, *points)
+        self._slack_starts = slack_at(self.starts, *points)
 
     @overload
     def __call__(self, alpha: float) -> float: ...
@@ -126,7 +214,18 @@ class LossFunction:
         return bool(self.d[-1] == 0 and self._rest[-1] == 0)
 
     def step(self, alpha: float) -> float:
-        """L(α) of one number that is not negative, 0 included: the inner loop of every recursion."""
+        """L(α) of one number that is not negative, 0 included: the inner loop of every recursion.
+
+        Parameters
+        ----------
+        alpha
+            0 up to `limit`.
+
+        Returns
+        -------
+        float
+            L(α).
+        """
         try:
             holds = bool(0 <= float(alpha) <= self.limit)
         except (TypeError, ValueError, ArithmeticError):
@@ -137,6 +236,16 @@ class LossFunction:
 
     def steps(self, alphas: FloatArray) -> FloatArray:
         """L(α) of many numbers that are not negative, 0 included.
+
+        Parameters
+        ----------
+        alphas
+            Any shape, each from 0 to `limit`.
+
+        Returns
+        -------
+        FloatArray
+            L(α) of each, in the same shape.
 
         Raises
         ------
@@ -150,13 +259,23 @@ class LossFunction:
 
     def _evaluate(self, values: FloatArray) -> FloatArray:
         at = np.searchsorted(self.starts, values, side="right") - 1
-        return curve.loss_at(values, self.q[at], self.d[at], self._rest[at], self._gap[at])
+        return loss_at(values, self.q[at], self.d[at], self._rest[at], self._gap[at])
 
     def supremum(self, epsilon: float) -> Supremum:
         """What leakage tends to under the same ε at every step (Theorem 11 and Algorithm 6 of the TPL paper).
 
         ``α − L(α)`` grows strictly, so a binary search finds the piece and a closed form the place on it. It is
         infinite exactly when ``ε ≥ log(1/q)`` for the largest mass q that one row has where another has none.
+
+        Parameters
+        ----------
+        epsilon
+            The budget of every step, positive and finite.
+
+        Returns
+        -------
+        Supremum
+            The limit, and the pair of rows that causes it.
 
         Raises
         ------
@@ -166,7 +285,7 @@ class LossFunction:
         epsilon = check_epsilon(epsilon, "epsilon")
         at = int(np.searchsorted(self._slack_starts, epsilon, side="right")) - 1
         q, d = float(self.q[at]), float(self.d[at])
-        value = curve.supremum_at(epsilon, q, d, float(self._rest[at]))
+        value = supremum_at(epsilon, q, d, float(self._rest[at]))
         if value > self.limit:
             raise InvalidInputError(f"the supremum for epsilon {epsilon} is beyond the limit {self.limit}; raise it")
         return Supremum(value, q, d, (int(self.rows[at, 0]), int(self.rows[at, 1])))
@@ -225,7 +344,7 @@ def loss(matrix: Knowledge, alpha: float) -> float:
         return matrix(alpha)
     vertex = strongest(Excess(as_transition(matrix)), alpha)
     point = np.array([vertex.q, vertex.d, vertex.rest, vertex.gap])
-    return float(curve.loss_at(np.asarray(alpha), *point))
+    return float(loss_at(np.asarray(alpha), *point))
 
 
 @checked
@@ -233,6 +352,18 @@ def supremum(matrix: Knowledge, epsilon: float) -> float:
     """What backward (or forward) leakage tends to when every step spends ε; infinite where there is no bound.
 
     `LossFunction.supremum` tells also which pair of rows causes it.
+
+    Parameters
+    ----------
+    matrix
+        ``(n, n)`` row-stochastic, dense or scipy sparse; a `LossFunction`; or None.
+    epsilon
+        The budget of every step, positive and finite.
+
+    Returns
+    -------
+    float
+        The least α with ``L(α) + ε = α``; infinite where there is none.
 
     Raises
     ------

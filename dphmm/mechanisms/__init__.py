@@ -1,13 +1,14 @@
 """How noise is drawn."""
 
-from dphmm.mechanisms.base import Mechanism
-from dphmm.mechanisms.catalogue import BODY_OF, EXACT, MECHANISMS, PLANAR_ONLY, TABLES, MechanismName
-from dphmm.mechanisms.isotropic import PlanarIsotropicMechanism
-from dphmm.mechanisms.knorm import KNormMechanism
-from dphmm.mechanisms.laplace import LaplaceMechanism
+from dphmm.mechanisms.base import BODY_OF, EXACT, MECHANISMS, PLANAR_ONLY, TABLES, Mechanism, MechanismName
 from dphmm.mechanisms.lattice import LatticeKNormMechanism
-from dphmm.mechanisms.planar_laplace import PlanarLaplaceMechanism
-from dphmm.mechanisms.table import TableMechanism
+from dphmm.mechanisms.norm_noise import (
+    KNormMechanism,
+    LaplaceMechanism,
+    PlanarIsotropicMechanism,
+    PlanarLaplaceMechanism,
+)
+from dphmm.mechanisms.optimal_table import TableMechanism
 
 __all__ = [
     "BODY_OF",

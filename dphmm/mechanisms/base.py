@@ -1,25 +1,57 @@
-"""What every mechanism offers, and what those of real-valued noise of a norm share."""
+"""The one list of mechanisms: their names, the bodies they draw from, and what every one of them offers."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
 from fractions import Fraction
-from math import inf, isfinite, prod
-from typing import Any, NamedTuple, Protocol
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import BoolArray, FloatArray, RandomSource, Rng, as_floats, check_budget, random_source
-from dphmm.compilation import often
-from dphmm.errors import CoordinateError, InvalidInputError
+from dphmm.arrays import BoolArray, FloatArray, IntArray, RandomSource, Rng
+from dphmm.errors import InvalidInputError
 from dphmm.geometry.gauge import Gauge
-from dphmm.mechanisms import loops
+from dphmm.geometry.hull import Body
 
-_ROUNDING = 4 * float(np.finfo(np.float64).eps)
-"""How far rounding takes a sum of doubles, relative to the largest coordinate: a release is rounded off a flat body."""
+MechanismName = Literal[
+    "lattice", "k-norm", "laplace", "planar-isotropic", "planar-laplace", "optimal", "graph-exponential"
+]
+"""What a mechanism is called in settings, on the command line and in records."""
+
+MECHANISMS: tuple[MechanismName, ...] = get_args(MechanismName)
+"""All names, the exact one first."""
+
+BODY_OF: Mapping[MechanismName, Body] = MappingProxyType(
+    {
+        "lattice": "hull",
+        "k-norm": "hull",
+        "laplace": "cross-polytope",
+        "planar-isotropic": "hull",
+        "planar-laplace": "disc",
+        "optimal": "hull",
+        "graph-exponential": "hull",
+    }
+)
+"""The body that each mechanism's noise is drawn from: a state may be exposed under one and protected under another."""
+
+EXACT: frozenset[MechanismName] = frozenset({"lattice", "optimal", "graph-exponential"})
+"""Those that draw by integers alone, so that the guarantee holds on a computer and not only for real numbers."""
+
+TABLES: frozenset[MechanismName] = frozenset({"optimal", "graph-exponential"})
+"""Those that draw from a table over the states of a connected component, and not noise of a norm."""
+
+PLANAR_ONLY: frozenset[MechanismName] = frozenset({"planar-isotropic", "planar-laplace"})
+"""Those for measurements in two dimensions only."""
+
 
 _MOST_RELEASES = 10**9
+
+_AT_ONCE = 1 << 13
+"""Points that are looked at together, so that what lies between stays in the cache."""
 
 
 class PlanarLaw(NamedTuple):
@@ -38,100 +70,109 @@ class PlanarLaw(NamedTuple):
     decay: float
     shift: float
 
-    def log_densities(self, z: npt.NDArray[Any], columns: FloatArray, possible: BoolArray) -> FloatArray:
-        """``log p(z | x)`` of a release ``(2,)`` for points ``(2, N)``; minus infinity where they are not possible."""
-        (x, y), out = columns, np.empty(len(possible))
-        walls, law = (self.forms, self.offsets), (self.decay, self.shift)
-        _densities_in_plane(x, y, possible, (float(z[0]), float(z[1])), walls, law, out)
-        return out
+    def log_densities(self, z: npt.NDArray[Any], columns: FloatArray, chosen: BoolArray, out: FloatArray) -> None:
+        """Fill in ``log p(z | x)`` of a release ``(2,)`` for the chosen ones of points ``(2, N)``, and no others."""
+        shares = (1.0 / self.offsets)[:, np.newaxis]
+        for start in range(0, len(chosen), _AT_ONCE):
+            some = slice(start, start + _AT_ONCE)
+            heights = self.forms @ (z[:, np.newaxis] - columns[:, some])  # of lattice points exactly
+            np.abs(heights, out=heights)
+            heights *= shares
+            np.copyto(out[some], heights.max(axis=0) * -self.decay - self.shift, where=chosen[some])
 
 
-class Mechanism(Protocol):
-    """Noise about a true value whose law is the same for every true value but for the shift.
-
-    Values are ``(d,)`` or ``(n, d)``; those of a mechanism on a lattice are lattice points.
-    """
-
-    @property
-    def epsilon(self) -> float | Fraction:
-        """The budget, positive and finite."""
-
-    @property
-    def dimension(self) -> int:
-        """The number of coordinates ``d``."""
-
-    @property
-    def squared_error(self) -> float:
-        """The expected squared Euclidean distance of a release from the true value."""
-
-    def sample(self, x: npt.ArrayLike, rng: Rng = None, size: int | None = None) -> npt.NDArray[Any]:
-        """Releases of true values: the shape of ``x``, after an axis of length ``size`` where that is given."""
-
-    def log_density(self, z: npt.ArrayLike, x: npt.ArrayLike) -> FloatArray:
-        """The log density (on a lattice, the log-probability) of releases ``z`` for true values ``x``, broadcast."""
-
-    def privacy_loss(self, x: npt.ArrayLike, y: npt.ArrayLike) -> FloatArray:
-        """The greatest log ratio of the densities for true values ``x`` and ``y``; infinite where it has no bound."""
-
-    def gauge(self, loss: float, rounding: float = 0.0) -> Gauge:
-        """The differences of true values that draws keep within a loss, from the vectors that draws are made of."""
-
-
-class NormMechanism(ABC):
-    """A mechanism of density ``exp(-epsilon ‖z - x‖) / Z`` for the norm of a symmetric convex body (Definition 3.3).
-
-    ``Z`` is the same for every ``x``, so the log ratio of two true values' densities is at most ``epsilon ‖x - y‖``,
-    which is `privacy_loss`, and attained.
-
-    Draws are double-precision numbers. The guarantee is about real numbers: the low bits of a rounded draw can tell
-    true values apart that the real-valued mechanism does not (Mironov, CCS 2012). `LatticeKNormMechanism` is exact.
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A law over finitely many places in whole numbers.
 
     Parameters
     ----------
-    epsilon
-        The budget, positive and finite.
-    dimension
-        The number of coordinates ``d``.
+    points
+        ``(n, d)``: the places.
+    weights
+        ``(n, n)``: row by true place, the weight of each output; every row sums to the same whole number.
     """
 
-    def __init__(self, epsilon: float, dimension: int) -> None:
-        self.epsilon = check_budget(epsilon)
-        self.dimension = dimension
+    points: FloatArray
+    weights: IntArray
 
-    @abstractmethod
-    def norm(self, vectors: FloatArray, rounding: float = 0.0) -> FloatArray:
-        """The norms ``(n,)`` of vectors ``(n, d)``; infinite where no release can differ by that vector.
 
-        A vector counts as on the body's span where ``rounding``, a length, may have taken it off.
-        """
+class Mechanism(ABC):
+    """Noise of one kind: what a step's noise consists of, in one or several parts.
+
+    Values are ``(d,)`` or ``(n, d)``; those of a mechanism on a lattice are lattice points. The law is the same for
+    every true value but for the shift, except that of a table, whose true values are some places.
+    """
+
+    epsilon: float | Fraction
+    """The budget, positive and finite."""
+    dimension: int
+    """The number of coordinates ``d``."""
 
     @property
-    @abstractmethod
-    def log_normaliser(self) -> float:
-        """``log Z``, with respect to the volume of the body's own span."""
+    def rank(self) -> int:
+        """The dimension of the span that releases are spread over about a true value."""
+        return self.dimension
 
     @property
     @abstractmethod
     def squared_error(self) -> float:
         """The expected squared Euclidean distance of a release from the true value."""
 
-    @abstractmethod
-    def gauge(self, loss: float, rounding: float = 0.0) -> Gauge:
-        """The differences of true values that draws keep within a loss, from the vectors that `noise` is made of.
+    def squared_error_from(self, x: npt.ArrayLike) -> float:  # noqa: ARG002
+        """The same for one true value ``(d,)``.
 
         Parameters
         ----------
-        loss
-            A log ratio of densities, positive.
-        rounding
-            A length by which true values may be off.
+        x
+            The true value.
+
+        Returns
+        -------
+        float
+            The expected squared distance, in the squared unit of the values.
         """
+        return self.squared_error
+
+    def squared_error_at(self, epsilon: float) -> float:
+        """The same of noise of this shape with another budget, positive; it falls strictly in it.
+
+        Parameters
+        ----------
+        epsilon
+            The other budget.
+
+        Returns
+        -------
+        float
+            The expected squared distance, in the squared unit of the values.
+        """
+        return self.squared_error * float(self.epsilon) ** 2 / epsilon / epsilon
+
+    @property
+    def least_squared_error(self) -> float | None:
+        """A proven lower bound of the squared error of noise of this kind; None where none is known."""
+        return self.squared_error
+
+    @property
+    def walls(self) -> tuple[FloatArray, FloatArray] | None:
+        """The body of the norm, where it is a polytope of up to two dimensions.
+
+        Returns
+        -------
+        normals, equations : ndarray
+            ``(m, d)`` and ``(e, d)``: the body is ``|normals v| <= 1`` within the span ``equations v = 0``, of
+            orthonormal rows. None for another body, and for a table.
+        """
+        return None
+
+    @property
+    def table(self) -> Table | None:
+        """The law in whole numbers where it is a table; None for noise that is added."""
+        return None
 
     @abstractmethod
-    def noise(self, count: int, source: RandomSource) -> FloatArray:
-        """Independent noise vectors, ``(count, d)``."""
-
-    def sample(self, x: npt.ArrayLike, rng: Rng = None, size: int | None = None) -> FloatArray:
+    def sample(self, x: npt.ArrayLike, rng: Rng = None, size: int | None = None) -> npt.NDArray[Any]:
         """Releases of true values.
 
         Parameters
@@ -148,64 +189,104 @@ class NormMechanism(ABC):
         ndarray
             The shape of ``x``, after an axis of length ``size`` where that is given.
         """
-        true, _ = self._coordinates(x)
-        check_size(size)
-        shape = true.shape if size is None else (size, *true.shape)
-        noise = self.noise(prod(shape[:-1]), random_source(rng))
-        return true + noise.reshape(shape)
 
-    def released(self, place: FloatArray, source: RandomSource) -> FloatArray:
-        """One release of one true value ``(d,)``, which was looked at before and is not looked at again."""
-        return np.asarray(place + self.noise(1, source)[0])
+    @abstractmethod
+    def draw(self, value: npt.NDArray[Any], source: RandomSource) -> npt.NDArray[Any]:
+        """One release of one true value ``(d,)`` that was checked before.
 
-    def log_density(self, z: npt.ArrayLike, x: npt.ArrayLike) -> FloatArray:
-        """The log density of releases ``z`` for true values ``x``, broadcast over the leading axes.
+        Parameters
+        ----------
+        value
+            The true value.
+        source
+            Where random bytes come from.
 
-        One release against many states is ``z`` of shape ``(d,)`` and ``x`` of shape ``(n, d)``. Where the body has
-        fewer dimensions than its space the density is with respect to its span, and minus infinity off it.
+        Returns
+        -------
+        ndarray, shape (d,)
+            The release.
         """
-        return -self.privacy_loss(z, x) - self.log_normaliser
+
+    @abstractmethod
+    def log_density(self, z: npt.ArrayLike, x: npt.ArrayLike) -> FloatArray:
+        """The log density (of exact noise, the log-probability) of releases ``z`` for true values ``x``, broadcast.
+
+        Parameters
+        ----------
+        z
+            Releases, ``(d,)`` or ``(n, d)``.
+        x
+            True values, ``(d,)`` or ``(n, d)``.
+
+        Returns
+        -------
+        ndarray
+            ``()`` or ``(n,)``; minus infinity where a release is impossible.
+        """
+
+    def unchecked_log_density(self, z: npt.NDArray[Any], values: npt.NDArray[Any]) -> FloatArray:
+        """The same of one release ``(d,)`` for true values ``(n, d)`` that were checked before.
+
+        Parameters
+        ----------
+        z
+            The release.
+        values
+            The true values.
+
+        Returns
+        -------
+        ndarray, shape (n,)
+            As `log_density`.
+        """
+        return self.log_density(z, values)
 
     def planar_law(self, reach: float) -> PlanarLaw | None:  # noqa: ARG002
-        """The density by the norm's walls, for coordinates up to ``reach``; None where it has no such form."""
+        """The density by the walls of a polygon, for coordinates up to ``reach``; None where it has no such form.
+
+        Parameters
+        ----------
+        reach
+            The largest coordinate of a true value and that of a release, added.
+
+        Returns
+        -------
+        PlanarLaw or None
+            The law.
+        """
         return None
 
+    @abstractmethod
     def privacy_loss(self, x: npt.ArrayLike, y: npt.ArrayLike) -> FloatArray:
-        """The greatest log ratio of the densities for true values ``x`` and ``y``: ``epsilon ‖x - y‖``."""
-        (first, size), (second, other) = self._coordinates(x), self._coordinates(y)
-        rounding = _ROUNDING * max(size, other)
-        difference = first - second
-        norms = self.norm(difference.reshape(-1, self.dimension), rounding)
-        return self.epsilon * norms.reshape(difference.shape[:-1])
+        """The greatest log ratio of the densities for true values ``x`` and ``y``; infinite where it has no bound.
 
-    def _coordinates(self, values: npt.ArrayLike) -> tuple[FloatArray, float]:
-        """Values as finite coordinates, and the largest of them."""
-        array = as_floats(values, "values", CoordinateError)
-        if array.ndim == 0 or array.shape[-1] != self.dimension:
-            raise CoordinateError(f"values have shape {array.shape}; the last axis must be {self.dimension}")
-        largest = float(np.abs(array).max(initial=0.0))
-        if not isfinite(largest):
-            raise CoordinateError("values hold NaN or infinity; give finite coordinates")
-        return array, largest
+        Parameters
+        ----------
+        x, y
+            True values, ``(d,)`` or ``(n, d)``.
 
+        Returns
+        -------
+        ndarray
+            ``()`` or ``(n,)``, not negative.
+        """
 
-@often(loops.densities_in_plane)
-def _densities_in_plane(
-    x: FloatArray,
-    y: FloatArray,
-    possible: BoolArray,
-    z: tuple[float, float],
-    walls: tuple[FloatArray, FloatArray],
-    law: tuple[float, float],
-    out: FloatArray,
-) -> None:
-    across, along = z[0] - x[possible], z[1] - y[possible]
-    norms, other = np.zeros((2, len(across)))
-    for (a, b), share in zip(walls[0].tolist(), (1.0 / walls[1]).tolist(), strict=True):
-        np.abs(a * across + b * along, out=other)
-        np.maximum(norms, np.multiply(other, share, out=other), out=norms)
-    out[:] = -inf
-    out[possible] = -(norms * law[0]) - law[1]
+    @abstractmethod
+    def gauge(self, loss: float, rounding: float = 0.0) -> Gauge:
+        """The differences of true values that draws keep within a loss, from the vectors that draws are made of.
+
+        Parameters
+        ----------
+        loss
+            A log ratio of densities, positive.
+        rounding
+            A length by which true values may be off.
+
+        Raises
+        ------
+        InvalidInputError
+            For a table: how far it tells two places apart is no function of their difference.
+        """
 
 
 def check_size(size: int | None) -> None:
@@ -222,9 +303,3 @@ def check_size(size: int | None) -> None:
         raise InvalidInputError(
             f"size is {size!s:.40}; give a whole number that is not negative, below {_MOST_RELEASES}"
         )
-
-
-def laplace_noise(shape: tuple[int, ...], source: RandomSource) -> FloatArray:
-    """Independent standard Laplace numbers in double precision, by inversion; both tails keep their full precision."""
-    uniform = source.uniform(shape)
-    return np.where(uniform < 0.5, 1.0, -1.0) * np.log(2.0 * np.minimum(uniform, 1.0 - uniform))

@@ -9,10 +9,10 @@ uniform. They do not run in constant time: how long a draw takes depends on the 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from decimal import Decimal
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache
-from struct import unpack
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,28 @@ import numpy as np
 from dphmm.arrays import LARGEST, SMALLEST, RandomSource
 from dphmm.errors import BudgetError
 from dphmm.tables.values import parse_fraction, shown
+
+
+def decimal_context(digits: int) -> Context:
+    """A context of some digits in which nothing underflows."""
+    return Context(prec=digits, Emin=MIN_EMIN, Emax=MAX_EMAX)
+
+
+def decimal_power(x: Fraction) -> Decimal:
+    """``exp(x)`` in the current decimal context."""
+    return (Decimal(x.numerator) / Decimal(x.denominator)).exp()
+
+
+def decimal_exp(exponent: Fraction, digits: int) -> Decimal:
+    """``exp(-exponent)`` for ``exponent >= 0``, with a relative error below ``10**-digits``."""
+    with localcontext(decimal_context(digits + 5 + whole_digits(exponent))):
+        return decimal_power(-exponent)
+
+
+def whole_digits(x: Fraction) -> int:
+    """The number of decimal digits of the integer part."""
+    return len(str(int(x)))
+
 
 _WORD_BITS = 62
 """Words of 62 bits stay in the range where Python's integers are one or two digits and comparisons are cheap."""
@@ -42,7 +64,7 @@ class RandomBits:
 
     def __init__(self, source: RandomSource) -> None:
         self.source = source
-        self._words = _words(source)
+        self._words = chain.from_iterable(_blocks(source))
 
     def word(self) -> int:
         """The next word: an integer uniform in ``0 .. 2**62 - 1``."""
@@ -64,36 +86,40 @@ class RandomBits:
             raise BudgetError(f"the bound of a uniform integer is {bound}; give a positive one")
         size = bound.bit_length()
         while True:
-            value, have = self.word(), _WORD_BITS
+            value, have = next(self._words), _WORD_BITS
             while have < size:
-                value = value << _WORD_BITS | self.word()
+                value = value << _WORD_BITS | next(self._words)
                 have += _WORD_BITS
             value >>= have - size
             if value < bound:
                 return value
 
-    def bernoulli(self, num: int, den: int) -> bool:
-        """True with probability exactly ``num / den``, for ``0 <= num <= den`` and ``den >= 1``.
+    def successes(self, num: int, den: int, step: int = 0, most: int | None = 1) -> int:
+        """How many flips in a row succeed, of at most some: flip ``k`` with probability ``num / (den + k step)``.
 
-        A uniform number is compared with the fraction one word of binary digits at a time; one word settles it but
-        for a chance of ``2**-62``.
+        Exactly so, for ``0 <= num <= den``, ``den >= 1`` and ``step >= 0``. A uniform number is compared with the
+        fraction one word of binary digits at a time; one word settles it but for a chance of ``2**-62``.
         """
-        while True:
-            digits, num = divmod(num << _WORD_BITS, den)
-            word = next(self._words)
-            if word != digits:
-                return word < digits
-            if num == 0:
-                return False
+        found = 0
+        while found != most:
+            left = num
+            while True:
+                digits, left = divmod(left << _WORD_BITS, den)
+                word = next(self._words)
+                if word != digits or left == 0:
+                    break
+            if word >= digits:
+                return found
+            found, den = found + 1, den + step
+        return found
 
 
-def _words(source: RandomSource) -> Iterator[int]:
+def _blocks(source: RandomSource) -> Iterator[list[int]]:
     size = _FIRST_BLOCK
     while True:
-        block = unpack(f"={size}Q", source.bytes(8 * size))
+        words = np.frombuffer(source.bytes(8 * size), dtype=np.uint64)
+        yield (words >> np.uint64(64 - _WORD_BITS)).tolist()
         size = min(2 * size, _LARGEST_BLOCK)
-        for word in block:
-            yield word >> 64 - _WORD_BITS
 
 
 def rational(value: Rational, name: str = "epsilon") -> Fraction:
@@ -154,11 +180,7 @@ def bernoulli_exp(num: int, den: int, bits: RandomBits) -> bool:
 
 def _bernoulli_exp_fraction(num: int, den: int, bits: RandomBits) -> bool:
     """``exp(-num / den)`` for a fraction in [0, 1]: the alternating series, played as a run of coin flips."""
-    flips, bound, flip = 1, den, bits.bernoulli
-    while flip(num, bound):
-        flips += 1
-        bound += den
-    return flips & 1 == 1
+    return bits.successes(num, den, den, None) & 1 == 0
 
 
 def geometric_exp(num: int, den: int, bits: RandomBits) -> int:
@@ -180,12 +202,11 @@ def geometric_exp(num: int, den: int, bits: RandomBits) -> int:
     """
     if num < 1 or den < 1:
         raise BudgetError(f"the decay is {num}/{den}; give a positive fraction")
-    while True:
+    low = bits.below(den)
+    while bits.successes(low, den, den, None) & 1:  # kept with probability exp(-low / den)
         low = bits.below(den)
-        if _bernoulli_exp_fraction(low, den, bits):
-            break
     high = 0
-    while _bernoulli_exp_fraction(1, 1, bits):
+    while bits.successes(1, 1, 1, None) & 1 == 0:  # each with probability exp(-1)
         high += 1
     return (low + den * high) // num
 

@@ -1,4 +1,4 @@
-"""The K-norm mechanism on a lattice: noise that is exact on a computer."""
+"""The K-norm mechanism on a published lattice: noise that is exact on a computer."""
 
 from __future__ import annotations
 
@@ -12,21 +12,139 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arguments import checked
-from dphmm.arrays import FloatArray, IntArray, RandomSource, Rng, random_source
+from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray, RandomSource, Rng, random_source
 from dphmm.errors import BudgetError, CoordinateError, InvalidInputError
 from dphmm.geometry import planar
 from dphmm.geometry.gauge import Gauge
 from dphmm.geometry.hull import SensitivityHull
-from dphmm.geometry.integers import exact_product, largest
-from dphmm.mechanisms.base import PlanarLaw, check_size
-from dphmm.mechanisms.decimals import decimal_context, decimal_exp
-from dphmm.mechanisms.exact import Rational, rational
+from dphmm.geometry.span import exact_product, largest
+from dphmm.mechanisms.base import Mechanism, PlanarLaw, check_size
+from dphmm.mechanisms.exact import Rational, decimal_context, decimal_exp, rational
 from dphmm.mechanisms.lattice_noise import LatticeNoise
-from dphmm.mechanisms.lattice_sum import LatticeSum
-from dphmm.mechanisms.sails import rows_of_half_sails
-from dphmm.mechanisms.spacing import Spacing
-from dphmm.mechanisms.sublattice import Sublattice
+from dphmm.mechanisms.lattice_sum import LatticeSum, Sublattice, half_sails
 from dphmm.tables.values import shorten
+
+STEP_LIMIT = 2**52
+"""Points further than this many steps from the origin are refused: doubles would no longer tell neighbours apart."""
+
+
+class Spacing:
+    """The lattice of the whole multiples of one step on every axis.
+
+    Parameters
+    ----------
+    step
+        The length of a step, in the unit of the points: a positive rational. A float is read as its shortest decimal.
+
+    Raises
+    ------
+    InvalidInputError
+        When the step is not a positive, finite rational.
+
+    Examples
+    --------
+    >>> metres = Spacing(0.001)
+    >>> metres.steps([[0.345, -1.2]]).tolist()
+    [[345, -1200]]
+    >>> metres.points(np.array([[345, -1200]])).tolist()
+    [[0.345, -1.2]]
+    """
+
+    def __init__(self, step: Rational = 1) -> None:
+        try:
+            self.step = rational(step, "spacing")
+        except BudgetError as error:
+            raise InvalidInputError(str(error)) from error
+
+    def steps(self, points: npt.ArrayLike, name: str = "points") -> IntArray:
+        """Points of the lattice as whole numbers of steps, in an integer array of the same shape.
+
+        Parameters
+        ----------
+        points
+            Integers, `fractions.Fraction` and `decimal.Decimal` entries must lie on the lattice exactly. A float
+            stands for the lattice point that it differs from by rounding alone: by `RELATIVE_TOLERANCE` of the
+            number or of the step, whichever is larger, and by a quarter of a step at most.
+        name
+            What the points are, for the message.
+
+        Raises
+        ------
+        CoordinateError
+            When a point is not finite, too far away, or off the lattice; the message names the nearest lattice point.
+        """
+        try:
+            array = np.asarray(points)
+        except ValueError:
+            raise CoordinateError(f"{name} have rows of different lengths; give one number for each axis") from None
+        if array.dtype.kind not in "iufO":
+            raise CoordinateError(f"{name} are of type {array.dtype}; give numbers")
+        if array.dtype.kind in "iu" and self.step == 1:
+            return self._checked(array, name)
+        steps: npt.NDArray[Any]
+        if array.dtype.kind == "f":
+            steps, on = self._rounded(array.astype(np.float64), name)
+        else:
+            steps, on = self._divided(array, name)
+        if not on.all():
+            self._refuse(array, steps, on, name)
+        return self._checked(steps, name)
+
+    def nearest(self, points: FloatArray, name: str = "points") -> IntArray:
+        """The nearest points of the lattice as whole numbers of steps, in an integer array of the same shape.
+
+        Raises
+        ------
+        CoordinateError
+            When a point is not finite, or too far away.
+        """
+        return self._checked(self._rounded(points, name)[0], name)
+
+    def _checked(self, steps: npt.NDArray[Any], name: str) -> IntArray:
+        if steps.size and max(int(steps.max()), -int(steps.min())) > STEP_LIMIT:
+            raise CoordinateError(f"{name} reach beyond 2**52 steps of {self.step}; choose a wider spacing")
+        return steps.astype(np.int64, copy=False)
+
+    def _rounded(self, values: FloatArray, name: str) -> tuple[npt.NDArray[Any], BoolArray]:
+        if not np.isfinite(values).all():
+            raise CoordinateError(f"{name} hold NaN or infinity; coordinates must be finite")
+        width = float(self.step)
+        steps = np.rint(values / width)
+        tolerance = np.minimum(RELATIVE_TOLERANCE * np.maximum(np.abs(values), width), width / 4)
+        return steps, np.asarray(np.abs(values - steps * width) <= tolerance)
+
+    def _divided(self, values: npt.NDArray[Any], name: str) -> tuple[npt.NDArray[Any], BoolArray]:
+        try:
+            ratios = [Fraction(x) / self.step for x in values.ravel().tolist()]
+        except (TypeError, ValueError, OverflowError) as error:
+            raise CoordinateError(
+                f"{name} hold an entry that is no finite number; give integers or fractions"
+            ) from error
+        steps = np.array([round(x) for x in ratios], dtype=object).reshape(values.shape)
+        return steps, np.array([x.denominator == 1 for x in ratios], dtype=np.bool_).reshape(values.shape)
+
+    def _refuse(self, array: npt.NDArray[Any], steps: npt.NDArray[Any], on: BoolArray, name: str) -> None:
+        """Name the first point off the lattice and the lattice point nearest to it."""
+        row = tuple(int(i) for i in np.argwhere(~on)[0])[:-1]
+        found = ", ".join(str(x) for x in np.atleast_1d(array[row]).tolist())
+        near = ", ".join(str(self.step * int(k)) for k in np.atleast_1d(steps[row]).tolist())
+        raise CoordinateError(
+            f"{name}: ({found}) is off the lattice with spacing {self.step}; the nearest lattice point is ({near})"
+        )
+
+    def points(self, steps: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Whole numbers of steps as points: integers where the step is one, otherwise the nearest doubles.
+
+        What is returned is a function of the steps alone, so rounding gives nothing away.
+        """
+        if self.step == 1:
+            return steps
+        num, den = self.step.numerator, self.step.denominator
+        if steps.size and max(max(int(steps.max()), -int(steps.min())) * num, den) <= 2**53:
+            return np.asarray((steps * num).astype(np.float64) / den)
+        flat = [k * num / den for k in steps.ravel().tolist()]  # rounded once, as Python divides integers
+        return np.array(flat, dtype=np.float64).reshape(steps.shape)
+
 
 _BLOCK = 1 << 14
 """Rows that are worked on at a time, so that what lies between stays in the cache."""
@@ -40,7 +158,7 @@ _REACH_LIMIT = 2**42
 """Largest ratio of the hull's coordinates to epsilon: noise then passes 64 bits with a chance below ``exp(-10**5)``."""
 
 
-class LatticeKNormMechanism:
+class LatticeKNormMechanism(Mechanism):
     """Releases a lattice point ``z`` with probability exactly proportional to ``exp(-epsilon ‖z - x‖_K)``.
 
     Parameters
@@ -56,6 +174,15 @@ class LatticeKNormMechanism:
         The step of the published lattice, in the unit of ``x`` and ``z``, read like ``epsilon``. Every ``x`` must be a
         whole multiple of it on each axis.
 
+    Raises
+    ------
+    BudgetError
+        When ``epsilon`` is not a positive, finite rational, or so small that noise might not fit 64-bit integers.
+    InvalidInputError
+        When the hull has more than two dimensions, or ``spacing`` is not a positive, finite rational.
+    CoordinateError
+        When the hull's vertices are not integers (below ``2**28``).
+
     Notes
     -----
     The K-norm mechanism (Definition 3.3) on the lattice in place of the plane. As its outputs are the lattice points
@@ -69,15 +196,6 @@ class LatticeKNormMechanism:
     operating system's. How long a draw takes depends on the noise drawn; timing is not hidden. Floating point is used
     to read ``x`` where it holds floats, to write ``z`` as floats (a function of the lattice point alone), in
     comparisons that come out the same however it rounds, and in `log_density`, `privacy_loss` and `squared_error`.
-
-    Raises
-    ------
-    BudgetError
-        When ``epsilon`` is not a positive, finite rational, or so small that noise might not fit 64-bit integers.
-    InvalidInputError
-        When the hull has more than two dimensions, or ``spacing`` is not a positive, finite rational.
-    CoordinateError
-        When the hull's vertices are not integers (below ``2**28``).
 
     Examples
     --------
@@ -95,6 +213,7 @@ class LatticeKNormMechanism:
         """The body, in lattice steps."""
         self.epsilon: Fraction = rational(epsilon)
         """The budget."""
+        self.dimension = hull.ambient_dimension
         self.lattice = Spacing(spacing)
         """The published lattice."""
         vertices = _integer_vertices(hull) if hull.corners is None else hull.corners
@@ -108,7 +227,7 @@ class LatticeKNormMechanism:
         self._rounded, self._shrunk = float(self.decay), 1 / divisor
         self._tips = _counter_clockwise(corners // divisor) if hull.dimension == 2 else np.zeros((0, 2), dtype=np.int64)
         """The corners of a polygon that draws are made from, ``(h, 2)``."""
-        self._sum = LatticeSum(hull.dimension, rows_of_half_sails(self._tips), self._sublattice.basis)
+        self._sum = LatticeSum(hull.dimension, half_sails(self._tips.tolist()), self._sublattice.basis)
         self._noise = LatticeNoise(self._sum, self.decay, self._sublattice.basis)
 
     @classmethod
@@ -117,6 +236,18 @@ class LatticeKNormMechanism:
 
         The differences that the hull was made of are divided by the spacing and must be whole numbers of steps, by
         the rules of `Spacing.steps`; the hull is then built anew from integers.
+
+        Parameters
+        ----------
+        hull
+            The hull in the unit of the measurements.
+        epsilon, spacing
+            As of the mechanism.
+
+        Returns
+        -------
+        LatticeKNormMechanism
+            The mechanism of the same hull in steps.
 
         Raises
         ------
@@ -136,9 +267,14 @@ class LatticeKNormMechanism:
         return cls(SensitivityHull(steps.reshape(-1, hull.ambient_dimension)), epsilon, spacing)
 
     @property
-    def dimension(self) -> int:
-        """The number of coordinates ``d``."""
-        return self.hull.ambient_dimension
+    def rank(self) -> int:
+        """The dimension of the hull."""
+        return self.hull.dimension
+
+    @property
+    def walls(self) -> tuple[FloatArray, FloatArray] | None:
+        """Those of the hull, in lattice steps."""
+        return self.hull.norm_form.normals, self.hull.norm_form.equations
 
     @property
     def spacing(self) -> Fraction:
@@ -177,9 +313,9 @@ class LatticeKNormMechanism:
         noise = self._noise.draw(prod(shape[:-1]), random_source(rng))
         return self.lattice.points(steps + noise.reshape(shape))
 
-    def released(self, place: IntArray, source: RandomSource) -> IntArray:
-        """One exact release of a place ``(d,)`` in whole steps, which was looked at before; in steps too."""
-        return np.asarray(place + self._noise.draw(1, source)[0])
+    def draw(self, value: IntArray, source: RandomSource) -> IntArray:
+        """One exact release of a true value ``(d,)`` in whole steps that was checked before; in steps too."""
+        return np.asarray(value + self._noise.draw(1, source)[0])
 
     def log_density(self, z: npt.ArrayLike, x: npt.ArrayLike) -> FloatArray:
         """``log P(z | x)``: the log-probability of releasing the lattice point ``z`` for ``x``.
@@ -201,11 +337,11 @@ class LatticeKNormMechanism:
         CoordinateError
             When a point is off the lattice or of another dimension than the hull.
         """
-        return self.log_density_of_steps(self._steps(z, "z"), self._steps(x, "x"))
+        return self.unchecked_log_density(self._steps(z, "z"), self._steps(x, "x"))
 
-    def log_density_of_steps(self, z: IntArray, x: IntArray) -> FloatArray:
-        """`log_density` of points in whole steps that were looked at before, and are not looked at again."""
-        return -self._losses(z, x) - self.log_normaliser
+    def unchecked_log_density(self, z: IntArray, values: IntArray) -> FloatArray:
+        """`log_density` of points in whole steps that were checked before."""
+        return -self._losses(z, values) - self.log_normaliser
 
     def planar_law(self, reach: float) -> PlanarLaw | None:
         """The law by the hull's walls, for vectors up to ``reach`` steps along both axes.
@@ -322,6 +458,16 @@ class LatticeKNormMechanism:
         """The rational ``epsilon ‖z - x‖_K`` of two lattice points ``(d,)``; ``None`` where it is infinite.
 
         Exact: ``P(z | x) / P(z | y) = exp(exponent(z, y) - exponent(z, x))``.
+
+        Parameters
+        ----------
+        z, x
+            The release and the true value.
+
+        Returns
+        -------
+        Fraction or None
+            The exact exponent.
         """
         vector = (self._steps(z, "z") - self._steps(x, "x")).reshape(1, -1)
         if not self._sublattice.contains(vector)[0]:
@@ -333,7 +479,20 @@ class LatticeKNormMechanism:
 
     @checked
     def probability(self, z: npt.ArrayLike, x: npt.ArrayLike, digits: int = 30) -> Decimal:
-        """``P(z | x)`` of two lattice points ``(d,)``, with a relative error below ``10**-digits``."""
+        """``P(z | x)`` of two lattice points ``(d,)``, with a relative error below ``10**-digits``.
+
+        Parameters
+        ----------
+        z, x
+            The release and the true value.
+        digits
+            How many digits are certain, 1 to 10,000.
+
+        Returns
+        -------
+        Decimal
+            The probability; 0 where the release is impossible.
+        """
         exponent = self.exponent(z, x)
         if exponent is None:
             return Decimal(0)
@@ -342,7 +501,18 @@ class LatticeKNormMechanism:
 
     @checked
     def normaliser(self, digits: int = 30) -> Decimal:
-        """``sum of exp(-epsilon ‖z - x‖_K)`` over all outputs, with a relative error below ``10**-digits``."""
+        """``sum of exp(-epsilon ‖z - x‖_K)`` over all outputs, with a relative error below ``10**-digits``.
+
+        Parameters
+        ----------
+        digits
+            How many digits are certain, 1 to 10,000.
+
+        Returns
+        -------
+        Decimal
+            The sum.
+        """
         return _result(digits).plus(self._sum.total(self.decay, digits + 2))
 
     @cached_property
@@ -356,7 +526,7 @@ class LatticeKNormMechanism:
         return self.squared_error_at(float(self.epsilon))
 
     def squared_error_at(self, epsilon: float) -> float:
-        """The same of another budget, positive; it falls strictly in it."""
+        """See `Mechanism.squared_error_at`; in closed form too."""
         return float(self.spacing) ** 2 * self._sum.mean_square(epsilon * self._shrunk)
 
     def _steps(self, points: npt.ArrayLike, name: str) -> IntArray:

@@ -1,12 +1,13 @@
 """Exact draws from a discrete K-norm distribution: an edge of a sail, and counts along it.
 
-With the lattice's points other than the origin written along the edges of sails (`dphmm.mechanisms.sails`), each in one
-way, as ``± ((1 + a) start + k step + b end)``, the weight ``exp(-decay ‖z‖)`` is a product of one factor for the edge
-and one each for the counts a, k and b. So a draw is made of independent draws: of the origin or an edge with a sign, by
-the exact sums of their weights; of a and b, geometric counts with the rates ``decay ‖start‖`` and ``decay ‖end‖``; and
-of k, a count with the rate ``decay ‖step‖``, which may be negative, cut off at the number of steps. Nothing is
-rejected, whatever the decay, and each of these draws has exactly its distribution: see `dphmm.mechanisms.thresholds`
-for many at once, `dphmm.mechanisms.exact` for one. (Weights below ``exp(-10**18)`` count as none.)
+With the lattice's points other than the origin written along the edges of sails (`dphmm.mechanisms.lattice_sum`), each
+in one way, as ``± ((1 + a) start + k step + b end)``, the weight ``exp(-decay ‖z‖)`` is a product of one factor for the
+edge and one each for the counts a, k and b. So a draw is made of independent draws: of the origin or an edge with a
+sign, by the exact sums of their weights; of a and b, geometric counts with the rates ``decay ‖start‖`` and ``decay
+‖end‖``; and of k, a count with the rate ``decay ‖step‖``, which may be negative, cut off at the number of steps.
+Nothing is rejected, whatever the decay, and each of these draws has exactly its distribution: see
+`dphmm.mechanisms.inversion_sampling` for many at once, `dphmm.mechanisms.exact` for one. (Weights below
+``exp(-10**18)`` count as none.)
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ import numpy.typing as npt
 
 from dphmm.arrays import IntArray, RandomSource
 from dphmm.mechanisms.exact import RandomBits, cut_off_exp, geometric_exp
+from dphmm.mechanisms.inversion_sampling import CutOff, Geometric, Thresholds, choice
 from dphmm.mechanisms.lattice_sum import LatticeSum
-from dphmm.mechanisms.thresholds import CutOff, Geometric, Thresholds, choice
 
 _DOUBT = 2**34
 """Of ``2**64``: the weights in doubles are good to a thousandth of this share of their sum."""
@@ -70,12 +71,13 @@ class LatticeNoise:
 
     def draw(self, count: int, source: RandomSource) -> IntArray:
         """Independent draws, ``(count, d)``."""
-        if not self._weights.count:
+        if not self._weights.rank:
             return np.zeros((count, self.dimension), dtype=np.int64)
-        if count < _MANY * self._weights.count:
-            bits = RandomBits(source)
-            drawn = [self._one(bits) for _ in range(count)]
-            return np.array(drawn, dtype=np.int64).reshape(count, self.dimension)
+        if count < _MANY * len(self._weights.edges):
+            bits, found = RandomBits(source), np.empty((count, self.dimension), dtype=np.int64)
+            for number in range(count):
+                found[number] = self._one(bits)
+            return found
         found = np.empty((count, self.dimension), dtype=np.int64)
         for start in range(0, count, _BLOCK):
             block = found[start : start + _BLOCK]
@@ -84,7 +86,7 @@ class LatticeNoise:
 
     def _one(self, bits: RandomBits) -> list[int]:
         place = self._place(bits)
-        if place == 2 * self._weights.count:
+        if place == 2 * len(self._weights.edges):
             return [0] * self.dimension
         which, sign = divmod(place, 2)
         (first, slope, last), count = self._rates[which]
@@ -102,14 +104,14 @@ class LatticeNoise:
         what they leave open is settled by as many decimals as it takes.
         """
         word = bits.word() << 2 | bits.word() & 3
-        low, high = (bisect_right(self._rough, word + off) for off in (-_DOUBT, _DOUBT))
-        if low == high:
+        low = bisect_right(self._rough, word - _DOUBT)
+        if low == bisect_right(self._rough, word + _DOUBT):
             return low
         return self._exact.settled(word, 64, bits.source)
 
     def _axes_of(self, which: int) -> list[list[int]]:
         """The coordinates of an edge's start, step and end, axis by axis."""
-        edge = self._weights.edge(which)
+        edge = self._weights.edges[which]
         points = edge.start, edge.step, edge.end
         if self._basis == [[1, 0], [0, 1]]:
             # Names of their own: where it is traced, CPython 3.13.0 takes them for those that the sum below holds.
@@ -132,21 +134,21 @@ class LatticeNoise:
             masses = self._weights.masses(self._decay, digits)
             return [mass for one in masses for mass in (one, one)] + [Decimal(1)]
 
-        return choice(weights, 2 * self._weights.count + 1)
+        return choice(weights, 2 * len(self._weights.edges) + 1)
 
     def _rates_of(self, which: int) -> tuple[list[tuple[int, int]], int]:
         """For an edge the rates of the counts a, k and b in lowest terms, and what k stays below.
 
         The rate of b is 0 where there is no end.
         """
-        edge = self._weights.edge(which)
+        edge = self._weights.edges[which]
         num, den = self._decay.numerator, self._decay.denominator * edge.unit
         tops = num * edge.first, num * edge.slope, num * edge.last * (self._weights.rank - 1)
         return [(top // gcd(top, den), den // gcd(top, den)) for top in tops], edge.count
 
     def _fill(self, out: IntArray, source: RandomSource) -> None:
         """Fills an array ``(n, d)`` with independent draws, by tables."""
-        edges = self._weights.count
+        edges = len(self._weights.edges)
         places = self._exact.draw(len(out), source)
         order = np.argsort(places.astype(np.uint16) if edges < 2**15 else places, kind="stable")
         ends = [0, *np.cumsum(np.bincount(places, minlength=2 * edges)).tolist()]
@@ -179,5 +181,5 @@ def laplace_steps(decay: Fraction, count: int, source: RandomSource) -> IntArray
 
     Those of `dphmm.mechanisms.exact.discrete_laplace`, many at once.
     """
-    line = LatticeNoise(LatticeSum(1, np.zeros((0, 8), dtype=np.int64)), decay, np.ones((1, 1), dtype=object))
+    line = LatticeNoise(LatticeSum(1, ()), decay, np.ones((1, 1), dtype=object))
     return line.draw(count, source)[:, 0]

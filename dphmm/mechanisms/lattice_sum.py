@@ -1,21 +1,127 @@
-"""The normaliser of a discrete K-norm distribution, to double or to any wanted precision, and its mean square."""
+"""The normaliser of a discrete K-norm distribution, to double or to any wanted precision, by the sails of planar cones.
+
+The sail of a cone is the boundary of the convex hull of its lattice points other than the origin. Neighbouring lattice
+points on it span a parallelogram of area one. Along one edge of the sail, with ``count`` steps from ``start`` to
+``end = start + count * step``, the cone closed at ``start`` and open at ``end`` is tiled by the parallelogram of the
+two, whose lattice points but the origin's are ``start + k step`` for ``0 <= k < count``. So every lattice point of this
+half-open cone but the origin is, in one way only::
+
+    (1 + a) start + k step + b end      with whole a >= 0, 0 <= k < count, b >= 0
+
+and a linear form ``l`` is ``l(start) + a l(start) + k l(step) + b l(end)`` there (Hirzebruch 1953). A cone has as many
+edges as Euclid's algorithm has steps.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from decimal import Context, Decimal, localcontext
 from fractions import Fraction
-from functools import cached_property
-from math import exp, expm1, log, log1p
-from typing import Any
+from functools import cached_property, lru_cache
+from itertools import pairwise
+from math import exp, expm1, gcd, inf, log, log1p
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import FloatArray, IntArray
-from dphmm.compilation import often
-from dphmm.mechanisms import loops
-from dphmm.mechanisms.decimals import decimal_context, decimal_power, whole_digits
-from dphmm.mechanisms.sails import SailEdge
+from dphmm.arrays import BoolArray, FloatArray, locked
+from dphmm.geometry.span import exact_product
+from dphmm.mechanisms.exact import decimal_context, decimal_power, whole_digits
+
+Point = tuple[int, int]
+
+
+class SailEdge(NamedTuple):
+    """An edge of a cone's sail, and the cone's norm of its ends.
+
+    Parameters
+    ----------
+    start, step, count
+        The lattice points on the edge are ``start + k step`` for ``0 <= k <= count``.
+    first, slope, unit
+        ``first / unit`` is the norm of ``start``, and ``slope / unit`` what each step adds to it.
+    """
+
+    start: Point
+    step: Point
+    count: int  # type: ignore[assignment]
+    first: int
+    slope: int
+    unit: int
+
+    @property
+    def end(self) -> Point:
+        """The last lattice point on the edge."""
+        return self.start[0] + self.count * self.step[0], self.start[1] + self.count * self.step[1]
+
+    @property
+    def last(self) -> int:
+        """``last / unit`` is the norm of `end`."""
+        return self.first + self.count * self.slope
+
+    def mass(self, decay: Fraction) -> Decimal:
+        """The sum of ``exp(-decay ‖z‖)`` over the edge's half-open cone, in the current decimal context.
+
+        Every term is positive, so nothing cancels. Those along the edge are summed from its largest one.
+        """
+        rate, slope = decay / self.unit, abs(self.slope)
+        t, u = decimal_power(-rate * self.first), decimal_power(-rate * self.last)
+        largest = t if self.slope >= 0 else decimal_power(-rate * (self.last + slope))
+        run, step = decimal_power(-rate * slope * self.count), decimal_power(-rate * slope)
+        return largest * ((1 - run) / (1 - step) if slope else self.count) / ((1 - t) * (1 - u))
+
+
+def cross(a: Point, b: Point) -> int:
+    """The determinant of two planar integer vectors."""
+    return a[0] * b[1] - a[1] * b[0]
+
+
+def sail(v: Point, w: Point) -> Iterator[SailEdge]:
+    """The edges of the sail of the cone from the ray of ``v`` to that of ``w``, counter-clockwise.
+
+    There are at most ``2 + log2(det(v, w))``. The norm is the linear form that is one at ``v`` and at ``w``.
+    """
+    unit, (across, along) = cross(v, w), (w[1] - v[1], v[0] - w[0])
+    first, (end_x, end_y) = _primitive(v), _primitive(w)
+    beside = _complement(first)
+    while (area := first[0] * end_y - first[1] * end_x) > 0:
+        (x, y), (a, b) = first, beside
+        shift = (a * end_y - b * end_x) // area + 1
+        step = dx, dy = a - shift * x, b - shift * y
+        count = area // (dy * end_x - dx * end_y)
+        yield SailEdge(first, step, count, x * across + y * along, dx * across + dy * along, unit)
+        first = x + count * dx, y + count * dy
+        beside = dx - first[0], dy - first[1]
+
+
+def half_sails(corners: list[list[int]] | list[Point]) -> list[SailEdge]:
+    """Edges of half-open cones that hold one of each pair ``z, -z`` of lattice points but the origin.
+
+    Parameters
+    ----------
+    corners
+        Those of a symmetric polygon around the origin, counter-clockwise. The norm is the one whose unit ball it is.
+    """
+    points = [(x, y) for x, y in corners[: len(corners) // 2 + 1]]
+    return [edge for v, w in pairwise(points) for edge in sail(v, w)]
+
+
+def _primitive(z: Point) -> Point:
+    """The first lattice point on the ray of ``z``."""
+    divisor = gcd(*z)
+    return z[0] // divisor, z[1] // divisor
+
+
+def _complement(p: Point) -> Point:
+    """A lattice point ``q`` with ``det(p, q) = 1``, for a primitive ``p``, by Euclid's algorithm."""
+    (a, b), row, following = p, (1, 0), (0, 1)
+    while b:
+        quotient = a // b
+        a, b = b, a - quotient * b
+        row, following = following, (row[0] - quotient * following[0], row[1] - quotient * following[1])
+    return -a * row[1], a * row[0]
+
 
 _LINE = SailEdge((1, 0), (0, 0), 1, 1, 0, 1)
 """What stands for the positive whole numbers where the lattice has one dimension; its ``end`` is not used."""
@@ -28,30 +134,16 @@ class LatticeSum:
     ----------
     rank
         The dimension ``r``: 0 for the origin alone, 1 for ``‖z‖ = |z|`` on the integers, 2 for a polygon.
-    rows
-        `dphmm.mechanisms.sails.rows_of_half_sails` of the polygon where ``r = 2``, otherwise none.
+    edges
+        `half_sails` of the polygon where ``r = 2``, otherwise none.
     basis
         ``(r, d)`` integers: what the lattice's points are combinations of; left out, the axes.
     """
 
-    def __init__(self, rank: int, rows: npt.NDArray[Any], basis: npt.NDArray[np.object_] | None = None) -> None:
-        self.rank, self._rows = rank, rows
+    def __init__(self, rank: int, edges: Sequence[SailEdge], basis: npt.NDArray[np.object_] | None = None) -> None:
+        self.rank, self.edges = rank, [_LINE] if rank == 1 else list(edges)
         self._basis = np.eye(rank, dtype=object) if basis is None else basis
-        self.count = 1 if rank == 1 else len(rows)
-        """How many edges there are."""
         self._known: tuple[float, FloatArray, tuple[float, float]] | None = None
-
-    def edge(self, which: int) -> SailEdge:
-        """One of the edges, in whole numbers."""
-        if self.rank == 1:
-            return _LINE
-        x, y, dx, dy, *rest = self._rows[which].tolist()
-        return SailEdge((x, y), (dx, dy), *rest)
-
-    @property
-    def edges(self) -> list[SailEdge]:
-        """All of them; none where the lattice has one dimension."""
-        return [self.edge(which) for which in range(len(self._rows))]
 
     def log_masses(self, decay: float) -> FloatArray:
         """The logarithms of the sums over one of each pair ``z, -z`` of the half-open cones of the edges."""
@@ -69,22 +161,39 @@ class LatticeSum:
         """All three; those of the last decay are kept: the draw, the density and the error of a release need them."""
         known = self._known
         if known is None or known[0] != decay:
-            masses = np.empty(self.count)
-            if self.rank == 1:
-                found = self._sums_on_a_line(decay, masses)
-            elif self._rows.dtype == object:
-                found = _sums_over_edges.plain(self._rows, self._corners, decay, masses)
-            else:
-                found = _sums_over_edges(self._rows, self._corners, decay, masses)
+            masses, sums = self._on_a_line(decay) if self.rank == 1 else self._over_edges(decay)
             masses.setflags(write=False)
-            known = self._known = (decay, masses, found)
+            known = self._known = (decay, masses, sums)
         return known
 
-    def _sums_on_a_line(self, decay: float, masses: FloatArray) -> tuple[float, float]:
+    def _on_a_line(self, decay: float) -> tuple[FloatArray, tuple[float, float]]:
         beside = -expm1(-decay)
-        masses[0] = -decay - (log(beside) if decay < 1.0 else log1p(-exp(-decay)))
+        mass = -decay - (log(beside) if decay < 1.0 else log1p(-exp(-decay)))
         line = self._basis[0].astype(np.float64)
-        return float(np.logaddexp(0.0, log(2.0) + masses[0])), 2.0 * exp(-decay) / beside**2 * float(line @ line)
+        square = 2.0 * exp(-decay) / beside**2 * float(line @ line)
+        return np.array([mass]), (float(np.logaddexp(0.0, log(2.0) + mass)), square)
+
+    def _over_edges(self, decay: float) -> tuple[FloatArray, tuple[float, float]]:
+        """Counts along an edge are independent: two geometric ones, and one that is cut off."""
+        numbers, corners = self._numbers
+        count, first, slope, unit = numbers
+        start, end, step = first * decay / unit, (first + count * slope) * decay / unit, slope * decay / unit
+        size = np.abs(step)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            along = np.log(np.expm1(-size * count) / np.expm1(-size))
+        along = np.where(step == 0.0, np.log(count), along + np.where(step < 0.0, size * (count - 1), 0.0))
+        masses = along - start - _log_of_one_less_exp(start) - _log_of_one_less_exp(end)
+        top = max(0.0, log(2.0) + float(masses.max(initial=-inf)))
+        total = top + log(exp(-top) + float(np.exp(log(2.0) + masses - top).sum()))
+        means, variances = np.empty((3, len(count))), np.empty((3, len(count)))
+        for row, rate in ((0, start), (2, end)):
+            means[row] = np.exp(-rate) / -np.expm1(-rate)
+            variances[row] = means[row] / -np.expm1(-rate)
+        means[1], variances[1] = _moments_of_cut_off(step, count)
+        means[0] += 1.0
+        places = np.einsum("ke,ekd->ed", means, corners)
+        squares = np.square(places).sum(axis=1) + np.einsum("ke,ekd,ekd->e", variances, corners, corners)
+        return masses, (total, 2.0 * float(np.exp(masses - total) @ squares))
 
     def masses(self, decay: Fraction, digits: int) -> list[Decimal]:
         """The sums of which `log_masses` are the logarithms, with relative errors below ``10**-digits``."""
@@ -109,20 +218,131 @@ class LatticeSum:
         return decimal_context(digits + 10 + guard)
 
     @cached_property
-    def _corners(self) -> FloatArray:
-        """Start, step and end of each edge, ``(e, 3, d)``; by integers: in a skew basis doubles would cancel."""
-        rows, points = self._rows, np.empty((len(self._rows), 3, 2), dtype=self._rows.dtype)
-        points[:, 0], points[:, 1] = rows[:, :2], rows[:, 2:4]
-        points[:, 2] = rows[:, :2] + rows[:, 4:5] * rows[:, 2:4]
+    def _numbers(self) -> tuple[FloatArray, FloatArray]:
+        """Of the edges count, first, slope and unit, ``(4, e)``; and start, step and end in the basis, ``(e, 3, d)``.
+
+        The latter by integers: in a skew basis doubles would cancel.
+        """
+        numbers = np.array([edge[2:] for edge in self.edges], dtype=np.float64).reshape(-1, 4).T
+        points = np.array([(edge.start, edge.step, edge.end) for edge in self.edges], dtype=object).reshape(-1, 3, 2)
         if not self.rank or self._basis.tolist() == [[1, 0], [0, 1]]:
-            return points.astype(np.float64)
-        return np.asarray((points.astype(object) @ self._basis).astype(np.float64))
+            return numbers, points.astype(np.float64)
+        return numbers, np.asarray((points @ self._basis).astype(np.float64))
 
 
-@often(loops.sums_over_edges)
-def _sums_over_edges(edges: IntArray, corners: FloatArray, decay: float, masses: FloatArray) -> tuple[float, float]:
-    """The same loop: in Python's own numbers it takes less time than arrays of a few take."""
-    found = masses.tolist()
-    sums = loops.sums_over_edges(edges.tolist(), corners.tolist(), decay, found)
-    masses[:] = found
-    return sums
+def _log_of_one_less_exp(t: FloatArray) -> FloatArray:
+    """``log(1 - exp(-t))`` for positive numbers."""
+    with np.errstate(divide="ignore"):
+        return np.where(t < 1.0, np.log(-np.expm1(-t)), np.log1p(-np.exp(-t)))
+
+
+def _moments_of_cut_off(step: FloatArray, count: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Mean and variance of whole numbers ``0 <= k < count`` with probabilities proportional to ``exp(-step k)``.
+
+    They are differences of those of two geometric counts, which have poles at zero that cancel; near it the Taylor
+    series of what is left is summed, by Bernoulli numbers ``B_2k / (2k)!``.
+    """
+    mean, variance = (count - 1) / 2.0, np.zeros(len(step))
+    for t, share in ((step, np.ones(len(step))), (count * step, -count)):
+        near = np.abs(t) < _NEAR_POLE
+        s = np.where(near, t * t, 0.0)
+        mean_near, variance_near = np.zeros(len(t)), np.zeros(len(t))
+        for power, factor in reversed(list(enumerate(_TAYLOR))):
+            mean_near, variance_near = mean_near * s + factor, variance_near * s + (2 * power + 1) * factor
+        size = np.where(near, 1.0, np.abs(t))
+        beside = -np.expm1(-size)
+        far = np.exp(-size) / beside
+        mean += share * np.where(near, t * mean_near, np.copysign(far - 1.0 / size + 0.5, t))
+        variance += share * np.abs(share) * np.where(near, -variance_near, far / beside - 1.0 / size**2)
+    return np.where(count > 1, mean, 0.0), np.where(count > 1, variance, 0.0)
+
+
+_NEAR_POLE = 0.3
+_TAYLOR = (1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160, -691 / 1307674368000)
+"""``B_2k / (2k)!`` for ``k`` from 1."""
+
+
+class Sublattice:
+    """All points of ``Z^d`` in the linear span of integer vectors, not only the combinations of the vectors.
+
+    The segment from ``-(6, 4)`` to ``(6, 4)`` spans a line whose integer points are the multiples of ``(3, 2)``.
+
+    Parameters
+    ----------
+    vectors
+        ``(k, d)`` integers.
+    rank
+        The dimension ``r`` of their span, where it is known.
+
+    Notes
+    -----
+    Column operations of determinant one take the vectors ``A`` to ``A U = [H 0]`` with ``r`` columns in ``H``. An
+    integer point ``z`` lies in the span exactly where the last ``d - r`` entries of ``z U`` are zero, and the first
+    ``r`` entries are its coordinates in the basis formed by the first ``r`` rows of the inverse of ``U``.
+
+    Examples
+    --------
+    >>> line = Sublattice(np.array([[6, 4]]))
+    >>> line.basis.tolist(), line.contains(np.array([[3, 2], [3, 1]])).tolist()
+    ([[3, 2]], [True, False])
+    >>> line.coordinates(np.array([[-9, -6]])).tolist()
+    [[-3]]
+    """
+
+    def __init__(self, vectors: npt.NDArray[Any], rank: int | None = None) -> None:
+        dimension = vectors.shape[1]
+        if rank != dimension:
+            columns, inverse, rank = _column_reduction(vectors.astype(object))
+        if rank == dimension:
+            columns = inverse = _identity(dimension)
+        self.rank: int = dimension if rank is None else rank
+        """The dimension ``r`` of the span."""
+        self.basis: npt.NDArray[Any] = inverse[:rank]
+        """``(r, d)`` Python integers: every integer point of the span is one integer combination of these rows."""
+        self._columns = columns.T
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether the span is the whole space, and the basis that of its axes."""
+        return self.rank == len(self._columns)
+
+    def coordinates(self, points: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The coordinates ``(n, r)`` in the basis of integer points ``(n, d)`` of the span."""
+        if self.is_everything:
+            return points
+        return exact_product(points, self._columns[:, : self.rank])
+
+    def contains(self, points: npt.NDArray[Any]) -> BoolArray:
+        """Whether each of the integer points ``(n, d)`` lies in the span; exact."""
+        if self.is_everything:
+            return np.ones(len(points), dtype=np.bool_)
+        return np.asarray((exact_product(points, self._columns[:, self.rank :]) == 0).all(axis=1), dtype=np.bool_)
+
+
+@lru_cache(maxsize=8)
+def _identity(dimension: int) -> npt.NDArray[Any]:
+    found: npt.NDArray[Any] = locked(np.eye(dimension, dtype=object))
+    return found
+
+
+def _column_reduction(vectors: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any], int]:
+    """The columns of ``U``, the rows of its inverse, and the rank: Euclid's algorithm on one vector after another."""
+    dimension = vectors.shape[1]
+    columns, inverse, rank = np.eye(dimension, dtype=object), np.eye(dimension, dtype=object), 0
+    for vector in vectors:
+        if rank == dimension:
+            break
+        image = columns @ vector
+        while len(live := [j for j in range(rank, dimension) if image[j]]) > 1:
+            pivot = min(live, key=lambda j: abs(image[j]))
+            for j in live:
+                if j != pivot:
+                    factor = image[j] // image[pivot]
+                    image[j] -= factor * image[pivot]
+                    columns[j] -= factor * columns[pivot]
+                    inverse[pivot] += factor * inverse[j]
+        if live:
+            for rows in (columns, inverse):
+                rows[[rank, live[0]]] = rows[[live[0], rank]]
+            rank += 1
+    return columns, inverse, rank

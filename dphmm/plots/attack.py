@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dphmm.attack.deployed_channels import in_words
 from dphmm.attack.measures import ChannelResult
-from dphmm.attack.snapping import in_words
 from dphmm.jobs.attacks import Attacked
-from dphmm.plots.maps import BLUE, GREY, ORANGE, RED, new_figure, png
-from dphmm.reports.page import Cell, Picture, Section
+from dphmm.plots.figures import BLUE, GREY, ORANGE, RED, new_panels, open_frame, png
+from dphmm.reports import Cell, Picture, Section
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,14 +27,23 @@ _LEAST_M = 10.0
 def attack_figure(found: Attacked) -> Any:
     """A matplotlib figure: how far off releases and the adversary are, and how many homes are found.
 
+    Parameters
+    ----------
+    found
+        What an attack found, as `dphmm.jobs.attack` returns it.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        Two panels, a row for each channel.
+
     Raises
     ------
     MissingDependencyError
         Without matplotlib.
     """
-    figure, first = new_figure(6.4, 1.6 + 0.34 * len(found.results))
-    first.remove()
-    left, right = figure.subplots(1, 2, sharey=True, width_ratios=(3, 1))
+    height = 1.6 + 0.34 * len(found.results)
+    figure, (left, right) = new_panels(6.4, height, columns=2, sharey=True, width_ratios=(3, 1))
     draw_errors(left, found.results)
     draw_homes(right, found.results)
     handles, labels = left.get_legend_handles_labels()
@@ -43,7 +52,15 @@ def attack_figure(found: Attacked) -> Any:
 
 
 def draw_errors(ax: Axes, results: tuple[ChannelResult, ...]) -> None:
-    """Mean distances from the true places, a row for each channel, on a logarithmic axis; below 10 m as 10 m."""
+    """Mean distances from the true places, a row for each channel, on a logarithmic axis; below 10 m as 10 m.
+
+    Parameters
+    ----------
+    ax
+        Where to draw.
+    results
+        What was found of each channel.
+    """
     rows = np.arange(len(results))
     for name, label, marker, colour in _MARKS:
         values = np.array([result.figure(name).mean for result in results])
@@ -62,7 +79,15 @@ def draw_errors(ax: Axes, results: tuple[ChannelResult, ...]) -> None:
 
 
 def draw_homes(ax: Axes, results: tuple[ChannelResult, ...]) -> None:
-    """The share of homes found, a bar for each channel, with how many of how many."""
+    """The share of homes found, a bar for each channel, with how many of how many.
+
+    Parameters
+    ----------
+    ax
+        Where to draw.
+    results
+        What was found of each channel.
+    """
     for row, result in enumerate(results):
         homes, people = result.homes
         ax.barh(row, homes / people if people else 0.0, 0.6, color=BLUE, alpha=0.8, zorder=2)
@@ -78,12 +103,24 @@ def _tidy(ax: Axes, count: int) -> None:
     ax.grid(axis="x", color="#dddddd", lw=0.6)
     ax.set_axisbelow(True)
     ax.set_ylim(count - 0.5, -0.5)
-    for side in ("top", "right"):
-        ax.spines[side].set_visible(False)
+    open_frame(ax)
 
 
 def attack_verdict(found: Attacked) -> tuple[str, bool]:
-    """What was found in a sentence, and whether it is bad news."""
+    """What was found in a sentence, and whether it is bad news.
+
+    Parameters
+    ----------
+    found
+        What an attack found, as `dphmm.jobs.attack` returns it.
+
+    Returns
+    -------
+    sentence : str
+        How many channels let the adversary find at least half of the homes.
+    alarming : bool
+        Whether there is one.
+    """
     open_ones = [one for one in found.results if one.homes[1] and 2 * one.homes[0] >= one.homes[1]]
     said = (
         f"Of {found.people} {found.about}, {len(open_ones)} of {len(found.results)} channels let the adversary find at "
@@ -94,6 +131,16 @@ def attack_verdict(found: Attacked) -> tuple[str, bool]:
 
 def attack_sections(found: Attacked) -> list[Section]:
     """The parts of a report: the picture, the table, the channels and where they come from, and what was done.
+
+    Parameters
+    ----------
+    found
+        What an attack found, as `dphmm.jobs.attack` returns it.
+
+    Returns
+    -------
+    list of Section
+        For `dphmm.reports.html_page`.
 
     Raises
     ------
@@ -115,7 +162,7 @@ def attack_sections(found: Attacked) -> list[Section]:
         "In small print: the 99 % interval of a mean over people like these (Student's; none for one person).",
         "'Sure' is the mean probability that the adversary gives the likeliest cell in hindsight, 'right' how often it "
         "is the true one: an adversary who is surer than right is misled by the model. Where releases lie nearer than "
-        "the adversary's estimates, whoever just reads the releases does better.",
+        "the adversary's estimates, just reading the releases does better.",
         "The adversary knows the channel, the model and the times of releases, no map of streets and no other person's "
         "releases; another may do better.",
     ]

@@ -10,26 +10,12 @@ import numpy as np
 from dphmm.arrays import FloatArray, IntArray
 from dphmm.audit.blowfish import SecretsAudit
 from dphmm.audit.empirical import PairAudit
-from dphmm.audit.entry import EntryAudit
-from dphmm.audit.policy_audit import BodyAudit, ConstraintAudit
+from dphmm.audit.policy_audit import BodyAudit, ConstraintAudit, EntryAudit
 from dphmm.audit.sequence import SequenceAudit
 from dphmm.geometry.disc import Disc
-from dphmm.plots.bands import draw_steps
-from dphmm.plots.maps import (
-    EDGE,
-    ESTIMATE,
-    EXPOSED,
-    HULL,
-    MOST_CELLS,
-    MOST_EDGES,
-    ORANGE,
-    RELEASED,
-    TRUE,
-    cells,
-    draw_edges,
-    label_axes,
-    show_around,
-)
+from dphmm.plots.curves import draw_steps
+from dphmm.plots.figures import EDGE, ESTIMATE, EXPOSED, HULL, ORANGE, RELEASED, TRUE, label_map, show_around
+from dphmm.plots.maps import MOST_CELLS, MOST_EDGES, cells, draw_edges
 from dphmm.space.grid import Grid
 from dphmm.space.states import StateSpace
 
@@ -41,10 +27,10 @@ if TYPE_CHECKING:
 _FAINT = "#bbbbbb"
 _OPEN = "#dfe6ea"
 _LEGEND = 5
-"""So many components, the largest, have a line in the legend."""
+"""The largest components, this many, have a line in the legend."""
 _HIDDEN = "#b7d3e6"
 _AROUND = 0.35
-"""A map reaches so many times the states' span beyond them; a noise body may be wider."""
+"""How far a map reaches beyond the states, in their span; a noise body may be wider."""
 _NAMED = 40
 """States are named in a picture of at most this many."""
 
@@ -88,7 +74,7 @@ def draw_exposure(
         _draw_cells(ax, grid, np.flatnonzero(~audit.constraint), _OPEN, "impossible states")
         _draw_cells(ax, grid, np.setdiff1d(possible, exposed), _HIDDEN, "possible states, not exposed")
         _draw_cells(ax, grid, exposed, EXPOSED, "exposed states")
-        label_axes(ax)
+        label_map(ax)
     else:
         ax.plot(*points[possible].T, "o", color=ESTIMATE, ms=4, zorder=3, label="possible states")
         if len(exposed):
@@ -101,8 +87,7 @@ def draw_exposure(
             ax.annotate(names[state], points[state], xytext=(4, 4), textcoords="offset points", fontsize=9, zorder=5)
     span = max(float(np.ptp(points, axis=0).max()), 1e-9)
     show_around(ax, points, _AROUND * span)
-    ax.set_aspect("equal")
-    ax.set_title(f"{body.mechanism}: {len(body.exposed)} of {len(possible)} possible states exposed", fontsize=10)
+    _title_map(ax, f"{body.mechanism}: {len(body.exposed)} of {len(possible)} possible states exposed")
 
 
 def _draw_cells(ax: Axes, grid: Grid, states: IntArray, colour: str, label: str) -> None:
@@ -131,15 +116,7 @@ def draw_components(ax: Axes, points: FloatArray, audit: ConstraintAudit) -> Non
     ax.plot(*points[~audit.constraint].T, ".", color=_FAINT, ms=size / 3, zorder=0)
     open_, exposed = (np.array(some, dtype=np.int64) for some in (audit.open, audit.bodies[0].exposed))
     if len(open_):
-        ax.plot(
-            *points[open_].T,
-            "s",
-            color=_OPEN,
-            ms=size,
-            mew=0,
-            zorder=1,
-            label=f"open, {len(open_):,}",
-        )
+        ax.plot(*points[open_].T, "s", color=_OPEN, ms=size, mew=0, zorder=1, label=f"open, {len(open_):,}")
     sizes = np.bincount(audit.labels[audit.labels >= 0])
     palette = mpl.colormaps["tab10"]
     for rank, component in enumerate(np.argsort(-sizes, kind="stable").tolist()):
@@ -151,10 +128,8 @@ def draw_components(ax: Axes, points: FloatArray, audit: ConstraintAudit) -> Non
     if len(exposed):
         said = f"exposed: alone and not open, {len(exposed):,}"
         ax.plot(*points[exposed].T, "X", color=EXPOSED, ms=max(size, 5), zorder=4, label=said)
-    ax.set_aspect("equal")
-    ax.set_title(
-        f"hidden together: {int((sizes > 1).sum()):,}, {len(open_):,} open, {len(exposed):,} exposed", fontsize=10
-    )
+    together = int((sizes > 1).sum())
+    _title_map(ax, f"hidden together: {together:,}, {len(open_):,} open, {len(exposed):,} exposed")
 
 
 def draw_entries(ax: Axes, points: FloatArray, audit: EntryAudit) -> None:
@@ -173,33 +148,35 @@ def draw_entries(ax: Axes, points: FloatArray, audit: EntryAudit) -> None:
     places = np.array([entry.place for entry in audit.entries], dtype=np.int64)
     level = np.array([entry.after for entry in audit.entries])
     order = np.argsort(level, kind="stable")
-    look: dict[str, Any] = {
-        "vmin": 0,
-        "vmax": 1,
-        "cmap": "inferno_r",
-        "marker": "s",
-        "edgecolors": "black",
-        "linewidths": 0.4,
-    }
+    look: dict[str, Any] = {"vmin": 0, "vmax": 1, "cmap": "inferno_r", "marker": "s", "s": max(12.0, size**2)}
+    edge: dict[str, Any] = {"edgecolors": "black", "linewidths": 0.4, "zorder": 3}
     x, y = points[places[order]].T
-    drawn = ax.scatter(x, y, c=level[order], s=max(12.0, size**2), zorder=3, label="ways in", **look)
+    drawn = ax.scatter(x, y, c=level[order], label="ways in", **look, **edge)
     ax.figure.colorbar(drawn, ax=ax, shrink=0.7, label="true place, nine in ten at most")
     around = points[np.concatenate([places, np.flatnonzero(~audit.open)])]
-    low, high = around.min(axis=0), around.max(axis=0)
-    margin = 0.15 * float((high - low).max()) + 1e-9
-    ax.set_xlim(low[0] - margin, high[0] + margin)
-    ax.set_ylim(low[1] - margin, high[1] + margin)
-    ax.set_aspect("equal")
-    ax.set_title("Entering zones: what the last open release gives away", fontsize=10)
+    show_around(ax, around, 0.15 * float(np.ptp(around, axis=0).max()) + 1e-9)
+    _title_map(ax, "Entering zones: what the last open release gives away")
 
 
 def _marker(count: int) -> float:
-    """How large the squares of so many places are drawn, so that neighbours nearly touch."""
+    """How large the squares of `count` places are drawn, so that neighbours nearly touch."""
     return float(np.clip(260.0 / np.sqrt(max(count, 1)), 1.2, 12.0))
 
 
 def draw_body(ax: Axes, corners: FloatArray, centre: FloatArray, colour: str, label: str) -> None:
-    """A planar body about a point: a filled outline, or the segment that it is."""
+    """A planar body about a point: a filled outline, or the segment that it is.
+
+    Parameters
+    ----------
+    ax
+        Where to draw.
+    corners
+        ``(k, 2)`` relative to the centre; two of them are a segment.
+    centre
+        ``(2,)``.
+    colour, label
+        As matplotlib has them.
+    """
     ring = corners + centre
     if len(ring) > 2:
         ax.fill(*ring.T, facecolor=(colour, 0.18), edgecolor=colour, lw=1.3, zorder=1, label=label)
@@ -208,18 +185,32 @@ def draw_body(ax: Axes, corners: FloatArray, centre: FloatArray, colour: str, la
 
 
 def draw_hulls(ax: Axes, audit: ConstraintAudit) -> None:
-    """The noise bodies of all audited mechanisms about the origin."""
+    """The noise bodies of all audited mechanisms about the origin.
+
+    Parameters
+    ----------
+    ax
+        Where to draw.
+    audit
+        What was found under a constraint.
+    """
     for body, colour in reversed(list(zip(audit.bodies, (HULL, ESTIMATE, RELEASED), strict=False))):
         draw_body(ax, _outline(body), np.zeros(2), colour, f"{body.mechanism}, area {body.body.volume:.4g}")
     ax.plot([0], [0], "+", color=TRUE, ms=6)
-    ax.set_aspect("equal")
-    ax.set_title("Noise bodies before the repair", fontsize=10)
+    _title_map(ax, "Noise bodies before the repair")
 
 
 def draw_secrets(ax: Axes, audit: SecretsAudit) -> None:
     """What each secret contributes, with the noise bodies: a secret outside a body is exposed under that mechanism.
 
     For one or two answers.
+
+    Parameters
+    ----------
+    ax
+        Where to draw.
+    audit
+        What was found; the contributions have one or two columns.
     """
     points = np.asarray(audit.policy.contributions).astype(np.float64)
     for level, colour in reversed(list(zip(audit.levels, (HULL, ESTIMATE), strict=False))):
@@ -232,12 +223,21 @@ def draw_secrets(ax: Axes, audit: SecretsAudit) -> None:
     for number, place in enumerate(places):
         text = ", ".join(np.array(audit.policy.names)[np.flatnonzero(where.ravel() == number)][:6].tolist())
         ax.annotate(text, place, xytext=(5, 5), textcoords="offset points", fontsize=9, zorder=4)
-    ax.set_aspect("equal")
-    ax.set_title("Contributions of the secrets, and the noise bodies", fontsize=10)
+    _title_map(ax, "Contributions of the secrets, and the noise bodies")
 
 
 def draw_levels(ax: Axes, audit: SecretsAudit, limit: int = 60) -> None:
-    """The unbounded-DP level of each secret, in multiples of epsilon; at most `limit` secrets, the worst first."""
+    """The unbounded-DP level of each secret, in multiples of epsilon; at most `limit` secrets, the worst first.
+
+    Parameters
+    ----------
+    ax
+        Where to draw.
+    audit
+        What was found.
+    limit
+        How many secrets at most.
+    """
     worst = np.argsort(-np.max([level.factors for level in audit.levels], axis=0), kind="stable")[:limit]
     shown = np.sort(worst)
     width = 0.8 / len(audit.levels)
@@ -257,7 +257,19 @@ def draw_levels(ax: Axes, audit: SecretsAudit, limit: int = 60) -> None:
 
 
 def draw_bounds(ax: Axes, pairs: Sequence[PairAudit], names: Sequence[str], limit: int = 40) -> None:
-    """Lower confidence bounds of pairs against what is claimed for them; the nearest to it first."""
+    """Lower confidence bounds of pairs against what is claimed for them; the nearest to it first.
+
+    Parameters
+    ----------
+    ax
+        Where to draw.
+    pairs
+        The pairs that were tried.
+    names
+        ``(N,)`` what states are called.
+    limit
+        How many pairs at most.
+    """
     order = sorted(pairs, key=lambda pair: pair.claimed - pair.lower)[:limit]
     places = np.arange(len(order))
     colours = [EXPOSED if pair.violated else ESTIMATE for pair in order]
@@ -273,14 +285,30 @@ def draw_bounds(ax: Axes, pairs: Sequence[PairAudit], names: Sequence[str], limi
 
 
 def draw_entropy(ax: Axes, audit: SequenceAudit) -> None:
-    """The entropy of the adversary's belief at each release: without releases, at the time, in hindsight."""
+    """The entropy of the adversary's belief at each release: without releases, at the time, in hindsight.
+
+    Parameters
+    ----------
+    ax
+        Where to draw.
+    audit
+        What was found of a person's releases.
+    """
     _over_time(ax, [audit.uninformed.entropy, audit.online.entropy, audit.hindsight.entropy])
     ax.set_ylabel("entropy (bits)")
     ax.set_title("How uncertain the adversary is of the state", fontsize=10)
 
 
 def draw_spread(ax: Axes, audit: SequenceAudit) -> None:
-    """The error that the adversary expects of the best guess; with the truth, the error that it has."""
+    """The error that the adversary expects of the best guess; with the truth, the error that it has.
+
+    Parameters
+    ----------
+    ax
+        Where to draw.
+    audit
+        What was found of a person's releases.
+    """
     _over_time(ax, [audit.uninformed.spread, audit.online.spread, audit.hindsight.spread])
     if audit.accuracies is not None:
         error = audit.accuracies[2].estimate_error
@@ -290,7 +318,19 @@ def draw_spread(ax: Axes, audit: SequenceAudit) -> None:
 
 
 def draw_belief_map(ax: Axes, points: FloatArray, audit: SequenceAudit, released: FloatArray) -> None:
-    """Where the person is believed to have been, summed over all releases in hindsight, with releases and best path."""
+    """Where the person is believed to have been, summed over all releases in hindsight, with releases and best path.
+
+    Parameters
+    ----------
+    ax
+        Where to draw.
+    points
+        ``(N, 2)`` the states.
+    audit
+        What was found of a person's releases.
+    released
+        ``(T, 2)`` the releases.
+    """
     total = np.sum([belief.probabilities for belief in audit.smoothed], axis=0)
     shown = total > 1e-3 * total.max()
     dots = ax.scatter(points[shown, 0], points[shown, 1], c=total[shown], s=18, cmap="YlGnBu", marker="s", zorder=1)
@@ -298,8 +338,7 @@ def draw_belief_map(ax: Axes, points: FloatArray, audit: SequenceAudit, released
     ax.plot(*released.T, "o", color=RELEASED, ms=3, alpha=0.5, mew=0, zorder=2, label="released")
     ax.plot(*points[audit.path.states].T, "-", color=TRUE, lw=1.0, zorder=3, label="most probable path")
     show_around(ax, points[shown], 0.3 * max(float(np.ptp(points[shown], axis=0).max()), 1e-9))
-    ax.set_aspect("equal")
-    ax.set_title("What all releases together say", fontsize=10)
+    _title_map(ax, "What all releases together say")
 
 
 def _over_time(ax: Axes, curves: Sequence[FloatArray]) -> None:
@@ -308,6 +347,11 @@ def _over_time(ax: Axes, curves: Sequence[FloatArray]) -> None:
         draw_steps(ax, np.arange(1, len(values) + 1), values, colour, label, lw=1.4)
     ax.set_xlabel("release")
     ax.set_ylim(bottom=0)
+
+
+def _title_map(ax: Axes, title: str) -> None:
+    ax.set_aspect("equal")
+    ax.set_title(title, fontsize=10)
 
 
 def _in_plane(rows: FloatArray) -> FloatArray:

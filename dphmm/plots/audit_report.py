@@ -10,18 +10,14 @@ import numpy as np
 
 from dphmm.arrays import FloatArray
 from dphmm.audit.blowfish import SecretsAudit
-from dphmm.audit.entry import EntryAudit
-from dphmm.audit.facts import Facts
-from dphmm.audit.policy_audit import ConstraintAudit
+from dphmm.audit.policy_audit import ConstraintAudit, EntryAudit
 from dphmm.audit.sequence import ReleasedSequence, SequenceAudit
-from dphmm.jobs.audits import MechanismAudit, PolicyAudit
-from dphmm.jobs.event_audits import EventAudits
-from dphmm.jobs.session_audits import SessionAudit
-from dphmm.jobs.subjects import Subject
+from dphmm.audit.tables import Facts
+from dphmm.jobs.audits import EventAudits, MechanismAudit, PolicyAudit, SessionAudit, Subject
 from dphmm.plots import audit as pictures
-from dphmm.plots.events import event_over_time
-from dphmm.plots.maps import new_figure, png
-from dphmm.reports.page import Picture, Section
+from dphmm.plots.curves import event_over_time
+from dphmm.plots.figures import legend_below, new_figure, png
+from dphmm.reports import Picture, Section
 
 if TYPE_CHECKING:
     pass
@@ -35,6 +31,16 @@ _SHOWN = 12
 
 def audit_sections(found: Audit) -> list[Section]:
     """What an audit's page holds under its verdict.
+
+    Parameters
+    ----------
+    found
+        The result of an audit.
+
+    Returns
+    -------
+    list of Section
+        For `dphmm.reports.html_page`.
 
     Raises
     ------
@@ -281,7 +287,7 @@ def _events(found: EventAudits) -> list[Section]:
                 times = (np.array(person.slots) * round(seconds * 1_000_000)).astype("datetime64[us]")
             figure, ax = new_figure(8.0, 4.4)
             event_over_time(ax, audit, found.most_certainty, found.least_certainty, times)
-            figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=8)
+            legend_below(ax, columns=3)
             drawn = Picture(png(figure), "Probability of the event after each release", wide=True)
             header = ("release that moved it most", "log odds", "probability before", "probability after")
             sections.append(Section(f"User {audit.user}: {audit.wording}", [said], header, rows, [drawn]))
@@ -308,8 +314,7 @@ def _mechanism(found: MechanismAudit, stated: list[Facts]) -> Section:
 def _picture(caption: str, draw: Callable[..., object], **what: Any) -> Picture:
     figure, ax = new_figure(4.8, 4.4)
     draw(ax, **what)
-    if ax.get_legend_handles_labels()[1]:
-        figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=8)
+    legend_below(ax, columns=2)
     return Picture(png(figure), caption)
 
 

@@ -6,10 +6,13 @@ too. All places are in degrees, WGS 84.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,8 +21,9 @@ import shapely
 
 from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, as_floats
-from dphmm.errors import CoordinateError
+from dphmm.errors import CoordinateError, DataFileError
 from dphmm.space.grid import Box
+from dphmm.tables.vector_files import KINDS, Feature, geometry_of, read_layers, to_degrees
 
 WORLD = files("dphmm.plots").joinpath("ground/world.npz")
 """The map of the world that the package ships; `scripts/make_basemap.py` wrote it."""
@@ -36,14 +40,15 @@ LINES = ("road", "street", "stream", "border", "line")
 class PlaceName(NamedTuple):
     """A name on a map.
 
-    Attributes
+    Parameters
     ----------
     name
         The text.
     latitude, longitude
         Degrees.
     rank
-        Which names come first: ten times the decimal logarithm of how many people live there, or another number.
+        Names of higher ranks come first: ten times the decimal logarithm of how many people live there, or another
+        number.
     """
 
     name: str
@@ -54,7 +59,7 @@ class PlaceName(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Basemap:
-    """What is drawn below everything else.
+    """What is drawn below everything else on a map.
 
     Parameters
     ----------
@@ -63,7 +68,7 @@ class Basemap:
     lines
         Kind, one of `LINES` → lines ``(k, 2)``, longitude first.
     names
-        Names of places, the first ranks first.
+        Names of places, those of the highest ranks first.
     credit
         Whose map it is, in a sentence that is shown with it.
     """
@@ -81,14 +86,14 @@ class Basemap:
 
 @checked
 def shipped_basemap(box: Box, most_names: int = 300) -> Basemap:
-    """The part of the shipped map of the world within a box.
+    """Return the part of the shipped map of the world within a box.
 
     Parameters
     ----------
     box
         South, west, north, east in degrees. Of a box over the date line nothing is drawn.
     most_names
-        So many names at most, those of the largest places.
+        How many names there are at most, those of the largest places.
 
     Returns
     -------
@@ -121,7 +126,7 @@ def shipped_basemap(box: Box, most_names: int = 300) -> Basemap:
 
 @checked
 def check_box(box: Box) -> Box:
-    """A box of degrees.
+    """Return a box of degrees as numbers.
 
     Raises
     ------
@@ -136,13 +141,13 @@ def check_box(box: Box) -> Box:
 
 
 def polygons(shape: Any) -> list[shapely.Polygon]:
-    """The polygons of a geometry, without what has no area."""
+    """Return the polygons of a geometry, without what has no area."""
     parts = shapely.get_parts(shapely.get_parts(shape))
     return [part for part in np.atleast_1d(parts) if part.geom_type == "Polygon" and not part.is_empty]
 
 
 def pieces(lines: Iterable[FloatArray], frame: shapely.Polygon) -> list[FloatArray]:
-    """The parts of lines ``(k, 2)`` within a rectangle."""
+    """Return the parts of lines ``(k, 2)`` within a rectangle."""
     found = []
     for line in lines:
         inside = shapely.clip_by_rect(shapely.LineString(line), *frame.bounds)
@@ -154,7 +159,7 @@ def pieces(lines: Iterable[FloatArray], frame: shapely.Polygon) -> list[FloatArr
 
 
 def planes(values: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-    """Whole numbers below 2^32 as four rows of bytes, the lowest first: the others are mostly zero and pack well."""
+    """Code whole numbers below 2^32 as four rows of bytes, the lowest first; most of the others are zero."""
     whole = values.astype(np.uint32)
     return np.stack([(whole >> np.uint32(8 * row)).astype(np.uint8) for row in range(4)])
 
@@ -164,7 +169,7 @@ def _numbers(rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
 
 
 def coded(points: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
-    """Points ``(n, 2)`` in whole steps as `planes` of their differences, whose signs are their lowest bits."""
+    """Code points ``(n, 2)`` in whole steps as `planes` of their differences, whose signs are their lowest bits."""
     moves = np.diff(points, axis=0, prepend=np.zeros((1, 2), np.int64))
     return planes((moves << 1) ^ (moves >> 63))
 
@@ -228,3 +233,197 @@ def _names(frame: shapely.Polygon, most: int) -> list[PlaceName]:
     inside = np.flatnonzero((points >= [west, south]).all(axis=1) & (points <= [east, north]).all(axis=1))
     first = inside[np.argsort(-ranks[inside].astype(np.int64), kind="stable")][:most]
     return [PlaceName(texts[one], float(points[one, 1]), float(points[one, 0]), float(ranks[one])) for one in first]
+
+
+MOST_POINTS = 60_000
+"""A map has lines of at most this many points in all: streets are left out first, and then roads."""
+_ALONG = 3000
+"""Corners nearer to one another than such a part of the map's width are one."""
+
+# fmt: off
+_WATER = {
+    "water", "ocean", "sea", "lake", "river", "reservoir", "riverbank", "bay", "basin", "dock", "lagoon", "strait",
+}
+_ROADS = {"motorway", "trunk", "primary", "motorway_link", "trunk_link", "primary_link", "major_road", "freeway"}
+_STREETS = {"roads", "road", "transportation", "street", "streets"}
+_PATHS = {
+    "path", "footway", "cycleway", "steps", "track", "pedestrian", "bridleway", "rail", "ferry", "service", "pier",
+}
+_STREAMS = {"waterway", "waterways", "stream", "river", "canal", "coastline", "coast", "shore"}
+_BORDERS = {"boundary", "boundaries", "border", "administrative"}
+_PLACES = ("city", "town", "borough", "suburb", "village", "quarter", "neighbourhood", "hamlet", "locality")
+_LAYERS = _WATER | _STREETS | _STREAMS | _BORDERS
+"""Words in the name of a layer that say what is in it."""
+_NOT_SHOWN = {
+    "building", "buildings", "landuse", "landcover", "poi", "pois", "earth", "park", "housenumber", "transit",
+    "aeroway", "addresses", "sites", "traffic",
+}
+# fmt: on
+"""Words in the names of layers of OpenStreetMap's usual extracts that a map below others does not need."""
+_TELLING = (
+    *("kind", "pmap:kind", "class", "subclass", "type", "natural", "water", "waterway", "highway", "place", "boundary"),
+    *("featurecla", "railway", "fclass"),
+)
+"""Properties that say what a feature is, in OpenStreetMap, its extracts, and Natural Earth."""
+
+
+@checked
+def read_basemap(path: str | Path, box: Box) -> Basemap:
+    """Read the part of a map in a vector file that lies within a box.
+
+    Parameters
+    ----------
+    path
+        GeoPackage, FlatGeobuf, GeoJSON, Shapefile or KML. What is water, a road, a street, a border or a place follows
+        from the properties, and the names of layers, that extracts of OpenStreetMap and Natural Earth give them. Lines
+        of which nothing is known, and outlines of such polygons, are drawn as they are.
+    box
+        South, west, north, east in degrees; of a box over the date line nothing is drawn.
+
+    Returns
+    -------
+    Basemap
+        What is within the box.
+
+    Raises
+    ------
+    DataFileError
+        When the file cannot be read, is in an unknown reference system, or holds nothing within the box.
+    CoordinateError
+        For a box that is none.
+    MissingDependencyError
+        For anything but GeoJSON without pyogrio.
+    """
+    path, box = Path(path), check_box(box)
+    found = _Sorted(box)
+    for layer in read_layers(path, box if box[3] > box[1] else None):
+        words = set(re.findall("[a-z]+", layer.name.lower()))
+        if box[3] > box[1] and not words & _NOT_SHOWN:
+            try:
+                convert = to_degrees(layer.system)
+            except ValueError as problem:
+                raise DataFileError(path, f"is in a reference system that is not known ({problem})") from None
+            for feature in layer.features:
+                found.add(words & _LAYERS, feature, convert)
+    if found.is_empty:
+        raise DataFileError(path, "holds no map of the region; give an extract of it, or leave the basemap out")
+    return found.basemap(f"Basemap: {path.name}.")
+
+
+class _Sorted:
+    """Features, sorted by what they are."""
+
+    def __init__(self, box: Box) -> None:
+        south, west, north, east = box
+        self._frame = shapely.box(west, south, east, north)
+        self._grain = (east - west) / _ALONG if east > west else 1.0
+        self._water: list[shapely.Polygon] = []
+        self._lines: dict[str, list[FloatArray]] = {kind: [] for kind in LINES}
+        self._names: dict[tuple[str, float, float], PlaceName] = {}
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self._water or any(self._lines.values()) or self._names)
+
+    def add(self, layer: set[str], feature: Feature, convert: Callable[..., Any] | None) -> None:
+        """Take a feature in, if it is any of what a map shows."""
+        shape = _shape(feature.geometry, convert)
+        if shape is None or not shapely.intersects(shapely.box(*shape.bounds), self._frame):
+            return
+        words = _words(layer, feature.properties)
+        kind = shape.geom_type.removeprefix("Multi")
+        if kind == "Polygon":
+            self._area(shape, words, feature.properties)
+        elif kind == "LineString":
+            self._line(shape, words)
+        elif kind == "Point":
+            self._place(shape, words, feature.properties)
+
+    def _area(self, shape: Any, words: set[str], properties: Mapping[str, Any]) -> None:
+        if words & _WATER:
+            inside = shapely.intersection(shapely.make_valid(shapely.simplify(shape, self._grain)), self._frame)
+            self._water += polygons(inside)
+        elif not words:
+            self._keep("line", [shapely.get_coordinates(ring) for ring in _rings(shape)])
+            middle = shape.representative_point()
+            self._name(properties, middle.x, middle.y, 0.0)
+
+    def _line(self, shape: Any, words: set[str]) -> None:
+        if words & _PATHS:
+            return
+        if words & _ROADS or "highway" in words:
+            kind = "road"
+        elif words & _STREAMS:
+            kind = "stream"
+        elif words & _BORDERS:
+            kind = "border"
+        elif words & _STREETS or "highway=" in words:
+            kind = "street"
+        else:
+            kind = "line"
+        self._keep(kind, [shapely.get_coordinates(part) for part in shapely.get_parts(shape)])
+
+    def _place(self, shape: Any, words: set[str], properties: Mapping[str, Any]) -> None:
+        kinds = [number for number, word in enumerate(_PLACES) if word in words]
+        if not kinds and words:
+            return
+        people = properties.get("population")
+        rank = 50.0 - 5 * kinds[0] if kinds else 0.0
+        if isinstance(people, int | float) and not isinstance(people, bool) and 1 < people < math.inf:
+            rank = 10 * math.log10(people)
+        for point in shapely.get_parts(shape):
+            if shapely.intersects(point, self._frame):
+                self._name(properties, point.x, point.y, rank)
+
+    def _name(self, properties: Mapping[str, Any], east: float, north: float, rank: float) -> None:
+        name = next((properties[key] for key in ("name:en", "name_en", "name", "NAME") if properties.get(key)), None)
+        if isinstance(name, str) and name.isprintable():
+            key = (name, round(east, 2), round(north, 2))  # which another layer may hold too
+            self._names[key] = PlaceName(name[:80], north, east, rank)
+
+    def _keep(self, kind: str, lines: Iterable[FloatArray]) -> None:
+        inside = pieces((line for line in lines if len(line) > 1), self._frame)
+        kept = [shapely.get_coordinates(shapely.simplify(shapely.LineString(line), self._grain)) for line in inside]
+        self._lines[kind] += kept
+
+    def basemap(self, credit: str) -> Basemap:
+        lines = {kind: some for kind, some in self._lines.items() if some}
+        for kind in ("street", "road", "stream", "line"):
+            if sum(len(line) for some in lines.values() for line in some) > MOST_POINTS:
+                lines.pop(kind, None)
+        names = sorted(self._names.values(), key=lambda place: (-place.rank, place.name))
+        return Basemap(self._water, lines, names, credit)
+
+
+def _shape(geometry: Any, convert: Callable[..., Any] | None) -> Any:
+    """Return a feature's geometry in degrees; None where there is none, or where it lies off the Earth."""
+    if geometry is None or not isinstance(geometry, Mapping | bytes):
+        return None
+    try:
+        shape = geometry_of(geometry, KINDS)
+    except ValueError:
+        return None
+    if shape is None or shape.is_empty:
+        return None
+    if convert is not None:
+        shape = shapely.transform(shapely.force_2d(shape), convert, interleaved=False)
+    on_earth = np.abs(shapely.get_coordinates(shape)) <= [360.0, 90.0]  # NaN is none either
+    return shape if on_earth.all() else None
+
+
+def _words(layer: set[str], properties: Mapping[str, Any]) -> set[str]:
+    """Collect the words by which a feature, and the name of its layer, say what it is."""
+    words = set(layer)
+    for key in _TELLING:
+        value = properties.get(key)
+        if isinstance(value, str) and value:
+            words |= {value.lower()} | ({"highway="} if key == "highway" else set())
+    if str(properties.get("name")).lower() in _STREAMS:
+        words.add("coast")
+    if "highway=" in words:
+        words.discard("highway")
+    return words
+
+
+def _rings(shape: Any) -> list[Any]:
+    return [ring for part in shapely.get_parts(shape) for ring in (part.exterior, *part.interiors)]

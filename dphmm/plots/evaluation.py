@@ -1,4 +1,7 @@
-"""Figures of an evaluation: every setting with its interval, the DPHMM paper's 10 to 13, a map of some sequences."""
+"""Figures of an evaluation: every setting with its interval, the DPHMM paper's 10 to 13, a map of some sequences.
+
+Kinds of noise beside each other are drawn as bars of their errors.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +11,34 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dphmm.arrays import FloatArray
-from dphmm.evaluation.claims import sweep_of
 from dphmm.evaluation.config import EvaluationConfig, Setting
-from dphmm.evaluation.metrics import over_time, total
-from dphmm.evaluation.steps import StepTable
-from dphmm.plots import maps, tracks
+from dphmm.evaluation.noise_comparison import NoiseRow
+from dphmm.evaluation.report import over_time, sweep_of, total
+from dphmm.evaluation.run import StepTable
+from dphmm.plots import maps
+from dphmm.plots.figures import (
+    BLUE,
+    GREEN,
+    RED,
+    label_curves,
+    label_map,
+    legend_below,
+    new_figure,
+    new_panels,
+    open_frame,
+)
 from dphmm.space.states import StateSpace
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
 
 _DPLS = "DPLS (complete, δ-location set)"
 
 
 def _style(config: EvaluationConfig, policy: str) -> dict[str, Any]:
     """The colour and the label of a policy: those of the paper have theirs in every evaluation."""
-    own = {"utility": maps.BLUE, "transition": maps.RED, "complete": maps.GREEN}
+    own = {"utility": BLUE, "transition": RED, "complete": GREEN}
     others = [other for other in config.policies if other not in own]
     colour = own[policy] if policy in own else f"C{others.index(policy) % 8 + 1}"
     return {"color": colour, "label": _DPLS if policy == "complete" else policy}
@@ -43,6 +58,20 @@ AXES = {
 def evaluation_figures(table: StepTable, config: EvaluationConfig, space: StateSpace) -> dict[str, Any]:
     """The figures that an evaluation allows for: file name without extension → a matplotlib figure.
 
+    Parameters
+    ----------
+    table
+        A row for each step.
+    config
+        What was compared.
+    space
+        The states.
+
+    Returns
+    -------
+    dict
+        File name without extension → a matplotlib figure.
+
     Raises
     ------
     MissingDependencyError
@@ -58,7 +87,7 @@ def evaluation_figures(table: StepTable, config: EvaluationConfig, space: StateS
         found["figure-12-epsilon"] = _panels(("protection", "rms_error_km"), table, config, draw_over_epsilon)
     if len(config.radii_km) > 1 and "utility" in config.policies:
         found["figure-13-radius"] = _panels(("protection", "rms_error_km"), table, config, draw_over_radius)
-    figure, ax = maps.new_figure()
+    figure, ax = new_figure()
     draw_sequences(ax, table, config, space)
     found["map"] = figure
     return found
@@ -66,28 +95,38 @@ def evaluation_figures(table: StepTable, config: EvaluationConfig, space: StateS
 
 def _panels(metrics: tuple[str, ...], table: StepTable, config: EvaluationConfig, draw: Any) -> Any:
     """One panel per metric, side by side, with one legend."""
-    figure, ax = maps.new_figure(5.2 * len(metrics) + 0.4, 3.9)
-    figure.delaxes(ax)
-    for ax, metric in zip(np.atleast_1d(figure.subplots(1, len(metrics))), metrics, strict=True):
+    figure, axes = new_panels(5.2 * len(metrics) + 0.4, 3.9, columns=len(metrics))
+    for ax, metric in zip(axes, metrics, strict=True):
         draw(ax, table, config, metric)
-    handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
+    legend_below(axes[0], columns=3, size=10)
     return figure
 
 
 def _all_settings(table: StepTable, config: EvaluationConfig) -> Any:
     """A panel for each of some metrics, side by side, with a line for every setting."""
     metrics = ("rms_error_km", "estimate_error_km", "adversary_error_km", "protection")
-    figure, ax = maps.new_figure(12.0, 1.6 + 0.28 * len(config.settings()))
-    figure.delaxes(ax)
-    for number, (ax, metric) in enumerate(zip(figure.subplots(1, len(metrics), sharey=True), metrics, strict=True)):
+    height = 1.6 + 0.28 * len(config.settings())
+    figure, axes = new_panels(12.0, height, columns=len(metrics), sharey=True)
+    for number, (ax, metric) in enumerate(zip(axes, metrics, strict=True)):
         draw_settings(ax, table, config, metric)
         ax.tick_params(axis="y", labelleft=number == 0)
     return figure
 
 
 def draw_settings(ax: Axes, table: StepTable, config: EvaluationConfig, metric: str) -> None:
-    """A metric under every setting: a dot at the mean over everything, with its 95 % interval."""
+    """A metric under every setting: a dot at the mean over everything, with its 95 % interval.
+
+    Parameters
+    ----------
+    ax
+        Where to draw.
+    table
+        A row for each step.
+    config
+        What was compared.
+    metric
+        A key of `AXES`.
+    """
     settings = config.settings()
     label, factor = AXES[metric]
     for place, setting in enumerate(settings):
@@ -118,6 +157,17 @@ def draw_over_time(ax: Axes, table: StepTable, config: EvaluationConfig, metric:
     """A metric by time step (Figures 10 and 11): mean over sequences, smoothed over 5 steps, with its 95 % interval.
 
     The paper smooths too and does not say how. Near the ends the mean is over the steps that there are.
+
+    Parameters
+    ----------
+    ax
+        Where to draw.
+    table
+        A row for each step.
+    config
+        What was compared.
+    metric
+        A key of `AXES`.
     """
     label, factor = AXES[metric]
     highest = 0.0
@@ -136,6 +186,18 @@ def draw_over_time(ax: Axes, table: StepTable, config: EvaluationConfig, metric:
 def smoothed(values: FloatArray, width: int = 5) -> FloatArray:
     """A centred running mean over `width` (odd) steps, over fewer near the ends.
 
+    Parameters
+    ----------
+    values
+        ``(T,)``.
+    width
+        Odd, at least 1.
+
+    Returns
+    -------
+    numpy.ndarray
+        ``(T,)``.
+
     Examples
     --------
     >>> smoothed(np.array([0.0, 3.0, 6.0]), 3).tolist()
@@ -149,7 +211,19 @@ def smoothed(values: FloatArray, width: int = 5) -> FloatArray:
 
 
 def draw_over_epsilon(ax: Axes, table: StepTable, config: EvaluationConfig, metric: str) -> None:
-    """A metric by epsilon (Figure 12): means over everything with 95 % intervals."""
+    """A metric by epsilon (Figure 12): means over everything with 95 % intervals.
+
+    Parameters
+    ----------
+    ax
+        Where to draw.
+    table
+        A row for each step.
+    config
+        What was compared.
+    metric
+        A key of `AXES`.
+    """
     for policy in config.policies:
         _draw_sweep(ax, table, sweep_of(config, policy, "epsilon"), "epsilon", metric, _style(config, policy))
     ax.set_yscale("log")
@@ -157,7 +231,19 @@ def draw_over_epsilon(ax: Axes, table: StepTable, config: EvaluationConfig, metr
 
 
 def draw_over_radius(ax: Axes, table: StepTable, config: EvaluationConfig, metric: str) -> None:
-    """A metric by the radius of the utility policy (Figure 13); the others, which have none, as level lines."""
+    """A metric by the radius of the utility policy (Figure 13); the others, which have none, as level lines.
+
+    Parameters
+    ----------
+    ax
+        Where to draw.
+    table
+        A row for each step.
+    config
+        What was compared.
+    metric
+        A key of `AXES`.
+    """
     sweep = sweep_of(config, "utility", "radius_km")
     _draw_sweep(ax, table, sweep, "radius_km", metric, _style(config, "utility"))
     for policy in config.policies:
@@ -180,7 +266,21 @@ def _draw_sweep(
 
 
 def draw_sequences(ax: Axes, table: StepTable, config: EvaluationConfig, space: StateSpace, count: int = 3) -> None:
-    """True places, releases and posterior means of the first sequences under the first policy. Private."""
+    """True places, releases and posterior means of the first sequences under the first policy. Private.
+
+    Parameters
+    ----------
+    ax
+        Where to draw.
+    table
+        A row for each step.
+    config
+        What was compared.
+    space
+        The states.
+    count
+        How many sequences at most.
+    """
     rows = table.where(config.base(config.policies[0]))
     maps.draw_space(ax, space)
     released = []
@@ -190,23 +290,75 @@ def draw_sequences(ax: Axes, table: StepTable, config: EvaluationConfig, space: 
             kind: np.column_stack([rows[f"{kind}_x_km"][chosen], rows[f"{kind}_y_km"][chosen]])
             for kind in ("true", "released", "estimate")
         }
-        tracks.draw_releases(ax, points["released"])
-        tracks.draw_estimates(ax, points["estimate"])
-        tracks.draw_track(ax, points["true"])
+        maps.draw_releases(ax, points["released"])
+        maps.draw_estimates(ax, points["estimate"])
+        maps.draw_track(ax, points["true"])
         released.append(points["released"])
     outside = maps.fit_view(ax, maps.extent(space), np.concatenate(released), reach=0.25)
     title = (
         f"{len(released)} sequences under {_style(config, config.policies[0])['label']}: true places are on this map"
     )
     ax.set_title(title + (f"\n{outside} releases lie outside the picture" if outside else ""), fontsize=10)
-    maps.label_axes(ax)
-    maps.place_legend(ax)
+    label_map(ax)
+    legend_below(ax)
 
 
 def _finish(ax: Axes, x: str, y: str) -> None:
-    ax.set_xlabel(x)
-    ax.set_ylabel(y)
-    ax.grid(visible=True, color="#e4e4e4", lw=0.6)
-    ax.set_axisbelow(True)
-    for side in ("top", "right"):
-        ax.spines[side].set_visible(False)
+    label_curves(ax, x, y)
+    open_frame(ax)
+
+
+_BARS = (("released", "as released", "#bbbbbb"), ("estimate", "posterior mean", BLUE))
+_MARK = ("hindsight", "adversary, in hindsight", RED)
+
+
+def noise_figure(rows: Sequence[NoiseRow], title: str = "") -> Any:
+    """A matplotlib figure of rows of one policy: a panel at equal budgets, and one at equal promises.
+
+    Parameters
+    ----------
+    rows
+        Kinds of noise, as `dphmm.evaluation.noise_comparison` compares them.
+    title
+        Above every panel.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        A panel for each comparison that has rows.
+
+    Raises
+    ------
+    MissingDependencyError
+        Without matplotlib.
+    """
+    panels = [equal for equal in ("edge", "any two") if any(row.equal == equal and row.releases for row in rows)]
+    figure, axes = new_panels(5.5 * max(1, len(panels)), 4.5, columns=max(1, len(panels)))
+    for ax, equal in zip(axes, panels, strict=False):
+        draw_noises(ax, [row for row in rows if row.equal == equal and row.releases])
+        said = "equal budget on every edge" if equal == "edge" else "equal promise for any two states"
+        ax.set_title(f"{title}\n{said}" if title else said, fontsize=9)
+    return figure
+
+
+def draw_noises(ax: Axes, rows: Sequence[NoiseRow]) -> None:
+    """Draw errors of some kinds of noise, from above down: bars for people who read them, marks for the adversary.
+
+    Parameters
+    ----------
+    ax
+        Where to draw.
+    rows
+        Kinds of noise.
+    """
+    places = np.arange(len(rows))
+    for number, (name, label, colour) in enumerate(_BARS):
+        values = [getattr(row, name) for row in rows]
+        ax.barh(places + (number - 0.5) * 0.36, values, 0.34, color=colour, label=label)
+    name, label, colour = _MARK
+    ax.plot([getattr(row, name) for row in rows], places, "d", color=colour, label=label)
+    ax.set_yticks(places, [f"{row.noise}\nε = {row.epsilon:.3g}" for row in rows], fontsize=8)
+    ax.invert_yaxis()
+    ax.set_xlim(left=0)
+    ax.set_xlabel("error, root mean square (km)")
+    ax.legend(fontsize=7)

@@ -1,17 +1,13 @@
-"""Maps of states, policies, tracks and releases; every function draws into an `ax`.
+"""Maps of states, policies, tracks and releases, few as dots and lines, many as hexagons.
 
-Points are ``(n, 2)``: kilometres east and north in a local plane. Colours are those of Okabe and Ito, which people with
-any colour vision tell apart.
+Every function draws into an `ax`. Points are ``(n, 2)``: kilometres east and north in a local plane.
 """
 
 from __future__ import annotations
 
-import io
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,8 +15,9 @@ import shapely
 
 from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, IntArray, as_integers, as_points
-from dphmm.errors import InvalidInputError, MissingDependencyError
+from dphmm.errors import InvalidInputError
 from dphmm.geometry.hull import SensitivityHull
+from dphmm.plots.figures import ESTIMATE, EXPOSED, HULL, RELEASED, TRUE, halo, inches_wide, show_around
 from dphmm.space.grid import Grid
 from dphmm.space.states import StateSpace
 
@@ -31,9 +28,6 @@ if TYPE_CHECKING:
     from dphmm.space.projection import LocalProjection
 
 
-BLUE, ORANGE, GREEN, RED, PURPLE, GREY = "#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#7f7f7f"
-TRUE, RELEASED, ESTIMATE, HULL, EXPOSED = "#000000", RED, BLUE, PURPLE, "#b00020"
-EDGE = "#7fb8a4"
 _GROUND, _OUTLINE, _NAME, _LAND = "#d9d9d9", "#888888", "#444444", "#f7f5f0"
 
 MOST_CELLS = 3_000
@@ -46,47 +40,17 @@ MOST_EDGES = 5_000
 """A policy with more edges than this is not drawn: it would be a black field."""
 
 
-def new_figure(width: float = 8.0, height: float = 7.0) -> tuple[Any, Axes]:
-    """A figure that no window shows, with one `ax`.
-
-    Parameters
-    ----------
-    width, height
-        Inches.
-
-    Raises
-    ------
-    MissingDependencyError
-        Without matplotlib.
-    """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingDependencyError("matplotlib", "plots") from None
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure, figure.add_subplot()
-
-
-def png(figure: Any, dpi: int = 150) -> bytes:
-    """A figure as the bytes of a PNG file."""
-    file = io.BytesIO()
-    save(figure, file, format="png", dpi=dpi)
-    return file.getvalue()
-
-
-def save(figure: Any, file: Path | BinaryIO, **options: Any) -> None:
-    """Write a figure; a letter that the font lacks is a box in it, and no warning on the terminal."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
-        figure.savefig(file, **options)
-
-
 def draw_space(ax: Axes, space: StateSpace) -> None:
     """The states: a grid's cells, or its outline where there are very many; places as dots.
 
     Drawn in kilometres.
+
+    Parameters
+    ----------
+    ax
+        Where to draw.
+    space
+        The states.
     """
     from matplotlib.collections import PolyCollection
 
@@ -100,12 +64,34 @@ def draw_space(ax: Axes, space: StateSpace) -> None:
 
 
 def cells(grid: Grid) -> list[FloatArray]:
-    """The corners ``(4, 2)`` of every cell, kilometres."""
+    """The corners ``(4, 2)`` of every cell, kilometres.
+
+    Parameters
+    ----------
+    grid
+        The states.
+
+    Returns
+    -------
+    list of numpy.ndarray
+        One array ``(4, 2)`` a state.
+    """
     return list(grid.points[:, None, :] + grid.cell_km * (np.array([[0, 0], [1, 0], [1, 1], [0, 1]]) - 0.5))
 
 
 def extent(space: StateSpace) -> FloatArray:
-    """The corners of the least rectangle around the states, ``[[west, south], [east, north]]``, kilometres."""
+    """The corners of the least rectangle around the states, ``[[west, south], [east, north]]``, kilometres.
+
+    Parameters
+    ----------
+    space
+        The states; a grid's cells count whole.
+
+    Returns
+    -------
+    numpy.ndarray
+        ``(2, 2)``.
+    """
     margin = space.cell_km / 2 if isinstance(space, Grid) else 0.0
     return np.array([space.points.min(axis=0) - margin, space.points.max(axis=0) + margin])
 
@@ -115,6 +101,18 @@ def draw_outlines(ax: Axes, outlines: Mapping[str, Sequence[npt.ArrayLike]]) -> 
     """Named outlines, such as districts: each name with its rings ``(k, 2)``; the name stands in the first ring.
 
     Where the axes' limits are set, names stand within them, and one without room there is left out.
+
+    Parameters
+    ----------
+    ax
+        Where to draw.
+    outlines
+        Name → rings, kilometres.
+
+    Raises
+    ------
+    InvalidInputError
+        When rings are no arrays of points.
     """
     for name, rings in outlines.items():
         if isinstance(rings, str) or not isinstance(rings, Iterable):
@@ -126,18 +124,8 @@ def draw_outlines(ax: Axes, outlines: Mapping[str, Sequence[npt.ArrayLike]]) -> 
                 middle = _middle_in_view(ax, points, name)
                 if middle is None:
                     continue
-                text = ax.text(
-                    middle[0],
-                    middle[1],
-                    name,
-                    color=_NAME,
-                    ha="center",
-                    va="center",
-                    fontsize=9,
-                    zorder=7,
-                    clip_on=True,
-                )
-                text.set_path_effects(halo(2.5))
+                look: dict[str, Any] = {"color": _NAME, "ha": "center", "va": "center", "fontsize": 9, "zorder": 7}
+                ax.text(middle[0], middle[1], name, path_effects=halo(2.5), clip_on=True, **look)
 
 
 def _middle_in_view(ax: Axes, ring: FloatArray, name: str) -> FloatArray | None:
@@ -159,7 +147,24 @@ def _middle_in_view(ax: Axes, ring: FloatArray, name: str) -> FloatArray | None:
 def draw_edges(
     ax: Axes, points: FloatArray, edges: IntArray, colour: str, width: float, label: str, zorder: int = 2
 ) -> None:
-    """Edges ``(m, 2)`` between points ``(N, 2)``, where there are at most `MOST_EDGES`."""
+    """Edges ``(m, 2)`` between points ``(N, 2)``, where there are at most `MOST_EDGES`.
+
+    Parameters
+    ----------
+    ax
+        Where to draw.
+    points
+        ``(N, 2)``, kilometres.
+    edges
+        ``(m, 2)`` pairs of points; none are drawn where there are more than `MOST_EDGES`.
+    colour, width, label, zorder
+        As matplotlib has them.
+
+    Raises
+    ------
+    InvalidInputError
+        When edges are no pairs of points.
+    """
     from matplotlib.collections import LineCollection
 
     points, edges = as_points(points), as_integers(edges, "edges")
@@ -171,7 +176,15 @@ def draw_edges(
 
 
 def draw_hull(ax: Axes, hull: SensitivityHull) -> None:
-    """A planar sensitivity hull around the origin; one without area is drawn as the segment or point that it is."""
+    """A planar sensitivity hull around the origin; one without area is drawn as the segment or point that it is.
+
+    Parameters
+    ----------
+    ax
+        Where to draw.
+    hull
+        The hull, kilometres.
+    """
     label = "sensitivity hull, at the centre"
     _hull(ax, hull, np.zeros(2), 1.0, label)
 
@@ -234,11 +247,21 @@ _LOOKS: dict[str, dict[str, Any]] = {
 }
 _MOST_NAMES = 18
 _LETTERS = 13
-"""So many small letters go into an inch of a figure, less what stands beside the axes."""
+"""Small letters to an inch of a figure, less what stands beside the axes."""
 
 
 def draw_basemap(ax: Axes, basemap: Basemap, projection: LocalProjection) -> None:
-    """Water, roads, borders and names within the axes' limits, below everything else, and whose map it is."""
+    """Water, roads, borders and names within the axes' limits, below everything else, and whose map it is.
+
+    Parameters
+    ----------
+    ax
+        Where to draw.
+    basemap
+        Water, lines and names in degrees.
+    projection
+        From degrees to the plane of the picture.
+    """
     from matplotlib.collections import LineCollection
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path as Outline
@@ -252,7 +275,7 @@ def draw_basemap(ax: Axes, basemap: Basemap, projection: LocalProjection) -> Non
         lines = [projection.to_plane(line[:, 1], line[:, 0]) for line in basemap.lines.get(kind, ())]
         if lines:
             ax.add_collection(LineCollection(lines, zorder=-2, **style), autolim=False)
-    wide = float(ax.figure.bbox.width) / float(ax.figure.dpi)
+    wide = inches_wide(ax)
     _names(ax, basemap, projection, wide)
     credit: dict[str, Any] = {"ha": "right", "va": "bottom", "fontsize": 5.5, "color": _NAMED, "zorder": 10}
     said = "\n".join(wrap(basemap.credit, max(20, int(_LETTERS * wide))))
@@ -260,7 +283,7 @@ def draw_basemap(ax: Axes, basemap: Basemap, projection: LocalProjection) -> Non
 
 
 def _names(ax: Axes, basemap: Basemap, projection: LocalProjection, wide: float) -> None:
-    """The first names that have room, in a figure so many inches wide."""
+    """The first names that have room, in a figure `wide` inches wide."""
     (west, east), (south, north) = ax.get_xlim(), ax.get_ylim()
     letter = (east - west) / (_LETTERS * wide) / 0.72  # kilometres; the axes take that part of a figure, or more
     taken: list[tuple[float, float, float]] = []
@@ -301,49 +324,220 @@ def fit_view(ax: Axes, frame: npt.ArrayLike, points: npt.ArrayLike, reach: float
     return len(drawn) - len(shown)
 
 
-def show_around(ax: Axes, points: FloatArray, margin: float) -> None:
-    """Show points ``(n, 2)`` and a margin around them."""
-    (west, south), (east, north) = points.min(axis=0) - margin, points.max(axis=0) + margin
-    ax.set_xlim(west, east)
-    ax.set_ylim(south, north)
-
-
-def label_axes(ax: Axes) -> None:
-    """Name the axes and give both the same scale."""
-    ax.set_xlabel("east of the centre (km)")
-    ax.set_ylabel("north of the centre (km)")
-    ax.set_aspect("equal")
-    ax.ticklabel_format(useOffset=False)
-
-
-def place_legend(ax: Axes) -> None:
-    """The legend below the axes, where it hides nothing; none where nothing has a label."""
-    handles, labels = ax.get_legend_handles_labels()
-    unique = dict(zip(labels, handles, strict=True))
-    if unique:
-        width = float(ax.figure.bbox.width) / float(ax.figure.dpi)
-        columns_that_fit = max(1, int(width / (0.6 + 0.068 * max(map(len, unique)))))
-        where: dict[str, Any] = {"loc": "outside lower center", "ncols": min(len(unique), columns_that_fit)}
-        where |= {"frameon": False, "fontsize": 8}
-        ax.figure.legend(list(unique.values()), list(unique), **where)
-
-
-def finish(ax: Axes, x: str, y: str) -> None:
-    """Name the axes of a picture of curves, and draw a faint grid behind them."""
-    ax.set_xlabel(x)
-    ax.set_ylabel(y)
-    ax.grid(color="#dddddd", linewidth=0.5)
-    ax.set_axisbelow(True)
-
-
-def halo(width: float) -> list[Any]:
-    """A white edge around a text or a line, so many points wide."""
-    from matplotlib.patheffects import Normal, Stroke
-
-    return [Stroke(linewidth=width, foreground="white"), Normal()]
-
-
 def columns(points: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
     """The two columns of points ``(n, 2)``, of which there may be none."""
     array = as_points(points).reshape(-1, 2) if np.size(points) else np.zeros((0, 2))
     return array[:, 0], array[:, 1]
+
+
+MOST_CIRCLES = 12
+"""A picture says at most at this many moments how far an estimate is expected to be off."""
+
+MOST_DOTS = 1_500
+"""More points than this are drawn as hexagons by how many they hold: dots would be an opaque field."""
+
+_NARROW = 6.0
+"""In a figure of fewer inches the bar of colours of time lies above the map."""
+
+MOST_MARKS = 200
+"""Of more true places than this not each has a mark of its own."""
+
+HEXAGONS = 70
+"""Along the longer side of a map."""
+
+
+@checked
+def draw_track(ax: Axes, points: npt.ArrayLike, label: str = "true places (private)") -> None:
+    """True places in the order of time, as a thin line above everything else, with small dots where they are few.
+
+    Parameters
+    ----------
+    ax
+        Where to draw.
+    points
+        ``(n, 2)``, kilometres; there may be none.
+    label
+        For the legend.
+    """
+    x, y = columns(points)
+    few: dict[str, Any] = {"marker": ".", "markersize": 2.5} if len(x) <= MOST_MARKS else {}
+    ax.plot(x, y, "-", color=TRUE, label=label, lw=0.7, zorder=6, path_effects=halo(1.6), **few)
+
+
+@checked
+def draw_releases(ax: Axes, points: npt.ArrayLike, label: str = "released") -> None:
+    """Released places, as faint dots; more than `MOST_DOTS` of them as hexagons, see `draw_density`.
+
+    Parameters
+    ----------
+    ax
+        Where to draw.
+    points
+        ``(n, 2)``, kilometres; there may be none.
+    label
+        For the legend.
+    """
+    if len(columns(points)[0]) > MOST_DOTS:
+        draw_density(ax, points, RELEASED, label, strength=0.5, zorder=3)
+        return
+    ax.plot(*columns(points), "o", color=RELEASED, markersize=3.5, alpha=0.3, mew=0, zorder=3, label=label)
+
+
+@checked
+def draw_estimates(
+    ax: Axes,
+    points: npt.ArrayLike,
+    label: str = "estimate (posterior mean)",
+    radii: npt.ArrayLike | None = None,
+    times: npt.ArrayLike | None = None,
+    trips: npt.ArrayLike | None = None,
+) -> None:
+    """Posterior means, as small squares, or coloured by time and joined by a line for each trip.
+
+    More than `MOST_DOTS` of them are hexagons by how many they hold, see `draw_density`.
+
+    Parameters
+    ----------
+    points
+        ``(n, 2)``.
+    radii
+        ``(n,)`` how far they are expected to be off, drawn as circles; of many moments some have one, every so often,
+        and the last one has.
+    times
+        ``(n,)`` moments as ``datetime64``; needs `trips`.
+    trips
+        ``(n,)`` numbers, the same for the moments of a trip, whose moments stand together in the order of time.
+    """
+    x, y = columns(points)
+    if len(x) > MOST_DOTS:
+        draw_density(ax, points, ESTIMATE, label, zorder=4)
+        return
+    if radii is not None and np.size(radii):
+        _circles(ax, np.column_stack([x, y]), np.asarray(radii, dtype=np.float64))
+    if times is None or trips is None or len(x) < 2:
+        ax.plot(x, y, "s", color=ESTIMATE, markersize=3.5, alpha=0.8, mew=0, zorder=4, label=label)
+        return
+    _by_time(ax, np.column_stack([x, y]), np.asarray(times), np.asarray(trips), label)
+
+
+def _circles(ax: Axes, places: FloatArray, radii: FloatArray) -> None:
+    from matplotlib.collections import EllipseCollection
+
+    some = np.unique(np.linspace(0, len(radii) - 1, MOST_CIRCLES).astype(np.int64))
+    across = 2.0 * radii[some]
+    style: dict[str, Any] = {"facecolors": "none", "edgecolors": ESTIMATE, "linewidths": 0.6, "alpha": 0.3}
+    where: dict[str, Any] = {"offsets": places[some], "offset_transform": ax.transData, "units": "xy", "zorder": 3}
+    ax.add_collection(EllipseCollection(across, across, np.zeros(len(some)), **where, **style))
+    last = {**where, "offsets": places[-1:], "zorder": 3.5}
+    fill: dict[str, Any] = {"facecolors": (*_rgb(ESTIMATE), 0.12), "edgecolors": ESTIMATE, "linewidths": 1.2}
+    ax.add_collection(EllipseCollection(across[-1:], across[-1:], np.zeros(1), **last, **fill))
+    ax.plot([], [], "-", color=ESTIMATE, lw=0.9, alpha=0.6, label="expected distance from it")
+
+
+def _by_time(ax: Axes, places: FloatArray, times: npt.NDArray[Any], trips: npt.NDArray[Any], label: str) -> None:
+    """Lines of trips and a dot for each moment, coloured by time, with a bar that says which is which."""
+    from matplotlib.collections import LineCollection
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
+
+    when = np.asarray(date2num(times), dtype=np.float64)  # type: ignore[no-untyped-call]
+    span = (float(when.min()), max(float(when.max()), float(when.min()) + 1e-9))
+    joined = np.flatnonzero(trips[1:] == trips[:-1])
+    pairs = np.stack([places[joined], places[joined + 1]], axis=1)
+    colours = time_colours()
+    lines = LineCollection(list(pairs), cmap=colours, array=when[joined + 1], linewidths=1.1, alpha=0.7, zorder=4)
+    lines.set_clim(*span)
+    ax.add_collection(lines)
+    style: dict[str, Any] = {"s": 12, "linewidths": 0, "zorder": 5, "vmin": span[0], "vmax": span[1]}
+    drawn = ax.scatter(places[:, 0], places[:, 1], c=when, cmap=colours, **style)
+    ax.plot([], [], "-o", color=colours(0.5), lw=1.1, markersize=3.5, label=f"{label}, by time")
+    locator = AutoDateLocator(minticks=2, maxticks=6)  # type: ignore[no-untyped-call]
+    narrow = inches_wide(ax) < _NARROW
+    where: dict[str, Any] = (
+        {"location": "top", "shrink": 0.9, "aspect": 45} if narrow else {"shrink": 0.6, "aspect": 28}
+    )
+    bar = ax.figure.colorbar(drawn, ax=ax, pad=0.015, ticks=locator, **where)
+    axis = bar.ax.xaxis if narrow else bar.ax.yaxis
+    axis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
+    axis.get_offset_text().set_fontsize(7)
+    bar.set_label("time (UTC)", fontsize=8)
+    bar.ax.tick_params(labelsize=7)
+
+
+def time_colours() -> Any:
+    """The colours of time: viridis without its yellow end, which a pale ground swallows."""
+    import matplotlib
+    from matplotlib.colors import ListedColormap
+
+    return ListedColormap(matplotlib.colormaps["viridis"](np.linspace(0.0, 0.82, 256)))
+
+
+@checked
+def draw_density(
+    ax: Axes, points: npt.ArrayLike, colour: str, label: str, strength: float = 1.0, zorder: float = 3
+) -> None:
+    """Points ``(n, 2)`` as hexagons: the more a hexagon holds, the stronger its colour, by the logarithm.
+
+    The axes' limits say where; what lies beyond them is left out. With a strength below 1 even the fullest hexagon is
+    faint.
+
+    Parameters
+    ----------
+    ax
+        Where to draw.
+    points
+        ``(n, 2)``, kilometres.
+    colour
+        Of the fullest hexagon.
+    label
+        For the legend, which adds how many the fullest hexagon holds.
+    strength
+        From 0 to 1.
+    zorder
+        As matplotlib has it.
+    """
+    from matplotlib.colors import LinearSegmentedColormap, LogNorm
+
+    x, y = columns(points)
+    (west, east), (south, north) = ax.get_xlim(), ax.get_ylim()
+    shown = (x >= west) & (x <= east) & (y >= south) & (y <= north)
+    if not shown.any():
+        return
+    rgb = np.array(_rgb(colour))
+    pale, full = (1.0 - (1.0 - rgb) * strength * share for share in (0.25, 1.0))
+    shades = LinearSegmentedColormap.from_list("", [pale, full])
+    size = max(east - west, north - south) / HEXAGONS
+    grid = (max(2, round((east - west) / size)), max(2, round((north - south) / size / 3**0.5)))
+    where: dict[str, Any] = {"gridsize": grid, "extent": (west, east, south, north), "mincnt": 1, "zorder": zorder}
+    drawn = ax.hexbin(x[shown], y[shown], cmap=shades, norm=LogNorm(), linewidths=0.0, **where)
+    most = int(np.asarray(drawn.get_array()).max())
+    drawn.set_norm(LogNorm(1, max(most, 2)))
+    ax.plot([], [], "h", color=shades(0.7), mew=0, label=f"{label}: up to {most:,} in a hexagon")
+    ax.set_xlim(west, east)
+    ax.set_ylim(south, north)
+
+
+def _rgb(colour: str) -> tuple[float, float, float]:
+    from matplotlib.colors import to_rgb
+
+    red, green, blue = to_rgb(colour)
+    return float(red), float(green), float(blue)
+
+
+@checked
+def draw_outside(ax: Axes, points: npt.ArrayLike, label: str) -> None:
+    """True places that lie outside the region, as crosses: all of a few, some of many. The label says how many.
+
+    Parameters
+    ----------
+    ax
+        Where to draw.
+    points
+        ``(n, 2)``, kilometres; there may be none.
+    label
+        For the legend.
+    """
+    x, y = columns(points)
+    if len(x):
+        some = np.unique(np.linspace(0, len(x) - 1, MOST_MARKS).astype(np.int64))
+        style: dict[str, Any] = {"markersize": 3.5, "mew": 0.7, "alpha": 0.7, "zorder": 7}
+        ax.plot(x[some], y[some], "x", color=EXPOSED, label=f"{label}: {len(x):,}", **style)

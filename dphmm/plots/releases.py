@@ -1,38 +1,62 @@
-"""A release as a picture and as a map for the browser."""
+"""Releases as a picture, or as a map to open in a browser."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import shapely
 
+from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, IntArray
+from dphmm.errors import ConfigurationError, DataFileError
 from dphmm.geometry.hull import SensitivityHull
-from dphmm.plots import maps, tracks
-from dphmm.plots.basemap import Basemap, shipped_basemap
-from dphmm.plots.basemap_files import read_basemap
-from dphmm.plots.webmap import MapLayer, MapPolicy, web_map
+from dphmm.jobs.models import Model, load_model
+from dphmm.jobs.people import Data, DataLike
+from dphmm.jobs.stored_releases import read_released
+from dphmm.model.model import MarkovModel
+from dphmm.plots import maps
+from dphmm.plots.basemap import Basemap, read_basemap, shipped_basemap
+from dphmm.plots.figures import (
+    EDGE,
+    ESTIMATE,
+    EXPOSED,
+    RELEASED,
+    TRUE,
+    label_map,
+    legend_below,
+    new_figure,
+    save_picture,
+)
+from dphmm.plots.webmap import MapLayer, MapPolicy, tile_host, web_map
+from dphmm.policy.expression import parse_policy, policy_in_words
+from dphmm.policy.graph import PolicyGraph
+from dphmm.policy.zones import read_polygons
+from dphmm.release.database import is_server
+from dphmm.release.engine import ReleaseSettings
+from dphmm.release.settings import GIVEN
 from dphmm.space.grid import Box, Grid
 from dphmm.space.projection import LocalProjection
 from dphmm.space.states import OUTSIDE, StateSpace
 from dphmm.space.trajectory import Trajectory
-from dphmm.writers.frame import places, trips
+from dphmm.tables import check_output, private_name, write_text
+from dphmm.tables.values import parse_time
+from dphmm.tables.vector_files import check_vector_file
+from dphmm.writers.frames import places, trips
 from dphmm.writers.table import ReleaseTable
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from matplotlib.axes import Axes
 
-    from dphmm.policy.graph import PolicyGraph
 
 Polygons = Sequence[tuple[str, shapely.Geometry]]
-"""Named polygons in degrees, longitude first, as `dphmm.policy.layer.read_polygons` gives them."""
+"""Named polygons in degrees, longitude first, as `dphmm.policy.zones.read_polygons` gives them."""
 
 _OF_RELEASES = ("epsilon", "expected_error_m", "mechanism")
 _OF_ESTIMATES = ("withheld_for", "epsilon_last_day", "possible_states")
@@ -47,7 +71,7 @@ _REACH = 0.3
 """By this part of the longer side at most, at each end."""
 _LEAST_SIDE_KM = 1.0
 _AROUND = 1.5
-"""A page's basemap reaches so many widths of the places beyond them."""
+"""How far a page's basemap reaches beyond the places, in their width."""
 
 
 @dataclass(eq=False)
@@ -88,7 +112,16 @@ class ReleaseMap:
     def __post_init__(self) -> None:
         self.table = self.table.select(places(self.table, "estimate")[2])
         self.projection = self.space.projection if self.space is not None else _around(self.table)
-        self.rings = [(name, ring) for name, shape in self.outlines for ring in _rings(shape)]
+        self.rings = [  # the outer ones, latitude and longitude
+            (name, shapely.get_coordinates(polygon.exterior)[:, ::-1])
+            for name, shape in self.outlines
+            for polygon in shapely.get_parts(shape)
+        ]
+        drawn = self.table.select(self.table.placed)
+        self._released = self._plane(drawn["latitude"], drawn["longitude"])
+        self._estimates = self._plane(self.table["estimate_latitude"], self.table["estimate_longitude"])
+        self._beyond = [part for track in self.tracks for part in self._outside(track)]
+        self._error_m = _median(self.table["expected_error_m"])
 
     # ---- in words ------------------------------------------------------------------------------------------------
 
@@ -121,8 +154,19 @@ class ReleaseMap:
     # ---- as a picture --------------------------------------------------------------------------------------------
 
     def draw(self, ax: Axes) -> int:
-        """Draw everything into an `ax`; how many releases lie outside the view."""
-        released = self._released(self.table)
+        """Draw everything into an `ax`; how many releases lie outside the view.
+
+        Parameters
+        ----------
+        ax
+            Where to draw.
+
+        Returns
+        -------
+        int
+            How many releases lie outside what is in view; a caption should say so.
+        """
+        released = self._released
         truth = [self._plane(track.latitude, track.longitude) for track in self.tracks]
         frame = self._frame(truth)
         most = frame if not len(released) else np.quantile(released, _SHOWN, axis=0)
@@ -139,39 +183,57 @@ class ReleaseMap:
         if self.space is not None and self.policy is not None:
             edges = some_edges(self.policy, maps.MOST_EDGES)
             if edges is not None:
-                maps.draw_edges(ax, self.space.points, edges, maps.EDGE, 0.3, "policy edges", zorder=1)
-        tracks.draw_releases(ax, released)
+                maps.draw_edges(ax, self.space.points, edges, EDGE, 0.3, "policy edges", zorder=1)
+        maps.draw_releases(ax, released)
         several = len(set(self.table["user"].tolist())) > 1
         order, numbers = self._trips()
-        radii = self.table["estimate_radius_m"][order] / 1000.0
-        times = self.table["time"][order]
+        times, radii = self.table["time"][order], self.table["estimate_radius_m"][order] / 1000.0
         shown = None if several else radii
-        tracks.draw_estimates(ax, self._estimates()[order], radii=shown, times=times, trips=numbers)
+        maps.draw_estimates(ax, self._estimates[order], radii=shown, times=times, trips=numbers)
         for track, points in zip(self.tracks, truth, strict=True):
             for trip in _cut(track):
-                tracks.draw_track(ax, points[trip])
-        if self.space is not None and self.tracks:
-            beyond = np.concatenate([self._beyond(track) for track in self.tracks])
-            tracks.draw_outside(ax, beyond, "outside the region, moved to its border or dropped")
-        maps.draw_noise(ax, self._hull, float(_median(self.table["expected_error_m"])) / 1000.0)
+                maps.draw_track(ax, points[trip])
+        if self._beyond:
+            beyond = np.concatenate([self._plane(one.latitude, one.longitude) for one in self._beyond])
+            maps.draw_outside(ax, beyond, "outside the region, moved to its border or dropped")
+        maps.draw_noise(ax, self._hull, self._error_m / 1000.0)
         self.draw_ground(ax)
-        maps.label_axes(ax)
-        maps.place_legend(ax)
+        label_map(ax)
+        legend_below(ax)
         return outside
 
     def draw_ground(self, ax: Axes) -> None:
-        """Draw the basemap below what is in view."""
-        maps.draw_basemap(ax, self._basemap(_box_of_view(ax, self.projection)), self.projection)
+        """Draw the basemap below what is in view.
+
+        Parameters
+        ----------
+        ax
+            Where to draw.
+        """
+        low, high = np.array([ax.get_xlim(), ax.get_ylim()]).T
+        maps.draw_basemap(ax, self._basemap(_box(self.projection, low, high)), self.projection)
 
     # ---- as a page -----------------------------------------------------------------------------------------------
 
     def to_html(self, title: str = "", tiles: str | None = None, credit: str = "") -> str:
-        """The map as one HTML page; see `dphmm.plots.web_map`."""
+        """The map as one HTML page; see `dphmm.plots.web_map`.
+
+        Parameters
+        ----------
+        title
+            Left out, that of the map.
+        tiles, credit
+            The address of a server of map tiles in place of the basemap, and whose they are.
+
+        Returns
+        -------
+        str
+            The page.
+        """
         basemap = None if tiles else self._basemap(self._box(_AROUND))
-        layers = [*self._ground(), *self._moments(), *self._true_layers()]
-        policy = self._policy()
-        said: dict[str, Any] = {"basemap": basemap, "policy": policy, "tiles": tiles, "credit": credit}
-        return web_map(layers, title or self.title, self.note, **said)
+        layers, policy = [*self._ground(), *self._moments(), *self._true_layers()], self._policy()
+        said = title or self.title
+        return web_map(layers, said, self.note, basemap=basemap, policy=policy, tiles=tiles, credit=credit)
 
     def _ground(self) -> list[MapLayer]:
         layers = []
@@ -186,20 +248,21 @@ class ReleaseMap:
         return layers
 
     def _moments(self) -> list[MapLayer]:
-        table, order = self.table, self._trips()
+        table = self.table
         drawn = table.select(table.placed)
         points = np.column_stack([drawn["latitude"], drawn["longitude"]])
         when: dict[str, Any] = {"users": drawn["user"], "times": drawn["time"]}
-        released = MapLayer("released", "dots", maps.RELEASED, points, _facts(drawn, _OF_RELEASES), **when)
-        sorted_rows, numbers = order
+        facts = {name: drawn[name] for name in _OF_RELEASES}
+        released = MapLayer("released", "dots", RELEASED, points, facts, **when)
+        order, numbers = self._trips()
         trip = np.zeros(len(table), dtype=np.int64)
-        trip[sorted_rows] = numbers
+        trip[order] = numbers
         estimated = MapLayer(
             "estimate (posterior mean)",
             "line",
-            maps.ESTIMATE,
+            ESTIMATE,
             np.column_stack([table["estimate_latitude"], table["estimate_longitude"]]),
-            _facts(table, _OF_ESTIMATES),
+            {name: table[name] for name in _OF_ESTIMATES},
             users=table["user"],
             times=table["time"],
             radii=table["estimate_radius_m"],
@@ -219,21 +282,19 @@ class ReleaseMap:
             numbers = [np.repeat(np.arange(len(cut)), [len(some) for some in cut]) for cut in map(_cut, parts)]
             return MapLayer(name, kind, colour, points, users=users, times=times, trips=np.concatenate(numbers))
 
-        layers = [joined("true places (private)", "line", maps.TRUE, self.tracks)]
-        beyond = [part for track in self.tracks for part in self._outside(track)]
-        if beyond:
+        layers = [joined("true places (private)", "line", TRUE, self.tracks)]
+        if self._beyond:
             name = "outside the region (private): moved to its border or dropped"
-            layers.append(joined(name, "dots", maps.EXPOSED, beyond))
+            layers.append(joined(name, "dots", EXPOSED, self._beyond))
         return layers
 
     def _policy(self) -> MapPolicy | None:
-        error = float(_median(self.table["expected_error_m"]))
-        if self.policy is None or self.space is None:
+        error = self._error_m
+        if self.policy is None or self.space is None or self._hull is None:
             return MapPolicy(np.zeros((0, 2)), error_m=error) if np.isfinite(error) else None
-        hull, edges = self._hull, some_edges(self.policy, _MOST_LISTED)
+        edges = some_edges(self.policy, _MOST_LISTED)
         listed = np.zeros((0, 2), dtype=np.int64) if edges is None else edges
-        corners = np.zeros((0, 2)) if hull is None else hull.vertices
-        return MapPolicy(self.space.latlon(), listed, corners, error, self.policy_text)
+        return MapPolicy(self.space.latlon(), listed, self._hull.vertices, error, self.policy_text)
 
     # ---- where things are ----------------------------------------------------------------------------------------
 
@@ -264,23 +325,12 @@ class ReleaseMap:
             return []
         return [Trajectory(track.user, track.times[chosen], track.latitude[chosen], track.longitude[chosen])]
 
-    def _beyond(self, track: Trajectory) -> FloatArray:
-        found = self._outside(track)
-        return self._plane(found[0].latitude, found[0].longitude) if found else np.zeros((0, 2))
-
     def _plane(self, latitude: npt.NDArray[Any], longitude: npt.NDArray[Any]) -> FloatArray:
         return self.projection.to_plane(latitude, longitude) if len(latitude) else np.zeros((0, 2))
 
-    def _released(self, table: ReleaseTable) -> FloatArray:
-        drawn = table.select(table.placed)
-        return self._plane(drawn["latitude"], drawn["longitude"])
-
-    def _estimates(self) -> FloatArray:
-        return self._plane(self.table["estimate_latitude"], self.table["estimate_longitude"])
-
     def _frame(self, truth: Sequence[FloatArray]) -> FloatArray:
         """A rectangle around the estimates, as far as they are off, and true places; of a kilometre at least."""
-        points = np.concatenate([self._estimates(), *truth])
+        points = np.concatenate([self._estimates, *truth])
         if not len(points):
             return np.array([[-1.0, -1.0], [1.0, 1.0]]) if self.space is None else maps.extent(self.space)
         low, high = points.min(axis=0), points.max(axis=0)
@@ -308,7 +358,20 @@ class ReleaseMap:
 
 
 def some_edges(policy: PolicyGraph, most: int) -> IntArray | None:
-    """The edges ``(m, 2)`` of a policy; None where there are more than `most`."""
+    """The edges ``(m, 2)`` of a policy; None where there are more than `most`.
+
+    Parameters
+    ----------
+    policy
+        The policy.
+    most
+        The bound.
+
+    Returns
+    -------
+    numpy.ndarray or None
+        Each edge once, in order.
+    """
     found, count = [np.zeros((0, 2), dtype=np.int64)], 0
     for block in policy.edge_blocks():
         found.append(block)
@@ -340,17 +403,8 @@ def _grid_lines(grid: Grid) -> list[FloatArray]:
     return lines
 
 
-def _rings(shape: shapely.Geometry) -> list[FloatArray]:
-    """The outer rings of polygons, latitude and longitude."""
-    return [shapely.get_coordinates(polygon.exterior)[:, ::-1] for polygon in shapely.get_parts(shape)]
-
-
 def _cut(track: Trajectory) -> list[IntArray]:
     return trips(np.arange(len(track)), track.times)
-
-
-def _facts(table: ReleaseTable, names: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
-    return {name: table[name] for name in names}
 
 
 def _around(table: ReleaseTable) -> LocalProjection:
@@ -369,11 +423,6 @@ def _metres(values: npt.NDArray[Any]) -> str:
     return f"{middle:,.0f} m" if middle < 10_000 else f"{middle / 1000:,.0f} km"
 
 
-def _box_of_view(ax: Axes, projection: LocalProjection) -> Box | None:
-    (west, east), (south, north) = ax.get_xlim(), ax.get_ylim()
-    return _box(projection, np.array([west, south]), np.array([east, north]))
-
-
 def _box(projection: LocalProjection, low: FloatArray, high: FloatArray) -> Box | None:
     """The degrees that a rectangle of the plane spans; None over the date line, or beyond the Earth's plane."""
     turns = np.linspace(0.0, 1.0, 17)
@@ -385,3 +434,196 @@ def _box(projection: LocalProjection, low: FloatArray, high: FloatArray) -> Box 
     if east.max() - east.min() > 180:
         return None
     return float(north.min()), float(east.min()), float(north.max()), float(east.max())
+
+
+PICTURES = (".png", ".svg", ".pdf")
+PAGES = (".html", ".htm")
+_WIDE = 9.0
+"""Inches."""
+
+
+@checked
+def show(
+    releases: str | Path,
+    output: str | Path | None = None,
+    *,
+    model: Model | None = None,
+    policy: str | None = None,
+    layer: str | Path | None = None,
+    basemap: str | Path | None = None,
+    tiles: str | None = None,
+    true: DataLike | None = None,
+    users: Sequence[str] = (),
+    start: str | None = None,
+    end: str | None = None,
+    title: str | None = None,
+    overwrite: bool = False,
+) -> Path:
+    """Draw the releases in a file, a batch's folder or a store of sessions, as ``dphmm show`` does.
+
+    Parameters
+    ----------
+    releases
+        A file that `dphmm.jobs.release` wrote, the folder of a `dphmm.jobs.batch`, or a SQLite file of sessions or the
+        address of a PostgreSQL server that keeps them, which need their model.
+    output
+        A .png, .svg or .pdf picture, or an .html page that needs no network; left out, a page beside the releases. With
+        `true` its name must say that it is private, and only its owner may read it.
+    model
+        The model, to draw its states.
+    policy
+        With `model`: a policy as text, to draw its edges and its hull. Left out, the one of a batch or of sessions that
+        agree on it.
+    layer
+        Polygons to draw below: GeoJSON, KML or GeoPackage.
+    basemap
+        A map to draw below everything, see `dphmm.plots.read_basemap`; left out, the coarse one of the world that the
+        package holds.
+    tiles
+        For a page: the address of a server of map tiles in place of a basemap, as ``https://host/{z}/{x}/{y}.png``.
+        The browser of the page tells that server which part of the world is looked at.
+    true
+        True trajectories to draw, of the users that were released: the map is private then.
+    users, start, end
+        These users alone; no release before, and none at or after these times (ISO 8601, UTC).
+    title
+        The title of the map; left out, the policy, the budget and the errors in metres.
+    overwrite
+        Whether an output that exists may be replaced.
+
+    Returns
+    -------
+    Path
+        The file, which appears whole or not at all.
+
+    Raises
+    ------
+    ConfigurationError
+        For another ending, a policy or sessions without a model, tiles in a picture or beside a basemap, a name that
+        hides that true places are shown, or when no release is left to draw.
+    OutputError
+        When the file exists and may not be overwritten, or cannot be written; before anything is read.
+    MissingDependencyError
+        For a picture without matplotlib.
+    DataFileError
+        When a file cannot be read as what it should be.
+    """
+    if not Path(releases).name:
+        raise ConfigurationError(f"{releases!r} names no file of releases; give one")
+    if is_server(releases) and output is None:
+        raise ConfigurationError("a server has no folder to write to; name an output")
+    page = Path(releases).with_suffix(".html")
+    path = Path(output) if output is not None else page if true is None else page.with_name(f"PRIVATE-{page.name}")
+    if path.suffix.lower() not in (*PICTURES, *PAGES):
+        raise ConfigurationError(f"{path}: no map goes by {path.suffix!r}; use {', '.join((*PICTURES, *PAGES))}")
+    if tiles is not None:
+        tile_host(tiles)
+        if basemap is not None or path.suffix.lower() in PICTURES:
+            raise ConfigurationError("--tiles is for a page without --basemap; leave one of them out")
+    check_output(path if true is None else private_name(path), overwrite)
+    if basemap is not None:
+        check_vector_file(basemap)
+    learned = model if isinstance(model, MarkovModel) or model is None else load_model(model)
+    released = read_released(releases, learned, users)
+    table = _chosen(released.table, users, start, end)
+    tracks = () if true is None else _at_the_time(Data.from_any(true).read().trajectories, table)
+    if policy is not None and learned is None:
+        raise ConfigurationError("--policy needs the states that it is about; give --model too")
+    drawn = _policy(table, released.settings, policy, learned)
+    space = None if learned is None else learned.states
+    areas = read_polygons(layer) if layer is not None else ()
+    found = ReleaseMap(table, space, tracks, areas, drawn.graph, drawn.text, basemap, " ".join(drawn.remarks))
+    _write(found, path, title or found.title, overwrite, true is not None, tiles)
+    return path
+
+
+class _Drawn(NamedTuple):
+    """A policy to draw, where it can be; as a title has it; and what is said of it and of the model."""
+
+    graph: PolicyGraph | None
+    text: str
+    remarks: list[str]
+
+
+def _policy(
+    table: ReleaseTable, settings: ReleaseSettings | None, given: str | None, model: MarkovModel | None
+) -> _Drawn:
+    """The policy given, or the one that a batch or sessions name; and whether the rows say that it is theirs."""
+    remarks = []
+    if model is not None and set(table["model"].tolist()) != {model.content_hash[:16]}:
+        remarks.append("The states drawn are those of another model than the releases'.")
+    text = given or ("" if settings is None else settings.policy)
+    if not text or text.startswith(GIVEN):
+        return _Drawn(None, "", remarks)
+    try:
+        theirs = _is_theirs(table, settings, text)
+        layers = () if settings is None else settings.layers
+        graph = None if model is None else parse_policy(text, model.space, model.structure, layers)
+    except DataFileError:
+        if given is not None:
+            raise
+        return _Drawn(None, text, [*remarks, "A file that the policy names is gone: it is not drawn."])
+    if theirs:
+        return _Drawn(graph, text, [f"A release hides between {policy_in_words(text)}.", *remarks])
+    if given is None:
+        return _Drawn(None, text, [*remarks, "A file that the policy names has changed since: it is not drawn."])
+    said = "The releases do not say that the policy drawn is theirs: it was given with the map."
+    return _Drawn(graph, f"{text} (as given)", [*remarks, said])
+
+
+def _is_theirs(table: ReleaseTable, settings: ReleaseSettings | None, text: str) -> bool:
+    """Whether the hashes in the rows are those of settings with a policy, the others as named or left at default."""
+    stated = set(table["settings"].tolist())
+    drawn = table.select(~table["withheld"])
+    several = set(zip(drawn["epsilon"].tolist(), drawn["mechanism"].tolist(), strict=True))
+    tried = [] if settings is None else [replace(settings, policy=text)]
+    if len(several) <= len(stated):  # budgets that differ under one hash are a schedule's
+        tried += [ReleaseSettings(text, epsilon, mechanism) for epsilon, mechanism in several]
+    return stated <= {one.content_hash[:16] for one in tried}
+
+
+def _write(found: ReleaseMap, output: Path, title: str, overwrite: bool, private: bool, tiles: str | None) -> None:
+    if output.suffix.lower() in PAGES:
+        write_text(output, found.to_html(title, tiles), overwrite, private)
+        return
+    figure, ax = new_figure(_WIDE, _WIDE)
+    outside = found.draw(ax)
+    beyond = f" {outside:,} releases lie outside the picture." if outside else ""
+    (west, east), (south, north) = ax.get_xlim(), ax.get_ylim()
+    figure.set_size_inches(_WIDE, min(max(_WIDE * 0.74 * (north - south) / (east - west), 3.0), 12.0) + 2.0)
+    note = wrap(found.note + beyond, 105)
+    ax.text(0.5, 1.01, "\n".join(note), transform=ax.transAxes, ha="center", va="bottom", fontsize=8, color="#555555")
+    ax.set_title("\n".join(wrap(title, 80)), fontsize=11, pad=8 + 11 * len(note))
+    save_picture(figure, output, overwrite, private)
+
+
+def _chosen(table: ReleaseTable, users: Sequence[str], start: str | None, end: str | None) -> ReleaseTable:
+    known = set(table["user"].tolist())
+    for user in users:
+        if user not in known:
+            raise ConfigurationError(f"user {user!r} has no release; there are {', '.join(sorted(known)[:8])}")
+    kept = np.isin(table["user"].astype(str), users) if users else np.ones(len(table), dtype=np.bool_)
+    if start is not None:
+        kept &= table["time"] >= _moment(start, "--from")
+    if end is not None:
+        kept &= table["time"] < _moment(end, "--to")
+    if not kept.any():
+        raise ConfigurationError("no release is left to draw; choose other users or times")
+    return table.select(kept)
+
+
+def _moment(text: str, option: str) -> np.datetime64:
+    try:
+        return np.datetime64(parse_time(text), "us")
+    except ValueError as problem:
+        raise ConfigurationError(f"{option}: {problem}") from None
+
+
+def _at_the_time(tracks: Sequence[Trajectory], table: ReleaseTable) -> tuple[Trajectory, ...]:
+    """The tracks of the users that were released, from their first release to their last."""
+    kept = []
+    for track in tracks:
+        times = table["time"][table["user"] == track.user]
+        part = track.between(times.min(), times.max() + np.timedelta64(1, "s")) if len(times) else None
+        kept += [part] if part is not None else []
+    return tuple(kept)

@@ -12,29 +12,28 @@ import dphmm
 from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, Rng
 from dphmm.errors import ConfigurationError
-from dphmm.jobs.checkpoint import file_hash
+from dphmm.jobs.guarantees import Promise, promise_of
 from dphmm.jobs.models import Model, load_model
 from dphmm.jobs.people import Data, DataLike
-from dphmm.jobs.promises import Promise, promise_of
-from dphmm.jobs.released import read_released
-from dphmm.jobs.replays import check_made_with, stated_settings
-from dphmm.markov.walks import Walker
-from dphmm.plots.maps import draw_space, label_axes, new_figure, place_legend, png
+from dphmm.jobs.run_folder import file_hash
+from dphmm.jobs.stored_releases import check_made_with, read_released, stated_settings
+from dphmm.model.path_sampling import PathSampler
+from dphmm.plots.figures import label_map, legend_below, new_figure, png
+from dphmm.plots.maps import draw_space, draw_track
 from dphmm.plots.releases import ReleaseMap
-from dphmm.plots.tracks import draw_track
-from dphmm.release.engine import Releaser
-from dphmm.release.settings import ReleaseSettings
+from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.trajectory import release_trajectory
-from dphmm.reports.page import Picture, Section, html_page
+from dphmm.reports import Picture, Section, html_page
 from dphmm.space.trajectory import SlottedTrajectory, Trajectory, microseconds
 from dphmm.tables import check_output, iso_time, private_name, write_text
+from dphmm.tables.vector_files import check_vector_file
 from dphmm.writers.table import ReleaseTable
 
 MOMENTS = 300
-"""For so many moments at most an invented person is followed."""
+"""An invented person is followed for at most this many moments."""
 
 INVENTED = "an invented person"
-PRIVATE = "PRIVATE: this page shows true places. It is for the person whom they are about, and for nobody else."
+PRIVATE = "PRIVATE: this page shows true places. It is for the person whom they are about, and for no one else."
 
 
 @checked
@@ -104,11 +103,13 @@ def report(
     if path.suffix.lower() not in (".html", ".htm"):
         raise ConfigurationError(f"{path}: a report is an .html file; name it so")
     check_output(path if true is None else private_name(path), overwrite)
+    if basemap is not None:
+        check_vector_file(basemap)
     table, engine = _released(source, model, settings, users)
     if true is None:
         track, shown = _invented(engine, table, rng)
     else:
-        track, shown = _real(Data.of(true), table)
+        track, shown = _real(Data.from_any(true), table)
     page = _page(source, table, engine, track, shown, title, basemap, true is not None)
     write_text(path, page, overwrite, true is not None)
     return path
@@ -149,12 +150,12 @@ def _invented(engine: Releaser, table: ReleaseTable, rng: Rng) -> tuple[Trajecto
     step = microseconds(model.step, "step")
     first = int(table["time"].min().astype("datetime64[us]").astype(np.int64)) // step
     slots = first + np.arange(min(MOMENTS, max(2, 86_400_000_000 // step)))
-    states = Walker(model, rng).paths(np.array([first]), len(slots))[0]
+    states = PathSampler(model, rng).paths(np.array([first]), len(slots))[0]
     latitude, longitude = space.latlon()[states].T
     another = engine.another(rng)
     another.capping.passes_over_the_past = True
     slotted = SlottedTrajectory(INVENTED, model.step, slots, latitude, longitude)
-    made = ReleaseTable.of(release_trajectory(another, space, slotted))
+    made = ReleaseTable.from_releases(release_trajectory(another, space, slotted))
     return Trajectory(INVENTED, (slots * step).astype("datetime64[us]"), latitude, longitude), made
 
 
@@ -170,7 +171,7 @@ def _real(data: Data, table: ReleaseTable) -> tuple[Trajectory, ReleaseTable]:
             if part is not None:
                 return part, rows
     raise ConfigurationError(
-        f"nobody who was released is in the true data at that time; there are {', '.join(names[:8])}"
+        f"no user who was released is in the true data at that time; there are {', '.join(names[:8])}"
     )
 
 
@@ -237,19 +238,16 @@ def _before_and_after(
     after = ReleaseMap(shown, space, basemap=basemap)
     figure, ax = new_figure(*_SIDE)
     after.draw(ax)
-    _narrow_legend(figure)
     limits = _limits(ax, true)
-    ax.set_xlim(*limits[0])
-    ax.set_ylim(*limits[1])
     left, other = new_figure(*_SIDE)
     draw_space(other, space)
     draw_track(other, true, "true places (private)" if private else "where the invented person would be")
-    other.set_xlim(*limits[0])
-    other.set_ylim(*limits[1])
+    for one in (ax, other):
+        one.set_xlim(*limits[0])
+        one.set_ylim(*limits[1])
+        legend_below(one, columns=2)  # in two rows for each map alike
     after.draw_ground(other)
-    label_axes(other)
-    place_legend(other)
-    _narrow_legend(left)
+    label_map(other)
     who = track.user if private else INVENTED
     return (
         Picture(png(left), f"Before: where {who} {'was' if private else 'would be'}."),
@@ -259,15 +257,6 @@ def _before_and_after(
 
 _SIDE = (4.8, 4.9)
 """Inches of one of two maps side by side."""
-
-
-def _narrow_legend(figure: Any) -> None:
-    """A legend that fits below a narrow map, in two rows for each map alike."""
-    handles, labels = figure.axes[0].get_legend_handles_labels()
-    for legend in list(figure.legends):
-        legend.remove()
-    found = dict(zip(labels, handles, strict=True))
-    figure.legend(found.values(), found, loc="outside lower center", ncols=2, frameon=False, fontsize=8)
 
 
 def _limits(ax: Any, points: FloatArray) -> tuple[tuple[float, float], tuple[float, float]]:

@@ -1,7 +1,13 @@
-"""A map as one HTML file that needs no network: Leaflet, which the package holds, and columns in few bytes."""
+"""A map as one HTML file that needs no network: Leaflet, which the package holds, and columns in few bytes.
+
+Columns are written as the page's script reads them: whole numbers, as differences in as few bytes as they need, in
+base64. A number takes seven bits a byte, the lowest first; the eighth says that more follow. Its sign is its lowest
+bit.
+"""
 
 from __future__ import annotations
 
+import base64
 import html
 import json
 import re
@@ -18,14 +24,127 @@ from dphmm.arguments import checked
 from dphmm.arrays import as_points
 from dphmm.errors import ConfigurationError, InvalidInputError
 from dphmm.plots.basemap import Basemap
-from dphmm.plots.coding import DEGREES, coded_lines, coded_numbers, coded_texts
+
+DEGREES = 1e-5
+"""The step of latitudes and longitudes: about a metre."""
+_LARGEST = 2**52
+"""Beyond it a script's numbers are not whole."""
+
+
+def coded_numbers(values: npt.ArrayLike, step: float = 1.0, brief: bool = True) -> dict[str, Any]:
+    """A column ``(n,)`` of numbers, rounded to multiples of a step.
+
+    Parameters
+    ----------
+    values
+        The numbers; NaN where there is none.
+    step
+        Of what they are multiples.
+    brief
+        Whether a number that all rows have is told once.
+
+    Returns
+    -------
+    dict
+        ``step``; ``all`` where the rows are equal, as that number of steps, otherwise ``code``; where some are NaN,
+        ``gaps``: how many rows have a value, how many then have none, and so on, coded like the rest. The code leaves
+        out the rows that have none.
+
+    Raises
+    ------
+    InvalidInputError
+        When a number is infinite, or more than 2**52 steps.
+    """
+    given = np.asarray(values, dtype=np.float64).ravel()
+    known = ~np.isnan(given)
+    with np.errstate(over="ignore"):
+        steps = np.round(given[known] / step)
+    if not (np.abs(steps) <= _LARGEST).all():
+        raise InvalidInputError("a number of the map is not finite or too large; leave it out")
+    whole = steps.astype(np.int64)
+    told: dict[str, Any] = {"step": step}
+    if not known.all():
+        turns = np.flatnonzero(np.diff(np.concatenate([[True], known, [not known[-1]]]).astype(np.int8)))
+        told["gaps"] = _code(np.diff(turns, prepend=0))
+    if brief and len(whole) and (whole == whole[0]).all():
+        return {**told, "all": int(whole[0])}
+    return {**told, "code": _code(whole)}
+
+
+def coded_texts(texts: npt.ArrayLike) -> dict[str, Any]:
+    """A column ``(n,)`` of texts: ``words``, each once, and which one every row has, as `coded_numbers` has it.
+
+    Parameters
+    ----------
+    texts
+        The texts.
+
+    Returns
+    -------
+    dict
+        ``words`` and ``rows``.
+    """
+    words, rows = np.unique(np.asarray(texts, dtype=np.str_), return_inverse=True)
+    return {"words": words.tolist(), "rows": coded_numbers(rows)}
+
+
+def coded_lines(lines: Any) -> dict[str, Any]:
+    """Lines or rings, each ``(k, 2)`` latitudes and longitudes: how long each is, and their points one after another.
+
+    Parameters
+    ----------
+    lines
+        Arrays ``(k, 2)`` in degrees.
+
+    Returns
+    -------
+    dict
+        How many lines and points, their ``lengths``, and all points as columns.
+
+    Raises
+    ------
+    InvalidInputError
+        When one is no such array, or a number is not finite.
+    """
+    arrays = [np.asarray(line, dtype=np.float64) for line in lines]
+    if any(array.ndim != 2 or array.shape[1] != 2 for array in arrays):
+        raise InvalidInputError("a line of the map is no array of latitudes and longitudes; give two columns")
+    points = np.concatenate(arrays) if arrays else np.zeros((0, 2))
+    if np.isnan(points).any():
+        raise InvalidInputError("a point of the map is not finite; leave it out")
+    return {
+        "n": len(arrays),
+        "points": len(points),
+        "lengths": coded_numbers([len(array) for array in arrays]),
+        "latitude": coded_numbers(points[:, 0], DEGREES),
+        "longitude": coded_numbers(points[:, 1], DEGREES),
+    }
+
+
+def _code(whole: npt.NDArray[np.int64]) -> str:
+    """The differences of whole numbers in base64."""
+    moves = np.diff(whole, prepend=np.int64(0))
+    left = ((moves << 1) ^ (moves >> 63)).astype(np.uint64)
+    bytes_needed = np.ones(len(left), dtype=np.int64)
+    for power in range(1, 9):
+        bytes_needed += left >= np.uint64(1 << (7 * power))
+    ends = np.cumsum(bytes_needed)
+    written = np.zeros(int(ends[-1]) if len(ends) else 0, dtype=np.uint8)
+    starts = ends - bytes_needed
+    for place in range(int(bytes_needed.max(initial=0))):
+        rows = np.flatnonzero(bytes_needed > place)
+        part = (left[rows] >> np.uint64(7 * place)) & np.uint64(127)
+        more = (bytes_needed[rows] > place + 1).astype(np.uint64) << np.uint64(7)
+        written[starts[rows] + place] = (part | more).astype(np.uint8)
+    return base64.b64encode(written.tobytes()).decode("ascii")
+
 
 _CODE = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 _MARK = re.compile(r"\{\{(?:title|note|data|tiles|style|leaflet_style|leaflet|script)\}\}")
 _FACT_STEP, _EXACT = 1e-6, 1e-9
 """Numbers told of a point are rounded to such a step; a coarser one serves where that is no more than so off."""
 _SHARED = 200
-"""Codes of at least so many letters that come again are told once."""
+"""Codes of at least this many letters that occur again are written once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +193,11 @@ class MapLayer:
 
     def to_json(self) -> dict[str, Any]:
         """The layer as the page's script reads it: rows by user and time, columns in few bytes.
+
+        Returns
+        -------
+        dict
+            What JSON can hold.
 
         Raises
         ------
@@ -147,7 +271,13 @@ class MapPolicy:
     text: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """The policy as the page's script reads it."""
+        """The policy as the page's script reads it.
+
+        Returns
+        -------
+        dict
+            What JSON can hold.
+        """
         states, edges = np.asarray(self.states, dtype=np.float64), np.asarray(self.edges, dtype=np.int64).reshape(-1, 2)
         edges = edges[np.lexsort((edges[:, 1], edges[:, 0]))]
         hull = np.asarray(self.hull, dtype=np.float64).reshape(-1, 2)
@@ -190,7 +320,7 @@ def web_map(
     policy
         Whom each state is indistinguishable from, and the shape of the noise.
     tiles
-        The address of a server of tiles, as ``https://host/{z}/{x}/{y}.png``. Whoever opens the page then tells that
+        The address of a server of tiles, as ``https://host/{z}/{x}/{y}.png``. The browser of the page then tells that
         server which part of the world they look at.
     credit
         Whose tiles these are.
@@ -233,6 +363,16 @@ def web_map(
 @checked
 def tile_host(address: str) -> str:
     """The scheme and host of a server of tiles, as a page's policy names it.
+
+    Parameters
+    ----------
+    address
+        With ``{z}``, ``{x}`` and ``{y}``.
+
+    Returns
+    -------
+    str
+        Such as ``https://host``.
 
     Raises
     ------

@@ -2,13 +2,15 @@
 
 from dphmm.policy.expression import parse_policy
 from dphmm.policy.graph import PolicyGraph
+from dphmm.policy.hull_repair import Objective
+from dphmm.policy.layer import PolygonLayer
 from dphmm.policy.protection import Method, Protection, degree_of_protection, exposed_states, protect
-from dphmm.policy.repair import Objective
 
 __all__ = [
     "Method",
     "Objective",
     "PolicyGraph",
+    "PolygonLayer",
     "Protection",
     "degree_of_protection",
     "exposed_states",

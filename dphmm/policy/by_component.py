@@ -11,8 +11,8 @@ import numpy.typing as npt
 from dphmm.arrays import BoolArray, FloatArray, IntArray, as_floats
 from dphmm.errors import StochasticError
 from dphmm.geometry.disc import Disc
-from dphmm.geometry.growing import GrowingBody, origin
 from dphmm.geometry.hull import Body, Membership, SensitivityHull
+from dphmm.geometry.incremental_hull import GrowingBody, origin
 from dphmm.geometry.measurements import Measurements
 from dphmm.geometry.neighbours import CoordinateBody, count_within
 from dphmm.policy.graph import PolicyGraph
@@ -21,7 +21,7 @@ Calibration = Literal["graph", "component"]
 """What noise is measured for: one hull for the whole constrained graph, or one for each of its connected components."""
 
 _SMALL = 48
-"""Components of up to so many states are looked at pair by pair."""
+"""Components of up to this number of states are looked at pair by pair."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class NoiseBody:
     body: SensitivityHull | Disc
 
     @classmethod
-    def of(cls, measurements: Measurements, coordinate_hull: SensitivityHull, body: Body) -> NoiseBody:
+    def around(cls, measurements: Measurements, coordinate_hull: SensitivityHull, body: Body) -> NoiseBody:
         """The body of a kind around a hull in coordinates."""
         hull = measurements.to_units(coordinate_hull)
         if body == "hull" or hull.dimension == 0:
@@ -127,7 +127,7 @@ class NoiseBodies:
     of_component: IntArray
 
     @classmethod
-    def of(cls, measurements: Measurements, shapes: list[GrowingBody], body: Body) -> NoiseBodies:
+    def around(cls, measurements: Measurements, shapes: list[GrowingBody], body: Body) -> NoiseBodies:
         """The bodies of a kind around hulls in coordinates."""
         numbers: dict[bytes, int] = {}
         bodies: list[NoiseBody] = []
@@ -136,7 +136,7 @@ class NoiseBodies:
             key = shape.vertices.tobytes()
             if key not in numbers:
                 numbers[key] = len(bodies)
-                bodies.append(NoiseBody.of(measurements, SensitivityHull(shape.vertices), body))
+                bodies.append(NoiseBody.around(measurements, SensitivityHull(shape.vertices), body))
             which[component] = numbers[key]
         return cls(tuple(bodies), which)
 

@@ -18,7 +18,7 @@ from dphmm.arrays import BoolArray, FloatArray, IntArray, content_hash, frozen
 from dphmm.compilation import often
 from dphmm.geometry import check_loops, planar
 from dphmm.geometry.gauge import Gauge
-from dphmm.geometry.growing import GrowingBody, PlanarBody, origin
+from dphmm.geometry.incremental_hull import GrowingBody, PlanarBody, origin
 from dphmm.geometry.measurements import Measurements
 from dphmm.policy.edges import EdgeSet, joined
 

@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray, content_hash, frozen
 from dphmm.geometry.gauge import Gauge
-from dphmm.geometry.growing import GrowingBody, origin
 from dphmm.geometry.hull import SensitivityHull
+from dphmm.geometry.incremental_hull import GrowingBody, origin
 from dphmm.geometry.measurements import Measurements
 
 _BLOCK = 1 << 12

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
 from operator import and_, or_
 from pathlib import Path
@@ -16,8 +16,9 @@ import numpy as np
 from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, IntArray
 from dphmm.errors import DataFileError, PolicyError
-from dphmm.policy.alone import refuse_if_empty
 from dphmm.policy.graph import PolicyGraph
+from dphmm.policy.isolated_states import refuse_if_empty
+from dphmm.policy.layer import PolygonLayer, find_layer
 from dphmm.space.states import Places, StateSpace
 
 if TYPE_CHECKING:
@@ -30,13 +31,18 @@ GRAMMAR = (
 """What a policy may be, for help texts and messages."""
 
 _LENGTH = re.compile(r"([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*(km|m)")
-_LABELLED_FILE = re.compile(r"(.+\.(?:(?:geo)?json|kml|gpkg))@([^/\\]+)", re.IGNORECASE)
+_LABELLED_FILE = re.compile(r"(.+\.(?:(?:geo)?json|kml|gpkg|fgb|shp))@([^/\\]+)", re.IGNORECASE)
 _WIDENED = re.compile(r"(.+)\+\s*([0-9.eE]+\s*k?m)\s*")
 _KM_PER_UNIT = {"km": 1.0, "m": 0.001}
 
 
 @checked
-def parse_policy(text: str, space: StateSpace, transition: csr_array | None = None) -> PolicyGraph:
+def parse_policy(
+    text: str,
+    space: StateSpace,
+    transition: csr_array | None = None,
+    layers: Sequence[PolygonLayer] = (),
+) -> PolicyGraph:
     """The policy graph that a text describes.
 
     Parameters
@@ -53,6 +59,13 @@ def parse_policy(text: str, space: StateSpace, transition: csr_array | None = No
         The states.
     transition
         ``(N, N)``, what ``transition`` refers to.
+    layers
+        Polygons as values: where the text has the name of one for a layer, as in ``zone:home``, no file is read.
+
+    Returns
+    -------
+    PolicyGraph
+        The policy over the states of the space.
 
     Raises
     ------
@@ -76,17 +89,17 @@ def parse_policy(text: str, space: StateSpace, transition: csr_array | None = No
         if len(terms) > 1 and any(_kind(term) == "open" for term in terms):
             raise PolicyError(f"policy {text.strip()!r} joins open places by &; join them by |")
         if _kind(terms[0]) == "open":
-            opened[_open(terms[0], space)] = True
+            opened[_open(terms[0], space, layers)] = True
             continue
         graphs = []
         for term in terms:
             if _kind(term) == "zone":
-                groups = _zones(term, space, transition)
+                groups = _zones(term, space, transition, layers)
                 zoned = np.zeros(space.size, dtype=np.bool_) if zoned is None else zoned
                 zoned[np.concatenate(list(groups.values()))] = True
                 graphs.append(PolicyGraph.from_groups(space.size, list(groups.values())))
             else:
-                graphs.append(_policy(term, space, transition))
+                graphs.append(_policy(term, space, transition, layers))
         unions.append(reduce(and_, graphs))
     graph = reduce(or_, unions) if unions else PolicyGraph.from_edges(space.size, [])
     if zoned is not None:
@@ -136,8 +149,8 @@ def split_zones(text: str) -> tuple[str, tuple[str, ...]]:
     return rest, tuple(_zone(some[0])[0] for some in alone)
 
 
-def canonical_policy(text: str) -> str:
-    """A policy's text as it is hashed: without spaces, lengths in kilometres, files by their content's SHA-256.
+def canonical_policy(text: str, layers: Sequence[PolygonLayer] = ()) -> str:
+    """A policy's text as it is hashed: without spaces, lengths in kilometres, layers and files by their SHA-256.
 
     Equal canonical texts describe equal policies over equal states, wherever the files lie.
 
@@ -153,7 +166,7 @@ def canonical_policy(text: str) -> str:
     >>> canonical_policy("complete & utility:500m|transition")
     'complete&utility:0.5km|transition'
     """
-    return "|".join("&".join(_canonical_term(term) for term in terms) for terms in _terms(text))
+    return "|".join("&".join(_canonical_term(term, layers) for term in terms) for terms in _terms(text))
 
 
 def policy_radius(text: str) -> float | None:
@@ -209,52 +222,63 @@ def _terms(text: str) -> list[list[str]]:
     return [[term.strip() for term in union.split("&")] for union in text.split("|")]
 
 
-def _layer(argument: str) -> tuple[str, str | None]:
-    """The file and the property that ``categorical`` names."""
+def _layer(argument: str, layers: Sequence[PolygonLayer] = ()) -> tuple[str, str | None]:
+    """The layer and the property that ``categorical`` names."""
+    name, at, label = argument.strip().partition("@")
+    if at and isinstance(find_layer(name, layers), PolygonLayer):
+        return name, label
     labelled = _LABELLED_FILE.fullmatch(argument.strip())
     return (labelled[1], labelled[2]) if labelled else (argument.strip(), None)
 
 
-def _zone(term: str) -> tuple[str, str | None, float | None]:
-    """The file and the property that ``zone`` names, and by how many kilometres it is widened."""
+def _zone(term: str, layers: Sequence[PolygonLayer] = ()) -> tuple[str, str | None, float | None]:
+    """The layer and the property that ``zone`` names, and by how many kilometres it is widened."""
     argument = term.partition(":")[2].strip()
     widened = _WIDENED.fullmatch(argument)
     length = kilometres(widened[2]) if widened else None
-    return (*_layer(widened[1] if widened else argument), length)
+    return (*_layer(widened[1] if widened else argument, layers), length)
 
 
-def _zones(term: str, space: StateSpace, transition: csr_array | None) -> dict[str, IntArray]:
+def _zones(
+    term: str, space: StateSpace, transition: csr_array | None, layers: Sequence[PolygonLayer]
+) -> dict[str, IntArray]:
     from dphmm.policy.zones import buffered, zones
 
-    path, label, length = _zone(term)
+    path, label, length = _zone(term, layers)
     if not path:
         raise PolicyError(f"policy {term!r} is none; give {GRAMMAR}")
-    groups = zones(path, space, label)
+    groups = zones(find_layer(path, layers), space, label)
     return groups if length is None else buffered(groups, space, length, transition)
 
 
-def _open(term: str, space: StateSpace) -> IntArray:
+def _open(term: str, space: StateSpace, layers: Sequence[PolygonLayer]) -> IntArray:
     from dphmm.policy.zones import open_places
 
-    path, label = _layer(term.partition(":")[2])
+    path, label = _layer(term.partition(":")[2], layers)
     if not path:
         raise PolicyError(f"policy {term!r} is none; give {GRAMMAR}")
-    return open_places(path, space, label)
+    return open_places(find_layer(path, layers), space, label)
 
 
-def _canonical_term(text: str) -> str:
+def _canonical_term(text: str, layers: Sequence[PolygonLayer]) -> str:
     kind, _, argument = (part.strip() for part in text.partition(":"))
     if kind == "utility":
         return f"utility:{kilometres(argument)!r}km"
     if kind in ("categorical", "open", "zone"):
-        path, label, length = _zone(text) if kind == "zone" else (*_layer(argument), None)
+        path, label, length = _zone(text, layers) if kind == "zone" else (*_layer(argument, layers), None)
         widened = "" if length is None else f"+{length!r}km"
-        return f"{kind}:{_file_hash(path)}{'' if label is None else f'@{label}'}{widened}"
+        return f"{kind}:{_layer_hash(path, layers)}{'' if label is None else f'@{label}'}{widened}"
     if kind == "graph":
         return f"{kind}:{_file_hash(argument)}"
     if text not in ("complete", "transition"):
         raise PolicyError(f"policy {text!r} is none; give {GRAMMAR}")
     return text
+
+
+def _layer_hash(path: str, layers: Sequence[PolygonLayer]) -> str:
+    """The hash of a layer's text, which is that of a file with the same text."""
+    layer = find_layer(path, layers)
+    return _file_hash(layer) if isinstance(layer, str) else hashlib.sha256(layer.geojson.encode("utf-8")).hexdigest()
 
 
 def _file_hash(path: str) -> str:
@@ -264,13 +288,13 @@ def _file_hash(path: str) -> str:
         raise DataFileError(path, f"cannot be read ({problem.strerror}); check the path in the policy") from None
 
 
-def _policy(text: str, space: StateSpace, transition: csr_array | None) -> PolicyGraph:
+def _policy(text: str, space: StateSpace, transition: csr_array | None, layers: Sequence[PolygonLayer]) -> PolicyGraph:
     kind, colon, argument = text.partition(":")
     makers: dict[tuple[str, bool], Callable[[], PolicyGraph]] = {
         ("complete", False): lambda: PolicyGraph.complete(space.size),
         ("transition", False): lambda: _transition(transition),
         ("utility", True): lambda: _utility(text, argument, space),
-        ("categorical", True): lambda: _categorical(argument, space),
+        ("categorical", True): lambda: _categorical(argument, space, layers),
         ("graph", True): lambda: _graph(argument, space),
     }
     maker = makers.get((kind.strip(), bool(colon and argument.strip())))
@@ -305,11 +329,11 @@ def kilometres(text: str) -> float:
     return value
 
 
-def _categorical(argument: str, space: StateSpace) -> PolicyGraph:
-    from dphmm.policy.layer import categorical_layer
+def _categorical(argument: str, space: StateSpace, layers: Sequence[PolygonLayer]) -> PolicyGraph:
+    from dphmm.policy.zones import categorical_layer
 
-    path, label = _layer(argument)
-    return categorical_layer(path, space, label)
+    path, label = _layer(argument, layers)
+    return categorical_layer(find_layer(path, layers), space, label)
 
 
 def _graph(argument: str, space: StateSpace) -> PolicyGraph:

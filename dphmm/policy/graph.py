@@ -32,7 +32,7 @@ from dphmm.policy.edges import EdgeSet, IntersectionEdges, ListedEdges, UnionEdg
 from dphmm.policy.radius import RadiusEdges
 from dphmm.stochastic import as_csr
 from dphmm.tables import read_document, write_text
-from dphmm.tables.json_text import read_json
+from dphmm.tables.json_toml import read_json
 from dphmm.tables.values import one_line
 
 if TYPE_CHECKING:
@@ -51,6 +51,15 @@ class PolicyGraph:
     Made by `complete`, `categorical`, `utility`, `transition`, `from_groups`, `from_edges`, `from_networkx` or
     `from_json`; combined by ``a | b`` and ``a & b``; cut down to a constraint set by `restrict`. Graphs are immutable,
     and the dense kinds are never listed edge by edge unless `edges` or `to_networkx` asks for it.
+
+    Parameters
+    ----------
+    edge_set
+        What the graph knows about its edges; made by the constructors above.
+    nodes
+        ``(N,)`` booleans: the states that the graph holds; left out, all.
+    open_
+        ``(N,)`` booleans: the states that are released as they are; left out, none.
 
     Examples
     --------
@@ -76,7 +85,13 @@ class PolicyGraph:
     @classmethod
     @checked
     def complete(cls, size: int) -> PolicyGraph:
-        """Every two states are connected: a state must be indistinguishable from all others."""
+        """Every two states are connected: a state must be indistinguishable from all others.
+
+        Parameters
+        ----------
+        size
+            The number of states, at least 1.
+        """
         if size < 1:
             raise PolicyError(f"a complete policy over {size} states has no meaning; give at least one state")
         return cls(CliqueEdges(size, np.array([0, size]), np.arange(size)))
@@ -146,7 +161,15 @@ class PolicyGraph:
     @classmethod
     @checked
     def from_groups(cls, size: int, groups: Sequence[npt.ArrayLike]) -> PolicyGraph:
-        """The states of each group are connected with each other; groups may overlap."""
+        """The states of each group are connected with each other; groups may overlap.
+
+        Parameters
+        ----------
+        size
+            The number of states.
+        groups
+            Of each group its states, integers from 0 to ``size - 1``.
+        """
         members = [np.unique(as_integers(group, "the states of a group", PolicyError)) for group in groups]
         everyone = np.concatenate([np.zeros(0, dtype=np.int64), *members])
         _check_states(everyone, size)
@@ -157,6 +180,13 @@ class PolicyGraph:
     @checked
     def from_edges(cls, size: int, edges: npt.ArrayLike) -> PolicyGraph:
         """A graph with the listed edges ``(m, 2)``.
+
+        Parameters
+        ----------
+        size
+            The number of states.
+        edges
+            ``(m, 2)`` integers from 0 to ``size - 1``; an edge may be listed twice, either way round.
 
         Raises
         ------
@@ -210,7 +240,15 @@ class PolicyGraph:
     def from_json(
         cls, path: str | Path, size: int | None = None, names: Sequence[Hashable] | None = None
     ) -> PolicyGraph:
-        """A graph from a node-link JSON file, as networkx writes it."""
+        """A graph from a node-link JSON file, as networkx writes it.
+
+        Parameters
+        ----------
+        path
+            The file.
+        size, names
+            As in `from_networkx`.
+        """
         import networkx
 
         data = read_json(read_document(path))
@@ -255,6 +293,16 @@ class PolicyGraph:
 
         Without a ``constraint``, ``(N,)`` booleans, the possible states are those that the graph holds.
 
+        Parameters
+        ----------
+        constraint
+            ``(N,)`` booleans: the possible states; left out, those that the graph holds.
+
+        Returns
+        -------
+        IntArray
+            ``(N,)``: component numbers, -1 outside the constraint.
+
         Examples
         --------
         >>> PolicyGraph.categorical([0, 1, 1, 2, 2, 2]).components([True, False, True, True, False, True]).tolist()
@@ -266,7 +314,20 @@ class PolicyGraph:
         return np.where(first >= 0, number[first], -1)
 
     def crosses(self, labels: IntArray, constraint: BoolArray) -> bool:
-        """Whether an edge between possible states joins different labels ``(N,)``; shares nothing with `components`."""
+        """Whether an edge between possible states joins different labels ``(N,)``; shares nothing with `components`.
+
+        Parameters
+        ----------
+        labels
+            ``(N,)`` integers.
+        constraint
+            ``(N,)`` booleans: the possible states.
+
+        Returns
+        -------
+        bool
+            Whether there is such an edge.
+        """
         nodes = self._nodes & constraint
         within = labels[nodes]
         return bool((within != within[:1]).any()) and self._edge_set.crosses(labels, nodes)
@@ -283,6 +344,11 @@ class PolicyGraph:
     def edges(self) -> IntArray:
         """All edges ``(m, 2)``, the smaller state first, in lexicographic order.
 
+        Returns
+        -------
+        IntArray
+            ``(m, 2)``: pairs of states.
+
         Raises
         ------
         PolicyError
@@ -298,12 +364,28 @@ class PolicyGraph:
         """All edges a block ``(m, 2)`` at a time, the smaller state first, for graphs too dense to list.
 
         An edge may come more than once; nothing is said of the order.
+
+        Returns
+        -------
+        iterator of IntArray
+            Blocks ``(m, 2)`` of pairs of states.
         """
         return self._edge_set.chunks(self._nodes)
 
     @checked
     def connects(self, first: npt.ArrayLike, second: npt.ArrayLike) -> BoolArray:
-        """Whether each pair of states is an edge."""
+        """Whether each pair of states is an edge.
+
+        Parameters
+        ----------
+        first, second
+            Integers from 0 to ``size - 1``: ``(m,)`` each, or one for all.
+
+        Returns
+        -------
+        BoolArray
+            ``(m,)``: whether each pair is an edge.
+        """
         a, b = (np.atleast_1d(as_integers(ends, "states", PolicyError)) for ends in (first, second))
         if a.ndim != 1 or b.ndim != 1 or (a.shape != b.shape and 1 not in (len(a), len(b))):
             raise PolicyError(f"states have shapes {a.shape} and {b.shape}; give one of each for every pair")
@@ -317,7 +399,13 @@ class PolicyGraph:
         return self._edge_set.is_empty(self._nodes)
 
     def connected(self) -> BoolArray:
-        """Which states have an edge, ``(N,)``."""
+        """Which states have an edge, ``(N,)``.
+
+        Returns
+        -------
+        BoolArray
+            ``(N,)``: whether each state has an edge.
+        """
         return self._edge_set.connected(self._nodes) & self._nodes
 
     @checked
@@ -326,24 +414,70 @@ class PolicyGraph:
 
         Every difference over an edge lies in the symmetric convex hull of the rows, and every row is plus or minus the
         difference over an edge, or zero. (All differences are ``f[edges[:, 0]] - f[edges[:, 1]]``.)
+
+        Parameters
+        ----------
+        f
+            ``(N, d)`` measurements.
+
+        Returns
+        -------
+        FloatArray
+            ``(k, d)``: differences that span the hull; none for a graph without edges.
         """
         measurements = self.check_measurements(f)
         return self._edge_set.spanning(measurements, self._nodes) * measurements.spacing
 
     def hull(self, measurements: Measurements) -> SensitivityHull:
-        """The hull of all differences, in the coordinates of some measurements: integers on a lattice."""
+        """The hull of all differences, in the coordinates of some measurements: integers on a lattice.
+
+        Parameters
+        ----------
+        measurements
+            What is measured in each state.
+
+        Returns
+        -------
+        SensitivityHull
+            The sensitivity hull in their coordinates.
+        """
         return self._edge_set.hull(measurements, self._nodes)
 
     def widest(self, points: FloatArray, gauge: Gauge, constraint: BoolArray | None = None) -> float:
         """The largest gauge of a difference of points ``(N, d)`` over an edge, or some number up to one.
 
         Edges count whose ends are both possible. It shares nothing with `spanning`, which it is there to check.
+
+        Parameters
+        ----------
+        points
+            ``(N, d)``.
+        gauge
+            The independent check of the body of noise.
+        constraint
+            ``(N,)`` booleans: the possible states; left out, those that the graph holds.
+
+        Returns
+        -------
+        float
+            The largest gauge, exact wherever it is above one; 0.0 without an edge.
         """
         nodes = self._nodes if constraint is None else self._nodes & constraint
         return self._edge_set.widest(points, nodes, gauge) if nodes.any() else 0.0
 
     def check_measurements(self, f: npt.ArrayLike | Measurements) -> Measurements:
-        """The measurements, refused where there is not one for every state."""
+        """The measurements, refused where there is not one for every state.
+
+        Parameters
+        ----------
+        f
+            ``(N, d)`` measurements.
+
+        Returns
+        -------
+        Measurements
+            The same, for as many states as the graph has.
+        """
         measurements = Measurements.of(f)
         if measurements.size != self.size:
             raise PolicyError(f"there are {measurements.size} measurements for a policy over {self.size} states")
@@ -352,7 +486,18 @@ class PolicyGraph:
     # ---- changing graphs -----------------------------------------------------------------------------------------
 
     def restrict(self, constraint: npt.ArrayLike | None) -> PolicyGraph:
-        """``G ∩ C``: the states of ``C`` and the edges between them; none where the graph does not hold both ends."""
+        """``G ∩ C``: the states of ``C`` and the edges between them; none where the graph does not hold both ends.
+
+        Parameters
+        ----------
+        constraint
+            ``(N,)`` booleans: the states to keep.
+
+        Returns
+        -------
+        PolicyGraph
+            The graph cut down to them, over the same states.
+        """
         wanted = as_constraint(constraint, self.size)
         held = self._holds_all or not (wanted & ~self._nodes).any()
         edge_set = self._edge_set if held else UnionEdges(((self._edge_set, self._nodes),))
@@ -366,6 +511,11 @@ class PolicyGraph:
         ----------
         states
             Their numbers, or ``(N,)`` booleans. None of them may have an edge.
+
+        Returns
+        -------
+        PolicyGraph
+            The same graph with these states open.
 
         Raises
         ------
@@ -388,7 +538,18 @@ class PolicyGraph:
         return PolicyGraph(self._edge_set, self._nodes, open_)._check_open()
 
     def with_edges(self, added: Sequence[tuple[int, int]]) -> PolicyGraph:
-        """The graph with more edges; their ends join its nodes, and are open no longer."""
+        """The graph with more edges; their ends join its nodes, and are open no longer.
+
+        Parameters
+        ----------
+        added
+            Pairs of states.
+
+        Returns
+        -------
+        PolicyGraph
+            The graph with these edges too.
+        """
         if isinstance(added, tuple) and not added:
             return self
         ends = (more := PolicyGraph.from_edges(self.size, added)).connected()
@@ -420,7 +581,13 @@ class PolicyGraph:
             raise PolicyError(f"policies over {self.size} and {other.size} states cannot be combined")
 
     def to_networkx(self) -> networkx.Graph[int]:
-        """The remaining states and edges as a `networkx.Graph`."""
+        """The remaining states and edges as a `networkx.Graph`.
+
+        Returns
+        -------
+        networkx.Graph
+            Every state a node, open ones with ``open=True``.
+        """
         import networkx
 
         graph: networkx.Graph[int] = networkx.Graph()
@@ -431,7 +598,13 @@ class PolicyGraph:
 
     @checked
     def to_json(self, path: str | Path) -> None:
-        """Write the graph as node-link JSON, which networkx reads; in place of a file that is there."""
+        """Write the graph as node-link JSON, which networkx reads; in place of a file that is there.
+
+        Parameters
+        ----------
+        path
+            The file to write.
+        """
         import networkx
 
         data = networkx.node_link_data(self.to_networkx(), edges="edges")

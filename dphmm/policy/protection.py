@@ -28,10 +28,9 @@ from dphmm.policy.by_component import (
     prior_over,
     shapes_of,
 )
+from dphmm.policy.component_repair import Costs, Merged, MergingProblem, best_merging, merging_in_turn, nearest_merging
 from dphmm.policy.graph import PolicyGraph
-from dphmm.policy.merging import Costs, Merged, MergingProblem
-from dphmm.policy.merging_guesses import best_merging, merging_in_turn, nearest_merging
-from dphmm.policy.repair import Objective, Repair, RepairProblem, candidates_of
+from dphmm.policy.hull_repair import Objective, Repair, RepairProblem, candidates_of
 from dphmm.tables.values import shorten
 
 Method = Literal["greedy", "sequential", "exact"]
@@ -73,13 +72,15 @@ class Protection:
         ``max ‖f_j - f_k‖`` in the body's norm over pairs of possible states: the factor of Theorem 6.3. Infinite where
         there are several components with noise of their own: which one a state is in, a release may tell.
     components
-        ``(N,)``: the component of each possible state, counted from 0, -1 outside; None where one body serves all. An
-        open state is a component of its own.
+        ``(N,)``: the component of each possible state, counted from 0, -1 outside; 0 for all where one body serves
+        all. An open state is a component of its own.
     parts
-        The different bodies of noise, each for some components; empty where one serves all. `hull` is then that of the
-        whole repaired graph and `body` the one around it, which no noise is drawn from.
+        The different bodies of noise, each for some components. Where there are several, `hull` is that of the whole
+        repaired graph and `body` the one around it, which no noise is drawn from.
     part_of
         ``(N,)``: which of the parts each possible state has, -1 outside.
+    is_shared
+        Whether one body was to serve all possible states, so that a state counts as hidden among all of them.
     """
 
     graph: PolicyGraph
@@ -92,9 +93,10 @@ class Protection:
     body: SensitivityHull | Disc
     coordinate_hull: SensitivityHull = field(repr=False)
     diameter: float
-    components: IntArray | None = field(default=None, repr=False)
-    parts: tuple[NoiseBody, ...] = field(default=(), repr=False)
-    part_of: IntArray | None = field(default=None, repr=False)
+    components: IntArray = field(repr=False)
+    parts: tuple[NoiseBody, ...] = field(repr=False)
+    part_of: IntArray = field(repr=False)
+    is_shared: bool = False
 
     @property
     def open(self) -> BoolArray:
@@ -146,7 +148,7 @@ def degree_of_protection(
     restricted = graph.restrict(possible)
     if calibration == "component" or restricted.has_open:
         labels = labels_of(restricted, calibration)
-        bodies = NoiseBodies.of(measurements, shapes_of(restricted, measurements, labels), body)
+        bodies = NoiseBodies.around(measurements, shapes_of(restricted, measurements, labels), body)
         return degrees_within(measurements, labels, bodies, body, membership)
     hull = restricted.hull(measurements)
     return count_within(CoordinateBody(measurements, noise_body(measurements, hull, body), membership), possible)
@@ -165,6 +167,16 @@ def exposed_states(
 
     Parameters as for `degree_of_protection`. With ``calibration="component"`` they are the states that are alone in
     their component: being inside another component's hull hides nothing.
+
+    Parameters
+    ----------
+    graph, f, constraint, body, membership, calibration
+        As in `degree_of_protection`.
+
+    Returns
+    -------
+    IntArray
+        ``(k,)``: the exposed states, ascending.
     """
     degrees = degree_of_protection(graph, f, constraint, body, membership, calibration)
     return np.flatnonzero((degrees == 1) & ~graph.open)
@@ -216,6 +228,11 @@ def protect(
         With ``"component"``: ``(N,)``, how probable each state is, of which the possible ones count in proportion; left
         out, all alike.
 
+    Returns
+    -------
+    Protection
+        The repaired graph, the body of its noise, and what was added.
+
     Raises
     ------
     AlreadyKnownError
@@ -265,9 +282,9 @@ class Protecting:
             )
         if self.calibration == "component":
             return self.by_component(restricted, prior_over(prior, possible))
-        return self.beside_open(restricted) if has_open else self.whole(restricted)
+        return self.beside_open(restricted) if has_open else self.shared(restricted)
 
-    def whole(self, restricted: PolicyGraph) -> Protection:
+    def shared(self, restricted: PolicyGraph) -> Protection:
         """One body of noise for all possible states, none of which is open."""
         possible = restricted.nodes
         hull = restricted.hull(self.measurements)
@@ -299,6 +316,8 @@ class Protecting:
             diameter = noise.diameter(possible)
         units = self.measurements.to_units(hull)
         scale = float(np.prod(self.measurements.spacing)) if self.body == "hull" and self.objective == "volume" else 1.0
+        body = units if self.body == "hull" else _in_units(self.measurements, noise.body)
+        one_part = locked(np.where(possible, 0, -1))
         return Protection(
             graph=restricted,
             hull=units,
@@ -307,9 +326,37 @@ class Protecting:
             value=repair.value * scale,
             bound=min(repair.bound, repair.value) * scale,
             degrees=locked(degrees),
-            body=units if self.body == "hull" else _in_units(self.measurements, noise.body),
+            body=body,
             coordinate_hull=hull,
             diameter=diameter,
+            components=one_part,
+            parts=(NoiseBody(hull, units, body),),
+            part_of=one_part,
+            is_shared=True,
+        )
+
+    def without_noise(self, restricted: PolicyGraph) -> Protection:
+        """No noise at all: for a possible state that is known and released as it is, or where nothing is drawn.
+
+        Every possible state counts as hidden among all of them.
+        """
+        point = SensitivityHull(np.zeros((0, self.measurements.dimension)))
+        possible, one_part = restricted.nodes, locked(np.where(restricted.nodes, 0, -1))
+        return Protection(
+            graph=restricted,
+            hull=point,
+            added=(),
+            certified=True,
+            value=0.0,
+            bound=0.0,
+            degrees=locked(possible * np.count_nonzero(possible)),
+            body=point,
+            coordinate_hull=point,
+            diameter=0.0,
+            components=one_part,
+            parts=(NoiseBody(point, point, point),),
+            part_of=one_part,
+            is_shared=True,
         )
 
     def beside_open(self, restricted: PolicyGraph) -> Protection:
@@ -317,7 +364,7 @@ class Protecting:
         hidden = restricted.nodes & ~restricted.open
         if int(hidden.sum()) < 2:
             return self.by_component(restricted, prior_over(None, restricted.nodes))
-        found = self.whole(restricted.restrict(hidden))
+        found = self.shared(restricted.restrict(hidden))
         graph = restricted.with_edges(found.added)
         labels, none = labels_of(graph, "graph"), SensitivityHull(np.zeros((0, self.measurements.dimension)))
         return replace(
@@ -328,6 +375,7 @@ class Protecting:
             components=frozen(labels),
             parts=(NoiseBody(found.coordinate_hull, found.hull, found.body), NoiseBody(none, none, none)),
             part_of=frozen(np.where(labels < 0, -1, np.where(graph.open, 1, 0))),
+            is_shared=False,
         )
 
     def by_component(self, restricted: PolicyGraph, prior: FloatArray) -> Protection:
@@ -345,7 +393,7 @@ class Protecting:
             restricted = restricted.with_edges(repair.edges)
             labels = labels_of(restricted, "component")
             shapes = problem.shapes_after(repair.edges, labels)
-        bodies = NoiseBodies.of(measurements, shapes, self.body)
+        bodies = NoiseBodies.around(measurements, shapes, self.body)
         degrees = degrees_within(measurements, labels, bodies, self.body, self.membership)
         self._check_nobody_exposed(degrees, restricted)
         everything, units = bodies.all_held(measurements)

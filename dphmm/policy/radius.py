@@ -13,7 +13,7 @@ from dphmm.compilation import often
 from dphmm.geometry import loops
 from dphmm.geometry.disc import Disc
 from dphmm.geometry.gauge import Gauge
-from dphmm.geometry.growing import GrowingBody, origin
+from dphmm.geometry.incremental_hull import GrowingBody, origin
 from dphmm.geometry.measurements import Measurements, Raster
 from dphmm.geometry.neighbours import CoordinateBody, count_within, near_pairs
 from dphmm.policy.edges import EdgeSet, joined

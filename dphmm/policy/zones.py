@@ -1,33 +1,228 @@
-"""Private zones and open places drawn on a map, and the places from which zones are entered."""
+"""Polygons of a layer as categories, private zones and open places; and the places from which zones are entered."""
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
+from collections.abc import Mapping
+from functools import lru_cache
 from itertools import combinations
-from pathlib import Path
-from typing import TYPE_CHECKING
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import shapely
 
 from dphmm.arrays import BoolArray, IntArray
 from dphmm.errors import DataFileError
-from dphmm.policy.layer import read_polygons
-from dphmm.policy.mending import ROUNDING
+from dphmm.policy.graph import PolicyGraph
+from dphmm.policy.layer import PolygonLayer
+from dphmm.policy.make_valid import ROUNDING, mended, said, without_small_overlaps
 from dphmm.space.states import StateSpace
+from dphmm.tables.source import Document, suffix_of
+from dphmm.tables.vector_files import (
+    Feature,
+    Layer,
+    geometry_kind,
+    geometry_of,
+    read_collection,
+    read_layers,
+    to_degrees,
+)
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 
-def zones(path: str | Path, space: StateSpace, label: str | None = None) -> dict[str, IntArray]:
+LABELS = ("category", "name")
+"""The properties that name a polygon's category, the first that every polygon has; otherwise each is its own."""
+
+_AREAS = ("Polygon", "MultiPolygon")
+_OTHERS = ("Point", "LineString", "MultiPoint", "MultiLineString")
+
+_COLLECTIONS = tuple(
+    (b"\1" if order == "little" else b"\0") + number.to_bytes(4, order)
+    for number in (7, 1007, 2007, 3007)
+    for order in ("little", "big")
+)
+"""How collections begin in well-known binary."""
+_DEEPEST = 32
+"""Collections in one another that are read; many thousands would crash the library."""
+
+
+def read_polygons(layer: str | Path | PolygonLayer, label: str | None = None) -> list[tuple[str, shapely.Geometry]]:
+    """The polygons of a layer, each with the name of its category.
+
+    What is broken and has one plain meaning is mended, and what was mended is logged as a warning, in one line: rings
+    that cross themselves, collections with points or lines beside the polygons, slivers, and polygons of different
+    names that overlap by at most a hundredth of the smaller one, of which the first keeps what both cover.
+
+    Parameters
+    ----------
+    layer
+        Polygons as a value, or a file. By its ending, a file is KML (``.kml``), a GeoPackage of one layer
+        (``.gpkg``), FlatGeobuf (``.fgb``), a Shapefile (``.shp``), or a GeoJSON feature collection. Longitude first;
+        another reference system than WGS 84 that the file names is converted.
+    label
+        The property that names the category; left out, the first of `LABELS` that every polygon has, and failing
+        that every polygon is a category of its own.
+
+    Raises
+    ------
+    DataFileError
+        When the file is no such layer, its reference system is unknown, or a feature is no polygon, has no plain
+        meaning, or lacks the label.
+    MissingDependencyError
+        For anything but GeoJSON without pyogrio.
+    """
+    path = _source(layer)
+    features, convert = _features(layer)
+    if not features:
+        raise DataFileError(path, "is no GeoJSON feature collection with a feature in it; export the polygons as one")
+    names = _names([feature.properties for feature in features], label, path)
+    found = Counter[str]()
+    shapes = []
+    for name, feature in zip(names, features, strict=True):
+        shapes.append(_polygon(feature.geometry, name, path, convert, found))
+    shapes = without_small_overlaps(names, shapes, found)
+    if found:
+        _say(f"dphmm: {path} was mended: {said(found)}")
+    shapely.prepare(shapes)
+    return list(zip(names, shapes, strict=True))
+
+
+def _source(layer: str | Path | PolygonLayer) -> str | Path:
+    """What errors call a layer: its name, or its file."""
+    return layer.name if isinstance(layer, PolygonLayer) else layer
+
+
+def categories(layer: str | Path | PolygonLayer, space: StateSpace, label: str | None = None) -> dict[str, IntArray]:
+    """Which states lie in each category of a layer.
+
+    Parameters
+    ----------
+    layer, label
+        As in `read_polygons`.
+    space
+        The states; a state lies in a polygon when its point does, the border included.
+
+    Returns
+    -------
+    dict
+        Category → its states, in the order of the layer. Polygons of one category may be apart, and different
+        categories may overlap; states in no polygon occur in none.
+
+    Raises
+    ------
+    DataFileError
+        As `read_polygons`, and when no state lies in any polygon.
+    """
+    places = space.latlon()
+    found: dict[str, list[IntArray]] = {}
+    for name, polygon in read_polygons(layer, label):
+        inside = shapely.intersects_xy(polygon, places[:, 1], places[:, 0])
+        found.setdefault(name, []).append(np.flatnonzero(inside))
+    groups = {name: np.unique(np.concatenate(parts)) for name, parts in found.items()}
+    if not any(len(states) for states in groups.values()):
+        said = "covers no state of the model; check that it is WGS 84 and of the same region"
+        raise DataFileError(_source(layer), said)
+    return groups
+
+
+def categorical_layer(layer: str | Path | PolygonLayer, space: StateSpace, label: str | None = None) -> PolicyGraph:
+    """The policy that connects the states of each category of a layer; see `categories`.
+
+    A state in two categories is connected with the states of both, a state in none with no other.
+    """
+    return PolicyGraph.from_groups(space.size, list(categories(layer, space, label).values()))
+
+
+def _names(tables: list[dict[str, Any]], label: str | None, path: str | Path) -> list[str]:
+    if label is None:
+        label = next((known for known in LABELS if all(table.get(known) is not None for table in tables)), None)
+    if label is None:
+        return [f"feature {number}" for number in range(1, len(tables) + 1)]
+    for number, table in enumerate(tables, start=1):
+        if table.get(label) is None:
+            raise DataFileError(path, f"feature {number} has no property {label!r}; it has {sorted(table)}")
+    return [str(table[label]) for table in tables]
+
+
+def _features(layer: str | Path | PolygonLayer) -> tuple[list[Feature], Any]:
+    """The features of one layer, or of all folders of a KML, and what turns its coordinates into degrees."""
+    path = _source(layer)
+    if isinstance(layer, PolygonLayer):
+        document = Document(layer.name, PurePosixPath(layer.name), layer.geojson.encode("utf-8"))
+        layers = [Layer("", *read_collection(document))]
+    else:
+        layers = read_layers(layer)
+    if len(layers) > 1 and suffix_of(Path(path)) != ".kml":
+        names = ", ".join(layer.name for layer in layers)
+        raise DataFileError(path, f"has {len(layers)} layers ({names}); export the one that is meant alone")
+    try:
+        convert = to_degrees(layers[0].system) if layers else None
+    except ValueError as problem:
+        said = f"is in a reference system that is not known ({problem})"
+        raise DataFileError(path, f"{said}; export it in EPSG:4326") from None
+    return [feature for layer in layers for feature in layer.features], convert
+
+
+def _polygon(geometry: object, name: str, path: str | Path, convert: Any, found: Counter[str]) -> shapely.Geometry:
+    try:
+        parts = [geometry_of(part, (*_AREAS, *_OTHERS)) for part in _parts(geometry)]
+    except (ValueError, shapely.errors.ShapelyError):
+        parts = []
+    areas = [part for part in parts if isinstance(part, shapely.Polygon | shapely.MultiPolygon) and not part.is_empty]
+    if not areas:
+        raise DataFileError(path, f"{name}: its geometry is no polygon; a layer of categories holds polygons alone")
+    shape = shapely.force_2d(parts[0] if len(parts) == 1 else shapely.geometrycollections(parts))
+    if convert is not None:
+        shape = shapely.transform(shape, convert, interleaved=False)
+    corners = shapely.get_coordinates(shape)
+    if not np.isfinite(corners).all():
+        raise DataFileError(path, f"{name}: a corner of its polygon is infinite; draw it anew")
+    if np.abs(corners[:, 0]).max() > 360 or np.abs(corners[:, 1]).max() > 90:
+        raise DataFileError(
+            path, f"{name}: its corners are no degrees, and the file does not say what; export it in EPSG:4326"
+        )
+    whole = mended(shape, found)
+    if whole is None:
+        raise DataFileError(
+            path, f"{name}: its polygon crosses itself so that what is inside is open, or has no area; draw it anew"
+        )
+    return whole
+
+
+def _parts(geometry: object) -> list[object]:
+    """A geometry's parts where it is a collection, however deep; otherwise itself."""
+    found, open_ones = [], [geometry]
+    while open_ones:
+        one = open_ones.pop()
+        if isinstance(one, Mapping) and geometry_kind(one) == "GeometryCollection":
+            inner = one.get("geometries")
+            open_ones += reversed(inner) if isinstance(inner, list) else [None]
+        elif isinstance(one, bytes) and one[:5] in _COLLECTIONS and sum(map(one.count, _COLLECTIONS)) <= _DEEPEST:
+            open_ones += reversed(shapely.to_wkb(shapely.get_parts(shapely.from_wkb(one))).tolist())
+        else:
+            found.append(one)
+    return found
+
+
+@lru_cache(maxsize=64)
+def _say(line: str) -> None:
+    """Log a line once: every term of a policy reads its file anew."""
+    logging.getLogger(__name__).warning("%s", line)
+
+
+def zones(layer: str | Path | PolygonLayer, space: StateSpace, label: str | None = None) -> dict[str, IntArray]:
     """The states of each zone of a layer: those whose points lie in a polygon, the border included.
 
     Polygons of one name that share a state are one zone; others are zones of their own.
 
     Parameters
     ----------
-    path, label
-        As in `dphmm.policy.layer.read_polygons`.
+    layer, label
+        As in `dphmm.policy.zones.read_polygons`.
     space
         The states.
 
@@ -41,7 +236,7 @@ def zones(path: str | Path, space: StateSpace, label: str | None = None) -> dict
     DataFileError
         As `read_polygons`; when a zone holds no state, and when zones of different names overlap.
     """
-    polygons = read_polygons(path, label)
+    path, polygons = _source(layer), read_polygons(layer, label)
     for (one, first), (two, second) in combinations(polygons, 2):
         if one != two and shapely.area(shapely.intersection(first, second)) > ROUNDING * min(first.area, second.area):
             raise DataFileError(path, f"zones {one!r} and {two!r} overlap; cut them apart, or give them one name")
@@ -71,7 +266,7 @@ def zones(path: str | Path, space: StateSpace, label: str | None = None) -> dict
     return made
 
 
-def open_places(path: str | Path, space: StateSpace, label: str | None = None) -> IntArray:
+def open_places(layer: str | Path | PolygonLayer, space: StateSpace, label: str | None = None) -> IntArray:
     """The states in any polygon of a layer.
 
     Raises
@@ -80,10 +275,11 @@ def open_places(path: str | Path, space: StateSpace, label: str | None = None) -
         As `read_polygons`, and when there is none.
     """
     places, inside = space.latlon(), np.zeros(space.size, dtype=np.bool_)
-    for _, polygon in read_polygons(path, label):
+    for _, polygon in read_polygons(layer, label):
         inside |= shapely.intersects_xy(polygon, places[:, 1], places[:, 0])
     if not inside.any():
-        raise DataFileError(path, "covers no state of the model; check that it is WGS 84 and of the same region")
+        said = "covers no state of the model; check that it is WGS 84 and of the same region"
+        raise DataFileError(_source(layer), said)
     return np.flatnonzero(inside)
 
 

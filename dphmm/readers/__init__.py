@@ -1,9 +1,9 @@
-"""From files to trajectories, one module per format; `read` recognises which."""
+"""From files and frames to trajectories; `read` recognises the format."""
 
 from dphmm.readers.fetch import DATA_SETS, fetch_data
 from dphmm.readers.fixes import ReadResult
 from dphmm.readers.frames import read_frame
-from dphmm.readers.places import read_places
 from dphmm.readers.reading import FORMATS, read, recognise
+from dphmm.readers.table import read_places
 
 __all__ = ["DATA_SETS", "FORMATS", "ReadResult", "fetch_data", "read", "read_frame", "read_places", "recognise"]

@@ -1,10 +1,10 @@
-"""The public originals, downloaded once and checked ever after.
+"""Public data sets, downloaded once and checked at every later use.
 
 No digest that the publishers state is known to this package, and it invents none. So a first download is read to its
 end, which finds truncation and damage by the archive's own checksums; its SHA-256 is written to ``SHA256SUMS`` beside
 it, and every later use is checked against that (as ``sha256sum --check SHA256SUMS`` does). This protects from change
-and damage after the first download, not from a first download that was already another file: whoever holds a digest
-from elsewhere passes it as `sha256`.
+and damage after the first download, not from a first download that was already another file: with a digest from
+elsewhere, pass it as `sha256`.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from pathlib import Path
 
 from dphmm.arguments import checked
 from dphmm.errors import ConfigurationError, DataFileError, DownloadError, OutputError, need
-from dphmm.tables.delimited import content_lines
 from dphmm.tables.output import write_text
 from dphmm.tables.source import readable
+from dphmm.tables.table import content_lines
 from dphmm.tables.values import is_text
 
 CHECKSUMS = "SHA256SUMS"
@@ -34,7 +34,17 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class DataSet:
-    """A public data set: the folder of the web that holds it, its file there and here, its terms."""
+    """A public data set.
+
+    Parameters
+    ----------
+    base_url
+        The folder of the web that holds it.
+    remote_name, file_name
+        What its file is called there and here.
+    terms
+        What the publisher allows and whom to cite.
+    """
 
     base_url: str
     remote_name: str
@@ -62,7 +72,7 @@ DATA_SETS: Mapping[str, DataSet] = {
 
 @dataclass(frozen=True)
 class Fetched:
-    """A data set that is there.
+    """A data set that was downloaded, or was there already.
 
     Parameters
     ----------
@@ -107,6 +117,11 @@ def fetch_data(
     timeout_seconds
         How long to wait for the server's next bytes.
 
+    Returns
+    -------
+    Fetched
+        Where the file is, and whether its digest was known beforehand.
+
     Raises
     ------
     ConfigurationError
@@ -150,7 +165,7 @@ def fetch_data(
 
 
 def _first_digest(target: Path, fresh: bool) -> str:
-    """The digest of a file that none is known of, once it has been read to its end, where its own checksums are."""
+    """Compute the digest of a file for which none is known, having read it to its end, where its checksums are."""
     try:
         with readable(target):
             if target.suffix == ".zip":
@@ -198,7 +213,7 @@ def _record(target: Path, digest: str) -> None:
 
 
 def _digests(target: Path) -> dict[str, str]:
-    """What the file of checksums beside the target says: name → digest."""
+    """Read the file of checksums beside the target: name → digest."""
     sums, found = target.parent / CHECKSUMS, {}
     for number, line in content_lines(sums) if sums.exists() else ():
         digest, name = (*line.split(maxsplit=1), "")[:2]

@@ -1,4 +1,4 @@
-"""Fixes in memory: frames of pandas and geopandas, as trackintel, movingpandas and scikit-mobility have them."""
+"""Fixes in frames of pandas and geopandas, as trackintel, movingpandas and scikit-mobility have them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ import shapely
 
 from dphmm.arguments import checked
 from dphmm.errors import DataFileError, InvalidInputError, need
-from dphmm.readers.columnar import whole_columns
-from dphmm.readers.fixes import FixCollector, Fixes, ReadResult, trajectories
+from dphmm.readers.columns import check_columns, fixes_of_columns, resolve, warn_of_trips
+from dphmm.readers.fixes import ReadResult, trajectories
 from dphmm.readers.instants import Instants
-from dphmm.readers.rows import Rows, check_columns, collect, resolve, warn_of_trips
-from dphmm.tables.columns import TRIPS, find_column
+from dphmm.tables.table import TRIPS, find_column
 
 SOURCE = "the frame"
 """How messages name it."""
@@ -30,7 +29,7 @@ def read_frame(
     time_unit: str | None = None,
     time_zone: str | None = None,
 ) -> ReadResult:
-    """Trajectories out of a frame with a row for each fix, whatever library made it; no column is renamed.
+    """Read trajectories out of a frame with a row for each fix, whatever library made it; no column is renamed.
 
     Columns go by the names that tables in files have: positionfixes of trackintel (``user_id``, ``tracked_at`` and
     points), frames of scikit-mobility (``uid``, ``datetime``, ``lat``, ``lng``), and of movingpandas (``traj_id``,
@@ -66,6 +65,8 @@ def read_frame(
         say whose fixes it holds and no user is given.
     ConfigurationError
         For columns that hold something else, an unknown unit or an unknown zone.
+    MissingDependencyError
+        Without pandas or pyarrow.
 
     Examples
     --------
@@ -80,11 +81,7 @@ def read_frame(
     instants = Instants(time_unit, time_zone)
     table, wanted = _plain(frame, dict(columns or {}), user)
     cells = _cells(table, wanted)
-    found = _whole(cells, user, instants)
-    if found is None:
-        collector = FixCollector(SOURCE, skip_bad, user)
-        collect(_numbered(cells), "row", collector, instants)
-        found = collector.fixes()
+    found = fixes_of_columns(cells, SOURCE, skip_bad, user, instants)
     if user is None and None in found.names:
         raise DataFileError(SOURCE, "does not say whose fixes it holds; give user=, or name its column of people")
     result = trajectories([found])
@@ -94,7 +91,7 @@ def read_frame(
 
 
 def is_frame(value: object) -> bool:
-    """Whether `read_frame` takes a value, as far as its class tells."""
+    """Return whether `read_frame` takes a value, by its class."""
     return any(one.__name__ in FRAMES for one in type(value).__mro__)
 
 
@@ -103,7 +100,7 @@ FRAMES = ("DataFrame", "TrajectoryCollection", "Trajectory")
 
 
 def _plain(frame: Any, columns: dict[str, str], user: str | None) -> tuple[Any, Mapping[str, str]]:
-    """A frame with each part of its index as a column, and what each column that is read holds → its name."""
+    """Return a frame with each level of its index as a column, and what each column that is read holds → its name."""
     pandas = need("pandas", "files")
     if hasattr(frame, "to_point_gdf"):
         trips = frame.get_traj_id_col()
@@ -126,18 +123,8 @@ _PEOPLE = frozenset({"user_id", "uid", "user"})
 """Names of a column of trajectories that are, by that name, people."""
 
 
-def _whole(cells: Mapping[str, Sequence[Any]], user: str | None, instants: Instants) -> Fixes | None:
-    """The fixes by arrays; None where Arrow does not take the values, or one is to be looked at by itself."""
-    pa = need("pyarrow", "files")
-    try:
-        arrays = {what: pa.array(values) for what, values in cells.items()}
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        return None
-    return whole_columns(arrays, SOURCE, user, instants) if {"latitude", "longitude"} <= set(arrays) else None
-
-
 def _cells(table: Any, found: Mapping[str, str]) -> dict[str, Sequence[Any]]:
-    """What each column that is read holds → its values; what pandas takes for missing is None."""
+    """Return what each column that is read holds → its values, None where pandas has them missing."""
     at = {str(name): place for place, name in enumerate(table.columns)}
     cells: dict[str, Sequence[Any]] = {}
     for what, name in found.items():
@@ -153,13 +140,8 @@ def _cells(table: Any, found: Mapping[str, str]) -> dict[str, Sequence[Any]]:
     return cells
 
 
-def _numbered(cells: Mapping[str, Sequence[Any]]) -> Rows:
-    for number, values in enumerate(zip(*cells.values(), strict=True), start=1):
-        yield number, dict(zip(cells, values, strict=True))
-
-
 def _times(column: Any) -> tuple[str, list[Any]]:
-    """What a column of times is to rows (see `Rows`), and its cells; finer than a microsecond is cut off."""
+    """Return what a column of times holds (a key of `Rows`) and its cells; finer than a microsecond is cut off."""
     pandas = need("pandas", "files")
     if not pandas.api.types.is_datetime64_any_dtype(column):
         return "time", [None if gone else value for value, gone in zip(column.tolist(), column.isna(), strict=True)]
@@ -177,7 +159,4 @@ def _points(column: Any) -> Any:
     if column.crs is not None and column.crs.to_epsg() != 4326:
         column = column.to_crs(4326)
     shapes = np.asarray(column, dtype=object)
-    points = np.full((len(shapes), 2), np.nan)
-    is_point = shapely.get_type_id(shapes) == int(shapely.GeometryType.POINT)
-    points[is_point] = np.column_stack([shapely.get_x(shapes[is_point]), shapely.get_y(shapes[is_point])])
-    return points
+    return np.column_stack([shapely.get_x(shapes), shapely.get_y(shapes)])

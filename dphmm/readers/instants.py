@@ -1,4 +1,4 @@
-"""When a fix was recorded, out of what tables say: texts with and without a zone, and numbers counted since 1970."""
+"""When a fix was recorded, as tables have it: texts with and without a zone, and numbers counted since 1970."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from dphmm.arguments import checked
 from dphmm.errors import ConfigurationError
-from dphmm.space.zones import time_zone
+from dphmm.space.trajectory import time_zone
 from dphmm.tables.values import iso_time, parse_time, shorten, since_epoch
 
 UNITS = {"s": 1_000_000, "ms": 1000, "us": 1, "ns": 1}
@@ -60,7 +60,17 @@ class Instants:
         return UTC if self.zone is None else time_zone(self.zone)
 
     def microseconds(self, value: object) -> int:
-        """Microseconds since 1970 in UTC of a text or number.
+        """Return microseconds since 1970 in UTC of a text, a number or a `datetime`.
+
+        Parameters
+        ----------
+        value
+            The time.
+
+        Returns
+        -------
+        int
+            Microseconds; of a whole number exactly.
 
         Raises
         ------
@@ -68,7 +78,7 @@ class Instants:
             When it is no time, a number whose unit is not known, or a local time that clocks in the zone left out.
         """
         if isinstance(value, datetime):
-            return self._of(value)
+            return self._in_utc(value)
         number = _number(value)
         if number is None:
             return parse_time(value) if self.zone is None or not isinstance(value, str) else self._parsed(value)
@@ -77,7 +87,17 @@ class Instants:
         return _counted(number, self.unit, value)
 
     def lacks_zone(self, value: object) -> bool:
-        """Whether what a value says depends on the zone: a text of a time that does not say its own.
+        """Return whether a time depends on the zone: a text of a time that does not say its own.
+
+        Parameters
+        ----------
+        value
+            The time.
+
+        Returns
+        -------
+        bool
+            False for numbers and for texts with a zone.
 
         Raises
         ------
@@ -89,7 +109,17 @@ class Instants:
         return datetime.fromisoformat(value.strip()).tzinfo is None
 
     def of_clock(self, microseconds: int) -> int:
-        """The same of what a clock in the zone showed, counted as if it had shown UTC.
+        """Return microseconds since 1970 in UTC of what a clock in the zone showed, counted as if it had shown UTC.
+
+        Parameters
+        ----------
+        microseconds
+            What the clock showed, microseconds since 1970.
+
+        Returns
+        -------
+        int
+            The instant.
 
         Raises
         ------
@@ -99,7 +129,7 @@ class Instants:
         if self.zone is None:
             return microseconds
         try:
-            return self._of(datetime.fromtimestamp(microseconds // 1_000_000, UTC).replace(tzinfo=None)) + (
+            return self._in_utc(datetime.fromtimestamp(microseconds // 1_000_000, UTC).replace(tzinfo=None)) + (
                 microseconds % 1_000_000
             )
         except (OverflowError, OSError):
@@ -109,13 +139,13 @@ class Instants:
 
     def _parsed(self, text: str) -> int:
         try:
-            return self._of(datetime.fromisoformat(text.strip()))
+            return self._in_utc(datetime.fromisoformat(text.strip()))
         except ValueError as problem:
             if str(problem).startswith("time"):
                 raise
             return parse_time(text)  # which refuses it
 
-    def _of(self, moment: datetime) -> int:
+    def _in_utc(self, moment: datetime) -> int:
         if moment.tzinfo is not None:
             return since_epoch(moment)
         there = moment.replace(tzinfo=self._zone)
@@ -131,7 +161,7 @@ class Instants:
 
 
 def _number(value: object) -> float | int | None:
-    """What counts time; None for a text that says a date."""
+    """Return a number that counts time; None for a text that writes a date."""
     if isinstance(value, bool | np.bool_):
         return None
     if isinstance(value, int | np.integer):
@@ -153,7 +183,7 @@ _MOST_DIGITS = 40
 
 
 def _counted(number: float, unit: str, value: object) -> int:
-    """Microseconds of so many of a unit; of a whole number exactly."""
+    """Return the microseconds in a number of units; of a whole number exactly."""
     if not abs(number) <= _LARGEST:
         raise ValueError(f"time is {shorten(value)}; it must lie in the years 1 to 9999")
     return int(number // 1000) if unit == "ns" else round(number * UNITS[unit])
@@ -163,7 +193,7 @@ _LARGEST = 10**30
 
 
 def _is_date(text: str) -> bool:
-    """Whether eight digits are a date of this century or the last, such as 20091011, as ISO 8601 allows."""
+    """Return whether eight digits are a date of this century or the last, such as 20091011, as ISO 8601 allows."""
     try:
         return len(text) == 8 and 1900 <= datetime.fromisoformat(text).year < 2100
     except ValueError:
@@ -171,7 +201,7 @@ def _is_date(text: str) -> bool:
 
 
 def _unclear(value: object, number: float) -> str:
-    """What is said of a number, with the unit that gives a time of our days where one does."""
+    """Write the message about a number without a unit; it names the unit that gives a time between 1980 and 2100."""
     for unit in UNITS:
         found = _counted(number, unit, value)
         if _OUR_DAYS <= found <= _END_OF_OUR_DAYS:

@@ -1,4 +1,4 @@
-"""The one door: read whatever is there."""
+"""The one entry to all formats: recognise what is there and read it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from typing import Any, NamedTuple
 
 from dphmm.arguments import checked
 from dphmm.errors import ConfigurationError, DataFileError
-from dphmm.readers import cabs, checkins, geolife, gpx, owntracks, table
+from dphmm.readers.data_sets import CAB_LINE, CAB_NAME, cabs_fixes, checkins_fixes, geolife_fixes
 from dphmm.readers.fixes import Fixes, ReadResult, trajectories
+from dphmm.readers.gpx_owntracks import gpx_fixes, owntracks_fixes
 from dphmm.readers.instants import Instants
+from dphmm.readers.table import TABLE_SUFFIXES, table_fixes
 from dphmm.tables.source import Document, documents, member_names, suffix_of
 
 
@@ -35,12 +37,12 @@ class Format(NamedTuple):
 
 
 FORMATS: Mapping[str, Format] = {
-    "geolife": Format(geolife.SUFFIXES, geolife.fixes),
-    "checkins": Format(checkins.SUFFIXES, checkins.fixes),
-    "table": Format(table.SUFFIXES, table.fixes),
-    "gpx": Format(gpx.SUFFIXES, gpx.fixes),
-    "cabspotting": Format(cabs.SUFFIXES, cabs.fixes),
-    "owntracks": Format(owntracks.SUFFIXES, owntracks.fixes, "record of type location"),
+    "geolife": Format(frozenset({".plt"}), geolife_fixes),
+    "checkins": Format(frozenset({".txt"}), checkins_fixes),
+    "table": Format(TABLE_SUFFIXES, table_fixes),
+    "gpx": Format(frozenset({".gpx"}), gpx_fixes),
+    "cabspotting": Format(frozenset({".txt"}), cabs_fixes),
+    "owntracks": Format(frozenset({".rec"}), owntracks_fixes, "record of type location"),
 }
 """The formats by name."""
 
@@ -60,7 +62,7 @@ def read(
     time_unit: str | None = None,
     time_zone: str | None = None,
 ) -> ReadResult:
-    """Trajectories out of a file, a folder or an archive of any format that this package reads.
+    """Read trajectories out of a file, a folder or an archive of any format that this package knows.
 
     Parameters
     ----------
@@ -130,7 +132,7 @@ def read(
 
 
 def _whole_path(document: Document, path: str | Path) -> Document:
-    """A document of a disk by its whole path, in which the same folders stand whatever folder of a tree was named."""
+    """Name a document on a disk by its absolute path: its user must not depend on which folder of a tree is read."""
     if not (document.name.is_absolute() or Path(path).is_dir()):
         return document  # of an archive, whose own path is none of its folders
     return replace(document, name=PurePosixPath(Path(os.path.abspath(Path(path, document.name))).as_posix()))
@@ -138,7 +140,17 @@ def _whole_path(document: Document, path: str | Path) -> Document:
 
 @checked
 def recognise(path: str | Path) -> str:
-    """The format of a file, folder or archive.
+    """Recognise the format of a file, folder or archive.
+
+    Parameters
+    ----------
+    path
+        What to look at.
+
+    Returns
+    -------
+    str
+        A key of `FORMATS`.
 
     Raises
     ------
@@ -167,7 +179,7 @@ def recognise(path: str | Path) -> str:
 
 
 def _by_suffix(name: str) -> str | None:
-    if cabs.CAB.fullmatch(PurePosixPath(name).name):
+    if CAB_NAME.fullmatch(PurePosixPath(name).name):
         return "cabspotting"
     suffix = suffix_of(name)
     return next((kind for kind, known in FORMATS.items() if suffix in known.suffixes), None)
@@ -178,7 +190,7 @@ def _by_first_line(path: str | Path) -> str:
     line = document.data[:_SNIFFED_BYTES].removeprefix(b"\xef\xbb\xbf").lstrip().split(b"\n")[0]
     if line.count(b"\t") == 4 and not line.lower().startswith(b"user"):
         return "checkins"
-    if cabs.LINE.fullmatch(line):
+    if CAB_LINE.fullmatch(line):
         return "cabspotting"
     if line.startswith(b"<"):
         return "gpx"

@@ -1,28 +1,25 @@
 """The zones that a person draws: policies out of polygons that are kept with a session, not in a file.
 
-Whoever lets people draw zones agrees on a session with the zones as its note; the policy that was agreed on then names
-a file that was there for a while. From the note it is made again, for whoever reads the session later.
+A session is agreed on with the zones as its note; its settings hold the zones as a layer, by name. Sessions of earlier
+versions name a temporary file instead: their layer is made again from the note.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import re
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
-from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Any, Literal, get_args
 
 import shapely
 
-from dphmm.errors import ConfigurationError, DataFileError
+from dphmm.errors import ConfigurationError
 from dphmm.policy.expression import split_zones
-from dphmm.policy.layer import read_polygons
-from dphmm.release.settings import ReleaseSettings
-from dphmm.tables.json_text import parse_json
+from dphmm.policy.layer import PolygonLayer, find_layer
+from dphmm.policy.zones import read_polygons
+from dphmm.release.engine import ReleaseSettings
+from dphmm.tables.json_toml import parse_json
 
 Elsewhere = Literal["policy", "exact"]
 """What holds outside zones: what the relay's policy says besides its zones, or nothing: places as they are."""
@@ -31,7 +28,10 @@ AWAY = "away"
 """What is said of a place in no zone."""
 
 _MOST_ZONES, _WIDEST_M = 50, 20_000.0
-_WRITTEN = re.compile(r"(zone:)?[^\s'\":]*/[0-9a-f]{32}\.geojson")
+_NAME = "YOURS"
+"""What the layer of drawn zones is called in policies."""
+_WRITTEN = re.compile(r"zone:[^\s'\":]*/[0-9a-f]{32}\.geojson")
+"""How policies of earlier versions name the file that zones were written to."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ class Zones:
     elsewhere: Elsewhere = "policy"
 
     @classmethod
-    def of(cls, said: Any) -> Zones:
-        """What the page says: ``{"zones": FeatureCollection, "buffer_m": …, "elsewhere": …}``.
+    def from_page(cls, said: Any) -> Zones:
+        """Read what the page sends: ``{"zones": FeatureCollection, "buffer_m": …, "elsewhere": …}``.
 
         Raises
         ------
@@ -83,8 +83,8 @@ class Zones:
         """As it is kept beside the session that it was agreed on for."""
         return json.dumps(asdict(self))
 
-    def said(self) -> dict[str, Any]:
-        """As the page says it: what `of` reads."""
+    def to_page(self) -> dict[str, Any]:
+        """Return what the page shows, as `from_page` reads it."""
         return {"zones": parse_json(self.layer), "buffer_m": self.buffer_m, "elsewhere": self.elsewhere}
 
     def at(self, latitude: float, longitude: float) -> str:
@@ -94,18 +94,12 @@ class Zones:
                 return name
         return AWAY
 
-    def file(self, folder: Path) -> Path | None:
-        """The layer as a file in a folder, written where there is none; None without a zone."""
-        if not parse_json(self.layer)["features"]:
-            return None
-        file = folder / f"{hashlib.sha256(self.layer.encode('utf-8')).hexdigest()[:32]}.geojson"
-        if not file.exists():
-            with NamedTemporaryFile("w", dir=folder, delete=False, encoding="utf-8") as part:
-                part.write(self.layer)
-            os.replace(part.name, file)  # whole, or not there
-        return file
+    @property
+    def drawn(self) -> PolygonLayer | None:
+        """The zones as a layer of a policy; None without a zone."""
+        return PolygonLayer(_NAME, self.layer) if parse_json(self.layer)["features"] else None
 
-    def settings(self, base: ReleaseSettings, folder: Path) -> ReleaseSettings:
+    def settings(self, base: ReleaseSettings) -> ReleaseSettings:
         """How places are released: the relay's settings, with these zones for those that its policy names.
 
         Where places are exact elsewhere, noise is measured for each zone by itself, for otherwise a large one would
@@ -115,37 +109,34 @@ class Zones:
         ----------
         base
             The relay's settings.
-        folder
-            Where the layer is written, for the policy to name it.
 
         Raises
         ------
         ConfigurationError
             When nothing is left that would be hidden.
         """
-        policy, file = rest_of(base), self.file(folder)
+        policy, drawn = rest_of(base), self.drawn
         exact = self.elsewhere == "exact" or not policy
-        if file is None:
+        if drawn is None:
             if exact:
                 raise ConfigurationError("without a zone nothing is hidden; draw one, or keep the policy elsewhere")
             return replace(base, policy=policy)
-        zone = f"zone:{file}" + (f"+{self.buffer_m:g}m" if self.buffer_m else "")
+        zone = f"zone:{_NAME}" + (f"+{self.buffer_m:g}m" if self.buffer_m else "")
         if exact:
-            return replace(base, policy=zone, calibration="component")
-        return replace(base, policy=f"{zone} | {policy}")
+            return replace(base, policy=zone, layers=(drawn,), calibration="component")
+        others = tuple(layer for layer in base.layers if layer.name != _NAME)
+        return replace(base, policy=f"{zone} | {policy}", layers=(*others, drawn))
 
 
-def redrawn(settings: ReleaseSettings, note: str, folder: Path) -> ReleaseSettings:
-    """Settings that were agreed on with a note, their policy naming a layer in a folder of today.
+def redrawn(settings: ReleaseSettings, note: str) -> ReleaseSettings:
+    """Settings that were agreed on with a note, holding the zones that were drawn.
 
     Parameters
     ----------
     settings
-        As a session holds them: their policy names a file that need not be there any more.
+        As a session holds them; in one of an earlier version the policy names a file that is there no more.
     note
         What `Zones.note` wrote beside them; empty where no zones were drawn.
-    folder
-        Where the layer is written.
 
     Raises
     ------
@@ -157,10 +148,12 @@ def redrawn(settings: ReleaseSettings, note: str, folder: Path) -> ReleaseSettin
     try:
         zones = Zones.from_note(note)
         assert zones is not None
-        file = zones.file(folder)
+        drawn = zones.drawn
     except (TypeError, KeyError, ValueError) as problem:
         raise ConfigurationError(f"the note of what was agreed on holds no zones ({type(problem).__name__})") from None
-    return settings if file is None else replace(settings, policy=_WRITTEN.sub(f"zone:{file}", settings.policy))
+    if drawn is None or drawn in settings.layers:
+        return settings
+    return replace(settings, policy=_WRITTEN.sub(f"zone:{_NAME}", settings.policy), layers=(drawn,))
 
 
 def first_zones(base: ReleaseSettings) -> Zones:
@@ -169,7 +162,7 @@ def first_zones(base: ReleaseSettings) -> Zones:
     features = [
         {"type": "Feature", "properties": {"name": name}, "geometry": json.loads(shapely.to_geojson(shape))}
         for layer in layers
-        for name, polygon in read_polygons(layer)
+        for name, polygon in read_polygons(find_layer(layer, base.layers))
         for shape in shapely.get_parts(polygon)
     ]
     layer = json.dumps({"type": "FeatureCollection", "features": features})
@@ -187,10 +180,9 @@ def _polygons(layer: str) -> tuple[tuple[str, shapely.Geometry], ...]:
     return tuple((one["properties"]["name"], shapely.from_geojson(json.dumps(one["geometry"]))) for one in features)
 
 
-def said_of_zones(problem: Exception) -> str:
-    """An error's text without the name of the file that the page's zones were written to."""
-    said = str(problem).replace(f"{problem.path}: ", "") if isinstance(problem, DataFileError) else str(problem)
-    return _WRITTEN.sub("zone:YOURS", said)
+def zones_error(problem: Exception) -> str:
+    """An error's text without the name of the layer that was drawn."""
+    return str(problem).removeprefix(f"{_NAME}: ")
 
 
 def _feature(feature: Any) -> dict[str, Any]:

@@ -1,46 +1,139 @@
-"""The release engine: Algorithm 2, one time step after another."""
+"""The release engine: Algorithm 2, one time step after another, for one query or several at a moment (Theorem 7.1)."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from math import nan, nextafter
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dphmm.arguments import checked
-from dphmm.arrays import FloatArray, Rng, check_budget, content_hash, random_source
-from dphmm.errors import InvalidInputError, StateError
-from dphmm.events.caps import Cap, CapKeeper
-from dphmm.geometry.hull import Membership
+from dphmm.arrays import BoolArray, FloatArray, Rng, as_floats, check_budget, content_hash, random_source
+from dphmm.errors import BudgetError, InvalidInputError, StateError
+from dphmm.events.event_caps import CapKeeper
 from dphmm.geometry.measurements import Measurements
-from dphmm.markov.belief import Belief
-from dphmm.markov.guess import best_guess
-from dphmm.markov.model import MarkovModel
-from dphmm.mechanisms.base import Mechanism
-from dphmm.mechanisms.catalogue import MechanismName
-from dphmm.mechanisms.exact import Rational
-from dphmm.policy.by_component import Calibration
+from dphmm.mechanisms.base import MechanismName
+from dphmm.mechanisms.exact import rational
+from dphmm.model.belief import Belief
+from dphmm.model.model import MarkovModel
+from dphmm.model.point_estimate import PointEstimate, point_estimate
 from dphmm.policy.graph import PolicyGraph
-from dphmm.policy.protection import REPAIR_LIMIT, Method
-from dphmm.policy.repair import Objective
-from dphmm.release.account import Account
-from dphmm.release.capped import Capping
-from dphmm.release.ledger import Ledger
-from dphmm.release.noise import ComponentNoise
-from dphmm.release.planning import Planner
-from dphmm.release.query import Query
+from dphmm.release.event_caps import Capping
+from dphmm.release.ledger import Account, Ledger
+from dphmm.release.noise import LikeliestComponent, Query, StepNoise
 from dphmm.release.record import PrivateDiagnostics, ReleaseRecord
-from dphmm.release.schedule import Schedule, Scheduling
-from dphmm.release.settings import GIVEN, OPTIMAL_LIMIT, Fallback, Outside, ReleaseSettings
+from dphmm.release.schedule import Scheduling
+from dphmm.release.settings import GIVEN, NAMES, Settings
 from dphmm.release.soundness import SoundnessCheck
-from dphmm.release.step import PreparedStep, PublicState, StepPlan, as_state, check_steps
-from dphmm.release.together import draw_together, prepare_together
+from dphmm.release.step import NextRelease, Planner, PreparedStep, PublicState, Reason, StepPlan, as_state, check_steps
 from dphmm.space.states import StateSpace
+
+Edge = tuple[int, int]
+
+
+def prepare_together(
+    engines: Sequence[Releaser], epsilon: float | Sequence[float] | None = None, steps: int = 1
+) -> list[PreparedStep]:
+    """Everything about one release of each query but the draws, all of it public. Nothing changes by it.
+
+    All queries are answered under one constraint set and one repaired graph: that of the first query, in which every
+    possible state has a partner that no query tells it from. So what all answers say together is bounded on its edges
+    by the sum of the budgets, and no one is hidden among others in each answer and alone in all of them.
+
+    Parameters and errors are those of `Releaser.release_together`.
+    """
+    first = engines[0]
+    for engine in engines:
+        same = engine.settings.delta == first.settings.delta, engine.settings.allow_known == first.settings.allow_known
+        if engine.person is not first.person or not all(same):
+            raise InvalidInputError(
+                "queries answered together share a person, delta and allow_known; make the others with 'beside'"
+            )
+    if len(engines) > 1 and any(engine.settings.schedule for engine in engines):
+        raise InvalidInputError("schedules are kept for one query after another; release them one by one")
+    if any(
+        (engine.settings.caps, engine.settings.priors) != (first.settings.caps, first.settings.priors)
+        for engine in engines
+    ):
+        raise InvalidInputError("queries answered together keep the same caps on events; give all of them or none")
+    if len({id(engine) for engine in engines}) < len(engines):
+        raise InvalidInputError("a query is answered once at a time; name each engine once")
+    budgets = shares(epsilon, [engine.settings.epsilon for engine in engines])
+    prior = first.prior(steps)
+    shared = _shared_edges(first, first.plan(prior), budgets[0])
+    plans = [engine.plan(prior, shared) for engine in engines]
+    found = [first.prepare_capped(prior, plans[0], budgets[0], steps)]
+    return found + [
+        engine.prepare_on(prior, plan, budget)
+        for engine, plan, budget in zip(engines[1:], plans[1:], budgets[1:], strict=True)
+    ]
+
+
+def draw_together(engines: Sequence[Releaser], prepared: Sequence[PreparedStep], state: int) -> Ledger:
+    """Draw what `prepare_together` prepared: every step is looked at before the first is drawn.
+
+    What caps on events leave of the budget of a later query follows from the draws before it, all of them public; such
+    a step is looked at again.
+    """
+    used = [engine.ready(step, state) for engine, step in zip(engines, prepared, strict=True)]
+    records: list[ReleaseRecord] = []
+    for engine, step, stand_in in zip(engines, prepared, used, strict=True):
+        prior = step.prior if not records else engine.belief
+        assert prior is not None, "a draw leaves a belief"
+        if records and engine.capping:
+            step = engine.prepare_capped(prior, step.plan, step.epsilon, 0)
+            stand_in = engine.ready(step, state)
+        records.append(engine.drawn(replace(step, prior=prior), stand_in))
+    return Ledger.from_records(records)
+
+
+def shares(epsilon: float | Sequence[float] | None, own: Sequence[float]) -> list[float]:
+    """The budget of each query: its own, an equal part of one that is split, or the one given for it.
+
+    Equal parts are doubles whose exact sum, as they are written, is not above what was split.
+
+    Raises
+    ------
+    BudgetError
+        When a budget is none, or there is not one for each query.
+    """
+    if epsilon is None:
+        return list(own)
+    if not isinstance(epsilon, float | int | Fraction | np.floating | np.integer):
+        listed = as_floats(epsilon, "budgets", BudgetError)
+        if listed.ndim != 1:
+            raise BudgetError(f"budgets have shape {listed.shape}; give one for each query")
+        given = [check_budget(one) for one in listed.tolist()]
+        if len(given) != len(own):
+            raise BudgetError(f"there are {len(given)} budgets for {len(own)} queries; give one for each")
+        return given
+    whole: Fraction = rational(check_budget(epsilon))
+    part = float(whole / len(own))
+    while rational(part) * len(own) > whole:
+        part = nextafter(part, 0.0)
+    return [check_budget(part)] * len(own)
+
+
+def _shared_edges(engine: Releaser, plan: StepPlan, epsilon: float) -> tuple[Edge, ...]:
+    """What has to be added to the policy's edges so that every possible state has one, at no cost to the first query.
+
+    That is the first query's repair, and for a state that its noise hides without any edge the nearest that it hides
+    it among.
+    """
+    graph = plan.protection.graph
+    alone: BoolArray = plan.constraint & ~graph.connected() & ~graph.open
+    if not alone.any() or np.count_nonzero(plan.constraint) == 1:
+        return plan.protection.added
+    states = np.flatnonzero(alone)
+    nearest = engine.soundness.nearest_in(engine.noise(plan, epsilon), epsilon, states)
+    pairs = np.sort(np.stack([states, nearest], axis=1), axis=1)
+    return tuple(sorted({*plan.protection.added, *map(tuple, pairs.tolist())}))
 
 
 @checked
@@ -70,13 +163,10 @@ class Releaser:
         see `dphmm.mechanisms.base.NormMechanism`.
     rng
         Left out, the operating system's randomness. A seed or generator makes releases repeatable, hence not private.
-    repair, delta, objective, membership, allow_known, outside, repair_limit, caps, priors, calibration, schedule,
-    optimal_limit, fallback
-        As in `ReleaseSettings`.
-    spacing
-        For ``"lattice"``: the step of the published lattice in the unit of ``f``, a rational (a float is read as its
-        shortest decimal); 0.001 is one metre for kilometres. Measurements are rounded to the nearest lattice point, and
-        noise is shaped for the rounded ones.
+    **settings
+        Any other setting of a `ReleaseSettings`, such as ``calibration`` or ``caps``. With ``"lattice"``, ``spacing``
+        is the step of the published lattice in the unit of ``f``; 0.001 is one metre for kilometres. Measurements are
+        rounded to the nearest lattice point, and noise is shaped for the rounded ones.
 
     Raises
     ------
@@ -111,27 +201,12 @@ class Releaser:
         policy: PolicyGraph,
         epsilon: float,
         mechanism: MechanismName = "lattice",
-        repair: Method = "exact",
-        delta: float | None = None,
-        rng: Rng = None,
         *,
-        objective: Objective = "error",
-        membership: Membership = "halfspace",
-        allow_known: bool = False,
-        spacing: Rational = Fraction(1, 1000),
-        outside: Outside = "border",
-        repair_limit: int = REPAIR_LIMIT,
-        caps: Sequence[Cap] = (),
-        priors: str | None = None,
-        calibration: Calibration = "graph",
-        schedule: Schedule | None = None,
-        optimal_limit: int = OPTIMAL_LIMIT,
-        fallback: Fallback = "none",
+        rng: Rng = None,
+        **settings: Any,
     ) -> None:
-        given = GIVEN, epsilon, mechanism, repair, objective, membership, delta, allow_known, spacing, outside
-        more = repair_limit, tuple(caps), priors, calibration, schedule, optimal_limit, fallback
-        settings = ReleaseSettings(*given, *more)
-        self._begin(settings, model, policy.check_measurements(f), policy, rng)
+        chosen = {"policy": GIVEN, "epsilon": epsilon, "mechanism": mechanism, **settings}
+        self._begin(ReleaseSettings.from_dict(chosen), model, policy.check_measurements(f), policy, rng)
 
     @classmethod
     def made(
@@ -141,6 +216,22 @@ class Releaser:
 
         With exact noise, places that are nearer than the lattice's step may be rounded to one point. No release then
         tells them apart.
+
+        Parameters
+        ----------
+        settings, model
+            As of `ReleaseSettings.engine`.
+        space
+            The states' places.
+        policy
+            The policy graph.
+        rng
+            As of `Releaser`.
+
+        Returns
+        -------
+        Releaser
+            The engine.
         """
         engine = cls.__new__(cls)
         engine._begin(settings, model, policy.check_measurements(space.measurements()), policy, rng)
@@ -164,10 +255,8 @@ class Releaser:
         self.capping = Capping(settings, model)
         self.scheduling = Scheduling(settings.schedule, model, self.measurements.points)
         self.source = random_source(rng)
-        self._planner = Planner(settings, policy, self.measurements)
-        self._made: tuple[tuple[StepPlan, float, Mechanism | ComponentNoise], ...] = ()
+        self.planner = Planner(settings, policy, self.query)
         self.person = PublicState()
-        self.places = self.measurements  # the nearest possible state by these stands in for one that is not
         self.restart()
 
     @checked
@@ -178,11 +267,16 @@ class Releaser:
         ----------
         rng
             Its source of randomness; left out, this one's.
+
+        Returns
+        -------
+        Releaser
+            The other engine.
         """
         engine = copy(self)
         if rng is not None:
             engine.source = random_source(rng)
-        engine._planner = copy(self._planner)
+        engine.planner = copy(self.planner)
         engine.person = PublicState()
         engine.restart()
         return engine
@@ -198,22 +292,37 @@ class Releaser:
         ----------
         f
             What the other query measures in every state, ``(N, d)``.
-        changes
+        **changes
             Settings that differ from this engine's: ``epsilon``, ``mechanism``, ``spacing``, ``repair``, ….
+
+        Returns
+        -------
+        Releaser
+            The other engine.
 
         Raises
         ------
         PolicyError, CoordinateError, ConfigurationError, BudgetError
             As making a `Releaser`.
         """
-        same = {**self.settings.to_dict(), "caps": self.settings.caps} | changes
-        settings = ReleaseSettings.from_dict({**same, "policy": GIVEN})
+        same = {name: getattr(self.settings, name) for name in NAMES}
+        settings = ReleaseSettings.from_dict({**same, **changes, "policy": GIVEN, "layers": ()})
         other = Releaser.__new__(Releaser)
         other._begin(settings, self.model, self.policy.check_measurements(f), self.policy, self.source)
         return other.join(self)
 
     def join(self, other: Releaser) -> Releaser:
         """Make this engine's query one about the person of another engine; returns itself.
+
+        Parameters
+        ----------
+        other
+            The engine of the person's other query.
+
+        Returns
+        -------
+        Releaser
+            This engine.
 
         Raises
         ------
@@ -223,11 +332,17 @@ class Releaser:
         mine, theirs = ((one.model.content_hash, one.policy.content_hash) for one in (self, other))
         if mine != theirs:
             raise InvalidInputError("queries about one person share the model and the policy; these differ")
-        self.person, self.places = other.person, other.places
+        self.person, self.planner.places = other.person, other.planner.places
         return self
 
     def restart(self, first: int | None = None) -> None:
-        """Forget all releases: the next is the first of a new person or session, in a public time step ``first``."""
+        """Forget all releases: the next is the first of a new person or session, in a public time step ``first``.
+
+        Parameters
+        ----------
+        first
+            The slot of the next release; left out, that of the last first one.
+        """
         self.person.first = self.person.first if first is None else first
         self.resume(None, 0)
 
@@ -243,10 +358,23 @@ class Releaser:
 
         Without the account of what all releases about the person cost, if there are any, records do not tell it. Where
         the model varies with time, ``slot`` is that of the last release.
+
+        Parameters
+        ----------
+        belief
+            The public belief after the last release.
+        count
+            How many releases there were.
+        keeper
+            What they told of capped events.
+        account
+            What they cost.
+        slot
+            The slot of the last one.
         """
         self.person.advance(belief, count, keeper, slot)
         self.person.account = account if count or account is not None else Account()
-        self._last: tuple[ReleaseRecord, StepPlan, int, float] | None = None
+        self._last: tuple[ReleaseRecord, PreparedStep, int] | None = None
 
     @property
     def belief(self) -> Belief | None:
@@ -259,7 +387,18 @@ class Releaser:
         return self.source.bytes is os.urandom
 
     def prior(self, steps: int = 1) -> Belief:
-        """The belief before the next release, ``steps`` time steps after the last one: ``p(s_t | z_1..t-1)``."""
+        """The belief before the next release, ``steps`` time steps after the last one: ``p(s_t | z_1..t-1)``.
+
+        Parameters
+        ----------
+        steps
+            The time steps since the last release.
+
+        Returns
+        -------
+        Belief
+            The belief; before the first release, that of the model.
+        """
         return self.person.prior(self.model, steps)
 
     def plan(self, prior: Belief, also: tuple[tuple[int, int], ...] = ()) -> StepPlan:
@@ -267,20 +406,41 @@ class Releaser:
 
         Edges ``(i, j)``, ``i < j``, in ``also`` are added before the repair.
 
+        Parameters
+        ----------
+        prior
+            The belief before the release.
+        also
+            Edges ``(i, j)``, ``i < j``, that are added before the repair.
+
+        Returns
+        -------
+        StepPlan
+            The constraint set and its repaired graph.
+
         Raises
         ------
         AlreadyKnownError
             When one state only is possible, unless that is allowed.
         """
-        return self._planner(prior, also)
+        return self.planner.plan(prior, also)
 
-    def mechanism(self, plan: StepPlan, epsilon: float) -> Mechanism | ComponentNoise:
-        """The noise of a step: in lattice steps for ``"lattice"``, otherwise in the unit of the measurements."""
-        for known, budget, noise in self._made:
-            if known is plan and budget == epsilon:
-                return noise
-        self._made = ((plan, epsilon, self.query.noise(plan.protection, epsilon, plan.prior)), *self._made[:3])
-        return self._made[0][2]
+    def noise(self, plan: StepPlan, epsilon: float) -> StepNoise:
+        """The noise of a step: in lattice steps for ``"lattice"``, otherwise in the unit of the measurements.
+
+        Parameters
+        ----------
+        plan
+            The plan of the step.
+        epsilon
+            The budget, positive.
+
+        Returns
+        -------
+        StepNoise
+            The noise, in one or several parts.
+        """
+        return self.planner.noise(plan, epsilon)
 
     def release(self, state: int, epsilon: float | None = None, steps: int = 1) -> ReleaseRecord:
         """Release the measurement of the person's true state.
@@ -308,7 +468,6 @@ class Releaser:
         AlreadyKnownError
             When one state only is possible, unless that is allowed.
         """
-        self.check_state(state)
         check_steps(steps)
         return self.draw(self.prepare(epsilon, steps), state)
 
@@ -317,16 +476,110 @@ class Releaser:
 
         Parameters are those of `release`, except that ``steps`` may be 0, for another release about the same moment;
         so are the errors. A schedule and caps on events lower the budget; where they leave none nothing is drawn.
+
+        Parameters
+        ----------
+        epsilon
+            The greatest budget that the release may have; left out, the engine's own.
+        steps
+            The time steps since the last release; 0 for another release about the same moment.
+
+        Returns
+        -------
+        PreparedStep
+            What `draw` takes.
         """
         budget = self.settings.epsilon if epsilon is None else check_budget(epsilon)
-        return self.scheduling.prepare(self, self.prior(steps), budget, steps)
+        release = NextRelease(self.person.prior(self.model, steps), budget, steps, self.person, self.planner)
+        if self.settings.schedule is not None:
+            release = self.scheduling.limit(release)
+        if self.settings.caps:
+            release = self.capping.limit(release)
+        return self._prepared(release)
 
     def prepare_on(self, prior: Belief, plan: StepPlan, epsilon: float, steps: int = 0) -> PreparedStep:
-        """The same for a prior and a plan of one's own."""
-        return PreparedStep(prior, plan, self.mechanism(plan, epsilon), epsilon, steps, self.person.moment)
+        """The same for a prior and a plan of one's own, whatever a schedule and caps say.
+
+        Parameters
+        ----------
+        prior
+            The belief before the release.
+        plan
+            The constraint set and its repaired graph.
+        epsilon
+            The budget, positive.
+        steps
+            The time steps since the last release.
+
+        Returns
+        -------
+        PreparedStep
+            What `draw` takes.
+        """
+        return PreparedStep(prior, plan, self.noise(plan, epsilon), epsilon, steps, self.person.moment)
+
+    def prepare_capped(self, prior: Belief, plan: StepPlan, epsilon: float, steps: int) -> PreparedStep:
+        """The same within the caps on events.
+
+        Parameters
+        ----------
+        prior
+            The belief before the release.
+        plan
+            The constraint set and its repaired graph.
+        epsilon
+            The budget to stay within.
+        steps
+            The time steps since the last release.
+
+        Returns
+        -------
+        PreparedStep
+            What `draw` takes.
+        """
+        release = NextRelease(prior, epsilon, steps, self.person, self.planner, plan)
+        return self._prepared(self.capping.limit(release))
+
+    def prepare_nothing(self, prior: Belief, steps: int, reason: Reason) -> PreparedStep:
+        """A step at which nothing is drawn: the belief goes on by prediction.
+
+        Parameters
+        ----------
+        prior
+            The prediction.
+        steps
+            The time steps since the last release.
+        reason
+            Why nothing is drawn.
+
+        Returns
+        -------
+        PreparedStep
+            What `draw` takes.
+        """
+        return self._prepared(NextRelease(prior, 0.0, steps, self.person, self.planner, reason=reason))
+
+    def _prepared(self, release: NextRelease) -> PreparedStep:
+        """A release with its noise, after all that can lower its budget."""
+        plan, epsilon = release.plan, 0.0 if release.reason else release.epsilon
+        noise = self.query.no_noise(plan.protection) if release.reason else self.noise(plan, epsilon)
+        moment = self.person.moment
+        return PreparedStep(release.prior, plan, noise, epsilon, release.steps, moment, release.reach, release.reason)
 
     def draw(self, step: PreparedStep, state: int) -> ReleaseRecord:
         """Draw a prepared release of the true state and update the belief.
+
+        Parameters
+        ----------
+        step
+            What `prepare` gave.
+        state
+            The true state.
+
+        Returns
+        -------
+        ReleaseRecord
+            What may be published.
 
         Raises
         ------
@@ -353,7 +606,7 @@ class Releaser:
         ----------
         state
             The true state.
-        others
+        *others
             Engines made with `beside`.
         epsilon
             A budget to split evenly, or one for each, this query's first; left out, each has its own engine's.
@@ -390,51 +643,130 @@ class Releaser:
         """The state whose measurement a prepared step will release, after all that can be refused; nothing is drawn.
 
         Errors are those of `draw`.
+
+        Parameters
+        ----------
+        step
+            What `prepare` gave.
+        state
+            The true state.
+
+        Returns
+        -------
+        int
+            The state itself, or the possible one that stands in for it.
         """
         if step.moment is not self.person.moment:
             raise InvalidInputError("the prepared step was drawn, or the engine has gone on since; prepare another")
         used, constraint = self.check_state(state), step.plan.constraint
         self.soundness(step, self.settings.delta, self.settings.allow_known)
-        return used if constraint[used] else int(self.places.surrogates(np.array([used]), constraint)[0])
+        return used if constraint[used] else int(self.planner.released_as(np.array([used]), constraint)[0])
 
     def drawn(self, step: PreparedStep, used: int) -> ReleaseRecord:
-        """Draw the release of a state that `ready` gave, and update the belief."""
-        wanted = self.capping.wanted(step.prior.support)
-        place, likelihood = self.query.drawn(step, used, wanted, self.places, self.source)
-        posterior = step.prior if step.withheld else step.prior.update(likelihood)
-        keeper = self.capping.after(self.person, likelihood, step.steps)
-        record = ReleaseRecord.of(
-            step,
-            self.person.count,
-            released=place,
-            guess=best_guess(posterior.probabilities, self.measurements.by_columns),
-            spent=self.person.spend(step, self.model.step_seconds),
-            expected_error=self.query.expected_error(step.mechanism, step.prior),
-            compared=self.query.compared(step.mechanism, step.prior),
-            hidden=self.query.hidden(step.mechanism, posterior, step.plan, self.places),
-            settings=self.settings,
-            model=self.model.content_hash,
-        )
-        self.person.advance(posterior, self.person.count + 1, keeper, self.person.slot_after(step.steps), likelihood)
-        self._last = (record, step.plan, used, self.query.error_at(step.mechanism, used))
+        """Draw the release of a state that `ready` gave, and update the belief.
+
+        Parameters
+        ----------
+        step
+            What `prepare` gave.
+        used
+            The state that `ready` gave.
+
+        Returns
+        -------
+        ReleaseRecord
+            What may be published.
+        """
+        place, posterior = None, step.prior
+        likelihood = np.zeros(self.model.size)
+        if not step.reason:
+            released = step.noise.draw(used, self.source)
+            place = self.query.place(released)
+            wanted = np.ones(self.model.size, dtype=np.bool_) if self.settings.caps else step.prior.support
+            likelihood = self._log_likelihood(step, released, wanted)
+            posterior = step.prior.update(likelihood)
+        person = self.person
+        keeper = self.capping.updated(person, likelihood, step.steps) if self.settings.caps else None
+        spent = person.spend(step, self.model.step_seconds)
+        guess = point_estimate(posterior.probabilities, self.measurements.by_columns)
+        component = self.likeliest_component(step, posterior)
+        record = _record_of(step, person.count, place, guess, spent, component, self.settings, self.model.content_hash)
+        person.advance(posterior, person.count + 1, keeper, person.slot_after(step.steps), likelihood)
+        self._last = (record, step, used)
         return record
+
+    def likeliest_component(self, step: PreparedStep, posterior: Belief) -> LikeliestComponent:
+        """What every reader sees, after a release, of the component that it came from.
+
+        Parameters
+        ----------
+        step
+            The release.
+        posterior
+            The belief after it.
+
+        Returns
+        -------
+        LikeliestComponent
+            Of the component that is most probable now.
+        """
+        probabilities, constraint = posterior.probabilities, step.plan.constraint
+        if step.noise.component_count > 1:
+            outside = np.flatnonzero(posterior.support & ~constraint)
+            if len(outside):  # counted to the possible states that are released for them
+                probabilities = probabilities.copy()
+                np.add.at(probabilities, self.planner.released_as(outside, constraint), probabilities[outside])
+        return step.noise.likeliest_component(probabilities, step.plan.protection.graph.open)
 
     def log_likelihood(self, step: PreparedStep, released: npt.ArrayLike | None) -> FloatArray:
         """``log p(z | s)`` of a release ``z``, ``(d,)``, for every state ``(N,)``, as an adversary knows it.
 
-        Each component has its own normaliser and support; see `dphmm.release.noise.ComponentNoise.log_density`.
+        Each component has its own normaliser and support; see `dphmm.release.noise.StepNoise.log_density`.
 
         States outside the constraint set have the density of the nearest possible state, which stands in for them.
+
+        Parameters
+        ----------
+        step
+            The release as it was prepared.
+        released
+            ``z``, ``(d,)``, in the unit of the measurements; None where nothing was drawn.
+
+        Returns
+        -------
+        ndarray, shape (N,)
+            The log densities; zeros where nothing was drawn.
 
         Raises
         ------
         CoordinateError
             When the release has another dimension, is not finite, or (with ``"lattice"``) lies off the lattice.
         """
-        return self.query.likelihood_at(step, released, np.ones(self.model.size, dtype=np.bool_), self.places)
+        if step.withheld or released is None:
+            return np.zeros(self.model.size)
+        return self._log_likelihood(step, self.query.value(released), np.ones(self.model.size, dtype=np.bool_))
+
+    def _log_likelihood(self, step: PreparedStep, released: npt.NDArray[Any], wanted: BoolArray) -> FloatArray:
+        """The same of a release as noise gives it, for wanted states at least."""
+        likelihood, constraint = step.noise.log_density(released), step.plan.constraint
+        if wanted is not constraint:
+            outside = np.flatnonzero(wanted & ~constraint)
+            if len(outside):
+                likelihood[outside] = likelihood[self.planner.released_as(outside, constraint)]
+        return likelihood
 
     def private_diagnostics(self, state: int) -> PrivateDiagnostics:
         """What the last release looks like to someone who knows the true state, which was ``state``. Keep it private.
+
+        Parameters
+        ----------
+        state
+            The true state at the last release.
+
+        Returns
+        -------
+        PrivateDiagnostics
+            What only the person may know.
 
         Raises
         ------
@@ -443,8 +775,105 @@ class Releaser:
         """
         if self._last is None:
             raise InvalidInputError("nothing was released yet; call release first")
-        return PrivateDiagnostics.of(*self._last, self.check_state(state), self.measurements)
+        return _diagnostics_of(*self._last, self.check_state(state), self.measurements)
 
     def check_state(self, state: int) -> int:
-        """The state as an int, refused with a StateError where it does not exist."""
+        """The state as an int, refused with a StateError where it does not exist.
+
+        Parameters
+        ----------
+        state
+            The state.
+
+        Returns
+        -------
+        int
+            The same.
+        """
         return as_state(state, self.model.size)
+
+
+@dataclass(frozen=True)
+class ReleaseSettings(Settings):  # noqa: D101 (its parameters are those of its fields)
+    __doc__ = Settings.__doc__
+
+    def engine(self, model: MarkovModel, rng: Rng = None) -> Releaser:
+        """An engine that releases the places of a model's states.
+
+        Parameters
+        ----------
+        model
+            A model that knows its states (`dphmm learn` writes such ones).
+        rng
+            Left out, the operating system's randomness. A seed or generator makes releases repeatable, not private.
+
+        Returns
+        -------
+        Releaser
+            The engine, which has released nothing.
+
+        Raises
+        ------
+        ConfigurationError, PolicyError, DataFileError
+            As `graph`.
+        """
+        return Releaser.made(self, model, model.space, self.graph(model), rng)
+
+
+def _record_of(
+    step: PreparedStep,
+    index: int,
+    released: tuple[float, ...] | None,
+    guess: PointEstimate,
+    spent: tuple[float | None, float | None],
+    component: LikeliestComponent,
+    settings: ReleaseSettings,
+    model: str,
+) -> ReleaseRecord:
+    """The record of a prepared step and of what was drawn."""
+    plan, noise = step.plan, step.noise
+    return ReleaseRecord(
+        index=index,
+        steps=step.steps if index else 0,
+        released=released,
+        estimate=guess.mean,
+        epsilon=step.epsilon,
+        mechanism=settings.mechanism,
+        exact=noise.query.is_exact,
+        expected_error=noise.expected_error(step.prior),
+        already_known=plan.is_known or (step.reason != "" and plan.possible == 1),
+        settings=settings.content_hash,
+        model=model,
+        estimate_radius=guess.mean_error,
+        adversary_error=guess.least_error,
+        adversary_certainty=guess.certainty,
+        epsilon_so_far=spent[0],
+        epsilon_last_day=spent[1],
+        reach=step.reach,
+        components=component.components,
+        component_size=component.size,
+        component_certainty=component.certainty,
+        component_error=component.error,
+        open=component.open,
+        reason=step.reason,
+        **plan.facts,
+        **vars(noise.comparison(step.prior)),
+    )
+
+
+def _diagnostics_of(
+    record: ReleaseRecord, step: PreparedStep, used: int, true: int, measurements: Measurements
+) -> PrivateDiagnostics:
+    """Of a record, what it was drawn under, the state that was used with its expected error, and the true one."""
+    place = measurements.points[true]
+    away = nan if record.released is None else float(np.linalg.norm(np.array(record.released) - place))
+    return PrivateDiagnostics(
+        index=record.index,
+        true_state=true,
+        used_state=used,
+        stood_in=used != true,
+        error=away,
+        estimate_error=float(np.linalg.norm(np.array(record.estimate) - place)),
+        degree_of_protection=int(step.plan.protection.degrees[used]),
+        expected_error=step.noise.error_at(used),
+    )

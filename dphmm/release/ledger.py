@@ -2,21 +2,107 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from math import ceil, exp, inf
+from functools import lru_cache
+from math import ceil, inf
 
 import numpy as np
 
 from dphmm.arguments import checked
 from dphmm.arrays import check_epsilon
 from dphmm.errors import BudgetExceededError, InvalidInputError
-from dphmm.release.account import Account, constrained_cost, exactly
+from dphmm.options import setting
 from dphmm.release.record import ReleaseRecord
 
-_LIMITS_NOTHING = 14.0
-"""A level from which on a factor of e^level, beyond a million, is said to limit nothing."""
+DAY_SECONDS = 86_400.0
+"""The seconds of the window that records tell the spending of."""
+
+_TIDIED = 64
+"""Fewer releases than this are kept, however long ago they were."""
+
+
+class Account:
+    """The running cost of the releases about one person: ``0.1`` is one tenth.
+
+    Parameters
+    ----------
+    longest
+        How many time steps a window will reach over at most: what was spent before is kept as a sum alone, so that the
+        account of years is no larger than that of a window. Left out, windows may be of any length.
+
+    Attributes
+    ----------
+    count
+        How many releases are in it.
+    epsilon
+        The sum of the budgets (Theorem 7.1).
+    constrained_epsilon
+        The constrained-DP level of the sequence (Theorem 7.2); infinite once a release could rule a state out.
+    """
+
+    def __init__(self, longest: int | None = None) -> None:
+        self.longest = longest
+        self.count = 0
+        self.epsilon = Fraction(0)
+        self.constrained_epsilon: Fraction | float = Fraction(0)
+        self._slots: list[int] = []
+        self._before: list[Fraction] = []
+
+    def add(self, slot: int, epsilon: float, constrained_factor: float) -> None:
+        """One more release, with a budget of 0 where it is withheld; its slot is not before the last one's."""
+        self.count += 1
+        self._slots.append(slot)
+        self._before.append(self.epsilon)
+        self.epsilon += exactly(epsilon)
+        self.constrained_epsilon += constrained_cost(epsilon, constrained_factor)
+        if self.longest is not None and len(self._slots) >= _TIDIED and self._slots[0] <= slot - self.longest:
+            gone = bisect_right(self._slots, slot - self.longest)
+            if 2 * gone >= len(self._slots):  # as seldom as it is worth it
+                del self._slots[:gone], self._before[:gone]
+
+    @property
+    def slot(self) -> int | None:
+        """The time step of the last release; None before the first."""
+        return self._slots[-1] if self._slots else None
+
+    def window(self, slot: int, steps: int) -> Fraction:
+        """The sum of the budgets in the ``steps`` time steps that end with ``slot``, the last one so far or a later."""
+        first = self._first(slot, steps)
+        return self.epsilon - self._before[first] if first < len(self._slots) else Fraction(0)
+
+    def recent(self, slot: int, steps: int) -> list[tuple[int, Fraction]]:
+        """Slot and budget of each release in the ``steps`` time steps that end with ``slot``; withheld ones have none.
+
+        The slot is the last one so far or a later.
+        """
+        first = self._first(slot, steps)
+        sums = [*self._before[first:], self.epsilon]
+        found = zip(self._slots[first:], sums, sums[1:], strict=False)
+        return [(when, after - before) for when, before, after in found if after > before]
+
+    def _first(self, slot: int, steps: int) -> int:
+        assert self.longest is None or steps <= self.longest, "what such a window holds was not kept"
+        return bisect_right(self._slots, slot - steps)
+
+
+def day_steps(step_seconds: float | None) -> int | None:
+    """How many time steps reach over a day; None where their length is not given."""
+    return None if step_seconds is None else max(1, ceil(DAY_SECONDS / step_seconds))
+
+
+@lru_cache(maxsize=1024)
+def constrained_cost(epsilon: float, constrained_factor: float) -> Fraction | float:
+    """What one release costs in constrained differential privacy (Theorem 6.3), known before it is drawn."""
+    return inf if constrained_factor == inf else Fraction(constrained_factor) * exactly(epsilon)
+
+
+@lru_cache(maxsize=1024)
+def exactly(value: float) -> Fraction:
+    """The rational that a budget was written as; the same few budgets come again and again."""
+    return Fraction(repr(float(value)))
 
 
 @dataclass(frozen=True)
@@ -34,8 +120,19 @@ class Ledger:
     records: tuple[ReleaseRecord, ...]
 
     @classmethod
-    def of(cls, records: Sequence[ReleaseRecord]) -> Ledger:
-        """A ledger of any sequence of records."""
+    def from_records(cls, records: Sequence[ReleaseRecord]) -> Ledger:
+        """A ledger of any sequence of records.
+
+        Parameters
+        ----------
+        records
+            The records of the releases, in their order.
+
+        Returns
+        -------
+        Ledger
+            What they cost together.
+        """
         return cls(tuple(records))
 
     @property
@@ -56,6 +153,16 @@ class Ledger:
     def window(self, steps: int) -> float:
         """The largest sum of budgets within any ``steps`` consecutive time steps.
 
+        Parameters
+        ----------
+        steps
+            How many time steps the windows have.
+
+        Returns
+        -------
+        float
+            The largest sum.
+
         Raises
         ------
         InvalidInputError
@@ -69,6 +176,10 @@ class Ledger:
         spent = np.concatenate([[0.0], np.cumsum([record.epsilon for record in self.records])])
         first = np.searchsorted(times, times - steps, side="right")
         return float((spent[1:] - spent[first]).max())
+
+
+_LIMITS = "Session and limits"
+"""The heading of limits in help."""
 
 
 @checked
@@ -93,10 +204,27 @@ class Limits:
         When one of the window's two numbers is missing, or its steps are not a whole number from 1.
     """
 
-    epsilon: float | None = None
-    constrained_epsilon: float | None = None
-    window_epsilon: float | None = None
-    window_steps: int | None = None
+    epsilon: float | None = setting(
+        None, "With --session: what a user may spend in all.", name="limit_epsilon", heading=_LIMITS
+    )
+    constrained_epsilon: float | None = setting(
+        None,
+        "With --session: the constrained-DP level a user may reach.",
+        name="limit_constrained",
+        heading=_LIMITS,
+    )
+    window_epsilon: float | None = setting(
+        None,
+        "With --session: what a user may spend in any --limit-window-steps.",
+        name="limit_window_epsilon",
+        heading=_LIMITS,
+    )
+    window_steps: int | None = setting(
+        None,
+        "How many consecutive time steps --limit-window-epsilon is for.",
+        name="limit_window_steps",
+        heading=_LIMITS,
+    )
 
     def __post_init__(self) -> None:
         for name in ("epsilon", "constrained_epsilon", "window_epsilon"):
@@ -136,64 +264,6 @@ class Limits:
         if self.window_epsilon is not None and self.window_steps is not None:
             name = f"{self.window_steps}-step window"
             _hold(name, self.window_epsilon, account.window(slot, self.window_steps), asked)
-
-
-def in_words(epsilon: float, constrained_epsilon: float, total: float) -> dict[str, str]:
-    """What releases about one person promise: between what, by which factor, at one moment and over all of them.
-
-    Parameters
-    ----------
-    epsilon, constrained_epsilon
-        The greatest budget of a release, and the greatest constrained-DP level of one (Theorem 6.3).
-    total
-        The sum of the budgets (Theorem 7.1).
-
-    Returns
-    -------
-    dict
-        What a release, or all of them, may be compared between → how many times as likely they are from one side as
-        from the other, at most.
-
-    Examples
-    --------
-    >>> in_words(1, 2.5, 730)["one_release_from_two_joined_places"]
-    'at most 2.72 times as likely'
-    >>> in_words(1, inf, 730)["one_release_from_any_two_possible_places"]
-    'without limit: it can rule a place out'
-    >>> in_words(1, 2.5, 730)["all_releases_from_two_paths_joined_throughout"]
-    'at most e^730 times as likely, which limits nothing'
-    """
-    return {
-        "one_release_from_two_joined_places": factor_in_words(epsilon),
-        "one_release_from_any_two_possible_places": factor_in_words(constrained_epsilon),
-        "all_releases_from_two_paths_joined_throughout": factor_in_words(total),
-    }
-
-
-def factor_in_words(level: float) -> str:
-    """How many times as likely something is from one side as from the other, at most: e to the level, in words.
-
-    Three figures of it, rounded up, since it is said to be the most.
-
-    Examples
-    --------
-    >>> factor_in_words(1.0), factor_in_words(4.5)
-    ('at most 2.72 times as likely', 'at most 90.1 times as likely')
-    """
-    if level == inf:
-        return "without limit: it can rule a place out"
-    if level > _LIMITS_NOTHING:
-        return f"at most e^{level:,.4g} times as likely, which limits nothing"
-    factor = exp(level)
-    if factor >= 100:
-        return f"at most {ceil(factor):,} times as likely"
-    scale = 100 if factor < 10 else 10
-    return f"at most {ceil(factor * scale) / scale:g} times as likely"
-
-
-def unless_seeded(promise: Mapping[str, str], is_private: bool) -> dict[str, str]:
-    """The promise in words, or that there is none where the noise does not come from the operating system."""
-    return dict(promise) if is_private else dict.fromkeys(promise, "nothing: the noise follows from a seed")
 
 
 def _hold(name: str, limit: float | None, spent: Fraction | float, asked: Fraction | float) -> None:

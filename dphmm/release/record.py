@@ -6,21 +6,16 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
-from math import isfinite, nan
+from math import isfinite
 from typing import Any
-
-import numpy as np
 
 from dphmm.arguments import checked
 from dphmm.errors import InvalidInputError
-from dphmm.geometry.measurements import Measurements
-from dphmm.markov.guess import Guess
-from dphmm.release.gain import NONE
-from dphmm.release.noise import Compared, Hidden
-from dphmm.release.settings import ReleaseSettings
-from dphmm.release.step import PreparedStep, StepPlan
-from dphmm.tables.json_text import parse_json
+from dphmm.tables.json_toml import parse_json
 from dphmm.tables.values import as_number, one_line, shorten
+
+NO_GAIN = 0.05
+"""A gain below this counts as none."""
 
 
 @dataclass(frozen=True)
@@ -81,10 +76,10 @@ class ReleaseRecord:
     already_known
         Whether ``C`` held one state: the adversary knew it, and `released` is its exact measurement.
     settings, model
-        The content hashes of the `ReleaseSettings` and of the model that the release was made with.
+        The content hashes of the `Settings` and of the model that the release was made with.
     estimate_radius
-        The expected distance of `estimate` from the person, to whoever knows the model and all releases so far: right
-        on average for people who move as the model says, and too small for others.
+        The expected distance of `estimate` from the person, to a reader who knows the model and all releases so
+        far: right on average for people who move as the model says, and too small for others.
     adversary_error
         The expected distance of their best guess: of the point that is expected to be nearest to the person. It is told
         at most 2 % too small, and never too large.
@@ -92,7 +87,7 @@ class ReleaseRecord:
         The probability of the state that they hold most probable.
     epsilon_so_far
         The sum of the budgets of all releases about the person up to this one (Theorem 7.1), those that `estimate` has
-        forgotten among them; None where nobody told of them.
+        forgotten among them; None where those are unknown.
     epsilon_last_day
         The same of the releases in the 24 hours that end with this one; None also where the model has no step.
     reach
@@ -102,7 +97,7 @@ class ReleaseRecord:
         How many components with noise of their own ``C`` falls into: the connected components of ``G``, or 1 where one
         hull serves all. An open state is one.
     component_size, component_certainty, component_error
-        Of the likeliest component given all releases so far, this one included, which is what everybody who reads
+        Of the likeliest component given all releases so far, this one included, which is what every reader of
         them can work out: its number of possible states, its probability, and the root mean square distance of its
         releases from the measurement they are drawn around. That this one came from it is certain only where the
         probability is 1; no field tells more of where it came from than `released` does.
@@ -156,59 +151,6 @@ class ReleaseRecord:
     mean_error: float | None = None
     gain: float | None = None
 
-    @classmethod
-    def of(
-        cls,
-        step: PreparedStep,
-        index: int,
-        *,
-        released: tuple[float, ...] | None,
-        guess: Guess,
-        spent: tuple[float | None, float | None],
-        expected_error: float,
-        hidden: Hidden,
-        compared: Compared,
-        settings: ReleaseSettings,
-        model: str,
-    ) -> ReleaseRecord:
-        """The record of a prepared step and of what was drawn."""
-        plan, possible = step.plan, int(np.count_nonzero(step.plan.constraint))
-        hull = None if plan.protection is None else plan.protection.hull
-        return cls(
-            index=index,
-            steps=step.steps if index else 0,
-            released=released,
-            estimate=guess.mean,
-            epsilon=step.epsilon,
-            mechanism=settings.mechanism,
-            exact=settings.is_exact,
-            expected_error=expected_error,
-            possible=possible,
-            least_protection=possible if step.withheld else plan.least_protection,
-            added=() if plan.protection is None else plan.protection.added,
-            area=0.0 if hull is None else hull.volume,
-            dimension=0 if hull is None else hull.dimension,
-            constrained_factor=step.constrained_factor,
-            certified=plan.protection is None or plan.protection.certified,
-            gap=0.0 if plan.protection is None else plan.protection.gap,
-            already_known=possible == 1 if step.withheld else plan.protection is None,
-            settings=settings.content_hash,
-            model=model,
-            estimate_radius=guess.mean_error,
-            adversary_error=guess.least_error,
-            adversary_certainty=guess.certainty,
-            epsilon_so_far=spent[0],
-            epsilon_last_day=spent[1],
-            reach=step.reach,
-            components=hidden.components,
-            component_size=hidden.size,
-            component_certainty=hidden.certainty,
-            component_error=hidden.error,
-            open=hidden.open,
-            reason=step.reason,
-            **vars(compared),
-        )
-
     @property
     def withheld(self) -> bool:
         """Whether nothing was drawn at this moment; the record tells the prediction."""
@@ -217,7 +159,7 @@ class ReleaseRecord:
     @property
     def gains_nothing(self) -> bool:
         """Whether the table of least error gains nothing: its `gain` is below 5 %."""
-        return self.gain is not None and self.gain < NONE
+        return self.gain is not None and self.gain < NO_GAIN
 
     @property
     def constrained_epsilon(self) -> float:
@@ -228,6 +170,11 @@ class ReleaseRecord:
         """The record as a JSON object on one line, from which `from_json` makes it again, to the last bit.
 
         An infinite number is written as ``Infinity``, which Python's JSON reads.
+
+        Returns
+        -------
+        str
+            The JSON text.
         """
         return json.dumps(vars(self))
 
@@ -235,6 +182,16 @@ class ReleaseRecord:
     @checked
     def from_json(cls, text: str) -> ReleaseRecord:
         """The record that `to_json` wrote.
+
+        Parameters
+        ----------
+        text
+            The JSON text.
+
+        Returns
+        -------
+        ReleaseRecord
+            The record.
 
         Raises
         ------
@@ -252,6 +209,16 @@ class ReleaseRecord:
     @staticmethod
     def cost_from_json(text: str) -> tuple[float, float]:
         """The budget and the constrained factor of a record that `to_json` wrote; nothing else is looked at.
+
+        Parameters
+        ----------
+        text
+            What `to_json` wrote.
+
+        Returns
+        -------
+        tuple of float
+            The budget, and the constrained factor.
 
         Raises
         ------
@@ -272,7 +239,7 @@ def _readers() -> dict[str, Callable[[Any, str], Any]]:
     return {name: _factor if name in _MAY_BE_INFINITE else _READ[kind] for name, kind in kinds.items()}
 
 
-def _whole(value: Any, name: str) -> int:
+def _whole_number(value: Any, name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _LARGEST:
         raise ValueError(f"{name} is {shorten(value)}; give a whole number")
     return value
@@ -309,7 +276,7 @@ def _drawn(value: Any, name: str) -> tuple[float, ...] | None:
 def _edges(value: Any, name: str) -> tuple[tuple[int, int], ...]:
     if not isinstance(value, list) or not all(isinstance(edge, list) and len(edge) == 2 for edge in value):
         raise ValueError(f"{name} is {shorten(value)}; give a list of pairs")
-    return tuple((_whole(first, name), _whole(second, name)) for first, second in value)
+    return tuple((_whole_number(first, name), _whole_number(second, name)) for first, second in value)
 
 
 def _flag(value: Any, name: str) -> bool:
@@ -328,7 +295,7 @@ _LARGEST = 1 << 62
 _NEWER = frozenset({"least_error", "mean_error", "gain"})
 """What records that were written before these were told lack."""
 _READ: Mapping[str, Callable[[Any, str], Any]] = {
-    "int": _whole,
+    "int": _whole_number,
     "float": _number,
     "float | None": _if_told,
     "str": _text,
@@ -374,22 +341,3 @@ class PrivateDiagnostics:
     estimate_error: float
     degree_of_protection: int
     expected_error: float
-
-    @classmethod
-    def of(
-        cls, record: ReleaseRecord, plan: StepPlan, used: int, error: float, true: int, measurements: Measurements
-    ) -> PrivateDiagnostics:
-        """Of a record, what it was drawn under, the state that was used with its expected error, and the true one."""
-        place = measurements.points[true]
-        away = nan if record.released is None else float(np.linalg.norm(np.array(record.released) - place))
-        degree = record.least_protection if plan.protection is None else int(plan.protection.degrees[used])
-        return cls(
-            index=record.index,
-            true_state=true,
-            used_state=used,
-            stood_in=used != true,
-            error=away,
-            estimate_error=float(np.linalg.norm(np.array(record.estimate) - place)),
-            degree_of_protection=degree,
-            expected_error=error,
-        )

@@ -2,43 +2,121 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from math import ceil
-from typing import TYPE_CHECKING, Any
+from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import FloatArray, IntArray, check_epsilon
+from dphmm.arrays import FloatArray, IntArray
 from dphmm.errors import ConfigurationError, InvalidInputError
-from dphmm.events.caps import rung_of
-from dphmm.markov.belief import Belief
-from dphmm.markov.guess import best_guess
-from dphmm.markov.model import MarkovModel
-from dphmm.mechanisms.base import Mechanism
-from dphmm.mechanisms.catalogue import TABLES
-from dphmm.release.account import DAY_SECONDS, exactly
-from dphmm.release.gain import distance_after_tables
-from dphmm.release.growth import Growth
-from dphmm.release.noise import ComponentNoise
-from dphmm.release.step import PreparedStep, PublicState, Reason, StepPlan
-from dphmm.tables.values import shown
+from dphmm.events.event_caps import rung_of
+from dphmm.model.belief import Belief
+from dphmm.model.model import MarkovModel
+from dphmm.model.point_estimate import point_estimate
+from dphmm.release.ledger import DAY_SECONDS, exactly
+from dphmm.release.noise import StepNoise, distance_after_tables
+from dphmm.release.settings import Schedule
+from dphmm.release.step import NextRelease, PublicState
 
-if TYPE_CHECKING:
-    from dphmm.release.engine import Releaser
+_PLACES = 8
+"""From how many places the error is followed."""
 
-Noise = Mechanism | ComponentNoise
+_FEWEST, _MOST, _WORK = 64, 2048, 1e8
+"""For how many steps at least and at most; in between, as many as keep the number of states visited below the last."""
 
-_LARGEST = 1e300
+_SETTLED = 0.98
+"""The share of the error of someone who knows nothing from which on the curve is known well enough."""
+
+_REST = 256
+"""After this number of steps the starting place hardly matters."""
+
+
+@dataclass(frozen=True)
+class Growth:
+    """The expected error of a prediction, by the number of steps since the place was known.
+
+    Parameters
+    ----------
+    errors
+        ``(h + 1,)``: after 0, 1, … steps, averaged over places as likely as they are in the long run; it never falls.
+    """
+
+    errors: FloatArray
+
+    @classmethod
+    def from_model(cls, model: MarkovModel, points: FloatArray) -> Growth:
+        """The curve of a model for measurements ``(N, d)``: from a few places, until the error hardly grows.
+
+        Where the model varies with time they are left at hours that are spread over a day.
+        """
+        rest = Belief.first(model, 0).predict(model, _REST, 0)
+        masses = rest.probabilities
+        levels = (np.arange(_PLACES) + 0.5) / _PLACES
+        starts = np.searchsorted(np.cumsum(masses), levels * masses.sum()).clip(max=model.size - 1).tolist()
+        day = DAY_SECONDS / (model.step_seconds or DAY_SECONDS)
+        slots = [int(day * number / _PLACES) for number in range(_PLACES)]
+        beliefs = [
+            Belief.first(model, slot, np.eye(1, model.size, start)[0])
+            for slot, start in zip(slots, starts, strict=True)
+        ]
+        settled, errors = _SETTLED * _error(rest, points), [0.0]
+        for step in range(int(np.clip(_WORK / (_PLACES * model.size), _FEWEST, _MOST))):
+            beliefs = [one.predict(model, 1, slot + step) for one, slot in zip(beliefs, slots, strict=True)]
+            errors.append(max(sum(_error(one, points) for one in beliefs) / _PLACES, errors[-1]))
+            if errors[-1] >= settled:
+                break
+        return cls(np.array(errors))
+
+    @property
+    def _slope(self) -> float:
+        """How much the error still grows in a step where the curve ends."""
+        half = len(self.errors) // 2
+        return float(self.errors[-1] - self.errors[half]) / max(1, len(self.errors) - 1 - half)
+
+    def step_of(self, error: float) -> float:
+        """After how many steps the error is so large; beyond the curve's end as far as it grew there last."""
+        if error > self.errors[-1]:
+            beyond = float(error - self.errors[-1]) / max(self._slope, 1e-12)
+            return len(self.errors) - 1 + min(beyond, float(len(self.errors)))
+        first: int = int(np.searchsorted(self.errors, error))
+        if first == 0:
+            return 0.0
+        low, high = float(self.errors[first - 1]), float(self.errors[first])
+        return first - 1 + (error - low) / (high - low)
+
+    def steps_between(self, low: float, high: float) -> float:
+        """In how many steps the error grows from one level to another."""
+        return max(0.0, self.step_of(high) - self.step_of(low))
+
+    def cycle(self, low: float, high: float) -> tuple[float, float]:
+        """The steps from one level to a higher one, at least one, and the error saved meanwhile against the higher."""
+        start, end = self.step_of(low), self.step_of(high)
+        if end - start <= 1.0:
+            return 1.0, high - low
+        inner = np.arange(np.floor(start) + 1, np.ceil(end))
+        times = np.concatenate([[start], inner, [end]])
+        known = np.interp(times, np.arange(len(self.errors)), self.errors)
+        known[0], known[-1] = low, high
+        return end - start, float(np.trapezoid(np.maximum(high - known, 0.0), times))
+
+
+def _error(belief: Belief, points: FloatArray) -> float:
+    """The expected distance from the mean under a belief."""
+    masses = belief.probabilities
+    return float(masses @ np.linalg.norm(points - masses @ points, axis=1))
+
 
 NODES = 96
 """For how many draws the error that a release would leave is worked out."""
 
 _SEED = 7
-"""Of the draws for which it is worked out: the same ones for everybody, and none that is ever released."""
+"""Of the draws for which it is worked out: the same ones for every person, and none that is ever released."""
 
 _STATES = 768
 """By how many states a belief is represented there at most."""
@@ -48,77 +126,6 @@ _LADDER = (0, 8, 16, 24, 32, 40, 48)
 
 _NEGLIGIBLE = 1e-6
 """The mass of states that is left out of it."""
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """When there is a release at all: as rarely as a target of error, a budget for a window of time, or both, allow.
-
-    A moment without a release has a record all the same, with the prediction in it: that nothing was drawn is decided
-    from the public belief alone, and says nothing of where the person is.
-
-    Parameters
-    ----------
-    target_error
-        Draw only where the estimate's expected distance from the truth would exceed this, in the unit of the
-        measurements (kilometres for places). Left out, the least that the budget can pay for.
-    window_epsilon
-        What the budgets of all releases within any window may sum to. Left out, no such bound.
-    window_seconds
-        How long a window is; a day, unless it is said.
-
-    Raises
-    ------
-    ConfigurationError
-        When neither a target nor a budget is given, or a number is not positive and finite.
-
-    Examples
-    --------
-    >>> Schedule(target_error=0.5).to_dict()
-    {'target_error': 0.5}
-    """
-
-    target_error: float | None = None
-    window_epsilon: float | None = None
-    window_seconds: float = DAY_SECONDS
-
-    def __post_init__(self) -> None:
-        if self.target_error is None and self.window_epsilon is None:
-            raise ConfigurationError("a schedule is without aim; give a target_error, a window_epsilon, or both")
-        for name in ("target_error", "window_epsilon", "window_seconds"):
-            value = getattr(self, name)
-            if value is None:
-                continue
-            number = isinstance(value, int | float | np.floating | np.integer | Fraction) and value is not True
-            if not number or not 0 < value < _LARGEST:
-                raise ConfigurationError(f"{name} is {shown(value)}; give a positive number")
-            object.__setattr__(self, name, float(value))
-        if self.window_epsilon is not None:
-            check_epsilon(self.window_epsilon, "window_epsilon")
-
-    def to_dict(self) -> dict[str, Any]:
-        """What was given, as plain JSON values, from which `of` makes it again."""
-        found = {"target_error": self.target_error, "window_epsilon": self.window_epsilon}
-        if self.window_epsilon is not None:
-            found["window_seconds"] = self.window_seconds
-        return {name: value for name, value in found.items() if value is not None}
-
-    @classmethod
-    def of(cls, given: Any) -> Schedule | None:
-        """A schedule, out of one or of what `to_dict` wrote; None for None.
-
-        Raises
-        ------
-        ConfigurationError
-            When it is neither.
-        """
-        if given is None or isinstance(given, Schedule):
-            return given
-        if not isinstance(given, Mapping) or not set(given) <= {"target_error", "window_epsilon", "window_seconds"}:
-            raise ConfigurationError(
-                f"schedule is {shown(given)}; give a target_error, a window_epsilon and its window_seconds, or some"
-            )
-        return cls(**given)
 
 
 @dataclass(frozen=True)
@@ -144,7 +151,7 @@ class Outlook:
 
 
 class Scheduling:
-    """The schedule of an engine's settings at work, for everybody whom it releases.
+    """The schedule of an engine's settings at work, for every person whom it releases.
 
     Before each moment: with ``v`` the expected error of the prediction, a draw with budget ``e`` would take it down to
     ``u(e)``, the mean over what could be drawn (at fixed nodes: a function of the belief alone). Without further draws
@@ -181,36 +188,15 @@ class Scheduling:
             if model.step_seconds is None:
                 raise ConfigurationError("a budget for a window of time needs a model with step_seconds; give it one")
             self.window = max(1, ceil(schedule.window_seconds / model.step_seconds))
-        self._made: tuple[StepPlan | None, dict[float, tuple[Noise, npt.NDArray[Any]]]] = (None, {})
+        self._made: WeakKeyDictionary[StepNoise, npt.NDArray[Any]] = WeakKeyDictionary()
 
     @cached_property
     def growth(self) -> Growth:
         """How fast an estimate gets worse without releases."""
-        return Growth.of(self._model, self._points)
+        return Growth.from_model(self._model, self._points)
 
-    def prepare(self, engine: Releaser, prior: Belief, most: float, steps: int) -> PreparedStep:
-        """The next step of an engine, within its caps: with the budget of `choose`, or one at which nothing is drawn.
-
-        Parameters and errors are those of `choose`.
-        """
-        choice = self.choose(engine, prior, most, steps)
-        if isinstance(choice, str):
-            return PreparedStep.withholding(prior, steps, engine.person.moment, choice)
-        return engine.capping.prepare(engine, prior, engine.plan(prior), choice, steps)
-
-    def choose(self, engine: Releaser, prior: Belief, most: float, steps: int) -> float | Reason:
-        """The budget of the next release, or why there is none: ``"target"`` or ``"budget"``.
-
-        Parameters
-        ----------
-        engine
-            The engine, with the person whose releases it has made.
-        prior
-            The belief before the release.
-        most
-            The greatest budget that it may have.
-        steps
-            The time steps since the moment before.
+    def limit(self, release: NextRelease) -> NextRelease:
+        """A release within the schedule: with the budget that saves most error for it, or with why nothing is drawn.
 
         Raises
         ------
@@ -219,31 +205,31 @@ class Scheduling:
         """
         schedule = self.schedule
         if schedule is None:
-            return most
-        level = best_guess(prior.probabilities, self._points).mean_error
+            return release
+        level = point_estimate(release.prior.probabilities, self._points).mean_error
         if level <= (schedule.target_error or 0.0):
-            return "target"
-        left, pace = self._rate(engine.person, steps, schedule.window_epsilon)
-        budgets = [rung_of(most, rung) for rung in _LADDER]
+            return replace(release, reason="target")
+        left, pace = self._rate(release.person, release.steps, schedule.window_epsilon)
+        budgets = [rung_of(release.epsilon, rung) for rung in _LADDER]
         if left is not None and pace is not None:
             budgets = [budget for budget in budgets if exactly(budget) <= left]
             longest = self.growth.steps_between(0.0, level)
             budgets = [budget for budget in budgets if budget <= pace * max(longest, 1.0)]
         if not budgets:
-            return "budget"
-        best = self._best(engine, prior, level, budgets)
+            return replace(release, reason="budget")
+        best = self._best(release, level, budgets)
         if pace is not None and not (best.saved > 0 and best.epsilon <= pace * best.steps):
-            return "budget"
-        return best.epsilon
+            return replace(release, reason="budget")
+        return replace(release, epsilon=best.epsilon)
 
-    def _best(self, engine: Releaser, prior: Belief, level: float, budgets: Sequence[float]) -> Outlook:
+    def _best(self, release: NextRelease, level: float, budgets: Sequence[float]) -> Outlook:
         """The budget that saves the most error per epsilon, from the greatest down for as long as less is better.
 
         What a draw tells grows with the square of a small budget, so that of two small ones the greater is better.
         """
-        best = self.outlook(engine, prior, level, budgets[0])
+        best = self.outlook(release, level, budgets[0])
         for budget in budgets[1:]:
-            next_one = self.outlook(engine, prior, level, budget)
+            next_one = self.outlook(release, level, budget)
             if next_one.saved / next_one.epsilon <= best.saved / best.epsilon:
                 break
             best = next_one
@@ -273,49 +259,37 @@ class Scheduling:
             used -= spent
         return left, rate
 
-    def outlook(self, engine: Releaser, prior: Belief, level: float, epsilon: float) -> Outlook:
+    def outlook(self, release: NextRelease, level: float, epsilon: float) -> Outlook:
         """What a release with a budget would do, from a belief whose expected error is ``level``."""
-        error = self._error_after(engine, prior, epsilon)
+        error = self._error_after(release, epsilon)
         if error >= level:
             return Outlook(epsilon, error, 1.0, 0.0)
         steps, saved = self.growth.cycle(error, level)
         return Outlook(epsilon, error, steps, saved)
 
-    def _error_after(self, engine: Releaser, prior: Belief, epsilon: float) -> float:
+    def _error_after(self, release: NextRelease, epsilon: float) -> float:
         """The estimate's expected error after a draw: over all outputs of tables, otherwise at fixed nodes.
 
-        The nodes come from a generator with a seed of its own, so that they are the same for everybody, and no draw of
-        a release has anything to do with them.
+        The nodes come from a generator with a seed of its own, so that they are the same for every person, and no
+        draw of a release has anything to do with them.
         """
-        plan = engine.plan(prior)
-        if engine.settings.mechanism in TABLES and isinstance(
-            tables := engine.mechanism(plan, epsilon), ComponentNoise
-        ):
-            return distance_after_tables(tables, self._points, prior.probabilities)
-        mechanism, noise = self._noise(engine, plan, epsilon)
-        states, weights = _represented(prior.probabilities, plan.constraint, self._points)
+        noise, probabilities = release.noise(epsilon), release.prior.probabilities
+        if any(part.table is not None for part in noise.parts):
+            return distance_after_tables(noise, probabilities)
+        states, weights = _represented(probabilities, release.plan.constraint, self._points)
         levels = (np.arange(self._nodes) + 0.5) / self._nodes
         true = states[np.searchsorted(np.cumsum(weights), levels * weights.sum()).clip(max=len(states) - 1)]
-        places, values = self._points[states], engine.values[states]
-        if isinstance(mechanism, ComponentNoise):
-            outputs = engine.values[true] + noise[mechanism.part_of[true], np.arange(self._nodes)]
-            logs = engine.query.log_densities(mechanism, plan.constraint, engine.places, outputs)[:, states]
-        else:
-            outputs = np.repeat(engine.values[true] + noise, len(states), axis=0)
-            logs = mechanism.log_density(outputs, np.tile(values, (self._nodes, 1)))
-        return _mean_error(logs.reshape(self._nodes, len(states)), weights, places)
+        values = noise.query.values
+        added = self._added(noise)[noise.part_of[true], np.arange(self._nodes)]
+        return _mean_error(noise.log_densities(values[true] + added, states), weights, self._points[states])
 
-    def _noise(self, engine: Releaser, plan: StepPlan, epsilon: float) -> tuple[Noise, npt.NDArray[Any]]:
-        """The noise of a step, and what it adds at the nodes: ``(n, d)``, or ``(parts, n, d)`` where it differs."""
-        if self._made[0] is not plan:
-            self._made = (plan, {})
-        made = self._made[1]
-        if epsilon not in made:
-            noise, origin = engine.mechanism(plan, epsilon), np.zeros_like(engine.values[0])
-            several = noise.mechanisms if isinstance(noise, ComponentNoise) else (noise,)
-            drawn = np.stack([one.sample(origin, np.random.default_rng(_SEED), self._nodes) for one in several])
-            made[epsilon] = noise, drawn if isinstance(noise, ComponentNoise) else drawn[0]
-        return made[epsilon]
+    def _added(self, noise: StepNoise) -> npt.NDArray[Any]:
+        """What each part of a noise adds at the nodes, ``(parts, n, d)``; kept for as long as the noise is."""
+        if noise not in self._made:
+            origin = np.zeros_like(noise.query.values[0])
+            drawn = [part.sample(origin, np.random.default_rng(_SEED), self._nodes) for part in noise.parts]
+            self._made[noise] = np.stack(drawn)
+        return self._made[noise]
 
 
 def _represented(

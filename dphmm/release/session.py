@@ -2,26 +2,107 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from math import ceil
 from pathlib import Path
 
+import numpy as np
+
 from dphmm.arguments import checked
-from dphmm.errors import BudgetExceededError, DataFileError, InvalidInputError, OmittedError, SessionMismatchError
-from dphmm.events.caps import CapKeeper
-from dphmm.markov.belief import Belief
-from dphmm.release.account import DAY_SECONDS, Account
-from dphmm.release.capped import again
-from dphmm.release.clock import Slot, check_order, slot_number
-from dphmm.release.coarser import descending, draw_all, finest
+from dphmm.arrays import as_instants
+from dphmm.errors import (
+    BudgetExceededError,
+    ConfigurationError,
+    DataFileError,
+    InvalidInputError,
+    OmittedError,
+    SessionMismatchError,
+    TimeOrderError,
+)
+from dphmm.events.event_caps import CapKeeper
+from dphmm.model.belief import Belief
 from dphmm.release.engine import Releaser
-from dphmm.release.ledger import Ledger, Limits
+from dphmm.release.ledger import DAY_SECONDS, Account, Ledger, Limits
+from dphmm.release.reader import descending, draw_all, finest
 from dphmm.release.record import ReleaseRecord
 from dphmm.release.step import PreparedStep
-from dphmm.release.store import Coarser, SessionStore
-from dphmm.release.stored import Agreed, Progress, StoredRelease, StoredSession
-from dphmm.release.terms import MAIN_QUERY, agreed_on
+from dphmm.release.store import (
+    MAIN_QUERY,
+    Agreed,
+    Coarser,
+    Progress,
+    SessionStore,
+    StoredRelease,
+    StoredSession,
+    agreed_on,
+)
+from dphmm.space.trajectory import microseconds
 from dphmm.tables.values import shorten
+
+Slot = int | datetime | np.datetime64
+"""A time step: its number, or an instant within it."""
+
+_FARTHEST_SLOT = 2**62
+
+
+def slot_number(slot: Slot, step_seconds: float | None) -> int:
+    """The number of a time step.
+
+    Parameters
+    ----------
+    slot
+        The number itself; or an instant, a `datetime` with a time zone or a `numpy.datetime64` in UTC. Steps are
+        counted from 1970, and an instant belongs to the one at whose end it lies or that it lies within: the clock of
+        `dphmm.space.Trajectory.resample`.
+    step_seconds
+        How long a step is; None where that is not given.
+
+    Raises
+    ------
+    InvalidInputError
+        When it is neither, has no time zone, or is out of range.
+    ConfigurationError
+        For an instant, when there is no length of a step.
+    """
+    if isinstance(slot, datetime | np.datetime64):
+        if step_seconds is None:
+            raise ConfigurationError("the model has no step_seconds, so instants mean no step; give slot numbers")
+        return step_number(slot, step_seconds)
+    if isinstance(slot, bool) or not isinstance(slot, int | np.integer) or abs(int(slot)) > _FARTHEST_SLOT:
+        raise InvalidInputError(f"slot is {slot!r}; give a whole number or an instant")
+    return int(slot)
+
+
+def step_number(instant: datetime | np.datetime64, step_seconds: float) -> int:
+    """The number of the time step that an instant belongs to: see `slot_number`."""
+    if isinstance(instant, datetime):
+        if instant.tzinfo is None:
+            raise InvalidInputError(f"slot is {instant.isoformat()} without a time zone; add one, such as timezone.utc")
+        since_1970 = (instant - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    elif not isinstance(instant, np.datetime64):
+        raise InvalidInputError(f"slot is {shorten(instant)}; give a whole number or an instant")
+    elif np.isnat(instant):
+        raise InvalidInputError("slot is NaT; give a whole number or an instant")
+    else:
+        try:
+            since_1970 = int(as_instants(np.asarray(instant)).astype(np.int64))
+        except ValueError as problem:
+            raise InvalidInputError(f"slot is {shorten(instant)}: {problem}") from None
+    return -(-since_1970 // microseconds(step_seconds, "step"))
+
+
+def check_order(slot: int, last: int | None) -> None:
+    """Refuse a time step before the last one of which something was said (None where there is none yet).
+
+    Raises
+    ------
+    TimeOrderError
+        Naming both.
+    """
+    if last is not None and slot < last:
+        raise TimeOrderError(f"slot {slot} lies before slot {last}, the last one answered; time does not go back")
+
 
 _NUMBER_WIDTH, _EDGE_WIDTH, _RECORD_WIDTH = 26, 44, 1_300
 """Characters that a float, an added edge, and all else of a record take in JSON at most."""
@@ -34,15 +115,30 @@ class Session:
     ``synchronous=FULL``, and returns when that is on the disk. Hence:
 
     * what was returned is in the file, and what is not in the file was never returned;
-    * a moment that was released is answered by the record of then, bit for bit, whoever asks, whatever true state is
+    * a moment that was released is answered by the record of then, bit for bit, whatever true state is
       given, and costs nothing again;
-    * a process killed at any point loses at most a draw that nobody saw, and so does a disk that is full: the next
+    * a process killed at any point loses at most a draw that no one saw, and so does a disk that is full: the next
       step draws anew, and records of one length make what the disk refuses independent of what was drawn;
     * of several processes one draws and the others wait, and answer with its draw.
 
     True states are never written: the file is a function of public things and of the draws.
 
     A session object belongs to the thread and the process that opened it. It is a context manager that closes itself.
+
+    Parameters
+    ----------
+    store
+        Where the session is kept.
+    stored
+        What is kept of it.
+    queries
+        Query → its engine.
+    owner
+        Whether closing the session closes the store.
+    coarser
+        Budgets of coarser releases, from the greatest down.
+    predicting
+        Whether a moment that the limits leave no budget for gets a record with the prediction.
 
     Examples
     --------
@@ -113,7 +209,7 @@ class Session:
         wait_seconds
             How long to wait for another process that is writing (unless the store is open).
         coarser
-            Smaller budgets, for each of which a coarser release is made from every one: see `dphmm.release.coarser`.
+            Smaller budgets, for each of which a coarser release is made from every one: see `dphmm.release.reader`.
         anew
             A note. Where the session goes on with other settings, it is agreed anew that its next release, and those
             after it, are made under these: see `SessionStore.agree`. Left out, that is refused.
@@ -222,6 +318,11 @@ class Session:
         For a person whose place is not to be released at that moment, and who is told so in public. What is not in
         time's order is refused as by `release`. No query is answered at that moment.
 
+        Parameters
+        ----------
+        slot
+            The time step, or an instant within it.
+
         Returns
         -------
         ReleaseRecord or None
@@ -274,7 +375,7 @@ class Session:
         except BudgetExceededError:
             if not self._predicting:
                 raise
-            return PreparedStep.withholding(step.prior, step.steps, step.moment, "budget")
+            return engine.prepare_nothing(step.prior, step.steps, "budget")
         return step
 
     def _known(self, engine: Releaser, progress: Progress, slot: int) -> CapKeeper | None:
@@ -287,14 +388,14 @@ class Session:
         engine.person.first = slot if self._first is None else self._first
         if self._kept[0] != progress.count:
             stored = self._store.releases(self._stored.number, 0, progress.count)
-            self._kept = (progress.count, again(self._queries, stored))
+            self._kept = (progress.count, replay_caps(self._queries, stored))
         return self._kept[1]
 
     def _append(
         self, engine: Releaser, step: PreparedStep, progress: Progress, moment: int, query: str, state: int
     ) -> ReleaseRecord | None:
         """Draw and write; None where another process was faster."""
-        added = () if step.plan.protection is None else step.plan.protection.added
+        added = step.plan.protection.added
         width = record_width(engine.measurements.dimension, len(added), len(step.reach))
 
         def draw() -> tuple[ReleaseRecord, Belief, Coarser]:
@@ -341,7 +442,18 @@ class Session:
         return self._stored.agreed
 
     def agreed_at(self, number: int) -> Agreed:
-        """What a release, of which this is the number, was made under."""
+        """What a release, of which this is the number, was made under.
+
+        Parameters
+        ----------
+        number
+            The number of a release, from 0.
+
+        Returns
+        -------
+        Agreed
+            The terms then.
+        """
         return self._stored.agreed_at(number)
 
     @property
@@ -362,24 +474,88 @@ class Session:
         return None if known is None else known.predict(self._model, 0)
 
     def releases(self) -> list[StoredRelease]:
-        """Everything that was released, in its order."""
+        """Everything that was released, in its order.
+
+        Returns
+        -------
+        list of StoredRelease
+            All releases, in their order.
+        """
         return list(self._store.releases(self._stored.number))
 
     def ledger(self) -> Ledger:
-        """What it cost."""
-        return Ledger.of([release.record for release in self.releases()])
+        """What it cost.
+
+        Returns
+        -------
+        Ledger
+            What all releases of the session cost.
+        """
+        return Ledger.from_records([release.record for release in self.releases()])
 
     def find(self, slot: Slot, query: str = MAIN_QUERY) -> ReleaseRecord | None:
-        """What was released of a moment, or None."""
+        """What was released of a moment, or None.
+
+        Parameters
+        ----------
+        slot
+            The time step, or an instant within it.
+        query
+            The query.
+
+        Returns
+        -------
+        ReleaseRecord or None
+            The record; None where there is none.
+        """
         if not isinstance(query, str) or query not in self._queries:
             return None
         return self._store.find(self._stored.number, self.slot_of(slot), query)
 
     def slot_of(self, slot: Slot) -> int:
-        """The number of a time step: see `dphmm.release.clock.slot_number`."""
+        """The number of a time step: see `dphmm.release.session.slot_number`.
+
+        Parameters
+        ----------
+        slot
+            The number, or an instant within the time step.
+
+        Returns
+        -------
+        int
+            The number.
+        """
         return slot_number(slot, self._model.step_seconds)
 
 
 def record_width(dimension: int, edges: int, caps: int = 0) -> int:
-    """The length at most of the JSON text of a record with so many coordinates, added edges and caps."""
+    """The length at most of the JSON text of a record with these numbers of coordinates, added edges and caps."""
     return _RECORD_WIDTH + _NUMBER_WIDTH * (2 * dimension + caps) + _EDGE_WIDTH * edges
+
+
+def replay_caps(queries: Mapping[str, Releaser], releases: Iterable[StoredRelease]) -> CapKeeper | None:
+    """What stored releases told of the capped events, gone through one after another; None where there are none.
+
+    Parameters
+    ----------
+    queries
+        Query → its engine; all are about one person, and know when the first release was.
+    releases
+        In their order, from the first.
+    """
+    last = None
+    for engine in queries.values():
+        engine.restart()
+    keeper = None
+    for count, release in enumerate(releases):
+        engine, record = queries[release.query], release.record
+        steps = 0 if last is None else release.slot - last
+        prior = engine.prior(steps)
+        likelihood = np.zeros(engine.model.size)
+        if record.released is not None:
+            step = engine.prepare_on(prior, engine.plan(prior), record.epsilon, steps)
+            likelihood = engine.log_likelihood(step, record.released)
+        keeper = engine.capping.updated(engine.person, likelihood, steps)
+        engine.resume(prior.update(likelihood), count + 1, keeper, slot=release.slot)
+        last = release.slot
+    return keeper

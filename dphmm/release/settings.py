@@ -1,4 +1,7 @@
-"""Everything that a promise is made of, as one value: how a person's places are released."""
+"""Everything that a promise is made of, as one value: how a person's places are released.
+
+`dphmm.release.engine` adds to it the engine that it makes: the public `ReleaseSettings`.
+"""
 
 from __future__ import annotations
 
@@ -11,29 +14,29 @@ from fractions import Fraction
 from functools import cached_property
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, Self, get_args
+
+import numpy as np
 
 from dphmm.arguments import checked
-from dphmm.arrays import Rng, check_budget
+from dphmm.arrays import check_budget, check_epsilon
 from dphmm.errors import BudgetError, ConfigurationError, DataFileError, InvalidInputError
-from dphmm.events.caps import Cap
+from dphmm.events.event_caps import Cap
 from dphmm.geometry.hull import Membership
-from dphmm.mechanisms.catalogue import EXACT, MECHANISMS, TABLES, MechanismName
+from dphmm.mechanisms.base import EXACT, MECHANISMS, TABLES, MechanismName
 from dphmm.mechanisms.exact import Rational, rational
-from dphmm.mechanisms.table import LARGEST_TABLE
+from dphmm.mechanisms.optimal_table import LARGEST_TABLE
+from dphmm.model.model import MarkovModel
+from dphmm.options import option_of, setting
 from dphmm.policy.by_component import Calibration
 from dphmm.policy.expression import canonical_policy, parse_policy
+from dphmm.policy.graph import PolicyGraph
+from dphmm.policy.hull_repair import Objective
+from dphmm.policy.layer import PolygonLayer
 from dphmm.policy.protection import REPAIR_LIMIT, Method, check_repair_limit
-from dphmm.policy.repair import Objective
-from dphmm.release.schedule import Schedule
-from dphmm.tables.json_text import parse_json
-from dphmm.tables.toml_text import parse_toml
+from dphmm.release.ledger import DAY_SECONDS
+from dphmm.tables.json_toml import parse_json, parse_toml
 from dphmm.tables.values import is_text, one_line, shorten, shown
-
-if TYPE_CHECKING:
-    from dphmm.markov.model import MarkovModel
-    from dphmm.policy.graph import PolicyGraph
-    from dphmm.release.engine import Releaser
 
 GIVEN = "given:"
 """How the policy of an engine is written that was made from a graph rather than a text; its content hash follows."""
@@ -46,20 +49,119 @@ Fallback = Literal["none", "graph-exponential"]
 
 Outside = Literal["border", "omit"]
 """What becomes of a place outside the region."""
+_LARGEST = 1e300
 
-_CHOICES: Mapping[str, tuple[str, ...]] = {
-    "mechanism": MECHANISMS,
-    "repair": get_args(Method),
-    "objective": get_args(Objective),
-    "membership": get_args(Membership),
-    "outside": get_args(Outside),
-    "calibration": get_args(Calibration),
-    "fallback": get_args(Fallback),
-}
+_PROMISE, _NOISE, _CAPS = "Promise", "Noise", "Schedule and caps"
+"""The headings of options in help."""
 
 
 @dataclass(frozen=True)
-class ReleaseSettings:
+class Schedule:
+    """When there is a release at all: as rarely as a target of error, a budget for a window of time, or both, allow.
+
+    A moment without a release has a record all the same, with the prediction in it: that nothing was drawn is decided
+    from the public belief alone, and says nothing of where the person is.
+
+    Parameters
+    ----------
+    target_error
+        Draw only where the estimate's expected distance from the truth would exceed this, in the unit of the
+        measurements (kilometres for places). Left out, the least that the budget can pay for.
+    window_epsilon
+        What the budgets of all releases within any window may sum to. Left out, no such bound.
+    window_seconds
+        How long a window is; a day, unless it is said.
+
+    Raises
+    ------
+    ConfigurationError
+        When neither a target nor a budget is given, or a number is not positive and finite.
+
+    Examples
+    --------
+    >>> Schedule(target_error=0.5).to_dict()
+    {'target_error': 0.5}
+    """
+
+    target_error: float | None = setting(
+        None,
+        "Draw only where the estimate's expected error would be above this.",
+        metavar="500m",
+        heading=_CAPS,
+        is_text=True,
+    )
+    window_epsilon: float | None = setting(
+        None,
+        "Draw so that no 24 hours cost more, and the budget lasts for all of them.",
+        name="day_epsilon",
+        heading=_CAPS,
+    )
+    window_seconds: float = setting(
+        DAY_SECONDS,
+        "With --day-epsilon: a window such as 8h instead of a day.",
+        name="epsilon_window",
+        metavar="TIME",
+        heading=_CAPS,
+        is_text=True,
+    )
+
+    def __post_init__(self) -> None:
+        if self.target_error is None and self.window_epsilon is None:
+            raise ConfigurationError("a schedule is without aim; give a target_error, a window_epsilon, or both")
+        for name in ("target_error", "window_epsilon", "window_seconds"):
+            value = getattr(self, name)
+            if value is None:
+                continue
+            number = isinstance(value, int | float | np.floating | np.integer | Fraction) and value is not True
+            if not number or not 0 < value < _LARGEST:
+                raise ConfigurationError(f"{name} is {shown(value)}; give a positive number")
+            object.__setattr__(self, name, float(value))
+        if self.window_epsilon is not None:
+            check_epsilon(self.window_epsilon, "window_epsilon")
+
+    def to_dict(self) -> dict[str, Any]:
+        """What was given, as plain JSON values.
+
+        Returns
+        -------
+        dict
+            What `from_value` takes.
+        """
+        found = {"target_error": self.target_error, "window_epsilon": self.window_epsilon}
+        if self.window_epsilon is not None:
+            found["window_seconds"] = self.window_seconds
+        return {name: value for name, value in found.items() if value is not None}
+
+    @classmethod
+    def from_value(cls, given: Any) -> Schedule | None:
+        """A schedule, out of one or of what `to_dict` wrote; None for None.
+
+        Parameters
+        ----------
+        given
+            A schedule, a mapping, or None.
+
+        Returns
+        -------
+        Schedule or None
+            The schedule.
+
+        Raises
+        ------
+        ConfigurationError
+            When it is neither.
+        """
+        if given is None or isinstance(given, Schedule):
+            return given
+        if not isinstance(given, Mapping) or not set(given) <= {"target_error", "window_epsilon", "window_seconds"}:
+            raise ConfigurationError(
+                f"schedule is {shown(given)}; give a target_error, a window_epsilon and its window_seconds, or some"
+            )
+        return cls(**given)
+
+
+@dataclass(frozen=True)
+class Settings:
     """How places are released: the policy, the budget, the noise, the repair.
 
     Together with a model these settings determine the promise. They hold nothing about a person, and nothing that
@@ -92,7 +194,7 @@ class ReleaseSettings:
     outside
         What becomes of a place outside the region. ``"border"``: the nearest state stands for it, so that releases go
         on, and that a moment has one does not tell that the person was in the region. ``"omit"``: it has no release,
-        and everybody sees when the person left and came back.
+        and every reader sees when the person left and came back.
     repair_limit
         How much work an exact repair's search may do, about a second per thousand; see `dphmm.protect`. A repair that
         it cuts short is told by the records' `gap`.
@@ -115,6 +217,9 @@ class ReleaseSettings:
     fallback
         With ``mechanism="optimal"``: what a larger component's table is: ``"graph-exponential"``, or ``"none"`` to
         refuse it.
+    layers
+        Polygons as values, see `dphmm.policy.PolygonLayer`: the policy refers to them by name, as in ``zone:home``,
+        and reads no file.
 
     Raises
     ------
@@ -125,6 +230,7 @@ class ReleaseSettings:
 
     Examples
     --------
+    >>> from dphmm import ReleaseSettings
     >>> settings = ReleaseSettings(policy="utility:1km", epsilon=0.5)
     >>> ReleaseSettings.from_json(settings.to_json()) == settings
     True
@@ -146,32 +252,94 @@ class ReleaseSettings:
     fallback = "none"
     """
 
-    policy: str = "utility:1km"
-    epsilon: float = 1.0
-    mechanism: MechanismName = "lattice"
-    repair: Method = "exact"
-    objective: Objective = "error"
-    membership: Membership = "halfspace"
-    delta: float | None = None
-    allow_known: bool = False
-    spacing: Rational = Fraction(1, 1000)
-    outside: Outside = "border"
-    repair_limit: int = REPAIR_LIMIT
+    policy: str = setting(
+        "utility:1km",
+        "What must stay indistinguishable: utility:1km, complete, transition, categorical:LAYER.geojson, zone:…",
+    )
+    epsilon: float = setting(1.0, "The privacy budget of each release.")
+    mechanism: MechanismName = setting(
+        "lattice",
+        "lattice (exact on a computer), k-norm, laplace, planar-isotropic, planar-laplace; by table: "
+        "optimal, graph-exponential.",
+        choices=MECHANISMS,
+        shows_default=True,
+        heading=_NOISE,
+    )
+    repair: Method = setting(
+        "exact",
+        "How exposed states get partners: greedy, sequential or exact.",
+        choices=get_args(Method),
+        shows_default=True,
+        heading=_NOISE,
+    )
+    objective: Objective = setting(
+        "error",
+        "What the exact repair minimises: error or volume.",
+        choices=get_args(Objective),
+        shows_default=True,
+        heading=_NOISE,
+    )
+    membership: Membership = setting(
+        "halfspace",
+        "How membership in a hull is decided: halfspace or qp.",
+        choices=get_args(Membership),
+        shows_default=True,
+        heading=_NOISE,
+    )
+    delta: float | None = setting(
+        None, "Hide among the most probable states of mass 1 - delta alone.", heading=_PROMISE
+    )
+    allow_known: bool = setting(False, "Go on where one state only is possible.", heading=_PROMISE)
+    spacing: Rational = setting(
+        Fraction(1, 1000),
+        "For lattice: the step of the published lattice.",
+        metavar="KM",
+        shows_default=True,
+        heading=_NOISE,
+    )
+    outside: Outside = setting(
+        "border",
+        "A place outside the region: border (the nearest state) or omit.",
+        choices=get_args(Outside),
+        shows_default=True,
+        heading=_PROMISE,
+    )
+    repair_limit: int = setting(
+        REPAIR_LIMIT, "Work of an exact repair, about a second per thousand.", shows_default=True, heading=_NOISE
+    )
     caps: tuple[Cap, ...] = ()
-    priors: str | None = None
-    calibration: Calibration = "graph"
+    priors: str | None = setting(None, "For these priors too: a column for each.", metavar="FILE.csv", heading=_CAPS)
+    calibration: Calibration = setting(
+        "graph",
+        "Noise measured for the whole graph, or for each component alone.",
+        choices=get_args(Calibration),
+        shows_default=True,
+        heading=_NOISE,
+    )
     schedule: Schedule | None = None
-    optimal_limit: int = OPTIMAL_LIMIT
-    fallback: Fallback = "none"
+    optimal_limit: int = setting(
+        OPTIMAL_LIMIT,
+        "For optimal: the most states of a component, and a quarter of a zone's.",
+        shows_default=True,
+        heading=_NOISE,
+    )
+    fallback: Fallback = setting(
+        "none",
+        "For optimal, above that: graph-exponential, or none to refuse.",
+        choices=get_args(Fallback),
+        shows_default=True,
+        heading=_NOISE,
+    )
+    layers: tuple[PolygonLayer, ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.policy, str) or not self.policy.strip() or not is_text(self.policy):
             raise ConfigurationError(f"policy is {shown(self.policy)}; give a text such as utility:1km")
         self._set("epsilon", check_budget(_number("epsilon", self.epsilon)))
-        for name, choices in _CHOICES.items():
-            value = getattr(self, name)
-            if not isinstance(value, str) or value not in choices:
-                raise ConfigurationError(f"{name} is {shorten(value)}; choose one of {', '.join(choices)}")
+        for one in dataclasses.fields(self):
+            about, value = option_of(one), getattr(self, one.name)
+            if about is not None and about.choices and (not isinstance(value, str) or value not in about.choices):
+                raise ConfigurationError(f"{one.name} is {shorten(value)}; choose one of {', '.join(about.choices)}")
         if self.delta is not None:
             self._set("delta", _number("delta", self.delta))
             if not (isfinite(self.delta) and 0 <= self.delta < 1):
@@ -196,7 +364,8 @@ class ReleaseSettings:
             raise ConfigurationError(
                 f"priors is {shown(self.priors)}; give the path of a table, beside caps to be kept for them"
             )
-        self._set("schedule", Schedule.of(self.schedule))
+        self._set("schedule", Schedule.from_value(self.schedule))
+        self._set("layers", _layers(self.layers))
 
     @property
     def is_exact(self) -> bool:
@@ -212,11 +381,12 @@ class ReleaseSettings:
         """Every setting by name, as plain JSON values: what is left out is None, the spacing a text."""
         plain: dict[str, Any] = {"spacing": str(self.spacing), "caps": [cap.to_dict() for cap in self.caps]}
         plain["schedule"] = None if self.schedule is None else self.schedule.to_dict()
+        plain["layers"] = [dataclasses.asdict(layer) for layer in self.layers] or None
         return {**{name: getattr(self, name) for name in NAMES}, **plain}
 
     @classmethod
     @checked
-    def from_dict(cls, values: Mapping[str, Any]) -> ReleaseSettings:
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """The settings that `to_dict` wrote; what is missing takes its default.
 
         Raises
@@ -239,7 +409,7 @@ class ReleaseSettings:
 
     @classmethod
     @checked
-    def from_json(cls, text: str) -> ReleaseSettings:
+    def from_json(cls, text: str) -> Self:
         """The settings that `to_json` wrote.
 
         Raises
@@ -265,7 +435,7 @@ class ReleaseSettings:
 
     @classmethod
     @checked
-    def from_toml(cls, text: str) -> ReleaseSettings:
+    def from_toml(cls, text: str) -> Self:
         """The settings that `to_toml` wrote.
 
         Raises
@@ -291,11 +461,13 @@ class ReleaseSettings:
             When a file that they name cannot be read.
         """
         said = {
-            "policy": self.policy if self.policy.startswith(GIVEN) else canonical_policy(self.policy),
+            "policy": self.policy if self.policy.startswith(GIVEN) else canonical_policy(self.policy, self.layers),
             "caps": [cap.canonical for cap in self.caps],
             "priors": None if self.priors is None else _file_hash(self.priors),
         }
-        text = json.dumps({**self.to_dict(), **said}, sort_keys=True, allow_nan=False)
+        values = {**self.to_dict(), **said}
+        del values["layers"]  # the policy holds their content, and not what they are called
+        text = json.dumps(values, sort_keys=True, allow_nan=False)
         return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
     # ---- at work -------------------------------------------------------------------------------------------------
@@ -312,29 +484,10 @@ class ReleaseSettings:
         """
         if self.policy.startswith(GIVEN):
             raise ConfigurationError(f"policy {self.policy[:24]}… was given as a graph; give its text, or that graph")
-        return parse_policy(self.policy, model.space, model.structure)
-
-    def engine(self, model: MarkovModel, rng: Rng = None) -> Releaser:
-        """An engine that releases the places of a model's states.
-
-        Parameters
-        ----------
-        model
-            A model that knows its states (`dphmm learn` writes such ones).
-        rng
-            Left out, the operating system's randomness. A seed or generator makes releases repeatable, not private.
-
-        Raises
-        ------
-        ConfigurationError, PolicyError, DataFileError
-            As `graph`.
-        """
-        from dphmm.release.engine import Releaser
-
-        return Releaser.made(self, model, model.space, self.graph(model), rng)
+        return parse_policy(self.policy, model.space, model.structure, self.layers)
 
 
-NAMES = tuple(field.name for field in dataclasses.fields(ReleaseSettings))
+NAMES = tuple(field.name for field in dataclasses.fields(Settings))
 """The names of all settings."""
 
 
@@ -349,6 +502,24 @@ def _caps(given: Any) -> tuple[Cap, ...]:
                 raise ConfigurationError(f"caps hold {shown(one)}; give an event and a probability for each")
             one = Cap(**one)
         found.append(one)
+    return tuple(found)
+
+
+def _layers(given: Any) -> tuple[PolygonLayer, ...]:
+    """Layers as values, out of such values or of what `Settings.to_dict` wrote."""
+    if given is None:
+        return ()
+    if isinstance(given, PolygonLayer | str | Mapping) or not isinstance(given, Iterable):
+        raise ConfigurationError(f"layers is {shown(given)}; give a list of layers with a name and their geojson")
+    found = []
+    for one in given:
+        if not isinstance(one, PolygonLayer):
+            if not isinstance(one, Mapping) or set(one) != {"name", "geojson"}:
+                raise ConfigurationError(f"layers hold {shown(one)}; give a name and the geojson of each")
+            one = PolygonLayer(**one)
+        found.append(one)
+    if len({layer.name for layer in found}) < len(found):
+        raise ConfigurationError("two layers have one name; give each a name of its own")
     return tuple(found)
 
 

@@ -18,11 +18,10 @@ from dphmm.compilation import often
 from dphmm.errors import PromiseError
 from dphmm.geometry import check_loops
 from dphmm.geometry.gauge import Gauge
-from dphmm.mechanisms.base import Mechanism
-from dphmm.mechanisms.integer_table import TOTAL
-from dphmm.mechanisms.table import TableMechanism
+from dphmm.mechanisms.base import Mechanism, Table
+from dphmm.mechanisms.optimal_table import TOTAL
 from dphmm.policy.graph import PolicyGraph
-from dphmm.release.noise import ComponentNoise, parts_of
+from dphmm.release.noise import StepNoise
 from dphmm.release.step import PreparedStep
 
 _ROUNDING = 64 * float(np.finfo(np.float64).eps)
@@ -33,9 +32,9 @@ _STEEP = 43
 _TERMS = 200
 _ROWS = 256
 _FEW, _NEAR = 4096, 9
-"""For so many states of which the nearest other one does not do, so many near ones are looked at first."""
+"""Up to the first number of states whose nearest other one is too far, the second number of near ones is looked at."""
 _KEPT = 1 << 14
-"""Of so many states the near ones are kept."""
+"""Up to this number of states the near ones are kept."""
 
 
 class SoundnessCheck:
@@ -79,49 +78,44 @@ class SoundnessCheck:
             When it would not keep what its record says.
         """
         plan = step.plan
-        if step.mechanism is None:
+        if step.reason:
             return  # nothing is drawn
         _check_nobody_missing(step, delta)
         sound, *seen = self._sound
-        if sound is plan and seen == [step.mechanism, step.epsilon]:
+        if sound is plan and seen == [step.noise, step.epsilon]:
             return
-        if plan.protection is None:
-            if not allow_known or int(plan.constraint.sum()) != 1:
-                raise PromiseError("nothing hides the possible states of this step; nothing was drawn")
-        else:
+        known = int(plan.constraint.sum()) == 1 and not self._policy.open[plan.constraint].any()
+        if not step.noise.parts or (known and not allow_known):
+            raise PromiseError("nothing hides the possible states of this step; nothing was drawn")
+        if not known:
             added = plan.protection.added
-            self._check_noise(step, step.mechanism, np.array(added, dtype=np.int64).reshape(-1, 2) if added else _NONE)
-        self._sound = (plan, step.mechanism, step.epsilon)
+            self._check_noise(step, step.noise, np.array(added, dtype=np.int64).reshape(-1, 2) if added else _NONE)
+        self._sound = (plan, step.noise, step.epsilon)
 
-    def _check_noise(self, step: PreparedStep, noise: Mechanism | ComponentNoise, added: IntArray) -> None:
+    def _check_noise(self, step: PreparedStep, noise: StepNoise, added: IntArray) -> None:
         hidden = constraint = step.plan.constraint
         if len(added) or self._policy.has_open:
             hidden = constraint & ~self._policy.open
             hidden[added.ravel()] = True
-        if not isinstance(noise, ComponentNoise):
-            whole = hidden is constraint or np.array_equal(constraint, hidden)
-            if not whole and (constraint & ~hidden).any():
-                raise PromiseError("open states would be released with the noise of others; nothing was drawn")
-            gauge = noise.gauge(step.epsilon, self._rounding)
-            self._check_edges(gauge, constraint, added, whole)
-            self._check_degrees(gauge, constraint, hidden)
-            return
-        part = noise.part_of
+        part, several = noise.part_of, len(noise.parts) > 1
         apart = part[added[:, 0]] != part[added[:, 1]]
-        if (part[constraint] < 0).any() or apart.any() or self._policy.crosses(part, constraint):
+        if (part[constraint] < 0).any() or apart.any() or (several and self._policy.crosses(part, constraint)):
             raise PromiseError(
                 "states that must stay indistinguishable would be released by different noise; nothing was drawn"
             )
-        for mechanism, members in parts_of(noise, constraint):
-            if isinstance(mechanism, TableMechanism):
-                self._check_table(mechanism, step.epsilon, members, hidden, added[members[added[:, 0]]])
+        for mechanism, members in noise.each_part():
+            if mechanism.table is not None:
+                self._check_table(mechanism.table, step.epsilon, members, hidden, added[members[added[:, 0]]])
                 continue
             gauge = mechanism.gauge(step.epsilon, self._rounding)
-            self._check_edges(gauge, members, added[members[added[:, 0]]], whole=len(noise.mechanisms) == 1)
-            self._check_degrees(gauge, members, members & hidden)
+            self._check_edges(gauge, members, added[members[added[:, 0]]], whole=not several)
+            exposed = members & hidden
+            if (members & ~hidden).any() and exposed.any():
+                raise PromiseError("open states would be released with the noise of others; nothing was drawn")
+            self._check_degrees(gauge, members, exposed)
 
     def _check_table(
-        self, table: TableMechanism, epsilon: float, members: BoolArray, hidden: BoolArray, added: IntArray
+        self, table: Table, epsilon: float, members: BoolArray, hidden: BoolArray, added: IntArray
     ) -> None:
         """Look at every edge and every output of a table, in whole numbers, and for a neighbour of every state."""
         weights, limit = table.weights, _power_below(epsilon)
@@ -206,20 +200,18 @@ class SoundnessCheck:
                     "measurements, or use 'lattice'"
                 )
 
-    def nearest_in(
-        self, noise: Mechanism | ComponentNoise, constraint: BoolArray, loss: float, states: IntArray
-    ) -> IntArray:
+    def nearest_in(self, noise: StepNoise, loss: float, states: IntArray) -> IntArray:
         """The possible state that a step's noise tells each of some possible states from least, ``(k,)``."""
         found = np.empty(len(states), dtype=np.int64)
-        for mechanism, members in parts_of(noise, constraint):
+        for mechanism, members in noise.each_part():
             if (here := members[states]).any():
-                if isinstance(mechanism, TableMechanism):
+                if mechanism.table is not None:
                     found[here] = self._nearest_by_table(mechanism, members, states[here])
                 else:
                     found[here] = self.nearest(mechanism.gauge(loss), members, states[here])[0]
         return found
 
-    def _nearest_by_table(self, table: TableMechanism, members: BoolArray, states: IntArray) -> IntArray:
+    def _nearest_by_table(self, table: Mechanism, members: BoolArray, states: IntArray) -> IntArray:
         others = np.flatnonzero(members)
         losses = table.privacy_loss(self._values[states][:, None], self._values[others][None])
         return np.asarray(others[np.where(others == states[:, None], np.inf, losses).argmin(axis=1)])

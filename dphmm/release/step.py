@@ -1,22 +1,24 @@
-"""What is known of a release before it is drawn, all of it public."""
+"""What is known of a release before it is drawn, all of it public: belief, constraint set, repaired graph."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from dphmm.arrays import BoolArray, FloatArray
+from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.errors import InvalidInputError, StateError
-from dphmm.events.caps import CapKeeper
-from dphmm.markov.belief import Belief
-from dphmm.markov.model import MarkovModel
-from dphmm.mechanisms.base import Mechanism
-from dphmm.policy.protection import Protection
-from dphmm.release.account import Account, day_steps
-from dphmm.release.noise import ComponentNoise
+from dphmm.events.event_caps import CapKeeper
+from dphmm.mechanisms.base import BODY_OF, TABLES
+from dphmm.model.belief import Belief
+from dphmm.model.model import MarkovModel
+from dphmm.policy.graph import PolicyGraph
+from dphmm.policy.protection import Protecting, Protection
+from dphmm.release.ledger import Account, day_steps
+from dphmm.release.noise import Query, StepNoise, with_hops
+from dphmm.release.settings import Settings
 from dphmm.tables.values import shorten
 
 Reason = Literal["", "target", "budget", "caps"]
@@ -36,9 +38,9 @@ class PublicState:
     keeper
         What is known of capped events after them; ``None`` where there are no caps, and before the first release.
     first
-        The time step of the first release, counted from 1970, where somebody said it.
+        The time step of the first release, counted from 1970, where it is given.
     account
-        What all releases about the person have cost; None where there were some that nobody told of.
+        What all releases about the person have cost; None where some are unknown.
     slot
         The time step of the last release, where that of the first is known.
     told
@@ -61,11 +63,12 @@ class PublicState:
         account, day = self.account, day_steps(step_seconds)
         if account is None:
             return None, None
+        slot = account.slot or 0
         if self.count:
-            slot = (account.slot or 0) + step.steps
-        else:
-            slot = (account.slot or 0) if self.first is None else self.first
-        account.add(slot, step.epsilon, step.constrained_factor)
+            slot += step.steps
+        elif self.first is not None:
+            slot = self.first
+        account.add(slot, step.epsilon, step.plan.protection.diameter)
         return float(account.epsilon), None if day is None else float(account.window(slot, day))
 
     def advance(
@@ -76,7 +79,7 @@ class PublicState:
         slot: int | None = None,
         told: FloatArray | None = None,
     ) -> None:
-        """Come to another belief after so many releases, the last of them in a slot."""
+        """Move on to the belief after ``count`` releases, the last of them in a slot."""
         self.belief, self.count, self.keeper, self.slot, self.told = belief, count, keeper, slot, told
         self.moment = object()
 
@@ -86,14 +89,14 @@ class PublicState:
         Raises
         ------
         ConfigurationError
-            When the model varies with time and nobody said when the first release is.
+            When the model varies with time and the slot of the first release is not given.
         """
         if self.belief is None:
             return Belief.first(model, self.first)
         return self.belief.predict(model, steps, self.slot)
 
     def slot_after(self, steps: int) -> int | None:
-        """The slot of the next release, so many time steps after the last one (which the first ignores)."""
+        """The slot of the next release, ``steps`` time steps after the last one (which the first ignores)."""
         if not self.count:
             return self.first
         return None if self.slot is None else self.slot + steps
@@ -108,38 +111,134 @@ class StepPlan:
     constraint
         The constraint set ``C``, ``(N,)``.
     protection
-        The repaired graph and its body; ``None`` where one state only is possible.
+        The repaired graph and its bodies; a point for a body where the only possible state is released as it is.
     also
         The edges that were added before the repair; they count among the added ones.
+    prior
+        The belief that the repair was chosen by, where it depends on one.
     """
 
     constraint: BoolArray
-    protection: Protection | None
+    protection: Protection
     also: tuple[tuple[int, int], ...] = ()
     prior: Belief | None = field(default=None, repr=False)
-    """The belief that the repair was chosen by, where it depends on one."""
 
     def serves(self, prior: Belief, constraint: BoolArray, also: tuple[tuple[int, int], ...]) -> bool:
-        """Whether it is the plan of a belief that leads to a constraint set, with such edges."""
+        """Whether it is the plan of a belief that leads to a constraint set, with such edges.
+
+        Parameters
+        ----------
+        prior
+            The belief.
+        constraint
+            The constraint set, ``(N,)``.
+        also
+            Edges that are added before the repair.
+
+        Returns
+        -------
+        bool
+            Whether the plan can be used again.
+        """
         same = self.prior is None or self.prior is prior or np.array_equal(self.prior.log_mass, prior.log_mass)
         return same and self.also == also and bool((self.constraint == constraint).all())
 
     def serves_repaired(self, constraint: BoolArray, also: tuple[tuple[int, int], ...]) -> bool:
-        """Whether the repair would be the same under every belief: where nothing had to be added."""
-        bare = self.protection is None or len(self.protection.added) == len(also)
+        """Whether the repair would be the same under every belief: where nothing had to be added.
+
+        Parameters
+        ----------
+        constraint
+            The constraint set, ``(N,)``.
+        also
+            Edges that are added before the repair.
+
+        Returns
+        -------
+        bool
+            Whether the repair can be used again.
+        """
+        bare = len(self.protection.added) == len(also)
         return bare and self.also == also and np.array_equal(self.constraint, constraint)
+
+    @cached_property
+    def possible(self) -> int:
+        """How many states are possible."""
+        return int(np.count_nonzero(self.constraint))
+
+    @cached_property
+    def is_known(self) -> bool:
+        """Whether one state only is possible that is not open: it is released as it is."""
+        return self.possible == 1 and not self.protection.open[self.constraint].any()
+
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        """What records say of the plan."""
+        return {
+            "possible": self.possible,
+            "least_protection": self.least_protection,
+            "added": self.protection.added,
+            "area": self.protection.hull.volume,
+            "dimension": self.protection.hull.dimension,
+            "constrained_factor": self.protection.diameter,
+            "certified": self.protection.certified,
+            "gap": self.protection.gap,
+        }
 
     @cached_property
     def least_protection(self) -> int:
         """The least degree of protection over ``C`` but its open states; 1 where there is no other."""
-        if self.protection is None:
-            return 1
         graph = self.protection.graph
         hidden = self.protection.degrees[self.constraint & ~graph.open if graph.has_open else self.constraint]
         return int(hidden.min()) if len(hidden) else 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
+class NextRelease:
+    """What is known before the next release: what a schedule and caps take, and give back with their limits.
+
+    Parameters
+    ----------
+    prior
+        The belief before the release.
+    epsilon
+        The greatest budget that it may have.
+    steps
+        The time steps since the release before.
+    person
+        How far the releases about the person have come, and what they have cost.
+    planner
+        What the belief leads to, and the noise of it.
+    planned
+        The plan, where it is not the planner's own of the belief.
+    reach
+        How probable some output can make the event of each cap, as far as outputs were looked at.
+    reason
+        Why nothing is drawn; empty where something is.
+    """
+
+    prior: Belief
+    epsilon: float
+    steps: int
+    person: PublicState
+    planner: Planner
+    planned: StepPlan | None = None
+    reach: tuple[float, ...] = ()
+    reason: Reason = ""
+
+    @cached_property
+    def plan(self) -> StepPlan:
+        """The constraint set and its repaired graph; without one where nothing is drawn."""
+        if self.reason:
+            return self.planner.plan_without_noise(self.prior)
+        return self.planned or self.planner.plan(self.prior)
+
+    def noise(self, epsilon: float) -> StepNoise:
+        """The noise that the release would have with a budget."""
+        return self.planner.noise(self.plan, epsilon)
+
+
+@dataclass(frozen=True, eq=False)
 class PreparedStep:
     """A release of which everything is known but the draw; a function of public things only.
 
@@ -151,31 +250,26 @@ class PreparedStep:
         The belief before the release.
     plan
         The constraint set and its repaired graph.
-    mechanism
-        What the release is drawn from: one for all possible states, or one for each part of them; None where nothing
-        is drawn.
+    noise
+        What the release is drawn from; without parts where nothing is drawn.
     epsilon
         The budget; 0 where nothing is drawn.
     steps
         The time steps since the release before.
+    moment
+        What the engine knows its present moment by: a draw ends it.
+    reach, reason
+        As of `NextRelease`.
     """
 
     prior: Belief
     plan: StepPlan
-    mechanism: Mechanism | ComponentNoise | None
+    noise: StepNoise
     epsilon: float
     steps: int
     moment: object = field(repr=False)
-    """What the engine knows its present moment by: a draw ends it."""
     reach: tuple[float, ...] = ()
-    """How probable some output can make the event of each cap, as far as outputs were looked at."""
     reason: Reason = ""
-    """Why nothing is drawn; empty where something is."""
-
-    @classmethod
-    def withholding(cls, prior: Belief, steps: int, moment: object, reason: Reason) -> PreparedStep:
-        """A step at which nothing is drawn: the belief goes on by prediction."""
-        return cls(prior, StepPlan(prior.support, None), None, 0.0, steps, moment, reason=reason)
 
     @property
     def withheld(self) -> bool:
@@ -185,7 +279,7 @@ class PreparedStep:
     @property
     def constrained_factor(self) -> float:
         """``max ‖f_j - f_k‖_K`` over possible states: the factor of Theorem 6.3; infinite where components differ."""
-        return 0.0 if self.plan.protection is None else self.plan.protection.diameter
+        return self.plan.protection.diameter
 
 
 def as_state(state: object, size: int) -> int:
@@ -218,3 +312,84 @@ def check_steps(steps: object, least: int = 1) -> None:
 
 def _name(value: object) -> str:
     return shorten(value).strip("'")
+
+
+Edges = tuple[tuple[int, int], ...]
+
+
+class Planner:
+    """What beliefs lead to under some settings: plans, and their noise; the last ones often serve the next step too.
+
+    Parameters
+    ----------
+    settings, policy
+        As of a `dphmm.Releaser`.
+    query
+        What is measured.
+    """
+
+    def __init__(self, settings: Settings, policy: PolicyGraph, query: Query) -> None:
+        self._settings, self._policy, self.query = settings, policy, query
+        self.places = query.measurements
+        """The nearest possible state by these stands in for one that is not possible."""
+        self._draws_tables = settings.mechanism in TABLES
+        self._protect = Protecting(
+            query.measurements,
+            settings.repair,
+            settings.objective,
+            BODY_OF[settings.mechanism],
+            settings.membership,
+            settings.repair_limit,
+            settings.calibration,
+        )
+        self._last: StepPlan | None = None
+        self._made: tuple[tuple[StepPlan, float, StepNoise], ...] = ()
+
+    def plan(self, prior: Belief, also: Edges = ()) -> StepPlan:
+        """The plan of a belief, with some edges added before the repair; see `dphmm.Releaser.plan`."""
+        delta = self._settings.delta
+        constraint = prior.support if delta is None else prior.location_set(delta)
+        if self._last is None or not self._last.serves(prior, constraint, also):
+            if self._draws_tables and self._last is not None and self._last.serves_repaired(constraint, also):
+                self._last = replace(self._last, prior=prior)
+                return self._last
+            protection = self._protection(prior, constraint, also)
+            # Which partners are best for components depends on how probable these are.
+            chosen = bool(protection.added) and self._settings.calibration == "component"
+            if also:
+                protection = replace(protection, added=(*also, *protection.added))
+            self._last = StepPlan(constraint, protection, also, prior if chosen or self._draws_tables else None)
+        return self._last
+
+    def plan_without_noise(self, prior: Belief) -> StepPlan:
+        """The plan of a belief with which nothing is drawn."""
+        return StepPlan(prior.support, self._protect.without_noise(self._policy.restrict(prior.support)))
+
+    def _protection(self, prior: Belief, constraint: BoolArray, also: Edges) -> Protection:
+        settings = self._settings
+        if settings.allow_known and np.count_nonzero(constraint) == 1 and not self._policy.open[constraint].any():
+            return self._protect.without_noise(self._policy.restrict(constraint))
+        weights = _weights(prior, constraint) if settings.calibration == "component" else None
+        found = self._protect(self._policy.with_edges(also), constraint, weights)
+        return with_hops(found) if self._draws_tables else found
+
+    def noise(self, plan: StepPlan, epsilon: float) -> StepNoise:
+        """The noise of a plan: in lattice steps for ``"lattice"``, otherwise in the unit of the measurements."""
+        for known, budget, noise in self._made:
+            if known is plan and budget == epsilon:
+                return noise
+        self._made = ((plan, epsilon, self.query.noise(plan.protection, epsilon, plan.prior)), *self._made[:3])
+        return self._made[0][2]
+
+    def released_as(self, states: IntArray, constraint: BoolArray) -> IntArray:
+        """The possible state that each of some states ``(k,)`` is released as: itself, or the one that stands in."""
+        found, outside = states.copy(), ~constraint[states]
+        if outside.any():
+            found[outside] = self.places.surrogates(states[outside], constraint)
+        return found
+
+
+def _weights(prior: Belief, constraint: BoolArray) -> FloatArray | None:
+    """A belief's probabilities; None, for all alike, where doubles hold nothing of them on the constraint set."""
+    found = prior.probabilities
+    return found if found[constraint].any() else None

@@ -5,21 +5,337 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 from dphmm.arguments import checked
-from dphmm.errors import DataFileError, SessionBusyError
-from dphmm.markov.belief import Belief
-from dphmm.release.database import Database
+from dphmm.arrays import content_hash
+from dphmm.errors import DataFileError, InvalidInputError, SessionBusyError, SessionMismatchError
+from dphmm.model.belief import Belief
+from dphmm.release.database import Database, PostgresDatabase, is_server
+from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.ledger import Limits
-from dphmm.release.postgres import PostgresDatabase, is_server
 from dphmm.release.record import ReleaseRecord
-from dphmm.release.stored import Agreed, Progress, StoredRelease, StoredSession
-from dphmm.release.terms import Terms
-from dphmm.tables.json_text import parse_json
+from dphmm.tables.json_toml import parse_json
+from dphmm.tables.values import one_line, shorten
+
+MAIN_QUERY = "main"
+"""The query of a session that has one."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What the promise of one query is made of.
+
+    Parameters
+    ----------
+    settings
+        How places are released.
+    settings_hash, model, policy, measurements
+        Content hashes: of the settings, the model, the policy graph and what is measured in each state.
+    randomness
+        ``"system"``; or ``"seeded"``, in which case nothing is private.
+    """
+
+    settings: ReleaseSettings
+    settings_hash: str
+    model: str
+    policy: str
+    measurements: str
+    randomness: str
+
+    @classmethod
+    def from_engine(cls, engine: Releaser) -> Terms:
+        """The terms of an engine.
+
+        Parameters
+        ----------
+        engine
+            The engine of a query.
+
+        Returns
+        -------
+        Terms
+            Its terms.
+        """
+        return cls(
+            engine.settings,
+            engine.settings.content_hash,
+            engine.model.content_hash,
+            engine.policy.content_hash,
+            content_hash(engine.values),
+            "system" if engine.is_private else "seeded",
+        )
+
+    def differences(self, other: Terms) -> Iterator[tuple[str, str, str]]:
+        """What differs in content, each with its value here and there; the policy's wording and names do not count.
+
+        Parameters
+        ----------
+        other
+            Other terms.
+
+        Yields
+        ------
+        tuple of str
+            What differs, and both values as text.
+        """
+        mine, theirs = self.settings.to_dict(), other.settings.to_dict()
+        for name in mine:
+            if name not in ("policy", "layers") and mine[name] != theirs[name]:
+                yield name, str(mine[name]), str(theirs[name])
+        for part in ("model", "policy", "measurements", "randomness"):
+            if getattr(self, part) != getattr(other, part):
+                yield part, _shortened(getattr(self, part)), _shortened(getattr(other, part))
+
+    def check_amendment(self, other: Terms, what: str) -> None:
+        """Refuse terms with which a session that was agreed on these cannot go on.
+
+        What is released of which places, and how, may change; that the belief goes on needs the same model, and the
+        promise of caps on events is about all releases together.
+
+        Parameters
+        ----------
+        other
+            The new terms.
+        what
+            What the message calls the session.
+
+        Raises
+        ------
+        SessionMismatchError
+            Naming what may not change.
+        """
+        for part, was, now in self.differences(other):
+            if part in ("model", "randomness", "caps", "priors"):
+                raise SessionMismatchError(
+                    f"{what} has {part} {was}, which may not become {now}; begin another session"
+                )
+        if self.settings.caps and not self.same_as(other):
+            raise SessionMismatchError(f"{what} keeps caps on events, under its first settings alone; begin another")
+
+    def same_as(self, other: Terms) -> bool:
+        """Whether nothing differs in content.
+
+        Parameters
+        ----------
+        other
+            Other terms.
+
+        Returns
+        -------
+        bool
+            Whether they promise the same.
+        """
+        return next(self.differences(other), None) is None
+
+    def to_json(self) -> str:
+        """The terms as a JSON object, from which `from_json` makes them again.
+
+        Returns
+        -------
+        str
+            The JSON text.
+        """
+        return json.dumps({**asdict(self), "settings": self.settings.to_dict()}, sort_keys=True)
+
+    @classmethod
+    @checked
+    def from_json(cls, text: str) -> Terms:
+        """The terms that `to_json` wrote.
+
+        Parameters
+        ----------
+        text
+            What `to_json` wrote.
+
+        Returns
+        -------
+        Terms
+            The terms.
+
+        Raises
+        ------
+        InvalidInputError
+            When the text is something else.
+        """
+        try:
+            values = parse_json(text)
+            if not isinstance(values, dict) or not isinstance(values.get("settings"), dict):
+                raise ValueError("there are no settings")
+            for name in set(values) - {"settings"}:
+                if not isinstance(values[name], str):
+                    raise ValueError(f"{shorten(name)} is {shorten(values[name])}, no text")
+            return cls(**{**values, "settings": ReleaseSettings.from_dict(values["settings"])})
+        except (TypeError, ValueError) as problem:  # the first for a name that is missing, or one too many
+            raise InvalidInputError(f"text holds no terms of a session ({one_line(problem)})") from None
+
+
+def agreed_on(name: str, releaser: Releaser | Mapping[str, Releaser]) -> tuple[dict[str, Releaser], dict[str, Terms]]:
+    """The engine of each query of a session, and what its promise is made of.
+
+    Raises
+    ------
+    InvalidInputError
+        When the session's name or that of a query is none, or there is no query.
+    SessionMismatchError
+        When the queries' models, policies or kinds of randomness differ.
+    """
+    queries = {MAIN_QUERY: releaser} if isinstance(releaser, Releaser) else dict(releaser)
+    if not name or not name.isprintable():
+        raise InvalidInputError(f"the session's name is {name!r}; give a text of printable characters")
+    terms = {query: Terms.from_engine(engine) for query, engine in queries.items()}
+    if not terms or not all(query and query.isprintable() for query in terms):
+        raise InvalidInputError(f"the session's queries are {list(terms)}; name at least one, in printable characters")
+    for part in ("model", "policy", "randomness"):
+        if len({getattr(one, part) for one in terms.values()}) > 1:
+            raise SessionMismatchError(f"the queries of session {name!r} differ in their {part}; they must share it")
+    return queries, terms
+
+
+def _shortened(value: str) -> str:
+    return value if len(value) <= 20 else f"{value[:12]}…"
+
+
+@dataclass(frozen=True)
+class Agreed:
+    """What a session is agreed on from one of its releases on.
+
+    Parameters
+    ----------
+    first
+        The number of the first release that it holds for.
+    terms
+        Query → what its promise is made of.
+    note
+        What was written beside it when it was agreed on, such as the zones that the policy was made of. Public.
+    """
+
+    first: int
+    terms: dict[str, Terms]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class StoredSession:
+    """What a session was agreed on.
+
+    Parameters
+    ----------
+    number, name
+        Which one it is.
+    agreed
+        What it was agreed on when it began, and whenever it was agreed on anew.
+    limits
+        What it may spend.
+    """
+
+    number: int
+    name: str
+    agreed: tuple[Agreed, ...]
+    limits: Limits
+
+    @property
+    def terms(self) -> dict[str, Terms]:
+        """Query → what the promise of the next release is made of."""
+        return self.agreed[-1].terms
+
+    def agreed_at(self, number: int) -> Agreed:
+        """What a release, of which this is the number, was or would be made under.
+
+        Parameters
+        ----------
+        number
+            The number of a release, from 0.
+
+        Returns
+        -------
+        Agreed
+            The terms then.
+        """
+        return next(one for one in reversed(self.agreed) if one.first <= number)
+
+    def check_same(self, terms: Mapping[str, Terms], limits: Limits | None) -> None:
+        """Refuse to go on under other terms, or with other limits (left out: these).
+
+        Parameters
+        ----------
+        terms
+            Query → its terms.
+        limits
+            What releases may cost.
+
+        Raises
+        ------
+        SessionMismatchError
+            Naming the first thing that differs.
+        """
+        what = f"session {self.name!r}"
+        began = "began" if len(self.agreed) == 1 else "goes on"
+        if set(self.terms) != set(terms):
+            raise SessionMismatchError(
+                f"{what} began with the queries {sorted(self.terms)}, not {sorted(terms)}; give those, or begin another"
+            )
+        for query, agreed in self.terms.items():
+            for part, was, now in agreed.differences(terms[query]):
+                raise SessionMismatchError(f"{what} {began} with {part} {was}, not {now}; give that, or begin another")
+        if limits is not None and limits != self.limits:
+            raise SessionMismatchError(f"{what} began with {self.limits}, not {limits}; leave the limits out")
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a session has come.
+
+    Parameters
+    ----------
+    count
+        The number of releases.
+    slot
+        The time step of the last one; None before the first.
+    belief
+        The public belief after it; None before the first.
+    head
+        The digest of the last record, which covers all before it.
+    omitted
+        The last time step of which was said that it has no release; None where there is none.
+    amended
+        How often it was agreed on anew.
+    """
+
+    count: int
+    slot: int | None
+    belief: Belief | None
+    head: bytes
+    omitted: int | None
+    amended: int = 0
+
+    @property
+    def latest(self) -> int | None:
+        """The last time step of which something was said."""
+        return max((slot for slot in (self.slot, self.omitted) if slot is not None), default=None)
+
+
+@dataclass(frozen=True)
+class StoredRelease:
+    """A release and its place in time.
+
+    Parameters
+    ----------
+    slot
+        The time step.
+    query
+        The query that it answers.
+    record
+        The public record.
+    """
+
+    slot: int
+    query: str
+    record: ReleaseRecord
+
 
 Coarser = Mapping[float, tuple[float, ...]]
 """Budget → a release with the noise of that budget on top."""
@@ -49,7 +365,7 @@ class SessionStore:
 
     def __init__(self, path: str | Path, wait_seconds: float = 30.0, readonly: bool = False) -> None:
         self.database: Database | PostgresDatabase
-        """What holds it, with further tables for whoever tells of releases."""
+        """What holds it, with further tables for a server that tells of releases."""
         self._written: tuple[tuple[Any, ...], Progress] | None = None  # what need not be made of the same row again
         if is_server(path):
             self.path = Path("the database")
@@ -73,7 +389,13 @@ class SessionStore:
     # ---- reading -------------------------------------------------------------------------------------------------
 
     def names(self) -> list[str]:
-        """The names of all sessions, sorted."""
+        """The names of all sessions, sorted.
+
+        Returns
+        -------
+        list of str
+            The names.
+        """
         names = [name for (name,) in self.database.execute("SELECT name FROM session ORDER BY name")]
         if not all(isinstance(name, str) for name in names):
             raise self._damaged("the name of a session")
@@ -81,6 +403,16 @@ class SessionStore:
 
     def session(self, name: str) -> StoredSession | None:
         """The session of a name, or None.
+
+        Parameters
+        ----------
+        name
+            The name.
+
+        Returns
+        -------
+        StoredSession or None
+            The session; None where there is none.
 
         Raises
         ------
@@ -106,6 +438,16 @@ class SessionStore:
     def progress(self, session: int) -> Progress:
         """How far a session has come, as of now.
 
+        Parameters
+        ----------
+        session
+            The number of the session.
+
+        Returns
+        -------
+        Progress
+            How far it has come.
+
         Raises
         ------
         DataFileError
@@ -127,7 +469,22 @@ class SessionStore:
             return Progress(count, slot, known, head, omitted, amended)
 
     def find(self, session: int, slot: int, query: str) -> ReleaseRecord | None:
-        """What was released at a time for a query, or None."""
+        """What was released at a time for a query, or None.
+
+        Parameters
+        ----------
+        session
+            The number of the session.
+        slot
+            The time step.
+        query
+            The query.
+
+        Returns
+        -------
+        ReleaseRecord or None
+            The record; None where there is none.
+        """
         where = "session = ? AND slot = ? AND query = ?"
         rows = self.database.execute(
             f"SELECT number, body, digest, {_PREVIOUS} FROM record WHERE {where}", (session, slot, query)
@@ -136,6 +493,18 @@ class SessionStore:
 
     def releases(self, session: int, first: int = 0, last: int | None = None) -> Iterator[StoredRelease]:
         """The releases of a session in their order, from number ``first`` to before ``last`` (left out: all).
+
+        Parameters
+        ----------
+        session
+            The number of the session.
+        first, last
+            The numbers: from ``first`` to before ``last``; left out, all.
+
+        Yields
+        ------
+        StoredRelease
+            A release.
 
         Raises
         ------
@@ -150,6 +519,18 @@ class SessionStore:
         """The time step, the budget and the constrained factor of the releases of some numbers, as `releases`.
 
         What else the records say is held against their digests alone, and not read: a year of them is there at once.
+
+        Parameters
+        ----------
+        session
+            The number of the session.
+        first, last
+            The numbers: from ``first`` to before ``last``.
+
+        Yields
+        ------
+        tuple
+            Slot, budget and constrained factor of a release.
         """
         for number, (slot, query, body, digest, previous) in self._rows(session, first, last):
             what = f"release {number} of session number {session}"
@@ -196,7 +577,22 @@ class SessionStore:
     # ---- writing -------------------------------------------------------------------------------------------------
 
     def add(self, name: str, terms: Mapping[str, Terms], limits: Limits) -> StoredSession:
-        """The session of a name, made with these terms and limits where there is none."""
+        """The session of a name, made with these terms and limits where there is none.
+
+        Parameters
+        ----------
+        name
+            The name of the session.
+        terms
+            Query → its terms.
+        limits
+            What releases may cost.
+
+        Returns
+        -------
+        StoredSession
+            The session, made now or before.
+        """
         texts = _terms_text(terms), json.dumps(asdict(limits))
         for _ in range(_ATTEMPTS):
             with self.database.transaction():
@@ -268,7 +664,7 @@ class SessionStore:
     def agree(self, stored: StoredSession, terms: Mapping[str, Terms], note: str) -> StoredSession:
         """Agree anew on how a session's places are released, from its next release on.
 
-        The belief goes on: it is what whoever has all releases knows, each of them read as it was made. Every release
+        The belief goes on: it is what a reader of all releases knows, each of them read as it was made. Every release
         stays as it was and under what was agreed on then, and its record has the hash of those settings. Sums of
         budgets and limits go on: a pair of places that was joined all the time is told apart by the sum of all; one
         that is joined from now on by the sum from now on, and by whatever was released while it was not.
@@ -283,6 +679,11 @@ class SessionStore:
             Query → what its promise is made of now.
         note
             What is kept beside them. Public.
+
+        Returns
+        -------
+        StoredSession
+            The session with what was agreed on last.
 
         Raises
         ------
@@ -314,7 +715,22 @@ class SessionStore:
             stored = found
 
     def omit(self, session: int, progress: Progress, slot: int) -> bool:
-        """Write that a time step has no release; False where another process went on with the session meanwhile."""
+        """Write that a time step has no release; False where another process went on with the session meanwhile.
+
+        Parameters
+        ----------
+        session
+            The number of the session.
+        progress
+            How far it had come when that was decided.
+        slot
+            The time step.
+
+        Returns
+        -------
+        bool
+            Whether it was written.
+        """
         with self.database.transaction():
             if not self._is_still(session, progress):
                 return False
@@ -329,7 +745,22 @@ class SessionStore:
     # ---- coarser releases ----------------------------------------------------------------------------------------
 
     def coarser(self, session: int, number: int, epsilon: float) -> tuple[tuple[float, ...], str | None] | None:
-        """A coarser release and what was said of it, once something was; None where there is none."""
+        """A coarser release and what was said of it, once something was; None where there is none.
+
+        Parameters
+        ----------
+        session
+            The number of the session.
+        number
+            The number of the release.
+        epsilon
+            The budget of the coarser one.
+
+        Returns
+        -------
+        tuple or None
+            The coarser release and what was said of it; None where there is none.
+        """
         query = "SELECT place, said, digest FROM coarser WHERE session = ? AND number = ? AND epsilon = ?"
         rows = self.database.execute(query, (session, number, repr(epsilon)))
         if not rows:
@@ -341,13 +772,40 @@ class SessionStore:
             return tuple(parse_json(place)), said
 
     def coarse_belief(self, session: int, epsilon: float) -> tuple[int, Belief | None]:
-        """The belief of whoever sees coarser releases alone, and up to which release it knows them."""
+        """The belief of a reader of coarser releases alone, and up to which release it knows them.
+
+        Parameters
+        ----------
+        session
+            The number of the session.
+        epsilon
+            The budget of the coarser releases.
+
+        Returns
+        -------
+        tuple
+            The number of the last release that the belief knows, and the belief; 0 and None before the first.
+        """
         query = "SELECT number, belief FROM coarse_belief WHERE session = ? AND epsilon = ?"
         rows = self.database.execute(query, (session, repr(epsilon)))
         return (rows[0][0], Belief.from_bytes(rows[0][1])) if rows else (0, None)
 
     def say(self, session: int, number: int, epsilon: float, said: str, belief: Belief) -> None:
-        """Write what is said of a coarser release, and the belief after it, unless something was said of it."""
+        """Write what is said of a coarser release, and the belief after it, unless something was said of it.
+
+        Parameters
+        ----------
+        session
+            The number of the session.
+        number
+            The number of the release.
+        epsilon
+            The budget of the coarser one.
+        said
+            What is said of it, as JSON text.
+        belief
+            The belief of a reader of coarser releases after it.
+        """
         with self.database.transaction():
             where = "session = ? AND number = ? AND epsilon = ? AND said IS NULL"
             key = session, number, repr(epsilon)
@@ -370,8 +828,7 @@ class SessionStore:
             "WHERE session = ?",
             (*row, session),
         )
-        if progress.belief is None or progress.belief.is_written_whole:
-            self._written = (session, *row), progress
+        self._written = (session, *row), progress
 
 
 def _terms_text(terms: Mapping[str, Terms]) -> str:

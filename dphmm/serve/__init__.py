@@ -3,8 +3,7 @@
 `dphmm serve` runs it; `docs/how-to/serve.md` says how it is set up.
 """
 
-from dphmm.serve.config import RelayConfig
+from dphmm.serve.config import RelayConfig, write_relay
 from dphmm.serve.server import serve
-from dphmm.serve.setup import write_relay
 
 __all__ = ["RelayConfig", "serve", "write_relay"]

@@ -1,44 +1,170 @@
-"""The relay over HTTP: paths, who may post, how much, and what is answered. No place is ever logged or answered."""
+"""The relay over HTTP: paths, who may post, how much, and what is answered; its metrics and OpenAPI description.
+
+No place is ever logged or answered, and no metric is about one person.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, fields
 from functools import partial
+from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import httpx
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 import dphmm
-from dphmm.serve import gpslogger, home_assistant, mqtt, overland, owntracks, page, plain, traccar
-from dphmm.serve.config import RelayConfig
-from dphmm.serve.fix import Received
-from dphmm.serve.keeper import Keeper
-from dphmm.serve.meters import Meters
-from dphmm.serve.outbox import Outbox
-from dphmm.serve.passing import Passing
-from dphmm.serve.requests import (
-    REFUSALS,
-    bearer_token,
-    body_of,
-    fields_of,
-    json_text,
-    password,
-    unauthorised,
-    username,
+from dphmm.serve import page
+from dphmm.serve.apps import (
+    Received,
+    json_object,
+    read_gpslogger,
+    read_home_assistant,
+    read_osmand,
+    read_overland,
+    read_owntracks,
+    read_plain,
+    read_traccar,
 )
-from dphmm.serve.senders import sender_to
-from dphmm.serve.tokens import Doors
+from dphmm.serve.config import RelayConfig, Tokens
+from dphmm.serve.delivery import Deliveries, Outbox, TruePlaces, listen, sender_to
+from dphmm.serve.requests import REFUSALS, basic_account, bearer_token, body_of, fields_of
+from dphmm.serve.sessions import Outcome, Sessions
 
-Reader = Callable[[bytes], Received]
-Handler = Callable[["Relay", Request], Awaitable[Response]]
+_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+
+
+class Metrics:
+    """Counts since the start: fixes by what became of them, requests by how long they took."""
+
+    def __init__(self) -> None:
+        self._fixes = Outcome()
+        self._requests: dict[str, list[int]] = {}
+        self._seconds: dict[str, float] = {}
+
+    def add(self, outcome: Outcome) -> None:
+        """Count the fixes of a message."""
+        self._fixes.add(outcome)
+
+    def took(self, path: str, seconds: float) -> None:
+        """Count a request."""
+        counts = self._requests.setdefault(path, [0] * (len(_BOUNDS) + 1))
+        counts[next((k for k, bound in enumerate(_BOUNDS) if seconds <= bound), len(_BOUNDS))] += 1
+        self._seconds[path] = self._seconds.get(path, 0.0) + seconds
+
+    def text(self, deliveries: Mapping[str, Deliveries]) -> str:
+        """Everything, in Prometheus' text format; `deliveries` are recipients' counts by name."""
+        lines = ["# HELP dphmm_fixes_total Fixes by what became of them.", "# TYPE dphmm_fixes_total counter"]
+        lines += [
+            f'dphmm_fixes_total{{outcome="{one.name}"}} {getattr(self._fixes, one.name)}' for one in fields(Outcome)
+        ]
+        name = "dphmm_request_seconds"
+        lines += [f"# HELP {name} How long messages took.", f"# TYPE {name} histogram"]
+        for path, counts in self._requests.items():
+            total = 0
+            for bound, count in zip((*_BOUNDS, "+Inf"), counts, strict=True):
+                total += count
+                lines.append(f'{name}_bucket{{path="{path}",le="{bound}"}} {total}')
+            lines.append(f'{name}_sum{{path="{path}"}} {self._seconds[path]:.6f}')
+            lines.append(f'{name}_count{{path="{path}"}} {total}')
+        name = "dphmm_messages_total"
+        lines += [f"# HELP {name} Messages to recipients.", f"# TYPE {name} counter"]
+        for recipient, told in deliveries.items():
+            label = recipient.replace("\\", "\\\\").replace('"', '\\"')
+            for one in fields(told):
+                lines.append(f'{name}{{recipient="{label}",outcome="{one.name}"}} {getattr(told, one.name)}')
+        return "\n".join(lines) + "\n"
+
+
+def openapi() -> dict[str, Any]:
+    """The description of the plain endpoint, an OpenAPI document."""
+    document: dict[str, Any] = json.loads(Path(__file__).with_name("openapi.json").read_text(encoding="utf-8"))
+    document["info"]["version"] = dphmm.__version__
+    return document
+
+
+# ---- what phones post ------------------------------------------------------------------------------------------------
+
+
+async def _basic_user(tokens: Tokens, request: Request) -> str | None:
+    name, password = basic_account(request)
+    claimed = request.headers.get("x-limit-u") or request.query_params.get("u") or name
+    user = tokens.user(password)
+    return user if claimed == user else None
+
+
+async def _bearer_user(tokens: Tokens, request: Request) -> str | None:
+    return tokens.user(bearer_token(request))
+
+
+async def _osmand_user(tokens: Tokens, request: Request) -> str | None:
+    found = await fields_of(request)
+    return tokens.user(found.get("id") or found.get("deviceid"))
+
+
+async def _traccar_user(tokens: Tokens, request: Request) -> str | None:
+    device = json_object(await body_of(request)).get("device_id")
+    return tokens.user(device) if isinstance(device, str) else None
+
+
+async def _gpslogger_user(tokens: Tokens, request: Request) -> str | None:
+    shown = (await fields_of(request)).get("token") or basic_account(request)[1] or bearer_token(request)
+    return tokens.user(shown)
+
+
+async def _webhook_user(tokens: Tokens, request: Request) -> str | None:
+    return tokens.user(request.path_params["token"])
+
+
+Refusal = tuple[int, str] | tuple[int, str, Mapping[str, str]]
+_UNAUTHORISED: Refusal = (401, "the token is unknown", {"WWW-Authenticate": 'Basic realm="dphmm"'})
+_NO_DEVICE = "the device is unknown"
+
+
+@dataclass(frozen=True)
+class _App:
+    """How an app posts: the path, who shows the token and how, and what is read, answered and refused."""
+
+    path: str
+    user: Callable[[Tokens, Request], Awaitable[str | None]]
+    content: Callable[[Request], Awaitable[Any]]
+    read: Callable[[Any], Received]
+    answer: str
+    refusal: Refusal = _UNAUTHORISED
+    methods: tuple[str, ...] = ("POST",)
+
+    def response(self) -> Response:
+        """The answer to a message that was taken."""
+        return Response(self.answer, media_type="application/json" if self.answer else "text/plain")
+
+
+_BOTH = ("GET", "POST")
+_APPS = (
+    _App("/owntracks", _basic_user, body_of, read_owntracks, "[]"),  # a list of messages for the app
+    _App("/overland", _bearer_user, body_of, read_overland, '{"result":"ok"}'),
+    _App("/osmand", _osmand_user, fields_of, read_osmand, "", (400, _NO_DEVICE), _BOTH),
+    _App("/traccar", _traccar_user, body_of, read_traccar, "", (404, _NO_DEVICE)),
+    _App("/gpslogger", _gpslogger_user, fields_of, read_gpslogger, "", methods=_BOTH),
+    _App(
+        "/home-assistant/{token}",
+        _webhook_user,
+        body_of,
+        read_home_assistant,
+        "{}",
+        (404, "the webhook is unknown"),
+    ),
+    _App("/fix", _bearer_user, body_of, read_plain, '{"result":"ok"}'),
+)
 
 
 class Relay:
@@ -48,40 +174,39 @@ class Relay:
     ----------
     config
         The relay's file.
-    keeper
-        Who has people's sessions.
+    sessions
+        People's sessions.
     """
 
-    def __init__(self, config: RelayConfig, keeper: Keeper) -> None:
-        self.config, self.keeper = config, keeper
-        self.doors = Doors({one.token: one.user for one in config.devices})
-        self.meters = Meters()
+    def __init__(self, config: RelayConfig, sessions: Sessions) -> None:
+        self.config, self.sessions = config, sessions
+        self.tokens = Tokens({one.token: one.user for one in config.devices})
+        self.metrics = Metrics()
         self.outbox: Outbox | None = None
-        self.passing: list[Passing] = []
+        self.true_places: list[TruePlaces] = []
 
     async def take(self, user: str, received: Received) -> None:
         """Release what a message holds, and wake those who are to be told."""
-        outcome = await self.keeper.take(user, received)
-        self.meters.add(outcome)
+        outcome = await self.sessions.take(user, received)
+        self.metrics.add(outcome)
         if self.outbox is not None and outcome.released:
             self.outbox.wake(user)
-        for one in self.passing:
+        for one in self.true_places:
             await one.take(user, received.fixes)
 
     @asynccontextmanager
-    async def telling(self) -> AsyncIterator[None]:
-        """Tell recipients for as long as this is open."""
+    async def sending(self) -> AsyncIterator[None]:
+        """Send to recipients for as long as this is open."""
         async with httpx.AsyncClient(follow_redirects=False) as client:
-            ways = {one.name: (one, sender_to(one, client)) for one in self.config.recipients}
-            told = {one.name: ways[one.name] for one in self.config.told}
-            self.outbox = Outbox(self.keeper, told, self.config.users)
+            senders = {one.name: (one, sender_to(one, client)) for one in self.config.recipients}
+            told = {one.name: senders[one.name] for one in self.config.told_releases}
+            self.outbox = Outbox(self.sessions, told, self.config.users)
             self.outbox.start()
-            for name in ways.keys() - told.keys():
-                self.passing.append(Passing(*ways[name], partial(self.keeper.is_paused, name)))
-                self.passing[-1].start()
-            heard = self.config.mqtt
-            users = frozenset(self.config.users)
-            listening = None if heard is None else asyncio.create_task(mqtt.listen(heard, users, self.take))
+            for name in senders.keys() - told.keys():
+                self.true_places.append(TruePlaces(*senders[name], partial(self.sessions.is_paused, name)))
+                self.true_places[-1].start()
+            broker, users = self.config.mqtt, frozenset(self.config.users)
+            listening = None if broker is None else asyncio.create_task(listen(broker, users, self.take))
             try:
                 yield
             finally:
@@ -89,138 +214,75 @@ class Relay:
                     listening.cancel()
                     with suppress(asyncio.CancelledError):
                         await listening
-                for one in self.passing:
+                for one in self.true_places:
                     await one.stop()
                 await self.outbox.stop()
 
+    def route(self, app: _App) -> Route:
+        """The path at which an app posts."""
+
+        async def endpoint(request: Request) -> Response:
+            started = perf_counter()
+            try:
+                user = await app.user(self.tokens, request)
+                if user is None:
+                    raise HTTPException(*app.refusal)
+                await self.take(user, app.read(await app.content(request)))
+                return app.response()
+            finally:
+                self.metrics.took(app.path, perf_counter() - started)
+
+        return Route(app.path, endpoint, methods=list(app.methods))
+
+    async def health(self, _: Request) -> Response:
+        """That the relay runs."""
+        return JSONResponse({"status": "ok", "version": dphmm.__version__})
+
+    async def measured(self, _: Request) -> Response:
+        """The metrics."""
+        deliveries = {} if self.outbox is None else dict(self.outbox.counts)
+        deliveries |= {one.recipient.name: one.counts for one in self.true_places}
+        return Response(self.metrics.text(deliveries), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    async def described(self, _: Request) -> Response:
+        """The OpenAPI document."""
+        return JSONResponse(openapi())
+
 
 def make_app(config: RelayConfig, accept_changes: bool = False) -> Starlette:
-    """The relay of a file, as an ASGI application; parameters as for `Keeper`.
+    """The relay of a file, as an ASGI application.
+
+    Parameters
+    ----------
+    config, accept_changes
+        As for `Sessions`.
+
+    Returns
+    -------
+    starlette.applications.Starlette
+        The application; its sessions are open.
 
     Raises
     ------
     DphmmError
         When the model, the policy or the store cannot be used.
     """
-    relay = Relay(config, Keeper(config, accept_changes))
+    relay = Relay(config, Sessions(config, accept_changes))
 
     @asynccontextmanager
     async def life(_: Starlette) -> AsyncIterator[None]:
         try:
-            async with relay.telling():
+            async with relay.sending():
                 yield
         finally:
-            await asyncio.to_thread(relay.keeper.close)
-
-    def post(path: str, handler: Handler, *methods: str) -> Route:
-        async def endpoint(request: Request) -> Response:
-            started = perf_counter()
-            try:
-                return await handler(relay, request)
-            finally:
-                relay.meters.took(path, perf_counter() - started)
-
-        return Route(path, endpoint, methods=list(methods or ("POST",)))
+            await asyncio.to_thread(relay.sessions.close)
 
     routes = [
-        post("/owntracks", _owntracks),
-        post("/overland", _with_bearer(overland.read, overland.ANSWER)),
-        post("/osmand", _osmand, "GET", "POST"),
-        post("/traccar", _traccar),
-        post("/gpslogger", _gpslogger, "GET", "POST"),
-        post("/home-assistant/{token}", _home_assistant),
-        post("/fix", _with_bearer(plain.read, plain.ANSWER)),
-        Route("/health", _health),
-        Route("/metrics", _metrics(relay)),
-        Route("/openapi.json", _openapi),
-        *page.routes(config, relay.keeper, relay.doors),
+        *map(relay.route, _APPS),
+        Route("/health", relay.health),
+        Route("/metrics", relay.measured),
+        Route("/openapi.json", relay.described),
+        *page.routes(config, relay.sessions, relay.tokens),
     ]
-    guarded = Middleware(page.Guarded, tiles=config.tiles)
-    return Starlette(routes=routes, lifespan=life, exception_handlers=REFUSALS, middleware=[guarded])
-
-
-# ---- what phones post ------------------------------------------------------------------------------------------------
-
-
-async def _owntracks(relay: Relay, request: Request) -> Response:
-    user = relay.doors.user(password(request))
-    claimed = request.headers.get("x-limit-u") or request.query_params.get("u") or username(request)
-    if user is None or claimed != user:
-        raise unauthorised()
-    await relay.take(user, owntracks.read(await body_of(request)))
-    return json_text(owntracks.ANSWER)
-
-
-async def _osmand(relay: Relay, request: Request) -> Response:
-    fields = await fields_of(request)
-    user = relay.doors.user(traccar.device_of(fields))
-    if user is None:
-        raise HTTPException(400, "the device is unknown")
-    await relay.take(user, traccar.read_fields(fields))
-    return PlainTextResponse(traccar.ANSWER)
-
-
-async def _traccar(relay: Relay, request: Request) -> Response:
-    body = await body_of(request)
-    user = relay.doors.user(traccar.json_device_of(body))
-    if user is None:
-        raise HTTPException(404, "the device is unknown")
-    await relay.take(user, traccar.read(body))
-    return PlainTextResponse(traccar.ANSWER)
-
-
-async def _gpslogger(relay: Relay, request: Request) -> Response:
-    fields = await fields_of(request)
-    user = relay.doors.user(fields.get("token") or password(request) or bearer_token(request))
-    if user is None:
-        raise unauthorised()
-    await relay.take(user, gpslogger.read_fields(fields))
-    return PlainTextResponse(gpslogger.ANSWER)
-
-
-async def _home_assistant(relay: Relay, request: Request) -> Response:
-    user = relay.doors.user(request.path_params["token"])
-    if user is None:
-        raise HTTPException(404, "the webhook is unknown")
-    await relay.take(user, home_assistant.read(await body_of(request)))
-    return json_text(home_assistant.ANSWER)
-
-
-def _with_bearer(read: Reader, answer: str) -> Handler:
-    """For apps that show their token as a bearer's, and post one body."""
-
-    async def handler(relay: Relay, request: Request) -> Response:
-        user = _bearer(relay, request)
-        await relay.take(user, read(await body_of(request)))
-        return json_text(answer)
-
-    return handler
-
-
-# ---- what people watch -----------------------------------------------------------------------------------------------
-
-
-async def _health(_: Request) -> Response:
-    return JSONResponse({"status": "ok", "version": dphmm.__version__})
-
-
-def _metrics(relay: Relay) -> Callable[[Request], Awaitable[Response]]:
-    async def metrics(_: Request) -> Response:
-        deliveries = {} if relay.outbox is None else dict(relay.outbox.counts)
-        deliveries |= {one.recipient.name: one.counts for one in relay.passing}
-        return Response(relay.meters.text(deliveries), media_type="text/plain; version=0.0.4; charset=utf-8")
-
-    return metrics
-
-
-async def _openapi(_: Request) -> Response:
-    from dphmm.serve.openapi import DESCRIPTION
-
-    return JSONResponse(DESCRIPTION)
-
-
-def _bearer(relay: Relay, request: Request) -> str:
-    user = relay.doors.user(bearer_token(request))
-    if user is None:
-        raise unauthorised()
-    return user
+    headers = Middleware(page.SecurityHeaders, tiles=config.tiles)
+    return Starlette(routes=routes, lifespan=life, exception_handlers=REFUSALS, middleware=[headers])

@@ -1,23 +1,88 @@
-"""What a relay's file says: the model, the store, how places are released, whose devices post and who is told."""
+"""The relay's file: model, store, how places are released, whose devices post and who receives; and making a first one.
+
+Tokens are what a device shows to say whose places it posts. Only their digests are kept.
+"""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import io
+import json
 import os
 import re
-from collections.abc import Mapping
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
+import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from dphmm.errors import ConfigurationError, DphmmError
-from dphmm.jobs.keys import first_flaw, read_keys
+from dphmm.arguments import checked
+from dphmm.errors import ConfigurationError, DphmmError, need
+from dphmm.jobs.models import load_model
+from dphmm.release.database import is_server
+from dphmm.release.engine import ReleaseSettings
 from dphmm.release.ledger import Limits
-from dphmm.release.postgres import is_server
-from dphmm.release.settings import ReleaseSettings
-from dphmm.serve.tokens import HASHED, hash_token
+from dphmm.tables import check_output, write_text
+from dphmm.tables.json_toml import first_flaw, read_keys
+
+HASHED = "sha256:"
+"""How a digest begins where a token is written."""
+
+
+def new_token() -> str:
+    """A random token of 160 bits, in letters that any app takes."""
+    return secrets.token_hex(20)
+
+
+def hash_token(token: str) -> str:
+    """The digest of a token. No salt and no slowness: tokens are random, not words that people chose.
+
+    Parameters
+    ----------
+    token
+        What a device shows.
+
+    Returns
+    -------
+    str
+        ``sha256:`` and 64 hexadecimal digits.
+    """
+    return HASHED + hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class Tokens:
+    """Which user a token belongs to.
+
+    Parameters
+    ----------
+    tokens
+        Digest → user.
+    """
+
+    def __init__(self, tokens: Mapping[str, str]) -> None:
+        self._tokens = dict(tokens)
+
+    def user(self, token: str | None) -> str | None:
+        """The user of a token; None for one that is unknown.
+
+        What is looked up is a digest, so that the time it takes tells nothing about tokens.
+
+        Parameters
+        ----------
+        token
+            What a device shows; None where it shows nothing.
+        """
+        return None if not token else self.user_of(hash_token(token))
+
+    def user_of(self, digest: str) -> str | None:
+        """The user of a token with a digest; None where there is none any more."""
+        return self._tokens.get(digest)
+
 
 EXAMPLE = "docs/how-to/serve.md"
 
@@ -60,7 +125,7 @@ class Device(_Strict):
 
 
 class Recipient(_Strict):
-    """Somebody who is told where people are, as far as their policy allows.
+    """A recipient, who is told where people are as far as their policy allows.
 
     Attributes
     ----------
@@ -73,7 +138,7 @@ class Recipient(_Strict):
     users
         About whom; left out, about everybody.
     epsilon
-        A budget below the release's own: they get coarser releases; see `dphmm.release.coarser`.
+        A budget below the release's own: they get coarser releases; see `dphmm.release.reader`.
     tells
         ``"place"``; or ``"zone"``, the name of the zone that the estimate lies in, ``"away"`` where it is none, instead
         of any place: for webhooks and MQTT.
@@ -91,18 +156,13 @@ class Recipient(_Strict):
     name: Name
     kind: Kind
     url: str
-    users: tuple[Name, ...] | None = None
+    users: Annotated[tuple[Name, ...], Field(strict=False)] | None = None
     epsilon: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     headers: dict[str, str] = Field(default_factory=dict, repr=False)
     paused: bool = False
     tells: Literal["place", "zone"] = "place"
     when_withheld: Literal["prediction", "nothing"] = "prediction"
     true_places_unprotected: bool = False
-
-    @field_validator("users", mode="before")
-    @classmethod
-    def _listed(cls, users: Any) -> Any:
-        return tuple(users) if isinstance(users, list) else users
 
     @model_validator(mode="after")
     def _reachable(self) -> Recipient:
@@ -171,12 +231,12 @@ class RelayConfig(_Strict):
     limits
         What each person may spend; the keys of `dphmm.Limits`.
     devices, recipients
-        Who posts and who is told.
+        The phones that post, and the recipients.
     mqtt
         A broker at which phones post.
     tiles
-        A server of map tiles for the page, ``https://host/{z}/{x}/{y}.png``: who looks at the page asks that host then,
-        and no other. Left out, the page asks nobody.
+        A server of map tiles for the page, ``https://host/{z}/{x}/{y}.png``: browsers of the page ask that host, and
+        no other; left out, they ask none.
     tiles_attribution
         What the page says of them.
     clock_skew_seconds
@@ -190,8 +250,8 @@ class RelayConfig(_Strict):
     listen: str = "127.0.0.1:8787"
     release: ReleaseSettings = ReleaseSettings()
     limits: Limits | None = None
-    devices: tuple[Device, ...] = Field(alias="device", min_length=1)
-    recipients: tuple[Recipient, ...] = Field(alias="recipient", default=())
+    devices: tuple[Device, ...] = Field(alias="device", min_length=1, strict=False)
+    recipients: tuple[Recipient, ...] = Field(alias="recipient", default=(), strict=False)
     mqtt: Broker | None = None
     tiles: str | None = None
     tiles_attribution: str = ""
@@ -199,11 +259,6 @@ class RelayConfig(_Strict):
     allow_own_model: bool = False
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, arbitrary_types_allowed=True)
-
-    @field_validator("devices", "recipients", mode="before")
-    @classmethod
-    def _listed(cls, value: Any) -> Any:
-        return tuple(value) if isinstance(value, list) else value
 
     @field_validator("tiles")
     @classmethod
@@ -241,7 +296,7 @@ class RelayConfig(_Strict):
             if one.epsilon is not None and one.epsilon > self.release.epsilon:
                 raise ValueError(
                     f"recipient {one.name!r} has epsilon {one.epsilon:g}, and a release {self.release.epsilon:g}; "
-                    "nobody can be told more than is released"
+                    "no recipient can be told more than is released"
                 )
             for user in one.users or ():
                 if user not in known:
@@ -263,38 +318,60 @@ class RelayConfig(_Strict):
         return tuple(sorted({one.user for one in self.devices}))
 
     @property
-    def told(self) -> tuple[Recipient, ...]:
-        """Those who are told releases, or what follows from them."""
+    def told_releases(self) -> tuple[Recipient, ...]:
+        """The recipients of releases, or of what follows from them; not those of true places."""
         return tuple(one for one in self.recipients if not one.true_places_unprotected)
 
     @property
     def predicting(self) -> frozenset[str]:
         """Of whom somebody wants predictions where no budget is left."""
-        wanted = [one for one in self.told if one.when_withheld == "prediction"]
+        wanted = [one for one in self.told_releases if one.when_withheld == "prediction"]
         return frozenset(user for user in self.users if any(one.is_about(user) for one in wanted))
 
     def coarser(self, recipient: Recipient) -> float | None:
-        """The budget of a recipient's releases where these are coarser; None for the releases themselves."""
+        """The budget of a recipient's releases where these are coarser; None for the releases themselves.
+
+        Parameters
+        ----------
+        recipient
+            One of the file's recipients.
+        """
         return recipient.epsilon if recipient.epsilon != self.release.epsilon else None
 
     def coarser_of(self, user: str) -> tuple[float, ...]:
-        """The budgets of coarser releases about a person, from the greatest down."""
-        found = {self.coarser(one) for one in self.told if one.is_about(user)}
+        """The budgets of coarser releases about a person, from the greatest down.
+
+        Parameters
+        ----------
+        user
+            The person.
+        """
+        found = {self.coarser(one) for one in self.told_releases if one.is_about(user)}
         return tuple(sorted((epsilon for epsilon in found if epsilon is not None), reverse=True))
 
     @classmethod
     def read(cls, path: Path) -> RelayConfig:
         """What a TOML file says. Paths in it are taken from its folder.
 
+        Parameters
+        ----------
+        path
+            The file.
+
+        Returns
+        -------
+        RelayConfig
+            With paths that hold from here.
+
         Raises
         ------
         DataFileError, ConfigurationError
             When it cannot be read, or a key is unknown, missing or wrong; the message names the first.
         """
-        return cls.of(read_keys(path, EXAMPLE), path).beside(path.parent)
+        return cls.from_keys(read_keys(path, EXAMPLE), path).beside(path.parent)
 
     @classmethod
-    def of(cls, keys: Mapping[str, Any], path: Path) -> RelayConfig:
+    def from_keys(cls, keys: Mapping[str, Any], path: Path) -> RelayConfig:
         """What the keys of a file say; errors as `read`."""
         try:
             return cls.model_validate(keys)
@@ -321,3 +398,112 @@ def _checked_url(url: str, schemes: tuple[str, ...]) -> str:
 
 def _from_environment(value: str) -> str:
     return os.environ.get(value.removeprefix("env:"), "") if value.startswith("env:") else value
+
+
+_DEFAULT_URL = "http://127.0.0.1:8787"
+
+
+@checked
+def write_relay(
+    path: str | Path,
+    model: str | Path | None,
+    users: Sequence[str],
+    policy: str = "utility:1km",
+    epsilon: float = 0.5,
+    url: str | None = None,
+    overwrite: bool = False,
+) -> list[str]:
+    """Write a relay's file, and say how the people's apps are set up: the only time that their tokens are shown.
+
+    Parameters
+    ----------
+    path
+        The file to write, readable by its owner alone.
+    model
+        The model's file.
+    users
+        Whose phones post.
+    policy, epsilon
+        How their places are released.
+    url
+        Where phones reach the relay.
+    overwrite
+        Whether a file that exists may be replaced.
+
+    Returns
+    -------
+    list of str
+        Lines to show.
+
+    Raises
+    ------
+    ConfigurationError
+        When there is no model or no user, or names or settings cannot be used.
+    OutputError
+        When the file exists.
+    """
+    if model is None or not users:
+        raise ConfigurationError("--init needs --model FILE, and --user NAME for everybody whose phone posts")
+    file, model_file = check_output(path, overwrite), Path(model)
+    ReleaseSettings(policy=policy, epsilon=epsilon).engine(load_model(model_file))  # refuses what could not be served
+    tokens = {user: new_token() for user in dict.fromkeys(users)}
+    content = {
+        "model": os.path.relpath(model_file.resolve(), file.resolve().parent),
+        "store": "people.db",
+        "listen": "127.0.0.1:8787",
+        "release": {"policy": policy, "epsilon": epsilon},
+        "device": [{"user": user, "token": hash_token(token)} for user, token in tokens.items()],
+    }
+    RelayConfig.from_keys(content, file)
+    write_text(file, tomli_w.dumps(content), overwrite, private=True)
+    base = (url or _DEFAULT_URL).rstrip("/")
+    return [
+        f"Written: {file}. It holds digests of the tokens; the tokens themselves are shown here, and nowhere again.",
+        *(line for user, token in tokens.items() for line in ("", *app_settings(user, token, base))),
+        "",
+        f"Run it: dphmm serve {file}",
+        f"Then see at {base}/ where recipients believe people to be; any of a person's tokens opens their page.",
+    ]
+
+
+def app_settings(user: str, token: str, url: str) -> Iterator[str]:
+    """How somebody's apps are set up, in lines, with a code to scan for OwnTracks.
+
+    Parameters
+    ----------
+    user, token
+        The person, and what the apps are to show.
+    url
+        Where phones reach the relay.
+
+    Yields
+    ------
+    str
+        Lines to print; the last of them are the code.
+    """
+    yield f"{user}"
+    yield f"  OwnTracks        mode HTTP, URL {url}/owntracks, user {user}, password {token}"
+    yield f"  Overland         receiver {url}/overland, access token {token}"
+    yield f"  Traccar Client   server {url}/osmand (or {url}/traccar), device identifier {token}"
+    yield f"  GPSLogger        custom URL {url}/gpslogger?token={token}&lat=%LAT&lon=%LON&timestamp=%TIMESTAMP"
+    yield f"  Home Assistant   webhook {url}/home-assistant/{token}"
+    yield f"  anything else    POST {url}/fix with 'Authorization: Bearer {token}'"
+    code = io.StringIO()
+    need("segno", "serve").make(owntracks_link(user, token, url), error="l").terminal(out=code, compact=True)
+    yield "  OwnTracks, to scan:"
+    yield from (f"  {line}" for line in code.getvalue().splitlines())
+
+
+def owntracks_link(user: str, token: str, url: str) -> str:
+    """A link that sets OwnTracks up when its code is scanned."""
+    configuration = {
+        "_type": "configuration",
+        "mode": 3,
+        "url": f"{url}/owntracks",
+        "auth": True,
+        "username": user,
+        "password": token,
+        "tid": user[-2:],
+    }
+    encoded = base64.b64encode(json.dumps(configuration).encode("utf-8")).decode("ascii")
+    return f"owntracks:///config?inline={encoded}"

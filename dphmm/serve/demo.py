@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -15,12 +14,12 @@ import tomli_w
 
 from dphmm.errors import need
 from dphmm.jobs import learn, region
-from dphmm.readers.city import build_city
-from dphmm.readers.synthetic import synthetic_trajectories
+from dphmm.readers.synthetic_city import build_city, synthetic_trajectories
+from dphmm.serve.config import hash_token, new_token
 from dphmm.serve.server import serve
-from dphmm.serve.tokens import hash_token, new_token
 from dphmm.space.trajectory import Trajectory
 from dphmm.tables import write_text
+from dphmm.tables.table import write_csv
 
 STEP_SECONDS = 300
 _PEOPLE, _DAYS, _CELL_KM = 12, 5, 0.25
@@ -50,7 +49,12 @@ def serve_demo(folder: Path, names: Sequence[str] = ("ann", "bob"), port: int = 
     everyone = synthetic_trajectories(_PEOPLE + len(names), _DAYS, STEP_SECONDS / 60, city=city)
     others, people = everyone[:_PEOPLE], everyone[_PEOPLE:]
     south, west, north, east = city.box
-    _write(folder / "others.csv", others)
+    rows = (
+        (one.user, f"{when.astype('datetime64[s]')}Z", round(float(latitude), 6), round(float(longitude), 6))
+        for one in others
+        for when, latitude, longitude in zip(one.times, one.latitude, one.longitude, strict=True)
+    )
+    write_csv(folder / "others.csv", ("user", "time", "latitude", "longitude"), rows)
     learn(
         folder / "others.csv",
         region(bbox=(south, west, north, east), cell=_CELL_KM),
@@ -129,17 +133,8 @@ def _live(url: str, phones: Sequence[_Phone]) -> None:
             return  # the relay has ended
 
 
-def _write(path: Path, people: Sequence[Trajectory]) -> None:
-    with path.open("w", encoding="utf-8", newline="") as file:
-        table = csv.writer(file)
-        table.writerow(["user", "time", "latitude", "longitude"])
-        for one in people:
-            for when, latitude, longitude in zip(one.times, one.latitude, one.longitude, strict=True):
-                table.writerow([one.user, f"{when.astype('datetime64[s]')}Z", f"{latitude:.6f}", f"{longitude:.6f}"])
-
-
 def _recipient() -> ThreadingHTTPServer:
-    """Somebody who is told, on this machine, and says nothing of it."""
+    """A recipient on this machine that takes every message and logs none."""
 
     class Taken(BaseHTTPRequestHandler):
         def do_POST(self) -> None:

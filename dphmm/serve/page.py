@@ -1,19 +1,23 @@
-"""The person's page: where recipients believe them to be, what that costs, who is told, and the zones that they draw.
+"""The person's page: where recipients believe them to be, what that costs, who receives, and the zones that they draw.
 
-A device's token opens it; a cookie keeps it open, which scripts cannot read and other sites' pages do not send. What
-changes something shows a second secret besides. The page loads its own files alone, and tiles where the relay's file
-names a server of them.
+What zones cost follows from the model and the zones, which are public; neither the person's place nor what was released
+of it goes in.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Iterator
 from dataclasses import replace
+from math import sqrt
 from pathlib import Path
 from secrets import compare_digest
 from typing import Any
 from urllib.parse import urlsplit
 
+import numpy as np
+import numpy.typing as npt
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response
@@ -22,25 +26,236 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dphmm.errors import DphmmError, InvalidInputError
-from dphmm.release.drawn_zones import Zones, said_of_zones
-from dphmm.serve.audience import Login
-from dphmm.serve.config import RelayConfig
-from dphmm.serve.keeper import Keeper
+from dphmm.policy.expression import policy_in_words
+from dphmm.policy.layer import PolygonLayer
+from dphmm.policy.protection import exposed_states
+from dphmm.policy.zones import zones as members
+from dphmm.release.drawn_zones import Zones, first_zones, rest_of, zones_error
+from dphmm.release.engine import Releaser
+from dphmm.release.ledger import day_steps
+from dphmm.release.session import Session
+from dphmm.release.trajectory import place_on_earth
+from dphmm.serve import apps
+from dphmm.serve.config import RelayConfig, Tokens
 from dphmm.serve.requests import body_of
-from dphmm.serve.tokens import Doors
-from dphmm.serve.zones import price
-from dphmm.tables.json_text import parse_json
+from dphmm.serve.sessions import Login, Sessions
+from dphmm.tables.json_toml import parse_json
 
 STATIC = Path(__file__).parent / "static"
 VENDOR = Path(__file__).parents[1] / "vendor"
 _COOKIE = "dphmm"
-_QUICK_REPAIR = 300
+_MOST_LISTED = 500
+"""At most this many places are listed, and this many releases sent at once; the page asks for more."""
+_DAYS = 3
+"""How far back the page looks at first."""
+_REPAIR_WORK = 300
 """How much work a repair may do that is shown while somebody draws: a third of a second or so."""
 
 
-def routes(config: RelayConfig, keeper: Keeper, doors: Doors) -> list[BaseRoute]:
+def policy_effects(engine: Releaser, layer: PolygonLayer | None) -> dict[str, Any]:
+    """What an engine's policy does: which places would be exposed, what the repair adds, how far off releases are.
+
+    Figures are for readers who know the model alone, before the first release; root mean squares, in metres.
+
+    Parameters
+    ----------
+    engine
+        An engine of the settings that has released nothing.
+    layer
+        The zones, whose errors are told by name; None where there is none.
+
+    Returns
+    -------
+    dict
+        As the page's script reads it; at most 500 exposed places and added edges are listed.
+
+    Raises
+    ------
+    DphmmError
+        When the policy cannot be used.
+    """
+    places, calibration = engine.model.space.latlon(), engine.settings.calibration
+    prior = engine.prior()
+    plan = engine.plan(prior)
+    exposed = exposed_states(engine.policy, engine.measurements, plan.constraint, calibration=calibration)
+    noise = engine.noise(plan, engine.settings.epsilon)
+    errors = 1000 * np.array([noise.error_at(state) for state in range(engine.model.size)])
+    zones = {} if layer is None else members(layer, engine.model.space)
+    elsewhere = np.ones(len(places), dtype=np.bool_)
+    for states in zones.values():
+        elsewhere[states] = False
+    added = plan.protection.added
+    return {
+        "error_m": round(1000 * noise.expected_error(prior), 1),
+        "error_m_elsewhere": _root_mean_square(errors[elsewhere]),
+        "zones": [
+            {"name": name, "places": len(states), "error_m": _root_mean_square(errors[states])}
+            for name, states in zones.items()
+        ],
+        "exposed": _rounded(places[exposed[:_MOST_LISTED]]),
+        "exposed_count": len(exposed),
+        "added": [_rounded(places[list(pair)]) for pair in added[:_MOST_LISTED]],
+        "added_count": len(added),
+        "exact_count": int(np.count_nonzero(plan.protection.open)),
+        "places": len(places),
+        "gap": round(plan.protection.gap, 3),
+        "calibration": calibration,
+    }
+
+
+def _root_mean_square(errors: npt.NDArray[Any]) -> float | None:
+    return round(sqrt(float((errors**2).mean())), 1) if len(errors) else None
+
+
+def _rounded(places: npt.NDArray[Any]) -> list[list[float]]:
+    found: list[list[float]] = np.round(places.astype(np.float64).reshape(-1, 2), 6).tolist()
+    return found
+
+
+class PageContent:
+    """What the page of a person shows; everything here runs on the sessions' thread.
+
+    Parameters
+    ----------
+    config
+        The relay's file.
+    sessions
+        People's sessions.
+    """
+
+    def __init__(self, config: RelayConfig, sessions: Sessions) -> None:
+        self._config, self._sessions = config, sessions
+        self._people, self._tables = sessions.people, sessions.tables
+        self._step_s = float((self._people.end_of(1) - self._people.end_of(0)) / np.timedelta64(1, "s"))
+        self._space = sessions.engines.model.space
+        places = self._space.latlon()
+        self._bounds = np.round([places.min(axis=0), places.max(axis=0)], 6).tolist()
+
+    def state(self, user: str) -> dict[str, Any]:
+        """Everything but the trail: the number of releases, budgets, recipients, zones, the map."""
+        session = self._people.session(user)
+        rest = rest_of(self._config.release)
+        zones = Zones.from_note(session.agreed[-1].note) or first_zones(self._config.release)
+        return {
+            "user": user,
+            "count": session.account.count,
+            "step_s": self._step_s,
+            "bounds": self._bounds,
+            "budget": self._budget(session),
+            "recipients": list(self._recipients(user, session)),
+            "zones": zones.to_page(),
+            "elsewhere": policy_in_words(rest) if rest else None,
+            "agreed": [
+                {"release": one.first, "settings": one.terms["main"].settings_hash[:12]} for one in session.agreed
+            ],
+        }
+
+    def trail(self, user: str, epsilon: float | None, first: int) -> dict[str, Any]:
+        """What was released from a number on, within the days up to the last: where a reader believes the person to be.
+
+        Parameters
+        ----------
+        user
+            The person.
+        epsilon
+            The budget of the coarser releases that are asked for; None for the releases themselves.
+        first
+            The number of the first release; 0 for the last three days.
+        """
+        session, store = self._people.session(user), self._people.store
+        count = store.progress(session.number).count
+        if not first:
+            days = int(_DAYS * 86400 // self._step_s)
+            first = self._tables.count_before(session.number, (session.account.slot or 0) - days)
+        last = min(count, first + _MOST_LISTED)
+        places = []
+        for number, stored in enumerate(store.releases(session.number, first, last) if first < last else (), first):
+            record = stored.record
+            if epsilon is None:
+                release = place_on_earth(user, self._people.end_of(stored.slot), record, self._space)
+                places.append(
+                    _place(number, apps.Message.of_release(release))
+                    | {
+                        "guess_off_m": round(1000 * record.adversary_error, 1),
+                        "certainty": round(record.adversary_certainty, 4),
+                        "settings": record.settings[:12],
+                    }
+                )
+            else:
+                message = self._sessions.coarser.message(user, session.number, number, epsilon)
+                places += [] if message is None else [_place(number, message)]
+        return {"count": count, "next": max(first, last), "places": places}
+
+    def choose(self, user: str, zones: Zones) -> None:
+        """Have the person's places released by these zones from the next release on.
+
+        Raises
+        ------
+        DphmmError
+            When the zones cannot be used, or the session cannot continue with them.
+        """
+        self._people.session(user)
+        self._people.agree(user, self._sessions.engines.engine(zones.note), zones.note)
+
+    def pause(self, user: str, recipient: str, paused: bool) -> bool:
+        """Pause a recipient of a person's releases, or go on; False where there is no such recipient."""
+        if not any(one.name == recipient and one.is_about(user) for one in self._config.recipients):
+            return False
+        self._tables.pause(recipient, self._people.session(user).number, paused)
+        return True
+
+    def _budget(self, session: Session) -> dict[str, Any]:
+        account, limits = session.account, session.limits
+        slot = max(int(time.time() // self._step_s), account.slot or 0)
+        day = day_steps(self._step_s)
+        assert day is not None, "the relay's model has a step"
+        said: dict[str, Any] = {
+            "epsilon": self._config.release.epsilon,
+            "spent": float(account.epsilon),
+            "spent_last_day": float(account.window(slot, day)),
+            "limit": limits.epsilon,
+            "left": None if limits.epsilon is None else max(0.0, limits.epsilon - float(account.epsilon)),
+            "window_limit": limits.window_epsilon,
+            "window_hours": None,
+            "window_left": None,
+        }
+        if limits.window_epsilon is not None and limits.window_steps is not None:
+            spent = float(account.window(slot, limits.window_steps))
+            said["window_hours"] = round(limits.window_steps * self._step_s / 3600, 2)
+            said["window_left"] = max(0.0, limits.window_epsilon - spent)
+        return said
+
+    def _recipients(self, user: str, session: Session) -> Iterator[dict[str, Any]]:
+        for one in self._config.recipients:
+            if one.is_about(user):
+                number, paused = self._tables.sent(one.name, session.number)
+                epsilon = self._config.coarser(one)
+                yield {
+                    "name": one.name,
+                    "kind": one.kind,
+                    "epsilon": epsilon,
+                    "key": "" if epsilon is None else repr(epsilon),
+                    "tells": "true places" if one.true_places_unprotected else one.tells,
+                    "paused": paused or one.paused,
+                    "paused_by_file": one.paused,
+                    "waiting": 0 if one.true_places_unprotected else max(0, session.account.count - number),
+                }
+
+
+def _place(number: int, message: apps.Message) -> dict[str, Any]:
+    return {
+        "number": number,
+        "time": message.time,
+        "latitude": round(message.latitude, 6),
+        "longitude": round(message.longitude, 6),
+        "radius_m": message.radius_m,
+        "prediction": message.is_prediction,
+    }
+
+
+def routes(config: RelayConfig, sessions: Sessions, tokens: Tokens) -> list[BaseRoute]:
     """The page's paths."""
-    page = _Page(config, keeper, doors)
+    page = _Page(config, sessions, tokens)
     return [
         Route("/", _index, methods=["GET"]),
         Mount("/static/vendor", StaticFiles(directory=VENDOR)),
@@ -50,29 +265,30 @@ def routes(config: RelayConfig, keeper: Keeper, doors: Doors) -> list[BaseRoute]
 
 
 class _Page:
-    def __init__(self, config: RelayConfig, keeper: Keeper, doors: Doors) -> None:
-        self._config, self._keeper, self._doors = config, keeper, doors
+    def __init__(self, config: RelayConfig, sessions: Sessions, tokens: Tokens) -> None:
+        self._config, self._sessions, self._tokens = config, sessions, tokens
+        self._run, self._content = sessions.run, PageContent(config, sessions)
         self._one_at_a_time = asyncio.Semaphore(1)
 
     def routes(self) -> list[BaseRoute]:
         """The paths below ``/page``."""
-        asked, ordered = (self.state, self.trail), (self.price, self.zones, self.pause)
+        gets, posts = (self.state, self.trail), (self.price, self.zones, self.pause)
         return [
             Route("/login", self.log_in, methods=["POST"]),
             Route("/logout", self.log_out, methods=["POST"]),
-            *(Route(f"/{one.__name__}", one, methods=["GET"]) for one in asked),
-            *(Route(f"/{one.__name__}", one, methods=["POST"]) for one in ordered),
+            *(Route(f"/{one.__name__}", one, methods=["GET"]) for one in gets),
+            *(Route(f"/{one.__name__}", one, methods=["POST"]) for one in posts),
         ]
 
     # ---- who looks -----------------------------------------------------------------------------------------------
 
     async def log_in(self, request: Request) -> Response:
-        """Give a cookie to whoever shows a token."""
+        """Give a cookie for a token."""
         token = (await _object(request)).get("token")
-        if not isinstance(token, str) or self._doors.user(token) is None:
+        if not isinstance(token, str) or self._tokens.user(token) is None:
             raise HTTPException(401, "the token is unknown")
-        cookie, _ = await self._keeper.ask(lambda desk: desk.log_in(token))
-        answer = JSONResponse({"result": "ok"})
+        cookie, _ = await self._run(self._sessions.tables.log_in, token)
+        answer = _ok()
         safe = request.url.scheme == "https"
         answer.set_cookie(_COOKIE, cookie, max_age=7 * 86400, httponly=True, samesite="strict", secure=safe)
         return answer
@@ -81,17 +297,17 @@ class _Page:
         """Take it back."""
         cookie = request.cookies.get(_COOKIE, "")
         await self._user(request, changes=True)
-        await self._keeper.ask(lambda desk: desk.log_out(cookie))
-        answer = JSONResponse({"result": "ok"})
+        await self._run(self._sessions.tables.log_out, cookie)
+        answer = _ok()
         answer.delete_cookie(_COOKIE, httponly=True, samesite="strict")
         return answer
 
     async def _user(self, request: Request, changes: bool) -> tuple[str, Login]:
         cookie = request.cookies.get(_COOKIE)
-        login = None if not cookie else await self._keeper.ask(lambda desk: desk.login(cookie))
-        user = None if login is None else self._doors.user_of(login.token)
+        login = None if not cookie else await self._run(self._sessions.tables.login, cookie)
+        user = None if login is None else self._tokens.user_of(login.token)
         if login is None or user is None:
-            raise HTTPException(401, "nobody is logged in")
+            raise HTTPException(401, "not logged in")
         if changes and not compare_digest(request.headers.get("x-csrf-token", "").encode(), login.csrf.encode()):
             raise HTTPException(403, "the request does not come from the page; load it anew")
         return user, login
@@ -99,11 +315,11 @@ class _Page:
     # ---- what they ask -------------------------------------------------------------------------------------------
 
     async def state(self, request: Request) -> Response:
-        """Everything but the trail; that nobody is logged in, where nobody is."""
+        """Everything but the trail; a user of None without a login."""
         if not request.cookies.get(_COOKIE):
             return JSONResponse({"user": None})
         user, login = await self._user(request, changes=False)
-        state = await self._keeper.ask(lambda desk: desk.state(user))
+        state = await self._run(self._content.state, user)
         tiles = {"url": self._config.tiles, "attribution": self._config.tiles_attribution}
         return JSONResponse(state | {"csrf": login.csrf, "tiles": tiles})
 
@@ -114,49 +330,49 @@ class _Page:
         tier = request.query_params.get("epsilon") or None
         tiers = {repr(one): one for one in self._config.coarser_of(user)}
         if not first.isdecimal() or len(first) > 18 or (tier is not None and tier not in tiers):
-            raise HTTPException(400, "from is no number, or nobody is told releases of this epsilon")
+            raise HTTPException(400, "from is no number, or no recipient is told releases of this epsilon")
         epsilon = None if tier is None else tiers[tier]
-        return JSONResponse(await self._keeper.ask(lambda desk: desk.trail(user, epsilon, int(first))))
+        return JSONResponse(await self._run(self._content.trail, user, epsilon, int(first)))
 
     async def price(self, request: Request) -> Response:
         """What zones would do, as they are drawn."""
         await self._user(request, changes=True)
-        zones = await _zones(request)
+        zones = Zones.from_page(await _object(request))
         async with self._one_at_a_time:
-            return JSONResponse(await asyncio.to_thread(self._priced, zones))
+            return JSONResponse(await asyncio.to_thread(self._effects, zones))
 
     async def zones(self, request: Request) -> Response:
         """Have them hold from the next release on."""
         user, _ = await self._user(request, changes=True)
-        zones = await _zones(request)
+        zones = Zones.from_page(await _object(request))
         try:
-            await self._keeper.ask(lambda desk: desk.choose(user, zones))
+            await self._run(self._content.choose, user, zones)
         except InvalidInputError as problem:
-            raise HTTPException(400, said_of_zones(problem)) from None
-        return JSONResponse({"result": "ok"})
+            raise HTTPException(400, zones_error(problem)) from None
+        return _ok()
 
     async def pause(self, request: Request) -> Response:
-        """Tell a recipient nothing for now, or go on."""
+        """Pause a recipient, or go on."""
         user, _ = await self._user(request, changes=True)
         said = await _object(request)
         name, paused = said.get("recipient"), said.get("paused")
         if not isinstance(name, str) or not isinstance(paused, bool):
             raise HTTPException(400, "give a recipient and whether they are paused")
-        if not await self._keeper.ask(lambda desk: desk.pause(user, name, paused)):
-            raise HTTPException(404, "nobody of that name is told")
-        return JSONResponse({"result": "ok"})
+        if not await self._run(self._content.pause, user, name, paused):
+            raise HTTPException(404, "there is no recipient of that name")
+        return _ok()
 
-    def _priced(self, zones: Zones) -> dict[str, Any]:
-        engines = self._keeper.engines
+    def _effects(self, zones: Zones) -> dict[str, Any]:
+        engines = self._sessions.engines
         try:
             settings = engines.settings(zones.note)
-            quick = replace(settings, repair_limit=min(settings.repair_limit, _QUICK_REPAIR))
-            return price(quick.engine(engines.model), zones.file(engines.folder))
+            quick = replace(settings, repair_limit=min(settings.repair_limit, _REPAIR_WORK))
+            return policy_effects(quick.engine(engines.model), zones.drawn)
         except DphmmError as problem:
-            raise HTTPException(400, said_of_zones(problem)) from None
+            raise HTTPException(400, zones_error(problem)) from None
 
 
-class Guarded:
+class SecurityHeaders:
     """An application whose answers tell browsers what they may do with them.
 
     Parameters
@@ -203,6 +419,10 @@ async def _index(_: Request) -> Response:
     return FileResponse(STATIC / "index.html")
 
 
+def _ok() -> JSONResponse:
+    return JSONResponse({"result": "ok"})
+
+
 async def _object(request: Request) -> dict[str, Any]:
     try:
         said = parse_json(await body_of(request))
@@ -211,7 +431,3 @@ async def _object(request: Request) -> dict[str, Any]:
     if not isinstance(said, dict) or request.headers.get("content-type", "").partition(";")[0] != "application/json":
         raise HTTPException(400, "the body is no JSON object")
     return said
-
-
-async def _zones(request: Request) -> Zones:
-    return Zones.of(await _object(request))

@@ -16,19 +16,37 @@ from starlette.responses import JSONResponse, Response
 from dphmm.errors import DphmmError, InvalidInputError
 
 _LARGEST = 1 << 20
-"""A body holds so many bytes at most: a batch of Overland has two hundred points, some hundred kilobytes."""
-_PATIENCE_S = 10.0
-"""A body takes so long at most."""
+"""The most bytes of a body: a batch of Overland has two hundred points, some hundred kilobytes."""
+_BODY_TIMEOUT_S = 10.0
+"""How long a body may take."""
 _LOG = logging.getLogger(__name__)
 
 
 async def body_of(request: Request) -> bytes:
-    """The body, unless it is too large or takes too long."""
+    """The body, unless it is too large or takes too long; read once, and kept with the request.
+
+    Parameters
+    ----------
+    request
+        The request.
+
+    Returns
+    -------
+    bytes
+        At most a mebibyte.
+
+    Raises
+    ------
+    HTTPException
+        413 or 408 then; 400 when the body is cut off.
+    """
+    if hasattr(request.state, "content"):
+        return bytes(request.state.content)
     if int(request.headers.get("content-length") or 0) > _LARGEST:
         raise HTTPException(413, "the body is larger than a mebibyte")
     parts, size = [], 0
     try:
-        async with asyncio.timeout(_PATIENCE_S):
+        async with asyncio.timeout(_BODY_TIMEOUT_S):
             async for part in request.stream():
                 size += len(part)
                 if size > _LARGEST:
@@ -38,7 +56,8 @@ async def body_of(request: Request) -> bytes:
         raise HTTPException(408, "the body takes too long") from None
     except ClientDisconnect:
         raise HTTPException(400, "the body is cut off") from None
-    return b"".join(parts)
+    request.state.content = b"".join(parts)
+    return bytes(request.state.content)
 
 
 async def fields_of(request: Request) -> Mapping[str, str]:
@@ -50,41 +69,22 @@ async def fields_of(request: Request) -> Mapping[str, str]:
     return fields
 
 
-def _basic(request: Request) -> tuple[str, str]:
+def basic_account(request: Request) -> tuple[str, str]:
+    """The name and the password of a request's basic authentication; empty where it has none."""
     scheme, _, encoded = request.headers.get("authorization", "").partition(" ")
-    if scheme.lower() == "basic":
-        try:
-            name, _, password = base64.b64decode(encoded, validate=True).decode("utf-8").partition(":")
-        except (binascii.Error, UnicodeDecodeError):
-            return "", ""
-        return name, password
-    return "", ""
-
-
-def username(request: Request) -> str:
-    """Who a request says it is from."""
-    return _basic(request)[0]
-
-
-def password(request: Request) -> str:
-    """What it shows for that."""
-    return _basic(request)[1]
+    if scheme.lower() != "basic":
+        return "", ""
+    try:
+        name, _, password = base64.b64decode(encoded, validate=True).decode("utf-8").partition(":")
+    except (binascii.Error, UnicodeDecodeError):
+        return "", ""
+    return name, password
 
 
 def bearer_token(request: Request) -> str | None:
     """The token of a bearer, in a header or in the query."""
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     return token if scheme.lower() == "bearer" else request.query_params.get("token")
-
-
-def unauthorised() -> HTTPException:
-    """The refusal of whoever shows no token that is known."""
-    return HTTPException(401, "the token is unknown", headers={"WWW-Authenticate": 'Basic realm="dphmm"'})
-
-
-def json_text(text: str) -> Response:
-    """An answer that is JSON already."""
-    return Response(text, media_type="application/json")
 
 
 # ---- refusals --------------------------------------------------------------------------------------------------------

@@ -1,18 +1,64 @@
-"""Running the relay: sockets, workers, logs that hold no place."""
+"""Running the relay: sockets, workers, slow connections closed, logs that hold no place."""
 
 from __future__ import annotations
 
 import json
 import logging
 import os
+from asyncio import BaseTransport, TimerHandle, Transport
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from dphmm.arguments import checked
 from dphmm.errors import ConfigurationError, need
-from dphmm.release.postgres import is_server
+from dphmm.release.database import is_server
 from dphmm.serve.config import RelayConfig
+
+IDLE_TIMEOUT_S = 15.0
+"""A connection that has not asked for anything within this time, or since its last answer, is closed."""
+
+
+class TimedProtocol(H11Protocol):
+    """A connection that is closed unless it asks for something in time, whatever it dribbles meanwhile."""
+
+    _waiting: TimerHandle | None = None
+    _answered: object = None
+
+    def connection_made(self, transport: BaseTransport) -> None:
+        """Begin to wait."""
+        super().connection_made(cast(Transport, transport))
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        """Stop waiting once all headers of a request are there; its handler waits for the body."""
+        super().data_received(data)
+        if getattr(self, "cycle", None) is not self._answered:
+            self._stop()
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request."""
+        self._answered = self.cycle
+        super().on_response_complete()  # which begins the next, where it is there already
+        if self.cycle is self._answered:
+            self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait no longer."""
+        self._stop()
+        super().connection_lost(exc)
+
+    def _wait(self) -> None:
+        self._stop()
+        self._waiting = self.loop.call_later(IDLE_TIMEOUT_S, self.transport.close)
+
+    def _stop(self) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
+
 
 CONFIG_VARIABLE = "DPHMM_RELAY"
 """The environment variable in which workers find the relay's file."""
@@ -55,7 +101,7 @@ def serve(path: str | Path, workers: int = 1, accept_changes: bool = False) -> N
         "server_header": False,
         "limit_concurrency": _MOST_CONNECTIONS,
         "timeout_graceful_shutdown": 10,
-        "http": need("dphmm.serve.patience", "serve").Patient,
+        "http": need("dphmm.serve.server", "serve").TimedProtocol,
     }
     log_lines()
     if workers == 1:
@@ -96,11 +142,11 @@ class _Lines(logging.Formatter):
 
 def _without_trace(message: str) -> str:
     """A message that is the text of an error with the way to it, as that error's kind alone."""
-    return "an error that nobody expected" if message.startswith("Traceback") else message
+    return "an unexpected error" if message.startswith("Traceback") else message
 
 
 def log_lines() -> None:
-    """Log to standard error, one JSON object a line, without the texts of errors that nobody expected."""
+    """Log to standard error, one JSON object a line, without the texts of unexpected errors."""
     handler = logging.StreamHandler()
     handler.setFormatter(_Lines())
     root = logging.getLogger()

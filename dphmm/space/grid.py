@@ -168,6 +168,11 @@ class Grid(StateSpace):
         """The grid of a published setting, see `PRESETS`: ``"geolife"`` (Beijing), ``"gowalla"`` (Los
         Angeles) or ``"cabspotting"`` (San Francisco).
 
+        Parameters
+        ----------
+        name
+            One of these names.
+
         Raises
         ------
         ConfigurationError
@@ -185,6 +190,16 @@ class Grid(StateSpace):
     @checked
     def state_at(self, lattice: npt.ArrayLike) -> IntArray:
         """The state in each ``(column, row)``, -1 where there is none; shape ``(n,)`` for input ``(n, 2)`` or ``(2,)``.
+
+        Parameters
+        ----------
+        lattice
+            ``(n, 2)`` integers: column and row of each cell, which need not lie in the grid.
+
+        Returns
+        -------
+        IntArray
+            ``(n,)``: the state of each cell, -1 where there is none.
 
         Raises
         ------

@@ -74,6 +74,11 @@ class LocalProjection:
         latitude, longitude
             Degrees, numbers or arrays of shape ``(n,)``. The centre's antipode has no image: there the row is infinite.
 
+        Returns
+        -------
+        FloatArray
+            ``(n, 2)``: kilometres east and north of the centre.
+
         Raises
         ------
         CoordinateError
@@ -93,6 +98,11 @@ class LocalProjection:
         ----------
         points
             Shape ``(n, 2)`` or ``(2,)``, kilometres east and north of the centre.
+
+        Returns
+        -------
+        FloatArray
+            ``(n, 2)``: latitude and longitude in degrees.
 
         Raises
         ------

@@ -61,6 +61,16 @@ class StateSpace(ABC):
     def latlon(self, states: npt.ArrayLike | None = None) -> FloatArray:
         """Latitude and longitude in degrees of the given states, or of all; shape ``(n, 2)``.
 
+        Parameters
+        ----------
+        states
+            Integers from 0 to ``size - 1``, ``(n,)`` or one; left out, all states.
+
+        Returns
+        -------
+        FloatArray
+            ``(n, 2)``: latitude and longitude in degrees.
+
         Raises
         ------
         StateError
@@ -69,12 +79,28 @@ class StateSpace(ABC):
         return self.projection.to_latlon(self.points if states is None else self.points[self.check(states)])
 
     def measurements(self) -> Measurements:
-        """The points as what is measured in each state, on their exact lattice where they have one."""
+        """The points as what is measured in each state, on their exact lattice where they have one.
+
+        Returns
+        -------
+        Measurements
+            The points ``(size, 2)`` in kilometres.
+        """
         return Measurements(self.points)
 
     @checked
     def check(self, states: npt.ArrayLike) -> IntArray:
         """The states as an integer array of at least one dimension.
+
+        Parameters
+        ----------
+        states
+            Integers from 0 to ``size - 1``, of any shape.
+
+        Returns
+        -------
+        IntArray
+            The same states, with at least one dimension.
 
         Raises
         ------
@@ -119,6 +145,16 @@ class StateSpace(ABC):
         """The state whose point is nearest in the plane to each place, however far; shape ``(n,)``.
 
         Between equally near states any of them may be returned, but always the same one.
+
+        Parameters
+        ----------
+        latitude, longitude
+            Degrees, numbers or arrays of shape ``(n,)``.
+
+        Returns
+        -------
+        IntArray
+            ``(n,)``: the nearest state of each place.
 
         Raises
         ------

@@ -1,10 +1,14 @@
-"""The true places of one person over time, and the same on a fixed clock."""
+"""The true places of one person over time, and the same on a fixed clock; time zones by name."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
+from datetime import UTC, timedelta, timezone, tzinfo
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, TypeVar
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +16,34 @@ import numpy.typing as npt
 from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray, IntArray, as_instants, frozen
 from dphmm.errors import ConfigurationError, CoordinateError, InvalidInputError, TimeOrderError
-from dphmm.tables.values import one_line
+from dphmm.tables.values import one_line, shorten
+
+_OFFSET = re.compile(r"([+-])(\d{2}):(\d{2})")
+
+
+@lru_cache(maxsize=64)
+def time_zone(name: str) -> tzinfo:
+    """A time zone by its name, or by an offset such as ``+08:00``.
+
+    Raises
+    ------
+    ConfigurationError
+        When it is unknown.
+    """
+    if name == "UTC":
+        return UTC
+    offset = _OFFSET.fullmatch(name)
+    if offset and int(offset[2]) < 24 and int(offset[3]) < 60:
+        away = timedelta(hours=int(offset[2]), minutes=int(offset[3]))
+        return timezone(-away if offset[1] == "-" else away)
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ConfigurationError(
+            f"time zone {shorten(name)} is unknown; give a name such as Europe/Berlin, or an offset such as +08:00 "
+            "(where a system has no names: pip install tzdata)"
+        ) from None
+
 
 TimeArray = npt.NDArray[np.datetime64]
 """Instants as ``datetime64[us]``, UTC."""
@@ -138,6 +169,16 @@ class Trajectory:
 
         Every point lies in exactly one piece, in order; a trajectory without such a gap comes back as the only piece.
 
+        Parameters
+        ----------
+        gap_seconds
+            The longest time between neighbours that is no gap; a positive, finite number of seconds.
+
+        Returns
+        -------
+        tuple of Trajectory
+            The pieces in order, at least one.
+
         Raises
         ------
         ConfigurationError
@@ -148,7 +189,18 @@ class Trajectory:
 
     @checked
     def between(self, start: np.datetime64 | str, end: np.datetime64 | str) -> Trajectory | None:
-        """The part with ``start <= time < end``, or None where there is none."""
+        """The part with ``start <= time < end``, or None where there is none.
+
+        Parameters
+        ----------
+        start, end
+            Instants in UTC, as ``numpy.datetime64`` or ISO 8601 text.
+
+        Returns
+        -------
+        Trajectory or None
+            The places from `start` on and before `end`; None where there are none.
+        """
         first, last = np.searchsorted(self.times, np.array([start, end], dtype="datetime64[us]"))
         return _part(self, slice(first, last)) if first < last else None
 
@@ -165,6 +217,11 @@ class Trajectory:
         ----------
         step_seconds
             The step; a positive number of seconds, taken to the microsecond.
+
+        Returns
+        -------
+        SlottedTrajectory
+            The last place of each step that has one, by slot.
 
         Raises
         ------
@@ -258,6 +315,16 @@ class SlottedTrajectory:
     @checked
     def split(self, gap_seconds: float) -> tuple[SlottedTrajectory, ...]:
         """Cut wherever the slots of two neighbours lie more than ``gap_seconds`` apart.
+
+        Parameters
+        ----------
+        gap_seconds
+            The longest time between neighbours that is no gap; a positive, finite number of seconds.
+
+        Returns
+        -------
+        tuple of SlottedTrajectory
+            The pieces in order, at least one.
 
         Raises
         ------

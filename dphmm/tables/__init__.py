@@ -1,14 +1,10 @@
-"""Files in and out, whatever they tell of: tables, their columns and cells, and features on a map."""
+"""Files in and out: archives, tables and their cells, features on a map; outputs appear whole or not at all."""
 
-from dphmm.tables.columns import ALIASES
-from dphmm.tables.delimited import content_lines, write_csv
-from dphmm.tables.geojson import Feature, read_features, write_features
 from dphmm.tables.output import check_output, new_file, new_private_file, private_name, write_text
-from dphmm.tables.source import Document, documents, read_document
-from dphmm.tables.table import Table
-from dphmm.tables.timed import TimedTable, check_table_name
-from dphmm.tables.unpacking import max_unpacked
+from dphmm.tables.source import Document, documents, max_unpacked, read_document
+from dphmm.tables.table import ALIASES, Table, TimedTable, check_table_name, content_lines, write_csv
 from dphmm.tables.values import iso_time, parse_time, parse_times
+from dphmm.tables.vector_files import Feature, read_features, write_features
 
 __all__ = [
     "ALIASES",

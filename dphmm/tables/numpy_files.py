@@ -17,8 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.errors import DataFileError
-from dphmm.tables.source import Document, read_document, readable
-from dphmm.tables.unpacking import Allowance
+from dphmm.tables.source import Allowance, Document, read_document, readable
 
 _MAGIC = b"\x93NUMPY"
 _LONGEST_HEADER = 10_000
@@ -34,25 +33,45 @@ _AXIS = re.compile(r"\d{1,15}", re.ASCII)
 
 
 def read_npy(path: str | Path) -> npt.NDArray[Any]:
-    """The array in an ``.npy`` file: booleans, integers, floats or texts; read-only.
+    """Read the array in an ``.npy`` file.
+
+    Parameters
+    ----------
+    path
+        The file, which may be gzipped.
+
+    Returns
+    -------
+    array
+        Booleans, integers, floats or texts; read-only.
 
     Raises
     ------
     DataFileError
-        When the file cannot be read, or is none of such an array.
+        When the file cannot be read, or holds no such array.
     """
     document = read_document(path)
     return _array(document)
 
 
 def read_npz(path: str | Path) -> dict[str, npt.NDArray[Any]]:
-    """Name → array of an ``.npz`` file: booleans, integers, floats or texts; read-only.
+    """Read the arrays in an ``.npz`` file.
+
+    Parameters
+    ----------
+    path
+        The file.
+
+    Returns
+    -------
+    dict
+        Name → booleans, integers, floats or texts; read-only.
 
     Raises
     ------
     DataFileError
-        When the file cannot be read, is none of such arrays, holds something else or two things of one name, or unpacks
-        to more than `dphmm.tables.max_unpacked` allows.
+        When the file cannot be read, holds anything but such arrays, or two of one name, or unpacks to more than
+        `dphmm.tables.max_unpacked` allows.
     """
     path, found = Path(path), dict[str, npt.NDArray[Any]]()
     with readable(path), path.open("rb") as file:
@@ -68,7 +87,7 @@ def read_npz(path: str | Path) -> dict[str, npt.NDArray[Any]]:
 
 
 def _array(document: Document) -> npt.NDArray[Any]:
-    """The array in the bytes of an ``.npy`` file, without a copy of them."""
+    """Make the array in the bytes of an ``.npy`` file, without a copy of them."""
     data = document.data
     if not (data.startswith(_MAGIC) and data[6:7] in (b"\1", b"\2", b"\3")):
         raise DataFileError(document.source, "is no NumPy array; save it with numpy.save")

@@ -18,7 +18,19 @@ _SQLITE_LEFTOVERS = ("-journal", "-wal", "-shm")
 
 @checked
 def check_output(path: str | Path, overwrite: bool = False) -> Path:
-    """The path of an output, refused before any work is done for it.
+    """Refuse the path of an output before any work is done for it.
+
+    Parameters
+    ----------
+    path
+        The file.
+    overwrite
+        True where a file that exists may be replaced.
+
+    Returns
+    -------
+    Path
+        The same path.
 
     Raises
     ------
@@ -43,21 +55,26 @@ def check_output(path: str | Path, overwrite: bool = False) -> Path:
 @checked
 @contextmanager
 def new_file(path: str | Path, overwrite: bool = False, private: bool = False) -> Iterator[Path]:
-    """A path to write to that becomes ``path`` when the block ends well, and vanishes when it does not.
+    """Write a file under another name that becomes ``path`` when the block ends well, and is removed when it does not.
 
-    The path handed out lies in the same folder, is hidden, and has the same extension. Only the final rename shows
-    the file under its name, so nobody ever reads half of it. Its content is on the disk before the rename, and the
-    rename before the block is left, as far as the disk keeps its word: what was seen under its name is still there,
+    The path handed out lies in the same folder, is hidden, and has the same extension. The final rename alone shows the
+    file under its name, so no one ever reads half of it. Its content is on the disk before the rename, and the rename
+    before the block is left, as far as the disk keeps its word: what was seen under its name is still there,
     whole, after a power cut.
 
     Parameters
     ----------
     path
-        Where the file is to be.
+        The file.
     overwrite
         True to replace a file that exists.
     private
-        True to let only the owner read it, from its first byte on; so it is, too, where it replaces such a file.
+        True to let only the owner read it, from its first byte on; a file that replaces such a file is private too.
+
+    Yields
+    ------
+    Path
+        Where to write.
 
     Raises
     ------
@@ -87,12 +104,24 @@ def new_file(path: str | Path, overwrite: bool = False, private: bool = False) -
 @checked
 @contextmanager
 def new_private_file(path: str | Path, overwrite: bool = False) -> Iterator[Path]:
-    """As `new_file`, for what must not be published: only the owner reads it, and its name says what it is.
+    """Write a file that must not be published, as `new_file` does: only its owner reads it, and its name says so.
+
+    Parameters
+    ----------
+    path
+        The file; its name contains ``private``.
+    overwrite
+        True to replace a file that exists.
+
+    Yields
+    ------
+    Path
+        Where to write.
 
     Raises
     ------
     ConfigurationError
-        When the name does not say so.
+        When the name does not say that it is private.
     OutputError
         As `new_file`.
     """
@@ -102,12 +131,22 @@ def new_private_file(path: str | Path, overwrite: bool = False) -> Iterator[Path
 
 @checked
 def private_name(path: str | Path) -> Path:
-    """The path of a file that tells true places, refused unless its name says that it is private.
+    """Refuse the path of a file that holds true places unless its name says that it is private.
+
+    Parameters
+    ----------
+    path
+        The file.
+
+    Returns
+    -------
+    Path
+        The same path.
 
     Raises
     ------
     ConfigurationError
-        Naming what to call it.
+        When its name does not contain ``private``; naming what to call it.
     """
     path = Path(path)
     if not path.name:
@@ -123,7 +162,7 @@ def _is_private(path: Path) -> bool:
 
 
 def sync_folder(folder: Path) -> None:
-    """Have the names in a folder survive a power cut, where the system can."""
+    """Write the names in a folder to the disk, where the system can."""
     with suppress(OSError):  # not every system opens folders, nor every file system syncs them
         _sync(folder)
 
@@ -138,7 +177,24 @@ def _sync(path: Path) -> None:
 
 @checked
 def write_text(path: str | Path, text: str, overwrite: bool = False, private: bool = False) -> None:
-    """Write a text file in UTF-8, whole or not at all; see `new_file`."""
+    """Write a text file in UTF-8, whole or not at all; see `new_file`.
+
+    Parameters
+    ----------
+    path
+        The file.
+    text
+        Its content.
+    overwrite
+        True to replace a file that exists.
+    private
+        True to let only the owner read it.
+
+    Raises
+    ------
+    OutputError
+        When the file exists and may not be overwritten, or cannot be written.
+    """
     with new_file(path, overwrite, private) as part:
         part.write_text(text, encoding="utf-8", newline="\n")
 

@@ -1,10 +1,14 @@
-"""Where bytes come from: a file, plain or gzipped, a folder, or a tar or zip archive of one."""
+"""Where bytes come from: a file, plain or gzipped, a folder, or a tar or zip archive; and how much may be unpacked.
+
+A few bytes of a packed file can unpack to more than any memory holds, so everything that is unpacked is counted.
+"""
 
 from __future__ import annotations
 
 import bz2
 import gzip
 import lzma
+import re
 import stat
 import struct
 import tarfile
@@ -12,16 +16,213 @@ import zipfile
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from io import BytesIO
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Protocol
 
 from dphmm.arguments import checked
-from dphmm.errors import DataFileError
-from dphmm.tables.unpacking import Allowance, Counted
+from dphmm.errors import ConfigurationError, DataFileError
 from dphmm.tables.values import one_line
+
+ALWAYS = 64 << 20
+"""What any file may unpack to, in bytes, however small it is."""
+PER_BYTE = 50
+"""How many bytes one byte of a file may unpack to, beyond `ALWAYS`.
+
+Packed with xz, recorded traces (GPX, OwnTracks, check-ins, GeoLife) were up to 13 times smaller, and releases that this
+package writes up to 28 times (GPX).
+"""
+IN_ALL = 4 << 30
+"""What no file may pass, in bytes, however large it is."""
+
+IN_OBJECTS = 1 << 30
+"""What the objects that are made of a packed file may take in memory, in bytes, unless more may be unpacked."""
+
+_CHUNK = 1 << 20
+_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)\s*([kmgt]?i?b?)", re.IGNORECASE | re.ASCII)
+_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+
+_most: ContextVar[int | None] = ContextVar("dphmm_max_unpacked", default=None)
+
+
+@contextmanager
+def max_unpacked(size: int | str | None) -> Iterator[None]:
+    """Set what files that are read within the block may unpack to, in place of the limits.
+
+    The limits are 50 times what the file holds, at least 64 MiB and at most 4 GiB, for each file, and for
+    all members of an archive together. What cannot be known beforehand is counted while it is unpacked.
+
+    Parameters
+    ----------
+    size
+        Bytes, or a text such as ``"8GB"`` or ``"512 MiB"`` (both kinds of prefixes mean powers of 1024); None changes
+        nothing.
+
+    Yields
+    ------
+    None
+
+    Raises
+    ------
+    ConfigurationError
+        When it is no size, or not positive.
+
+    Examples
+    --------
+    >>> with max_unpacked("8GB"):
+    ...     Allowance("a.zip", packed=100).most
+    8589934592
+    >>> Allowance("a.zip", packed=100).most
+    67108864
+    """
+    if size is None:
+        yield
+        return
+    token = _most.set(_bytes(size))
+    try:
+        yield
+    finally:
+        _most.reset(token)
+
+
+def unpacked_at_most() -> int | None:
+    """Return what `max_unpacked` allows here, in bytes; None where it was not called."""
+    return _most.get()
+
+
+def set_max_unpacked(size: int | None) -> None:
+    """Set the limit of this process, from now on: a worker takes over what `unpacked_at_most` returned elsewhere."""
+    _most.set(size)
+
+
+def _bytes(size: int | str) -> int:
+    matched = _SIZE.fullmatch(str(size).strip())
+    count = round(float(matched[1]) * 1024 ** _POWERS[matched[2].lower().rstrip("b").rstrip("i")]) if matched else 0
+    if count < 1:
+        raise ConfigurationError(f"the most that files may unpack to is {str(size)[:40]!r}; give a size such as 8GB")
+    return count
+
+
+def _shown(size: int) -> str:
+    return f"{size >> 20} MiB" if size >> 20 else f"{size} bytes"
+
+
+class _Readable(Protocol):
+    def read(self, size: int = ..., /) -> bytes: ...
+
+
+class Allowance:
+    """How many more bytes may be unpacked from one file.
+
+    Parameters
+    ----------
+    source
+        The file, as messages name it.
+    packed
+        Its size in bytes.
+
+    Attributes
+    ----------
+    most
+        The limit it began with, in bytes.
+    """
+
+    def __init__(self, source: str | Path, packed: int) -> None:
+        given = _most.get()
+        self.source = source
+        self.most = min(IN_ALL, max(ALWAYS, PER_BYTE * packed)) if given is None else given
+        self._left = self.most
+
+    def take(self, count: int) -> None:
+        """Subtract bytes that are about to be unpacked, or just were.
+
+        Parameters
+        ----------
+        count
+            The number of bytes.
+
+        Raises
+        ------
+        DataFileError
+            When they are more than is left.
+        """
+        self._left -= count
+        if self._left < 0:
+            raise self._refusal(self.most)
+
+    def check_objects(self, count: int, size: int) -> None:
+        """Refuse to make a number of objects out of what was unpacked.
+
+        Parameters
+        ----------
+        count
+            The number of objects.
+        size
+            The bytes that each takes in memory.
+
+        Raises
+        ------
+        DataFileError
+            When they take more than `IN_OBJECTS`, and more than may be unpacked.
+        """
+        if count * size > max(self.most, IN_OBJECTS):
+            raise self._refusal(max(self.most, IN_OBJECTS))
+
+    def _refusal(self, most: int) -> DataFileError:
+        return DataFileError(
+            self.source,
+            f"unpacks to more than {_shown(most)}, out of proportion to its size; if you trust it, allow more with "
+            "'dphmm --max-unpacked 8GB …' or dphmm.tables.max_unpacked",
+        )
+
+    def whole(self, stream: _Readable) -> bytes:
+        """Read a stream that unpacks what it reads to its end.
+
+        Parameters
+        ----------
+        stream
+            The stream.
+
+        Returns
+        -------
+        bytes
+            All of it.
+
+        Raises
+        ------
+        DataFileError
+            As soon as it is more than is left.
+        """
+        unpacked = BytesIO()
+        while chunk := stream.read(_CHUNK):
+            self.take(len(chunk))
+            unpacked.write(chunk)
+        return unpacked.getvalue()
+
+
+class Counted:
+    """A stream whose bytes are subtracted from an allowance.
+
+    Parameters
+    ----------
+    stream
+        What is read.
+    allowance
+        What its bytes are subtracted from.
+    """
+
+    def __init__(self, stream: _Readable, allowance: Allowance) -> None:
+        self._stream, self._allowance = stream, allowance
+
+    def read(self, size: int, /) -> bytes:
+        """Read the next bytes and subtract them."""
+        data = self._stream.read(size)
+        self._allowance.take(len(data))
+        return data
+
 
 _TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -35,18 +236,18 @@ _DAMAGE = (
 
 @dataclass(frozen=True)
 class Document:
-    """One file's bytes, unpacked.
+    """The bytes of one file, unpacked.
 
     Parameters
     ----------
     source
-        How messages name it; for a member of an archive, the archive and the member.
+        The file as messages name it; for a member of an archive, the archive and the member.
     name
         The path, inside the folder or archive where there is one.
     data
         The content.
     allowance
-        What may still come out of the file, where it was packed.
+        What may still be unpacked from the file, where it was packed.
     """
 
     source: str
@@ -55,30 +256,35 @@ class Document:
     allowance: Allowance | None = field(default=None, repr=False, compare=False)
 
     def check_objects(self, marks: tuple[bytes, ...], size: int) -> None:
-        """Refuse a packed file of which more objects would be made than memory is allowed for.
+        """Refuse a packed file out of which more objects would be made than memory is allowed for.
 
         Parameters
         ----------
         marks
             What stands in the content wherever an object begins or ends.
         size
-            What an object takes, in bytes.
+            The bytes that an object takes in memory.
 
         Raises
         ------
         DataFileError
-            When they take too much; never of a file that was not packed.
+            When they take too much; never for a file that was not packed.
         """
         if self.allowance is not None:
             self.allowance.check_objects(sum(map(self.data.count, marks)), size)
 
     def text(self) -> str:
-        """The content as UTF-8 text, with or without a byte order mark.
+        """Decode the content as UTF-8, with or without a byte order mark.
+
+        Returns
+        -------
+        str
+            The text, without the mark.
 
         Raises
         ------
         DataFileError
-            When it is none; with the line.
+            When it is not UTF-8; with the line.
         """
         try:
             return self.data.decode("utf-8-sig")
@@ -89,7 +295,22 @@ class Document:
 
 @contextmanager
 def readable(path: str | Path) -> Iterator[None]:
-    """Turns what can go wrong in reading into a `DataFileError` of one line; refuses devices, which may never end."""
+    """Turn what can go wrong in reading into a `DataFileError` of one line; refuse devices, which may never end.
+
+    Parameters
+    ----------
+    path
+        The file or folder that is read within the block.
+
+    Yields
+    ------
+    None
+
+    Raises
+    ------
+    DataFileError
+        When there is no such file, it is damaged, or cannot be read.
+    """
     if "\0" in str(path):
         raise DataFileError(path, "is no path, since it holds a NUL character; correct it")
     try:
@@ -106,12 +327,22 @@ def readable(path: str | Path) -> Iterator[None]:
 
 
 def suffix_of(name: str | Path | PurePosixPath) -> str:
-    """The extension in lower case, without the ``.gz`` that may follow it."""
+    """Return the extension in lower case, without the ``.gz`` that may follow it."""
     return PurePosixPath(str(name).lower().removesuffix(".gz")).suffix
 
 
 def member_names(path: str | Path) -> Iterator[str]:
-    """The names of the files in a folder or archive, or the file's own, one after another as they are met.
+    """Yield the names of the files in a folder or archive, or the file's own name, as they are met.
+
+    Parameters
+    ----------
+    path
+        The file, folder or archive.
+
+    Yields
+    ------
+    str
+        A name, relative to the folder or archive.
 
     Raises
     ------
@@ -127,7 +358,17 @@ def member_names(path: str | Path) -> Iterator[str]:
 
 @checked
 def read_document(path: str | Path) -> Document:
-    """One file, plain or gzipped.
+    """Read one file, plain or gzipped.
+
+    Parameters
+    ----------
+    path
+        The file.
+
+    Returns
+    -------
+    Document
+        Its bytes, unpacked.
 
     Raises
     ------
@@ -146,7 +387,19 @@ def read_document(path: str | Path) -> Document:
 
 @checked
 def documents(path: str | Path, suffixes: Collection[str]) -> Iterator[Document]:
-    """The files with one of the suffixes in a folder or archive; or the one file, whatever its suffix.
+    """Yield the files with one of the suffixes in a folder or archive; or the one file, whatever its suffix.
+
+    Parameters
+    ----------
+    path
+        A file, a folder, or a tar or zip archive.
+    suffixes
+        The extensions in lower case, with their dots; a ``.gz`` after them is passed over.
+
+    Yields
+    ------
+    Document
+        Those of a folder in the order of their names, those of an archive in its own order.
 
     Raises
     ------
@@ -173,7 +426,7 @@ Content = tuple[bytes, Allowance | None]
 
 
 def _members(path: Path, ordered: bool = False) -> Iterator[tuple[str, Callable[[], Content]]]:
-    """The names of a folder's or archive's files, or the file's own, each with what loads it.
+    """Yield the name of each file of a folder or archive, or the file's own, with a function that loads it.
 
     A member is loaded before the next one is asked for.
     """

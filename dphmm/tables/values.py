@@ -1,4 +1,4 @@
-"""What a cell says: numbers and times out of texts, and back."""
+"""Numbers and times out of the texts in cells, and back."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _DECIMAL = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\s*", re.ASC
 
 
 def shorten(value: object) -> str:
-    """A text in quotes, or what else a file says, cut to a length that fits a message of one line."""
+    """Quote a text, or what else a file holds, cut to a length that fits a message of one line."""
     try:
         text = str(value)
     except (ValueError, RecursionError):  # thousands of digits, a thousand brackets
@@ -35,7 +35,7 @@ def shorten(value: object) -> str:
 
 
 def shown(value: object) -> str:
-    """A value as Python writes it, cut to a length that fits a message of one line."""
+    """Write a value as Python does, cut to a length that fits a message of one line."""
     try:
         text = repr(value)
     except (ValueError, RecursionError):
@@ -44,13 +44,13 @@ def shown(value: object) -> str:
 
 
 def one_line(problem: BaseException) -> str:
-    """What an error says, on one line that is not too long; its kind where it says nothing."""
+    """Write what an error says on one line that is not too long; its class where it says nothing."""
     text = " ".join(str(problem).split())
     return (text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "...") or type(problem).__name__
 
 
 def is_text(text: str) -> bool:
-    """Whether a text can be written: JSON and names of files may hold halves of characters (lone surrogates)."""
+    """Return whether a text can be written: JSON and names of files may hold halves of characters (lone surrogates)."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -59,14 +59,26 @@ def is_text(text: str) -> bool:
 
 
 def plain_text(value: object) -> str:
-    """A value of a typed file as a CSV would say it: nothing is empty, and a whole float has no point."""
+    """Write a value of a typed file as a CSV would have it: None is empty, and a whole float has no point."""
     if value is None:
         return ""
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def parse_number(value: object, name: str) -> float:
-    """A decimal number, as a text or as the number of a typed file.
+    """Parse a decimal number, given as a text or as the number of a typed file.
+
+    Parameters
+    ----------
+    value
+        The text or number.
+    name
+        What it is, for messages.
+
+    Returns
+    -------
+    float
+        The nearest float; NaN and infinities where the text says so.
 
     Raises
     ------
@@ -82,12 +94,24 @@ def parse_number(value: object, name: str) -> float:
 
 
 def as_number(value: object, name: str) -> float:
-    """A number of a typed file, such as JSON, as a float.
+    """Convert a number of a typed file, such as JSON, to a float.
+
+    Parameters
+    ----------
+    value
+        The number.
+    name
+        What it is, for messages.
+
+    Returns
+    -------
+    float
+        The nearest float.
 
     Raises
     ------
     ValueError
-        When the value is something else, a text or a truth among it.
+        When the value is something else, a text or a boolean among it, or too large for a float.
     """
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"{name} is {shorten(value)}; give a decimal number")
@@ -98,12 +122,24 @@ def as_number(value: object, name: str) -> float:
 
 
 def parse_fraction(text: str, name: str) -> Fraction:
-    """A decimal number or a fraction of two whole ones, exactly.
+    """Parse a decimal number, or a fraction of two whole ones, exactly.
+
+    Parameters
+    ----------
+    text
+        Such as ``"0.1"``, ``"1e-6"`` or ``"1/3"``.
+    name
+        What it is, for messages.
+
+    Returns
+    -------
+    Fraction
+        Exactly what the text says.
 
     Raises
     ------
     ValueError
-        When it is something else, or of over 300 digits, which a few characters can stand for.
+        When it is something else, or has over 300 digits, which a few characters can stand for.
     """
     text = text.strip()
     matched = _FRACTION.fullmatch(text)
@@ -116,12 +152,22 @@ def parse_fraction(text: str, name: str) -> Fraction:
 
 
 def parse_time(text: object) -> int:
-    """Microseconds since 1970 in UTC of an ISO 8601 time; one without a zone is taken as UTC.
+    """Parse an ISO 8601 time; one without a zone is taken as UTC.
+
+    Parameters
+    ----------
+    text
+        Such as ``"2009-10-11T14:04:30Z"``.
+
+    Returns
+    -------
+    int
+        Microseconds since 1970 in UTC.
 
     Raises
     ------
     InvalidInputError
-        When it is no such time, or no text: nothing says whether a number counts seconds or milliseconds.
+        When it is no such time, or no text: a number may count seconds or milliseconds, and nothing says which.
     """
     try:
         if not isinstance(text, str):
@@ -134,17 +180,27 @@ def parse_time(text: object) -> int:
 
 
 def since_epoch(moment: datetime) -> int:
-    """Microseconds since 1970 in UTC; a time without a zone is taken as UTC."""
+    """Return microseconds since 1970 in UTC; a time without a zone is taken as UTC."""
     return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH) // _MICROSECOND
 
 
 def parse_times(texts: Sequence[str]) -> Times:
-    """Times out of texts: all whole numbers, or all numbers, or all ISO 8601, where no zone means UTC.
+    """Parse times out of texts: all whole numbers, or all numbers, or all ISO 8601, where no zone means UTC.
+
+    Parameters
+    ----------
+    texts
+        The texts.
+
+    Returns
+    -------
+    array ``(n,)``
+        int64, float64, or ``datetime64[us]`` in UTC.
 
     Raises
     ------
     InvalidInputError
-        Naming the first that is none, or is not finite.
+        Naming the first that is no time, or not finite.
 
     Examples
     --------
@@ -166,7 +222,22 @@ def parse_times(texts: Sequence[str]) -> Times:
 
 
 def iso_time(moment: np.datetime64) -> str:
-    """A UTC instant as ISO 8601 text that ends in ``Z``, with as many digits as the second needs.
+    """Write a UTC instant as ISO 8601 text that ends in ``Z``, with as many digits as the second needs.
+
+    Parameters
+    ----------
+    moment
+        The instant.
+
+    Returns
+    -------
+    str
+        To the second, or to the unit of the instant where that is needed.
+
+    Raises
+    ------
+    InvalidInputError
+        When it is no instant.
 
     Examples
     --------
@@ -180,7 +251,7 @@ def iso_time(moment: np.datetime64) -> str:
 
 
 def time_text(moment: Any) -> str:
-    """A time as the tables write it: ISO 8601 in UTC, or a number.
+    """Write a time as the tables have it: ISO 8601 in UTC, or a number.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Private diagnostics: what only the owner of the true places may see, in a file that says so."""
+"""Private diagnostics: what only the owner of the true places may see, in a file whose name and columns say so."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dphmm.tables import iso_time, new_private_file, private_name, write_csv
 if TYPE_CHECKING:
     from dphmm.release.trajectory import TimedDiagnostics
 
-COLUMNS: Mapping[str, Callable[[TimedDiagnostics], object]] = {
+DIAGNOSTIC_COLUMNS: Mapping[str, Callable[[TimedDiagnostics], object]] = {
     "private_user": lambda one: one.user,
     "private_time": lambda one: iso_time(one.time),
     "private_outside": lambda one: str(one.outside).lower(),
@@ -30,7 +30,17 @@ COLUMNS: Mapping[str, Callable[[TimedDiagnostics], object]] = {
 
 @checked
 def check_private_name(path: str | Path) -> Path:
-    """The path of a file of diagnostics, refused unless its name says that it is private and it is a CSV.
+    """Refuse the path of a file of diagnostics unless its name says that it is private and it is a CSV.
+
+    Parameters
+    ----------
+    path
+        The file.
+
+    Returns
+    -------
+    Path
+        The same path.
 
     Raises
     ------
@@ -46,6 +56,15 @@ def check_private_name(path: str | Path) -> Path:
 def write_diagnostics(path: str | Path, diagnostics: Iterable[TimedDiagnostics], overwrite: bool = False) -> None:
     """Write diagnostics as CSV, readable for the owner alone, whole or not at all.
 
+    Parameters
+    ----------
+    path
+        The file, see `check_private_name`.
+    diagnostics
+        A row for each.
+    overwrite
+        True to replace a file that exists.
+
     Raises
     ------
     ConfigurationError
@@ -54,4 +73,6 @@ def write_diagnostics(path: str | Path, diagnostics: Iterable[TimedDiagnostics],
         When the file exists and may not be overwritten, or cannot be written.
     """
     with new_private_file(check_private_name(path), overwrite) as part:
-        write_csv(part, list(COLUMNS), ([cell(one) for cell in COLUMNS.values()] for one in diagnostics))
+        write_csv(
+            part, list(DIAGNOSTIC_COLUMNS), ([cell(one) for cell in DIAGNOSTIC_COLUMNS.values()] for one in diagnostics)
+        )

@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arrays import FloatArray, IntArray
-from dphmm.errors import ConfigurationError, OutputError, need
+from dphmm.errors import need
 from dphmm.space.states import StateSpace
 from dphmm.tables import iso_time
-from dphmm.tables.values import one_line
+from dphmm.writers.frames import written_by_gdal
 from dphmm.writers.table import CRS
 
 HEADER = ("user", "time", "latitude", "longitude")
@@ -97,22 +97,17 @@ class _Layer:
         )
         frame["time"] = frame["time"].dt.tz_localize("UTC")
         frame["latitude"], frame["longitude"] = places[:, 0], places[:, 1]
-        self._pyogrio.set_gdal_config_options({"OGR_CURRENT_DATE": f"{self._times[-1].astype('datetime64[ms]')}Z"})
-        try:
+        with written_by_gdal(self._path, self._times[-1]):
             self._pyogrio.write_dataframe(
                 frame, self._path, layer=LAYER, driver="GPKG", geometry_type="Point", append=not self._is_new
             )
-        except self._pyogrio.errors.DataSourceError as problem:
-            raise OutputError(f"{self._path}: GDAL cannot write it ({one_line(problem)}); check the folder") from None
-        finally:
-            self._pyogrio.set_gdal_config_options({"OGR_CURRENT_DATE": None})
         self._is_new = False
 
     def close(self) -> None:
         """As `PathFile.close`."""
 
 
-KINDS: Mapping[str, type[_Lines] | type[_Columns] | type[_Layer]] = {
+PATH_FORMATS: Mapping[str, type[_Lines] | type[_Columns] | type[_Layer]] = {
     ".csv": _Lines,
     ".parquet": _Columns,
     ".gpkg": _Layer,
@@ -120,24 +115,8 @@ KINDS: Mapping[str, type[_Lines] | type[_Columns] | type[_Layer]] = {
 """Extension → what writes paths."""
 
 
-def check_kind(path: str | Path) -> Path:
-    """The path of an output, refused when no format of paths goes by its extension.
-
-    Raises
-    ------
-    ConfigurationError
-        Naming the extensions that there are.
-    """
-    found = Path(path)
-    if found.suffix.lower() not in KINDS:
-        raise ConfigurationError(
-            f"{path}: no format goes by {found.suffix or 'no extension'!r}; use {', '.join(KINDS)}"
-        )
-    return found
-
-
 def open_paths(path: Path, space: StateSpace, step: int, slots: IntArray) -> PathFile:
-    """A new file of paths in the format of its extension.
+    """Open a new file of paths in the format of its extension.
 
     Parameters
     ----------
@@ -150,10 +129,15 @@ def open_paths(path: Path, space: StateSpace, step: int, slots: IntArray) -> Pat
     slots
         ``(T,)``: the slots of the times.
 
+    Returns
+    -------
+    PathFile
+        What writes people.
+
     Raises
     ------
     MissingDependencyError
         When the format needs a library that is not installed.
     """
     times = (slots * step).astype("datetime64[us]")
-    return KINDS[path.suffix.lower()](path, times, np.round(space.latlon(), _DIGITS))
+    return PATH_FORMATS[path.suffix.lower()](path, times, np.round(space.latlon(), _DIGITS))

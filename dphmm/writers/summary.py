@@ -1,4 +1,4 @@
-"""A table of releases summed up, one row per user, from public things alone."""
+"""Releases summed up, one row per user, from public values alone."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from dphmm.arrays import FloatArray
 from dphmm.tables import iso_time, new_file, write_csv
 from dphmm.writers.table import ReleaseTable
 
-COLUMNS: Mapping[str, Callable[[ReleaseTable], Any]] = {
+SUMMARY_COLUMNS: Mapping[str, Callable[[ReleaseTable], Any]] = {
     "user": lambda rows: str(rows["user"][0]),
     "releases": lambda rows: int((~rows["withheld"]).sum()),
     "moments_withheld": lambda rows: int(rows["withheld"].sum()),
     "first_time": lambda rows: iso_time(rows["time"].min()),
     "last_time": lambda rows: iso_time(rows["time"].max()),
     "epsilon_total": lambda rows: fsum(rows["epsilon"].tolist()),
-    "epsilon_dearest_day": lambda rows: _told(rows["epsilon_last_day"], np.max),
+    "epsilon_dearest_day": lambda rows: _of_known(rows["epsilon_last_day"], np.max),
     "exact": lambda rows: bool(rows["exact"].all()),
-    "expected_error_m_median": lambda rows: _told(rows["expected_error_m"], np.median),
+    "expected_error_m_median": lambda rows: _of_known(rows["expected_error_m"], np.median),
     "estimate_radius_m_median": lambda rows: float(np.median(rows["estimate_radius_m"])),
     "adversary_error_m_median": lambda rows: float(np.median(rows["adversary_error_m"])),
     "adversary_error_m_least": lambda rows: float(rows["adversary_error_m"].min()),
@@ -33,30 +33,30 @@ COLUMNS: Mapping[str, Callable[[ReleaseTable], Any]] = {
     "least_protection": lambda rows: int(rows["least_protection"].min()),
     "releases_with_edges_added": lambda rows: int((rows["edges_added"] > 0).sum()),
     "repair_gap_most": lambda rows: float(rows["repair_gap"].max()),
-    "table_gain_median": lambda rows: _told(rows["table_gain"], np.median),
+    "table_gain_median": lambda rows: _of_known(rows["table_gain"], np.median),
     "releases_already_known": lambda rows: int(rows["already_known"].sum()),
 }
 """Column → what it says of one user's releases.
 
 Budgets add up over time, so `epsilon_total` is what all releases of a user cost together, and `epsilon_dearest_day` the
 most that was spent within 24 hours up to one of them; `exact` is whether all of them were drawn by integers alone. The
-adversary is whoever knows the model and the releases up to the one in question.
+adversary knows the model and the releases up to the one in question.
 """
 
 
-def _told(values: FloatArray, of: Callable[[FloatArray], Any]) -> float:
-    """A figure of the values that are told; NaN where none is."""
+def _of_known(values: FloatArray, statistic: Callable[[FloatArray], Any]) -> float:
+    """A statistic of the values that are known; NaN where none is."""
     known = values[~np.isnan(values)]
-    return float(of(known)) if len(known) else float("nan")
+    return float(statistic(known)) if len(known) else float("nan")
 
 
 class Hindsight(NamedTuple):
     """What is known of each release's time once all releases of its user are there, in the order of a table.
 
-    Attributes
+    Parameters
     ----------
     error_m
-        ``(n,)``: the expected distance of the best guess, metres.
+        ``(n,)``: the expected distance of the adversary's point estimate from the person, metres.
     certainty
         ``(n,)``: the probability of the most probable state.
     """
@@ -66,16 +66,21 @@ class Hindsight(NamedTuple):
 
 
 def summarise(table: ReleaseTable, daily: bool = False, hindsight: Hindsight | None = None) -> list[dict[str, Any]]:
-    """One row per user, in the order of the users' names; the keys are those of `COLUMNS`.
+    """Sum up releases by user, in the order of the users' names.
 
     Parameters
     ----------
     table
         The releases.
     daily
-        Whether to make a row for each day in UTC that a user has releases on, with the key ``"day"`` after the user's.
+        Whether to make a row for each day in UTC that a user has releases on.
     hindsight
-        What is known in hindsight; then rows end with its median and worst figures.
+        What is known in hindsight; then rows end with its median and worst values.
+
+    Returns
+    -------
+    list of dict
+        A row for each user; the keys are those of `SUMMARY_COLUMNS`, with ``"day"`` after the user's where it is daily.
     """
     users, days = table["user"].astype(str), table["time"].astype("datetime64[D]")
     rows = []
@@ -84,7 +89,7 @@ def summarise(table: ReleaseTable, daily: bool = False, hindsight: Hindsight | N
         for day in np.unique(days[mine]) if daily else (None,):
             part = mine if day is None else mine & (days == day)
             chosen = table.select(part)
-            row = {name: of(chosen) for name, of in COLUMNS.items()}
+            row = {name: value(chosen) for name, value in SUMMARY_COLUMNS.items()}
             if hindsight is not None:
                 row |= _in_hindsight(hindsight.error_m[part], hindsight.certainty[part])
             rows.append(row if day is None else {"user": row.pop("user"), "day": str(day), **row})
@@ -107,7 +112,18 @@ def write_summary(
     daily: bool = False,
     hindsight: Hindsight | None = None,
 ) -> None:
-    """Write `summarise` as CSV, whole or not at all; what is not told is left empty.
+    """Write `summarise` as CSV, whole or not at all; what is not known is left empty.
+
+    Parameters
+    ----------
+    path
+        The file.
+    table
+        The releases.
+    overwrite
+        True to replace a file that exists.
+    daily, hindsight
+        As for `summarise`.
 
     Raises
     ------
@@ -115,7 +131,7 @@ def write_summary(
         When the file exists and may not be overwritten, or cannot be written.
     """
     rows = summarise(table, daily, hindsight)
-    header = list(rows[0] if rows else COLUMNS)
+    header = list(rows[0] if rows else SUMMARY_COLUMNS)
     with new_file(path, overwrite) as part:
         write_csv(part, header, ([_cell(value) for value in row.values()] for row in rows))
 

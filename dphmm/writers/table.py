@@ -1,4 +1,4 @@
-"""What a file of releases says: one row per release, with columns that depend on nothing secret but the draw."""
+"""A table of releases: one row per release, with columns that depend on nothing secret but the draw."""
 
 from __future__ import annotations
 
@@ -34,27 +34,37 @@ _DTYPES: Mapping[Kind, npt.DTypeLike] = {
 class Column(NamedTuple):
     """A column of a table of releases.
 
-    Attributes
+    Parameters
     ----------
     name
         As files call it; where it has a unit, the unit ends it.
     kind
-        A text, a time in UTC, a number, a count, or true or false.
-    of
-        What it says of a release.
+        A text, a time in UTC, a number, a count, or a flag.
+    value
+        From a release to what stands in the column.
     """
 
     name: str
     kind: Kind
-    of: Callable[[TimedRelease], Any]
+    value: Callable[[TimedRelease], Any]
 
     def parse(self, found: Any) -> Any:
-        """What a cell says: a text, or a value as JSON or a database has it.
+        """Parse a cell: a text, or a value as JSON or a database has it.
+
+        Parameters
+        ----------
+        found
+            The cell.
+
+        Returns
+        -------
+        object
+            A value of the column's kind.
 
         Raises
         ------
         ValueError
-            When it says nothing of the column's kind.
+            When the cell holds nothing of the column's kind.
         """
         if self.kind == "time":
             return found if isinstance(found, np.datetime64) else np.datetime64(parse_time(found), "us")
@@ -79,7 +89,7 @@ class Column(NamedTuple):
 
 
 def _drawn(one: TimedRelease) -> tuple[float, float, float, float]:
-    """Where in the plane something was drawn, and the errors expected of it in metres; NaN where nothing was."""
+    """Return where in the plane something was drawn, and its expected errors in metres; NaN where nothing was drawn."""
     if one.record.released is None:
         return math.nan, math.nan, math.nan, math.nan
     x, y = one.record.released
@@ -132,7 +142,7 @@ COLUMNS = (
     Column("settings", "text", lambda one: one.record.settings[:16]),
     Column("model", "text", lambda one: one.record.model[:16]),
 )
-"""Everything that a file of releases holds. Whatever else depends on the true place has no column.
+"""Everything that a file of releases holds. What else depends on the true place has no column.
 
 =======================  ================================================================================
 column                   what it says
@@ -149,10 +159,10 @@ column                   what it says
 ``estimate_latitude``    posterior mean of the place given all releases so far, degrees; where that lies outside the
                          region the place of the nearest state
 ``estimate_longitude``   posterior mean of the place given all releases so far, degrees
-``estimate_radius_m``    expected distance of the estimate from the person, metres, to whoever knows the model and all
+``estimate_radius_m``    expected distance of the estimate from the person, metres, to those who know the model and all
                          releases so far; too small for people who do not move as the model says
-``adversary_error_m``    expected distance of their best guess, the point that is expected to be nearest, metres; told
-                         at most 2 % too small, never too large
+``adversary_error_m``    expected distance of their point estimate, the point expected to be nearest, metres; stated at
+                         most 2 % too small, never too large
 ``adversary_certainty``  the probability of the state that they hold most probable
 ``epsilon``              privacy budget of this release; 0 where nothing was drawn
 ``epsilon_so_far``       the sum of the budgets of all the user's releases up to this one
@@ -161,12 +171,12 @@ column                   what it says
 ``exact``                whether it was drawn by integers alone, so that the promise holds for the numbers in the file
 ``expected_error_m``     root mean square distance of the release from the truth, metres
 ``possible_states``      how many states were possible, |C_t|
-``least_protection``     the least degree of protection of a possible state: this release alone tells each from so many,
-                         itself included, by a factor of at most e^epsilon
+``least_protection``     the least degree of protection of a possible state: this release alone distinguishes each from
+                         as many states, itself included, by a factor of at most e^epsilon
 ``edges_added``          edges that were added to the policy so that no possible state was exposed
 ``repair_gap``           how much of the squared error (or area) a better repair could save at most; 0: proven best
 ``hull_area_km2``        area of the sensitivity hull
-``constrained_factor``   any two possible states are told apart by at most this many times epsilon
+``constrained_factor``   any two possible states are distinguished by at most this many times epsilon
 ``components``           how many components with noise of their own the possible states fall into
 ``component_states``     how many possible states the likeliest of them has, given all releases so far
 ``component_certainty``  how probable it is
@@ -256,17 +266,38 @@ class ReleaseTable:
 
     @checked
     def select(self, chosen: BoolArray) -> ReleaseTable:
-        """The rows that a mask ``(n,)`` chooses."""
+        """Return the rows that a mask chooses.
+
+        Parameters
+        ----------
+        chosen
+            Booleans ``(n,)``.
+
+        Returns
+        -------
+        ReleaseTable
+            Those rows, in their order.
+
+        Raises
+        ------
+        InvalidInputError
+            For another array.
+        """
         mask = np.asarray(chosen)
         if mask.shape != (len(self),) or mask.dtype != np.bool_:
             raise InvalidInputError(f"the choice is {mask.dtype} of shape {mask.shape}; give {len(self)} booleans")
         return ReleaseTable({name: array[mask] for name, array in self.columns.items()})
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Each release as a dictionary of plain JSON values.
+        """Return each release as a dictionary of plain JSON values.
 
-        Times are ISO 8601 texts that end in ``Z``. What is not finite is None: a latitude beyond the plane, or a
-        factor without bound.
+        Times are ISO 8601 texts that end in ``Z``. What is not finite is None: a latitude beyond the plane, or a factor
+        without bound.
+
+        Returns
+        -------
+        iterator of dict
+            The columns of a release, in the order of `COLUMNS`.
         """
         plain = {
             column.name: [_plain(value, column.kind) for value in self[column.name].tolist()] for column in COLUMNS
@@ -274,20 +305,41 @@ class ReleaseTable:
         return (dict(zip(plain, values, strict=True)) for values in zip(*plain.values(), strict=True))
 
     @classmethod
-    def of(cls, releases: Iterable[TimedRelease]) -> ReleaseTable:
-        """The table of timed releases, in their order."""
+    def from_releases(cls, releases: Iterable[TimedRelease]) -> ReleaseTable:
+        """Make the table of timed releases, in their order.
+
+        Parameters
+        ----------
+        releases
+            The releases.
+
+        Returns
+        -------
+        ReleaseTable
+            A row for each.
+        """
         made = list(releases)
-        return cls({column.name: [column.of(one) for one in made] for column in COLUMNS})
+        return cls({column.name: [column.value(one) for one in made] for column in COLUMNS})
 
     @classmethod
     @checked
     def parse(cls, rows: Any) -> ReleaseTable:
-        """The table of rows as a file has them: what each column is called → its cell; see `Column.parse`.
+        """Make the table of rows as a file has them; see `Column.parse`.
+
+        Parameters
+        ----------
+        rows
+            For each release what each column is called → its cell.
+
+        Returns
+        -------
+        ReleaseTable
+            A row for each.
 
         Raises
         ------
         InvalidInputError
-            Naming the first row, counted from one, that lacks a column or says nothing of its kind.
+            Naming the first row, counted from one, that lacks a column or holds nothing of its kind.
         """
         if isinstance(rows, str) or not isinstance(rows, Sequence) or not all(isinstance(row, Mapping) for row in rows):
             raise InvalidInputError("the rows are no list of mappings; give one for each release")
@@ -303,9 +355,9 @@ class ReleaseTable:
         return cls(found)
 
 
-def said_of(release: TimedRelease) -> dict[str, Any]:
-    """One release as a JSON object: whether something was drawn, why not, and its row."""
-    row = next(ReleaseTable.of([release]).rows())
+def release_object(release: TimedRelease) -> dict[str, Any]:
+    """Return one release as a JSON object: whether something was drawn, why not, and its row."""
+    row = next(ReleaseTable.from_releases([release]).rows())
     if release.record.withheld:
         return {"released": False, "reason": WITHHELD_FOR[release.record.reason]} | row
     return {"released": True} | row

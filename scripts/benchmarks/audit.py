@@ -11,7 +11,7 @@ import numpy as np
 from dphmm import KNormMechanism, LaplaceMechanism, MarkovModel, PolicyGraph, SensitivityHull
 from dphmm.audit.empirical import audit_pair
 from dphmm.audit.policy_audit import audit_constraints
-from dphmm.markov import Observations, filter_releases, path_of_releases, smooth_releases
+from dphmm.model import Observations, filter_releases, path_of_releases, smooth_releases
 from scripts.benchmarks.report import Report, once
 from scripts.benchmarks.town import CELL_KM, RADIUS_KM, model, path, points
 

@@ -26,7 +26,7 @@ from dphmm import (
     SensitivityHull,
 )
 from dphmm.jobs import Data, audit_session, learn, region, release, synthesize
-from dphmm.markov import (
+from dphmm.model import (
     Belief,
     Observations,
     filter_releases,
@@ -34,7 +34,7 @@ from dphmm.markov import (
     path_of_releases,
     smooth_releases,
 )
-from dphmm.markov.rhythm import By
+from dphmm.model.time_classes import By
 from scripts.benchmarks.lattice import HULLS
 from scripts.benchmarks.peers import NAMES as PEERS
 from scripts.benchmarks.peers import works_of as peers_of

@@ -15,7 +15,7 @@ from pathlib import Path
 from unittest import mock
 
 from dphmm import read
-from dphmm.readers import checkins, geolife
+from dphmm.readers import data_sets
 from scripts.benchmarks.report import ROOT, Report, seconds
 
 
@@ -31,8 +31,8 @@ def run(report: Report, options: argparse.Namespace) -> None:
         beside = {}
         if path.suffix != ".csv":
             with (
-                mock.patch.object(geolife, "_parse_block", refuse),
-                mock.patch.object(checkins, "_parse_block", refuse),
+                mock.patch.object(data_sets, "_geolife_block", refuse),
+                mock.patch.object(data_sets, "_checkins_block", refuse),
             ):
                 beside["line by line"] = points / seconds(again, 1, time.process_time)
         report.row(f"{path.name}, {points:,} points", quick, "points/s", beside)

@@ -13,8 +13,7 @@ import numpy as np
 
 from dphmm import MarkovModel, PolicyGraph, Releaser
 from dphmm.mechanisms import TableMechanism
-from dphmm.mechanisms.integer_table import integer_rows, ratio_below
-from dphmm.mechanisms.program import least_error_table
+from dphmm.mechanisms.optimal_table import integer_rows, least_error_table, ratio_below
 from scripts.benchmarks.report import Report
 
 

@@ -47,9 +47,9 @@ def path(moves: MarkovModel, length: int, rng: np.random.Generator) -> list[int]
 
 def forget(engine: Releaser, look: SoundnessCheck) -> None:
     """Let an engine forget plans, hulls and noise that it might meet again; the belief stays."""
-    engine._planner._last, engine._made = None, ()
+    engine.planner._last, engine.planner._made = None, ()
     engine.query._made.clear()
-    for measured in (engine.measurements, engine.places):
+    for measured in (engine.measurements, engine.planner.places):
         measured._polygons.clear()
         measured._extremes = None
     look._sound = (None,)

@@ -19,7 +19,7 @@ import numpy as np
 
 from dphmm import Grid, MarkovModel, Measurements, PolicyGraph, Releaser, exposed_states, protect, read
 from dphmm.jobs import Data, learn
-from dphmm.markov import Belief
+from dphmm.model import Belief
 from scripts.benchmarks.report import Report, once
 from scripts.benchmarks.town import RADIUS_KM, model, points, walk
 
@@ -60,7 +60,7 @@ def steps(report: Report, side: int) -> None:
 
             def cold(engine: Releaser = engine) -> float:
                 fresh = engine.another()
-                fresh._planner._last, fresh._made = None, ()
+                fresh.planner._last, fresh.planner._made = None, ()
                 fresh.query._made.clear()  # mechanisms of parts that were met before
                 fresh.resume(engine.belief, 1)
                 return once(partial(fresh.release, side * side - 1))
@@ -153,7 +153,7 @@ def three_steps(report: Report, grid: Grid, file: Path, radius: float) -> None:
         shared = protect(policy, f, possible, repair_limit=500)
         nearest = protect(policy, f, possible, "greedy", calibration="component", prior=prior)
         plan = engine.plan(belief)
-        joint, tables = plan.protection, engine.mechanism(plan, 1.0).compared(prior)
+        joint, tables = plan.protection, engine.noise(plan, 1.0).comparison(belief)
         table = tables.mean_error * (1 - tables.gain)
         errors.append([shared.value**0.5, nearest.value**0.5, joint.value**0.5, tables.mean_error, table])
         gaps.append(joint.gap)

@@ -17,9 +17,8 @@ import numpy as np
 from dphmm import MarkovModel, Releaser, ReleaseSettings, Schedule
 from dphmm.arrays import IntArray
 from dphmm.cli.demo import CELL_KM, DAYS, PEOPLE, RELEASED, STEP_SECONDS
-from dphmm.markov.sequence import state_sequences
-from dphmm.readers.city import build_city
-from dphmm.readers.synthetic import synthetic_trajectories
+from dphmm.model.moves import state_sequences
+from dphmm.readers.synthetic_city import build_city, synthetic_trajectories
 from dphmm.space.grid import Grid
 from scripts.drawings.sheet import finish, panels, save, write
 
@@ -106,7 +105,7 @@ def walked(
 def gaussian(engine: Releaser, target: float) -> Callable[[np.ndarray], float]:
     """The plain rule: the epsilon, at most 1, that would bring a Gaussian belief back to its error; or 0."""
     plan = engine.plan(engine.prior())
-    noise = engine.query.expected_error(engine.mechanism(plan, 1.0), engine.prior().probabilities)
+    noise = engine.noise(plan, 1.0).expected_error(engine.prior())
     points = engine.measurements.points
 
     def choose(probabilities: np.ndarray) -> float:

@@ -15,8 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dphmm import counts, leakage, markov
-from dphmm.counts.baselines import nearest_integers
-from dphmm.counts.comparison import RAW
+from dphmm.counts.repair import RAW, nearest_integers
 from dphmm.errors import BudgetError
 from scripts.drawings.sheet import STYLES, finish, line, panels, save, write
 

@@ -13,7 +13,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from dphmm import Grid, counts, read
-from dphmm.jobs.population import Population, daily_population
+from dphmm.jobs.counting import Population, daily_population
 from dphmm.space.grid import PRESETS
 from scripts.drawings.sheet import STYLES, finish, line, panels, save, write
 

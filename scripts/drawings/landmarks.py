@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from dphmm import landmarks, read
-from dphmm.plots.landmarks import error_by_share
+from dphmm.plots.curves import error_by_share
 from dphmm.space.projection import LocalProjection
 from scripts.drawings.sheet import panels, save, write
 

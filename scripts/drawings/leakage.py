@@ -6,19 +6,14 @@ Figure 7: identity matrices of 50 and 200 states, smoothed with s = .005 … 1, 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
 
-from dphmm.leakage import account, constant_budget, exact_budgets
-from dphmm.plots.leakage import (
-    approach_to_supremum,
-    budgets_over_time,
-    degrees_of_correlation,
-    leakage_over_time,
-    loss_pieces,
-)
+from dphmm.leakage import account, backward, constant_budget, exact_budgets, smooth
+from dphmm.plots.curves import approach_to_supremum, budgets_over_time, leakage_over_time, loss_pieces
+from dphmm.plots.figures import BLUE, GREEN, ORANGE, PURPLE, RED, label_curves
 from scripts.drawings.sheet import panels, save
 
 DATA: tuple[str, ...] = ()
@@ -35,6 +30,32 @@ def draw(options: argparse.Namespace) -> None:
             paint(ax)
             ax.set_title(title, fontsize="medium")
         save(figure, options.folder / f"{name}.png")
+
+
+def degrees_of_correlation(ax: Axes, settings: Sequence[tuple[int, float]], epsilon: float, steps: int) -> None:
+    """Backward leakage under identity matrices smoothed to different degrees (Figure 7).
+
+    Parameters
+    ----------
+    ax
+        Where to draw.
+    settings
+        Pairs of a number of states and an amount of smoothing (Equation 28).
+    epsilon
+        Budget of each time.
+    steps
+        Number of times.
+    """
+    times = np.arange(1, steps + 1)
+    colours = [BLUE, ORANGE, GREEN, RED, PURPLE, "#56B4E9"]
+    styles = dict(zip(dict.fromkeys(size for size, _ in settings), ("-", "--", ":", "-."), strict=False))
+    for at, (size, amount) in enumerate(settings):
+        leakage = backward(smooth(np.eye(size), amount), np.full(steps, epsilon))
+        label = f"s = {amount:g}, n = {size}"
+        ax.plot(times, leakage, color=colours[at % len(colours)], linestyle=styles.get(size, "-"), label=label)
+    label_curves(ax, "time", "backward privacy leakage")
+    ax.set_ylim(bottom=0)
+    ax.legend(fontsize="small", ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.16))  # clear of the curves
 
 
 def plates(sizes: list[int]) -> dict[str, list[tuple[str, Callable[[Axes], None]]]]:

@@ -11,8 +11,8 @@ from dataclasses import astuple, fields
 import numpy as np
 
 from dphmm import MarkovModel, PolicyGraph, ReleaseSettings
-from dphmm.evaluation.noises import NoiseRow, compare_noise
-from dphmm.plots.noises import noise_figure
+from dphmm.evaluation.noise_comparison import NoiseRow, compare_noise
+from dphmm.plots.evaluation import noise_figure
 from dphmm.space import Grid
 from scripts.drawings.sheet import save, write
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from dphmm.counts.comparison import RAW
+from dphmm.counts.repair import RAW
 
 STYLES = {
     RAW: ("0.6", ":", "x"),

@@ -22,18 +22,18 @@ import shapely
 
 from dphmm import Grid, Limits, MarkovModel, Places, PolicyGraph, ReleaseSettings, Session
 from dphmm.errors import DphmmError
+from dphmm.evaluation.run import COLUMNS as STEP_COLUMNS
+from dphmm.evaluation.run import StepTable
 from dphmm.evaluation.split import Split
-from dphmm.evaluation.steps import COLUMNS as STEP_COLUMNS
-from dphmm.evaluation.steps import StepTable
-from dphmm.jobs.checkpoint import Checkpoint
-from dphmm.jobs.learned_from import write_list
+from dphmm.jobs.models import write_list
 from dphmm.jobs.people import Data
 from dphmm.jobs.releases import release
-from dphmm.markov import Rhythm, extend
-from dphmm.markov.belief import Belief
-from dphmm.release.terms import Terms
+from dphmm.jobs.run_folder import Checkpoint
+from dphmm.model import TimeClasses, extend
+from dphmm.model.belief import Belief
+from dphmm.release.store import Terms
 from dphmm.tables import TimedTable
-from scripts.fuzzing import nasty, tiles, values
+from scripts.fuzzing import nasty, values
 from scripts.fuzzing.attempt import Seed
 
 REFUSED = (DphmmError,)
@@ -326,9 +326,9 @@ def extended_models() -> list[Seed]:
     size = grid().size
     rng = np.random.default_rng(0)
     walks = [(np.arange(20) * 10, rng.integers(0, size, 20)) for _ in range(3)]
-    night = Rhythm((0,) * 84 + (1,) * 84, 60.0, "Europe/Berlin")
-    kinds: tuple[tuple[Rhythm | None, int], ...] = ((night, 1), (None, 2), (night, 2))
-    return [_made("m.npz", extend(model(), walks, rhythm, order).model.save) for rhythm, order in kinds]
+    night = TimeClasses((0,) * 84 + (1,) * 84, 60.0, "Europe/Berlin")
+    kinds: tuple[tuple[TimeClasses | None, int], ...] = ((night, 1), (None, 2), (night, 2))
+    return [_made("m.npz", extend(model(), walks, time_classes, order).model.save) for time_classes, order in kinds]
 
 
 @cache
@@ -412,21 +412,6 @@ def basemap() -> list[Seed]:
 
 
 @cache
-def basemap_tiles() -> list[Seed]:
-    """The world in one tile, and in the four below it by a directory of directories."""
-    square = [(0, 0), (4096, 0), (4096, 4096), (0, 4096)]
-    layers = {
-        "water": [(3, [square], {"kind": "lake"})],
-        "roads": [(2, [[(0, 0), (4096, 4096)]], {"kind": "highway"})],
-        "places": [(1, [[(2048, 2048)]], {"kind": "city", "name": "é"})],
-    }
-    content = tiles.tile(layers)
-    about = {"attribution": "somebody"}
-    deep = tiles.archive(dict.fromkeys(range(1, 5), content), (1, 1), about, leaves=2)
-    return [("w.pmtiles", tiles.archive({0: content}, (0, 0), about)), ("d.pmtiles", deep)]
-
-
-@cache
 def layer_kml() -> list[Seed]:
     """A district with a hole, and one of two parts beside a point, with data of both kinds."""
     ring = "<LinearRing><coordinates>{}</coordinates></LinearRing>"
@@ -455,6 +440,15 @@ def layer_gpkg() -> list[Seed]:
     west, east = (shapely.box(-30.02, 44.99, w, 45.01) for w in (-30.0, -29.99))
     frame = gpd.GeoDataFrame({"name": ["d0", "d1"]}, geometry=[west, shapely.MultiPolygon([east])], crs=4326)
     return [_made("l.gpkg", frame.to_crs(system).to_file) for system in (4326, 32625)]
+
+
+@cache
+def layer_fgb() -> list[Seed]:
+    """Two districts as FlatGeobuf."""
+    import geopandas as gpd
+
+    west, east = (shapely.box(-30.02, 44.99, w, 45.01) for w in (-30.0, -29.99))
+    return [_made("l.fgb", gpd.GeoDataFrame({"name": ["d0", "d1"]}, geometry=[west, east], crs=4326).to_file)]
 
 
 @cache
@@ -589,7 +583,7 @@ def settings() -> list[Seed]:
 @cache
 def terms() -> list[Seed]:
     """What a session is agreed on."""
-    return [("t.json", Terms.of(ReleaseSettings(policy="complete").engine(model())).to_json().encode())]
+    return [("t.json", Terms.from_engine(ReleaseSettings(policy="complete").engine(model())).to_json().encode())]
 
 
 # ---- settings, jobs, runs ------------------------------------------------------------------------------------------

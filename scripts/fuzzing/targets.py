@@ -21,43 +21,37 @@ import numpy as np
 from dphmm import PolicyGraph, ReleaseSettings, parse_policy, read
 from dphmm.attack import TableChannel
 from dphmm.audit.tables import edges_graph, read_edges, read_prior, read_secrets, read_states
-from dphmm.cli.job import load_job
-from dphmm.cli.model import show as show_model
-from dphmm.cli.stream import answer_lines
+from dphmm.cli.models import show as show_model
+from dphmm.cli.release import answer_lines, load_job
 from dphmm.evaluation.config import load_config
+from dphmm.evaluation.run import StepTable
 from dphmm.evaluation.split import Split
-from dphmm.evaluation.steps import StepTable
 from dphmm.events import Clock, EventOdds, parse_event, read_priors
-from dphmm.jobs.checkpoint import Checkpoint
 from dphmm.jobs.counting import Counts
+from dphmm.jobs.landmarks import moments_of
 from dphmm.jobs.leaks import leak_of_releases
-from dphmm.jobs.learned_from import people_seen
-from dphmm.jobs.models import load_model
-from dphmm.jobs.moments import moments_of
+from dphmm.jobs.models import load_model, people_seen
 from dphmm.jobs.people import Data
-from dphmm.jobs.published import Published
-from dphmm.jobs.released import read_released
 from dphmm.jobs.releases import live
-from dphmm.jobs.replays import replay
-from dphmm.jobs.sessions import export_sessions
+from dphmm.jobs.run_folder import Checkpoint, Published
+from dphmm.jobs.stored_releases import export_sessions, read_released, replay
 from dphmm.leakage import LossFunction
 from dphmm.leakage.files import read_matrix, read_numbers
-from dphmm.markov import ExtendedModel
-from dphmm.markov.belief import Belief
-from dphmm.plots.basemap_files import read_basemap
-from dphmm.plots.maps import draw_basemap, new_figure
-from dphmm.plots.showing import show
+from dphmm.model.belief import Belief
+from dphmm.plots.basemap import read_basemap
+from dphmm.plots.figures import new_figure
+from dphmm.plots.maps import draw_basemap
+from dphmm.plots.releases import show
 from dphmm.plots.webmap import web_map
 from dphmm.policy.expression import canonical_policy
-from dphmm.policy.layer import categories
+from dphmm.policy.zones import categories
 from dphmm.readers import read_places
 from dphmm.readers.fetch import fetch_data
 from dphmm.readers.instants import Instants
-from dphmm.readers.parquet import ParquetFixes
+from dphmm.readers.table import ParquetFixes
 from dphmm.release.record import ReleaseRecord
-from dphmm.release.store import _digest
-from dphmm.release.terms import Terms
-from dphmm.serve import gpslogger, home_assistant, overland, owntracks, plain, traccar
+from dphmm.release.store import Terms, _digest
+from dphmm.serve import apps
 from dphmm.serve.config import RelayConfig
 from dphmm.space.projection import LocalProjection
 from dphmm.tables import Table, TimedTable, parse_time, write_csv
@@ -159,7 +153,7 @@ def _places(path: Path) -> None:
 
 def _model(path: Path) -> None:
     model = load_model(path)
-    _ = model.content_hash, model.structure, model.ahead, model.back
+    _ = model.content_hash, model.structure, model.steppers
     model.space.latlon()
     model.space.locate([45.0], [-30.0])
     _ = model.space.content_hash
@@ -170,11 +164,11 @@ def _model(path: Path) -> None:
 
 def _extended(path: Path) -> None:
     model = load_model(path)
-    if not isinstance(model, ExtendedModel):  # its own target's
+    if model.is_plain:  # its own target's
         return
-    _ = model.content_hash, model.structure, model.flows, model.flows_back
+    _ = model.content_hash, model.structure
     for steps in (1, 3, 300):
-        model.carry(model.first_masses(0), steps, 0)
+        model.operator(steps, 0).forward(model.first_logs(0))
     PolicyGraph.transition(model.structure).edges()
 
 
@@ -232,8 +226,7 @@ def _drawn(path: Path) -> None:
 
 
 def _grounded(path: Path) -> None:
-    box = (-80.0, -170.0, 80.0, 170.0) if path.suffix == ".pmtiles" else (44.9, -30.1, 45.1, -29.9)
-    found = read_basemap(path, box)
+    found = read_basemap(path, (44.9, -30.1, 45.1, -29.9))
     web_map([], "a", basemap=found)
     draw_basemap(new_figure()[1], found, LocalProjection(45.0, -30.0))
 
@@ -272,7 +265,7 @@ def _event(text: str) -> None:
     event = parse_event(text)
     _ = str(event), event.canonical
     first = int(np.datetime64("2024-03-07T09:00", "m").astype(int))
-    made = event.on(seeds.grid(), Clock(60.0, first))
+    made = event.resolve(seeds.grid(), Clock(60.0, first))
     if made.last < 20_000:
         EventOdds(seeds.model().transition, seeds.model().initial, made)
 
@@ -338,17 +331,22 @@ def _lines(path: Path) -> None:
         sys.stdin, sys.stdout = kept
 
 
-_APPS = (gpslogger, home_assistant, overland, owntracks, plain, traccar)
-_BY_NAME = {app.__name__.rpartition(".")[2]: app for app in _APPS}
+_OF_BODIES = {
+    "home_assistant": apps.read_home_assistant,
+    "overland": apps.read_overland,
+    "owntracks": apps.read_owntracks,
+    "plain": apps.read_plain,
+    "traccar": apps.read_traccar,
+}
+_OF_FIELDS = {"gpslogger_fields": apps.read_gpslogger, "traccar_fields": apps.read_osmand}
 
 
 def _phone(path: Path) -> None:
-    app = _BY_NAME[path.name.removesuffix("_fields")]
     body = path.read_bytes()
-    if path.name.endswith("_fields"):
-        app.read_fields(dict(parse_qsl(body.decode("utf-8", "surrogateescape"))))
+    if path.name in _OF_FIELDS:
+        _OF_FIELDS[path.name](dict(parse_qsl(body.decode("utf-8", "surrogateescape"))))
     else:
-        app.read(body)
+        _OF_BODIES[path.name](body)
 
 
 def _time(text: str) -> None:
@@ -468,8 +466,9 @@ TARGETS: Mapping[str, Target] = {
     "layer": Target(seeds.layer, JSON, _layer),
     "layer-kml": Target(seeds.layer_kml, mixed(nasty.of_xml), _layer),
     "layer-gpkg": Target(seeds.layer_gpkg, partial(of_sqlite, cell=_cell, sign=_unsigned), _layer),
+    "layer-fgb": Target(seeds.layer_fgb, nasty.of_bytes, _layer),
     "basemap": Target(seeds.basemap, JSON, _grounded),
-    "basemap-tiles": Target(seeds.basemap_tiles, nasty.of_bytes, _grounded),
+    "basemap-gpkg": Target(seeds.layer_gpkg, partial(of_sqlite, cell=_cell, sign=_unsigned), _grounded),
     "graph": Target(seeds.graph, JSON, _graph),
     "event": Target(seeds.events, mixed(seeds.of_event), _text(_event)),
     "priors": Target(seeds.priors, FIELDS, lambda path: read_priors(path, seeds.grid())),

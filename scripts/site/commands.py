@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import inspect
 import re
 import textwrap
@@ -14,7 +13,7 @@ import click
 from numpydoc.docscrape import NumpyDocString
 
 from dphmm.cli import COMMANDS, main
-from dphmm.cli.job import _KEYS
+from dphmm.cli.release import _KEYS, release_command
 from dphmm.events import Cap
 from dphmm.release import Limits, ReleaseSettings, Schedule
 from dphmm.serve.config import Broker, Device, Recipient, RelayConfig
@@ -55,7 +54,9 @@ def pages() -> dict[str, str]:
     }
     root = click.Context(main, info_name="dphmm")
     for name in COMMANDS:
-        command = importlib.import_module(f"dphmm.cli.{name}").command
+        command = main.get_command(root, name)
+        if command is None:
+            raise LookupError(f"the command {name} has no file")
         whole[f"commands/{name}.md"] = "\n".join(_command(command, click.Context(command, root, name), 1))
     return whole
 
@@ -94,8 +95,8 @@ def keys() -> str:
     ]
     for heading, (owner, where) in KEYS.items():
         parts += [f"## {heading}", where, *_fields(owner)]
-    options = {one.name: one for one in importlib.import_module("dphmm.cli.release").command.params}
-    context = click.Context(importlib.import_module("dphmm.cli.release").command, info_name="release")
+    options = {one.name: one for one in release_command.params}
+    context = click.Context(release_command, info_name="release")
     parts += [
         "## A job",
         "A job file (`dphmm release --job`) has the settings above and these of [the command](commands/release.md):",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dphmm.attack import Moves, Track
-from dphmm.markov import MarkovModel
+from dphmm.model import MarkovModel
 from dphmm.space import Grid
 
 STEP = 600.0

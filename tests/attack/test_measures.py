@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from dphmm.attack import Moves, Outcome, Posterior, Track, attack_tracks
-from dphmm.attack.channel import Blurred
+from dphmm.attack.deployed_channels import AndroidCoarse, Exact
 from dphmm.attack.measures import ChannelResult
-from dphmm.attack.noise import Exact
-from dphmm.attack.snapping import AndroidCoarse
+from dphmm.attack.noise_channel import Blurred
 from dphmm.errors import StochasticError
 from dphmm.space import Trajectory
 from tests.attack.scene import moves, track, walk
@@ -33,7 +32,7 @@ def test_distances_ways_and_what_was_left_out_by_hand():
     found = Posterior.empty(person, of)
     found.hindsight[:, person.states[0]] = [1.0, 0.4, 1.0, 0.0]
     found.hindsight[:, person.states[3]] += [0.0, 0.6, 0.0, 1.0]
-    outcome = Outcome.of(person, blurred, found)
+    outcome = Outcome.measure(person, blurred, found)
     assert outcome.released_error_m == pytest.approx((50 + 130 + 100) / 3)
     assert outcome.length_ratio == pytest.approx(np.hypot(0.2, 0.04) / 0.1)  # one pair of neighbours is released
     assert outcome.withheld == pytest.approx(0.25)
@@ -59,12 +58,12 @@ def test_a_home_is_where_nights_are_and_its_guess_where_the_mass_of_nights_is():
     found.hindsight[:3, person.states[2]] = [0.1, 0.1, 0.9]
     found.hindsight[3:, person.states[3]] = 1.0
     found.places[0, person.states[0]] = [0.05, 0.1]
-    outcome = Outcome.of(person, blurred, found)
+    outcome = Outcome.measure(person, blurred, found)
     middle = of.grid.points[person.states[0]]
     guess = (0.9 * np.array([0.05, 0.1]) + 1.0 * middle) / 1.9
     assert outcome.home_error_m == pytest.approx(1000 * np.hypot(*(guess - [0.11, 0.1])))
     told = replace(found, home=np.array([0.11, 0.13]))
-    assert Outcome.of(person, blurred, told).home_error_m == pytest.approx(30)
+    assert Outcome.measure(person, blurred, told).home_error_m == pytest.approx(30)
 
 
 def test_who_has_no_night_has_no_home_but_a_haunt():
@@ -73,7 +72,7 @@ def test_who_has_no_night_has_no_home_but_a_haunt():
     assert person.home is None
     np.testing.assert_allclose(person.haunt, [0.1, 0.1])
     found = Posterior.empty(person, of)
-    outcome = Outcome.of(person, blurred, found)
+    outcome = Outcome.measure(person, blurred, found)
     assert isnan(outcome.home_error_m)
     result = ChannelResult("a", "b", (outcome,), 200.0)
     assert result.homes == (0, 0)
@@ -105,14 +104,14 @@ def test_a_track_begins_anew_after_a_day_and_after_what_the_model_thinks_impossi
         np.append(seconds, seconds[-1] + 600).astype("datetime64[s]").astype("datetime64[us]"),
         *np.concatenate([places, outside]).T,
     )
-    person = Track.of(trajectory, of, 100)
+    person = Track.from_trajectory(trajectory, of, 100)
     assert person is not None
     assert person.states.tolist() == [0, 3, 3, 0, 0]
     assert person.begins.tolist() == [True, True, False, False, True]
     assert [piece.stop - piece.start for piece in person.pieces] == [1, 3, 1]
-    assert len(Track.of(trajectory, of, 2) or ()) == 2
+    assert len(Track.from_trajectory(trajectory, of, 2) or ()) == 2
     away = Trajectory("ann", trajectory.times, np.full(6, 46.0), np.full(6, -30.0))
-    assert Track.of(away, of, 100) is None
+    assert Track.from_trajectory(away, of, 100) is None
 
 
 def test_an_attack_that_the_model_cannot_explain_names_the_channel_and_the_person():

@@ -11,7 +11,7 @@ from dphmm import AlreadyKnownError, Ledger, MarkovModel, Measurements, PolicyGr
 from dphmm.audit import sequence as sequence_module
 from dphmm.audit.sequence import ReleasedSequence, audit_sequence, replay_sequence
 from dphmm.errors import BudgetError, CoordinateError, InvalidInputError, StateError, StochasticError
-from dphmm.markov import Observations, filter_releases
+from dphmm.model import Observations, filter_releases
 from tests.running_example import LABELS, F
 
 
@@ -70,7 +70,7 @@ def test_replay_gives_the_engines_beliefs_to_the_last_bit(mechanism, delta):
 def test_audit_tells_what_records_and_ledger_tell():
     sequence, records, beliefs, states = released(engine())
     audit = audit_sequence(engine(), sequence, truth=states)
-    ledger = Ledger.of(records)
+    ledger = Ledger.from_records(records)
     assert audit.epsilon == pytest.approx(ledger.epsilon)
     assert audit.constrained_epsilon == pytest.approx(ledger.constrained_epsilon)
     assert [step.added for step in audit.steps] == [record.added for record in records]

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from dphmm.cli import main
-from dphmm.markov.model import MarkovModel
+from dphmm.model.model import MarkovModel
 from dphmm.space import Grid
 
 HEADER = "user_id,tracked_at,latitude,longitude\n"

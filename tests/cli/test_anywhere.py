@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from dphmm.jobs.published import user_file
-from dphmm.markov.model import MarkovModel
+from dphmm.jobs.run_folder import user_file
+from dphmm.model.model import MarkovModel
 from dphmm.writers import read_releases
 from tests.sizes import slow
 

@@ -12,8 +12,7 @@ from click.testing import CliRunner
 from dphmm.attack import DEFAULT_CHANNELS, parse_channel
 from dphmm.cli import main
 from dphmm.jobs import attacks
-from dphmm.readers.city import build_city
-from dphmm.readers.synthetic import synthetic_trajectories
+from dphmm.readers.synthetic_city import build_city, synthetic_trajectories
 from tests.documents import ROOT, page
 
 PAGE = page("attack.md")

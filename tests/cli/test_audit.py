@@ -172,8 +172,12 @@ def session_files(folder) -> tuple[MarkovModel, list[int]]:
     def start(mechanism="k-norm"):
         return Releaser(model, Measurements(grid.points), policy, 0.7, mechanism, rng=5)
 
-    write_releases(folder / "r.csv", ReleaseTable.of(release_trajectory(start(), grid, track.resample(60.0))))
-    write_releases(folder / "r.geojson", ReleaseTable.of(release_trajectory(start(), grid, track.resample(60.0))))
+    write_releases(
+        folder / "r.csv", ReleaseTable.from_releases(release_trajectory(start(), grid, track.resample(60.0)))
+    )
+    write_releases(
+        folder / "r.geojson", ReleaseTable.from_releases(release_trajectory(start(), grid, track.resample(60.0)))
+    )
     with Session.open(folder / "s.session", "anna", start("laplace")) as session:
         for time, state in zip(times, states, strict=True):
             session.release(state, time)
@@ -205,7 +209,7 @@ def test_the_verdict_says_what_was_learned_beside_what_was_promised(folder):
     policy = PolicyGraph.utility(model.space.points, 1.0)
     engine = Releaser(model, Measurements(model.space.points), policy, 40.0, "k-norm", rng=5)
     track = read(folder / "true.csv").trajectories[0].resample(60.0)
-    write_releases(folder / "sure.csv", ReleaseTable.of(release_trajectory(engine, model.space, track)))
+    write_releases(folder / "sure.csv", ReleaseTable.from_releases(release_trajectory(engine, model.space, track)))
     told = found(0, "session", "sure.csv", *GIVEN)
     before, after = (told["users"][0]["knowledge"][key] for key in ("no_releases", "in_hindsight"))
     assert after["entropy_bits_mean"] < 0.2 < 2 < before["entropy_bits_mean"]

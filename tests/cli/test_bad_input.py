@@ -8,7 +8,7 @@ import json
 import numpy as np
 import pytest
 
-from dphmm.markov.model import MarkovModel
+from dphmm.model.model import MarkovModel
 from dphmm.space import Grid
 
 HEADER = "user_id,tracked_at,latitude,longitude\n"

@@ -100,7 +100,7 @@ def test_dates_are_counted_from_the_first_release_that_is_said(folder, run):
     assert found["epsilon"] == steps["epsilon"]
     done = run(*BASIC, *dated)
     assert done.exit_code == 2
-    assert "nobody said when the first release is" in done.stderr
+    assert "it is not known when the first release is" in done.stderr
 
 
 @pytest.mark.usefixtures("blank")

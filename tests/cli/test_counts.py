@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from dphmm.cli import main
 from dphmm.counts import post_process
 from dphmm.leakage import exact_budgets
-from dphmm.markov import reverse
+from dphmm.model import reverse
 from dphmm.readers import read
 from dphmm.space.grid import Grid
 from dphmm.tables import TimedTable
@@ -158,7 +158,7 @@ REPAIR = ("postprocess", "true.csv", "-o", "out.csv", "--transition", "move.csv"
         (("release", "--counts", "true.csv", "--epsilon", 1, "-o", "out.txt"), "name it so"),
         (("release", "--counts", "no.csv", "--epsilon", 1, "-o", "out.csv"), "no such file"),
         (("release", SAMPLE, "--bbox", *BOX, "--cell", 2, "--epsilon", 1, "-o", "out.csv"), "no time step"),
-        (("release", SAMPLE, "--bbox", 0, 0, 1, 1, "--cell", 9, "--step", 60, "--epsilon", 1, "-o", "o.csv"), "nobody"),
+        (("release", SAMPLE, "--bbox", 0, 0, 1, 1, "--cell", 9, "--step", 60, "--epsilon", 1, "-o", "o.csv"), "no one"),
         (("release", "--epsilon", 1, "-o", "out.csv"), "no data"),
         ((*REPAIR, "--users", 0, "--scale", 2), "number of users is 0"),
         ((*REPAIR, "--users", 10, "--scale", 0), "noise scale is 0"),

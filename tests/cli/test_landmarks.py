@@ -12,8 +12,8 @@ from click.testing import CliRunner
 
 from dphmm.cli import main
 from dphmm.landmarks import leakage, repeated_places, skip, stay_points, uniform
-from dphmm.markov import reverses
-from dphmm.markov.model import MarkovModel
+from dphmm.model import reverses
+from dphmm.model.model import MarkovModel
 from dphmm.readers import read
 from dphmm.space.projection import LocalProjection
 from dphmm.tables import TimedTable

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from dphmm.cli import demo
-from dphmm.markov.model import MarkovModel
+from dphmm.model.model import MarkovModel
 from dphmm.writers import read_releases
-from tests.plots.test_coding import numbers
+from tests.plots.test_webmap_coding import numbers
 from tests.sizes import slow
 
 BOX = ("--bbox", "44.995", "-30.015", "45.005", "-29.985", "--cell", "0.5")
@@ -52,33 +52,26 @@ def test_learn_with_smoothing_holds_possible_what_was_seen_both_ways(world, run)
     assert "--max-speed and --smoothing" in both.stderr
 
 
-_BOTH = ("--by", "hours", "--zone", "UTC", "--order", 2)
-
-
 def test_learn_writes_what_its_model_promises(world, run):
     told = {}
     for name, more in (
         ("plain", ()),
         ("few", ("--least-people", 2)),
         ("private", ("--user-epsilon", "1/2")),
-        ("both", (*_BOTH, "--user-epsilon", "1/2")),
+        ("pairs", ("--user-epsilon", "1/2", "--order", 2)),
     ):
         done = run("learn", "walk.csv", *BOX, *more, "-o", f"{name}.npz")
         assert done.exit_code == 0, done.stderr
         told[name] = MarkovModel.load(world / f"{name}.npz").learned
-        assert ("keep it to yourself" in done.stderr) == (name in ("private", "both"))
+        assert ("keep it to yourself" in done.stderr) == (name in ("private", "pairs"))
     assert told["plain"]["promise"].startswith("none: moves were counted without noise")
     assert "guarantees nothing" in told["few"]["promise"]
     assert told["private"]["epsilon"] == "1/2"
     assert told["private"]["promise"].startswith("differential privacy of whole people")
-    assert told["both"] == told["private"] | {
-        "extended": "has a matrix for each of 24 classes of time and looks back two steps",
-        "spent_on": told["both"]["spent_on"],
-        "people_with_noise": told["both"]["people_with_noise"],
-        "cells_along_a_block": told["both"]["cells_along_a_block"],
-    }
-    assert sum(Fraction(part) for part in told["both"]["spent_on"].values()) == Fraction(1, 2)
-    assert list(told["both"]["spent_on"])[-3:] == ["leaving", "turns", "clock"]
+    assert told["pairs"]["extended"] == "looks back two steps"
+    assert list(told["pairs"]["spent_on"])[-2:] == ["leaving", "turns"]
+    for name in ("private", "pairs"):
+        assert sum(Fraction(part) for part in told[name]["spent_on"].values()) == Fraction(1, 2)
     about = json.loads((world / "private.PRIVATE-people.json").read_text())
     assert about["people"] == ["a", "b"]
 
@@ -91,6 +84,7 @@ def test_learn_writes_what_its_model_promises(world, run):
         (("--user-epsilon", 1, "--least-people", 2), "exclude each other"),
         (("--user-epsilon", "none"), "epsilon is 'none'"),
         (("--least-people", 0), "least_people is 0"),
+        (("--user-epsilon", 1, "--by", "hours", "--zone", "UTC"), "leave out --by"),
     ],
 )
 def test_learn_refuses_promises_that_do_not_go_together(world, run, more, said):

@@ -16,11 +16,10 @@ import numpy as np
 import pytest
 
 from dphmm.cli import COMMANDS, main
-from dphmm.jobs.lock import LOCK
-from dphmm.jobs.published import JOURNAL, user_file
-from dphmm.jobs.secret import KEY
-from dphmm.markov.model import MarkovModel
-from dphmm.plots.coding import DEGREES
+from dphmm.jobs.keyed_noise import KEY
+from dphmm.jobs.run_folder import JOURNAL, LOCK, user_file
+from dphmm.model.model import MarkovModel
+from dphmm.plots.webmap import DEGREES
 from dphmm.space import Grid
 
 pytest.importorskip("matplotlib")

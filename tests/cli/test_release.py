@@ -10,9 +10,9 @@ from datetime import datetime
 import numpy as np
 import pytest
 
-from dphmm.markov.model import MarkovModel
+from dphmm.model.model import MarkovModel
 from dphmm.readers import read
-from dphmm.release.settings import ReleaseSettings
+from dphmm.release.engine import ReleaseSettings
 from dphmm.release.trajectory import release_trajectory
 from dphmm.writers import COLUMNS, FORMATS, ReleaseTable, read_releases
 
@@ -35,7 +35,9 @@ def test_the_command_releases_what_the_engine_does(world, run):
     model = MarkovModel.load(world / "m.npz")
     releaser = ReleaseSettings(policy="utility:600m", epsilon=0.5, mechanism="k-norm").engine(model, 5)
     track = read(world / "walk.csv").trajectories[0].resample(60)
-    assert read_releases(world / "out.csv") == ReleaseTable.of(release_trajectory(releaser, model.states, track))
+    assert read_releases(world / "out.csv") == ReleaseTable.from_releases(
+        release_trajectory(releaser, model.states, track)
+    )
 
 
 def test_a_seed_repeats_the_noise_and_warns_and_none_does_not(world, run):

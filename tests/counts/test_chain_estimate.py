@@ -9,9 +9,15 @@ import pytest
 from scipy import integrate
 
 from dphmm.counts import count_states, least_squares, post_process, release
-from dphmm.counts.chain_estimate import ChainFilter, Start, filter_counts, smooth_counts
+from dphmm.counts.chain_estimate import (
+    ChainFilter,
+    Start,
+    filter_counts,
+    lattice_moments,
+    smooth_counts,
+    tilted_moments,
+)
 from dphmm.counts.occupancy import as_transition
-from dphmm.counts.tilted import lattice_moments, tilted_moments
 from tests.counts.oracles import all_counts, count_transition, exact_posterior_mean, log_multinomial, moments_of_paths
 from tests.sizes import slow
 

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from scipy.special import digamma
 
-from dphmm.counts.inverse_digamma import LOWEST, count_at
-from dphmm.counts.map_estimate import integer_map, real_map
+from dphmm.counts.map_estimate import LOWEST, count_at, integer_map, real_map
 from dphmm.errors import CountError
 from tests.counts.oracles import (
     all_counts,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dphmm.evaluation.run import Evaluation
-from dphmm.evaluation.steps import StepTable
+from dphmm.evaluation.run import Evaluation, StepTable
 from tests.walkers import config, people, walkers_file
 
 __all__ = ["InOrder", "config", "people", "walkers_file"]

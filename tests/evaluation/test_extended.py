@@ -9,7 +9,7 @@ from dphmm.errors import ConfigurationError
 from dphmm.evaluation import evaluate, parse_config
 from dphmm.evaluation.split import Split, model_file
 from dphmm.jobs.workers import Processes
-from dphmm.markov import ExtendedModel, MarkovModel
+from dphmm.model import MarkovModel
 
 KEYS = {
     "data": ["data/sample/geolife"],
@@ -28,7 +28,7 @@ def test_sequences_are_released_by_their_own_clock(tmp_path, start):
     found = evaluate(parse_config({**KEYS, **CLOCK, "start": start}), tmp_path / "run", Processes(1))
     table = found.evaluation.table()
     assert len(table) == 10
-    assert isinstance(MarkovModel.load(model_file(tmp_path / "run", 0)), ExtendedModel)
+    assert isinstance(MarkovModel.load(model_file(tmp_path / "run", 0)), MarkovModel)
     split = Split.load(tmp_path / "run")
     assert split.firsts.shape == (2,)
     assert (split.firsts > 5_000_000).all(), "slots of five minutes since 1970"

@@ -8,12 +8,9 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from dphmm.evaluation.claims import check_claims
 from dphmm.evaluation.config import Setting, parse_config
-from dphmm.evaluation.metrics import total
-from dphmm.evaluation.report import report_html
-from dphmm.evaluation.run import Evaluation
-from dphmm.evaluation.steps import COLUMNS, StepTable
+from dphmm.evaluation.report import check_claims, report_html, total
+from dphmm.evaluation.run import COLUMNS, Evaluation, StepTable
 from dphmm.plots.evaluation import evaluation_figures
 from tests.pages import DESK, PHONE, looked_at
 from tests.sizes import slow
@@ -104,7 +101,7 @@ def drawn(finished, plain_table):
 @pytest.fixture(scope="module")
 def page(finished, drawn, tmp_path_factory):
     """The report with these figures, as a file."""
-    from dphmm.plots.maps import png
+    from dphmm.plots.figures import png
 
     path = tmp_path_factory.mktemp("page") / "report.html"
     path.write_text(report_html(finished, {name: png(one) for name, one in drawn.items()}, "a"), encoding="utf-8")
@@ -194,7 +191,7 @@ def test_presets_run_on_the_real_traces_in_small(real_data, real_trajectories, t
         }
     )
     evaluation = Evaluation.open(config, tmp_path / "run", lambda: real_trajectories(path))
-    from dphmm.evaluation.tasks import run_task
+    from dphmm.evaluation.run import run_task
 
     assert [run_task(task) for task in evaluation.tasks] == list(range(9))
     found = {claim.words: claim.verdict for claim in check_claims(evaluation.table(), config, evaluation.clock)}

@@ -15,11 +15,8 @@ from threadpoolctl import threadpool_limits
 
 from dphmm.errors import ConfigurationError, DataFileError, EngineError, OutputError
 from dphmm.evaluation.config import EvaluationConfig
-from dphmm.evaluation.run import Evaluation, finished_evaluation
-from dphmm.evaluation.steps import COLUMNS, StepTable
-from dphmm.evaluation.tasks import run_task
-from dphmm.jobs.checkpoint import Checkpoint
-from dphmm.jobs.lock import LOCK
+from dphmm.evaluation.run import COLUMNS, Evaluation, StepTable, finished_evaluation, run_task
+from dphmm.jobs.run_folder import LOCK, Checkpoint
 from dphmm.jobs.workers import DaskCluster, Processes
 from tests.dying import die_always, die_once
 from tests.evaluation.conftest import InOrder

@@ -6,10 +6,10 @@ import pytest
 from dphmm.errors import ConfigurationError
 from dphmm.evaluation.config import EvaluationConfig, parse_config
 from dphmm.evaluation.split import Split, space_of, split_people
-from dphmm.jobs.learned_from import private_list, write_list
-from dphmm.markov.model import MarkovModel
-from dphmm.markov.sequence import state_sequence
-from dphmm.markov.shrinkage import fit_shrunk
+from dphmm.jobs.models import private_list, write_list
+from dphmm.model.fitting import fit_shrunk
+from dphmm.model.model import MarkovModel
+from dphmm.model.moves import state_sequence
 from dphmm.space.trajectory import Trajectory
 from tests.walkers import walker
 

@@ -38,7 +38,7 @@ def test_many_paths_are_decided_at_once_as_each_is_by_itself(seed):
     rng = np.random.default_rng(seed)
     size, length = int(rng.integers(2, 4)), int(rng.integers(1, 6))
     event, paths = random_event(rng, size, length, depth=3), np.array(list(product(range(size), repeat=length)))
-    found = Automaton.of(event, size).happens(paths)
+    found = Automaton.compile(event, size).happens(paths)
     assert found.tolist() == [happens(event, path) for path in paths.tolist()]
 
 
@@ -47,7 +47,7 @@ def test_a_compiled_event_decides_every_path_as_its_steps_do(seed):
     rng = np.random.default_rng(seed)
     size, length = int(rng.integers(2, 4)), int(rng.integers(1, 5))
     event = random_event(rng, size, length)
-    automaton = Automaton.of(event, size)
+    automaton = Automaton.compile(event, size)
     for path in product(range(size), repeat=length):
         masses = np.zeros((1, size))
         masses[0, path[0]] = 1.0
@@ -56,7 +56,7 @@ def test_a_compiled_event_decides_every_path_as_its_steps_do(seed):
             layer = automaton.layer(time)
             if layer is not None:
                 ahead = np.zeros((len(layer.after), size))
-                for source, target, where in layer.moves:
+                for source, target, where in layer.arcs:
                     ahead[target] += masses[source] * (1.0 if where is None else where)
                 masses = ahead
         assert masses.sum() == 1
@@ -87,7 +87,7 @@ def test_the_text_of_an_event_reads_back(seed):
     event = random_event(rng, 4, 5, depth=3)
     if "Table" in repr(event):
         return
-    back = parse_event(str(event)).on()
+    back = parse_event(str(event)).resolve()
     for path in product(range(4), repeat=5):
         assert happens(back, path) == happens(event, path)
     assert str(back) == str(event)
@@ -95,7 +95,7 @@ def test_the_text_of_an_event_reads_back(seed):
 
 def test_many_windows_need_two_progress_states_and_few_layers():
     days = AtLeast(1, [Presence([1, 2], 288 * day + 100, 288 * day + 140) for day in range(30)])
-    automaton = Automaton.of(days, 5)
+    automaton = Automaton.compile(days, 5)
     assert max(len(layer.after) for layer in automaton.layers) == 2
     assert len({id(layer) for layer in automaton.layers}) < 100
 
@@ -112,7 +112,7 @@ def test_many_windows_need_two_progress_states_and_few_layers():
         (lambda: Times([1], 0, 1, 0), "a number of times is 0"),
         (lambda: AtLeast(3, [Presence([1], 0, 1)]), "at least 3 of 1 events cannot be"),
         (lambda: AtLeast(1, []), "at least 1 of 0 events"),
-        (lambda: Automaton.of(Presence([7], 0, 1), 7), "names state 7; states are 0 to 6"),
+        (lambda: Automaton.compile(Presence([7], 0, 1), 7), "names state 7; states are 0 to 6"),
     ],
 )
 def test_what_is_no_event_is_refused_in_a_line(make, message):
@@ -124,12 +124,12 @@ def test_what_is_no_event_is_refused_in_a_line(make, message):
 def test_an_automaton_that_would_grow_without_end_is_refused():
     counts = [Times([state], 0, 60, 30) for state in range(4)]
     with pytest.raises(EventError, match="more than 512 progress states"):
-        Automaton.of(AtLeast(4, counts), 4)
+        Automaton.compile(AtLeast(4, counts), 4)
 
 
 def test_an_event_over_longer_than_anybody_waits_for_is_refused_at_once():
     with pytest.raises(EventError, match="more than 1,000,000 steps; give a shorter window"):
-        Automaton.of(Presence([1], 5, 1_000_005), 3)
+        Automaton.compile(Presence([1], 5, 1_000_005), 3)
     with pytest.raises(EventError, match="more than 1,000,000 progress states over all its steps"):
-        Automaton.of(Times([1], 0, 500_000, 300), 3)
-    assert len(Automaton.of(Presence([1], 7, 20_006), 3).layers) == 20_000
+        Automaton.compile(Times([1], 0, 500_000, 300), 3)
+    assert len(Automaton.compile(Presence([1], 7, 20_006), 3).layers) == 20_000

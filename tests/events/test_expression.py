@@ -44,10 +44,10 @@ def test_case_and_dashes_do_not_matter():
 
 def test_places_go_by_name_number_and_polygon(tmp_path):
     grid = Grid.over((45.0, 7.0, 45.03, 7.04), 1.0)
-    assert parse_event("at:work,home at 3").on(PLACES) == Presence([0, 1], 3, 3)
-    assert parse_event('at:"St. Mary" at 3').on(PLACES) == Presence([2], 3, 3)
-    assert parse_event("at:5,7 at 3").on(grid) == Presence([5, 7], 3, 3)
-    assert parse_event("state:5,7 at 3").on() == Presence([5, 7], 3, 3)
+    assert parse_event("at:work,home at 3").resolve(PLACES) == Presence([0, 1], 3, 3)
+    assert parse_event('at:"St. Mary" at 3').resolve(PLACES) == Presence([2], 3, 3)
+    assert parse_event("at:5,7 at 3").resolve(grid) == Presence([5, 7], 3, 3)
+    assert parse_event("state:5,7 at 3").resolve() == Presence([5, 7], 3, 3)
     squares = {"ward 1": (0, 0.5), "ward 2": (1.5, 0.6)}
     features = []
     for name, (east, half) in squares.items():
@@ -63,10 +63,10 @@ def test_places_go_by_name_number_and_polygon(tmp_path):
         within = [np.abs(grid.points - [squares[name][0], 0]).max(axis=1) <= squares[name][1] for name in names]
         return np.flatnonzero(np.any(within, axis=0)).tolist()
 
-    assert parse_event(f'at:"{path}" at 1').on(grid) == Presence(inside("ward 1", "ward 2"), 1, 1)
-    assert parse_event(f'at:"{path}"#"ward 2" at 1').on(grid) == Presence(inside("ward 2"), 1, 1)
+    assert parse_event(f'at:"{path}" at 1').resolve(grid) == Presence(inside("ward 1", "ward 2"), 1, 1)
+    assert parse_event(f'at:"{path}"#"ward 2" at 1').resolve(grid) == Presence(inside("ward 2"), 1, 1)
     with pytest.raises(EventError, match="no polygon named 'ward 3'; it has 'ward 1', 'ward 2'"):
-        parse_event(f'at:"{path}"#"ward 3" at 1').on(grid)
+        parse_event(f'at:"{path}"#"ward 3" at 1').resolve(grid)
 
 
 def test_a_canonical_text_knows_files_by_their_content(tmp_path):
@@ -82,7 +82,7 @@ def test_a_canonical_text_knows_files_by_their_content(tmp_path):
 
 
 def steps_within(text: str, clock: Clock = HOURS) -> list[int]:
-    event = parse_event(text).on(PLACES, clock)
+    event = parse_event(text).resolve(PLACES, clock)
     parts = event.events if isinstance(event, AtLeast) else (event,)
     return [step for part in parts for step in range(part.first, part.last + 1)]
 
@@ -125,22 +125,24 @@ def test_what_lies_before_the_first_release_is_left_out():
     with pytest.raises(EventError, match="holds no step from the first release on, at 2024-03-03T00:00:00Z"):
         steps_within("at:home on 2024-03-02")
     with pytest.raises(EventError, match="begins before the first release"):
-        parse_event("at:home then at:work from 2024-03-02T23:00Z").on(PLACES, HOURS)
+        parse_event("at:home then at:work from 2024-03-02T23:00Z").resolve(PLACES, HOURS)
 
 
 def test_counts_are_of_steps_of_visits_and_of_days():
-    assert parse_event("at:home at least 3 times between 2 and 9").on(PLACES) == Times([0], 2, 9, 3)
-    assert parse_event("at:home at least 3 visits between 2 and 9").on(PLACES) == Times([0], 2, 9, 3, visits=True)
-    days = parse_event("at:home at least 2 days between 2024-03-04 and 2024-03-06 any day 9-12").on(PLACES, HOURS)
+    assert parse_event("at:home at least 3 times between 2 and 9").resolve(PLACES) == Times([0], 2, 9, 3)
+    assert parse_event("at:home at least 3 visits between 2 and 9").resolve(PLACES) == Times([0], 2, 9, 3, visits=True)
+    days = parse_event("at:home at least 2 days between 2024-03-04 and 2024-03-06 any day 9-12").resolve(PLACES, HOURS)
     assert days == AtLeast(2, [Presence([0], 24 * day + 9, 24 * day + 11) for day in (1, 2, 3)])
-    moments = parse_event("at:home at least 4 times between 2024-03-04 and 2024-03-05 any day 9-12").on(PLACES, HOURS)
+    moments = parse_event("at:home at least 4 times between 2024-03-04 and 2024-03-05 any day 9-12").resolve(
+        PLACES, HOURS
+    )
     assert moments == AtLeast(4, [Presence([0], step, step) for step in (33, 34, 35, 57, 58, 59)])
 
 
 def test_a_pattern_begins_at_a_step_or_an_instant():
-    assert parse_event("at:home then at:work from 4").on(PLACES) == Pattern([[0], [1]], 4)
-    assert parse_event("at:home then at:work from 2024-03-04T09:00Z").on(PLACES, HOURS) == Pattern([[0], [1]], 33)
-    assert parse_event("at:home from 2024-03-04").on(PLACES, HOURS) == Pattern([[0]], 24)
+    assert parse_event("at:home then at:work from 4").resolve(PLACES) == Pattern([[0], [1]], 4)
+    assert parse_event("at:home then at:work from 2024-03-04T09:00Z").resolve(PLACES, HOURS) == Pattern([[0], [1]], 33)
+    assert parse_event("at:home from 2024-03-04").resolve(PLACES, HOURS) == Pattern([[0]], 24)
 
 
 @pytest.mark.parametrize(
@@ -187,19 +189,19 @@ def test_a_pattern_begins_at_a_step_or_an_instant():
 )
 def test_what_cannot_be_read_is_refused_in_a_line(text, message):
     with pytest.raises((EventError, DataFileError), match=message) as caught:
-        parse_event(text).on(PLACES, HOURS)
+        parse_event(text).resolve(PLACES, HOURS)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 250
 
 
 def test_dates_need_a_clock_and_places_a_space():
     with pytest.raises(EventError, match="no step_seconds; give steps"):
-        parse_event("at:home on 2024-03-04").on(PLACES)
+        parse_event("at:home on 2024-03-04").resolve(PLACES)
     with pytest.raises(EventError, match="does not say where its states are; give state:3"):
-        parse_event("at:home at 3").on()
+        parse_event("at:home at 3").resolve()
 
 
 def test_as_many_brackets_as_are_taken_are_those_of_one():
     flat = parse_event("at:home at 3")
     assert parse_event("(" * 60 + "at:home at 3" + ")" * 60).canonical == flat.canonical
-    assert parse_event("!" * 60 + "at:home at 3").on(PLACES).last == flat.on(PLACES).last
+    assert parse_event("!" * 60 + "at:home at 3").resolve(PLACES).last == flat.resolve(PLACES).last

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dphmm import SensitivityHull
 from dphmm.geometry import planar
-from dphmm.geometry.growing import growing_body
+from dphmm.geometry.incremental_hull import growing_body
 from dphmm.geometry.least_error import error_floor, open_bounds, polygon_error, reach_bounds
 from tests.sizes import fewer
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from dphmm.geometry import planar
-from dphmm.geometry.growing import GrowingBody, PlanarBody, origin
 from dphmm.geometry.hull import SensitivityHull
+from dphmm.geometry.incremental_hull import GrowingBody, PlanarBody, origin
 
 points = hnp.arrays(np.int64, st.tuples(st.integers(1, 14), st.just(2)), elements=st.integers(-9, 9))
 

@@ -27,8 +27,8 @@ from dphmm.jobs import (
     release,
     replay,
 )
-from dphmm.jobs.published import user_file
-from dphmm.markov.model import MarkovModel
+from dphmm.jobs.run_folder import user_file
+from dphmm.model.model import MarkovModel
 from dphmm.tables import write_csv
 from dphmm.writers import read_releases
 from tests.sizes import few_every_day
@@ -114,7 +114,7 @@ def test_a_mechanism_is_audited_from_both_sides(town, monkeypatch):
     monkeypatch.chdir(town)
     drawn = ("--epsilon", "0.8", "--samples", "4000", "--pairs", "3", "--seed", "1")
     told = facts("mechanism", "--model", "m.npz", "--policy", POLICY, *drawn)
-    subject = Subject.of_model("m.npz", POLICY)
+    subject = Subject.from_model("m.npz", POLICY)
     found = audit_mechanism(subject, epsilon=0.8, samples=4000, pairs=3, rng=1)
     assert found.facts() == told
     assert not found.is_exposed
@@ -123,15 +123,15 @@ def test_a_mechanism_is_audited_from_both_sides(town, monkeypatch):
 
 def test_a_mechanism_with_half_its_noise_is_caught(town, monkeypatch):
     """With 20 000 draws of each state and seed 1; the bound is wrong with probability 0.01 at most."""
-    sound = Releaser.mechanism
-    monkeypatch.setattr(Releaser, "mechanism", lambda engine, plan, epsilon: sound(engine, plan, 2 * epsilon))
-    found = audit_mechanism(Subject.of_model(town / "m.npz", POLICY), epsilon=0.8, samples=20_000, pairs=1, rng=1)
+    sound = Releaser.noise
+    monkeypatch.setattr(Releaser, "noise", lambda engine, plan, epsilon: sound(engine, plan, 2 * epsilon))
+    found = audit_mechanism(Subject.from_model(town / "m.npz", POLICY), epsilon=0.8, samples=20_000, pairs=1, rng=1)
     assert found.is_exposed
 
 
 def test_a_policy_is_audited_from_both_sides(town, monkeypatch):
     monkeypatch.chdir(town)
-    subject = Subject.of_model("m.npz", POLICY)
+    subject = Subject.from_model("m.npz", POLICY)
     points = subject.measurements.points
     far = int(np.linalg.norm(points - points[0], axis=1).argmax())
     near = int(np.argsort(np.linalg.norm(points - points[0], axis=1))[1])
@@ -152,7 +152,7 @@ def test_a_report_of_each_is_one_page(town, monkeypatch):
     from dphmm.plots.audit_report import audit_sections
 
     monkeypatch.chdir(town)
-    subject = Subject.of_model("m.npz", POLICY)
+    subject = Subject.from_model("m.npz", POLICY)
     for found, pictures in (
         (audit_policy(subject), 3),
         (audit_session("s.session", "m.npz"), 3),
@@ -195,7 +195,7 @@ def test_releases_of_an_engine_made_from_a_graph_are_audited_by_the_text(tmp_pat
     model = learn(TOWN, space, step_seconds=1800, smoothing=0.5).model
     engine = Releaser(model, space.points, parse_policy(POLICY, space), 0.8, "k-norm", rng=1)
     track = ANNA.read().trajectories[0].resample(1800.0)
-    write_releases(tmp_path / "r.csv", ReleaseTable.of(release_trajectory(engine, space, track)))
+    write_releases(tmp_path / "r.csv", ReleaseTable.from_releases(release_trajectory(engine, space, track)))
     (one,) = replay(tmp_path / "r.csv", model, POLICY)
     assert len(one.sequence) > 20
     with pytest.raises(ConfigurationError, match="released with settings"):
@@ -206,7 +206,7 @@ def test_the_other_adversary_is_a_table_or_an_array(town, tmp_path):
     model = load_model(town / "m.npz")
     prior = np.zeros(model.size)
     prior[[3, 5]] = 0.25, 0.75
-    names = Subject.of_model(model, POLICY).names
+    names = Subject.from_model(model, POLICY).names
     (tmp_path / "prior.csv").write_text(f"state,probability\n{names[3]},0.25\n{names[5]},0.75\n")
     by_table = audit_session(town / "s.session", model, prior=tmp_path / "prior.csv")
     by_array = audit_session(town / "s.session", model, prior=prior)
@@ -217,11 +217,11 @@ def test_the_other_adversary_is_a_table_or_an_array(town, tmp_path):
         audit_session(town / "s.session", model, prior=tmp_path / "half.csv")
     for wrong, words in (([0.5] * model.size, "sums to"), ([1.0], f"{model.size} states")):
         with pytest.raises(StochasticError, match=words):
-            audit_policy(Subject.of_model(model, POLICY), prior=wrong)
+            audit_policy(Subject.from_model(model, POLICY), prior=wrong)
 
 
 def test_a_constraint_is_never_empty_and_names_states_once(town):
-    subject = Subject.of_model(town / "m.npz", POLICY)
+    subject = Subject.from_model(town / "m.npz", POLICY)
     first = subject.names[0]
     for names, words in (((), "no possible state"), (("nowhere",), "does not exist"), ((first, first), "named twice")):
         with pytest.raises(StateError, match=words):

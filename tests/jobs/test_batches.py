@@ -20,15 +20,20 @@ from dphmm.cli import main
 from dphmm.errors import ConfigurationError, DataFileError, EngineError, OutputError
 from dphmm.evaluation.split import split_people
 from dphmm.jobs import audit_event
-from dphmm.jobs.batches import BatchJob, Person, _engine, _release_user, batch, release_everyone
-from dphmm.jobs.lock import LOCK, FolderLock
+from dphmm.jobs.batches import (
+    BatchJob,
+    Person,
+    _engine,
+    _release_user,
+    batch,
+    release_everyone,
+)
+from dphmm.jobs.keyed_noise import KEY
 from dphmm.jobs.people import Data
-from dphmm.jobs.published import JOURNAL, Published, user_file
-from dphmm.jobs.secret import KEY
+from dphmm.jobs.run_folder import JOURNAL, LOCK, FolderLock, Published, user_file
 from dphmm.jobs.workers import DaskCluster, Processes
-from dphmm.markov.model import MarkovModel
-from dphmm.release.engine import Releaser
-from dphmm.release.settings import ReleaseSettings
+from dphmm.model.model import MarkovModel
+from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.space.grid import Grid
 from dphmm.space.trajectory import Trajectory
 from dphmm.writers.formats import read_releases
@@ -180,7 +185,7 @@ def test_the_threads_of_linear_algebra_change_no_byte(tmp_path, monkeypatch):
 
     Near the equator and Greenwich degrees are small numbers, whose texts show the last bits of an estimate.
     """
-    monkeypatch.setattr("dphmm.markov.flow.one_thread", nullcontext)
+    monkeypatch.setattr("dphmm.model.transition_operator.one_thread", nullcontext)
     grid = Grid.over((-0.02, -0.02, 0.02, 0.02), 0.5)
     rng = np.random.default_rng(0)
     matrix = rng.dirichlet(np.ones(grid.size), grid.size)
@@ -500,7 +505,7 @@ def test_a_user_in_two_inputs_is_refused(model_path, walkers_file, tmp_path):
 def test_one_parquet_of_everyone_is_released_a_few_people_at_a_time_as_a_file_for_each_is(model_path, people, tmp_path):
     """With the same seed the same bytes, however few fixes are in memory; and what was dropped is counted in both."""
     pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    from dphmm.readers import parquet as reader
+    from dphmm.readers import table as reader
 
     columns = {
         "user_id": np.concatenate([[one.user] * len(one) for one in people]),

@@ -11,7 +11,7 @@ import pytest
 from dphmm import MarkovModel, ReleaseSettings
 from dphmm.errors import BudgetError, ConfigurationError, InvalidInputError
 from dphmm.jobs import Targets, calibrate
-from dphmm.jobs.calibrations import _plans_along
+from dphmm.jobs.calibrations import _plans_by_support
 from dphmm.space import Grid
 
 GRID = Grid.over((45.0, -30.0, 45.02, -29.97), 0.5)
@@ -65,7 +65,7 @@ def test_odds_and_certainty_hold_for_releases_and_add_up_over_time():
     assert (one.guaranteed, eight.guaranteed) == (1, 8)
     assert eight.by_target["odds"] == pytest.approx(one.by_target["odds"] / 8)
     engine = one.settings.engine(moves, 1)
-    for plan, _ in _plans_along(engine, 24):
+    for plan, _ in _plans_by_support(engine, 24, 0):
         assert plan.protection.diameter * one.settings.epsilon <= log(3.0)
     sure = calibrate(moves, SETTINGS, Targets(certainty=0.4), people=0)
     before = 1 / len(GRID.points)

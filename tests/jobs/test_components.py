@@ -11,8 +11,8 @@ import shapely
 
 from dphmm import ReleaseSettings, Trajectory
 from dphmm.jobs import Data, batch, live, release
-from dphmm.jobs.published import user_file
-from dphmm.markov.model import MarkovModel
+from dphmm.jobs.run_folder import user_file
+from dphmm.model.model import MarkovModel
 from dphmm.space import Grid
 from dphmm.writers.formats import read_releases
 

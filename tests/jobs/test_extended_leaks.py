@@ -10,7 +10,7 @@ import pytest
 from dphmm import ReleaseSettings, leakage
 from dphmm.jobs import Data, leak_of_releases, learn, region, release
 from dphmm.jobs.leaks import _varying
-from dphmm.markov import ExtendedModel, Rhythm
+from dphmm.model import MarkovModel, TimeClasses
 
 FIRST, HOUR = 470_000, 3600.0
 EPSILONS = [0.8, 0.5, 1.0, 0.6]
@@ -19,14 +19,14 @@ EPSILONS = [0.8, 0.5, 1.0, 0.6]
 def _model(seed):
     rng = np.random.default_rng(seed)
     raw, starts = rng.random((4, 3, 3)) + 0.1, rng.random((4, 3)) + 0.1
-    rhythm = Rhythm(tuple(h % 4 for h in range(168)), HOUR, "Asia/Kolkata")
+    time_classes = TimeClasses(tuple(h % 4 for h in range(168)), HOUR, "Asia/Kolkata")
     rows = raw / raw.sum(axis=-1, keepdims=True)
-    return ExtendedModel(list(rows), starts / starts.sum(axis=1, keepdims=True), None, HOUR, rhythm)
+    return MarkovModel(list(rows), starts / starts.sum(axis=1, keepdims=True), None, HOUR, time_classes)
 
 
 def _told(model):
     """What all outputs of randomised responses tell at most of two states at each time, by enumeration."""
-    number = [model.rhythm.class_of(FIRST + k) for k in range(4)]
+    number = [model.time_classes.class_of(FIRST + k) for k in range(4)]
     noise = [np.where(np.eye(3) > 0, np.exp(one), 1.0) / (np.exp(one) + 2) for one in EPSILONS]
     joint, mass = np.zeros((4, 3, 81)), np.zeros((4, 3))
     outputs = list(itertools.product(range(3), repeat=4))

@@ -14,7 +14,7 @@ from dphmm import Grid, MarkovModel, PolicyGraph, Releaser, release_trajectory
 from dphmm.cli import main
 from dphmm.errors import InvalidInputError
 from dphmm.jobs import leak_of_releases
-from dphmm.markov.belief import Belief
+from dphmm.model.belief import Belief
 from dphmm.space.trajectory import SlottedTrajectory
 from dphmm.writers import write_releases
 from dphmm.writers.table import ReleaseTable
@@ -46,7 +46,7 @@ def log_likelihoods(found) -> dict[int, np.ndarray]:
     belief, slots, values = None, np.cumsum([r.record.steps for r in found]), {}
     for slot, entry in zip(slots.tolist(), found, strict=True):
         prior = Belief.of(START) if belief is None else belief.predict(engine.model, entry.record.steps)
-        drawn = engine.mechanism(engine.plan(prior), entry.record.epsilon)
+        (drawn,) = engine.noise(engine.plan(prior), entry.record.epsilon).parts
         values[slot] = drawn.log_density(entry.record.released, GRID.points)
         belief = prior.update(values[slot])
     return values
@@ -55,7 +55,7 @@ def log_likelihoods(found) -> dict[int, np.ndarray]:
 @pytest.mark.parametrize("seed", range(12))
 def test_no_two_states_of_a_moment_differ_by_more_than_its_temporal_leakage(seed):
     found = released(seed)
-    leakage = leak_of_releases(model(), ReleaseTable.of(found), "anna").leakage.by_user["anna"]
+    leakage = leak_of_releases(model(), ReleaseTable.from_releases(found), "anna").leakage.by_user["anna"]
     assert leakage.epsilons[2] == 0.0
     assert leakage.temporal.shape == (4,)
     densities = log_likelihoods(found)
@@ -71,18 +71,18 @@ def test_no_two_states_of_a_moment_differ_by_more_than_its_temporal_leakage(seed
 
 def test_budgets_are_the_constrained_costs_not_the_policys_epsilon():
     found = released(0)
-    budgets = leak_of_releases(model(), ReleaseTable.of(found)).leakage.by_user["anna"].epsilons
+    budgets = leak_of_releases(model(), ReleaseTable.from_releases(found)).leakage.by_user["anna"].epsilons
     np.testing.assert_allclose(budgets[[0, 1, 3]], [r.record.constrained_epsilon for r in found])
     assert budgets.max() > 0.5
 
 
 def test_the_command_accounts_for_a_file_of_releases(tmp_path):
     model().save(tmp_path / "model.npz")
-    write_releases(tmp_path / "releases.csv", ReleaseTable.of(released(1)))
+    write_releases(tmp_path / "releases.csv", ReleaseTable.from_releases(released(1)))
     options = ["--model", str(tmp_path / "model.npz"), "--releases", str(tmp_path / "releases.csv"), "--json"]
     done = CliRunner().invoke(main, ["leak", *options])
     assert done.exit_code == 0, done.output
-    leakage = leak_of_releases(model(), ReleaseTable.of(released(1)), "anna").leakage
+    leakage = leak_of_releases(model(), ReleaseTable.from_releases(released(1)), "anna").leakage
     np.testing.assert_allclose(json.loads(done.output)["users"]["anna"]["temporal"], leakage.temporal, rtol=1e-9)
 
 
@@ -98,13 +98,13 @@ def test_the_commands_take_a_learned_model(tmp_path):
 
 def test_a_person_without_releases_is_refused():
     with pytest.raises(InvalidInputError, match="'bob' has no releases"):
-        leak_of_releases(model(), ReleaseTable.of(released(0)), "bob")
+        leak_of_releases(model(), ReleaseTable.from_releases(released(0)), "bob")
 
 
 @pytest.mark.parametrize("steps", [300_000, slow(2_000_000)])
 def test_years_between_two_releases_are_accounted_for_in_seconds(steps):
     """A recursion that evaluates each of two million steps takes minutes."""
-    table = ReleaseTable.of(released(0, slots=(10, 11, steps + 13)))
+    table = ReleaseTable.from_releases(released(0, slots=(10, 11, steps + 13)))
     start = time.process_time()
     found = leak_of_releases(model(), table).leakage.by_user["anna"]
     assert time.process_time() - start < 20 * steps / 2_000_000
@@ -113,7 +113,7 @@ def test_years_between_two_releases_are_accounted_for_in_seconds(steps):
 
 
 def test_of_a_model_with_very_many_moves_the_sum_is_told_which_bounds_the_leakage(monkeypatch):
-    table = ReleaseTable.of(released(0, slots=(10, 11, 40)))
+    table = ReleaseTable.from_releases(released(0, slots=(10, 11, 40)))
     exact = leak_of_releases(model(), table)
     assert exact.forgets
     monkeypatch.setattr("dphmm.jobs.leaks.MOST_MOVES", 1)

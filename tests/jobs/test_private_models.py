@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -13,18 +14,16 @@ from dphmm import Grid, MarkovModel
 from dphmm.audit import audit_pair
 from dphmm.errors import BudgetError, InvalidInputError
 from dphmm.jobs import fit_private, private_models
-from dphmm.jobs.private_extension import UNITS, ThinnedMoves, _came
-from dphmm.jobs.private_models import BoundedCounts
-from dphmm.markov import Reach, Rhythm, fit_shrunk
-from dphmm.markov.moves import Moves, moves_of
+from dphmm.jobs.private_models import UNITS, BoundedCounts, leaving_counts, turn_counts
+from dphmm.model import SpeedLimit, fit_shrunk
+from dphmm.model.moves import Moves, moves_of
 from dphmm.space import LocalProjection
 from tests.sizes import fewer
 
 GRID = Grid(LocalProjection(45.0, 7.0), (0, 0), 0.5, 4, 3)
-REACH = Reach(GRID, 60, 40)
-HOURLY = Rhythm.of("hours", 60)
+REACH = SpeedLimit(GRID, 60, 40)
 STAYS = np.linspace(1, 0, GRID.size)
-"""What a model may say of staying; whoever leaves the first state adds the most."""
+"""What a model may say of staying: to leave the first state adds the most."""
 people = st.lists(st.lists(st.integers(-1, GRID.size - 1), max_size=12), min_size=1, max_size=5)
 
 
@@ -32,10 +31,10 @@ def _largest_changes(drawn, most, claimed):
     """By how much leaving one person out changes each count, at most, beside what is claimed."""
     blocks = np.arange(GRID.size) // 4
     moves = [moves_of(one, GRID.size) for one in drawn]
-    everyone = BoundedCounts.of(moves, REACH, blocks, most, True)
+    everyone = BoundedCounts.count(moves, REACH, blocks, most, True)
     worst = [0, 0, 0, 0]
     for out in range(len(moves)):
-        rest = BoundedCounts.of(moves[:out] + moves[out + 1 :], REACH, blocks, most, True)
+        rest = BoundedCounts.count(moves[:out] + moves[out + 1 :], REACH, blocks, most, True)
         pairs = [(getattr(everyone, name), getattr(rest, name)) for name in ("people", "rings", "places", "table")]
         worst = [max(now, int(np.abs(np.subtract(*pair)).sum())) for now, pair in zip(worst, pairs, strict=True)]
     return all(found <= bound for found, bound in zip(worst, (1, claimed, claimed, claimed), strict=True)), worst
@@ -47,56 +46,45 @@ def test_a_person_changes_no_count_by_more_than_noise_is_made_for(drawn, most):
     assert _largest_changes(drawn, most, most)[0]
 
 
-def _lists(drawn, most):
-    """The lists that a model by hours and of second order is made of, beside some probabilities of staying."""
-    moves = ThinnedMoves([moves_of(one, GRID.size) for one in drawn], REACH, most)
-
-    def by_hour(kept):
-        return HOURLY.classes_of(kept.slots), kept.sources
-
-    def by_kind(kept):
-        return _came(kept), kept.sources
-
-    return moves.leaving(STAYS, by_hour, 24), moves.leaving(STAYS, by_kind, 2), moves.turns()
+def _counts_of_pairs(drawn, most):
+    """The counts that a model of second order is made of, beside some probabilities of staying."""
+    kept = [moves_of(one, GRID.size).thinned(most) for one in drawn]
+    kept = [one.some(REACH.find(one.sources, one.targets) >= 0) for one in kept]
+    return leaving_counts(kept, STAYS), turn_counts(kept, REACH)
 
 
-def _largest_changes_of_lists(drawn, most):
-    everyone, rests = _lists(drawn, most), [_lists(drawn[:out] + drawn[out + 1 :], most) for out in range(len(drawn))]
+def _largest_changes_of_pairs(drawn, most):
+    everyone = _counts_of_pairs(drawn, most)
+    rests = [_counts_of_pairs(drawn[:out] + drawn[out + 1 :], most) for out in range(len(drawn))]
     return [max(int(np.abs(one - rest[i]).sum()) for rest in rests) for i, one in enumerate(everyone)]
 
 
 @settings(max_examples=fewer(60, 20))
 @given(people, st.integers(1, 6))
-def test_a_person_changes_no_list_by_hour_or_turn_by_more_either(drawn, most):
-    clock, leaving, turns = _largest_changes_of_lists(drawn, most)
-    assert max(clock, leaving) <= UNITS * most
+def test_a_person_changes_no_count_of_second_order_by_more_either(drawn, most):
+    leaving, turns = _largest_changes_of_pairs(drawn, most)
+    assert leaving <= UNITS * most
     assert turns <= most
 
 
-def test_the_bound_of_the_lists_is_met_and_without_thinning_it_is_passed():
+def test_the_bound_of_second_order_is_met_and_without_thinning_it_is_passed():
     drawn = [[0, 1, 0, 1, 0, 1, 0, 1, 0], [0, 0]]
-    clock, leaving, turns = _largest_changes_of_lists([[0, 0, 4], *drawn], 1)
-    assert (clock, leaving, turns) == (UNITS, 0, 0)
-    assert _largest_changes_of_lists(drawn, 3)[2] == 2  # the first move follows none
-    clock, leaving, turns = _largest_changes_of_lists(drawn, 10**6)  # the broken twin
-    assert min(clock, leaving) > 3 * UNITS
+    assert _largest_changes_of_pairs([[0, 0, 0, 1], *drawn], 3)[1] == 2  # the first move follows none
+    leaving, turns = _largest_changes_of_pairs(drawn, 10**6)  # the broken twin: no person is thinned
+    assert leaving > 3 * UNITS
     assert turns > 3
 
 
 def test_what_follows_what_is_counted_as_the_way_goes():
     """On a row of four cells: ahead, back, a stay after a move, a move after a stay, and a corner."""
-    moves = ThinnedMoves([moves_of([0, 1, 2, 1, 1, 1, 0, 4], GRID.size)], REACH, 100)
-    assert moves.turns().tolist() == [1, 1, 1]
-    stays = np.full(GRID.size, 0.75)
-    assert moves.leaving(stays, lambda kept: (_came(kept), kept.sources), 2).tolist() == [[48, 16], [3 * 48, 16]]
-    hours = moves.leaving(stays, lambda kept: (HOURLY.classes_of(kept.slots), kept.sources), 24)
-    assert hours[0].tolist() == [5 * 48, 2 * 16]  # all steps begin in the first minutes of a day
+    kept = [moves_of([0, 1, 2, 1, 1, 1, 0, 4], GRID.size)]
+    assert turn_counts(kept, REACH).tolist() == [1, 1, 1]
+    assert leaving_counts(kept, np.full(GRID.size, 0.75)).tolist() == [[48, 16], [3 * 48, 16]]
 
 
-@pytest.mark.parametrize(("rhythm", "order"), [(True, 1), (False, 2), (True, 2)])
-def test_a_private_model_by_hours_and_pairs_is_made_of_noisy_counts_alone(monkeypatch, tmp_path, rhythm, order):
+def test_a_private_model_of_second_order_is_made_of_noisy_counts_alone(monkeypatch, tmp_path):
     rng = np.random.default_rng(4)
-    pool = {name: rng.integers(-20, 60, 2000) for name in ("rings", "places", "leaving", "turns", "clock")}
+    pool = {name: rng.integers(-20, 60, 2000) for name in ("rings", "places", "leaving", "turns")}
     claimed = {}
 
     def fixed(self, name, counts, sensitivity, epsilon):
@@ -107,26 +95,21 @@ def test_a_private_model_by_hours_and_pairs_is_made_of_noisy_counts_alone(monkey
     monkeypatch.setattr(private_models._Noise, "add", fixed)
     files = []
     for number, data in enumerate(([], [[0, 1, 1, 5, 4, 4]] * 50)):
-        found = fit_private(data, GRID, 60, 1, 7, 40, rhythm=HOURLY if rhythm else None, order=order)
+        found = fit_private(data, GRID, 60, 1, 7, 40, order=2)
         found.model.save(tmp_path / f"{number}.npz")
         files.append((tmp_path / f"{number}.npz").read_bytes())
     assert files[0] == files[1]
     assert sum(found.spent.values()) == 1
-    wanted = ["people", "rings", "places", *(["leaving", "turns"] if order == 2 else [])]
-    wanted += ["clock"] if rhythm else []
-    assert claimed == {name: {"people": 1, "leaving": 7 * UNITS, "clock": 7 * UNITS}.get(name, 7) for name in wanted}
+    assert claimed == {"people": 1, "rings": 7, "places": 7, "leaving": 7 * UNITS, "turns": 7}
     again = MarkovModel.load(tmp_path / "0.npz")
     assert again.learned["extended"] == again.in_words
-    assert len(again.transitions) == (24 if rhythm else 1)
-    possible = again.structure.astype(int).toarray()
-    np.testing.assert_array_equal(possible, REACH.moves.toarray())
+    np.testing.assert_array_equal(again.structure.astype(int).toarray(), REACH.moves.toarray())
 
 
-def test_hours_and_turns_are_found_in_people_who_have_them():
-    """People who go straight on for hours by day, and stay at night; seed 6. Without noise to speak of."""
+def test_turns_are_found_in_people_who_have_them():
+    """People who go straight on, seed 6. Without noise to speak of, held-out people fit a second order better."""
     rng = np.random.default_rng(6)
     grid = Grid(LocalProjection(45.0, 7.0), (0, 0), 1.0, 8, 8)
-    rhythm = Rhythm.of("hours", 600)
 
     def walk():
         cell, way, states = rng.integers(0, 8, 2), np.array([1, 0]), []
@@ -136,33 +119,15 @@ def test_hours_and_turns_are_found_in_people_who_have_them():
                 way = np.where((cell + way < 0) | (cell + way > 7), -way, way)
                 cell = cell + way
             states.append(int(grid.state_at(cell)[0]))
-        return np.arange(1, 145), np.array(states)
+        return np.array(states)
 
     learned, held = [walk() for _ in range(60)], [walk() for _ in range(30)]
-    kinds = {(hours is not None, order): (hours, order) for hours in (None, rhythm) for order in (1, 2)}
-    models = {
-        key: fit_private(learned, grid, 600, 100, 150, 6, rng=1, rhythm=hours, order=order).model
-        for key, (hours, order) in kinds.items()
-    }
-    score = {key: _score(model, held) for key, model in models.items()}
-    assert score[True, 1] > score[False, 1] + 0.1
-    assert score[False, 2] > score[False, 1] + 0.1
-    assert score[True, 2] > max(score[True, 1], score[False, 2]) + 0.05
-    stays = [one.diagonal().mean() for one in models[True, 1].transitions]
-    assert max(stays[8:20]) < min(stays[:8] + stays[20:])
-
-
-def _score(model, people):
-    """Log-likelihood a move, written out: by the class of each step, and the context of what came before."""
-    total, count = 0.0, 0
-    matrices = getattr(model, "transitions", None) or (model.transition,)
-    for slots, states in people:
-        chain = states if model.contexts is None else model.contexts.followed(states)
-        classes = model.rhythm.classes_of(slots) if getattr(model, "rhythm", None) else np.zeros(len(slots), dtype=int)
-        for a, b, kind in zip(chain, chain[1:], classes[1:], strict=False):
-            total += np.log(matrices[kind][a, b])
-            count += 1
-    return total / count
+    score = {}
+    for order in (1, 2):
+        model = fit_private(learned, grid, 600, 100, 150, 6, rng=1, order=order).model
+        chains = [states if order == 1 else model.state_pairs.followed(states) for states in held]
+        score[order] = np.mean([np.log(model.transitions[0][a, b]) for one in chains for a, b in pairwise(one)])
+    assert score[2] > score[1] + 0.1
 
 
 def test_the_bound_is_met_and_without_thinning_it_is_passed():

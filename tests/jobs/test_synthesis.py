@@ -8,10 +8,10 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from dphmm import MarkovModel, read
+from dphmm import read
 from dphmm.errors import ConfigurationError, OutputError
 from dphmm.jobs import Data, compare_people, learn, region, synthesis, synthesize
-from dphmm.markov import ExtendedModel, Rhythm, state_sequence
+from dphmm.model import MarkovModel, TimeClasses, state_sequence
 from dphmm.space import Grid
 
 TOWN = "data/sample/geolife"
@@ -65,9 +65,9 @@ def test_all_formats_hold_the_same_and_seeds_repeat(model, tmp_path):
 
 def test_days_begin_at_midnight_where_the_model_is(tmp_path):
     grid = Grid.over((45.0, 0.0, 45.008, 0.038), 1.0)
-    rhythm = Rhythm.of("hours", 3600.0, "Asia/Shanghai")
+    time_classes = TimeClasses.of("hours", 3600.0, "Asia/Shanghai")
     even = np.full((grid.size, grid.size), 1 / grid.size)
-    model = ExtendedModel([even] * 24, [even[0]] * 24, grid, 3600.0, rhythm)
+    model = MarkovModel([even] * 24, [even[0]] * 24, grid, 3600.0, time_classes)
     assert synthesize(model, tmp_path / "p.csv", 1, 1).first == np.datetime64("2023-12-31T16:00")
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from dphmm.errors import OutputError
-from dphmm.jobs.lock import LOCK, FolderLock
+from dphmm.jobs.run_folder import LOCK, FolderLock
 from dphmm.jobs.workers import Processes, _may_be_copied, worker_pool
-from dphmm.tables.unpacking import max_unpacked, unpacked_at_most
+from dphmm.tables.source import max_unpacked, unpacked_at_most
 
 RUN = """
 import sys, threading

@@ -11,9 +11,8 @@ import pytest
 from scipy import sparse
 
 from dphmm.errors import BudgetError, DphmmError, InvalidInputError, StochasticError
-from dphmm.landmarks import between, leakage, paper_leakage, skip, uniform
-from dphmm.landmarks.bridge import Steps, passed
-from dphmm.landmarks.tilted import Tilted
+from dphmm.landmarks import leakage, paper_leakage, skip, temporal_loss, uniform
+from dphmm.landmarks.temporal_loss import Steps, Tilted, passed
 from dphmm.leakage import LossFunction, temporal
 from tests.landmarks.oracles import backward_matrices, budget, joint_leakage, random_chain, random_noise
 from tests.sizes import slow
@@ -69,11 +68,11 @@ def steps_of(known):
 @pytest.mark.parametrize("weaker", ["split nothing", "contraction alone", "no contraction"])
 def test_each_of_its_parts_is_a_bound(monkeypatch, weaker, chains):
     if weaker == "split nothing":
-        monkeypatch.setattr(between, "_NEAR", 2)
+        monkeypatch.setattr(temporal_loss, "_NEAR", 2)
     else:
-        monkeypatch.setattr("dphmm.landmarks.bridge._EXACT_STATES", 0)
+        monkeypatch.setattr("dphmm.landmarks.temporal_loss._EXACT_STATES", 0)
     if weaker == "no contraction":
-        monkeypatch.setattr("dphmm.landmarks.bridge._spread", lambda *product: math.inf)
+        monkeypatch.setattr("dphmm.landmarks.temporal_loss._spread", lambda *product: math.inf)
     assert all(check(case, leakage) for case in cases(chains))
 
 
@@ -128,7 +127,7 @@ def test_several_releases_are_bounded_below_their_sum(seed):
 @pytest.mark.parametrize("near", [120, 1024])
 def test_what_lies_far_from_both_landmarks_is_forgotten(monkeypatch, near):
     """The loss of landmarks far apart tends to what each loses alone, also where stretches are not split."""
-    monkeypatch.setattr(between, "_NEAR", near)
+    monkeypatch.setattr(temporal_loss, "_NEAR", near)
     size = 300
     epsilons = np.full(size, 0.5)
     losses, alone = leakage(range(size), [30, 270], epsilons, P, P), temporal(P, P, epsilons)[150]
@@ -237,7 +236,7 @@ def test_rows_weighed_by_a_later_state_lose_no_more_than_is_said(seed):
     rng = np.random.default_rng(seed)
     matrix = rng.dirichlet(np.full(3, 2.0), 3)
     for given, far in ((matrix, np.ones(3)), (matrix.T, np.linalg.matrix_power(matrix, 200)[0])):
-        tilted = Tilted.of(given, 5)
+        tilted = Tilted.from_matrix(given, 5)
         for steps in range(1, 6):
             leads = np.linalg.matrix_power(given, steps)
             exact = np.ptp(np.log(leads / far[:, None]), axis=0).max()

@@ -21,8 +21,8 @@ from dphmm.errors import BudgetError, CoordinateError, InvalidInputError
 from dphmm.geometry.hull import SensitivityHull
 from dphmm.mechanisms import lattice, lattice_noise
 from dphmm.mechanisms.exact import RandomBits
+from dphmm.mechanisms.inversion_sampling import Thresholds
 from dphmm.mechanisms.lattice import LatticeKNormMechanism
-from dphmm.mechanisms.thresholds import Thresholds
 from tests.mechanisms.cells import fan
 from tests.sizes import fewer, slow
 
@@ -144,7 +144,7 @@ def test_how_doubles_round_the_weights_of_edges_changes_no_draw():
     """Sums of weights off by a hundred times more than they are: what they cannot settle, decimals do."""
     for hull, epsilon in (*HULLS.values(), (COPRIME, 20), (COPRIME, Fraction(1, 1000))):
         plain, rough = (LatticeKNormMechanism(hull, epsilon) for _ in range(2))
-        exact = [int(plain._noise._exact._digits(place, 64)) for place in range(2 * plain._sum.count)]
+        exact = [int(plain._noise._exact._digits(place, 64)) for place in range(2 * len(plain._sum.edges))]
         off = max(abs(a - b) for a, b in zip(plain._noise._rough, exact, strict=True))
         assert off < lattice_noise._DOUBT // 1000
         steps = (np.random.default_rng(1).choice([-1, 1], len(exact)) * (lattice_noise._DOUBT // 10)).tolist()
@@ -263,10 +263,11 @@ FILTERS = {
     "log_masses",
     "log_total",
     "_sums",
-    "_sums_on_a_line",
-    "_sums_over_edges",
-    "sums_over_edges",
-    "_corners",
+    "_on_a_line",
+    "_over_edges",
+    "_numbers",
+    "_log_of_one_less_exp",
+    "_moments_of_cut_off",
 }
 """Doubles that settle what is certain whatever they round; see the tests above that they change no draw."""
 

@@ -21,7 +21,7 @@ def found(channels: int = 3, people: int = 2) -> Attacked:
     results = [ChannelResult(f"channel number {k}", "nowhere", outcomes, 200.0) for k in range(channels - 1)]
     silent = replace(ONE, released_error_m=nan, length_ratio=nan, home_error_m=nan, withheld=1.0)
     results.append(ChannelResult("nothing", "the model", (silent,), 200.0))
-    return Attacked(tuple(results), people, 20, 0, "people", True, 0.25, 0.05, 600.0, 0.2, "no")
+    return Attacked("people", people, 20, 0, 0.25, 0.05, 600.0, 0.2, "no", 0, tuple(results), True)
 
 
 @pytest.mark.parametrize("channels", [1, 3, 40])

@@ -9,7 +9,7 @@ from dphmm.audit.blowfish import BlowfishPolicy, audit_blowfish
 from dphmm.audit.empirical import audit_pairs
 from dphmm.audit.policy_audit import audit_constraint
 from dphmm.plots import audit as pictures
-from dphmm.plots.maps import new_figure
+from dphmm.plots.figures import new_figure
 from tests.running_example import F, graph, states
 
 pytest.importorskip("matplotlib")

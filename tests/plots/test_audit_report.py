@@ -9,15 +9,15 @@ import pytest
 
 from dphmm import Grid, MarkovModel, PolicyGraph
 from dphmm.jobs import audit_policy
-from dphmm.jobs.subjects import Subject
-from dphmm.reports.page import html_page
+from dphmm.jobs.audits import Subject
+from dphmm.reports import html_page
 from tests.pages import DESK, PHONE, looked_at
 
 pytest.importorskip("matplotlib")
 
 from dphmm.plots import audit_report, audit_sections
 from dphmm.plots.audit import draw_exposure
-from dphmm.plots.maps import EXPOSED, new_figure
+from dphmm.plots.figures import EXPOSED, new_figure
 
 GRID = Grid.over((44.98, -30.03, 45.02, -29.97), 0.5)
 ALONE = np.flatnonzero(GRID.points[:, 0] > 0)

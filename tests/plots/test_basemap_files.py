@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import numpy as np
 import pytest
 import shapely
 
-from dphmm.errors import DataFileError
-from dphmm.plots import basemap_files
-from dphmm.plots.basemap_files import read_basemap
-from scripts.fuzzing import tiles
+from dphmm.errors import DataFileError, MissingDependencyError
+from dphmm.plots import basemap as basemap_files
+from dphmm.plots.basemap import read_basemap
 
 BOX = (44.9, -30.1, 45.1, -29.9)
 ACROSS = [[-30.2, 45.0], [-29.8, 45.0]]
@@ -99,79 +99,84 @@ def test_a_file_that_is_no_map_of_the_region_is_refused(tmp_path, content, said)
         read_basemap(tmp_path / "a.geojson", BOX)
 
 
-# ---- vector tiles ----------------------------------------------------------------------------------------------------
+# ---- files that GDAL reads -------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
-def archive(tmp_path_factory):
-    """Roads, as vector tiles from zoom 8 to 12, written by GDAL."""
-    pyogrio, geopandas = pytest.importorskip("pyogrio"), pytest.importorskip("geopandas")
-    if pyogrio.list_drivers().get("PMTiles") != "rw":
-        pytest.skip("this GDAL writes no PMTiles")
-    shapes = [shapely.LineString([[-30.03, y], [-29.97, y + 0.02]]) for y in (44.97, 45.0, 45.02)]
-    kinds = ["highway", "minor_road", "path"]
-    table = geopandas.GeoDataFrame({"kind": kinds}, geometry=shapes, crs=4326)
-    path = tmp_path_factory.mktemp("tiles") / "roads.pmtiles"
-    pyogrio.write_dataframe(table, path, layer="roads", driver="PMTiles", MINZOOM="8", MAXZOOM="12")
-    return path
-
-
-def test_vector_tiles_are_read_within_a_tenth_of_a_tiles_hundredth(archive):
-    found = read_basemap(archive, (44.95, -30.05, 45.05, -29.95))
-    assert set(found.lines) == {"road", "street"}
-    pieces = shapely.union_all([shapely.LineString(line) for line in found.lines["road"]])
-    true = shapely.LineString([[-30.03, 44.97], [-29.97, 44.99]])
-    assert shapely.hausdorff_distance(pieces, true) < 5e-5
-    assert pieces.length == pytest.approx(true.length, rel=0.01)
-    assert found.credit == "Basemap: roads.pmtiles."
-
-
-def test_a_tiles_archive_elsewhere_is_refused(archive):
-    with pytest.raises(DataFileError, match="no map of the region"):
-        read_basemap(archive, (10.0, 10.0, 11.0, 11.0))
-
-
-def test_an_archive_that_was_cut_off_is_refused_in_a_line(archive, tmp_path):
-    (tmp_path / "a.pmtiles").write_bytes(archive.read_bytes()[:200])
-    with pytest.raises(DataFileError, match="is cut off, or damaged"):
-        read_basemap(tmp_path / "a.pmtiles", BOX)
-
-
-def test_vector_tiles_are_what_gdal_reads_of_them(archive):
-    pyogrio = pytest.importorskip("pyogrio")
-    table = pyogrio.read_dataframe(archive, layer="roads", ZOOM_LEVEL="12").to_crs(4326)
-    theirs = {kind: shapely.union_all(table.geometry[table["kind"] == kind]) for kind in ("highway", "minor_road")}
-    found = read_basemap(archive, (44.95, -30.05, 45.05, -29.95))
-    for kind, ours in (("highway", "road"), ("minor_road", "street")):
-        lines = shapely.union_all([shapely.LineString(line) for line in found.lines[ours]])
-        assert shapely.hausdorff_distance(lines, theirs[kind]) < 1e-4
-
-
-def test_tiles_of_a_lake_with_an_island_a_river_and_a_town(tmp_path):
-    outer = [(0, 0), (4096, 0), (4096, 4096), (0, 4096)]
-    hole = [(1024, 1024), (1024, 3072), (3072, 3072), (3072, 1024)]
-    layers = {
-        "water": [(3, [outer, hole], {"kind": "lake"})],
-        "waterway": [(2, [[(-500, 2048), (5000, 2048)]], {"class": "river"})],
-        "places": [(1, [[(2048, 2048)]], {"kind": "locality", "name": "Town"}), (1, [[(5000, 0)]], {"name": "No"})],
-        "buildings": [(3, [outer], {"kind": "water"})],
+def frames():
+    """Water with an island, a road, a street, a path and a town, as layers of an extract of OpenStreetMap."""
+    geopandas = pytest.importorskip("geopandas")
+    island = shapely.box(-30.01, 44.99, -29.99, 45.01)
+    across = shapely.LineString([[-30.2, 45.0], [-29.8, 45.0]])
+    return {
+        "water": geopandas.GeoDataFrame(
+            {"kind": ["lake"]}, geometry=[shapely.Polygon(SQUARE[0]).difference(island)], crs=4326
+        ),
+        "roads": geopandas.GeoDataFrame({"kind": ["highway", "minor_road", "path"]}, geometry=[across] * 3, crs=4326),
+        "buildings": geopandas.GeoDataFrame({"kind": ["water"]}, geometry=[island], crs=4326),
+        "places": geopandas.GeoDataFrame(
+            {"kind": ["locality", "locality"], "name": ["Town", "Elsewhere"]},
+            geometry=[shapely.Point(-30.0, 45.0), shapely.Point(10.0, 10.0)],
+            crs=4326,
+        ),
     }
-    whole = tiles.archive({0: tiles.tile(layers)}, (0, 0), {"attribution": "<a href='x'>© Them</a>"})
-    (tmp_path / "a.pmtiles").write_bytes(whole)
-    found = read_basemap(tmp_path / "a.pmtiles", (-80.0, -170.0, 80.0, 170.0))
+
+
+@pytest.mark.parametrize("system", [4326, 3857, 32625])
+def test_the_layers_of_a_geopackage_say_what_is_in_them(tmp_path, frames, system):
+    for layer, frame in frames.items():
+        frame.to_crs(system).to_file(tmp_path / "a.gpkg", layer=layer)
+    found = read_basemap(tmp_path / "a.gpkg", BOX)
     (lake,) = found.water
-    assert lake.contains(shapely.Point(120.0, 0.0))
-    assert not lake.contains(shapely.Point(0.0, 0.0))
-    (river,) = found.lines["stream"]
-    np.testing.assert_allclose([river.min(axis=0), river.max(axis=0)], [[-170, 0], [170, 0]], atol=1e-9)
-    assert [(place.name, place.latitude, place.longitude) for place in found.names] == [("Town", 0.0, 0.0)]
-    assert found.credit == "Basemap: a.pmtiles (© Them)."
+    assert lake.contains(shapely.Point(-30.03, 45.0))
+    assert not lake.contains(shapely.Point(-30.0, 45.0))
+    assert set(found.lines) == {"road", "street"}
+    for lines in found.lines.values():
+        np.testing.assert_allclose(lines[0][[0, -1]], [[-30.1, 45.0], [-29.9, 45.0]], atol=1e-4)
+    ((name, latitude, longitude, _),) = found.names
+    assert (name, round(latitude, 9), round(longitude, 9)) == ("Town", 45.0, -30.0)
+    assert found.credit == "Basemap: a.gpkg."
 
 
-def test_a_tile_that_is_none_and_too_many_of_them_are_refused(tmp_path):
-    (tmp_path / "a.pmtiles").write_bytes(tiles.archive({0: b"\xff" * 9}, (0, 0)))
-    with pytest.raises(DataFileError, match="holds a tile that is none"):
+@pytest.mark.parametrize("suffix", [".fgb", ".shp", ".kml", ".geojson"])
+def test_other_vector_files_are_read_alike(tmp_path, frames, suffix):
+    path = tmp_path / f"roads{suffix}"
+    frames["roads"].to_file(path, driver="KML" if suffix == ".kml" else None)
+    assert "road" in read_basemap(path, BOX).lines
+    with pytest.raises(DataFileError, match="no map of the region"):
+        read_basemap(path, (10.0, 10.0, 11.0, 11.0))
+
+
+@pytest.mark.parametrize("suffix", [".gpkg", ".fgb", ".shp"])
+def test_a_vector_file_that_was_cut_off_is_refused_in_a_line(tmp_path, frames, suffix):
+    frames["roads"].to_file(tmp_path / f"a{suffix}")
+    for length in (0, 60, 110):
+        (tmp_path / f"b{suffix}").write_bytes((tmp_path / f"a{suffix}").read_bytes()[:length])
+        with pytest.raises(DataFileError) as caught:
+            read_basemap(tmp_path / f"b{suffix}", BOX)
+        assert "\n" not in str(caught.value)
+
+
+def test_map_tiles_are_refused_with_the_command_that_converts_them(tmp_path):
+    (tmp_path / "a.pmtiles").write_bytes(b"PMTiles\3")
+    with pytest.raises(
+        DataFileError, match=r"map tiles, which are not read; convert it .*: ogr2ogr map.gpkg a.pmtiles$"
+    ):
         read_basemap(tmp_path / "a.pmtiles", BOX)
-    (tmp_path / "b.pmtiles").write_bytes(tiles.archive({0: b""}, (12, 14)))
-    with pytest.raises(DataFileError, match="too fine for the region"):
-        read_basemap(tmp_path / "b.pmtiles", (40.0, 0.0, 50.0, 10.0))
+
+
+def test_a_library_that_is_missing_is_named_with_the_command_that_installs_it(tmp_path, monkeypatch, frames):
+    frames["roads"].to_file(tmp_path / "a.gpkg")
+    monkeypatch.setitem(sys.modules, "pyogrio", None)
+    with pytest.raises(MissingDependencyError, match=r"^pyogrio is not installed; .* pip install 'dphmm\[files\]'"):
+        read_basemap(tmp_path / "a.gpkg", BOX)
+    assert read_basemap(write(tmp_path / "a.geojson", ({"highway": "primary"}, line())), BOX).lines
+
+
+def test_a_file_that_stands_for_another_is_not_followed(tmp_path, frames):
+    frames["roads"].to_file(tmp_path / "roads.gpkg")
+    text = f"<OGRVRTDataSource><OGRVRTLayer name='roads'><SrcDataSource>{tmp_path}/roads.gpkg</SrcDataSource>"
+    for suffix in (".gpkg", ".kml", ".fgb", ".shp"):
+        (tmp_path / f"b{suffix}").write_text(f"{text}</OGRVRTLayer></OGRVRTDataSource>")
+        with pytest.raises(DataFileError, match=r"is no"):
+            read_basemap(tmp_path / f"b{suffix}", BOX)

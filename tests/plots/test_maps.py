@@ -11,7 +11,7 @@ from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.patches import Circle, PathPatch, Polygon
 
 from dphmm.geometry.hull import SensitivityHull
-from dphmm.plots import maps, tracks
+from dphmm.plots import figures, maps
 from dphmm.plots.basemap import Basemap, PlaceName
 from dphmm.policy.graph import PolicyGraph
 from dphmm.space import Grid, Places
@@ -22,7 +22,7 @@ GRID = Grid.over((44.995, -30.015, 45.005, -29.985), cell_km=0.5)
 
 @pytest.fixture
 def ax():
-    return maps.new_figure()[1]
+    return figures.new_figure()[1]
 
 
 def _labelled(ax):
@@ -49,10 +49,10 @@ def test_a_policy_is_drawn_edge_by_edge_or_not_at_all(ax, monkeypatch):
     graph = PolicyGraph.utility(GRID.points, 0.5)
     count = len(graph.edges())
     monkeypatch.setattr(maps, "MOST_EDGES", count - 1)
-    maps.draw_edges(ax, GRID.points, graph.edges(), maps.EDGE, 0.6, "policy edges")
+    maps.draw_edges(ax, GRID.points, graph.edges(), figures.EDGE, 0.6, "policy edges")
     assert not ax.collections
     monkeypatch.setattr(maps, "MOST_EDGES", count)
-    maps.draw_edges(ax, GRID.points, graph.edges(), maps.EDGE, 0.6, "policy edges")
+    maps.draw_edges(ax, GRID.points, graph.edges(), figures.EDGE, 0.6, "policy edges")
     (lines,) = (found for found in ax.collections if isinstance(found, LineCollection))
     drawn = np.array(lines.get_segments())
     np.testing.assert_allclose(drawn, GRID.points[graph.edges()])
@@ -79,18 +79,18 @@ def test_the_view_holds_the_frame_and_leaves_out_only_what_is_lost(ax):
 
 
 def test_both_axes_have_one_scale_on_the_ground(ax):
-    maps.label_axes(ax)
+    figures.label_map(ax)
     assert ax.get_aspect() == 1.0
     assert "km" in ax.get_xlabel()
     assert "km" in ax.get_ylabel()
 
 
 def test_the_legend_stands_outside_the_axes():
-    figure, ax = maps.new_figure()
-    tracks.draw_releases(ax, [[0.0, 0.0]])
-    tracks.draw_track(ax, [[0.0, 0.0]])
-    tracks.draw_track(ax, [[1.0, 1.0]])
-    maps.place_legend(ax)
+    figure, ax = figures.new_figure()
+    maps.draw_releases(ax, [[0.0, 0.0]])
+    maps.draw_track(ax, [[0.0, 0.0]])
+    maps.draw_track(ax, [[1.0, 1.0]])
+    figures.legend_below(ax)
     figure.canvas.draw()
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["released", "true places (private)"]

@@ -10,7 +10,7 @@ import pytest
 from matplotlib.collections import PolyCollection
 from matplotlib.patches import Circle
 
-from dphmm.plots import ReleaseMap, maps
+from dphmm.plots import ReleaseMap, figures, maps
 from dphmm.plots.releases import _grid_lines, some_edges
 from dphmm.policy import PolicyGraph
 from dphmm.space.grid import Grid
@@ -41,7 +41,7 @@ def test_a_picture_holds_what_it_names_and_nothing_meets_or_is_cut_off(kind, wid
     table = walks.many(100_000, 20) if kind == "many" else walks.released(1 if kind == "one" else 20)
     tracks = [walks.walk(60, reach=0.3)] if kind == "private" else []
     found = ReleaseMap(table, walks.GRID, tracks, policy=policy(), policy_text="utility:2km")
-    figure, ax = maps.new_figure(width, width)
+    figure, ax = figures.new_figure(width, width)
     found.draw(ax)
     figure.canvas.draw()
     renderer = figure.canvas.get_renderer()
@@ -72,7 +72,7 @@ def test_a_picture_holds_what_it_names_and_nothing_meets_or_is_cut_off(kind, wid
 def test_the_view_holds_every_estimate_and_most_releases():
     table = walks.many(5_000, 3)
     found = ReleaseMap(table, walks.GRID)
-    _, ax = maps.new_figure()
+    _, ax = figures.new_figure()
     outside = found.draw(ax)
     (west, east), (south, north) = ax.get_xlim(), ax.get_ylim()
     estimates = found.projection.to_plane(table["estimate_latitude"], table["estimate_longitude"])

@@ -10,7 +10,7 @@ import pytest
 
 from dphmm.errors import ConfigurationError, InvalidInputError
 from dphmm.plots.webmap import MapLayer, MapPolicy, web_map
-from tests.plots.test_coding import numbers, whole
+from tests.plots.test_webmap_coding import numbers, whole
 
 POINTS = np.array([[45.0, 7.0], [45.5, 7.25]])
 TIMES = np.array(["2024-03-07T09:00:00", "2024-03-07T09:05:00"], dtype="datetime64[s]")

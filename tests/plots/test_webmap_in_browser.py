@@ -42,13 +42,13 @@ def pages() -> dict[str, str]:
 @pytest.fixture
 def opened(browser, pages, tmp_path):
     """Opens a page; fails at the end for any request of it, and any error of its script."""
-    wrong, contexts = [], []
+    wrong, state_pairs = [], []
 
     def open_(name, size="desk"):
         file = tmp_path / f"{name}.html"
         file.write_text(pages[name], encoding="utf-8")
         context = browser.new_context(viewport=SIZES[size])
-        contexts.append(context)
+        state_pairs.append(context)
         page = context.new_page()
         page.set_default_timeout(15_000)
         page.on("request", lambda one: wrong.append(one.url) if one.url != file.as_uri() else None)
@@ -59,7 +59,7 @@ def opened(browser, pages, tmp_path):
         return page
 
     yield open_
-    for context in contexts:
+    for context in state_pairs:
         context.close()
     assert wrong == []
 

@@ -10,7 +10,7 @@ import pytest
 
 from dphmm import MarkovModel, ReleaseSettings, leakage
 from dphmm.audit import EventAudit
-from dphmm.evaluation.noises import NOISES, NoiseRow
+from dphmm.evaluation.noise_comparison import NOISES, NoiseRow
 from dphmm.events import Presence
 from dphmm.jobs import Data, Targets, calibrate, compare_people, learn, region
 from dphmm.plots import (
@@ -22,9 +22,9 @@ from dphmm.plots import (
     model_figure,
     trade_off,
 )
-from dphmm.plots.maps import new_figure
-from dphmm.plots.noises import draw_noises, noise_figure
-from dphmm.plots.synthesis import crowds_figure
+from dphmm.plots.evaluation import draw_noises, noise_figure
+from dphmm.plots.figures import new_figure
+from dphmm.plots.models import crowds_figure
 from tests.sizes import few_every_day
 
 pytest.importorskip("matplotlib")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from dphmm.markov.model import MarkovModel
-from dphmm.release.engine import Releaser
-from dphmm.release.settings import ReleaseSettings
+from dphmm.model.model import MarkovModel
+from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.trajectory import release_trajectory
 from dphmm.space.grid import Grid
 from dphmm.space.trajectory import Trajectory
@@ -39,7 +38,7 @@ def walk(moments: int, user: str = "ann", seed: int = 0, reach: float = 0.0) -> 
 
 def released(moments: int = 20, user: str = "ann") -> ReleaseTable:
     """Real releases of the walk."""
-    return ReleaseTable.of(release_trajectory(engine(), GRID, walk(moments, user).resample(300.0)))
+    return ReleaseTable.from_releases(release_trajectory(engine(), GRID, walk(moments, user).resample(300.0)))
 
 
 def many(moments: int, users: int) -> ReleaseTable:

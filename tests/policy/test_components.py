@@ -11,7 +11,8 @@ import pytest
 from dphmm import Measurements, PolicyGraph, SensitivityHull, degree_of_protection, exposed_states, protect
 from dphmm.errors import InvalidInputError, PolicyError, StochasticError
 from dphmm.geometry.disc import Disc
-from dphmm.policy import merging, merging_search
+from dphmm.policy import component_repair as merging
+from dphmm.policy import component_repair as merging_search
 from dphmm.policy.by_component import NoiseBody
 from tests.policy.instances import small_instance
 from tests.running_example import F, graph, states
@@ -258,7 +259,7 @@ def test_the_body_of_noise_is_in_the_unit_of_the_measurements_whatever_its_kind(
     measurements = Measurements(spacing * np.array([[0, 0], [1, 0], [0, 1], [3, 4]]))
     assert measurements.spacing.tolist() == [spacing] * 2
     hull = SensitivityHull([[3, 0], [0, 4]])
-    made = {body: NoiseBody.of(measurements, hull, body) for body in ("hull", "cross-polytope", "disc")}
+    made = {body: NoiseBody.around(measurements, hull, body) for body in ("hull", "cross-polytope", "disc")}
     for one in made.values():
         assert one.hull.volume == pytest.approx(spacing**2 * hull.volume)
         assert one.coordinate_hull is hull

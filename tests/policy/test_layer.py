@@ -1,247 +1,68 @@
+"""Policies over polygons that are values: the same policies, and the same hashes, as over files of the same text."""
+
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import sqlite3
-from pathlib import Path
 
-import geopandas as gpd
-import numpy as np
-import pyogrio
 import pytest
 import shapely
 
-from dphmm.errors import DataFileError
-from dphmm.policy.layer import categorical_layer, categories, read_polygons
+from dphmm import ReleaseSettings
+from dphmm.errors import DataFileError, PolicyError
+from dphmm.policy import PolygonLayer, parse_policy
+from dphmm.policy.expression import canonical_policy
+from dphmm.release.drawn_zones import Zones, redrawn
 from dphmm.space import Grid
 
-SPACE = Grid.over((39.90, 116.30, 39.92, 116.33), cell_km=0.5)
-
-
-def _write(path, polygons, names=None, **extra):
-    features = [
-        {
-            "type": "Feature",
-            "properties": {"name": names[i]} if names else {},
-            "geometry": polygon and shapely.geometry.mapping(polygon),
-        }
-        for i, polygon in enumerate(polygons)
-    ]
-    path.write_text(json.dumps({"type": "FeatureCollection", "features": features} | extra))
-    return path
-
-
-WEST = shapely.box(116.29, 39.89, 116.31, 39.93)
-EAST = shapely.box(116.305, 39.89, 116.34, 39.93)
-
-
-def test_states_are_found_as_shapely_finds_them_one_by_one(tmp_path):
-    path = _write(tmp_path / "a.geojson", [WEST, EAST], ["west", "east"])
-    found = categories(path, SPACE)
-    assert list(found) == ["west", "east"]
-    for name, polygon in (("west", WEST), ("east", EAST)):
-        expected = [s for s in range(SPACE.size) if polygon.covers(shapely.Point(SPACE.latlon(s)[0, ::-1]))]
-        assert found[name].tolist() == expected
-        assert expected
-
-
-def test_a_state_in_two_categories_is_connected_with_both(tmp_path):
-    path = _write(tmp_path / "a.geojson", [WEST, EAST], ["west", "east"])
-    found = {name: set(states.tolist()) for name, states in categories(path, SPACE).items()}
-    expected = {(i, j) for group in found.values() for i in group for j in group if i < j}
-    assert found["west"] & found["east"]
-    assert {tuple(edge) for edge in categorical_layer(path, SPACE).edges().tolist()} == expected
-
-
-def test_polygons_of_one_name_are_one_category_and_nameless_ones_are_their_own(tmp_path):
-    west, far = shapely.box(116.29, 39.89, 116.305, 39.93), shapely.box(116.325, 39.89, 116.34, 39.93)
-    named = categories(_write(tmp_path / "a.geojson", [west, far], ["rim", "rim"]), SPACE)
-    nameless = categories(_write(tmp_path / "b.geojson", [west, far]), SPACE)
-    assert list(named) == ["rim"]
-    assert list(nameless) == ["feature 1", "feature 2"]
-    assert set(named["rim"]) == set(nameless["feature 1"]) | set(nameless["feature 2"])
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("{", "is no JSON"),
-        ("[]", "no GeoJSON feature collection"),
-        ('{"type": "FeatureCollection", "features": []}', "no GeoJSON feature collection"),
-        ('{"type": "FeatureCollection", "features": [{"geometry": null}]}', "is no polygon"),
-        ('{"features": [{"geometry": {"type": "Point", "coordinates": [1, 2]}}]}', "is no polygon"),
-        ('{"features": [{"geometry": {"type": "Polygon", "coordinates": "x"}}]}', "is no polygon"),
-    ],
-)
-def test_a_file_of_something_else_is_refused(tmp_path, content, message):
-    path = tmp_path / "a.geojson"
-    path.write_text(content)
-    with pytest.raises(DataFileError, match=message):
-        categories(path, SPACE)
-
-
-def test_a_ring_that_crosses_itself_is_mended_and_said_once(tmp_path, caplog):
-    bow_tie = shapely.Polygon([(116.3, 39.9), (116.33, 39.92), (116.33, 39.9), (116.3, 39.92)])
-    path = _write(tmp_path / "a.geojson", [bow_tie], ["tie"])
-    centre = (116.315, 39.91)
-    triangles = [shapely.Polygon([centre, (x, 39.9), (x, 39.92)]) for x in (116.3, 116.33)]
-    assert read_polygons(path)[0][1].equals(shapely.union_all(triangles))
-    read_polygons(path)
-    assert [record.message for record in caplog.records] == [
-        f"dphmm: {path} was mended: a polygon that crosses or touches itself (1)"
-    ]
-
-
-def test_what_is_encircled_twice_has_an_open_meaning_and_is_refused(tmp_path):
-    loop = [(0, 0), (40, 0), (40, 40), (10, 40), (10, 10), (30, 10), (30, 50), (0, 50)]
-    twice = shapely.Polygon([(116.3 + x / 2000, 39.9 + y / 2000) for x, y in loop])
-    flat = shapely.Polygon([(116.3, 39.9), (116.33, 39.92), (116.3, 39.9)])
-    for polygon in (twice, flat):
-        with pytest.raises(DataFileError, match="lane: its polygon crosses itself so that what is inside is open"):
-            read_polygons(_write(tmp_path / "a.geojson", [polygon], ["lane"]))
-
-
-def test_points_and_slivers_beside_a_polygon_are_left_out(tmp_path, caplog):
-    sliver = shapely.box(116.32, 39.9, 116.32 + 1e-6, 39.92)  # 0.1 m wide
-    island = shapely.box(116.32, 39.9, 116.32 + 1e-4, 39.92)  # 9 m wide
-    beside = shapely.GeometryCollection([WEST, shapely.Point(116.4, 39.9), shapely.GeometryCollection([sliver])])
-    path = _write(tmp_path / "a.geojson", [beside, shapely.MultiPolygon([EAST, island])], ["a", "b"])
-    polygons = dict(read_polygons(path))
-    assert polygons["a"].equals(WEST)
-    assert polygons["b"].equals(shapely.union_all([EAST, island]))
-    assert "a point or line left out (1), a sliver left out (1)" in caplog.text
-
-
-def test_borders_drawn_twice_are_one_and_larger_overlaps_stay(tmp_path, caplog):
-    west = shapely.box(116.29, 39.89, 116.3101, 39.93)
-    rest = shapely.box(116.31, 39.89, 116.34, 39.93)
-    path = _write(tmp_path / "a.geojson", [west, rest], ["west", "rest"])
-    (_, first), (_, second) = read_polygons(path)
-    assert first.equals(west)
-    assert second.equals(rest.difference(west))
-    assert "a small overlap given to the first of two polygons (1)" in caplog.text
-    caplog.clear()
-    assert dict(read_polygons(_write(tmp_path / "b.geojson", [west, rest], ["one", "one"])))["one"].equals(rest)
-    assert dict(read_polygons(_write(tmp_path / "c.geojson", [WEST, EAST], ["west", "east"])))["east"].equals(EAST)
-    assert not caplog.records
-
-
-@pytest.mark.parametrize(
-    ("name", "driver", "system"),
-    [
-        ("a.gpkg", "GPKG", 4326),
-        ("a.gpkg", "GPKG", 32650),
-        ("a.kml", "KML", 4326),
-        ("a.kml", "LIBKML", 4326),
-        ("a.geojson", "GeoJSON", 32650),
-    ],
-)
-def test_other_formats_and_reference_systems_name_the_same_states(tmp_path, name, driver, system):
-    hole = shapely.box(116.31, 39.905, 116.315, 39.91)
-    shapes = [WEST, shapely.MultiPolygon([EAST.difference(hole), shapely.box(116.29, 39.94, 116.3, 39.95)])]
-    expected = categories(_write(tmp_path / "plain.geojson", shapes, ["west", "east"]), SPACE)
-    frame = gpd.GeoDataFrame({"Name": ["x", "y"], "name": ["west", "east"]}, geometry=shapes, crs=4326)
-    if driver in ("KML", "LIBKML"):
-        frame = frame.drop(columns="name").assign(Name=["west", "east"])
-        if driver not in pyogrio.list_drivers():
-            pytest.skip(f"this GDAL does not write {driver}")
-    frame.drop(columns="Name" if "name" in frame else []).to_crs(system).to_file(tmp_path / name, driver=driver)
-    found = categories(tmp_path / name, SPACE, "name")
-    assert {key: states.tolist() for key, states in found.items()} == {
-        key: states.tolist() for key, states in expected.items()
+SPACE = Grid.over((44.99, -30.02, 45.01, -29.98), cell_km=0.3333)
+HOME = json.dumps(
+    {
+        "type": "FeatureCollection",
+        "features": [
+            {
+                "type": "Feature",
+                "properties": {"name": "home"},
+                "geometry": shapely.geometry.mapping(shapely.box(-30.02, 44.99, -30.005, 45.0)),
+            }
+        ],
     }
-
-
-def test_collections_in_a_geopackage_are_taken_apart_unless_they_are_nested_without_end(tmp_path):
-    inner = shapely.GeometryCollection([shapely.GeometryCollection([WEST]), shapely.Point(116.4, 39.9)])
-    gpd.GeoDataFrame({"name": ["west"]}, geometry=[inner], crs=4326).to_file(tmp_path / "a.gpkg")
-    assert read_polygons(tmp_path / "a.gpkg")[0][1].equals(WEST)
-    head = b"\x01\x07\x00\x00\x00\x01\x00\x00\x00"
-    with sqlite3.connect(tmp_path / "a.gpkg") as opened:
-        opened.execute("DROP TRIGGER IF EXISTS rtree_a_geom_update6")
-        for (trigger,) in opened.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
-            opened.execute(f'DROP TRIGGER "{trigger}"')
-        opened.execute("UPDATE a SET geom = ?", (b"GP\0\1" + b"\0" * 4 + head * 100_000 + WEST.wkb,))
-    opened.close()
-    with pytest.raises(DataFileError, match="west: its geometry is no polygon"):
-        read_polygons(tmp_path / "a.gpkg")
-
-
-KML = """<kml xmlns="http://www.opengis.net/kml/2.2"><Document><Folder><Placemark><name>home</name>{}</Placemark>
-</Folder></Document></kml>"""
-RING = (
-    "<LinearRing><coordinates> 116.29,39.89,0 116.31,39.89,0\n116.31,39.93 116.29,39.93 {}</coordinates></LinearRing>"
 )
-BOX = f"<Polygon><outerBoundaryIs>{RING.format('116.29,39.89')}</outerBoundaryIs></Polygon>"
+LAYER = PolygonLayer("home", HOME)
 
 
-def test_kml_as_it_is_written_by_hand_is_read(tmp_path):
-    path = tmp_path / "a.kml"
-    point = "<Point><coordinates>116.3,39.9</coordinates></Point>"
-    for inside in (BOX, BOX.replace(" 116.29,39.89</", " </"), f"<MultiGeometry>{point}{BOX}</MultiGeometry>"):
-        path.write_text(KML.format(inside))
-        ((name, polygon),) = read_polygons(path)
-        assert name == "home"
-        assert polygon.equals(WEST)
-    data = "<ExtendedData><Data name='category'><value>work</value></Data></ExtendedData>"
-    path.write_text(KML.format(data + BOX))
-    assert read_polygons(path)[0][0] == "work"
+@pytest.mark.parametrize("text", ["zone:{}", "zone:{}@name+300m | utility:500m", "categorical:{}"])
+def test_a_value_makes_the_policy_of_a_file_with_its_text(tmp_path, text):
+    file = tmp_path / "home.geojson"
+    file.write_text(HOME, encoding="utf-8")
+    expected = parse_policy(text.format(file), SPACE)
+    assert parse_policy(text.format("home"), SPACE, layers=[LAYER]).content_hash == expected.content_hash
+    assert canonical_policy(text.format("home"), [LAYER]) == canonical_policy(text.format(file))
+    of_file = ReleaseSettings(policy=text.format(file))
+    of_value = ReleaseSettings(policy=text.format("home"), layers=(LAYER,))
+    assert of_value.content_hash == of_file.content_hash
+    assert ReleaseSettings.from_json(of_value.to_json()) == of_value
+    assert ReleaseSettings.from_toml(of_value.to_toml()) == of_value
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("<kml", "no well-formed KML"),
-        ("<gpx/>", "its root is 'gpx'"),
-        ("<!DOCTYPE kml [<!ENTITY a 'b'>]><kml>&a;</kml>", "declares a document type"),
-        (KML.format(BOX.replace("39.89,0", "x")), "with a space between two places"),
-        (KML.format(BOX.replace(",39.89,0", ", 39.89,0")), "with a space between two places"),
-        (KML.format("<Polygon/>"), "no outer boundary"),
-        (KML.format(""), "is no polygon"),
-        (KML.format(BOX.replace("116.29,39.93", "116.29,inf")), "is no polygon"),
-    ],
-)
-def test_a_kml_file_that_says_nothing_plain_is_refused_in_one_line(tmp_path, text, message):
-    (tmp_path / "a.kml").write_text(text)
-    with pytest.raises(DataFileError, match=message) as caught:
-        read_polygons(tmp_path / "a.kml")
-    assert "\n" not in str(caught.value)
+def test_errors_name_the_value():
+    with pytest.raises(DataFileError, match=r"^empty: is no GeoJSON feature collection with a feature in it"):
+        parse_policy("zone:empty", SPACE, layers=[PolygonLayer("empty", '{"type":"FeatureCollection","features":[]}')])
+    far = HOME.replace("44.99", "54.99").replace("45.0", "55.0")
+    with pytest.raises(DataFileError, match=r"^away: zone 'home' holds no state"):
+        parse_policy("zone:away", SPACE, layers=[PolygonLayer("away", far)])
+    for name in ("", "two words", "a|b", "a&b", "a@b", "a+b", 3):
+        with pytest.raises(PolicyError, match="give a name without spaces"):
+            PolygonLayer(name, HOME)
+    with pytest.raises(PolicyError, match="give a GeoJSON feature collection as text"):
+        PolygonLayer("home", json.loads(HOME))
 
 
-def test_a_geopackage_without_one_layer_is_refused(tmp_path):
-    frame = gpd.GeoDataFrame({"name": ["west"]}, geometry=[WEST], crs=4326)
-    frame.to_file(tmp_path / "a.gpkg", layer="one")
-    frame.to_file(tmp_path / "a.gpkg", layer="two")
-    with pytest.raises(DataFileError, match=r"has 2 layers \(one, two\); export the one that is meant alone"):
-        read_polygons(tmp_path / "a.gpkg")
-    (tmp_path / "b.gpkg").write_bytes(b"SQLite format 3\0")
-    with pytest.raises(DataFileError, match="is no SQLite file"):
-        read_polygons(tmp_path / "b.gpkg")
-
-
-@pytest.mark.skipif("DPHMM_REAL_DATA" not in os.environ, reason="DPHMM_REAL_DATA names no folder of real data")
-def test_real_districts_name_the_same_states_as_published_and_as_mended_elsewhere(caplog, tmp_path):
-    areas = Path(os.environ["DPHMM_REAL_DATA"]) / "areas"
-    space = Grid.over((39.4, 115.5, 41.1, 117.5), cell_km=3.0)
-    copied = shutil.copy(areas / "beijing_districts_as_published.geojson", tmp_path)  # what was read before is not said
-    published = categories(copied, space)
-    mended = categories(areas / "beijing_districts.geojson", space)
-    assert "crosses or touches itself (12)" in caplog.text
-    assert {name: states.tolist() for name, states in published.items()} == {
-        name: states.tolist() for name, states in mended.items()
-    }
-    assert sum(map(len, published.values())) == len(np.unique(np.concatenate(list(published.values()))))
-    assert len(read_polygons(areas / "los_angeles_neighbourhoods.geojson")) == 114
-    assert len(read_polygons(areas / "san_francisco_neighbourhoods.geojson")) == 37
-
-
-def test_a_layer_elsewhere_and_one_in_an_unknown_reference_system_are_refused(tmp_path):
-    with pytest.raises(DataFileError, match="covers no state"):
-        categories(_write(tmp_path / "a.geojson", [shapely.box(0, 0, 1, 1)]), SPACE)
-    for name in ("urn:ogc:def:crs:EPSG::43260", "my own", "+proj=utm"):
-        crs = {"type": "name", "properties": {"name": name}}
-        with pytest.raises(DataFileError, match=r"reference system that is not known.*export it in EPSG:4326"):
-            categories(_write(tmp_path / "b.geojson", [WEST], crs=crs), SPACE)
-    with pytest.raises(DataFileError, match="are no degrees"):
-        categories(_write(tmp_path / "c.geojson", [shapely.box(4e5, 4e6, 5e5, 5e6)]), SPACE)
+def test_a_session_whose_policy_named_a_temporary_file_has_its_zones_from_the_note():
+    zones = Zones.from_page({"zones": json.loads(HOME), "buffer_m": 300})
+    drawn = zones.settings(ReleaseSettings(policy="utility:500m"))
+    assert drawn.policy == "zone:YOURS+300m | utility:500m"
+    gone = "zone:/tmp/dphmm-zones-abc/0123456789abcdef0123456789abcdef.geojson+300m | utility:500m"
+    earlier = ReleaseSettings(policy=gone)
+    assert redrawn(earlier, zones.note) == drawn
+    assert redrawn(drawn, zones.note) is drawn
+    assert redrawn(earlier, "") is earlier

@@ -8,7 +8,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from dphmm import Measurements, PolicyGraph, SensitivityHull, degree_of_protection, exposed_states, protect
-from dphmm.geometry.growing import origin
+from dphmm.geometry.incremental_hull import origin
 
 POINTS = [[1.0, 0.0], [2.0, 1.0], [3.0, 0.0], [0.0, 1.0], [4.0, 2.0], [1.0, 2.0]]
 GRAPH = PolicyGraph.categorical([0, 1, 1, 2, 2, 2])

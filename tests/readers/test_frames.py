@@ -145,7 +145,7 @@ def test_a_frame_is_data_of_every_job():
     "kind", ["texts", "numbers as users", "a zone", "no zone", "epoch", "whole degrees", "texts as degrees"]
 )
 def test_whole_columns_say_what_single_rows_do(monkeypatch, kind):
-    import dphmm.readers.frames as frames
+    from dphmm.readers import columns
 
     frame = pd.DataFrame({"uid": WHO, "datetime": TIMES, "lat": NORTH, "lng": EAST})
     options = {"time_unit": "s", "time_zone": "America/New_York"} if kind == "epoch" else {"time_zone": "+02:00"}
@@ -158,7 +158,7 @@ def test_whole_columns_say_what_single_rows_do(monkeypatch, kind):
     }
     given = frame.assign(**changes.get(kind, {}))
     quick = read_frame(given, **options).trajectories
-    monkeypatch.setattr(frames, "_whole", lambda *arguments: None)
+    monkeypatch.setattr(columns, "_by_arrays", lambda *arguments: None)
     for one, other in zip(quick, read_frame(given, **options).trajectories, strict=True):
         assert one.user == other.user
         for name in ("times", "latitude", "longitude"):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dphmm.readers import read
-from dphmm.readers.synthetic import synthetic_trajectories
+from dphmm.readers.synthetic_city import synthetic_trajectories
 
 ROOT = Path(__file__).parents[2]
 PEOPLE = {person.user: person for person in synthetic_trajectories()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dphmm import MarkovModel, PolicyGraph, Releaser
-from dphmm.mechanisms.base import Mechanism
+from dphmm.release.noise import StepNoise
 from tests.running_example import F, graph
 
 STICKY = np.full((6, 6), 0.04) + 0.76 * np.eye(6)
@@ -27,17 +27,17 @@ class CountingReleaser(Releaser):
 
 
 class _Fixed:
-    """A mechanism whose draws are given, whatever the truth is; in lattice steps for an exact one."""
+    """Noise whose draws are given, whatever the truth is; in lattice steps for an exact one."""
 
-    def __init__(self, whole: Mechanism, places: list[tuple[float, float]]) -> None:
+    def __init__(self, whole: StepNoise, places: list[tuple[float, float]]) -> None:
         self.whole, self.places = whole, places
 
     def __getattr__(self, name):
         return getattr(self.whole, name)
 
-    def sample(self, x, rng=None):
+    def draw(self, state, source, around=None):
         place = np.array(self.places.pop(0))
-        return place if np.asarray(x).dtype.kind == "f" else np.rint(1000 * place).astype(np.int64)
+        return place if self.whole.query.values.dtype.kind == "f" else np.rint(1000 * place).astype(np.int64)
 
 
 class FixedReleaser(Releaser):
@@ -45,8 +45,8 @@ class FixedReleaser(Releaser):
 
     places: list[tuple[float, float]]
 
-    def mechanism(self, plan, epsilon):
-        return _Fixed(super().mechanism(plan, epsilon), self.places)
+    def noise(self, plan, epsilon):
+        return _Fixed(super().noise(plan, epsilon), self.places)
 
 
 class LeakingReleaser(FixedReleaser):

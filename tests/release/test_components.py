@@ -13,7 +13,7 @@ import pytest
 from dphmm import MarkovModel, PolicyGraph, Releaser, ReleaseRecord, protect
 from dphmm.arrays import RandomSource
 from dphmm.errors import PromiseError
-from dphmm.release.noise import ComponentNoise
+from dphmm.release.noise import StepNoise
 from dphmm.release.step import StepPlan
 from tests.running_example import F, graph
 
@@ -95,7 +95,7 @@ def test_every_output_is_within_e_to_the_epsilon_on_every_edge(case):
             assert abs(table[j][output] - table[k][output]) <= 1
     for j in range(9):  # the engine's exponents are these
         for output in list(table[j])[::97]:
-            found = step.mechanism.of(j).exponent(output, releaser.values[j])
+            found = step.noise.at(j).exponent(output, releaser.values[j])
             assert found == table[j][output]
 
 
@@ -123,7 +123,7 @@ def test_the_belief_after_a_release_is_bayes_rule_by_brute_force(case):
     totals = {state: sum(np.exp(-float(value)) for value in law.values()) for state, law in table.items()}
     joint = np.array([prior[s] * np.exp(-float(table[s][z])) / totals[s] if z in table[s] else 0.0 for s in range(9)])
     np.testing.assert_allclose(other.belief.probabilities, joint / joint.sum(), rtol=1e-6, atol=1e-15)
-    assert not joint.all() or step.mechanism.mechanisms  # open states drop out where the release is not theirs
+    assert not joint.all() or step.noise.parts  # open states drop out where the release is not theirs
 
 
 def test_one_normaliser_for_all_components_gives_another_belief():
@@ -132,9 +132,9 @@ def test_one_normaliser_for_all_components_gives_another_belief():
     step = releaser.prepare()
     z = (2, 0)
     found = releaser.log_likelihood(step, z)
-    noise = step.mechanism
+    noise = step.noise
     shared = np.array(
-        [noise.of(s).log_density(np.array(z), releaser.values[s]) + noise.of(s).log_normaliser for s in range(9)]
+        [noise.at(s).log_density(np.array(z), releaser.values[s]) + noise.at(s).log_normaliser for s in range(9)]
     )
     possible = np.isfinite(shared)
     ratio = np.exp(found[possible] - shared[possible])
@@ -159,7 +159,7 @@ def test_draws_follow_the_stated_probabilities():
     releaser = engine(POLICIES["zones"], rng=3)
     step = releaser.prepare()
     for state in (0, 5, 2):
-        drawn = [tuple(releaser.query.draw(step.mechanism, state, releaser.source).tolist()) for _ in range(4000)]
+        drawn = [tuple(step.noise.draw(state, releaser.source).tolist()) for _ in range(4000)]
         cells, counts = np.unique(drawn, axis=0, return_counts=True)
         expected = 4000 * np.exp([releaser.log_likelihood(step, cell)[state] for cell in cells])
         large = expected >= 5
@@ -189,14 +189,14 @@ def test_an_open_release_is_the_states_own_point_and_a_hidden_one_is_noise(mecha
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_a_record_is_a_function_of_public_things_and_of_the_release(mechanism):
+def test_a_record_is_a_function_of_public_things_and_of_the_release(mechanism, monkeypatch):
     """Whoever the true state is: the same release leads to the same record and belief."""
     policy = POLICIES["zones"]
     seen = {}
     for state in range(9):
         releaser = engine(policy, mechanism=mechanism)
         fixed = np.array([2, 1]) if mechanism == "lattice" else np.array([2.25, 1.5])
-        releaser.query.draw = lambda *_, fixed=fixed: fixed
+        monkeypatch.setattr(StepNoise, "draw", lambda *_, fixed=fixed: fixed)
         record = releaser.release(state)
         seen[record.to_json()] = state
     assert len(seen) == 1
@@ -218,10 +218,10 @@ def test_the_expected_error_is_the_mean_over_the_prior():
     record = releaser.release(4)
     prior = model(6).initial
     step = engine(graph(), F).prepare()
-    squared = np.array([step.mechanism.of(state).squared_error for state in range(6)])
+    squared = np.array([step.noise.at(state).squared_error for state in range(6)])
     assert record.expected_error == pytest.approx(np.sqrt(prior @ squared), rel=1e-12)
     real = engine(graph(), F, "k-norm").prepare()
-    assert real.mechanism.mean_squared_error(prior) == pytest.approx(real.plan.protection.value, rel=1e-12)
+    assert real.noise.mean_squared_error(prior) == pytest.approx(real.plan.protection.value, rel=1e-12)
 
 
 # ---- the last look before a draw -----------------------------------------------------------------------------------
@@ -237,11 +237,11 @@ def stopped(releaser: Releaser, step, match: str, state: int = 0) -> None:
 def test_edges_across_different_noise_stop_the_draw(mechanism):
     releaser = engine(ZONED.with_open([2, 4]), mechanism=mechanism, rng=RandomSource(untouchable))
     step = releaser.prepare()
-    noise = step.mechanism
+    noise = step.noise
     for state in (1, 5):
         part_of = noise.part_of.copy()
         part_of[state] = noise.part_of[2]
-        stopped(releaser, replace(step, mechanism=ComponentNoise(part_of, noise.mechanisms, noise.components)), "diff")
+        stopped(releaser, replace(step, noise=replace(noise, part_of=part_of)), "diff")
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
@@ -249,11 +249,11 @@ def test_an_open_state_inside_a_clique_stops_the_draw(mechanism):
     """The broken twin of open states: a plan that releases a connected state as it is."""
     releaser = engine(ZONED.with_open([2, 4]), mechanism=mechanism, rng=RandomSource(untouchable))
     step = releaser.prepare()
-    noise = step.mechanism
+    noise = step.noise
     open_part = int(noise.part_of[2])
     part_of = noise.part_of.copy()
     part_of[[0, 1, 3]] = open_part
-    stopped(releaser, replace(step, mechanism=ComponentNoise(part_of, noise.mechanisms, noise.components)), "times eps")
+    stopped(releaser, replace(step, noise=replace(noise, part_of=part_of)), "times eps")
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
@@ -262,7 +262,7 @@ def test_a_hidden_state_released_as_if_it_were_open_stops_the_draw(mechanism):
     step = releaser.prepare()
     policy = ZONED.with_open([2, 4, 6, 7])
     plan = StepPlan(step.plan.constraint, protect(policy, releaser.measurements, calibration="component"))
-    other = replace(step, plan=plan, mechanism=releaser.mechanism(plan, 1.0))
+    other = replace(step, plan=plan, noise=releaser.noise(plan, 1.0))
     stopped(releaser, other, "hidden among nobody")
 
 
@@ -271,7 +271,7 @@ def test_open_states_released_with_the_noise_of_others_stop_the_draw(mechanism):
     releaser = engine(ZONED.with_open([2, 4]), mechanism=mechanism, rng=RandomSource(untouchable))
     shared = engine(PolicyGraph.complete(9), mechanism=mechanism, calibration="graph")
     step = shared.prepare()
-    stopped(releaser, replace(releaser.prepare(), mechanism=step.mechanism), "open states would be released with")
+    stopped(releaser, replace(releaser.prepare(), noise=step.noise), "open states would be released with")
 
 
 # ---- several queries, location sets, other settings ----------------------------------------------------------------
@@ -292,7 +292,7 @@ def test_a_state_outside_the_location_set_is_released_as_its_stand_in_with_the_s
     assert not step.plan.constraint.all()
     outside = int(np.flatnonzero(~step.plan.constraint)[0])
     likelihood = releaser.log_likelihood(step, (2, 2))
-    stand_in = int(releaser.places.surrogates(np.array([outside]), step.plan.constraint)[0])
+    stand_in = int(releaser.planner.released_as(np.array([outside]), step.plan.constraint)[0])
     assert likelihood[outside] == likelihood[stand_in]
     record = releaser.release(outside)
     assert record.possible == int(step.plan.constraint.sum())

@@ -25,6 +25,7 @@ from dphmm import (
     protect,
 )
 from dphmm.errors import AlreadyKnownError, BudgetError, CoordinateError, InvalidInputError, PolicyError, StateError
+from dphmm.release.noise import StepNoise
 from tests.running_example import F, graph
 from tests.sizes import fewer, slow
 
@@ -137,8 +138,8 @@ def test_every_edge_of_the_repaired_graph_keeps_the_density_ratio(mechanism):
     outputs = np.concatenate([outputs if mechanism != "lattice" else np.rint(outputs), F])
     for state in [0, 1, 4, 2]:
         plan = releaser.plan(releaser.prior())
-        if plan.protection is not None:
-            drawn = releaser.mechanism(plan, epsilon)
+        if not plan.is_known:
+            (drawn,) = releaser.noise(plan, epsilon).parts
             for j, k in plan.protection.graph.edges():
                 a, b = drawn.log_density(outputs, F[j]), drawn.log_density(outputs, F[k])
                 assert np.array_equal(a == -np.inf, b == -np.inf)
@@ -151,31 +152,21 @@ def test_every_edge_of_the_repaired_graph_keeps_the_density_ratio(mechanism):
 def test_constrained_factor_is_the_worst_pair_of_possible_states(mechanism):
     releaser = Releaser(running_model(), F, graph(), 0.6, mechanism, rng=2, spacing=1)
     record = releaser.release(3)
-    drawn = releaser.mechanism(releaser.plan(Belief.of(releaser.model.initial)), 1.0)
+    (drawn,) = releaser.noise(releaser.plan(Belief.of(releaser.model.initial)), 1.0).parts
     worst = max(drawn.privacy_loss(F, place).max() for place in F)
     assert record.constrained_factor == pytest.approx(worst, rel=1e-12)
     assert record.constrained_epsilon == pytest.approx(0.6 * worst, rel=1e-12)
 
 
 @pytest.mark.parametrize(("name", "draw"), [("k-norm", [2.5, 1.5]), ("lattice", [2500, 1500])])
-def test_nothing_but_the_draw_depends_on_the_true_state(name, draw):
+def test_nothing_but_the_draw_depends_on_the_true_state(name, draw, monkeypatch):
     # The same draw in place of noise: whatever the true state, the record is the same but for what the draw moves.
     records = []
     for state in range(6):
         releaser = Releaser(running_model(), F, graph(), 1.0, name)
-        releaser.mechanism = _always_releases(draw, releaser.mechanism)
+        monkeypatch.setattr(StepNoise, "draw", lambda *_: np.array(draw))
         records.append([releaser.release(state), releaser.release((state + 1) % 6), releaser.release(state)])
     assert all(record == records[0] for record in records)
-
-
-def _always_releases(z, build):
-    def mechanism(plan, epsilon):
-        made = build(plan, epsilon)
-        made.noise = None
-        made.released = lambda x, source: np.array(z)
-        return made
-
-    return mechanism
 
 
 def test_example_10_8_the_hull_gives_the_true_state_no_away():
@@ -190,7 +181,7 @@ def test_example_10_8_the_hull_gives_the_true_state_no_away():
         releaser = Releaser(MarkovModel(WALK, start), F, graph(), 1.0, rng=3)
         record = releaser.release(state)
         assert record.dimension == 2
-        plans.append(releaser._planner._last.protection.hull.vertices.tolist())
+        plans.append(releaser.planner._last.protection.hull.vertices.tolist())
         assert (releaser.belief.probabilities > 0).tolist() == [False, False, False, True, True, True]
     assert plans[0] == plans[1] == plans[2]
 
@@ -387,7 +378,7 @@ def test_what_was_met_before_changes_no_release(kind, mechanism):
             state, epsilon = int(np.flatnonzero(possible)[k % 3]), (1.0, 0.3)[k % 2]
             records.append((engine.release(state, epsilon).to_json(), engine.belief.to_bytes()))
         assert records[0] == records[1]
-        met.add(id(engines[0]._made[0][2]))
+        met.add(id(engines[0].planner._made[0][2].parts[0]))
         forgetful = engines[1]
         forgetful.query._made.clear()
         forgetful.measurements._polygons.clear()

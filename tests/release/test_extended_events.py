@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from dphmm import PolicyGraph, Releaser
-from dphmm.audit.event import audit_events
+from dphmm.audit.realised import audit_events
 from dphmm.audit.sequence import ReleasedSequence
 from dphmm.events import Cap, EventOdds, Pattern, Presence, happened_by
-from dphmm.release.capped import chain_of
+from dphmm.release.event_caps import chain_of
 from tests.release.test_extended_models import FIRST, F, _model
 
 EVENTS = [Presence([2], 1, 3), Pattern([[0, 1], [2]], 2), Presence([1], 0, 4)]
@@ -19,7 +19,7 @@ EVENTS = [Presence([2], 1, 3), Pattern([[0, 1], [2]], 2), Presence([1], 0, 4)]
 
 def _paths(model, tables, length):
     starts, single, pairs = tables
-    number = [0 if model.rhythm is None else model.rhythm.class_of(FIRST + k) for k in range(length)]
+    number = [0 if model.time_classes is None else model.time_classes.class_of(FIRST + k) for k in range(length)]
     found = {}
     for path in itertools.product(range(3), repeat=length):
         mass = starts[number[0]][path[0]]
@@ -65,7 +65,7 @@ def test_another_prior_begins_without_knowing_where_from():
     model, tables = _model(np.random.default_rng(5), True)
     moves, start = chain_of(model, FIRST)
     prior = np.array([0.7, 0.2, 0.1])
-    other = EventOdds(moves, start, EVENTS[0]).under(prior)
+    other = EventOdds(moves, start, EVENTS[0]).with_initial(prior)
     law = _paths(model, (np.tile(prior, (len(tables[0]), 1)), *tables[1:]), 5)
     yes = sum(mass for path, mass in law.items() if _happens(EVENTS[0], path))
     assert other.prior == pytest.approx(np.log(yes / (1 - yes)), abs=1e-12)

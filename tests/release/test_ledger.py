@@ -18,7 +18,7 @@ entries = st.lists(st.tuples(st.integers(1, 5), st.floats(0.01, 3), st.floats(0,
 
 
 def ledger(drawn) -> Ledger:
-    return Ledger.of(
+    return Ledger.from_records(
         [
             dataclasses.replace(TEMPLATE, index=i, steps=gap if i else 0, epsilon=e, constrained_factor=k)
             for i, (gap, e, k) in enumerate(drawn)

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dphmm.errors import BudgetError, BudgetExceededError, InvalidInputError
-from dphmm.release.account import Account, constrained_cost
-from dphmm.release.ledger import Limits
+from dphmm.release.ledger import Account, Limits, constrained_cost
 
 
 @pytest.mark.parametrize("name", ["epsilon", "constrained_epsilon", "window_epsilon"])

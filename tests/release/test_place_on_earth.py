@@ -9,7 +9,7 @@ import pytest
 
 from dphmm import ReleaseSettings
 from dphmm.jobs import region
-from dphmm.markov.model import MarkovModel
+from dphmm.model.model import MarkovModel
 from dphmm.policy.graph import PolicyGraph
 from dphmm.release import trajectory
 from dphmm.release.engine import Releaser

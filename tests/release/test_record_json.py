@@ -105,19 +105,24 @@ def test_a_belief_is_read_back_to_the_last_bit(log_mass, rng):
     belief = Belief(log_mass > -inf, log_mass)
     data = belief.to_bytes()
     again = Belief.from_bytes(data)
-    assert len(data) == 8 + 12 * len(log_mass), "twelve bytes a state, whatever it holds"
+    assert len(data) == 8 + 8 * len(log_mass), "eight bytes a state, whatever it holds"
     assert again.to_bytes() == data
-    assert belief.is_written_whole
     np.testing.assert_array_equal(again.support, belief.support)
     np.testing.assert_array_equal(again.log_mass.view(np.int64), belief.log_mass.view(np.int64))
 
 
-def test_a_belief_says_whether_its_bytes_hold_all_of_it():
-    """Beyond what the number of limbs can count, a state is lost."""
-    for depth, whole in ((1e12, True), (1.48e12, True), (1.5e12, False)):
+def test_masses_of_any_depth_are_kept():
+    for depth in (1e12, 1e15, 1e200):
         belief = Belief.of(np.ones(2) / 2).update(np.array([0.0, -depth]))
-        assert belief.is_written_whole == whole
-        assert Belief.from_bytes(belief.to_bytes()).support.tolist() == [True, whole]
+        assert Belief.from_bytes(belief.to_bytes()).log_mass.tolist() == belief.log_mass.tolist()
+
+
+def test_a_belief_of_an_earlier_version_is_read():
+    """A float, and how often it was multiplied by 2**1000, for each state."""
+    old = Belief.from_bytes(_belief(0.75, 0.0, 0.25 * (1 - 2.0**-50), 2.0**-50 * 1.5, limbs=(0, 0, 0, 2)))
+    assert old.support.tolist() == [True, False, True, True]
+    np.testing.assert_allclose(old.log_mass[[0, 2]], np.log([0.75, 0.25]), rtol=1e-14)
+    assert old.log_mass[3] == pytest.approx(np.log(1.5) - 2050 * np.log(2), rel=1e-14)
 
 
 def _belief(*values, limbs=(0, 0)):

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from dphmm import Limits, MarkovModel, Releaser, ReleaseSettings, Schedule, Session
 from dphmm.errors import BudgetError, ConfigurationError, InvalidInputError, SessionMismatchError
-from dphmm.markov.belief import Belief
-from dphmm.release import PreparedStep
-from dphmm.release.growth import Growth
-from dphmm.release.schedule import Scheduling
+from dphmm.model.belief import Belief
+from dphmm.release.schedule import Growth, Scheduling
+from dphmm.release.step import NextRelease
 from tests.running_example import F, graph
 
 STAY = np.eye(6) * 0.88 + 0.02
@@ -37,14 +36,19 @@ def away(belief, points=F):
 class Chosen:
     """A mechanism that gives what it is told to."""
 
-    def __init__(self, mechanism, place) -> None:
-        self._mechanism, self._place = mechanism, place
+    def __init__(self, noise, place) -> None:
+        self._noise, self._place = noise, place
 
     def __getattr__(self, name):
-        return getattr(self._mechanism, name)
+        return getattr(self._noise, name)
 
-    def sample(self, x, rng=None, size=None):
+    def draw(self, state, source, around=None):
         return self._place
+
+
+def next_release(releaser, prior):
+    """A release before which the belief is a prior."""
+    return NextRelease(Belief.of(prior), 1.0, 1, releaser.person, releaser.planner)
 
 
 def records_of(releaser, truths, places, steps=1):
@@ -53,7 +57,7 @@ def records_of(releaser, truths, places, steps=1):
     for truth, place in zip(truths, places, strict=True):
         step = releaser.prepare_for(truth) if isinstance(releaser, Peeking) else releaser.prepare(steps=steps)
         if not step.withheld:
-            step = replace(step, mechanism=Chosen(step.mechanism, np.asarray(place)))
+            step = replace(step, noise=Chosen(step.noise, np.asarray(place)))
         found.append(releaser.drawn(step, releaser.ready(step, truth)))
     return found
 
@@ -65,7 +69,7 @@ class Peeking(Releaser):
         prior = self.prior()
         near = np.linalg.norm(prior.mean(F) - F[truth]) < 1.5
         if near:
-            return PreparedStep.withholding(prior, 1, self.person.moment, "target")
+            return self.prepare_nothing(prior, 1, "target")
         return self.prepare_on(prior, self.plan(prior), 1.0, 1)
 
 
@@ -132,7 +136,7 @@ def test_the_error_after_a_draw_is_that_of_enumeration(epsilon):
     exact, releaser = enumerated(prior, epsilon), engine(Schedule(0.9))
     for nodes, close in ((96, 0.04 * away(prior)), (20_000, 0.004 * away(prior))):
         scheduling = Scheduling(Schedule(0.9), releaser.model, F, nodes)
-        found = scheduling.outlook(releaser, Belief.of(prior), away(prior), epsilon)
+        found = scheduling.outlook(next_release(releaser, prior), away(prior), epsilon)
         assert found.error == pytest.approx(exact, abs=close)
 
 
@@ -145,7 +149,7 @@ def test_the_growth_of_an_error_is_that_of_powers_of_the_matrix():
     model = MarkovModel(STAY, np.full(6, 1 / 6))
     powers = [np.linalg.matrix_power(STAY, steps) for steps in range(8)]
     wanted = np.array([[away(power[state]) for state in range(6)] for power in powers])
-    found = Growth.of(model, F).errors[:8]
+    found = Growth.from_model(model, F).errors[:8]
     assert (wanted.min(axis=1) - 1e-12 <= found).all()
     assert (found <= wanted.max(axis=1) + 1e-12).all()
     steps, saved = Growth(np.array([0.0, 1.0, 3.0, 4.0])).cycle(0.5, 3.5)

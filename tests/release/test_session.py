@@ -25,10 +25,9 @@ from dphmm.errors import (
 from dphmm.events import Cap, Presence
 from dphmm.geometry.hull import SensitivityHull
 from dphmm.release.ledger import Limits
-from dphmm.release.schedule import Schedule
 from dphmm.release.session import Session
-from dphmm.release.store import SessionStore
-from dphmm.release.terms import MAIN_QUERY
+from dphmm.release.settings import Schedule
+from dphmm.release.store import MAIN_QUERY, SessionStore
 from tests.release.people import CountingReleaser, FixedReleaser, LeakingReleaser, engine, with_policy
 from tests.running_example import F, graph
 
@@ -88,7 +87,7 @@ def test_what_a_session_answers_and_goes_on_with_is_what_its_file_says(path, set
 
 def of_belief(progress):
     assert progress.belief is not None
-    return progress.belief.masses.mantissa, progress.belief.masses.exponent
+    return progress.belief.support, progress.belief.log_mass
 
 
 def test_a_moment_is_released_once_whatever_state_and_budget_come_later(path):

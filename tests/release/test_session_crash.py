@@ -77,7 +77,7 @@ def violations(log: list[list[str]], records: dict[int, ReleaseRecord]) -> list[
         if slot not in records or records[slot].to_json() not in values:
             found.append(f"slot {slot} was answered with what is not in the file")
     told = float(sum(Fraction(repr(ReleaseRecord.from_json(min(values)).epsilon)) for values in answers.values()))
-    if Ledger.of(list(records.values())).epsilon < told:
+    if Ledger.from_records(list(records.values())).epsilon < told:
         found.append("spent budget is forgotten")
     found += [f"slot {slot} was never asked for" for slot in records if slot not in asked]
     return found
@@ -138,7 +138,7 @@ def test_tables_worked_out_anew_after_kills_are_those_that_were_drawn_from(run, 
     for index, slot in enumerate(sorted(records)):
         record = records[slot]
         step = replay.prepare(record.epsilon, max(1, record.steps))
-        assert record.gain == pytest.approx(replay.query.compared(step.mechanism, step.prior).gain)
+        assert record.gain == pytest.approx(step.noise.comparison(step.prior).gain)
         replay.resume(step.prior.update(replay.log_likelihood(step, record.released)), index + 1)
         np.testing.assert_allclose(replay.belief.mean(F), record.estimate, rtol=1e-9)
 

@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dphmm import MarkovModel, PolicyGraph, Releaser, ReleaseSettings, Schedule, SensitivityHull
-from dphmm.errors import BudgetError, ConfigurationError, DataFileError, DphmmError, EventError
+from dphmm.errors import BudgetError, ConfigurationError, DataFileError, DphmmError, EventError, PolicyError
 from dphmm.events import Cap
 from dphmm.mechanisms import MECHANISMS, TABLES
+from dphmm.policy import PolygonLayer
 from dphmm.space import Grid, Places
 
 GRID = Grid.over((44.99, -30.02, 45.01, -29.98), cell_km=0.3333)
@@ -81,11 +82,12 @@ def test_every_field_is_written_and_makes_another_hash(tmp_path):
         "schedule": Schedule(0.5),
         "optimal_limit": 65,
         "fallback": "graph-exponential",
+        "layers": (PolygonLayer("home", "{}"),),
     }
     (tmp_path / "priors.csv").write_text("state,one\n")
     base = ReleaseSettings()
     assert set(json.loads(base.to_json())) == set(changed) == {f.name for f in dataclasses.fields(ReleaseSettings)}
-    needed = {"priors": {"caps": changed["caps"]}}
+    needed = {"priors": {"caps": changed["caps"]}, "layers": {"policy": "zone:home"}}
     hashes = {base.content_hash} | {
         dataclasses.replace(base, **{k: v}, **needed.get(k, {})).content_hash for k, v in changed.items()
     }
@@ -118,6 +120,10 @@ def test_every_field_is_written_and_makes_another_hash(tmp_path):
         ({"caps": [{"event": "at:home at 3", "probability": 2}]}, EventError, "the cap on an event is 2"),
         ({"caps": [{"event": "home", "probability": 0.5}]}, EventError, "has 'home' where a place is named"),
         ({"priors": "p.csv"}, ConfigurationError, "priors is 'p.csv'; give the path of a table, beside caps"),
+        ({"layers": "home"}, ConfigurationError, "layers is 'home'; give a list of layers"),
+        ({"layers": [{"name": "home"}]}, ConfigurationError, "give a name and the geojson of each"),
+        ({"layers": [{"name": "a b", "geojson": "{}"}]}, PolicyError, "give a name without spaces"),
+        ({"layers": [PolygonLayer("a", "{}"), PolygonLayer("a", "")]}, ConfigurationError, "two layers have one name"),
         ({"colour": "red"}, ConfigurationError, "setting 'colour' is unknown; the settings are policy, epsilon"),
     ],
 )
@@ -162,7 +168,7 @@ def test_an_engine_keeps_its_edges_wherever_the_states_are(space, mechanism):
     engine = ReleaseSettings(policy="utility:600m", epsilon=0.7, mechanism=mechanism).engine(uniform(space), 1)
     step = engine.prepare()
     edges = step.plan.protection.graph.edges()
-    loss = step.mechanism.privacy_loss(engine.values[edges[:, 0]], engine.values[edges[:, 1]])
+    loss = step.noise.parts[0].privacy_loss(engine.values[edges[:, 0]], engine.values[edges[:, 1]])
     assert loss.max() <= 0.7 * (1 + 1e-9)
     assert loss.max() >= 0.7 * (1 - 1e-9), "some edge is on the hull"
     record = engine.release(0)

@@ -14,10 +14,8 @@ from dphmm import Belief, MarkovModel, PolicyGraph, Releaser, SensitivityHull
 from dphmm.arrays import RandomSource
 from dphmm.errors import PromiseError
 from dphmm.geometry import measurements as lattices
-from dphmm.mechanisms.knorm import KNormMechanism
-from dphmm.mechanisms.laplace import LaplaceMechanism
 from dphmm.mechanisms.lattice import LatticeKNormMechanism
-from dphmm.mechanisms.planar_laplace import PlanarLaplaceMechanism
+from dphmm.mechanisms.norm_noise import KNormMechanism, LaplaceMechanism, PlanarLaplaceMechanism
 from dphmm.policy.protection import protect
 from dphmm.release import soundness
 from dphmm.release.soundness import SoundnessCheck
@@ -36,8 +34,12 @@ def engine(mechanism: str, policy: PolicyGraph | None = None, **settings) -> Rel
     return Releaser(MODEL, F, policy or graph(), 1.0, mechanism, rng=RandomSource(untouchable), **settings)
 
 
-def shrunk(mechanism, share):
-    """The same mechanism with noise of a smaller scale, at the same stated budget."""
+def shrunk(noise, share):
+    """The same noise at a smaller scale, with the same stated budget."""
+    return replace(noise, parts=tuple(smaller(part, share) for part in noise.parts))
+
+
+def smaller(mechanism, share):
     if isinstance(mechanism, PlanarLaplaceMechanism):
         return PlanarLaplaceMechanism(mechanism.epsilon, mechanism.body.radius * share)
     if isinstance(mechanism, LaplaceMechanism):
@@ -53,7 +55,7 @@ def test_noise_of_too_small_a_scale_is_not_drawn(name, share):
     releaser = engine(name)
     step = releaser.prepare()
     with pytest.raises(PromiseError, match=r"would differ by [12]\.?\d* times epsilon"):
-        releaser.draw(replace(step, mechanism=shrunk(step.mechanism, share)), 3)
+        releaser.draw(replace(step, noise=shrunk(step.noise, share)), 3)
     assert releaser.belief is None
 
 
@@ -61,7 +63,7 @@ def test_noise_of_too_small_a_scale_is_not_drawn(name, share):
 def test_noise_of_a_larger_scale_is_drawn(name):
     releaser = Releaser(MODEL, F, graph(), 1.0, name, rng=1)
     step = releaser.prepare()
-    assert releaser.draw(replace(step, mechanism=shrunk(step.mechanism, 1.25)), 3).index == 0
+    assert releaser.draw(replace(step, noise=shrunk(step.noise, 1.25)), 3).index == 0
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
@@ -99,7 +101,7 @@ def test_a_repair_that_was_forgotten_stops_the_draw(name):
         small = LatticeKNormMechanism(hull, 1) if name == "lattice" else KNormMechanism(hull, 1.0)
         plan = StepPlan(step.plan.constraint, replace(step.plan.protection, added=()))
         with pytest.raises(PromiseError, match="would be hidden among nobody"):
-            releaser.draw(replace(step, plan=plan, mechanism=small), 3)
+            releaser.draw(replace(step, plan=plan, noise=replace(step.noise, parts=(small,))), 3)
 
 
 def test_a_state_just_beyond_the_reach_of_the_noise_is_hidden_among_nobody():
@@ -110,7 +112,7 @@ def test_a_state_just_beyond_the_reach_of_the_noise_is_hidden_among_nobody():
     for blocks, message in ((2, "state 4 would be hidden among nobody"), (2.9, "state 4 would"), (3, "was drawn")):
         noise = KNormMechanism(SensitivityHull([[blocks, 0], [0, blocks]]), 1.0)
         with pytest.raises((PromiseError, AssertionError), match=message):
-            releaser.draw(replace(step, plan=plan, mechanism=noise), 3)
+            releaser.draw(replace(step, plan=plan, noise=replace(step.noise, parts=(noise,))), 3)
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 7.5])
@@ -133,12 +135,15 @@ def test_an_added_edge_that_the_noise_does_not_hide_stops_the_draw():
 
 def test_nothing_hides_two_possible_states_without_a_repaired_graph():
     releaser = engine("k-norm", allow_known=True)
+    plan = releaser.planner.plan_without_noise(releaser.prior())
     with pytest.raises(PromiseError, match="nothing hides the possible states"):
-        releaser.draw(replace(releaser.prepare(), plan=StepPlan(np.ones(6, dtype=bool), None)), 3)
+        releaser.draw(replace(releaser.prepare(), plan=plan, noise=releaser.query.no_noise(plan.protection)), 3)
+    with pytest.raises(PromiseError, match="would differ by"):
+        releaser.draw(replace(releaser.prepare(), plan=plan, noise=releaser.noise(plan, 1.0)), 3)
     sure = Releaser(MODEL, F, graph(), 1.0, "k-norm")
-    nothing = KNormMechanism(SensitivityHull(np.zeros((0, 2))), 1)
     known = Belief.of(np.eye(6)[2])
-    alone = replace(sure.prepare(), prior=known, plan=StepPlan(states(3), None), mechanism=nothing)
+    plan = sure.planner.plan_without_noise(known)
+    alone = replace(sure.prepare(), prior=known, plan=plan, noise=sure.noise(plan, 1.0))
     with pytest.raises(PromiseError, match="nothing hides"):
         sure.draw(alone, 2)
 

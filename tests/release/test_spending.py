@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dphmm import MarkovModel, Releaser, Session
-from dphmm.release.account import Account, day_steps
+from dphmm.release.ledger import Account, day_steps
 from tests.running_example import F, graph
 
 START = np.full(6, 1 / 6)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dphmm import MarkovModel
-from dphmm.markov import Observations, filter, learn_from_releases, most_probable_path, smooth
+from dphmm.model import Observations, filter, learn_from_releases, most_probable_path, smooth
 from scripts.benchmarks import peers
 from scripts.benchmarks.__main__ import STAGES, main
 

@@ -172,7 +172,7 @@ def test_people_whom_the_model_saw_are_refused_without_a_word_to_their_phones(co
 
 
 def test_a_body_that_never_ends_is_given_up(config, monkeypatch):
-    monkeypatch.setattr("dphmm.serve.requests._PATIENCE_S", 0.2)
+    monkeypatch.setattr("dphmm.serve.requests._BODY_TIMEOUT_S", 0.2)
     with relay(config()) as client:
         host, port = client.base_url.host, client.base_url.port
         with socket.create_connection((host, port)) as slow:
@@ -193,13 +193,13 @@ def patient(config, monkeypatch):
 
     import uvicorn
 
-    from dphmm.serve import patience
+    from dphmm.serve import server
     from dphmm.serve.app import make_app
     from tests.serve.conftest import wait_for
 
-    monkeypatch.setattr(patience, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(server, "IDLE_TIMEOUT_S", 0.3)
     app = make_app(config())
-    made = uvicorn.Server(uvicorn.Config(app, "127.0.0.1", 0, log_config=None, http=patience.Patient))
+    made = uvicorn.Server(uvicorn.Config(app, "127.0.0.1", 0, log_config=None, http=server.TimedProtocol))
     thread = threading.Thread(target=lambda: asyncio.run(made.serve()), daemon=True)
     thread.start()
     wait_for(lambda: made.started)

@@ -7,18 +7,18 @@ import logging
 
 import pytest
 
-from dphmm.serve import outbox, passing
+from dphmm.serve import delivery
 from tests.serve.conftest import START, location, relay, wait_for
 from tests.serve.test_app import ANN, releases
-from tests.serve.test_outbox import STEP, post, recipient, told
+from tests.serve.test_delivery import STEP, post, recipient, told
 from tests.serve.test_page import HOME, log_in, zones
 
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
-    for module in (outbox, passing):
-        monkeypatch.setattr(module, "_FIRST_WAIT_S", 0.02)
-        monkeypatch.setattr(module, "_LONGEST_WAIT_S", 0.1)
+    monkeypatch.setattr(delivery, "_FIRST_WAIT_S", 0.02)
+    monkeypatch.setattr(delivery, "_LONGEST_WAIT_S", 0.1)
+    monkeypatch.setattr(delivery, "_LONGEST_CONNECTION_WAIT_S", 0.1)
 
 
 def named(inbox, name):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import time
@@ -13,19 +14,18 @@ import pytest
 from dphmm.audit.realised import realise
 from dphmm.audit.sequence import replay_sequence
 from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError
+from dphmm.jobs.audits import audit_session
 from dphmm.jobs.models import load_model
-from dphmm.jobs.replays import replay
-from dphmm.jobs.session_audits import audit_session
+from dphmm.jobs.stored_releases import replay
 from dphmm.policy.protection import exposed_states
 from dphmm.release.drawn_zones import Zones, first_zones
-from dphmm.release.settings import ReleaseSettings
+from dphmm.release.engine import ReleaseSettings
 from dphmm.release.store import SessionStore
-from dphmm.serve.page import STATIC
-from dphmm.serve.told import Told
-from dphmm.serve.zones import price
+from dphmm.serve.apps import Message
+from dphmm.serve.page import STATIC, policy_effects
 from tests.serve.conftest import START, TOKEN, location, relay, wait_for
 from tests.serve.test_app import ANN, releases
-from tests.serve.test_outbox import post, recipient, told
+from tests.serve.test_delivery import post, recipient, told
 
 HOME = [[-30.01, 44.99], [-29.99, 44.99], [-29.99, 45.01], [-30.01, 45.01], [-30.01, 44.99]]
 
@@ -84,7 +84,7 @@ def test_a_login_ends_with_the_token_and_with_time(config, monkeypatch):
         client.cookies.set("dphmm", cookie)
         assert client.get("/page/state").json()["user"] == "ann"
         later = time.time() + 8 * 86400
-        monkeypatch.setattr("dphmm.serve.audience.time.time", lambda: later)
+        monkeypatch.setattr("dphmm.serve.sessions.time.time", lambda: later)
         assert client.get("/page/state").status_code == 401
 
 
@@ -150,7 +150,7 @@ def test_the_trail_is_what_was_released_and_each_tier_sees_its_own(config, inbox
     assert [one["radius_m"] for one in fine["places"]] == [round(1000 * one.estimate_radius, 1) for one in records]
     assert (fine["next"], again["places"], [one["number"] for one in coarse["places"]]) == (3, [], [1, 2])
     with SessionStore(tmp_path / "people.db", readonly=True) as store:
-        told = [Told.from_json(store.coarser(store.session("ann").number, number, 0.2)[1]) for number in (1, 2)]
+        told = [Message.from_json(store.coarser(store.session("ann").number, number, 0.2)[1]) for number in (1, 2)]
     assert [one["time"] for one in coarse["places"]] == [one.time for one in told]
     for name in ("latitude", "longitude"):
         assert [one[name] for one in coarse["places"]] == [round(getattr(one, name), 6) for one in told]
@@ -161,26 +161,26 @@ def test_the_trail_is_what_was_released_and_each_tier_sees_its_own(config, inbox
 
 
 def test_what_another_worker_said_of_a_coarser_release_meanwhile_is_not_said_again(config, inbox):
-    from dphmm.serve.keeper import Keeper
+    from dphmm.serve.sessions import Sessions
 
     made = config(recipient=[recipient(inbox, epsilon=0.2)])
     with relay(made) as client:
         post(client, 0, 1, 2)
         wait_for(lambda: len(inbox.messages) == 3)
-    keeper = Keeper(made)
+    sessions = Sessions(made)
     try:
 
-        def again(desk):
-            readers, session = desk._readers, desk._people.session("ann").number
-            before = readers.told("ann", session, 0, 0.2), desk._people.store.coarse_belief(session, 0.2)[0]
-            readers._say("ann", session, 0, 0.2)  # as one who looked before the others were said
-            return before, (readers.told("ann", session, 0, 0.2), desk._people.store.coarse_belief(session, 0.2)[0])
+        def again():
+            coarser, session, store = sessions.coarser, sessions.people.session("ann").number, sessions.people.store
+            before = coarser.message("ann", session, 0, 0.2), store.coarse_belief(session, 0.2)[0]
+            coarser._make("ann", session, 0, 0.2)  # as one who looked before the others were said
+            return before, (coarser.message("ann", session, 0, 0.2), store.coarse_belief(session, 0.2)[0])
 
-        before, after = keeper._run(lambda: again(keeper._desk))
+        before, after = asyncio.run(sessions.run(again))
         assert before == after
         assert before[1] == 3
     finally:
-        keeper.close()
+        sessions.close()
 
 
 def test_what_is_left_is_what_the_limits_leave(config):
@@ -306,13 +306,13 @@ def test_settings_of_the_file_change_for_sessions_only_when_that_is_said(config,
     assert [one.record.epsilon for one in releases(tmp_path / "people.db")] == [0.5, 0.25, 0.25]
 
 
-def test_prices_are_the_errors_of_releases_and_exposed_places_those_of_the_policy(model, tmp_path):
+def test_prices_are_the_errors_of_releases_and_exposed_places_those_of_the_policy(model):
     learned = load_model(model)
     small = [[-30.004, 44.997], [-29.999, 44.997], [-29.999, 45.003], [-30.004, 45.003], [-30.004, 44.997]]
     for ring, elsewhere in ((HOME, "exact"), (small, "exact"), (HOME, "policy")):
-        chosen = Zones.of(zones(ring, elsewhere=elsewhere))
-        engine = chosen.settings(ReleaseSettings(policy="utility:1km", epsilon=0.5), tmp_path).engine(learned)
-        said = price(engine, chosen.file(tmp_path))
+        chosen = Zones.from_page(zones(ring, elsewhere=elsewhere))
+        engine = chosen.settings(ReleaseSettings(policy="utility:1km", epsilon=0.5)).engine(learned)
+        said = policy_effects(engine, chosen.drawn)
         expected = exposed_states(engine.policy, engine.measurements, calibration=engine.settings.calibration)
         assert said["exposed_count"] == len(expected)
         np.testing.assert_allclose(

@@ -13,7 +13,7 @@ from starlette.routing import Route
 from dphmm.jobs.models import load_model
 from tests.serve.conftest import START, TOKEN, location, relay, running, wait_for
 from tests.serve.test_app import ANN, releases
-from tests.serve.test_outbox import post, recipient
+from tests.serve.test_delivery import post, recipient
 from tests.serve.test_page import HOME, zones
 
 PHONE, DESK = (420, 800), (1280, 900)

@@ -10,8 +10,18 @@ import pytest
 
 import dphmm
 from dphmm.errors import InvalidInputError
-from dphmm.serve import gpslogger, home_assistant, overland, owntracks, plain, traccar
-from dphmm.serve.fix import Fix, Received, fix_of
+from dphmm.serve.apps import (
+    Fix,
+    Received,
+    fix_of,
+    read_gpslogger,
+    read_home_assistant,
+    read_osmand,
+    read_overland,
+    read_owntracks,
+    read_plain,
+    read_traccar,
+)
 from tests.serve.conftest import START, location
 
 PLACE = Fix(np.datetime64(START, "s").astype("datetime64[us]"), 45.0, -30.0)
@@ -53,17 +63,17 @@ OSMAND = {
 @pytest.mark.parametrize(
     "received",
     [
-        owntracks.read(body(location())),
-        owntracks.read(body(location() | {"tst": str(START)})),
-        overland.read(body(OVERLAND)),
-        overland.read(body({"current": OVERLAND["locations"][0]})),
-        traccar.read(body(TRACCAR)),
-        traccar.read_fields(OSMAND),
-        traccar.read_fields(OSMAND | {"timestamp": f"{START}000"}),
-        traccar.read_fields({"id": "t", "timestamp": ISO, "location": "45.0,-30.0"}),
-        gpslogger.read_fields({"lat": "45.0", "lon": "-30.0", "timestamp": str(START), "acc": "4", "batt": "51"}),
-        gpslogger.read_fields({"latitude": "45.0", "longitude": "-30.0", "time": ISO, "device": "x", "battery": "3"}),
-        plain.read(body({"time": ISO, "latitude": 45.0, "longitude": -30})),
+        read_owntracks(body(location())),
+        read_owntracks(body(location() | {"tst": str(START)})),
+        read_overland(body(OVERLAND)),
+        read_overland(body({"current": OVERLAND["locations"][0]})),
+        read_traccar(body(TRACCAR)),
+        read_osmand(OSMAND),
+        read_osmand(OSMAND | {"timestamp": f"{START}000"}),
+        read_osmand({"id": "t", "timestamp": ISO, "location": "45.0,-30.0"}),
+        read_gpslogger({"lat": "45.0", "lon": "-30.0", "timestamp": str(START), "acc": "4", "batt": "51"}),
+        read_gpslogger({"latitude": "45.0", "longitude": "-30.0", "time": ISO, "device": "x", "battery": "3"}),
+        read_plain(body({"time": ISO, "latitude": 45.0, "longitude": -30})),
     ],
 )
 def test_a_message_of_each_app_gives_the_place_and_its_time(received):
@@ -72,7 +82,7 @@ def test_a_message_of_each_app_gives_the_place_and_its_time(received):
 
 def test_home_assistant_and_gpslogger_without_a_time_mean_now():
     message = {"type": "update_location", "data": {"gps": [45.0, -30.0], "gps_accuracy": 20, "battery": 5, "speed": 0}}
-    for received in (home_assistant.read(body(message)), gpslogger.read_fields({"lat": "45.0", "lon": "-30.0"})):
+    for received in (read_home_assistant(body(message)), read_gpslogger({"lat": "45.0", "lon": "-30.0"})):
         (fix,) = received.fixes
         assert (fix.latitude, fix.longitude) == (45.0, -30.0)
         assert abs(fix.time - np.datetime64("now", "us")) < np.timedelta64(5, "s")
@@ -94,15 +104,15 @@ def test_home_assistant_and_gpslogger_without_a_time_mean_now():
     ],
 )
 def test_what_else_owntracks_sends_holds_no_place(message):
-    assert owntracks.read(body(message)) == Received()
+    assert read_owntracks(body(message)) == Received()
 
 
 @pytest.mark.parametrize("raw", [b"", b"\xff", b"{", b"[" * 5000, b"1" * 5000, b'{"_type": "location"'])
 def test_bodies_that_are_no_json_hold_no_place(raw):
-    for read in (owntracks.read, overland.read, home_assistant.read):
+    for read in (read_owntracks, read_overland, read_home_assistant):
         assert not read(raw).fixes
     with pytest.raises(InvalidInputError, match="no JSON"):
-        plain.read(raw)
+        read_plain(raw)
 
 
 @pytest.mark.parametrize(
@@ -128,14 +138,14 @@ def test_a_malformed_place_is_counted_and_holds_up_no_other(time, latitude, long
     with pytest.raises((ValueError, TypeError, AttributeError)):
         fix_of(time, latitude, longitude)
     bad = {"geometry": {"type": "Point", "coordinates": [longitude, latitude]}, "properties": {"timestamp": time}}
-    found = overland.read(body({"locations": [bad, *OVERLAND["locations"], {"geometry": None}, 7]}))
+    found = read_overland(body({"locations": [bad, *OVERLAND["locations"], {"geometry": None}, 7]}))
     assert found == Received((PLACE,), 3)
 
 
 @pytest.mark.parametrize("name", ["recorder/demo-iphone.rec", "dawarich/2023-02_old.rec", "dawarich/2024-03.rec"])
 def test_recorded_messages_of_phones_give_what_the_reader_of_their_files_gives(real_data, name):
     file = real_data / "owntracks" / name
-    found = [fix for line in file.read_bytes().splitlines() for fix in owntracks.read(line[line.find(b"{") :]).fixes]
+    found = [fix for line in file.read_bytes().splitlines() for fix in read_owntracks(line[line.find(b"{") :]).fixes]
     (track,) = dphmm.read(file, user="ann").trajectories
     places = {(fix.time, fix.latitude, fix.longitude) for fix in found}
     expected = set(zip(track.times, track.latitude.tolist(), track.longitude.tolist(), strict=True))
@@ -145,5 +155,5 @@ def test_recorded_messages_of_phones_give_what_the_reader_of_their_files_gives(r
 
 
 def test_places_are_not_in_what_fixes_print():
-    message = owntracks.read(body(location(latitude=45.12345)))
+    message = read_owntracks(body(location(latitude=45.12345)))
     assert "45.1" not in repr(message) + repr(message.fixes[0]) + str(message)

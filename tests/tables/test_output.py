@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dphmm.errors import ConfigurationError, OutputError
-from dphmm.markov.model import MarkovModel
+from dphmm.model.model import MarkovModel
 from dphmm.policy.graph import PolicyGraph
 from dphmm.tables import check_output, new_file, new_private_file, write_text
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import subprocess
 import sys
 
@@ -11,7 +10,6 @@ import pytest
 
 from dphmm.errors import DataFileError
 from dphmm.tables import Table
-from dphmm.tables.thrift import read_fields
 from tests.sizes import fewer
 
 pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
@@ -45,7 +43,7 @@ def _table(path, **options) -> None:
 
 
 def test_no_byte_of_a_footer_can_end_the_process(tmp_path):
-    """Arrow's metadata do: for counts that contradict each other it throws where nothing catches."""
+    """Arrow's metadata of single columns do: for counts that contradict each other it throws where nothing catches."""
     _table(tmp_path / "a.parquet")
     bits = ("1", "16", "255")[: fewer(3, 1)]
     done = subprocess.run([sys.executable, "-c", FLIPS, *bits], cwd=tmp_path, capture_output=True, text=True)
@@ -73,24 +71,3 @@ def test_lists_are_left_out_and_two_columns_of_one_name_are_refused(tmp_path):
     parquet.write_table(pa.table([["a"], ["b"]], names=["name", "name"]), tmp_path / "b.parquet")
     with pytest.raises(DataFileError, match="two of one name"):
         Table.read(tmp_path / "b.parquet")
-
-
-def test_fields_are_those_that_arrow_tells(tmp_path):
-    _table(tmp_path / "a.parquet")
-    data = (tmp_path / "a.parquet").read_bytes()
-    footer, _ = read_fields(data, len(data) - 8 - int.from_bytes(data[-8:-4], "little"))
-    metadata = parquet.read_metadata(io.BytesIO(data))
-    assert footer[3] == metadata.num_rows
-    for at, chunk in enumerate(footer[4][0][1]):
-        known = metadata.row_group(0).column(at)
-        assert [part.decode() for part in chunk[3][3]] == [known.path_in_schema]
-        told = (known.num_values, known.total_uncompressed_size, known.total_compressed_size, known.data_page_offset)
-        assert tuple(chunk[3][field] for field in (5, 6, 7, 9)) == told
-
-
-@pytest.mark.parametrize(
-    "data", [b"", b"\x15", b"\x18\xff\xff\xff\x7f", b"\x19\xf5\xff\xff\xff\x7f", b"\x1c" * 100, b"\x1b\x01"]
-)
-def test_what_is_no_structure_ends_where_its_bytes_end(data):
-    with pytest.raises(IndexError):
-        read_fields(data, 0)

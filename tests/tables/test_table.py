@@ -10,7 +10,7 @@ import pytest
 
 from dphmm.errors import DataFileError
 from dphmm.tables import ALIASES, Table, content_lines
-from dphmm.tables.columns import find_column, listed
+from dphmm.tables.table import find_column, listed
 
 MOMENTS = np.array(["2024-03-07T09:00:00", "2024-03-07T09:00:00.25"], dtype="datetime64[us]")
 

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import sqlite3
+import sys
 import time
 from contextlib import closing
 from xml.etree import ElementTree
@@ -14,12 +15,13 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError, OutputError
+from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError, MissingDependencyError, OutputError
 from dphmm.readers import read_frame
 from dphmm.writers import (
     COLUMNS,
     FORMATS,
     ReleaseTable,
+    check_format,
     read_releases,
     to_geodataframe,
     to_scikit_mobility,
@@ -325,6 +327,24 @@ def test_numbers_of_every_magnitude_survive_csv(tmp_path):
     table = ReleaseTable(columns)
     write_releases(tmp_path / "out.csv", table)
     assert read_releases(tmp_path / "out.csv") == table
+
+
+def test_reading_a_geopackage_leaves_nothing_beside_it(tmp_path, table):
+    write_releases(tmp_path / "out.gpkg", table)
+    before = (tmp_path / "out.gpkg").read_bytes()
+    assert read_releases(tmp_path / "out.gpkg") == table
+    assert [path.name for path in tmp_path.iterdir()] == ["out.gpkg"]
+    assert (tmp_path / "out.gpkg").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("suffix", "library"), [(".gpkg", "pyogrio"), (".gpkg", "geopandas"), (".gpx", "gpxpy"), (".parquet", "pyarrow")]
+)
+def test_a_library_that_is_missing_is_noticed_before_anything_is_released(tmp_path, monkeypatch, suffix, library):
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(MissingDependencyError, match=rf"^{library} is not installed; .* pip install 'dphmm\[files\]'"):
+        check_format(tmp_path / f"out{suffix}")
+    assert check_format(tmp_path / "out.csv").name == "out.csv"
 
 
 HOSTILE = {

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dphmm.errors import InvalidInputError
-from dphmm.markov.model import MarkovModel
+from dphmm.model.model import MarkovModel
 from dphmm.policy.graph import PolicyGraph
 from dphmm.release.engine import Releaser
 from dphmm.release.record import PrivateDiagnostics
@@ -63,7 +63,7 @@ def test_a_table_says_of_an_engine_run_what_its_records_say():
     releaser = Releaser(model, space.points, PolicyGraph.complete(3), epsilon=0.5, rng=1)
     track = SlottedTrajectory("u", 60.0, np.array([1, 2, 5]), *space.latlon([0, 1, 1]).T)
     made = list(release_trajectory(releaser, space, track))
-    table = ReleaseTable.of(made)
+    table = ReleaseTable.from_releases(made)
     assert table["time"].tolist() == track.times.tolist()
     assert table["expected_error_m"].tolist() == [one.record.expected_error * 1000 for one in made]
     assert table["x_km"].tolist() == [one.record.released[0] for one in made]

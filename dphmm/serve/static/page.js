@@ -147,7 +147,7 @@
   $("moment").addEventListener("input", () => { shown = Number($("moment").value); showTrail(); });
   $("tier").addEventListener("change", trying(async () => { trail = []; next = 0; shown = null; await readTrail(); }));
 
-  // ---- what it cost, who is told ------------------------------------------------------------------------------------
+  // ---- what it cost, recipients -------------------------------------------------------------------------------------
 
   function facts(list, pairs) {
     list.replaceChildren(...pairs.flatMap(([name, value]) => {
@@ -200,7 +200,7 @@
       tiers.set(key, [...(tiers.get(key) || []), one.name]);
     }
     const options = [...tiers].map(([key, names]) => {
-      const name = names.join(", ") || "whoever has the releases themselves";
+      const name = names.join(", ") || "readers of the releases themselves";
       return new Option(key ? `${name} (ε ${key})` : name, key);
     });
     const same = [...$("tier").options].map((o) => o.text).join("\n") === options.map((o) => o.text).join("\n");

@@ -1,0 +1,341 @@
+"""``dphmm learn``, a model of movement; ``dphmm model``, what one says; ``dphmm synthesize``, people drawn from it."""
+
+from __future__ import annotations
+
+import json
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dphmm.cli.console import Once, OnceGroup, cell, dropped_facts, echo, progress, say, say_dropped, say_table
+from dphmm.cli.inputs import REGION, data_of, input_options, region_options, space_of, true_options
+from dphmm.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from dphmm.jobs.models import Learned
+    from dphmm.jobs.synthesis import Comparison
+    from dphmm.model.model import MarkovModel
+
+
+@click.command(cls=Once)
+@click.argument("data", nargs=-1, required=True, type=click.Path())
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The model, a .npz file.")
+@region_options
+@click.option("--step", type=float, metavar="SECONDS", help="One time step. [default: 60, or chosen with the region]")
+@click.option(
+    "--gap",
+    type=float,
+    metavar="SECONDS",
+    help="Who is seen again within this time has stayed until then; a longer gap cuts. [default: one step]",
+)
+@click.option(
+    "--by",
+    type=click.Choice(["hours", "weekday-hours"]),
+    help="A matrix for each hour of the day, or for each hour of working days and of weekends; needs --zone.",
+)
+@click.option("--zone", metavar="ZONE", help="Time zone of --by. [default: that of the preset's region]")
+@click.option("--order", type=click.IntRange(1, 2), default=1, show_default=True, help="2 looks back two steps.")
+@click.option("--max-speed", type=float, metavar="KMH", help="Faster moves than this are impossible. [default: 150]")
+@click.option("--smoothing", type=float, metavar="COUNT", help="Possible is what was seen, with this added, both ways.")
+@click.option(
+    "--user-epsilon",
+    metavar="EPSILON",
+    help="Noise hides each person with all their days: a model that may be published.",
+)
+@click.option(
+    "--moves-per-person", type=int, metavar="M", help="With it: of each person at most M moves. [default: 20]"
+)
+@click.option("--least-people", type=int, metavar="K", help="Leave out moves of fewer than K people: no guarantee.")
+@input_options
+@click.option("--overwrite", is_flag=True, help="Replace an output that exists.")
+@click.option("--json", "as_json", is_flag=True, help="Say what was learned as JSON.")
+def learn_command(data: tuple[str, ...], output: Path, as_json: bool, overwrite: bool, **given: Any) -> None:
+    """Learn a Markov model of movement from DATA and write it to a .npz file.
+
+    DATA are files, folders or archives: GeoLife, check-ins, tables, GPX, OwnTracks. The model is public: learn it from
+    people other than those whose places are to be released. Who they are is written beside it, in a list for yourself
+    alone, by which 'dphmm release' and 'dphmm batch' refuse them.
+    """
+    from dphmm.jobs.models import learn, private_list
+
+    chosen = all(given[name] is None for name in REGION)
+    space, source = None if chosen else space_of(given), data_of(data, given)
+    step = _STEPS.get(given["preset"]) if given["step"] is None else given["step"]
+    smoothing = given["smoothing"]
+    learned = learn(
+        source,
+        space,
+        step,
+        given["gap"],
+        smoothing,
+        output,
+        overwrite,
+        max_speed_kmh=given["max_speed"],
+        **_time_of(given),
+        **{name: given[name] for name in ("user_epsilon", "moves_per_person", "least_people")},
+    )
+    if learned.choice is not None:
+        echo(_CHOSEN.format(learned.choice.options), err=True)
+        if learned.private is None:
+            echo(_OF_THE_DATA, err=True)
+    if learned.private is not None:
+        echo(_TRUE_COUNTS, err=True)
+    files = {"model": str(output), "private_list_of_people": str(private_list(output))}
+    listed = {"left_out": dropped_facts(learned.dropped)} if as_json else {}
+    say("Learned", {**files, **_facts(learned), **_support(learned, smoothing), **listed}, as_json)
+    if not as_json:
+        say_dropped(learned.dropped)
+
+
+_CHOSEN = "dphmm: no region was given; what was chosen is: {}"
+_OF_THE_DATA = (
+    "dphmm: it was chosen from the data, and the model's file says it: it tells where these people are. Give a region "
+    "that is public instead, or --user-epsilon, of which a tenth then chooses it."
+)
+_TRUE_COUNTS = (
+    "dphmm: the model's file keeps its promise; what is said here of users, fixes, places and moves is true of the "
+    "data, without noise: keep it to yourself. A region, a step and a speed that were given are public only if they "
+    "were chosen without looking at the data."
+)
+
+
+def _support(learned: Learned, smoothing: float | None) -> dict[str, Any]:
+    """What decided which moves are possible, and how probable those are that nobody made."""
+    shrunk = learned.shrunk
+    if learned.private is not None:
+        facts = learned.private.facts
+        spent = ", ".join(f"{name} {part}" for name, part in facts["spent_on"].items())
+        return {**facts, "spent_on": spent}
+    if shrunk is None:
+        return {"smoothing": smoothing}
+    return {
+        "highest_speed_kmh": shrunk.kernel.reach.max_speed_kmh,
+        "moves_that_were_faster": shrunk.too_fast,
+        "moves_of_too_few_people": shrunk.rare,
+        "weight_of_the_region_in_moves": shrunk.weight,
+    }
+
+
+def _time_of(given: dict[str, Any]) -> dict[str, Any]:
+    """What moves depend on beside the place."""
+    zone = given["zone"]
+    if zone is None and given["by"] is not None:
+        zone = _ZONES.get(given["preset"])
+    return {"by": given["by"], "zone": zone, "order": given["order"]}
+
+
+_STEPS = {"gowalla": 3600.0}
+"""A region of the papers → its time step, where that is not a minute: people check in now and then."""
+
+_ZONES = {"geolife": "Asia/Shanghai", "gowalla": "America/Los_Angeles", "cabspotting": "America/Los_Angeles"}
+"""A region of the papers → its time zone."""
+
+
+def _facts(learned: Learned) -> dict[str, Any]:
+    return {
+        "states": learned.model.size,
+        "states_visited": learned.visited,
+        "transitions": learned.model.possible_moves,
+        "step_seconds": learned.model.step_seconds,
+        "users": len(learned.people.trajectories),
+        "fixes": learned.people.fixes,
+        "fixes_skipped": learned.people.skipped,
+        "fixes_at_the_same_time": learned.people.merged,
+        "places_on_the_clock": learned.places,
+        "of_them_outside_the_region": learned.outside,
+        "moves_counted": learned.moves,
+        **_extension(learned),
+    }
+
+
+def _extension(learned: Learned) -> dict[str, Any]:
+    """How the model varies with time, or looks back."""
+    made = learned.extension
+    if made is None:
+        return {}
+    facts: dict[str, Any] = {"it": made.model.in_words}
+    if made.model.time_classes is not None:
+        facts |= {"zone": made.model.time_classes.zone, "weight_of_all_hours_in_moves": _finite(made.class_weight)}
+    if made.model.state_pairs is not None:
+        facts |= {"pairs": len(made.model.state_pairs.pairs), "weight_of_one_state_in_moves": _finite(made.pair_weight)}
+    return facts
+
+
+def _finite(weight: float) -> float | None:
+    return weight if isfinite(weight) else None
+
+
+@click.group(cls=OnceGroup)
+def model_command() -> None:
+    """What a model that 'dphmm learn' wrote says, and how well it fits."""
+
+
+@model_command.command()
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="A map: a .png, .svg or .pdf file.")
+@true_options
+@click.option("--users", metavar="A,B,…", help="These users of --true alone.")
+@click.option("--exclude-users", metavar="A,B,…", help="Everyone of --true but these users.")
+@click.option("--skip-bad", is_flag=True, default=None, help="Pass over malformed records of --true.")
+@click.option("--overwrite", is_flag=True, help="Replace an output that exists.")
+@click.option("--json", "as_json", is_flag=True, help="Say it as JSON.")
+def show(model: Path, output: Path | None, overwrite: bool, as_json: bool, **given: Any) -> None:
+    """What MODEL holds possible and promises, a map of it, and how well it fits people whom it has not seen.
+
+    --true are people whom the model was not learned from. Whether it knows its doubts is told by regions of the belief:
+    of those that hold 90 % of its mass, 90 % should hold the person.
+    """
+    from dphmm.jobs.models import load_model
+    from dphmm.tables import check_output
+
+    if output is not None:
+        if output.suffix.lower() not in (".png", ".svg", ".pdf"):
+            raise ConfigurationError(f"{output}: no map goes by {output.suffix!r}; use .png, .svg or .pdf")
+        check_output(output, overwrite)
+    loaded = load_model(model)
+    facts = _facts_model(loaded)
+    if given["true"]:
+        from dphmm.jobs.goodness_of_fit import fit_of
+
+        fit = fit_of(model, data_of(given["true"], given))
+        facts |= fit.facts()
+        echo("dphmm: how well it fits is true of the people in --true, without noise: keep it to yourself.", err=True)
+        if fit.known:
+            echo(f"dphmm: the model was learned from {fit.known} of them; it fits those too well.", err=True)
+    if output is not None:
+        from dphmm.plots.figures import save
+        from dphmm.plots.models import model_figure
+        from dphmm.tables import new_file
+
+        figure = model_figure(loaded)
+        with new_file(output, overwrite) as part:
+            save(figure, part, dpi=130, bbox_inches="tight", format=output.suffix[1:].lower())
+        facts["map"] = cell(str(output))
+    say(f"Model {model.name}", facts, as_json)
+
+
+def _facts_model(model: MarkovModel) -> dict[str, Any]:
+    stays = {}
+    if model.is_plain:
+        chances = model.transition.diagonal()
+        stays = {
+            "stays_expected": float(model.initial @ chances),
+            "least_and_most": f"{chances.min():.3g} to {chances.max():.3g}",
+        }
+    learned = model.learned or {}
+    told = {
+        name: ", ".join(f"{k} {v}" for k, v in one.items()) if isinstance(one, dict) else one
+        for name, one in learned.items()
+    }
+    known = {
+        "states": model.size,
+        "possible_moves": model.possible_moves,
+        "step_seconds": model.step_seconds,
+        **stays,
+        "hash": model.content_hash,
+    }
+    plain = {name: one for name, one in told.items() if isinstance(one, str | int | float)}
+    return known | {name: one for name, one in plain.items() if name not in known}  # a file does not overrule these
+
+
+_BEST = {"top_places": "1 is best", "rank_correlation": "1 is best"}
+
+
+@click.command(cls=Once, name="synthesize")
+@click.option("--model", required=True, type=click.Path(path_type=Path), help="A model that 'dphmm learn' wrote.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="A .csv, .parquet or .gpkg file of people.")
+@click.option("--people", default=1000, show_default=True, help="How many people.")
+@click.option("--days", default=7.0, show_default=True, help="For how long.")
+@click.option("--start", default="2024-01-01", show_default=True, metavar="DAY", help="Their first day.")
+@click.option("--compare", multiple=True, metavar="DATA", type=click.Path(), help="Real people to compare with.")
+@click.option(
+    "--gap",
+    type=float,
+    metavar="SECONDS",
+    help="With --compare: who is seen again within this time has stayed until then. [default: one step]",
+)
+@click.option("--plot", type=click.Path(path_type=Path), help="With --compare: a picture, PRIVATE in its name.")
+@click.option("--seed", type=int, help="Repeatable people.")
+@input_options
+@click.option("--overwrite", is_flag=True, help="Replace an output that exists.")
+@click.option("--json", "as_json", is_flag=True, help="Say what was made as JSON.")
+def synthesize_command(model: Path, output: Path | None, compare: tuple[str, ...], **given: Any) -> None:
+    """Draw people who do not exist from a model, and write where they are at every step.
+
+    The file says nothing that the model does not say: it is as private as the model, no more and no less. --compare
+    holds them against real people whom the model has not seen, by the measures of the literature.
+    """
+    from dphmm.errors import ConfigurationError
+    from dphmm.jobs.synthesis import compare_people, synthesize
+
+    plot, seed = given["plot"], given["seed"]
+    if output is None and not compare:
+        raise ConfigurationError("nothing is asked for; give -o FILE, or --compare DATA")
+    if plot is not None:
+        _check_plot(plot, bool(compare), given["overwrite"])
+    facts: dict[str, Any] = {}
+    if output is not None:
+        options = {name: given[name] for name in ("people", "days", "start", "overwrite")}
+        made = synthesize(model, output, rng=seed, watch=progress, **options)
+        facts = {
+            "file": str(made.output),
+            "people": made.people,
+            "places_each": made.steps,
+            "first_time": f"{made.first.astype('datetime64[s]')}Z",
+            "private": _PRIVATE,
+            "promise_of_the_model": made.promise,
+        }
+    found = None
+    if compare:
+        found = compare_people(model, data_of(compare, given), given["gap"], rng=seed, watch=progress)
+    if given["as_json"]:
+        echo(json.dumps({**facts, **({} if found is None else found.facts())}, ensure_ascii=False, allow_nan=False))
+    else:
+        if facts:
+            say("People who do not exist", facts, False)
+        if found is not None:
+            _say_comparison(found)
+    if found is not None and plot is not None:
+        from dphmm.plots.figures import save_picture
+        from dphmm.plots.models import crowds_figure
+
+        save_picture(crowds_figure(found), plot, given["overwrite"])
+        echo(f"dphmm: {cell(str(plot))} shows where real people were; keep it to yourself.", err=True)
+
+
+_PRIVATE = "as private as the model's file, no more and no less"
+
+
+def _check_plot(plot: Path, compared: bool, overwrite: bool) -> None:
+    from dphmm.errors import ConfigurationError
+    from dphmm.tables import check_output
+
+    if not compared:
+        raise ConfigurationError("--plot shows a comparison; give --compare DATA too")
+    if plot.suffix.lower() not in (".png", ".svg", ".pdf") or "PRIVATE" not in plot.name:
+        raise ConfigurationError(f"{plot}: name a .png, .svg or .pdf file with PRIVATE in its name")
+    check_output(plot, overwrite)
+
+
+def _say_comparison(found: Comparison) -> None:
+    """A table: measure by measure, how far from the real people."""
+    columns = (found.synthetic, found.halves, found.places_alone)
+    rows = [
+        (
+            name.replace("_", " "),
+            *("-" if one[name] != one[name] else f"{one[name]:.3f}" for one in columns),
+            _BEST.get(name, "0 is best"),
+        )
+        for name in found.synthetic
+    ]
+    title = f"Compared with {found.people:,} real people ({found.stretches:,} stretches, {found.places:,} places" + (
+        f"; {found.left_out:,} whom the model has seen were left out)" if found.left_out else ")"
+    )
+    header = ("measure", "people who do not exist", "one half of the real ones", "places drawn alone", "")
+    say_table(header, rows, title)
+    echo(
+        f"The model gives a step of theirs a log likelihood of {found.log_likelihood:.4f} on average; "
+        f"{found.impossible:.2%} of their steps it thinks impossible."
+    )

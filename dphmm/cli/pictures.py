@@ -1,0 +1,90 @@
+"""``dphmm show``, a picture or a map of releases, and ``dphmm report``, a page about them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dphmm.cli.console import Once, cell, echo
+from dphmm.cli.inputs import (
+    cap_options,
+    event_option,
+    names_of,
+    settings_options,
+    stated_settings_of,
+    store_of,
+    true_data,
+    true_options,
+)
+
+
+@click.command(cls=Once)
+@click.argument("releases", callback=store_of)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="A .png, .svg, .pdf or .html file; with --true, PRIVATE in its name. [default: RELEASES.html]",
+)
+@click.option("--model", type=click.Path(path_type=Path), help="The model, to draw its states.")
+@click.option(
+    "--policy",
+    help="A policy over the model's states, to draw its edges and hull. [default: the one of a batch or of sessions]",
+)
+@click.option("--layer", type=click.Path(path_type=Path), help="Polygons to draw below: GeoJSON, KML or GeoPackage.")
+@click.option("--basemap", type=click.Path(path_type=Path), help="A finer map to draw on: .gpkg, .fgb, .geojson, .shp.")
+@click.option("--tiles", metavar="URL", help="A server of map tiles, https://…/{z}/{x}/{y}.png: told where you look.")
+@true_options
+@click.option("--users", metavar="A,B,…", help="These users alone.")
+@click.option("--from", "start", metavar="TIME", help="No release before this time, ISO 8601, UTC.")
+@click.option("--to", "end", metavar="TIME", help="No release at or after this time.")
+@click.option("--title", help="The title of the map.")
+@click.option("--overwrite", is_flag=True, help="Replace an output that exists.")
+def show_command(releases: str | Path, output: Path | None, **given: Any) -> None:
+    """Draw RELEASES: a file of 'dphmm release', a folder of 'dphmm batch', or (with --model) a store of sessions.
+
+    The HTML map needs no network: it can be moved, zoomed, narrowed down to a person's day and played through time.
+    """
+    from dphmm.plots.releases import show
+
+    true = true_data(given)
+    options = {name: given[name] for name in ("model", "policy", "layer", "basemap", "tiles")}
+    options |= {name: given[name] for name in ("start", "end", "title", "overwrite")}
+    written = show(releases, output, users=names_of(given["users"]), true=true, **options)
+    if true is not None:
+        echo(f"dphmm: {cell(str(written))} shows true places; keep it to yourself.", err=True)
+    echo(cell(str(written)))
+
+
+@click.command(cls=Once)
+@click.argument("releases", type=click.Path(path_type=Path))
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="An .html file.")
+@click.option("--model", required=True, type=click.Path(), help="The model that the releases were made with.")
+@settings_options
+@event_option
+@cap_options
+@true_options
+@click.option("--basemap", type=click.Path(path_type=Path), help="A finer map to draw on: .gpkg, .fgb, .geojson, .shp.")
+@click.option("--users", metavar="A,B,…", help="These users alone.")
+@click.option("--title", help="The title of the page.")
+@click.option("--seed", type=int, help="Repeatable: the invented person, and the noise about that person.")
+@click.option("--overwrite", is_flag=True, help="Replace an output that exists.")
+def report_command(releases: Path, output: Path, model: str, seed: int | None, **given: Any) -> None:
+    """One page about RELEASES, to show and to print: before and after, what is promised, and what is not.
+
+    RELEASES is a file that 'dphmm release -o' wrote, the folder of a batch, or a file of sessions. A file is made with
+    settings that it does not say: give --policy alone where all but the epsilon and the mechanism were left at their
+    defaults, otherwise all of them. The person on the page is invented, out of the model. With --true it is the one
+    with most releases, and the page is private, as its name must say.
+    """
+    from dphmm.plots.reporting import report
+
+    settings = stated_settings_of(given)
+    true = true_data(given)
+    more = {name: given[name] for name in ("title", "basemap", "overwrite")}
+    written = report(releases, output, model, settings, true=true, users=names_of(given["users"]), rng=seed, **more)
+    if true is not None:
+        echo("dphmm: true places are on this page; keep it to yourself.", err=True)
+    echo(cell(str(written)))

@@ -1,0 +1,154 @@
+"""Facts of results, made from their fields, and numbers in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from fractions import Fraction
+from math import ceil, exp, inf, isfinite
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+_LIMITS_NOTHING = 14.0
+"""A level from which on a factor of e^level, beyond a million, is said to limit nothing."""
+
+
+def fact(name: str | None = None, times: float = 1.0) -> dict[str, Any]:
+    """The metadata of a dataclass field that `facts_of` tells.
+
+    Parameters
+    ----------
+    name
+        The fact's name; left out, the field's.
+    times
+        What its number is multiplied by, such as 1000 for metres out of kilometres.
+    """
+    return {"fact": name, "times": times}
+
+
+def facts_of(result: Any) -> dict[str, Any]:
+    """The fields of a dataclass that are facts, in their order, as plain JSON values.
+
+    Parameters
+    ----------
+    result
+        A dataclass, some fields of which have `fact` as their metadata.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass, field
+    >>> @dataclass
+    ... class Error:
+    ...     people: int = field(metadata=fact())
+    ...     error: float = field(metadata=fact("error_m", times=1000))
+    >>> facts_of(Error(3, 0.25))
+    {'people': 3, 'error_m': 250.0}
+    """
+    found = {}
+    for one in fields(result):
+        if "fact" in one.metadata:
+            value, times = getattr(result, one.name), one.metadata["times"]
+            found[one.metadata["fact"] or one.name] = plain(value if times == 1.0 or value is None else times * value)
+    return found
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON holds it: results as their facts, fractions and paths as texts, infinity and NaN as None."""
+    if isinstance(value, float | np.floating):
+        return float(value) if isfinite(value) else None
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Fraction | Path):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {name: plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
+    return value.facts() if hasattr(value, "facts") else value
+
+
+def metres(kilometres: float) -> str:
+    """A length in kilometres as people read it.
+
+    Examples
+    --------
+    >>> metres(0.3704), metres(5.72), metres(1e-9)
+    ('370 m', '5.72 km', 'below 1 m')
+    """
+    if kilometres < 0.001:
+        return "below 1 m"
+    return f"{1000 * kilometres:.3g} m" if kilometres < 0.9995 else f"{kilometres:,.3g} km"
+
+
+def odds_in_words(probability: float) -> str:
+    """A probability as odds.
+
+    Examples
+    --------
+    >>> odds_in_words(0.75), odds_in_words(0.2), odds_in_words(1.0)
+    ('3 to 1', '1 to 4', 'beyond a million to 1')
+    """
+    if probability >= 1.0 - 1e-6:
+        return "beyond a million to 1"
+    odds = probability / (1.0 - probability)
+    return f"{odds:,.3g} to 1" if odds >= 1 else f"1 to {1 / odds:,.3g}"
+
+
+def factor_in_words(level: float) -> str:
+    """How many times as likely something is from one side as from the other, at most: e to the level, in words.
+
+    Three figures of it, rounded up, since it is said to be the most.
+
+    Examples
+    --------
+    >>> factor_in_words(1.0), factor_in_words(4.5)
+    ('at most 2.72 times as likely', 'at most 90.1 times as likely')
+    """
+    if level == inf:
+        return "without limit: it can rule a place out"
+    if level > _LIMITS_NOTHING:
+        return f"at most e^{level:,.4g} times as likely, which limits nothing"
+    factor = exp(level)
+    if factor >= 100:
+        return f"at most {ceil(factor):,} times as likely"
+    scale = 100 if factor < 10 else 10
+    return f"at most {ceil(factor * scale) / scale:g} times as likely"
+
+
+def guarantees_in_words(epsilon: float, constrained_epsilon: float, total: float) -> dict[str, str]:
+    """What releases about one person guarantee: between what, by which factor, at one moment and over all of them.
+
+    Parameters
+    ----------
+    epsilon, constrained_epsilon
+        The greatest budget of a release, and the greatest constrained-DP level of one (Theorem 6.3).
+    total
+        The sum of the budgets (Theorem 7.1).
+
+    Returns
+    -------
+    dict
+        What a release, or all of them, may be compared between → how many times as likely they are from one side as
+        from the other, at most.
+
+    Examples
+    --------
+    >>> guarantees_in_words(1, 2.5, 730)["one_release_from_two_joined_places"]
+    'at most 2.72 times as likely'
+    >>> guarantees_in_words(1, inf, 730)["one_release_from_any_two_possible_places"]
+    'without limit: it can rule a place out'
+    >>> guarantees_in_words(1, 2.5, 730)["all_releases_from_two_paths_joined_throughout"]
+    'at most e^730 times as likely, which limits nothing'
+    """
+    return {
+        "one_release_from_two_joined_places": factor_in_words(epsilon),
+        "one_release_from_any_two_possible_places": factor_in_words(constrained_epsilon),
+        "all_releases_from_two_paths_joined_throughout": factor_in_words(total),
+    }
+
+
+def unless_seeded(guarantees: Mapping[str, str], is_private: bool) -> dict[str, str]:
+    """Guarantees in words, or that there is none where the noise does not come from the operating system."""
+    return dict(guarantees) if is_private else dict.fromkeys(guarantees, "nothing: the noise follows from a seed")

@@ -1,0 +1,30 @@
+"""Progress of a job: a wrapper around the items that it goes through."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol, TypeVar
+
+Item = TypeVar("Item")
+
+
+class Watch(Protocol):
+    """Hands on the items that a job goes through, and may show how far it has come."""
+
+    def __call__(self, items: Iterable[Item], what: str, total: int | None = None) -> Iterable[Item]:
+        """The items.
+
+        Parameters
+        ----------
+        items
+            What is gone through.
+        what
+            What is being done.
+        total
+            How many items there are, where they do not say so themselves.
+        """
+
+
+def unwatched(items: Iterable[Item], what: str, total: int | None = None) -> Iterable[Item]:  # noqa: ARG001 - a Watch
+    """The items, without any show of progress."""
+    return items

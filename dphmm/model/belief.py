@@ -1,0 +1,230 @@
+"""The public belief about where the person is: which states are possible, and how probable each is."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from math import log
+
+import numpy as np
+
+from dphmm.arguments import checked
+from dphmm.arrays import BoolArray, FloatArray, as_floats, locked
+from dphmm.errors import CoordinateError, InvalidInputError, StochasticError
+from dphmm.model.model import MarkovModel
+from dphmm.model.state_pairs import StatePairs
+from dphmm.model.transition_operator import log_normalised, plain_masses
+from dphmm.tables.values import shorten
+
+_LIMB = 1000.0 * log(2.0)
+"""Beliefs of earlier versions say by how many of these the logarithm of a float is too large."""
+_SUM = 1e-6
+"""How far the probabilities of a belief that is read back may sum to more or less than one."""
+
+
+class Belief:
+    """A distribution over states that never forgets a possible one. Its arrays are its own, read-only.
+
+    Parameters
+    ----------
+    support
+        ``(N,)``: the states of positive probability, decided by structure, not by what a float can hold.
+    log_mass
+        ``(N,)``: natural logarithms of the probabilities, minus infinity exactly off the support. They are scaled so
+        that the probabilities sum to one.
+
+    Raises
+    ------
+    StochasticError
+        When no state is possible, or support and masses do not fit.
+    """
+
+    def __init__(self, support: BoolArray, log_mass: FloatArray) -> None:
+        logs, possible = (
+            as_floats(log_mass, "log masses", StochasticError),
+            as_floats(support, "a support", StochasticError),
+        )
+        if logs.ndim != 1 or logs.shape != possible.shape or not possible.any():
+            raise StochasticError("a belief needs a support of at least one state, and a mass for every state")
+        if not np.array_equal(possible, logs > -np.inf) or not (logs < np.inf).all():
+            raise StochasticError("a belief's masses must be positive exactly on its support, and finite")
+        self._logs: FloatArray = locked(log_normalised(logs)[0])
+
+    state_pairs: StatePairs | None = None
+    """What the masses are of, where a model of second order tells more apart than states."""
+
+    @classmethod
+    def owning(cls, logs: FloatArray, state_pairs: StatePairs | None = None) -> Belief:
+        """The belief of log masses that sum to one, of states or of their pairs; the array is taken over."""
+        belief = cls.__new__(cls)
+        belief._logs, belief.state_pairs = locked(logs), state_pairs
+        return belief
+
+    @classmethod
+    def first(cls, model: MarkovModel, slot: int | None = None, initial: FloatArray | None = None) -> Belief:
+        """The belief before the first release, in the step that ends at ``slot``: a model's, or a distribution.
+
+        Raises
+        ------
+        ConfigurationError
+            When the model varies with time and no slot is given.
+        """
+        return cls.owning(model.first_logs(slot, initial), model.state_pairs)
+
+    @classmethod
+    def of(cls, probabilities: FloatArray) -> Belief:
+        """The belief with given probabilities, ``(N,)``; zero means impossible.
+
+        Raises
+        ------
+        StochasticError
+            When all are zero, or one is negative or not finite.
+        """
+        given = as_floats(probabilities, "probabilities", StochasticError)
+        if given.ndim != 1 or not given.any() or not ((given >= 0) & (given < np.inf)).all():
+            raise StochasticError("a belief needs a support of at least one state, and a mass for every state")
+        with np.errstate(divide="ignore"):
+            return cls.owning(np.log(given))
+
+    @property
+    def chain_logs(self) -> FloatArray:
+        """Log masses of what the model's chain tells apart: of states, or of pairs of them."""
+        return self._logs
+
+    @cached_property
+    def log_mass(self) -> FloatArray:
+        """Natural logarithms of the probabilities, ``(N,)``; minus infinity exactly off the support."""
+        return self._logs if self.state_pairs is None else locked(self.state_pairs.summed(self._logs))
+
+    @cached_property
+    def support(self) -> BoolArray:
+        """The possible states, ``(N,)``."""
+        return locked(self.log_mass > -np.inf)
+
+    @cached_property
+    def probabilities(self) -> FloatArray:
+        """The probabilities ``(N,)``; possible states below about ``1e-304`` show as zero."""
+        return locked(plain_masses(self.log_mass))
+
+    def to_bytes(self) -> bytes:
+        """The belief in 8 bytes a state (or pair of states): its log masses, to the last bit.
+
+        What the pairs are it does not say: `predict` by the model does.
+        """
+        return len(self._logs).to_bytes(8, "little") + self._logs.astype("<f8").tobytes()
+
+    @classmethod
+    @checked
+    def from_bytes(cls, data: bytes) -> Belief:
+        """The belief that `to_bytes` wrote; one that an earlier version wrote, in 12 bytes a state, is read too.
+
+        Raises
+        ------
+        StochasticError
+            When the bytes are no belief.
+        """
+        size = int.from_bytes(data[:8], "little")
+        if size == 0 or len(data) not in (8 + 8 * size, 8 + 12 * size):
+            raise StochasticError(f"{len(data)} bytes are no belief over {size} states")
+        logs = np.frombuffer(data, dtype="<f8", count=size, offset=8).astype(np.float64)
+        if len(data) == 8 + 12 * size:
+            limbs = np.frombuffer(data, dtype="<i4", offset=8 + 8 * size)
+            good = bool(((logs >= 0) & (logs < 2)).all()) and bool((limbs >= 0).all())
+            with np.errstate(divide="ignore"):
+                logs = np.log(logs) - _LIMB * limbs if good else np.full(size, np.nan)
+        if not np.isnan(logs).any() and abs(float(np.exp(np.minimum(logs, 1.0)).sum()) - 1.0) <= _SUM:
+            return cls.owning(logs)
+        raise StochasticError(f"{len(data)} bytes hold no probabilities of {size} states")
+
+    def predict(self, model: MarkovModel, steps: int = 1, since: int | None = None) -> Belief:
+        """The belief ``steps`` time steps later: ``p M``, as often.
+
+        Parameters
+        ----------
+        model
+            The model.
+        steps
+            How many steps; not negative.
+        since
+            The slot that this belief is about; it matters where the model varies with time.
+
+        Raises
+        ------
+        InvalidInputError
+            When ``steps`` is negative.
+        ConfigurationError
+            When the model varies with time and no slot is given.
+        StochasticError
+            When the belief is not about the model's states or contexts.
+        """
+        if not isinstance(steps, int | np.integer) or not 0 <= steps < 2**63:
+            raise InvalidInputError(f"steps is {shorten(steps)}; give a whole number: time does not go back")
+        if len(self._logs) != model.chain_size:
+            raise StochasticError(
+                f"the belief is about {len(self._logs)} states and the model has {model.chain_size}; give "
+                "the model that it was made with"
+            )
+        logs = model.operator(int(steps), since).forward(self._logs)
+        return Belief.owning(logs if steps < 2 else log_normalised(logs)[0], model.state_pairs)
+
+    def update(self, log_likelihood: FloatArray) -> Belief:
+        """The belief after an observation (Equation 2).
+
+        Parameters
+        ----------
+        log_likelihood
+            ``(N,)``: the log density of what was observed in each state; minus infinity where it is impossible, which
+            removes the state from the support.
+
+        Raises
+        ------
+        StochasticError
+            When no possible state could have given the observation.
+        """
+        logs = as_floats(log_likelihood, "log likelihoods", StochasticError)
+        size = len(self._logs) if self.state_pairs is None else self.state_pairs.size
+        if logs.shape != (size,) or not logs.max(initial=-np.inf) < np.inf:
+            raise StochasticError(
+                f"log likelihoods have shape {logs.shape}; give one below infinity for each of {size} states"
+            )
+        found = self._logs + (logs if self.state_pairs is None else self.state_pairs.spread(logs))
+        top = float(found.max())
+        if top == -np.inf:
+            raise StochasticError("no possible state could have given this observation; model and release do not match")
+        found -= top
+        masses = plain_masses(found)
+        total = float(masses.sum())
+        found -= log(total)
+        belief = Belief.owning(found, self.state_pairs)
+        if self.state_pairs is None:  # they are at hand, and asked for next
+            vars(belief)["probabilities"] = locked(masses / total)
+        return belief
+
+    def location_set(self, delta: float) -> BoolArray:
+        """The δ-location set: the fewest most probable states whose mass is at least ``1 - delta`` (Theorem 4.1).
+
+        Parameters
+        ----------
+        delta
+            From 0 (the whole support) to below 1. Of equally probable states the lower number comes first.
+        """
+        if not isinstance(delta, float | int | np.floating) or not 0 <= delta < 1:
+            raise InvalidInputError(f"delta is {delta}; give a number from 0 to below 1")
+        if delta == 0:
+            return self.support
+        probabilities = self.probabilities
+        # Those below this have less than half of delta together, so that what is wanted lies among the others.
+        candidates = np.flatnonzero(probabilities >= delta / (2 * len(probabilities)))
+        order = candidates[np.argsort(-probabilities[candidates], kind="stable")]
+        needed = int(np.searchsorted(np.cumsum(probabilities[order]), (1 - delta) * (1 - 1e-12))) + 1
+        chosen = np.zeros(len(probabilities), dtype=np.bool_)
+        chosen[order[:needed]] = True
+        return chosen
+
+    def mean(self, points: FloatArray) -> FloatArray:
+        """The expectation of points ``(N, d)`` under the belief, ``(d,)``."""
+        places = as_floats(points, "points", CoordinateError)
+        if places.ndim != 2 or len(places) != len(self.support):
+            raise CoordinateError(
+                f"points have shape {places.shape}; give a row for each of {len(self.support)} states"
+            )
+        return np.asarray(self.probabilities @ places)

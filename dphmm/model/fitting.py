@@ -1,0 +1,538 @@
+"""A model in which every possible move has mass: counts of moves, shrunk towards what the region has in common.
+
+The region's kernel is a small family: how far people move, one share for each ring of distances, times how much each
+place attracts. From state i a ring is taken with its share and, within it, state j in proportion to its attraction:
+
+    K(i, j) = share[r(i, j)] · a(j) / Σ a(j'), over all j' in the same ring of i
+
+(rings in which nothing lies around i are left out, and the other shares scaled). Where many moves were counted they
+speak for themselves, where few were the kernel does:
+
+    P(i, j) = (n(i, j) + w · K(i, j)) / (n(i) + w)
+
+The weight w is the one that best predicts people whom the counts do not know: each person's moves are scored with
+their own counts taken out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from dphmm.arguments import checked
+from dphmm.arrays import LARGEST, SMALLEST, FloatArray, IntArray, as_floats, as_integers
+from dphmm.errors import ConfigurationError, InvalidInputError, StateError
+from dphmm.model.model import MarkovModel
+from dphmm.model.moves import Moves, MoveTable, StateSequence, all_moves, moves_of
+from dphmm.model.speed_limit import MAX_SPEED_KMH, SpeedLimit
+from dphmm.model.state_pairs import StatePairs
+from dphmm.model.time_classes import TimeClasses
+from dphmm.space.states import StateSpace
+
+EVEN = 0.3
+"""The part of attraction, and of the first distribution, that all states have alike, seen or not."""
+
+WEIGHTS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
+"""What the weight of the kernel is chosen from."""
+
+_USUAL_WEIGHT = 30.0
+_PRIOR_MOVES = 0.5
+"""Added to the moves of each ring, so that none is impossible (Jeffreys' prior)."""
+
+
+class RegionKernel:
+    """Moves by their distance times the attraction of where they lead.
+
+    Parameters
+    ----------
+    reach
+        The possible moves.
+    shares
+        ``(rings,)``: how probable each ring is, positive; scaled to sum to one.
+    attraction
+        ``(N,)``: how much each state attracts, positive.
+    stays
+        ``(N,)``: the probability of staying in each state, between 0 and 1, in place of the first ring's share; left
+        out, that one for all.
+
+    Raises
+    ------
+    InvalidInputError
+        When there are not as many numbers as rings and states, or one is not positive and finite.
+    """
+
+    @checked
+    def __init__(
+        self, reach: SpeedLimit, shares: npt.ArrayLike, attraction: npt.ArrayLike, stays: npt.ArrayLike | None = None
+    ) -> None:
+        self.reach = reach
+        self.stays = None if stays is None else as_floats(stays, "stays")
+        if self.stays is not None and not (
+            self.stays.shape == (reach.size,) and ((self.stays > 0) & (self.stays < 1)).all()
+        ):
+            raise InvalidInputError(f"stays have shape {self.stays.shape}; give {reach.size} numbers between 0 and 1")
+        self.shares = _positive(shares, "shares", reach.ring_count)
+        self.attraction = _positive(attraction, "attraction", reach.size)
+        self._weights = self._per_ring()
+
+    @classmethod
+    def fit(cls, reach: SpeedLimit, entries: IntArray) -> RegionKernel:
+        """The kernel of some moves, numbers of possible ones.
+
+        Shares are those of the moves' rings, attraction that of their targets but for `EVEN`, which all have alike.
+        """
+        rings, away = reach.rings[entries], entries[reach.rings[entries] > 0]
+        shares = np.bincount(rings, minlength=reach.ring_count) + _PRIOR_MOVES
+        return cls(reach, shares, attraction_of(np.bincount(reach.targets[away], minlength=reach.size)))
+
+    def _per_ring(self) -> FloatArray:
+        """``(N, rings)``: what the attraction of a target in each ring is multiplied by."""
+        reach, rings = self.reach, self.reach.ring_count
+        sums = np.zeros((reach.size, rings))
+        for part, first, lengths in reach.blocks():
+            rows = np.repeat(np.arange(len(lengths)) * rings, lengths)
+            rows += reach.rings[part]
+            found = np.bincount(rows, self.attraction[reach.targets[part]], minlength=len(lengths) * rings)
+            sums[first : first + len(lengths)] = found.reshape(-1, rings)
+        shares = np.where(sums > 0, self.shares, 0.0)
+        if self.stays is not None:
+            away = shares[:, 1:].sum(axis=1)
+            shares[:, 0] = np.where(away > 0, away * self.stays / (1 - self.stays), 1.0)
+        shares /= shares.sum(axis=1, keepdims=True)
+        return np.divide(shares, sums, out=shares, where=sums > 0)
+
+    def data(self) -> FloatArray:
+        """``(nnz,)``: the probability of each possible move; those of a state sum to one."""
+        reach, rings = self.reach, self.reach.ring_count
+        values = self.attraction[reach.targets]
+        for part, first, lengths in reach.blocks():
+            rows = np.repeat(np.arange(first, first + len(lengths)) * rings, lengths)
+            rows += reach.rings[part]
+            values[part] *= self._weights.ravel()[rows]
+        return values
+
+    def of(self, sources: IntArray, entries: IntArray) -> FloatArray:
+        """The probability of some possible moves, told by their sources and numbers, ``(n,)``."""
+        return np.asarray(
+            self._weights[sources, self.reach.rings[entries]] * self.attraction[self.reach.targets[entries]]
+        )
+
+
+@dataclass(frozen=True)
+class ShrunkModel:
+    """A model with what it was made of.
+
+    Attributes
+    ----------
+    model
+        It: every possible move has mass, and every state may be the first.
+    kernel
+        What all of the region have in common.
+    weight
+        How many moves the kernel counts as, at each state.
+    moves
+        How many moves were counted.
+    too_fast
+        How many were left out, since nobody moves so fast: errors of measurement, or a speed set too low.
+    rare
+        How many were left out, since fewer people made them than were asked for.
+    """
+
+    model: MarkovModel
+    kernel: RegionKernel
+    weight: float
+    moves: int
+    too_fast: int
+    rare: int = 0
+
+
+@checked
+def fit_shrunk(
+    sequences: Iterable[StateSequence],
+    space: StateSpace,
+    step_seconds: float,
+    max_speed_kmh: float = MAX_SPEED_KMH,
+    weight: float | None = None,
+    least_people: int = 1,
+) -> ShrunkModel:
+    """Learn a model in which every move that a person can make is possible, whoever made it.
+
+    Parameters
+    ----------
+    sequences
+        One for each person; see `StateSequence`.
+    space
+        The states.
+    step_seconds
+        One time step.
+    max_speed_kmh
+        What decides which moves are possible, kilometres an hour: see `SpeedLimit`.
+    weight
+        How many moves the region's kernel counts as at each state, positive; left out, the one of `WEIGHTS` that best
+        predicts each person from all others, or 30 where there is one person only.
+    least_people
+        Moves that fewer people made are left out, and so are visits of places where fewer were. That is no guarantee:
+        who knows what the others did can still tell what one person did.
+
+    Raises
+    ------
+    StateError
+        For a state that does not exist.
+    InvalidInputError
+        For a weight that is not positive, fewer than one person, or when no state was seen at all.
+    ConfigurationError
+        As `SpeedLimit`.
+
+    Examples
+    --------
+    >>> from dphmm.space.grid import Grid
+    >>> grid = Grid.over((45.0, 7.0, 45.02, 7.03), 0.5)
+    >>> found = fit_shrunk([[0, 1, 1, 2], [2, 1, 0, 0]], grid, 60)
+    >>> found.moves, found.too_fast, bool((found.model.initial > 0).all())
+    (6, 0, True)
+    """
+    if weight is not None and not SMALLEST <= weight <= LARGEST:
+        raise InvalidInputError(f"weight is {weight}; give a number of moves from {SMALLEST:g} to {LARGEST:g}")
+    if least_people < 1:
+        raise InvalidInputError(f"least_people is {least_people}; give at least one")
+    people = [moves_of(sequence, space.size) for sequence in sequences]
+    moves = all_moves(people)
+    if not len(moves.visits):
+        raise InvalidInputError("no sequence visits any state; check the region, the step and the times of the data")
+    reach = SpeedLimit(space, step_seconds, max_speed_kmh)
+    entries = reach.find(moves.sources, moves.targets)
+    owner = np.repeat(np.arange(len(people)), [len(one) for one in people])
+    visitor = np.repeat(np.arange(len(people)), [len(one.visits) for one in people])
+    visits = moves.visits[_often(visitor, moves.visits, least_people)]
+    fast = entries < 0
+    known = ~fast & _often(owner, entries, least_people)
+    kernel = RegionKernel.fit(reach, entries[known])
+    chosen = _best_weight(kernel, owner[known], moves.sources[known], entries[known]) if weight is None else weight
+    counts = np.bincount(entries[known], minlength=reach.entries)
+    matrix = shrunk(kernel, counts, float(chosen))
+    first = attraction_of(np.bincount(visits, minlength=space.size))
+    model = MarkovModel(matrix, first, space, float(step_seconds))
+    rare = int((~known & ~fast).sum())
+    return ShrunkModel(model, kernel, float(chosen), int(known.sum()), int(fast.sum()), rare)
+
+
+def _often(people: IntArray, things: IntArray, least: int) -> npt.NDArray[np.bool_]:
+    """Which of the things were met by so many people at least."""
+    if least == 1:
+        return np.ones(len(things), dtype=np.bool_)
+    _, number = np.unique(things, return_inverse=True)
+    pairs = np.unique(np.stack([number.ravel(), people]), axis=1)
+    return np.asarray(np.bincount(pairs[0], minlength=int(number.max(initial=0)) + 1)[number.ravel()] >= least)
+
+
+def shrunk(kernel: RegionKernel, counts: npt.NDArray[Any], weight: float) -> Any:
+    """The transition matrix of counts of the possible moves, ``(nnz,)``, shrunk towards a kernel of some weight."""
+    data = kernel.data()
+    data *= weight
+    data += counts
+    matrix = kernel.reach.with_data(data)
+    matrix.data /= np.repeat(matrix.sum(axis=1), np.diff(matrix.indptr))
+    return matrix
+
+
+def attraction_of(counts: npt.NDArray[Any]) -> FloatArray:
+    """Shares of counts that are not negative, ``(N,)``, but for `EVEN`, which all have alike; they sum to one."""
+    total = counts.sum()
+    even = np.full(len(counts), 1.0 / len(counts))
+    return even if total == 0 else np.asarray(EVEN * even + (1 - EVEN) * counts / total)
+
+
+def _best_weight(kernel: RegionKernel, owner: IntArray, sources: IntArray, entries: IntArray) -> float:
+    """The weight under which everyone's moves are the most probable when their own are not counted."""
+    if len(np.unique(owner)) < 2:
+        return _USUAL_WEIGHT
+    everyone = np.bincount(entries, minlength=kernel.reach.entries)
+    left = np.bincount(sources, minlength=kernel.reach.size)
+    _, first, own = np.unique(owner * kernel.reach.entries + entries, return_index=True, return_counts=True)
+    _, at, own_left = np.unique(owner * kernel.reach.size + sources, return_inverse=True, return_counts=True)
+    others = everyone[entries[first]] - own
+    others_left = left[sources[first]] - own_left[at[first]]
+    share = kernel.of(sources[first], entries[first])
+    scores = [float(own @ np.log((others + w * share) / (others_left + w))) for w in WEIGHTS]
+    return WEIGHTS[int(np.argmax(scores))]
+
+
+def _positive(values: npt.ArrayLike, name: str, count: int) -> FloatArray:
+    found = as_floats(values, name)
+    if found.shape != (count,) or not ((found > 0) & (found <= LARGEST)).all():
+        raise InvalidInputError(f"{name} have shape {found.shape}; give {count} positive numbers")
+    return np.asarray(found / found.sum())
+
+
+PAIRS_FROM = 1
+"""A pair of states has a context of its own from so many moves on that follow it."""
+
+_WEIGHTS = (*(float(2**k) for k in range(15)), inf)
+_MOST = 1 << 26
+_OWN = 4.0
+"""So many moves the given row counts as beside those of all other people, when a person is left out."""
+_LEAST = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class Extension:
+    """An extended model, and how much was taken from the counts of its classes and pairs.
+
+    Parameters
+    ----------
+    model
+        The model.
+    class_weight, pair_weight
+        How many moves the row of all hours counts as beside those of a class, and the row of a state beside those of a
+        pair; infinite where classes or pairs were of no use to other people. NaN where there are none.
+    moves
+        How many moves were counted.
+    impossible
+        How many more were seen that the given model thinks impossible, and were left out.
+    """
+
+    model: MarkovModel
+    class_weight: float
+    pair_weight: float
+    moves: int
+    impossible: int
+
+
+@dataclass(frozen=True, eq=False)
+class _Counts:
+    """Counted things: each has a parent row, a finer row within it, a column, and its probability in the parent row."""
+
+    person: IntArray = field(repr=False)
+    parent: IntArray = field(repr=False)
+    row: IntArray = field(repr=False)
+    column: IntArray = field(repr=False)
+    known: FloatArray = field(repr=False)
+
+
+@checked
+def extend(
+    model: MarkovModel,
+    sequences: Iterable[tuple[npt.ArrayLike, npt.ArrayLike]],
+    time_classes: TimeClasses | None = None,
+    order: int = 1,
+    pairs_from: int = PAIRS_FROM,
+) -> Extension:
+    """How movement differs from a model of first order by the class of time, by the state before the last, or both.
+
+    Each row of the result is ``(counts + w * row) / (total + w)``. For a pair ``row`` is that of its state; for a class
+    it is that of all classes with the odds of leaving the state multiplied by the class's most likely factor, one
+    number for the whole region. So what was seen little stays near what is known anyway, and no move becomes possible
+    or impossible. Of the weights ``w`` that is chosen which predicts the moves of each person best from those of all
+    others.
+
+    Parameters
+    ----------
+    model
+        A model of first order over ``N`` states, whose possible moves stay the possible ones at all times. What it
+        promises to people the result does not: moves are counted without noise.
+    sequences
+        Slot numbers and states of people, one each, as `dphmm.model.state_sequence` gives; a state of -1 is unknown.
+    rhythm
+        The classes of time; left out, one matrix serves all steps.
+    order
+        1, or 2 for pairs of states.
+    pairs_from
+        A pair has a context of its own from so many moves on that follow it; 0 for all pairs that are possible.
+
+    Raises
+    ------
+    ConfigurationError
+        When the order is another, the model is extended already, or its step is not the rhythm's.
+    InvalidInputError
+        When the result would have more than 2 ** 26 possible moves.
+    StateError
+        When a state does not exist, or slots do not increase.
+
+    Examples
+    --------
+    >>> base = MarkovModel([[.5, .5], [.5, .5]], [.5, .5], step_seconds=3600)
+    >>> days = np.tile(np.repeat([0, 1], [12, 12]), 10)
+    >>> people = [(np.arange(240), days), (np.arange(240) + 2400, days)]
+    >>> made = extend(base, people, TimeClasses.of("hours", 3600)).model
+    >>> made.transitions[3].toarray().round(2)[0].tolist(), made.transitions[11].toarray().round(2)[0].tolist()
+    ([0.98, 0.02], [0.0, 1.0])
+    """
+    if order not in (1, 2):
+        raise ConfigurationError(f"the order is {order}; give 1 or 2")
+    if not model.is_plain:
+        raise ConfigurationError(f"the model {model.in_words}; extend one of first order")
+    base = model.transition
+    listed = [_checked(one, model.size) for one in sequences]
+    each = [moves_of(one, model.size) for one in listed]
+    seen = all_moves(each)
+    everywhere = MoveTable(base, np.arange(model.size))
+    possible = everywhere.holds(seen.sources, seen.targets)
+    moves, person = seen.some(possible), np.repeat(np.arange(len(each)), [len(one) for one in each])[possible]
+    rows, table, state_pairs, pair_weight = moves.sources, everywhere, None, float("nan")
+    if order == 2:
+        state_pairs = StatePairs(model.size, _pairs(base, moves, pairs_from))
+        _check_fits(int(np.diff(base.indptr)[state_pairs.last].sum()), len(state_pairs))
+        rows = state_pairs.entered(moves.before, moves.sources)
+        pair_weight = _weight(
+            _Counts(person, moves.sources, rows, moves.targets, everywhere.entries(moves.sources, moves.targets))
+        )
+        own = rows >= state_pairs.size
+        table = MoveTable(csr_array(base[state_pairs.last]), state_pairs.last).mixed(
+            rows[own], moves.targets[own], pair_weight
+        )
+    tables, starts, class_weight = [table], model.initial[np.newaxis], float("nan")
+    if time_classes is not None:
+        _check_fits(time_classes.count * table.matrix.nnz, time_classes.count)
+        classes = time_classes.classes_of(moves.slots)
+        finer = classes * table.matrix.shape[0] + rows
+        restlessness = _restlessness(everywhere, moves, person, classes, time_classes.count)
+        tilt = _Tilt(moves.sources, restlessness[classes], table.stays[rows])
+        known = table.entries(rows, moves.targets)
+        counts = _Counts(person, rows, finer, moves.targets, known)
+        class_weight = _weight(counts, tilt)
+        chosen = [classes == number for number in range(time_classes.count)]
+        tables = [
+            table.tilted(float(factor)).mixed(rows[one], moves.targets[one], class_weight)
+            for one, factor in zip(chosen, restlessness, strict=True)
+        ]
+        starts = _starts(model, listed, time_classes)
+    matrices = [one.matrix if state_pairs is None else state_pairs.chain(one.matrix) for one in tables]
+    made = MarkovModel(matrices, starts, model.states, model.step_seconds, time_classes, state_pairs)
+    said = {"promise": "none: moves were counted without noise", "extended": made.in_words}
+    vars(made).update(learned={**(model.learned or {}), **said})
+    return Extension(made, class_weight, pair_weight, len(moves.slots), len(seen.slots) - len(moves.slots))
+
+
+def _checked(sequence: tuple[npt.ArrayLike, npt.ArrayLike], size: int) -> tuple[IntArray, IntArray]:
+    slots, states = (as_integers(part, "slots and states", StateError) for part in sequence)
+    if slots.ndim != 1 or slots.shape != states.shape or (np.diff(slots) <= 0).any():
+        raise StateError("slot numbers must increase, one per state")
+    if len(states) and (states.min() < -1 or states.max() >= size):
+        raise StateError(f"a state of a sequence does not exist; states are 0 to {size - 1}, or -1")
+    return slots, states
+
+
+def _check_fits(moves: int, parts: int) -> None:
+    if moves > _MOST:
+        raise InvalidInputError(
+            f"{moves} possible moves in {parts} parts are more than fit into memory; take larger cells, fewer classes "
+            "of time, or pairs of states that were seen more often"
+        )
+
+
+def _pairs(base: csr_array, moves: Moves, least: int) -> IntArray:
+    """The pairs that have a context of their own."""
+    if least < 0:
+        raise ConfigurationError(f"pairs_from is {least}; give a number that is not negative")
+    if least == 0:
+        rows = np.repeat(np.arange(base.shape[0]), np.diff(base.indptr))
+        return np.stack([rows, base.indices], axis=1).astype(np.int64)
+    known = moves.before >= 0
+    keys, counts = np.unique(moves.before[known] * base.shape[0] + moves.sources[known], return_counts=True)
+    return np.stack(np.divmod(keys[counts >= least], base.shape[0]), axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class _Tilt:
+    """Of each counted move: where it began, what multiplies the odds of leaving then, how probable staying is."""
+
+    source: IntArray
+    factor: FloatArray
+    stays: FloatArray
+
+
+def _restlessness(table: MoveTable, moves: Moves, person: IntArray, classes: IntArray, count: int) -> FloatArray:
+    """By what the odds of leaving a state are multiplied in each class, ``(K,)``.
+
+    The ratio of Mantel and Haenszel, leaves weighed by the probability of staying and stays by that of leaving,
+    relative to that of all classes, with as much added to both as predicts each person best from all others.
+    """
+    stays = table.stays[moves.sources]
+    left, people = moves.targets != moves.sources, int(person.max(initial=0)) + 1
+    cells = person * count + classes
+    sums = [
+        np.bincount(cells[chosen], part[chosen], minlength=people * count).reshape(people, count).astype(np.float64)
+        for part, chosen in ((stays, left), (1.0 - stays, ~left))
+    ]
+    overall = float(sums[0].sum()) / max(float(sums[1].sum()), _LEAST) or 1.0
+    sums[1] *= overall
+    leaves, remains = ((one.sum(axis=0) - one).ravel() for one in sums)
+    odds = overall * (1.0 - stays) / np.maximum(stays, _LEAST)
+
+    def score(added: float) -> float:
+        factor = 1.0 if added == inf else ((leaves + added) / (remains + added))[cells]
+        return float(np.log(np.where(left, factor * odds, 1.0) / (1.0 + factor * odds)).sum())
+
+    possible = stays < 1.0  # whoever cannot leave tells nothing
+    odds, left, cells = odds[possible], left[possible], cells[possible]
+    added = _best(score)
+    total = [one.sum(axis=0) for one in sums]
+    return np.ones(count) if added == inf else np.asarray((total[0] + added) / (total[1] + added))
+
+
+def _best(score: Callable[[float], float]) -> float:
+    """The weight of the highest score; the largest of equal ones."""
+    scores = [score(weight) for weight in _WEIGHTS]
+    return _WEIGHTS[len(scores) - 1 - int(np.argmax(scores[::-1]))]
+
+
+def _weight(counts: _Counts, tilt: _Tilt | None = None) -> float:
+    """The weight of the parent's row that predicts each person best from all others; the largest of equal ones.
+
+    What all others say of a parent's row is their counts in it, beside a few moves of the row as it is given.
+    """
+    _, first, number = np.unique(
+        _coded(counts.person, counts.row, counts.column), return_index=True, return_counts=True
+    )
+    own = number.astype(np.float64)
+    person, row, column, parent = (part[first] for part in (counts.person, counts.row, counts.column, counts.parent))
+
+    def others(values: FloatArray, *names: IntArray) -> FloatArray:
+        """How often something was counted of all other people."""
+        alone, mine = _coded(*names), _coded(*names, person)
+        return np.asarray(np.bincount(alone, values)[alone] - np.bincount(mine, values)[mine])
+
+    child, child_total = others(own, row, column), others(own, row)
+    total = others(own, parent) + _OWN
+    prior = (others(own, parent, column) + _OWN * counts.known[first]) / total
+    if tilt is not None:
+        factor, stayed = tilt.factor[first], tilt.source[first] == column
+        staying = (others(own * stayed, parent) + _OWN * tilt.stays[first]) / total
+        prior *= np.where(stayed, 1.0, factor) / (staying + (1.0 - staying) * factor)
+
+    def score(weight: float) -> float:
+        return float(own @ np.log(prior if weight == inf else (child + weight * prior) / (child_total + weight)))
+
+    return _best(score)
+
+
+def _starts(
+    model: MarkovModel, sequences: Iterable[tuple[IntArray, IntArray]], time_classes: TimeClasses
+) -> FloatArray:
+    """The distribution of the state by class, shrunken towards that of all times."""
+    parts = [(np.full(len(slots), person), slots, states) for person, (slots, states) in enumerate(sequences)]
+    person, slots, states = (np.concatenate(column) for column in zip(*parts, strict=True))
+    good = (states >= 0) & (model.initial[np.maximum(states, 0)] > 0)
+    person, slots, states = person[good], slots[good], states[good]
+    classes = time_classes.classes_of(slots)
+    weight = _weight(_Counts(person, np.zeros_like(states), classes, states, model.initial[states]))
+    if weight == inf:
+        return np.repeat(model.initial[np.newaxis], time_classes.count, axis=0)
+    seen = np.bincount(classes * model.size + states, minlength=time_classes.count * model.size).reshape(
+        time_classes.count, -1
+    )
+    return np.asarray((seen + weight * model.initial) / (seen.sum(axis=1, keepdims=True) + weight))
+
+
+def _coded(*names: IntArray) -> IntArray:
+    """Rows of several numbers as one number each, from 0 on."""
+    found = np.unique(names[0], return_inverse=True)[1].ravel()
+    for name in names[1:]:
+        found = np.unique(found * (int(name.max(initial=0)) + 1) + name, return_inverse=True)[1].ravel()
+    return np.asarray(found)

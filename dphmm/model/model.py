@@ -1,0 +1,563 @@
+"""The Markov model of how a person moves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from dphmm.arguments import checked
+from dphmm.arrays import LARGEST, FloatArray, IntArray, as_distribution, as_floats, as_integers, content_hash, locked
+from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError, StateError, StochasticError
+from dphmm.model.gaps import Gap, Powers, one_matrix
+from dphmm.model.moves import StateSequence, all_moves, check_states, moves_of, pair_counts
+from dphmm.model.state_pairs import StatePairs
+from dphmm.model.time_classes import TimeClasses
+from dphmm.model.transition_operator import IDENTITY, Operator, TransitionOperator
+from dphmm.space.states import StateSpace
+from dphmm.space.trajectory import microseconds
+from dphmm.stochastic import MatrixLike, as_stochastic, csr_of_arrays
+from dphmm.tables.json_toml import parse_json
+from dphmm.tables.numpy_files import read_npz
+from dphmm.tables.output import new_file
+from dphmm.tables.values import as_number, one_line
+
+_FORMAT = "dphmm-markov-model-1"
+_VARYING_FORMAT = "dphmm-markov-model-2"
+"""The format of a model with classes of time or pairs of states; versions that know neither refuse it by name."""
+_LONGEST = 100 * 366 * 86_400_000_000
+"""No gap of a model with classes of time is longer than a hundred years, in microseconds."""
+
+
+@checked
+@dataclass(frozen=True, init=False, eq=False, repr=False)
+class MarkovModel:
+    """A Markov model over states ``0 .. N - 1``: where a person goes from each state in one step.
+
+    It holds one transition matrix, or one for each public class of time: the move into the step that ends at slot ``t``
+    is then made by the matrix of that step's class, so that whoever uses the model has to say when the first step is.
+    With pairs of states it looks back two steps: the states of its chain are contexts, of which each is in one state;
+    measurements, policies and releases are of states.
+
+    In a release of second order the belief is over pairs of states, and everything else over states: the constraint set
+    holds the states that some possible pair ends in, and the policy, its repair and the promise are about the current
+    state. So two pairs that end in one state hide nobody, and what is said of an edge ``jk`` holds for every pair that
+    ends in j and every one that ends in k, whatever came before.
+
+    A model is a value: it holds copies of what it was made of, which nobody can write to.
+
+    Parameters
+    ----------
+    transition
+        ``(N, N)``, dense or sparse; row ``i`` holds the probabilities of going from state ``i`` to each state in one
+        step. Rows must sum to one within ``1e-9`` and are then normalised. With pairs of states ``(P, P)`` over
+        contexts; with classes of time a sequence of K such matrices, one for each class.
+    initial
+        ``(N,)``: the distribution of the first state; or ``(K, N)``, for each class of the first step, along with a
+        sequence of K matrices.
+    states
+        What the states are, where that is known: a `dphmm.space` state space of ``N`` states.
+    step_seconds
+        How long one step is, where that is known.
+    time_classes
+        The classes of time; left out, one matrix serves all steps.
+    state_pairs
+        Which pairs of states the chain tells apart; left out, none: a chain of first order.
+
+    Raises
+    ------
+    StochasticError
+        When a matrix is not square, not finite, has a negative entry or a row that does not sum to one; when sizes
+        differ, or a move leads to a pair that does not follow.
+    ConfigurationError
+        When there is not one matrix for each class, or the step of the classes is not the model's.
+    """
+
+    transitions: tuple[csr_array, ...]
+    """The matrices by class of time, CSR without stored zeros: their structure is what is possible."""
+    starts: FloatArray
+    """The distribution of the first state by class, ``(K, N)``."""
+    initial: FloatArray
+    """The distribution of the first state, ``(N,)``: on average over a week."""
+    states: StateSpace | None
+    step_seconds: float | None
+    time_classes: TimeClasses | None
+    state_pairs: StatePairs | None
+    learned: Mapping[str, Any] | None = None
+    """How it was learned and what is promised to those it was learned from, as its file says; nothing is computed from
+    it."""
+
+    def __init__(
+        self,
+        transition: MatrixLike | Sequence[MatrixLike],
+        initial: npt.ArrayLike,
+        states: StateSpace | None = None,
+        step_seconds: float | None = None,
+        time_classes: TimeClasses | None = None,
+        state_pairs: StatePairs | None = None,
+    ) -> None:
+        begun = as_floats(initial, "initial", StochasticError)
+        if begun.ndim == 1 and time_classes is None:
+            given: list[MatrixLike] = [cast(MatrixLike, transition)]
+        else:
+            given = list(cast(Sequence[MatrixLike], transition))
+        count = 1 if time_classes is None else time_classes.count
+        if len(given) != count:
+            raise ConfigurationError(f"there are {len(given)} matrices for {count} classes of time; give one each")
+        if time_classes is not None and time_classes.step_seconds != step_seconds:
+            raise ConfigurationError(
+                f"the classes of time are of steps of {time_classes.step_seconds:g} s, the model's are "
+                f"{step_seconds} s; give one step"
+            )
+        name = "transition matrix" if count == 1 else "transition matrix {}"
+        made = [locked(as_stochastic(one, name.format(i), compressed=True)) for i, one in enumerate(given)]
+        chain = int(made[0].shape[0])
+        size = chain if state_pairs is None else state_pairs.size
+        if begun.ndim == 1:
+            starts = as_distribution(begun, size)[np.newaxis]
+        elif begun.ndim == 2 and len(begun) == count:
+            starts = np.array([as_distribution(row, size) for row in begun])
+        else:
+            raise StochasticError(f"starts have shape {begun.shape}; give one distribution for each of {count} classes")
+        if {int(one.shape[0]) for one in made} != {chain if state_pairs is None else len(state_pairs)}:
+            raise StochasticError("transition matrices differ in size, or are not of the contexts; give one size")
+        if states is not None and states.size != size:
+            raise StateError(f"the space has {states.size} states and the model {size}; they must agree")
+        if step_seconds is not None:
+            microseconds(step_seconds, "step_seconds")
+        for one in made if state_pairs is not None else ():
+            state_pairs.check(one)  # type: ignore[union-attr]
+        average = starts[0] if time_classes is None else time_classes.shares @ starts
+        vars(self).update(
+            transitions=tuple(made),
+            starts=locked(starts),
+            initial=locked(average),
+            states=states,
+            step_seconds=step_seconds,
+            time_classes=time_classes,
+            state_pairs=state_pairs,
+        )
+
+    @property
+    def transition(self) -> csr_array:
+        """The one matrix of moves between states, ``(N, N)`` CSR.
+
+        Raises
+        ------
+        ConfigurationError
+            When there are several, or it is one of moves between pairs of states.
+        """
+        if not self.is_plain:
+            raise ConfigurationError(
+                f"the model {self.in_words}, and this needs one matrix of moves between states; learn a model without "
+                "--by and --order"
+            )
+        return self.transitions[0]
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether one matrix of moves between states says all: no classes of time, no pairs of states."""
+        return self.time_classes is None and self.state_pairs is None
+
+    @property
+    def in_words(self) -> str:
+        """How the model differs from one of first order with one matrix."""
+        said = [f"has a matrix for each of {self.time_classes.count} classes of time"] if self.time_classes else []
+        return " and ".join(said + (["looks back two steps"] if self.state_pairs else [])) or "is of first order"
+
+    @property
+    def size(self) -> int:
+        """The number of states ``N``."""
+        return int(self.starts.shape[1])
+
+    @property
+    def space(self) -> StateSpace:
+        """What the states are.
+
+        Raises
+        ------
+        ConfigurationError
+            When the model does not say.
+        """
+        if self.states is None:
+            raise ConfigurationError("the model does not say where its states are; make one with 'dphmm learn'")
+        return self.states
+
+    @property
+    def step(self) -> float:
+        """How many seconds one step takes.
+
+        Raises
+        ------
+        ConfigurationError
+            When the model does not say.
+        """
+        if self.step_seconds is None:
+            raise ConfigurationError("the model has no step_seconds, so times mean no step; make one that says it")
+        return self.step_seconds
+
+    @property
+    def chain_size(self) -> int:
+        """The number of states of the chain: of contexts, in a model of second order."""
+        return int(self.transitions[0].shape[0])
+
+    @property
+    def possible_moves(self) -> int:
+        """How many moves of the chain are possible, over all classes of time."""
+        return sum(one.nnz for one in self.transitions)
+
+    @cached_property
+    def structure(self) -> csr_array:
+        """Which moves between states are possible at some time, as a boolean matrix ``(N, N)``."""
+        found = csr_array(self.transitions[0].astype(np.bool_))
+        for one in self.transitions[1:]:
+            found = csr_array(found + one.astype(np.bool_))
+        return locked(found if self.state_pairs is None else self.state_pairs.moves(found))
+
+    @cached_property
+    def content_hash(self) -> str:
+        """A hash of matrices, starts, states, step, classes and pairs: equal models have equal hashes."""
+        parts: list[Any] = []
+        for one in self.transitions:
+            matrix = one.sorted_indices()
+            parts += [matrix.indptr, matrix.indices, matrix.data]
+        about = (None if self.states is None else self.states.content_hash, self.step_seconds)
+        if self.is_plain:
+            return content_hash(self.size, *parts, self.initial, *about)
+        others = (None if one is None else one.content_hash for one in (self.time_classes, self.state_pairs))
+        return content_hash(_VARYING_FORMAT, self.size, *parts, self.starts, *about, *others)
+
+    # ---- how a distribution moves ----------------------------------------------------------------------------------
+
+    def class_of(self, slot: int | None) -> int:
+        """The class of the step that ends at a slot; 0 where one matrix serves all steps.
+
+        Raises
+        ------
+        ConfigurationError
+            When the model varies with time and nobody says when the step is.
+        """
+        return 0 if self.time_classes is None else self.time_classes.class_of(_known(slot))
+
+    def classes_of(self, slots: IntArray) -> IntArray:
+        """The class of the step that ends at each of some slots; 0 throughout where one matrix serves all steps."""
+        if self.time_classes is None:
+            return np.zeros(np.shape(slots), dtype=np.int64)
+        return self.time_classes.classes_of(slots)
+
+    def first_logs(self, slot: int | None = None, initial: FloatArray | None = None) -> FloatArray:
+        """Log masses of the chain ``(P,)`` at the first release, in the step that ends at ``slot``.
+
+        Parameters
+        ----------
+        slot
+            When the release is; it matters where the model varies with time.
+        initial
+            ``(N,)``: the distribution of the state then; left out, the model's.
+        """
+        given = self.starts[self.class_of(slot)] if initial is None else initial
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(given if self.state_pairs is None else self.state_pairs.begun(given)))
+
+    def operator(self, steps: int = 1, slot: int | None = None) -> Operator:
+        """What takes log masses of the chain some steps on, and log likelihoods back: all that inference asks for.
+
+        Parameters
+        ----------
+        steps
+            How many steps; not negative.
+        slot
+            The slot before the first of them; it matters where the model varies with time.
+
+        Raises
+        ------
+        ConfigurationError
+            As `class_of`.
+        InvalidInputError
+            For a gap of more than a hundred years, in a model that varies with time.
+        """
+        if steps == 0:
+            return IDENTITY
+        if self.time_classes is None:
+            return self.steppers[0] if steps == 1 else one_matrix(self.steppers[0], steps, self._powers)
+        since = _known(slot)
+        if steps == 1:
+            return self.steppers[self.time_classes.class_of(since + 1)]
+        if steps * microseconds(self.step, "step") > _LONGEST:
+            raise InvalidInputError(f"a gap of {steps} steps is longer than a hundred years; begin anew after it")
+        periods = self.time_classes.periods(since, steps)
+        return Gap([([(self.steppers[k], count) for k, count in runs], times) for runs, times in periods])
+
+    def operators(self, steps: IntArray, slots: IntArray | None = None) -> list[Operator]:
+        """The operators that lead to each of ``T`` observations.
+
+        Parameters
+        ----------
+        steps
+            ``(T,)``: the steps before each observation.
+        slots
+            ``(T,)``: the slot of each; it matters where the model varies with time.
+        """
+        if self.time_classes is None:
+            made = {count: self.operator(count) for count in set(steps.tolist())}
+            return [made[count] for count in steps.tolist()]
+        if slots is None:
+            _known(None)
+        assert slots is not None, "refused otherwise"
+        classes = self.classes_of(slots)
+        return [
+            self.steppers[number] if count == 1 else self.operator(count, slot - count)
+            for count, slot, number in zip(steps.tolist(), slots.tolist(), classes.tolist(), strict=True)
+        ]
+
+    @cached_property
+    def steppers(self) -> tuple[TransitionOperator, ...]:
+        """The operator of one step, by class of time."""
+        return tuple(TransitionOperator(one) for one in self.transitions)
+
+    @cached_property
+    def _powers(self) -> Powers:
+        return Powers(self.steppers[0])
+
+    def saying(self, learned: Mapping[str, Any]) -> MarkovModel:
+        """The same model with other words on how it was learned: plain JSON values, which its file will hold."""
+        made = copy(self)
+        vars(made).update(learned=dict(learned))
+        return made
+
+    @classmethod
+    @checked
+    def fit(
+        cls,
+        sequences: Iterable[StateSequence],
+        size: int,
+        smoothing: float = 0.0,
+        neighbours: npt.ArrayLike | None = None,
+        states: StateSpace | None = None,
+        step_seconds: float | None = None,
+    ) -> MarkovModel:
+        """Learn a model by counting.
+
+        Parameters
+        ----------
+        sequences
+            State sequences; see `StateSequence`. Moves are counted between neighbouring slots only, never across a gap.
+        size
+            The number of states ``N``.
+        smoothing
+            A pseudo-count, not negative, added to the moves between neighbours (both ways), to staying, and to the
+            occupancy of every state that is visited or a neighbour of one.
+        neighbours
+            ``(m, 2)`` pairs of states between which a move is conceivable. Left out, the pairs that were seen: a move
+            seen one way becomes possible the other way.
+        states, step_seconds
+            Kept with the model.
+
+        Returns
+        -------
+        MarkovModel
+            The initial distribution is the share of time spent in each state. A state that was never left stays put.
+
+        Raises
+        ------
+        StateError
+            For a state outside ``-1 .. size - 1``.
+        InvalidInputError
+            For a negative smoothing, or when no state was seen at all.
+        """
+        if not 0 <= smoothing <= LARGEST:
+            raise InvalidInputError(f"smoothing is {smoothing}; give a number from 0 to {LARGEST:g}")
+        smoothing = float(smoothing)
+        if size < 1:
+            raise StateError(f"size is {size}; give at least one state")
+        moves = all_moves(moves_of(sequence, size) for sequence in sequences)
+        occupancy, sources, targets = np.bincount(moves.visits, minlength=size), moves.sources, moves.targets
+        if not occupancy.any():
+            raise InvalidInputError(
+                "no sequence visits any state; check the region, the step and the times of the data"
+            )
+        counts = pair_counts(sources, targets, size)
+        if smoothing > 0:
+            one, other = (sources, targets) if neighbours is None else _neighbours(neighbours)
+            check_states(np.concatenate([one, other]), size)
+            reached = np.unique(np.concatenate([one, other, np.flatnonzero(occupancy)]))
+            both = np.concatenate([one, other, reached]), np.concatenate([other, one, reached])
+            conceivable = pair_counts(*both, size)
+            conceivable.data[:] = smoothing
+            counts = counts + conceivable
+            occupancy = occupancy.astype(np.float64)
+            occupancy[reached] += smoothing
+        never_left = np.flatnonzero(np.diff(counts.indptr) == 0)
+        counts = counts + pair_counts(never_left, never_left, size)
+        counts.data /= np.repeat(counts.sum(axis=1), np.diff(counts.indptr))
+        return cls(counts, occupancy / occupancy.sum(), states, step_seconds)
+
+    def save(self, path: str | Path, overwrite: bool = True, private: bool = False) -> None:
+        """Write the model, with its states and step, as a NumPy ``.npz`` archive.
+
+        Parameters
+        ----------
+        path
+            The file, which appears whole or not at all.
+        overwrite
+            Whether one that exists may be replaced.
+        private
+            Whether only the owner may read it. A model is public, unless it is one of several whose difference tells of
+            the people that one was learned without.
+
+        Raises
+        ------
+        OutputError
+            When the file exists and may not be overwritten, or cannot be written.
+        """
+        about: dict[str, Any] = {
+            "format": _FORMAT if self.is_plain else _VARYING_FORMAT,
+            "states": None if self.states is None else self.states.to_json(),
+            "step_seconds": self.step_seconds,
+        }
+        arrays: dict[str, npt.NDArray[Any]]
+        if self.is_plain:
+            one = self.transitions[0]
+            arrays = {"data": one.data, "indices": one.indices, "indptr": one.indptr, "initial": self.initial}
+        else:
+            about["rhythm"] = None if self.time_classes is None else self.time_classes.to_dict()
+            about["order"] = 1 if self.state_pairs is None else 2
+            arrays = {"starts": self.starts}
+            if self.state_pairs is not None:
+                arrays["pairs"] = self.state_pairs.pairs
+            for i, one in enumerate(self.transitions):
+                arrays |= {f"data_{i}": one.data, f"indices_{i}": one.indices, f"indptr_{i}": one.indptr}
+        if self.learned is not None:
+            about["learned"] = self.learned
+        with new_file(path, overwrite, private) as part, part.open("wb") as file:
+            np.savez_compressed(file, allow_pickle=False, about=np.array(json.dumps(about)), **arrays)
+
+    @classmethod
+    @checked
+    def load(cls, path: str | Path) -> MarkovModel:
+        """Read a model that `save` wrote, of this version or an earlier one.
+
+        Raises
+        ------
+        DataFileError
+            When the file is absent, truncated, or something else.
+        """
+        try:
+            arrays = read_npz(path)
+            about = _about(arrays)
+            described, step = about.get("states"), about.get("step_seconds")
+            if step is not None:
+                as_number(step, "step_seconds")  # and kept as it is, whole or not, for its hash
+            read = _plain if about["format"] == _FORMAT else _varying
+            size, given = read(arrays, about)
+            states = None if described is None else StateSpace.from_json(described, size)
+            return _told(cls(given[0], given[1], states, step, *given[2:]), about)
+        except DataFileError as problem:
+            raise DataFileError(path, f"no Markov model ({problem.problem}); make one with: dphmm learn") from None
+        except ValueError as problem:
+            raise DataFileError(path, f"no Markov model ({one_line(problem)}); make one with: dphmm learn") from None
+
+    def __repr__(self) -> str:
+        if self.is_plain:
+            return f"MarkovModel(states={self.size}, transitions={self.possible_moves})"
+        return f"MarkovModel(states={self.size}, classes={len(self.transitions)}, chain={self.chain_size})"
+
+
+def _known(slot: int | None) -> int:
+    if slot is None:
+        raise ConfigurationError(
+            "the model varies with the time of day, and nobody said when the first release is; say it, as in "
+            "releaser.restart(first=slot)"
+        )
+    return slot
+
+
+def _plain(arrays: Mapping[str, npt.NDArray[Any]], about: Mapping[str, Any]) -> tuple[int, list[Any]]:  # noqa: ARG001
+    """The number of states, and what a model of one matrix is made of."""
+    initial = _of_numbers(arrays, "initial")
+    size = len(initial)
+    return size, [csr_of_arrays({**arrays, "format": "csr", "shape": (size, size)}, "transition matrix"), initial]
+
+
+def _varying(arrays: Mapping[str, npt.NDArray[Any]], about: Mapping[str, Any]) -> tuple[int, list[Any]]:
+    """The number of states, and what a model with classes of time or pairs of states is made of."""
+    if "starts" not in arrays:
+        raise ValueError("there is no array 'starts'")
+    starts, order = arrays["starts"], about.get("order")
+    if starts.ndim != 2 or not starts.size or order not in (1, 2):
+        raise ValueError(f"'starts' have shape {starts.shape} and the order is {order!r:.20}")
+    size = int(starts.shape[1])
+    if order == 2 and "pairs" not in arrays:
+        raise ValueError("there is no array 'pairs'")
+    pairs = StatePairs(size, arrays["pairs"]) if order == 2 else None
+    classes = None if about.get("rhythm") is None else TimeClasses.from_dict(about["rhythm"])
+    chain = size if pairs is None else len(pairs)
+    matrices = []
+    for i in range(len(starts)):
+        parts = {name: arrays.get(f"{name}_{i}") for name in ("data", "indices", "indptr")}
+        if any(part is None for part in parts.values()):
+            raise ValueError(f"there is no array of matrix {i}")
+        given = {**parts, "format": "csr", "shape": (chain, chain)}
+        matrices.append(csr_of_arrays(given, f"transition matrix {i}"))
+    return size, [matrices, starts, classes, pairs]
+
+
+def _told(model: MarkovModel, about: Mapping[str, Any]) -> MarkovModel:
+    """A model with what its file says of how it was learned."""
+    learned = about.get("learned")
+    if not isinstance(learned, dict | None):
+        raise ValueError(f"'learned' is {type(learned).__name__}")
+    try:
+        json.dumps(learned, allow_nan=False)
+    except ValueError:
+        raise ValueError("'learned' holds a number that is infinite or none") from None
+    return model if learned is None else model.saying(learned)
+
+
+def _about(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, Any]:
+    """What a model's file says of it, once it is known to be one."""
+    if "about" not in arrays:
+        raise ValueError("there is no array 'about'")
+    text = arrays["about"]
+    if text.shape != () or text.dtype.kind != "U":
+        raise ValueError(f"'about' is {text.dtype} of shape {text.shape}")
+    about = parse_json(text.item())
+    if not isinstance(about, dict) or about.get("format") not in (_FORMAT, _VARYING_FORMAT):
+        raise ValueError(f"it is of another format than {_FORMAT} and {_VARYING_FORMAT}")
+    plain = ("data", "indices", "indptr", "initial")
+    missing = [name for name in plain if name not in arrays and about["format"] == _FORMAT]
+    if missing:
+        raise ValueError(f"there is no array {missing[0]!r}")
+    return about
+
+
+def _of_numbers(arrays: Mapping[str, npt.NDArray[Any]], name: str) -> npt.NDArray[Any]:
+    if arrays[name].ndim != 1 or arrays[name].dtype.kind not in "fiub":
+        raise ValueError(f"{name!r} is {arrays[name].dtype} of shape {arrays[name].shape}")
+    return arrays[name]
+
+
+def _neighbours(neighbours: npt.ArrayLike) -> tuple[IntArray, IntArray]:
+    pairs = as_integers(neighbours, "neighbours", StateError)
+    if pairs.ndim != 2 or pairs.shape[1] != 2:
+        raise StateError(f"neighbours have shape {pairs.shape}; give pairs of states")
+    return pairs[:, 0], pairs[:, 1]
+
+
+_LONGEST = 100 * 366 * 86_400_000_000
+"""No gap is longer than a hundred years, in microseconds."""
+_WEEK = 7 * 86_400_000_000
+_AT_ONCE_extended = 8
+"""At most so many days are taken at once."""
+_RESTS_extended = 40
+"""After so many days of walking nothing changes, or nearly."""
+_REST = 64 * float(np.finfo(np.float64).eps)
+"""What a week may change a mass by, relatively, where nothing changes from week to week any more."""

@@ -1,0 +1,220 @@
+"""The moves that sequences of states hold, and rows of how probable moves are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from math import inf
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import coo_array, csr_array
+
+from dphmm.arguments import checked
+from dphmm.arrays import BoolArray, FloatArray, IntArray, as_integers
+from dphmm.errors import InvalidInputError, StateError
+from dphmm.space.states import StateSpace
+from dphmm.space.trajectory import Trajectory, microseconds
+
+StateSequence = npt.ArrayLike | tuple[npt.ArrayLike, npt.ArrayLike]
+"""States one time step apart, -1 where unknown; or a pair of slot numbers (increasing) and the states there."""
+
+
+@dataclass(frozen=True)
+class Moves:
+    """What one sequence, or several, tell of movement.
+
+    Attributes
+    ----------
+    visits
+        The known states, ``(v,)``.
+    sources, targets
+        ``(m,)`` each: from where to where each move led; moves join neighbouring slots only, never across a gap.
+    before
+        ``(m,)``: the state one slot before each source; -1 where it is unknown.
+    slots
+        ``(m,)``: the slot that each move led into.
+    """
+
+    visits: IntArray
+    sources: IntArray
+    targets: IntArray
+    before: IntArray
+    slots: IntArray
+
+    def __len__(self) -> int:
+        return len(self.sources)
+
+    def thinned(self, most: int) -> Moves:
+        """At most so many of the moves, evenly spaced among them: what one person may add to counts."""
+        if len(self) <= most:
+            return self
+        return self.some((np.arange(most) * len(self)) // most)
+
+    def some(self, chosen: IntArray | BoolArray) -> Moves:
+        """Those of the moves that have some numbers, or are marked, with all visits."""
+        parts = (self.sources, self.targets, self.before, self.slots)
+        return Moves(self.visits, *(part[chosen] for part in parts))
+
+    def counts(self, size: int) -> csr_array:
+        """``(N, N)``: how often each move was made."""
+        return pair_counts(self.sources, self.targets, size)
+
+
+class MoveTable:
+    """Rows of probabilities, ``(n, N)``, and where each entry is.
+
+    Parameters
+    ----------
+    matrix
+        CSR with sorted indices.
+    states
+        ``(n,)``: the state that each row is about.
+    """
+
+    def __init__(self, matrix: csr_array, states: IntArray) -> None:
+        self.matrix, self.states = matrix, states
+        self._keys = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr)) * matrix.shape[1] + matrix.indices
+
+    def _at(self, rows: IntArray, columns: IntArray) -> IntArray:
+        found = np.searchsorted(self._keys, rows * self.matrix.shape[1] + columns)
+        return np.minimum(found, len(self._keys) - 1)
+
+    def holds(self, rows: IntArray, columns: IntArray) -> BoolArray:
+        """Whether there are entries at some places."""
+        return np.asarray(self._keys[self._at(rows, columns)] == rows * self.matrix.shape[1] + columns)
+
+    def entries(self, rows: IntArray, columns: IntArray) -> FloatArray:
+        """The entries at some places that have some."""
+        return np.asarray(self.matrix.data[self._at(rows, columns)])
+
+    def mixed(self, rows: IntArray, columns: IntArray, weight: float) -> MoveTable:
+        """The rows mixed with what was counted, ``(counts + weight * row) / (total + weight)``."""
+        if weight == inf or not len(rows):
+            return self
+        matrix = self.matrix
+        share = 1.0 / (np.bincount(rows, minlength=matrix.shape[0]) + weight)
+        data = matrix.data * np.repeat(weight * share, np.diff(matrix.indptr))
+        np.add.at(data, self._at(rows, columns), share[rows])
+        return self.with_data(data)
+
+    @cached_property
+    def stays(self) -> FloatArray:
+        """The probability of staying, ``(n,)``, from each row."""
+        rows = np.arange(len(self.states))
+        return np.where(self.holds(rows, self.states), self.matrix.data[self._at(rows, self.states)], 0.0)
+
+    def tilted(self, factor: float | FloatArray) -> MoveTable:
+        """The rows with the odds of leaving the state multiplied by a factor, one for all or ``(n,)``."""
+        lengths = np.diff(self.matrix.indptr)
+        stays = self.matrix.indices == np.repeat(self.states, lengths)
+        scale = 1.0 / (self.stays + (1.0 - self.stays) * factor)
+        return self.with_data(
+            self.matrix.data * np.where(stays, np.repeat(scale, lengths), np.repeat(scale * factor, lengths))
+        )
+
+    def with_data(self, data: FloatArray) -> MoveTable:
+        """The same places with other entries."""
+        matrix = self.matrix
+        return MoveTable(csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape), self.states)
+
+
+def moves_of(sequence: StateSequence, size: int) -> Moves:
+    """The moves of one sequence over ``size`` states.
+
+    Raises
+    ------
+    StateError
+        For a state outside ``-1 .. size - 1``.
+    InvalidInputError
+        For slot numbers that do not increase, or not one per state.
+    """
+    if isinstance(sequence, tuple):
+        if len(sequence) != 2:
+            raise InvalidInputError(f"a sequence has {len(sequence)} parts; give slot numbers and states")
+        slots, states = (as_integers(part, "slots and states", StateError) for part in sequence)
+        if slots.ndim != 1 or slots.shape != states.shape or (np.diff(slots) <= 0).any():
+            raise InvalidInputError("slot numbers must increase, one per state")
+    else:
+        states = as_integers(sequence, "the states of a sequence", StateError)
+        if states.ndim != 1:
+            raise StateError(f"the states of a sequence have shape {states.shape}; give a list of states")
+        slots = np.arange(len(states))
+    known = states >= 0
+    check_states(states[states != -1], size)
+    joined = known[:-1] & (np.diff(slots) == 1)
+    moved = joined & known[1:]
+    before = np.where(np.append(False, joined[:-1]), np.append(-1, states[:-2]), -1)[: len(moved)]
+    return Moves(states[known], states[:-1][moved], states[1:][moved], before[moved], slots[1:][moved])
+
+
+def all_moves(several: Iterable[Moves]) -> Moves:
+    """The moves of several sequences, one after another."""
+    parts = list(several)
+    nothing = np.zeros(0, dtype=np.int64)
+    return Moves(
+        *(
+            np.concatenate([nothing, *(getattr(part, name) for part in parts)])
+            for name in ("visits", "sources", "targets", "before", "slots")
+        )
+    )
+
+
+def pair_counts(sources: IntArray, targets: IntArray, size: int) -> csr_array:
+    """How often each pair of states is among some, as a matrix."""
+    return coo_array((np.ones(len(sources)), (sources, targets)), shape=(size, size)).tocsr()
+
+
+def check_states(states: IntArray, size: int) -> None:
+    """Refuse states outside ``0 .. size - 1`` with a `StateError`."""
+    outside = states[(states < 0) | (states >= size)]
+    if len(outside):
+        raise StateError(f"state {int(outside[0])} does not exist; states are 0 to {size - 1}")
+
+
+@checked
+def state_sequence(
+    trajectory: Trajectory, space: StateSpace, step_seconds: float, gap_seconds: float | None = None
+) -> tuple[IntArray, IntArray]:
+    """Slot numbers and states of a trajectory on the clock of `dphmm.space.Trajectory.resample`.
+
+    Parameters
+    ----------
+    trajectory
+        Where the person was.
+    space
+        The states.
+    step_seconds
+        The step of the clock.
+    gap_seconds
+        A person who is seen again within this time is taken to have stayed in the earlier state until then, and the
+        empty slots are filled with it; a longer gap cuts the sequence. Left out, one step: nothing is filled.
+
+    Returns
+    -------
+    slots, states
+        Shape ``(n,)`` each; a state of -1 is a place outside the space.
+
+    Raises
+    ------
+    ConfigurationError
+        When the step or the gap is not a positive, finite number of seconds.
+    """
+    slotted = trajectory.resample(step_seconds)
+    slots, states = slotted.slots, space.locate(slotted.latitude, slotted.longitude)
+    if gap_seconds is None:
+        return slots, states
+    held = microseconds(gap_seconds, "gap") // microseconds(step_seconds, "step")
+    lengths = np.append(np.where(slotted.steps <= held, slotted.steps, 1), 1)
+    first = np.repeat(np.cumsum(lengths) - lengths, lengths)
+    filled: IntArray = np.repeat(slots, lengths) + np.arange(lengths.sum()) - first
+    return filled, np.repeat(states, lengths)
+
+
+@checked
+def state_sequences(
+    trajectories: Iterable[Trajectory], space: StateSpace, step_seconds: float, gap_seconds: float | None = None
+) -> list[tuple[IntArray, IntArray]]:
+    """`state_sequence` of each trajectory."""
+    return [state_sequence(trajectory, space, step_seconds, gap_seconds) for trajectory in trajectories]

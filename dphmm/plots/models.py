@@ -1,0 +1,198 @@
+"""Pictures of a model, and of synthetic people beside real ones: where they are and stay, how far they go, and when."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dphmm.arguments import checked
+from dphmm.arrays import FloatArray, IntArray
+from dphmm.jobs.synthesis import Comparison
+from dphmm.model.mobility_statistics import BUCKETS
+from dphmm.model.model import MarkovModel
+from dphmm.model.reversal import stationary
+from dphmm.plots.figures import ORANGE, label_curves, label_map, new_panels, show_around
+from dphmm.plots.maps import cells, draw_space, extent
+from dphmm.space.grid import Grid
+from dphmm.space.states import StateSpace
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+_MOST_ARROWS = 150
+
+
+def draw_values(
+    ax: Axes, space: StateSpace, values: FloatArray, colours: str, norm: Any = None, states: IntArray | None = None
+) -> Any:
+    """A number for each state as the colour of its cell or place.
+
+    Parameters
+    ----------
+    ax
+        Where to draw.
+    space
+        The states.
+    values
+        ``(N,)``.
+    colours, norm
+        As matplotlib has them.
+    states
+        The states to draw, ``(m,)``; left out, all of them.
+
+    Returns
+    -------
+    matplotlib.collections.Collection
+        What was drawn, for a bar that says which colour is which.
+    """
+    from matplotlib.collections import PolyCollection
+
+    shown = np.arange(space.size) if states is None else states
+    if isinstance(space, Grid):
+        corners = cells(space)
+        style: dict[str, Any] = {"cmap": colours, "norm": norm, "edgecolors": "none"}
+        drawn: Any = PolyCollection([corners[state] for state in shown], array=values[shown], **style)
+        ax.add_collection(drawn)
+    else:
+        east, north = space.points[shown].T
+        drawn = ax.scatter(east, north, c=values[shown], cmap=colours, norm=norm, s=18)
+    show_around(ax, extent(space))
+    return drawn
+
+
+def _powers_of_ten(values: FloatArray, top: float) -> Any:
+    """Colours by powers of ten, four of them at most."""
+    from matplotlib.colors import LogNorm
+
+    return LogNorm(max(float(values[values > 0].min()), top / 1e4), top)
+
+
+@checked
+def draw_flows(ax: Axes, model: MarkovModel, occupancy: FloatArray) -> None:
+    """The largest flows between states, as arrows as wide as the flow is large; ``occupancy`` is ``(N,)``.
+
+    Parameters
+    ----------
+    ax
+        Where to draw.
+    model
+        The model, of one transition matrix.
+    occupancy
+        ``(N,)`` the share of time in each state.
+    """
+    flows = model.transition.tocoo()
+    size = occupancy[flows.row] * flows.data * (flows.row != flows.col)
+    largest = np.argsort(-size, kind="stable")[:_MOST_ARROWS]
+    largest = largest[size[largest] > 0]
+    draw_space(ax, model.space)
+    if len(largest):
+        start, end = model.space.points[flows.row[largest]], model.space.points[flows.col[largest]]
+        width = size[largest] / size[largest[0]]
+        # Both ways of one pair are told apart by a little way to the right of each.
+        aside = (end - start)[:, ::-1] * [1, -1] * 0.08
+        for one, other, share in zip(start + aside, end + aside, width, strict=True):
+            style = {"arrowstyle": "-|>", "color": ORANGE, "lw": 0.4 + 2.2 * share, "shrinkA": 0, "shrinkB": 0}
+            ax.annotate("", other, one, arrowprops={**style, "mutation_scale": 5 + 5 * share})
+    show_around(ax, extent(model.space))
+    label_map(ax)
+
+
+@checked
+def model_figure(model: MarkovModel) -> Any:
+    """A figure of a model that knows its states: where people are in the long run, where they stay, where they go.
+
+    Parameters
+    ----------
+    model
+        A model of one transition matrix that knows its states.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        Three panels.
+    """
+    occupancy, space = stationary(model.transition), model.space
+    (west, south), (east, north) = extent(space)
+    wide = (east - west) > 1.3 * (north - south)
+    figure, axes = new_panels(8.0, 13.0, rows=3) if wide else new_panels(16.0, 6.0, columns=3)
+    maps = (
+        ("Where people are", occupancy, "share of time in the long run", _powers_of_ten(occupancy, occupancy.max())),
+        ("Where they stay", model.transition.diagonal(), "probability of staying for a step", None),
+    )
+    for ax, (title, values, label, norm) in zip(axes, maps, strict=False):
+        figure.colorbar(draw_values(ax, space, values, "cividis", norm), ax=ax, label=label, shrink=0.8)
+        label_map(ax)
+        ax.set_title(title)
+    draw_flows(axes[2], model, occupancy)
+    axes[2].set_title(f"Where they go: the {_MOST_ARROWS} largest flows")
+    return figure
+
+
+_REAL, _DRAWN = "#44546a", "#c55a11"
+
+
+def crowds_figure(found: Comparison) -> Any:
+    """Two maps of visits, side by side on one scale, above the lengths, the radii of gyration and the hours.
+
+    Parameters
+    ----------
+    found
+        Synthetic people beside real ones, as `dphmm.jobs.compare_people` compares them.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        As private as the real people are.
+    """
+    figure, _ = new_panels(11.0, 8.0, rows=0)
+    figure.set_layout_engine("none")
+    grid = figure.add_gridspec(2, 6, height_ratios=(1.7, 1.0), hspace=0.3, wspace=1.1, left=0.06, right=0.94)
+    shares = [crowd.visits / crowd.visits.sum() for crowd in (found.real, found.drawn)]
+    top = max(float(share.max()) for share in shares)
+    maps = [figure.add_subplot(grid[0, :3]), figure.add_subplot(grid[0, 3:])]
+    titles = (f"real people ({found.people:,})", "people who do not exist, at the same times")
+    for ax, share, title in zip(maps, shares, titles, strict=True):
+        drawn = _draw_visits(ax, found.space, share, top)
+        ax.set_title(title, fontsize=10)
+    figure.colorbar(drawn, ax=maps, label="share of time", fraction=0.025, pad=0.02)
+    panels = [figure.add_subplot(grid[1, 2 * k : 2 * k + 2]) for k in range(3)]
+    _draw_spans(panels[0], found.real.lengths, found.drawn.lengths, "way of a stretch, km")
+    _draw_spans(panels[1], found.real.radii, found.drawn.radii, "radius of gyration, km")
+    _draw_hours(panels[2], found)
+    panels[0].legend(fontsize=8, frameon=False)
+    return figure
+
+
+def _draw_visits(ax: Axes, space: StateSpace, share: FloatArray, top: float) -> Any:
+    """The share of time in each state, colours by powers of ten; what was never visited is left blank."""
+    from matplotlib.colors import LogNorm
+
+    norm = LogNorm(vmin=max(top * 1e-4, 1e-12), vmax=top)
+    drawn = draw_values(ax, space, share, "viridis_r", norm, np.flatnonzero(share > 0))
+    ax.set_aspect("equal")
+    ax.tick_params(labelsize=7)
+    ax.set_xlabel("km", fontsize=8)
+    return drawn
+
+
+def _draw_spans(ax: Axes, real: FloatArray, drawn: FloatArray, label: str) -> None:
+    """The shares of stretches by a length, in the buckets that the divergence counts; the last holds what is longer."""
+    edges = np.linspace(0.0, max(float(real.max()), 1e-9), BUCKETS + 1)
+    for values, colour, name in ((real, _REAL, "real"), (drawn, _DRAWN, "do not exist")):
+        counts = np.histogram(np.minimum(values, edges[-1]), edges)[0] / len(values)
+        ax.stairs(counts, edges, color=colour, lw=1.6, label=name)
+    ax.set_yscale("symlog", linthresh=1e-3)
+    ax.set_ylim(0, 1.3)
+    label_curves(ax, label, "share of stretches")
+
+
+def _draw_hours(ax: Axes, found: Comparison) -> None:
+    """The share of steps that move, by class of time; nothing where there is no step."""
+    for crowd, colour in ((found.real, _REAL), (found.drawn, _DRAWN)):
+        moves, stays = crowd.hours[::2], crowd.hours[1::2]
+        rates = np.divide(moves, moves + stays, out=np.full(len(moves), np.nan), where=moves + stays > 0)
+        ax.stairs(rates, np.arange(len(rates) + 1), color=colour, lw=1.6)
+    ax.set_ylim(bottom=0)
+    label_curves(ax, "hour (class of time)", "share of steps that move")

@@ -1,0 +1,248 @@
+"""Public data sets of delimited lines: GeoLife, check-ins of the SNAP collection, and taxis of San Francisco.
+
+GeoLife: folders of ``.plt`` files, or an archive of such folders::
+
+    <anything>/Data/
+    ├── 000/
+    │   ├── labels.txt                       not read
+    │   └── Trajectory/
+    │       ├── 20081023025304.plt
+    │       └── ...
+    └── 001/
+        └── ...
+
+A ``.plt`` has six header lines, then one point a line, ended by CR LF: latitude, longitude, 0, altitude in feet (-777
+where unknown), days since 1899-12-30, date, time; the last two in GMT (Zheng, Xie, Ma, IEEE Data Eng. Bull. 33(2),
+2010, and the data set's user guide 1.3). Of these only latitude, longitude, date and time are looked at.
+
+What happens to the oddities of the published data: a latitude of 400.17 is a malformed line; points that share a
+timestamp become one, the last; a date in the year 2000 (a receiver that had lost its clock) and a longitude without its
+sign are possible values and stay as they are, the first far from the rest in time, the second far in space and so
+outside any grid of the city.
+
+Check-ins (Gowalla, Brightkite; Cho, Myers, Leskovec, KDD 2011): one a line, separated by tabs: user, time, latitude,
+longitude, place; newest first within a user; plain or gzipped. The time ends in ``Z`` or, in other extracts, ``+0000``;
+a place is not looked at.
+
+Cabs (the cabspotting data set; Piorkowski, Sarafijanovic-Djukic, Grossglauser, 2009)::
+
+    cabspottingdata/
+    ├── _cabs.txt                            not read: a list of the cabs
+    ├── new_abboip.txt
+    └── ...
+
+Each file is a cab's, named after it. A line is ``37.75134 -122.39488 0 1213084687``: latitude, longitude, whether there
+is a fare, and seconds since 1970, UTC; newest first. Whether there is a fare is not looked at.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import PurePosixPath
+
+import numpy as np
+
+from dphmm.errors import DataFileError
+from dphmm.readers.fixes import Fields, FixCollector, Fixes, check_name, check_user, parse_lines
+from dphmm.space.trajectory import LATEST_SECOND
+from dphmm.tables.source import Document
+from dphmm.tables.values import parse_number, parse_time, shorten
+
+HEADER_LINES = 6
+_GEOLIFE_FIELDS = 7
+_DATE_TIME = re.compile(r"\d{4}-\d\d-\d\d,\d\d:\d\d:\d\d", re.ASCII)
+
+
+def geolife_fixes(document: Document, skip_bad: bool, user: str | None) -> Iterator[Fixes]:
+    """Yield the points of a ``.plt``, by default of the user whose name the folder above ``Trajectory`` bears.
+
+    A file that does not lie in such a folder does not say whose points it holds.
+
+    Parameters
+    ----------
+    document
+        The file.
+    skip_bad
+        True to pass over malformed lines and count them.
+    user
+        The user whose fixes these are, where the caller says so.
+
+    Yields
+    ------
+    Fixes
+        A block of points.
+
+    Raises
+    ------
+    DataFileError
+        For a file without its six header lines, or a malformed line, unless it is to be skipped.
+    """
+    owner = user or _user(document.name)
+    if owner is not None:
+        check_name(owner, document.source)
+    parse_block, parse_line = partial(_geolife_block, user=owner), partial(_geolife_line, user=owner)
+    points = _after_header(document)
+    return parse_lines(points, document.source, HEADER_LINES + 1, parse_block, parse_line, skip_bad)
+
+
+def _user(name: PurePosixPath) -> str | None:
+    in_layout = len(name.parts) >= 3 and name.parts[-2] == "Trajectory" and name.parts[-3] not in ("/", "..")
+    return name.parts[-3] if in_layout else None
+
+
+def _after_header(document: Document) -> bytes:
+    *header, points = document.data.split(b"\n", HEADER_LINES)
+    if len(header) < HEADER_LINES:
+        raise DataFileError(
+            document.source, f"has {len(header)} whole lines; a .plt has {HEADER_LINES} before its points"
+        )
+    return points
+
+
+def _geolife_block(block: bytes, source: str, user: str | None) -> Fixes:
+    fields = Fields(block, b",", _GEOLIFE_FIELDS)
+    owner = np.zeros(len(fields), dtype=np.int64)
+    return Fixes(source, (user,), owner, fields.times(5, extra=1), *fields.places(0, 1))
+
+
+def _geolife_line(text: bytes, collector: FixCollector, user: str | None) -> None:
+    fields = text.decode("ascii", errors="replace").split(",")
+    if len(fields) != _GEOLIFE_FIELDS:
+        raise ValueError(f"has {len(fields)} fields, not the {_GEOLIFE_FIELDS} of a .plt")
+    moment = ",".join(fields[5:])
+    if not _DATE_TIME.fullmatch(moment):
+        raise ValueError(f"date and time are {shorten(moment)}; a .plt gives them as 2009-10-11,14:04:30")
+    collector.add(
+        user,
+        parse_time(moment.replace(",", "T")),
+        parse_number(fields[0], "latitude"),
+        parse_number(fields[1], "longitude"),
+    )
+
+
+_CHECKINS_FIELDS = 5
+_UTC_ENDINGS = (b"Z", b"+0000", b"+00:00")
+
+
+def checkins_fixes(document: Document, skip_bad: bool, user: str | None) -> Iterator[Fixes]:
+    """Return the check-ins of a file, oldest first; those of ``user`` alone where one is named.
+
+    Parameters
+    ----------
+    document
+        The file.
+    skip_bad
+        True to pass over malformed lines and count them.
+    user
+        The one user to read; None for all.
+
+    Returns
+    -------
+    iterator of Fixes
+        Blocks of check-ins.
+
+    Raises
+    ------
+    DataFileError
+        For a malformed line, unless it is to be skipped.
+    """
+    return _oldest_first(
+        parse_lines(document.data, document.source, 1, _checkins_block, _checkins_line, skip_bad), user
+    )
+
+
+def _oldest_first(newest_first: Iterable[Fixes], user: str | None) -> Iterator[Fixes]:
+    """Files that are newest first, turned round: the last of equal times is the one recorded last."""
+    for block in reversed(list(newest_first)):
+        number = block.names.index(user) if user in block.names else -1
+        wanted = slice(None) if user is None else block.owner == number
+        turned = {name: getattr(block, name)[wanted][::-1] for name in ("owner", "times", "latitude", "longitude")}
+        yield replace(block, **turned)
+
+
+def _checkins_block(block: bytes, source: str) -> Fixes:
+    fields = Fields(block, b"\t", _CHECKINS_FIELDS)
+    fields.shorten(1, _UTC_ENDINGS)
+    names, owner = np.unique(fields.texts(0), return_inverse=True)
+    texts = tuple(str(name, "ascii") for name in names.tolist())
+    for text in texts:
+        check_user(text)
+    return Fixes(source, texts, owner.astype(np.int64), fields.times(1, extra=0), *fields.places(2, 3))
+
+
+def _checkins_line(text: bytes, collector: FixCollector) -> None:
+    fields = text.decode("utf-8", errors="replace").split("\t")
+    if len(fields) != _CHECKINS_FIELDS:
+        raise ValueError(
+            f"has {len(fields)} fields separated by tabs; a check-in has user, time, latitude, longitude, place"
+        )
+    latitude, longitude = parse_number(fields[2], "latitude"), parse_number(fields[3], "longitude")
+    collector.add(fields[0], parse_time(fields[1]), latitude, longitude)
+
+
+CAB_NAME = re.compile(r"new_(\w+)\.txt", re.ASCII)
+"""The name of a cab's file."""
+CAB_LINE = re.compile(rb"-?\d+(\.\d+)? -?\d+(\.\d+)? [01] \d{1,11}\r?$")
+"""How a line looks."""
+_CABS_FIELDS = 4
+
+
+def cabs_fixes(document: Document, skip_bad: bool, user: str | None) -> Iterator[Fixes]:
+    """Return the points of a cab's file, oldest first, by default of the cab that it is named after.
+
+    Parameters
+    ----------
+    document
+        The file.
+    skip_bad
+        True to pass over malformed lines and count them.
+    user
+        The user whose fixes these are, where the caller says so.
+
+    Returns
+    -------
+    iterator of Fixes
+        Blocks of points.
+
+    Raises
+    ------
+    DataFileError
+        For a malformed line, unless it is to be skipped.
+    """
+    name = PurePosixPath(document.name).name
+    if name.startswith("_"):
+        return iter(())
+    found = CAB_NAME.fullmatch(name)
+    owner = user or (found[1] if found else None)
+    if owner is not None:
+        check_name(owner, document.source)
+    block, line = partial(_cabs_block, user=owner), partial(_cabs_line, user=owner)
+    return _oldest_first(parse_lines(document.data, document.source, 1, block, line, skip_bad), None)
+
+
+def _cabs_block(block: bytes, source: str, user: str | None) -> Fixes:
+    fields = Fields(block, b" ", _CABS_FIELDS)
+    seconds = fields.numbers(3)
+    if not ((seconds >= 0) & (seconds == np.floor(seconds))).all() or set(fields.texts(2).tolist()) > {b"0", b"1"}:
+        raise ValueError("a time is no whole number of seconds")
+    if (seconds > LATEST_SECOND).any():
+        raise ValueError("a time lies beyond the year 9999")
+    times = seconds.astype(np.int64).astype("datetime64[s]").astype("datetime64[us]")
+    return Fixes(source, (user,), np.zeros(len(fields), dtype=np.int64), times, *fields.places(0, 1))
+
+
+def _cabs_line(text: bytes, collector: FixCollector, user: str | None) -> None:
+    fields = text.decode("ascii", errors="replace").split(" ")
+    if len(fields) != _CABS_FIELDS:
+        raise ValueError(
+            f"has {len(fields)} fields and not the {_CABS_FIELDS} of a cab: latitude, longitude, fare, time"
+        )
+    if fields[2] not in ("0", "1"):
+        raise ValueError(f"whether there is a fare is {shorten(fields[2])}; it is 0 or 1")
+    if not re.fullmatch(r"\d{1,11}", fields[3], re.ASCII):
+        raise ValueError(f"the time is {shorten(fields[3])}; give whole seconds since 1970")
+    latitude, longitude = parse_number(fields[0], "latitude"), parse_number(fields[1], "longitude")
+    collector.add(user, int(fields[3]) * 1_000_000, latitude, longitude)

@@ -1,0 +1,133 @@
+"""Recordings of phones and receivers: GPX 1.0 and 1.1, and OwnTracks Recorder's ``.rec`` files.
+
+GPX is parsed by gpxpy. The points of all tracks and segments are taken, by their time; elevation, speed and course are
+not looked at. Where one segment ends and the next begins is not kept: `dphmm.space.Trajectory.split` cuts where time
+passed. Routes and waypoints are no record of movement and are passed over. A time without a zone is taken as UTC, as
+the format prescribes. A receiver that had lost its clock may have given every point one timestamp: they become one
+point then, and the result's `merged` says how many went.
+
+OwnTracks: one record a line: the time at which the recorder received it (ISO 8601), a kind (``*``, ``event``,
+``waypoints``, ``lwt``, ``-``), and a JSON object, separated by tabs (by runs of spaces in older files). Only objects
+whose ``_type`` is ``location`` say where the person was; transitions, waypoints, last wills, encrypted and other
+records are passed over and are not counted as malformed. The time of a fix is its ``tst``, seconds since 1970; the
+recorder's own time is that of its arrival, which may be hours later.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from dphmm.errors import DataFileError
+from dphmm.readers.fixes import FixCollector, Fixes, collect_lines
+from dphmm.space.trajectory import LATEST_SECOND
+from dphmm.tables.source import Document
+from dphmm.tables.values import as_number, shorten, since_epoch
+from dphmm.tables.vector_files import read_gpx
+
+
+def gpx_fixes(document: Document, skip_bad: bool, user: str | None) -> Iterator[Fixes]:
+    """Yield the track points of a file; GPX does not say whose they are.
+
+    Parameters
+    ----------
+    document
+        The file.
+    skip_bad
+        True to pass over malformed points and count them.
+    user
+        The user whose fixes these are, where the caller says so.
+
+    Yields
+    ------
+    Fixes
+        All points.
+
+    Raises
+    ------
+    DataFileError
+        For a file that is no well-formed GPX (a coordinate that is no number included), holds no track point, or holds
+        one without a time or off the Earth (unless skipped).
+    MissingDependencyError
+        When gpxpy is not installed.
+    """
+    gpx = read_gpx(document)
+    collector = FixCollector(document.source, skip_bad, user)
+    if not gpx.get_track_points_no():
+        beside = f"{len(gpx.waypoints)} waypoints and {len(gpx.routes)} routes"
+        raise DataFileError(
+            document.source, f"holds no track point, only {beside}; a trajectory needs a track with times"
+        )
+    for point, track, segment, number in gpx.walk():
+        try:
+            if point.time is None:
+                raise ValueError("has no time; record the track with times, or remove the point")
+            collector.add(None, since_epoch(point.time), float(point.latitude), float(point.longitude))
+        except ValueError as problem:
+            collector.refuse(f"track {track + 1}, segment {segment + 1}, point {number + 1}: {problem}")
+    yield collector.fixes()
+
+
+def owntracks_fixes(document: Document, skip_bad: bool, user: str | None) -> Iterator[Fixes]:
+    """Yield the locations of a file.
+
+    By default the user is the second part of a record's topic (``owntracks/user/device``); a record without a topic
+    does not say whose it is.
+
+    Parameters
+    ----------
+    document
+        The file.
+    skip_bad
+        True to pass over malformed lines and count them.
+    user
+        The user whose fixes these are, where the caller says so.
+
+    Yields
+    ------
+    Fixes
+        All locations.
+
+    Raises
+    ------
+    DataFileError
+        For a malformed line, unless it is to be skipped.
+    """
+    collector = FixCollector(document.source, skip_bad, user)
+    collect_lines(document.data.removeprefix(b"\xef\xbb\xbf"), 1, _add_record, collector)
+    yield collector.fixes()
+
+
+def _add_record(line: bytes, collector: FixCollector) -> None:
+    record = _record(line)
+    if record.get("_type") == "location":
+        topic = str(record.get("topic", "")).split("/")
+        collector.add(
+            (topic[1] if len(topic) >= 3 else "") or None,
+            _second(record.get("tst")) * 1_000_000,
+            as_number(record.get("lat"), "lat"),
+            as_number(record.get("lon"), "lon"),
+        )
+
+
+def _record(line: bytes) -> dict[str, Any]:
+    text = line.decode("utf-8", errors="replace")
+    start = text.find("{")
+    if start < 0 or len(text[:start].split()) < 1:
+        raise ValueError(f"line is {shorten(text.strip())}; a record is a time, a kind and a JSON object")
+    try:
+        record = json.loads(text[start:])
+    except (json.JSONDecodeError, RecursionError) as problem:
+        raise ValueError(f"the JSON object does not read ({problem}); the line may be cut off") from None
+    if not isinstance(record, dict):
+        raise ValueError("the JSON value is no object")
+    return record
+
+
+def _second(value: object) -> int:
+    if isinstance(value, str) and value.isascii() and value.isdigit():  # old apps wrote it as a text
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LATEST_SECOND:
+        raise ValueError(f"tst is {shorten(str(value))}; a location needs its time as whole seconds since 1970")
+    return value

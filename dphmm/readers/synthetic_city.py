@@ -1,0 +1,310 @@
+"""A city that does not exist, and its people: days between home, work and leisure, as a phone would record them.
+
+It has streets, a river with three bridges and five districts, and lies at 45° N 30° W, in the open Atlantic, so that
+nothing on its map belongs to anyone. No real data are in it, nothing is downloaded, and the same seed gives the same
+people. It is good for a first run, an example, a test; it is no evidence of how well anything works on real movement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import shapely
+
+from dphmm.arrays import BoolArray, FloatArray, RandomSource, Rng, random_source
+from dphmm.errors import ConfigurationError
+from dphmm.space.projection import LocalProjection
+from dphmm.space.trajectory import Trajectory
+
+CENTRE = LocalProjection(45.0, -30.0)
+HALF_WIDTH_KM = 3.0
+_BLOCKS = 12
+_JITTER_KM = 0.09
+_CLOSED = 0.12
+_BRIDGES = (2, 6, 10)
+_RIVER_ROW = 5
+_AVENUES = (2, 6, 10)
+_BORDER_KM = 3.2
+
+Corner = tuple[int, int]
+"""A street corner, named by its column and row in the street plan."""
+
+
+@dataclass(frozen=True)
+class City:
+    """The map of the synthetic city.
+
+    Parameters
+    ----------
+    projection
+        The local plane.
+    streets
+        A connected graph of street corners; node attribute ``point`` is the corner in kilometres, edge attribute
+        ``effort`` its length in kilometres, less on avenues, where one moves faster.
+    districts
+        Name → the district's outline in the plane, in kilometres; together they cover the city without overlap.
+    """
+
+    projection: LocalProjection
+    streets: Any
+    districts: Mapping[str, shapely.Polygon]
+
+    def corners(self, *districts: str) -> list[Corner]:
+        """Return the street corners in the named districts, in the order of the plan."""
+        area = shapely.union_all([self.districts[name] for name in districts])
+        points = self.streets.nodes(data="point")
+        return sorted(corner for corner, point in points if area.contains(shapely.Point(point)))
+
+    def point(self, corner: Corner) -> FloatArray:
+        """Return a corner's place in the plane, kilometres, ``(2,)``."""
+        point: FloatArray = self.streets.nodes[corner]["point"]
+        return point
+
+    def route(self, start: Corner, end: Corner) -> FloatArray:
+        """Return the corners of the fastest way between two, kilometres, ``(n, 2)``."""
+        way = nx.shortest_path(self.streets, start, end, weight="effort")
+        return np.array([self.point(corner) for corner in way])
+
+    @property
+    def box(self) -> tuple[float, float, float, float]:
+        """South, west, north, east in degrees of a box around the city, as `dphmm.space.Grid.over` takes it."""
+        square = shapely.get_coordinates(shapely.box(-_BORDER_KM, -_BORDER_KM, _BORDER_KM, _BORDER_KM))
+        places = self.projection.to_latlon(square)
+        (south, west), (north, east) = places.min(axis=0), places.max(axis=0)
+        return float(south), float(west), float(north), float(east)
+
+    def districts_geojson(self) -> dict[str, Any]:
+        """Return the districts as a GeoJSON feature collection with the property ``name``; degrees to six decimals."""
+        features = []
+        for name, outline in self.districts.items():
+            corners = shapely.get_coordinates(shapely.orient_polygons(outline).exterior)
+            ring = np.round(self.projection.to_latlon(corners)[:, ::-1], 6).tolist()
+            geometry = {"type": "Polygon", "coordinates": [ring]}
+            features.append({"type": "Feature", "properties": {"name": name}, "geometry": geometry})
+        return {"type": "FeatureCollection", "features": features}
+
+
+def build_city(rng: Rng = 1) -> City:
+    """Build the city; it is the same for the same seed.
+
+    Parameters
+    ----------
+    rng
+        Decides the bends of the streets and which are closed. Nothing private depends on it.
+
+    Returns
+    -------
+    City
+        The map.
+    """
+    source = random_source(rng)
+    return City(CENTRE, _streets(source), _districts())
+
+
+def _streets(source: RandomSource) -> Any:
+    """A square plan of bent streets, some of them closed, as far as every corner stays within reach."""
+    count = _BLOCKS + 1
+    regular = np.linspace(-HALF_WIDTH_KM, HALF_WIDTH_KM, count)
+    bends = (2 * source.uniform((count, count, 2)) - 1) * _JITTER_KM
+    streets: Any = nx.grid_2d_graph(count, count)
+    for (column, row), corner in streets.nodes.items():
+        corner["point"] = np.array([regular[column], regular[row]]) + bends[column, row]
+    ways = [(column, _RIVER_ROW) for column in range(count) if column not in _BRIDGES]
+    streets.remove_edges_from([((column, row), (column, row + 1)) for column, row in ways])
+    for one, other, street in streets.edges(data=True):
+        street["avenue"] = (one[0] if one[0] == other[0] else one[1]) in _AVENUES
+        length = float(np.hypot(*(streets.nodes[one]["point"] - streets.nodes[other]["point"])))
+        street["effort"] = length / (1.6 if street["avenue"] else 1.0)
+    lanes = sorted((one, other) for one, other, avenue in streets.edges(data="avenue") if not avenue)
+    for (one, other), draw in zip(lanes, source.uniform(len(lanes)), strict=True):
+        if draw < _CLOSED:
+            street = dict(streets.edges[one, other])
+            streets.remove_edge(one, other)
+            if not nx.has_path(streets, one, other):
+                streets.add_edge(one, other, **street)
+    return streets
+
+
+def _districts() -> dict[str, shapely.Polygon]:
+    """The old town in the middle north of the river, two districts around it, two south of the river."""
+    river = -0.25
+    old_town = shapely.Polygon([(-1.2, river), (1.2, river), (1.2, 1.0), (0.7, 1.7), (-0.7, 1.7), (-1.2, 1.0)])
+    return {
+        "Old Town": old_town,
+        "University": shapely.box(-_BORDER_KM, river, 0.0, _BORDER_KM).difference(old_town),
+        "Gardens": shapely.box(0.0, river, _BORDER_KM, _BORDER_KM).difference(old_town),
+        "Harbour": shapely.box(-_BORDER_KM, -_BORDER_KM, 0.4, river),
+        "Works": shapely.box(0.4, -_BORDER_KM, _BORDER_KM, river),
+    }
+
+
+FIRST_DAY = np.datetime64("2024-03-07", "us")
+"""A Thursday: five days hold three working days and a weekend."""
+
+UTC_OFFSET_HOURS = 2
+"""What to add to the city's clock to have UTC."""
+
+_HOUR = 3600.0
+_SPEEDS_KMH = (4.8, 14.0, 26.0)
+_REST_KM, _MOVING_KM = 0.006, 0.010
+_OFF_SHARE = 0.2
+_MISSED_SHARE = 0.01
+
+
+class _Dice(RandomSource):
+    """Draws of the shapes that a diary needs."""
+
+    def between(self, low: float, high: float) -> float:
+        return low + (high - low) * float(self.uniform(1)[0])
+
+    def happens(self, share: float) -> bool:
+        return self.between(0.0, 1.0) < share
+
+    def pick(self, corners: list[Corner]) -> Corner:
+        return corners[int(self.between(0.0, len(corners)))]
+
+    def normal(self, count: int) -> FloatArray:
+        """Independent planar normal errors, shape ``(count, 2)`` (Box and Muller, 1958)."""
+        radius = np.sqrt(-2 * np.log(self.uniform(count)))
+        angle = 2 * np.pi * self.uniform(count)
+        return np.column_stack([radius * np.cos(angle), radius * np.sin(angle)])
+
+
+class _Diary:
+    """Someone's days as a polyline in time: seconds since the first midnight of the city's clock, places in km."""
+
+    def __init__(self, city: City, haunts: list[Corner], dice: _Dice) -> None:
+        self.city = city
+        self.home = self.corner = dice.pick(city.corners("Gardens", "University", "Harbour"))
+        self.work = dice.pick(city.corners("Works", "Old Town", "University"))
+        self.speed_kmh = _SPEEDS_KMH[int(dice.between(0, len(_SPEEDS_KMH)))]
+        self.haunts = (dice.pick(haunts), dice.pick(haunts))
+        self.seconds = [0.0]
+        self.points = [city.point(self.home)]
+
+    def stay_until(self, second: float) -> None:
+        if second > self.seconds[-1]:
+            self.seconds.append(second)
+            self.points.append(self.points[-1])
+
+    def go(self, corner: Corner) -> None:
+        way = self.city.route(self.corner, corner)
+        for before, after in pairwise(way):
+            hours = float(np.hypot(*(after - before))) / self.speed_kmh
+            self.seconds.append(self.seconds[-1] + hours * _HOUR)
+            self.points.append(after)
+        self.corner = corner
+
+    def stay(self, hours: float) -> None:
+        self.stay_until(self.seconds[-1] + hours * _HOUR)
+
+    def at(self, seconds: FloatArray) -> tuple[FloatArray, BoolArray]:
+        """Places at the given times, shape ``(n, 2)``, and whether the person rests there."""
+        places = np.array(self.points)
+        along = np.column_stack([np.interp(seconds, self.seconds, places[:, axis]) for axis in (0, 1)])
+        leg = np.clip(np.searchsorted(self.seconds, seconds, side="right") - 1, 0, len(places) - 2)
+        return along, (places[leg] == places[leg + 1]).all(axis=1)
+
+
+def synthetic_trajectories(
+    users: int = 12, days: int = 5, step_minutes: float = 5.0, *, city: City | None = None, rng: Rng = 1
+) -> tuple[Trajectory, ...]:
+    """Draw what the phones of some people of the synthetic city recorded, from 2024-03-07 on.
+
+    A fix every step, with an error of 6 m at rest and 10 m on the way (the standard deviation along each axis); now and
+    then one is missing, and on one day in five the phone is off for one or two hours. On working days people go to work
+    and back, some to lunch and some out in the evening; on other days they go out.
+
+    Parameters
+    ----------
+    users
+        How many people, 1 to 99.
+    days
+        How many days, at least one.
+    step_minutes
+        Minutes between fixes, positive.
+    city
+        The city; left out, `build_city()`.
+    rng
+        Decides who the people are and what they do.
+
+    Returns
+    -------
+    tuple of Trajectory
+        One for each person, named ``p01`` on.
+
+    Raises
+    ------
+    ConfigurationError
+        For numbers outside these ranges.
+
+    Examples
+    --------
+    >>> one, two = synthetic_trajectories(users=2, days=1)
+    >>> one.user, len(one) > 200
+    ('p01', True)
+    """
+    if not 1 <= users <= 99 or days < 1 or not step_minutes > 0:
+        raise ConfigurationError(
+            f"{users} users, {days} days, steps of {step_minutes} min; give 1 to 99 users, some days, a positive step"
+        )
+    city = city or build_city()
+    dice = _Dice(random_source(rng).bytes)
+    haunts = [dice.pick(city.corners("Old Town", "Harbour")) for _ in range(6)]
+    diaries = [_Diary(city, haunts, dice) for _ in range(users)]
+    made = []
+    for number, diary in enumerate(diaries, start=1):
+        _live(diary, days, dice)
+        made.append(_recorded(f"p{number:02d}", diary, days, step_minutes, dice))
+    return tuple(made)
+
+
+def _live(diary: _Diary, days: int, dice: _Dice) -> None:
+    for day in range(days):
+        midnight = day * 24 * _HOUR
+        weekday = (day + 3) % 7 < 5  # the first day is a Thursday, day 3 of a week from Monday
+        (_working_day if weekday else _free_day)(diary, midnight, dice)
+        diary.go(diary.home)
+        diary.stay_until(midnight + 24 * _HOUR)
+
+
+def _working_day(diary: _Diary, midnight: float, dice: _Dice) -> None:
+    diary.stay_until(midnight + dice.between(7.0, 9.0) * _HOUR)
+    diary.go(diary.work)
+    if dice.happens(0.5):
+        diary.stay_until(midnight + dice.between(11.8, 12.6) * _HOUR)
+        diary.go(diary.haunts[0])
+        diary.stay(dice.between(0.5, 0.8))
+        diary.go(diary.work)
+    diary.stay_until(midnight + dice.between(16.5, 18.0) * _HOUR)
+    if dice.happens(0.4):
+        diary.go(diary.haunts[1])
+        diary.stay(dice.between(1.0, 2.0))
+
+
+def _free_day(diary: _Diary, midnight: float, dice: _Dice) -> None:
+    for haunt, share, earliest in ((0, 0.8, 9.5), (1, 0.6, 14.0)):
+        if dice.happens(share):
+            diary.stay_until(midnight + dice.between(earliest, earliest + 1.5) * _HOUR)
+            diary.go(diary.haunts[haunt])
+            diary.stay(dice.between(1.0, 2.5))
+
+
+def _recorded(user: str, diary: _Diary, days: int, step_minutes: float, dice: _Dice) -> Trajectory:
+    seconds = np.arange(0.0, days * 24 * _HOUR, step_minutes * 60.0)
+    points, rests = diary.at(seconds)
+    points = points + dice.normal(len(seconds)) * np.where(rests, _REST_KM, _MOVING_KM)[:, None]
+    kept = dice.uniform(len(seconds)) >= _MISSED_SHARE
+    for day in range(days):
+        if dice.happens(_OFF_SHARE):
+            start = (day * 24 + dice.between(8.0, 20.0)) * _HOUR
+            kept &= (seconds < start) | (seconds > start + dice.between(1.0, 2.0) * _HOUR)
+    kept[0] = True
+    latitude, longitude = np.round(diary.city.projection.to_latlon(points[kept]), 6).T
+    since = np.round((seconds[kept] + UTC_OFFSET_HOURS * _HOUR) * 1e6).astype("timedelta64[us]")
+    return Trajectory(user, FIRST_DAY + since, latitude, longitude)

@@ -1,0 +1,568 @@
+"""What phones' apps send and what recipients are sent, format by format: places and times, and nothing else.
+
+OwnTracks sends by HTTP or MQTT. Only messages whose ``_type`` is ``location`` say where the person is; all others are
+answered alike, as the app keeps and resends whatever is not answered by 2xx and a list, and one refused message has
+blocked its queue for good. Overland sends batches of GeoJSON points, which come again as a whole until they are
+answered by ``{"result": "ok"}``. Traccar's clients use the OsmAnd protocol (one point in a query or a form) or JSON.
+GPSLogger's custom URL has fields under the names that its user gave them. Home Assistant's app posts to a webhook, and
+its webhooks for GPS trackers take an estimate. Plain JSON is one fix or a list of them.
+
+A recipient is never sent anything but a release, and what it says of where the person is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from math import isnan
+from typing import Any
+
+import numpy as np
+
+from dphmm.errors import InvalidInputError
+from dphmm.release.trajectory import TimedRelease
+from dphmm.space.trajectory import LATEST_SECOND
+from dphmm.tables import iso_time
+from dphmm.tables.json_toml import parse_json
+from dphmm.tables.table import ALIASES
+from dphmm.tables.values import as_number, parse_number, since_epoch
+from dphmm.writers.table import release_object
+
+_MILLISECONDS_FROM = 10**11
+"""Numbers from here up count milliseconds: as seconds they would lie beyond the year 5000."""
+
+LatLon = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Fix:
+    """A true place. Never logged, stored or shown.
+
+    Parameters
+    ----------
+    time
+        ``datetime64[us]``, UTC.
+    latitude, longitude
+        WGS 84 degrees.
+    """
+
+    time: np.datetime64
+    latitude: float
+    longitude: float
+
+    def __repr__(self) -> str:
+        """Without the place, so that no traceback and no log can hold it."""
+        return "Fix(…)"
+
+
+@dataclass(frozen=True)
+class Received:
+    """What the relay takes from a message.
+
+    Parameters
+    ----------
+    fixes
+        The places, in the message's order.
+    malformed
+        How many entries of the message were no places: without a time, or not on the Earth.
+    """
+
+    fixes: tuple[Fix, ...] = ()
+    malformed: int = 0
+
+    def __repr__(self) -> str:
+        """Without the places."""
+        return f"Received({len(self.fixes)} fixes, {self.malformed} malformed)"
+
+
+def received(places: Iterable[Any], read: Callable[[Any], Fix]) -> Received:
+    """Read every place of a message; malformed ones are counted, so that one of them holds up no other.
+
+    Parameters
+    ----------
+    places
+        The entries of a message.
+    read
+        Makes a fix of an entry; a ValueError, TypeError, KeyError, AttributeError or OverflowError means that the
+        entry is none.
+
+    Returns
+    -------
+    Received
+        The fixes in the message's order, and the number of malformed entries.
+    """
+    fixes, malformed = [], 0
+    for place in places:
+        try:
+            fixes.append(read(place))
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
+            malformed += 1
+    return Received(tuple(fixes), malformed)
+
+
+def fix_of(time: Any, latitude: Any, longitude: Any) -> Fix:
+    """A place out of the fields of a message.
+
+    Parameters
+    ----------
+    time
+        Seconds or milliseconds since 1970 as a number or a text, or ISO 8601 with a zone.
+    latitude, longitude
+        Degrees, as numbers or texts.
+
+    Returns
+    -------
+    Fix
+        The place, its time rounded to microseconds.
+
+    Raises
+    ------
+    ValueError
+        When one of them is malformed or not on the Earth. The error does not repeat it.
+    """
+    places = [_degrees(latitude, 90), _degrees(longitude, 180)]
+    return Fix(np.datetime64(_microseconds(time), "us"), *places)
+
+
+def json_object(body: bytes) -> Mapping[str, Any]:
+    """The object that a body is; an empty one where it is something else."""
+    try:
+        value = parse_json(body)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _degrees(value: Any, most: int) -> float:
+    degrees = parse_number(value, "a coordinate")
+    if not abs(degrees) <= most:  # NaN compares false
+        raise ValueError("a coordinate is not on the Earth")
+    return degrees
+
+
+def _microseconds(value: Any) -> int:
+    if isinstance(value, str) and not value.strip().replace(".", "", 1).isdigit():
+        moment = datetime.fromisoformat(value.strip())
+        if moment.tzinfo is None:
+            raise ValueError("a time has no zone")
+        return since_epoch(moment)
+    seconds = parse_number(value, "a time") if isinstance(value, str) else as_number(value, "a time")
+    if seconds >= _MILLISECONDS_FROM:
+        seconds /= 1000
+    if not 0 <= seconds <= LATEST_SECOND:
+        raise ValueError("a time is outside the range of dates")
+    return round(seconds * 1_000_000)
+
+
+def _now() -> int:
+    return int(np.datetime64("now", "s").astype(np.int64))
+
+
+def seconds_of(time: np.datetime64) -> int:
+    """A moment in whole seconds since 1970."""
+    return int(time.astype("datetime64[s]").astype(np.int64))
+
+
+# ---- what phones send ------------------------------------------------------------------------------------------------
+
+
+def read_owntracks(body: bytes) -> Received:
+    """The location in a message of OwnTracks, if it holds one.
+
+    Parameters
+    ----------
+    body
+        The bytes of the message.
+
+    Returns
+    -------
+    Received
+        Its places; none where the message is of another kind.
+    """
+    message = json_object(body)
+    if message.get("_type") != "location":
+        return Received()
+    return received([message], lambda one: fix_of(one["tst"], one["lat"], one["lon"]))
+
+
+def read_overland(body: bytes) -> Received:
+    """The points of a batch of Overland, and the current one.
+
+    Parameters
+    ----------
+    body
+        The bytes of the message.
+
+    Returns
+    -------
+    Received
+        Its places; none where the message is of another kind.
+    """
+    batch = json_object(body)
+    locations = batch.get("locations")
+    places = list(locations) if isinstance(locations, list) else []
+    if isinstance(batch.get("current"), dict):
+        places.append(batch["current"])
+    return received(places, _overland_fix)
+
+
+def _overland_fix(feature: Mapping[str, Any]) -> Fix:
+    if feature["geometry"]["type"] != "Point":
+        raise ValueError("a place is no point")
+    longitude, latitude = feature["geometry"]["coordinates"][:2]
+    return fix_of(feature["properties"]["timestamp"], latitude, longitude)
+
+
+def read_osmand(fields: Mapping[str, str]) -> Received:
+    """The point in a query or a form of the OsmAnd protocol.
+
+    Parameters
+    ----------
+    fields
+        Name → text.
+
+    Returns
+    -------
+    Received
+        Its place; malformed where a field is missing.
+    """
+    return received([fields], _osmand_fix)
+
+
+def _osmand_fix(fields: Mapping[str, str]) -> Fix:
+    latitude, longitude = fields["location"].split(",") if "location" in fields else (fields["lat"], fields["lon"])
+    return fix_of(fields["timestamp"], latitude, longitude)
+
+
+def read_traccar(body: bytes) -> Received:
+    """The point, or points, of a JSON message of Traccar's client.
+
+    Parameters
+    ----------
+    body
+        The bytes of the message.
+
+    Returns
+    -------
+    Received
+        Its places; none where the message is of another kind.
+    """
+    location = json_object(body).get("location")
+    return received(location if isinstance(location, list) else [location], _traccar_fix)
+
+
+def _traccar_fix(location: Mapping[str, Any]) -> Fix:
+    return fix_of(location["timestamp"], location["coords"]["latitude"], location["coords"]["longitude"])
+
+
+def read_gpslogger(fields: Mapping[str, str]) -> Received:
+    """The point in a query or a form of GPSLogger. Without a time it is taken as just now: the app sends at once.
+
+    Parameters
+    ----------
+    fields
+        Name → text.
+
+    Returns
+    -------
+    Received
+        Its place; malformed where a field is missing.
+    """
+    return received([fields], _gpslogger_fix)
+
+
+def _gpslogger_fix(fields: Mapping[str, str]) -> Fix:
+    time, latitude, longitude = (
+        next((fields[key] for key in ALIASES[name] if fields.get(key)), None)
+        for name in ("time", "latitude", "longitude")
+    )
+    return fix_of(_now() if time is None else time, latitude, longitude)
+
+
+def read_home_assistant(body: bytes) -> Received:
+    """The place of an ``update_location``; the app sends none of its time, so that it is taken as just now.
+
+    Parameters
+    ----------
+    body
+        The bytes of the message.
+
+    Returns
+    -------
+    Received
+        Its places; none where the message is of another kind.
+    """
+    message = json_object(body)
+    if message.get("type") != "update_location":
+        return Received()
+    return received([message.get("data")], _home_assistant_fix)
+
+
+def _home_assistant_fix(data: Mapping[str, Any]) -> Fix:
+    latitude, longitude = data["gps"]
+    return fix_of(_now(), latitude, longitude)
+
+
+def read_plain(body: bytes) -> Received:
+    """The fixes of a body of plain JSON.
+
+    Parameters
+    ----------
+    body
+        The bytes of the message.
+
+    Returns
+    -------
+    Received
+        Its places.
+
+    Raises
+    ------
+    InvalidInputError
+        When it is neither an object nor a list, or a fix is malformed: senders of this format want to be told.
+    """
+    try:
+        value = parse_json(body)
+    except ValueError:
+        raise InvalidInputError("the body is no JSON; give one object, or a list of them") from None
+    found = received(value if isinstance(value, list) else [value], _plain_fix)
+    if found.malformed:
+        raise InvalidInputError(
+            f"{found.malformed} of the fixes are malformed; give each a time with its zone, a latitude and a longitude"
+        )
+    return found
+
+
+def _plain_fix(fix: Mapping[str, Any]) -> Fix:
+    if isinstance(fix["time"], str):
+        return fix_of(fix["time"], fix["latitude"], fix["longitude"])
+    raise ValueError("a number does not say what it counts")
+
+
+# ---- what recipients are sent ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message to a recipient, whatever its format.
+
+    Parameters
+    ----------
+    user
+        Whom it is about.
+    second
+        The end of the time step, in seconds since 1970.
+    time
+        The same as ISO 8601.
+    latitude, longitude
+        The best estimate given all releases: closer than the released place, at no further cost.
+    radius_m
+        How far the estimate is from the person, in expectation.
+    row
+        The release as the stream answers it.
+    zone
+        The zone that the estimate lies in, ``"away"`` for none; for recipients who are told that instead. None for
+        others.
+    """
+
+    user: str
+    second: int
+    time: str
+    latitude: float
+    longitude: float
+    radius_m: float
+    row: dict[str, Any]
+    zone: str | None = None
+
+    @property
+    def is_prediction(self) -> bool:
+        """Whether nothing was drawn at this moment, so that the estimate follows from releases before."""
+        return not self.row["released"]
+
+    def to_json(self) -> str:
+        """As it is kept."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Message:
+        """What `to_json` wrote."""
+        return cls(**parse_json(text))
+
+    @classmethod
+    def of_release(cls, release: TimedRelease) -> Message:
+        """What a recipient of the releases themselves is told of one."""
+        row: dict[str, Any] = release_object(release)
+        estimate = release.estimate_latitude, release.estimate_longitude
+        radius = round(1000 * release.estimate_radius, 1)
+        return cls(release.user, seconds_of(release.time), row["time"], *estimate, radius, row)
+
+    @classmethod
+    def of_coarser_release(
+        cls, user: str, time: np.datetime64, epsilon: float, place: LatLon | None, estimate: LatLon, radius_km: float
+    ) -> Message:
+        """What a recipient of coarser releases is told of one: nothing that follows from the finer ones.
+
+        Parameters
+        ----------
+        user, time
+            Whom it is about, and the end of the time step.
+        epsilon
+            The budget of coarser releases.
+        place, estimate
+            The release, None where nothing was drawn, and the best estimate from coarser ones alone, degrees.
+        radius_km
+            How far the estimate is from the person, in expectation, for a reader of coarser releases alone.
+        """
+        latitude, longitude = (None, None) if place is None or isnan(place[0]) or isnan(place[1]) else place
+        row: dict[str, Any] = {
+            "released": place is not None,
+            "user": user,
+            "time": iso_time(time),
+            "latitude": latitude,
+            "longitude": longitude,
+            "estimate_latitude": estimate[0],
+            "estimate_longitude": estimate[1],
+            "estimate_radius_m": 1000 * radius_km,
+            "epsilon": epsilon,
+        }
+        return cls(user, seconds_of(time), row["time"], *estimate, round(1000 * radius_km, 1), row)
+
+    @classmethod
+    def of_true_place(cls, user: str, fix: Fix) -> Message:
+        """A true place in the form of what recipients are told, for a server of the person's own."""
+        time = iso_time(fix.time)
+        row: dict[str, Any] = {"released": True, "true_place": True, "user": user, "time": time}
+        row |= {"latitude": fix.latitude, "longitude": fix.longitude}
+        return cls(user, seconds_of(fix.time), time, fix.latitude, fix.longitude, 0.0, row)
+
+
+def owntracks_topic(user: str) -> str:
+    """The MQTT topic under which OwnTracks' apps look for a person."""
+    return f"owntracks/{user}/dphmm"
+
+
+def owntracks_message(message: Message) -> dict[str, Any]:
+    """What OwnTracks' apps show: the estimate, with its radius as accuracy.
+
+    Parameters
+    ----------
+    message
+        The message.
+
+    Returns
+    -------
+    dict
+        What is sent.
+    """
+    return {
+        "_type": "location",
+        "lat": message.latitude,
+        "lon": message.longitude,
+        "acc": message.radius_m,
+        "tst": message.second,
+        "tid": message.user[-2:],
+        "topic": owntracks_topic(message.user),
+        **({"prediction": True} if message.is_prediction else {}),
+    }
+
+
+def overland_message(message: Message) -> dict[str, Any]:
+    """A batch of Overland with one point: the estimate, with its radius as accuracy.
+
+    Parameters
+    ----------
+    message
+        The message.
+
+    Returns
+    -------
+    dict
+        What is sent.
+    """
+    properties = {
+        "timestamp": message.time,
+        "horizontal_accuracy": message.radius_m,
+        "device_id": message.user,
+        **({"prediction": True} if message.is_prediction else {}),
+    }
+    point = {"type": "Point", "coordinates": [message.longitude, message.latitude]}
+    return {"locations": [{"type": "Feature", "geometry": point, "properties": properties}]}
+
+
+def osmand_fields(message: Message) -> dict[str, str]:
+    """A point in the OsmAnd protocol: the estimate, with its radius as accuracy.
+
+    Parameters
+    ----------
+    message
+        The message.
+
+    Returns
+    -------
+    dict
+        What is sent.
+    """
+    return {
+        "id": message.user,
+        "timestamp": str(message.second),
+        "lat": f"{message.latitude:.7f}",
+        "lon": f"{message.longitude:.7f}",
+        "accuracy": f"{message.radius_m:.0f}",
+        **({"prediction": "true"} if message.is_prediction else {}),
+    }
+
+
+def home_assistant_fields(message: Message) -> dict[str, str]:
+    """What the webhook of a GPSLogger device in Home Assistant takes: the estimate, with its radius as accuracy.
+
+    Parameters
+    ----------
+    message
+        The message.
+
+    Returns
+    -------
+    dict
+        What is sent.
+    """
+    return {
+        "device": message.user,
+        "latitude": f"{message.latitude:.7f}",
+        "longitude": f"{message.longitude:.7f}",
+        "accuracy": f"{message.radius_m:.0f}",
+        **({"provider": "prediction"} if message.is_prediction else {}),
+    }
+
+
+FORMATS: Mapping[str, tuple[str, Callable[[Message], dict[str, Any]]]] = {
+    "owntracks": ("json", owntracks_message),
+    "overland": ("json", overland_message),
+    "webhook": ("json", lambda message: message.row),  # what the stream answers
+    "traccar": ("data", osmand_fields),
+    "home-assistant": ("data", home_assistant_fields),
+}
+"""Kind of recipient → whether it takes JSON or the data of a form, and what it is sent."""
+
+
+def http_content(kind: str, message: Message) -> dict[str, Any]:
+    """What a POST to a recipient holds, as the keyword of `httpx`; the name of the zone alone where one is told.
+
+    Parameters
+    ----------
+    kind
+        A key of `FORMATS`.
+    message
+        The message.
+
+    Returns
+    -------
+    dict
+        ``json`` or ``data``, and what it holds.
+    """
+    if message.zone is None:
+        keyword, make = FORMATS[kind]
+        return {keyword: make(message)}
+    zone = {"user": message.user, "time": message.time, "zone": message.zone, "prediction": message.is_prediction}
+    return {"json": zone}

@@ -1,0 +1,562 @@
+"""People's sessions on one thread, on which every fix is released and every answer is read.
+
+Beside them are kept the engines of people's zones, coarser releases for recipients (made once for each release, from
+coarser ones alone), how far each recipient was told and who paused them, and logins to the page.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache, partial
+from typing import TypeVar
+
+import numpy as np
+
+from dphmm.errors import (
+    AlreadyKnownError,
+    BudgetExceededError,
+    ConfigurationError,
+    DataFileError,
+    InvalidInputError,
+    SessionBusyError,
+    SessionMismatchError,
+    TimeOrderError,
+)
+from dphmm.jobs.models import load_model, people_seen, refuse_own
+from dphmm.model.model import MarkovModel
+from dphmm.model.point_estimate import point_estimate
+from dphmm.release.database import is_server
+from dphmm.release.drawn_zones import Zones, first_zones, redrawn
+from dphmm.release.engine import Releaser, ReleaseSettings
+from dphmm.release.reader import CoarseReader
+from dphmm.release.store import MAIN_QUERY, SessionStore, StoredSession
+from dphmm.release.trajectory import Accepted, RecordedPeople, degrees_of, place_on_earth
+from dphmm.serve.apps import Fix, Message, Received
+from dphmm.serve.config import Recipient, RelayConfig, hash_token
+
+_ENGINES_KEPT, _READERS_KEPT = 256, 64
+"""At most this many engines, and readers of coarser releases, each of which remembers its last plan, are kept."""
+_LOGIN_S = 7 * 86400
+"""How long a login holds."""
+_FIXES_AT_ONCE = 4
+"""At most this many fixes of one message are released before another message has its turn."""
+
+Value = TypeVar("Value")
+
+
+class Engines:
+    """Engines of one model, by the note that was kept when a session was agreed on.
+
+    Parameters
+    ----------
+    base
+        The relay's settings.
+    model
+        The model.
+    """
+
+    def __init__(self, base: ReleaseSettings, model: MarkovModel) -> None:
+        self._base, self.model = base, model
+        self._earlier: dict[ReleaseSettings, Releaser] = {}
+        self.engine: Callable[[str], Releaser] = lru_cache(_ENGINES_KEPT)(self._made)
+        """The engine of a note; of an empty one, that of the relay's settings. Ask it for `another`."""
+
+    def settings(self, note: str) -> ReleaseSettings:
+        """How places are released where a note says so.
+
+        Raises
+        ------
+        ConfigurationError
+            As `dphmm.release.drawn_zones.Zones.settings`.
+        """
+        zones = Zones.from_note(note)
+        return self._base if zones is None else zones.settings(self._base)
+
+    def continues(self, session: StoredSession) -> bool:
+        """Whether a session continues under the settings of now, as hashes tell, without an engine being made."""
+        terms = session.terms.get(MAIN_QUERY)
+        if terms is None or terms.model != self.model.content_hash or terms.randomness != "system":
+            return False
+        return self.settings(session.agreed[-1].note).content_hash == terms.settings_hash
+
+    def next_engine(self, session: StoredSession) -> Releaser:
+        """The engine of a session's next release."""
+        return self.engine(session.agreed[-1].note)
+
+    def engine_of(self, session: StoredSession, settings_hash: str) -> Releaser:
+        """The engine of the releases whose records have a hash of settings.
+
+        Raises
+        ------
+        DataFileError
+            When the session was never agreed on them.
+        """
+        for agreed in reversed(session.agreed):
+            terms = agreed.terms[MAIN_QUERY]
+            if terms.settings_hash == settings_hash:
+                engine = self.engine(agreed.note)
+                if engine.settings.content_hash != settings_hash:  # the relay's file has changed since
+                    settings = redrawn(terms.settings, agreed.note)
+                    if settings not in self._earlier:
+                        self._earlier[settings] = settings.engine(self.model)
+                    engine = self._earlier[settings]
+                return engine
+        raise DataFileError("the store", f"has releases of session {session.name!r} that nothing was agreed on for")
+
+    def _made(self, note: str) -> Releaser:
+        engine = self.settings(note).engine(self.model)
+        if not note:
+            with suppress(AlreadyKnownError):  # the first plan of everybody who is new is the same, and made once
+                engine.prepare()
+        return engine
+
+
+class CoarserMessages:
+    """Messages about coarser releases, with the estimates of readers who have no others.
+
+    Parameters
+    ----------
+    store
+        Where releases are, and what was said of coarser ones.
+    engine_of
+        User and the hash of settings → an engine of these settings.
+    end_of
+        The end of a time step.
+    budgets
+        User → the budgets of coarser releases, from the greatest down.
+    """
+
+    def __init__(
+        self,
+        store: SessionStore,
+        engine_of: Callable[[str, str], Releaser],
+        end_of: Callable[[int], np.datetime64],
+        budgets: Mapping[str, tuple[float, ...]],
+    ) -> None:
+        self._store, self._engine_of, self._end_of, self._budgets = store, engine_of, end_of, budgets
+        self._readers: dict[tuple[str, tuple[float, ...]], CoarseReader] = {}
+
+    def message(self, user: str, session: int, number: int, epsilon: float) -> Message | None:
+        """What is told of a release; None where no coarser one was made of it.
+
+        Parameters
+        ----------
+        user, session
+            The person, and the number of their session in the store.
+        number
+            The number of the release.
+        epsilon
+            The budget of coarser releases.
+        """
+        for earlier in range(self._store.coarse_belief(session, epsilon)[0], number + 1):
+            self._make(user, session, earlier, epsilon)
+        found = self._store.coarser(session, number, epsilon)
+        return None if found is None or found[1] is None else Message.from_json(found[1])
+
+    def _make(self, user: str, session: int, number: int, epsilon: float) -> None:
+        """Make and keep what is told of a release, from what was told before."""
+        found = self._store.coarser(session, number, epsilon)
+        known, belief = self._store.coarse_belief(session, epsilon)
+        if found is None or known > number:  # another worker, for a page, made it meanwhile
+            return
+        (stored,) = self._store.releases(session, number, number + 1)
+        steps = 0
+        if belief is not None:
+            (last,) = self._store.releases(session, known - 1, known)
+            steps = stored.slot - last.slot
+        engine = self._engine_of(user, stored.record.settings)
+        belief = self._reader(user, epsilon, engine).updated(belief, found[0], stored.slot, steps)
+        guess = point_estimate(belief.probabilities, engine.measurements.points)
+        space, time = engine.model.space, self._end_of(stored.slot)
+        place, estimate = degrees_of(found[0], space) if found[0] else None, degrees_of(guess.mean, space)
+        message = Message.of_coarser_release(user, time, epsilon, place, estimate, guess.mean_error)
+        self._store.say(session, number, epsilon, message.to_json(), belief)
+
+    def _reader(self, user: str, epsilon: float, engine: Releaser) -> CoarseReader:
+        budgets = self._budgets[user]
+        chain = (engine.settings.epsilon, *budgets[: budgets.index(epsilon) + 1])
+        key = engine.settings.content_hash, chain
+        if key not in self._readers:
+            if len(self._readers) >= _READERS_KEPT:
+                del self._readers[next(iter(self._readers))]
+            self._readers[key] = CoarseReader(engine.another(), chain)
+        return self._readers[key]
+
+
+@dataclass(frozen=True)
+class Login:
+    """A login to the page by a token.
+
+    Parameters
+    ----------
+    token
+        The token's digest: whose it is, and whether it is still valid, the relay's file says.
+    csrf
+        What requests that change something show, besides the cookie.
+    """
+
+    token: str
+    csrf: str
+
+
+class RelayTables:
+    """The tables beside those of sessions: how far each recipient was told, pauses and logins.
+
+    Parameters
+    ----------
+    store
+        The sessions' store.
+    """
+
+    def __init__(self, store: SessionStore) -> None:
+        self._database = store.database
+
+    def leads(self) -> bool:
+        """Whether this process is the one that sends to recipients, of all that share the store."""
+        return self._database.leads()
+
+    def sent(self, recipient: str, session: int) -> tuple[int, bool]:
+        """How many of a session's releases a recipient was told, and whether they are paused.
+
+        Recipients who are asked for the first time count as told of all that there are: they learn nothing of the time
+        before. Both are read at once, so that what was released in a pause is not told after it.
+
+        Parameters
+        ----------
+        recipient
+            Their name.
+        session
+            The number of a session in the store.
+
+        Returns
+        -------
+        number : int
+            How many of the session's releases, the first ones.
+        paused : bool
+            Whether the person paused the recipient.
+        """
+        with self._database.transaction():
+            self._database.execute(
+                "INSERT INTO told SELECT ?, session, count, 0 FROM progress WHERE session = ? ON CONFLICT DO NOTHING",
+                (recipient, session),
+            )
+        query = "SELECT number, paused FROM told WHERE recipient = ? AND session = ?"
+        ((number, paused),) = self._database.execute(query, (recipient, session))
+        return number, bool(paused)
+
+    def set_sent(self, recipient: str, session: int, number: int) -> None:
+        """Write how many releases a recipient was told."""
+        with self._database.transaction():
+            self._database.execute(
+                "UPDATE told SET number = ? WHERE recipient = ? AND session = ? AND number < ?",
+                (number, recipient, session, number),
+            )
+
+    def pause(self, recipient: str, session: int, paused: bool) -> None:
+        """Pause a recipient or go on; they are never told what is released meanwhile.
+
+        Parameters
+        ----------
+        recipient
+            Their name.
+        session
+            The number of a session in the store.
+        paused
+            Whether to pause them.
+        """
+        self.sent(recipient, session)
+        key = recipient, session
+        with self._database.transaction():
+            query = f"SELECT count FROM progress WHERE session = ?{self._database.held}"
+            ((count,),) = self._database.execute(query, (session,))  # nothing is released until this is written
+            where = "WHERE recipient = ? AND session = ?"
+            self._database.execute(f"UPDATE told SET number = ? {where} AND paused = 1", (count, *key))
+            self._database.execute(f"UPDATE told SET paused = ? {where}", (int(paused), *key))
+
+    def count_before(self, session: int, slot: int) -> int:
+        """How many releases of a session are of earlier time steps."""
+        query = "SELECT COUNT(*) FROM record WHERE session = ? AND slot < ?"
+        return int(self._database.execute(query, (session, slot))[0][0])
+
+    def log_in(self, token: str) -> tuple[str, Login]:
+        """The cookie of a login by a token, and the login that it stands for.
+
+        Parameters
+        ----------
+        token
+            A token that the relay's file knows.
+        """
+        cookie, login, now = secrets.token_urlsafe(32), Login(hash_token(token), secrets.token_urlsafe(32)), time.time()
+        with self._database.transaction():
+            self._database.execute("DELETE FROM login WHERE until < ?", (int(now),))
+            row = hash_token(cookie), login.token, login.csrf, int(now) + _LOGIN_S
+            self._database.execute("INSERT INTO login VALUES (?, ?, ?, ?)", row)
+        return cookie, login
+
+    def login(self, cookie: str) -> Login | None:
+        """The login of a cookie, unless there is none or it is over."""
+        query = "SELECT token, csrf FROM login WHERE cookie = ? AND until >= ?"
+        rows = self._database.execute(query, (hash_token(cookie), int(time.time())))
+        return Login(*rows[0]) if rows else None
+
+    def log_out(self, cookie: str) -> None:
+        """End a login."""
+        with self._database.transaction():
+            self._database.execute("DELETE FROM login WHERE cookie = ?", (hash_token(cookie),))
+
+
+@dataclass
+class Outcome:
+    """What became of the fixes of a message: counts, which say nothing of places.
+
+    Attributes
+    ----------
+    released
+        Answered by a release, a new one or the one that their time step had.
+    silent
+        Of time steps that were said to have no release.
+    late
+        From before the last release, of a time step that has none. They are dropped.
+    ahead
+        Too far in the future. They are dropped.
+    spent
+        Beyond what the person may spend.
+    refused
+        Not to be released at all: the model was learned from this person.
+    malformed
+        No places.
+    """
+
+    released: int = 0
+    silent: int = 0
+    late: int = 0
+    ahead: int = 0
+    spent: int = 0
+    refused: int = 0
+    malformed: int = 0
+
+    def add(self, other: Outcome) -> None:
+        """Count another message's in."""
+        for one in fields(self):
+            setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
+
+
+class Sessions:
+    """Releases fixes and reads releases, one after another on a thread of its own.
+
+    Parameters
+    ----------
+    config
+        The relay's file.
+    accept_changes
+        Whether sessions continue under what the file says now of how places are released, where they began otherwise.
+
+    Attributes
+    ----------
+    is_shared
+        Whether other processes may release to the same store.
+    people, tables, coarser, engines
+        The sessions themselves, the tables beside them, messages about coarser releases, and engines: for work that
+        is given to `run`, except for the engines' settings and model.
+
+    Raises
+    ------
+    DphmmError
+        As the model, the policy and the store say; before anything is served.
+    """
+
+    def __init__(self, config: RelayConfig, accept_changes: bool = False) -> None:
+        self._config, self._accept_changes = config, accept_changes
+        self._thread = ThreadPoolExecutor(1, "dphmm-sessions")
+        self.is_shared = is_server(config.store)
+        self._to_close: list[Callable[[], None]] = []
+        try:
+            self._thread.submit(self._open).result()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Finish what was begun, and let go of the store."""
+        while self._to_close:
+            self._thread.submit(self._to_close.pop()).result()
+        self._thread.shutdown()
+
+    async def run(self, work: Callable[..., Value], *arguments: object) -> Value:
+        """Have something done on the sessions' thread.
+
+        Parameters
+        ----------
+        work
+            The function.
+        *arguments
+            Its arguments.
+
+        Returns
+        -------
+        object
+            What it returns.
+        """
+        return await asyncio.get_running_loop().run_in_executor(self._thread, partial(work, *arguments))
+
+    async def take(self, user: str, received: Received) -> Outcome:
+        """Release the places of a person's message, in order of time.
+
+        When this returns, everything that was released is on the disk.
+
+        Parameters
+        ----------
+        user
+            The person.
+        received
+            What the message held.
+
+        Returns
+        -------
+        Outcome
+            What became of the places.
+
+        Raises
+        ------
+        SessionBusyError, SessionMismatchError, DataFileError
+            When the store does not take them now.
+        """
+        outcome = Outcome(malformed=received.malformed)
+        fixes = sorted(received.fixes, key=lambda fix: fix.time)
+        for start in range(0, len(fixes), _FIXES_AT_ONCE):
+            outcome.add(await self.run(self._take, user, fixes[start : start + _FIXES_AT_ONCE]))
+        return outcome
+
+    async def is_paused(self, recipient: str, user: str) -> bool:
+        """Whether a person has paused a recipient."""
+        return await self.run(lambda: self.tables.sent(recipient, self._number(user))[1])
+
+    async def first_unsent(self, recipient: str, user: str) -> tuple[int, Message, bool] | None:
+        """The first release of a person that a recipient was not sent.
+
+        Returns
+        -------
+        tuple of int, Message and bool, or None
+            How many releases there were up to it, the message, and whether the recipient is paused; None where there
+            is none, or another process sends.
+        """
+        return await self.run(self._first_unsent, recipient, user)
+
+    async def set_sent(self, recipient: str, user: str, count: int) -> None:
+        """Write how many of a person's releases a recipient was sent."""
+        await self.run(lambda: self.tables.set_sent(recipient, self._number(user), count))
+
+    # ---- on the thread -------------------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        config = self._config
+        model = load_model(config.model)
+        self.engines = Engines(config.release, model)
+        seen = None if config.allow_own_model else people_seen(config.model, model)
+        budgets = {user: config.coarser_of(user) for user in config.users}
+        self.people = RecordedPeople(
+            config.store,
+            self.engines.engine(""),
+            config.limits,
+            Accepted(None, config.clock_skew_seconds, lambda user: refuse_own(seen, [user])),
+            coarser=budgets,
+            engine_of=self.engines.next_engine,
+            predicting=config.predicting,
+        )
+        self._to_close.append(self.people.close)
+        self._store = self.people.store
+        self.tables = RelayTables(self._store)
+        self.coarser = CoarserMessages(self._store, self._engine_of, self.people.end_of, budgets)
+        self._recipients = {one.name: one for one in config.recipients}
+        self._numbers: dict[str, int] = {}
+        for user in config.users:
+            self._continue(user)
+            for one in config.recipients:
+                if one.is_about(user):
+                    self.tables.sent(one.name, self._number(user))
+
+    def _continue(self, user: str) -> None:
+        """See that a person's session can continue, where there is one."""
+        stored = self._store.session(user)
+        if stored is None:
+            return
+        self._numbers[user] = stored.number
+        if self.engines.continues(stored) and self._config.limits in (None, stored.limits):
+            return
+        try:
+            if self._accept_changes:
+                self.people.agree(user, self.engines.next_engine(stored), stored.agreed[-1].note)
+            self.people.session(user)
+        except SessionMismatchError as problem:
+            more = "" if self._accept_changes else "; or let all go on under the file's settings by --accept-changes"
+            raise ConfigurationError(f"{problem}{more}") from None
+
+    def _engine_of(self, user: str, settings_hash: str) -> Releaser:
+        stored = self._store.session(user)
+        assert stored is not None, "it has releases"
+        return self.engines.engine_of(stored, settings_hash)
+
+    def _take(self, user: str, fixes: Sequence[Fix]) -> Outcome:
+        outcome = Outcome()
+        for fix in fixes:
+            try:
+                release = self.people.take(user, fix.time, fix.latitude, fix.longitude)
+            except TimeOrderError:
+                ahead = bool(fix.time > np.datetime64("now", "us"))
+                outcome.ahead += ahead
+                outcome.late += not ahead
+            except BudgetExceededError:
+                outcome.spent += 1
+            except (SessionBusyError, SessionMismatchError, DataFileError):
+                raise
+            except InvalidInputError:
+                outcome.refused += 1
+            else:
+                outcome.released += release is not None
+                outcome.silent += release is None
+        return outcome
+
+    def _first_unsent(self, recipient: str, user: str) -> tuple[int, Message, bool] | None:
+        if not self.tables.leads():
+            return None
+        one, session = self._recipients[recipient], self._number(user)
+        while True:
+            number, paused = self.tables.sent(recipient, session)
+            if self._store.progress(session).count <= number:
+                return None
+            message = self._message(one, user, session, number)
+            if message is not None:
+                return number + 1, message, paused or one.paused
+            self.tables.set_sent(recipient, session, number + 1)
+
+    def _message(self, recipient: Recipient, user: str, session: int, number: int) -> Message | None:
+        """What a recipient is told of a release; None where nothing."""
+        (stored,) = self._store.releases(session, number, number + 1)
+        if stored.record.withheld and recipient.when_withheld == "nothing":
+            return None
+        epsilon = self._config.coarser(recipient)
+        if epsilon is None:
+            time, space = self.people.end_of(stored.slot), self.engines.model.space
+            message = Message.of_release(place_on_earth(user, time, stored.record, space))
+        else:
+            found = self.coarser.message(user, session, number, epsilon)
+            if found is None:  # from before there were coarser ones
+                return None
+            message = found
+        if recipient.tells == "place":
+            return message
+        note = self.people.session(user).agreed_at(number).note
+        zones = Zones.from_note(note) or first_zones(self._config.release)  # those in force then
+        return replace(message, zone=zones.at(message.latitude, message.longitude))
+
+    def _number(self, user: str) -> int:
+        """The number of a person's session in the store."""
+        if user not in self._numbers:
+            self._numbers[user] = self.people.session(user).number
+        return self._numbers[user]

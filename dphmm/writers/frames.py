@@ -1,0 +1,412 @@
+"""Releases as frames: GeoPackage with styles for QGIS, GeoParquet, and the frames that other libraries take."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from dphmm.arrays import BoolArray, FloatArray
+from dphmm.errors import DataFileError, InvalidInputError, OutputError, need
+from dphmm.facts import guarantees_in_words
+from dphmm.tables import read_document
+from dphmm.tables.parquet import read_parquet
+from dphmm.tables.values import one_line
+from dphmm.tables.vector_files import read_layers
+from dphmm.writers.table import COLUMNS, CRS, Column, ReleaseTable
+
+LAYERS: Mapping[str, str] = {
+    "estimates": "The best estimate of each moment; its radius is how far off the model expects it.",
+    "released": "What was drawn, where something was: a place with noise, further off than the estimate.",
+    "tracks": "A line through the estimates of each trip.",
+}
+"""The layers of a GeoPackage of releases → what each is; `styles` has how QGIS is to draw it."""
+
+
+def style_rows(changed: str) -> list[dict[str, Any]]:
+    """Make the rows of the table ``layer_styles``, one for each layer, as QGIS reads them.
+
+    Parameters
+    ----------
+    changed
+        When the styles were last changed, ISO 8601.
+
+    Returns
+    -------
+    list of dict
+        Column → cell.
+    """
+    texts = files("dphmm.writers").joinpath("styles")
+    return [
+        {
+            "f_table_catalog": "",
+            "f_table_schema": "",
+            "f_table_name": layer,
+            "f_geometry_column": "geom",
+            "styleName": layer,
+            "styleQML": texts.joinpath(f"{layer}.qml").read_text(encoding="utf-8"),
+            "styleSLD": "",
+            "useAsDefault": True,
+            "description": description,
+            "owner": "dphmm",
+            "ui": "",
+            "update_time": changed,
+        }
+        for layer, description in LAYERS.items()
+    ]
+
+
+Geometry = Literal["estimate", "released"]
+"""Which place a release is drawn at: the best estimate given all releases so far, or what was drawn."""
+
+NAMES = {"user": "user_id", "time": "tracked_at"}
+"""Columns that frames call otherwise, as movingpandas and trackintel read them."""
+
+GROUP_ROWS = 100_000
+"""How many rows a row group of a Parquet file has at most: a reader has that many in memory."""
+
+_TRIP_GAP = np.timedelta64(1, "h")
+"""A longer gap between two moments of a user begins another trip."""
+
+
+def write_geopackage(path: Path, table: ReleaseTable, geometry: Geometry = "estimate") -> None:  # noqa: ARG001
+    """Write layers of estimates, of released places and of tracks, with their styles and the promise as metadata.
+
+    All rows are in ``estimates``; those of moments for which something was drawn are in ``released`` too. Times are
+    kept to the millisecond, as the format has it. The format wants to know when a layer was last changed: the time of
+    the last release is given, so that equal tables make equal files. A GeoPackage has both geometries.
+    """
+    pyogrio, pandas = need("pyogrio", "files"), need("pandas", "files")
+    estimates = to_geodataframe(table)
+    drawn = to_geodataframe(table.select(~table["withheld"]), "released")
+    promise = _promise(table)
+    changed = max(table["time"].astype("datetime64[ms]"), default=np.datetime64(0, "ms"))
+    plain = {"driver": "GPKG", "dataset_metadata": promise}
+    with written_by_gdal(path, changed):
+        where = path.absolute()
+        for layer, frame, kind in (
+            ("estimates", estimates, "Point"),
+            ("released", drawn, "Point"),
+            ("tracks", tracks(table), "LineString"),
+        ):
+            about = {"DESCRIPTION": LAYERS[layer]}
+            pyogrio.write_dataframe(
+                frame, where, layer=layer, geometry_type=kind, layer_metadata=about, append=where.exists(), **plain
+            )
+        styles = pandas.DataFrame(style_rows(f"{changed}Z"))
+        styles["update_time"] = pandas.to_datetime(styles["update_time"])  # of the type that QGIS gives the column
+        pyogrio.write_dataframe(styles, where, layer="layer_styles", append=True, driver="GPKG", FID="id")
+
+
+@contextmanager
+def written_by_gdal(path: Path, changed: np.datetime64) -> Iterator[None]:
+    """Have GDAL date layers that are written within the block, and turn its errors into an `OutputError`."""
+    pyogrio = need("pyogrio", "files")
+    pyogrio.set_gdal_config_options({"OGR_CURRENT_DATE": f"{changed.astype('datetime64[ms]')}Z"})
+    try:
+        yield
+    except pyogrio.errors.DataSourceError as problem:
+        raise OutputError(f"{path}: GDAL cannot write it ({one_line(problem)}); check the folder") from None
+    finally:
+        pyogrio.set_gdal_config_options({"OGR_CURRENT_DATE": None})
+
+
+def read_geopackage(path: Path) -> ReleaseTable:
+    """Read what `write_geopackage` wrote: the columns of its estimates hold all releases."""
+    layers = read_layers(path, names=("estimates",))
+    if not layers:
+        raise DataFileError(path, "has no layer 'estimates'; write it anew")
+    ours = {theirs: name for name, theirs in NAMES.items()}
+    rows = [feature.properties for feature in layers[0].features]
+    return ReleaseTable.parse([{ours.get(name, name): cell for name, cell in row.items()} for row in rows])
+
+
+def write_geoparquet(path: Path, table: ReleaseTable, geometry: Geometry = "estimate") -> None:
+    """Write the table, times to the microsecond in UTC, the reference system in the file's metadata.
+
+    Beside the geometry are plain columns of both places, for programs that know none. Neither pandas nor geopandas is
+    used: for the few releases of one person, loading them and making frames takes longer than everything else.
+    """
+    pa, parquet = need("pyarrow", "files"), need("pyarrow.parquet", "files")
+    columns = {column.name: _arrow(table[column.name], column.kind) for column in COLUMNS}
+    latitude, longitude, known = places(table, geometry)
+    geo: dict[str, Any] = {"encoding": "WKB", "crs": _projjson(), "geometry_types": ["Point"] if known.any() else []}
+    if known.any():
+        corners = ((along[known].min(), along[known].max()) for along in (longitude, latitude))
+        geo["bbox"] = np.transpose(list(corners)).ravel().tolist()
+    about = {"version": "1.1.0", "primary_column": "geometry", "columns": {"geometry": geo}}
+    found = pa.table({**columns, "geometry": _points(longitude, latitude, known)}, metadata={"geo": json.dumps(about)})
+    with path.open("wb") as stream:  # of a path Arrow might think that it is a URI
+        parquet.write_table(found, stream, row_group_size=GROUP_ROWS)
+
+
+def _arrow(values: npt.NDArray[Any], kind: str) -> Any:
+    """Make an Arrow array of a column, an unknown number as NaN; of buffers, since of arrays it would import pandas."""
+    pa = need("pyarrow", "files")
+    if kind == "text":
+        return _varying(pa.large_string(), [text.encode() for text in values.tolist()])
+    stored = {"time": pa.timestamp("us", "UTC"), "count": pa.int64(), "number": pa.float64(), "flag": pa.bool_()}[kind]
+    held = np.packbits(values, bitorder="little") if kind == "flag" else np.ascontiguousarray(values).view(np.int64)
+    return pa.Array.from_buffers(stored, len(values), [None, pa.py_buffer(held)])
+
+
+def _points(longitude: FloatArray, latitude: FloatArray, known: BoolArray) -> Any:
+    """Points as an Arrow array of well-known binary, null where a place is not known."""
+    points = np.zeros(len(known), dtype=[("order", "u1"), ("kind", "<u4"), ("x", "<f8"), ("y", "<f8")])
+    points["order"], points["kind"], points["x"], points["y"] = 1, 1, longitude, latitude
+    texts = [point.tobytes() if there else None for point, there in zip(points, known.tolist(), strict=True)]
+    return _varying(need("pyarrow", "files").large_binary(), texts)
+
+
+def _varying(stored: Any, texts: Sequence[bytes | None]) -> Any:
+    pa = need("pyarrow", "files")
+    ends = np.cumsum([0, *(len(text or b"") for text in texts)], dtype=np.int64)
+    there = np.packbits(np.array([text is not None for text in texts], dtype=np.bool_), bitorder="little")
+    held = (there, ends, b"".join(text or b"" for text in texts))
+    return pa.Array.from_buffers(stored, len(texts), list(map(pa.py_buffer, held)))
+
+
+@cache
+def _projjson() -> dict[str, Any]:
+    from pyproj import CRS as ReferenceSystem
+
+    found = dict(ReferenceSystem(CRS).to_json_dict())
+    for member in found["datum_ensemble"]["members"]:  # PROJ before 9.1 does not know all of these numbers
+        member.pop("id", None)
+    return found
+
+
+def read_geoparquet(path: Path) -> ReleaseTable:
+    """Read what `write_geoparquet` wrote: the columns hold everything, and the geometry is not read."""
+    wanted = [column.name for column in COLUMNS]
+    found = read_parquet(read_document(path), lambda names: [name for name in wanted if name in names])
+    return ReleaseTable({column.name: _cells(found, column) for column in COLUMNS})
+
+
+def to_geodataframe(table: ReleaseTable, geometry: Geometry = "estimate") -> Any:
+    """Make a `geopandas.GeoDataFrame` of points in WGS 84, which trackintel and movingpandas take as it is.
+
+    Parameters
+    ----------
+    table
+        The releases.
+    geometry
+        Where the points are: at the ``"estimate"``, or where something was ``"released"``; there is none otherwise.
+
+    Returns
+    -------
+    geopandas.GeoDataFrame
+        A row for each of the table's, with its columns, but for ``user_id`` and ``tracked_at`` (UTC) in place of
+        ``user`` and ``time``.
+
+    Raises
+    ------
+    MissingDependencyError
+        Without geopandas.
+    """
+    geopandas = need("geopandas", "files")
+    frame = geopandas.GeoDataFrame({NAMES.get(column.name, column.name): table[column.name] for column in COLUMNS})
+    frame["tracked_at"] = frame["tracked_at"].dt.tz_localize("UTC")
+    latitude, longitude, known = places(table, geometry)
+    points = geopandas.points_from_xy(longitude, latitude)
+    return frame.set_geometry(geopandas.GeoSeries(points, crs=CRS).where(known, None))
+
+
+def to_trajectory_collection(table: ReleaseTable, geometry: Geometry = "estimate") -> Any:
+    """Make a `movingpandas.TrajectoryCollection`: one trajectory for each user with two moments or more.
+
+    Moments without a place are left out. Times are in UTC without saying so, as the library has it.
+
+    Parameters
+    ----------
+    table
+        The releases.
+    geometry
+        As for `to_geodataframe`.
+
+    Returns
+    -------
+    movingpandas.TrajectoryCollection
+        With ``user_id`` to tell trajectories apart.
+
+    Raises
+    ------
+    MissingDependencyError
+        Without movingpandas.
+    """
+    movingpandas = need("movingpandas", "geo")
+    frame = to_geodataframe(table, geometry)
+    frame["tracked_at"] = frame["tracked_at"].dt.tz_localize(None)
+    return movingpandas.TrajectoryCollection(
+        frame[frame.geometry.notna()], traj_id_col="user_id", t="tracked_at", min_length=0
+    )
+
+
+def to_scikit_mobility(table: ReleaseTable, geometry: Geometry = "estimate") -> Any:
+    """Make a `pandas.DataFrame` of the shape that scikit-mobility's ``TrajDataFrame`` takes as it is.
+
+    Moments without a place are left out.
+
+    Parameters
+    ----------
+    table
+        The releases.
+    geometry
+        As for `to_geodataframe`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Columns ``uid``, ``datetime`` (UTC without saying so, as the library has it), ``lat`` and ``lng``, then the
+        table's others, with where something was drawn as ``released_latitude`` and ``released_longitude``; sorted by
+        user and time.
+
+    Raises
+    ------
+    MissingDependencyError
+        Without pandas.
+    """
+    pandas = need("pandas", "files")
+    latitude, longitude, known = places(table, geometry)
+    columns = {"uid": table["user"], "datetime": table["time"], "lat": latitude, "lng": longitude}
+    names = {"latitude": "released_latitude", "longitude": "released_longitude"}  # not to be taken for those
+    some = (column.name for column in COLUMNS if column.name not in ("user", "time"))
+    rest = {names.get(name, name): table[name] for name in some}
+    frame = pandas.DataFrame({**columns, **rest})[known]
+    return frame.sort_values(["uid", "datetime"], kind="stable", ignore_index=True)
+
+
+def places(table: ReleaseTable, geometry: Geometry) -> tuple[FloatArray, FloatArray, BoolArray]:
+    """Return where each release is drawn.
+
+    Parameters
+    ----------
+    table
+        The releases.
+    geometry
+        ``"estimate"`` or ``"released"``.
+
+    Returns
+    -------
+    latitude, longitude, known
+        ``(n,)`` each; degrees, and whether there is a place.
+
+    Raises
+    ------
+    InvalidInputError
+        For another geometry.
+    """
+    if not isinstance(geometry, str) or geometry not in ("estimate", "released"):
+        raise InvalidInputError(f"geometry is {one_line(ValueError(geometry))!r}; give estimate or released")
+    prefix = "estimate_" if geometry == "estimate" else ""
+    latitude, longitude = table[f"{prefix}latitude"], table[f"{prefix}longitude"]
+    return latitude, longitude, np.isfinite(latitude) & np.isfinite(longitude)
+
+
+def tracks(table: ReleaseTable) -> Any:
+    """Draw a line through the estimates of each trip.
+
+    A gap of more than an hour begins another trip, or of more than half as much again as the user's usual one where
+    that is longer. A trip of one moment has no line.
+
+    Parameters
+    ----------
+    table
+        The releases.
+
+    Returns
+    -------
+    geopandas.GeoDataFrame
+        Columns ``user_id``, ``trip`` (from 0), ``started_at``, ``finished_at``, ``moments``, ``releases`` (those for
+        which something was drawn), ``epsilon`` (their sum), ``estimate_radius_m_mean`` and the lines.
+
+    Raises
+    ------
+    MissingDependencyError
+        Without geopandas.
+    """
+    geopandas, shapely = need("geopandas", "files"), need("shapely", "files")
+    latitude, longitude, known = places(table, "estimate")
+    users, times = table["user"].astype(str), table["time"]
+    rows: list[dict[str, Any]] = []
+    for user in dict.fromkeys(users.tolist()):
+        mine = np.flatnonzero((users == user) & known)
+        mine = mine[np.argsort(times[mine], kind="stable")]
+        for number, trip in enumerate(trips(mine, times)):
+            if len(trip) < 2:
+                continue
+            rows.append(
+                {
+                    "user_id": user,
+                    "trip": number,
+                    "started_at": times[trip[0]],
+                    "finished_at": times[trip[-1]],
+                    "moments": len(trip),
+                    "releases": int((~table["withheld"][trip]).sum()),
+                    "epsilon": float(table["epsilon"][trip].sum()),
+                    "estimate_radius_m_mean": float(table["estimate_radius_m"][trip].mean()),
+                    "geometry": shapely.LineString(np.column_stack([longitude[trip], latitude[trip]])),
+                }
+            )
+    columns = ("user_id", "trip", "started_at", "finished_at", "moments", "releases", "epsilon")
+    names = [*columns, "estimate_radius_m_mean", "geometry"]
+    frame = geopandas.GeoDataFrame({name: [row[name] for row in rows] for name in names}, geometry="geometry", crs=CRS)
+    for name in ("started_at", "finished_at"):
+        frame[name] = np.array([row[name] for row in rows], dtype="datetime64[us]")
+        frame[name] = frame[name].dt.tz_localize("UTC")
+    return frame
+
+
+def trips(rows: npt.NDArray[np.int64], times: npt.NDArray[Any]) -> list[npt.NDArray[np.int64]]:
+    """Split one user's rows, in the order of their times, into trips: a long gap begins another, see `tracks`."""
+    gaps = np.diff(times[rows])
+    if not len(gaps):
+        return [rows]
+    longest = max(_TRIP_GAP, np.sort(gaps)[len(gaps) // 2] * 3 // 2)
+    return np.split(rows, np.flatnonzero(gaps > longest) + 1)
+
+
+def _promise(table: ReleaseTable) -> dict[str, str]:
+    """The promise as metadata: of the release with the largest budget, and of the user with the largest sum."""
+    said = {"generator": "dphmm", "content": "Private releases and estimates from them, not true places. WGS 84."}
+    if not len(table):
+        return said
+    users, epsilons = table["user"].astype(str), table["epsilon"]
+    total = max(float(epsilons[users == user].sum()) for user in set(users.tolist()))
+    dearest = float(np.nanmax(np.where(epsilons > 0, table["constrained_factor"] * epsilons, 0.0)))
+    said |= guarantees_in_words(float(epsilons.max()), dearest, total)
+    said["epsilon_of_the_user_with_most"] = f"{total:.6g}"
+    said["exact"] = str(bool(table["exact"].all())).lower()
+    for name in ("mechanism", "settings", "model"):
+        said[name] = ", ".join(sorted(set(table[name].tolist())))
+    return said
+
+
+def _cells(found: Any, column: Column) -> Any:
+    """Return a column of a file as an array of its kind."""
+    pa = need("pyarrow", "files")
+    if column.name not in found.column_names:
+        raise InvalidInputError(f"there is no column {column.name!r}")
+    cells = found[column.name]
+    stored = cells.type
+    fits = {
+        "text": pa.types.is_string(stored) or pa.types.is_large_string(stored),
+        "time": pa.types.is_timestamp(stored),
+        "number": pa.types.is_floating(stored) or pa.types.is_integer(stored),
+        "count": pa.types.is_integer(stored),
+        "flag": pa.types.is_boolean(stored),
+    }[column.kind] or len(cells) == 0  # where the type is not known
+    if not fits or (cells.null_count and column.kind != "number"):
+        raise InvalidInputError(f"column {column.name!r} holds {cells.null_count} nulls among its {stored} values")
+    if len(cells) == 0:
+        return []
+    if column.kind == "time":
+        return cells.cast(pa.timestamp("us", tz=stored.tz), safe=False).cast(pa.int64()).to_numpy().astype("M8[us]")
+    return cells.cast(pa.float64(), safe=False).to_numpy() if column.kind == "number" else cells.to_numpy()

@@ -1,0 +1,72 @@
+"""Other adversaries: the guarantee that remains, and whom a larger support exposes, against brute force."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dphmm import PolicyGraph, protect
+from dphmm.audit.inference import audit_support
+from dphmm.errors import AlreadyKnownError, ConstraintError
+from tests.running_example import F, graph, states
+from tests.sizes import few_every_day
+
+
+def test_case_i_narrower_support_keeps_the_guarantee():
+    repaired = protect(graph(), F, states(3, 4, 5, 6))
+    audit = audit_support(repaired, F, states(4, 5, 6))
+    assert (audit.relation, audit.shared, audit.known) == ("narrower", 3, False)
+    assert audit.factor <= repaired.diameter
+    assert audit.exposed == ()
+
+
+def test_case_ii_wider_support_exposes_a_state():
+    repaired = protect(graph(), F, states(2, 3))
+    audit = audit_support(repaired, F, states(2, 3, 5))
+    assert audit.relation == "wider"
+    assert audit.exposed == (4,)
+    assert audit.exposed_with_stand_ins == ()
+    assert audit.factor == 1.0
+
+
+@pytest.mark.parametrize("body", ["hull", "cross-polytope", "disc"])
+@pytest.mark.parametrize("seed", few_every_day(range(25), 10))
+def test_brute_force(seed, body):
+    rng = np.random.default_rng(seed)
+    f = rng.integers(0, 7, (8, 2)) * (0.5 if seed % 2 else 1.0)
+    constraint = rng.random(8) < 0.6
+    constraint[:2] = True
+    try:
+        repaired = protect(PolicyGraph.categorical(rng.integers(0, 3, 8)), f, constraint, body=body)
+    except AlreadyKnownError:
+        pytest.skip("one state is possible")
+    support = rng.random(8) < 0.6
+    support[int(rng.integers(8))] = True
+    audit = audit_support(repaired, f, support)
+
+    def norm(v):
+        return float(repaired.body.norm(np.asarray(v, dtype=float)))
+
+    inside = np.flatnonzero(support & constraint)
+    factors = [norm(f[i] - f[j]) for i in inside for j in inside]
+    assert audit.factor == pytest.approx(max(factors, default=0.0), rel=1e-9)
+    own = np.flatnonzero(support)
+    alone = [i for i in own if sum(norm(f[j] - f[i]) <= 1 + 1e-9 for j in own) == 1]
+    assert list(audit.exposed) == alone
+    assert audit.known == (len(own) == 1)
+    possible = np.flatnonzero(constraint)
+    gaps = np.linalg.norm(f[:, None] - f[possible][None], axis=2)
+    if all(constraint[i] or (gaps[i] == gaps[i].min()).sum() == 1 for i in own):
+        seen = {i: f[i] if constraint[i] else f[possible[gaps[i].argmin()]] for i in own}
+        alone = [i for i in own if sum(norm(seen[j] - seen[i]) <= 1 + 1e-9 for j in own) == 1]
+        assert list(audit.exposed_with_stand_ins) == alone
+
+
+def test_relations_and_supports():
+    repaired = protect(graph(), F, states(4, 5, 6))
+    assert audit_support(repaired, F, states(4, 5, 6)).relation == "equal"
+    assert audit_support(repaired, F, states(1, 4)).relation == "overlapping"
+    apart = audit_support(repaired, F, states(1))
+    assert (apart.relation, apart.known, apart.factor) == ("disjoint", True, 0.0)
+    with pytest.raises(ConstraintError, match="empty"):
+        audit_support(repaired, F, states())

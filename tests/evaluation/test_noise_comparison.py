@@ -1,0 +1,89 @@
+"""Kinds of noise beside each other: what the rows say, against engines run by hand."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dphmm import MarkovModel, PolicyGraph, ReleaseSettings
+from dphmm.errors import ConfigurationError
+from dphmm.evaluation.noise_comparison import NOISES, compare_noise, compared_noise
+from dphmm.model import smooth
+from dphmm.space import Grid
+
+SPACE = Grid.over((44.99, -30.02, 45.01, -29.99), cell_km=0.5)
+SIZE = SPACE.size
+MODEL = MarkovModel(np.full((SIZE, SIZE), 1 / SIZE), np.full(SIZE, 1 / SIZE), SPACE, 60)
+PATHS = np.random.default_rng(0).integers(0, SIZE, (2, 4))
+
+
+def test_rows_are_what_an_engine_gives_by_hand():
+    settings = ReleaseSettings(policy="utility:600m", epsilon=1.5)
+    rows = compare_noise(MODEL, settings, PATHS, seed=3)
+    row = next(row for row in rows if row.noise == "optimal" and row.equal == "edge")
+    engine = replace(settings, mechanism="optimal").engine(MODEL, 3)
+    points, released, hindsight = engine.measurements.points, [], []
+    for path in PATHS:
+        engine.restart()
+        logs = []
+        for state in path.tolist():
+            step = engine.prepare()
+            record = engine.draw(step, state)
+            released.append(np.square(record.released - points[state]).sum())
+            logs.append(engine.log_likelihood(step, record.released))
+        means = smooth(MODEL.transition, MODEL.initial, np.array(logs)) @ points
+        hindsight += np.square(means - points[path]).sum(axis=1).tolist()
+    assert row.released == pytest.approx(np.mean(released) ** 0.5)
+    assert row.hindsight == pytest.approx(np.mean(hindsight) ** 0.5)
+    assert row.releases == 8
+
+
+def test_equal_promises_are_equal_for_the_two_states_that_are_told_apart_most():
+    rows = compare_noise(MODEL, ReleaseSettings(policy="utility:600m"), PATHS[:1, :2])
+    assert [row.noise for row in rows if row.equal == "edge"] == [name for name, _, _ in NOISES]
+    reference = rows[0].epsilon * rows[0].factor
+    at = [row for row in rows if row.equal == "any two"]
+    assert {row.noise for row in at} >= {"planar Laplace, one disc", "graph-exponential", "optimal"}
+    assert [row.epsilon * row.factor for row in at] == pytest.approx([reference] * len(at))
+
+
+def test_components_promise_nothing_between_them_and_have_no_row_there():
+    policy = PolicyGraph.from_groups(SIZE, [np.arange(SIZE // 2), np.arange(SIZE // 2, SIZE)])
+    rows = compare_noise(MODEL, ReleaseSettings(), PATHS[:1, :2], policy=policy)
+    factors = {row.noise: row.factor for row in rows if row.equal == "edge"}
+    assert factors["optimal"] == factors["K-norm, by component"] == np.inf
+    assert np.isfinite(factors["K-norm, one hull"])
+    assert not {row.noise for row in rows if row.equal == "any two"} & {"optimal", "K-norm, by component"}
+
+
+def test_what_is_too_large_says_so_in_place_of_figures():
+    rows = compare_noise(MODEL, ReleaseSettings(policy="utility:600m", optimal_limit=5), PATHS[:1, :2])
+    row = next(row for row in rows if row.noise == "optimal")
+    assert f"a component has {SIZE} states, above the 5" in row.note
+    assert row.releases == 0
+
+
+def test_a_data_set_is_compared_and_its_table_is_private(config, tmp_path):
+    pytest.importorskip("pyarrow")
+    own = config.model_copy(update={"policies": ("utility",), "sequences": 2, "length": 4, "cell_km": 1.0})
+    found = compared_noise(own, tmp_path / "run")
+    (path,) = (tmp_path / "run").glob("PRIVATE-noise*")
+    assert path.stat().st_mode & 0o77 == 0
+    with path.open(newline="") as stream:
+        assert sum(1 for _ in csv.reader(stream)) == 1 + sum(map(len, found.values()))
+    with pytest.raises(ConfigurationError, match="has a delta; compare noise without one"):
+        compared_noise(own.model_copy(update={"policies": ("complete",)}), tmp_path / "other")
+
+
+def test_the_figure_has_a_panel_for_each_comparison():
+    pytest.importorskip("matplotlib")
+    from dphmm.plots.evaluation import noise_figure
+
+    rows = compare_noise(MODEL, ReleaseSettings(policy="utility:600m"), PATHS[:1, :2])
+    figure = noise_figure(rows, "utility:600m")
+    assert [len(ax.get_yticks()) for ax in figure.axes] == [
+        sum(row.equal == equal for row in rows) for equal in ("edge", "any two")
+    ]

@@ -1,0 +1,384 @@
+"""Never more than q sure: no output passes a cap, some output comes near, and the truth plays no part."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from dphmm import (
+    KNormMechanism,
+    LaplaceMechanism,
+    LatticeKNormMechanism,
+    MarkovModel,
+    Measurements,
+    PlanarLaplaceMechanism,
+    PolicyGraph,
+    SensitivityHull,
+)
+from dphmm.errors import EventError
+from dphmm.events import Cap, CapKeeper, EventOdds, Pattern, Presence
+from dphmm.events.event_caps import RUNGS, rung_of
+from dphmm.events.outputs import BoundedOutputs, Questions, Sectors, TableOutputs, outputs_of
+from tests.sizes import few_every_day
+
+LOGIT = {q: float(np.log(q / (1 - q))) for q in (0.1, 0.2, 0.3, 0.5, 0.7, 0.9)}
+
+
+def logit(probability: float) -> float:
+    return float(np.log(probability / (1 - probability)))
+
+
+def walk(size: int, stay: float = 0.4) -> np.ndarray:
+    """A walk on a line that mostly moves to neighbours and now and then anywhere."""
+    matrix = np.eye(size) * stay + (np.eye(size, k=1) + np.eye(size, k=-1)) * 0.25 + 0.02
+    return np.asarray(matrix / matrix.sum(axis=1, keepdims=True))
+
+
+def grid(side: int, cell: float = 1.0) -> np.ndarray:
+    return np.stack(np.divmod(np.arange(side * side), side), axis=1) * cell
+
+
+def masses(seed: int, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Two masses over states whose ratio varies over space, some of them zero."""
+    rng = np.random.default_rng(seed)
+    belief = rng.dirichlet(np.full(size, 0.4)) + 1e-6
+    happens = rng.beta(0.5, 2, size) * (rng.random(size) < 0.9)
+    return belief * happens, belief * (1 - happens)
+
+
+def largest(mechanism, values, first, second, q: float, top: float = 1.0):
+    """The largest budget found, with the shape's outputs and the question."""
+    outputs = outputs_of(mechanism, values)
+    with np.errstate(divide="ignore"):
+        logs = [outputs.gathered(np.log(one)[:, np.newaxis]) for one in (first, second)]
+    questions = Questions.from_masses(*logs, np.array([logit(q)]))
+    rungs = (rung_of(top, rung) for rung in range(RUNGS + 1))
+    found = next((epsilon for epsilon in rungs if outputs.ask(questions, epsilon).certain), None)
+    return found, outputs, questions
+
+
+def log_odds_at(mechanism, values, first, second, places) -> np.ndarray:
+    """The posterior log odds of an output at each place, from the mechanism's own losses: its normaliser is one."""
+    away = (places[:, np.newaxis] - values).reshape(-1, values.shape[1])
+    logs = -mechanism.privacy_loss(away, np.zeros_like(away)).reshape(len(places), -1)
+    with np.errstate(divide="ignore"):
+        return np.logaddexp.reduce(logs + np.log(first), axis=1) - np.logaddexp.reduce(logs + np.log(second), axis=1)
+
+
+# ---- all outputs at once ---------------------------------------------------------------------------------------------
+
+HULLS = {
+    "square": [[1, 1], [1, -1]],
+    "hexagon": [[2, 0], [1, 2], [-1, 2]],
+    "slim": [[6, 1], [5, 1], [1, 0]],
+    "many": [[3, 0], [3, 1], [2, 2], [1, 3], [0, 3], [-1, 3], [-2, 2], [-3, 1]],
+}
+
+
+@pytest.mark.parametrize("name", HULLS)
+@pytest.mark.parametrize("q", [0.3, 0.9])
+@pytest.mark.parametrize("seed", range(2))
+def test_no_output_of_the_lattice_passes_the_cap_and_some_come_near(name, q, seed):
+    """Every lattice point within six times the places' extent, then far points along many directions."""
+    values = grid(5).astype(np.int64)
+    hull = SensitivityHull(HULLS[name])
+    first, second = masses(seed, len(values))
+    prior = float(np.log(first.sum() / second.sum()))
+    if prior >= logit(q):
+        return
+    epsilon, _, _ = largest(LatticeKNormMechanism(hull, 1), values, first, second, q, top=4.0)
+    assert epsilon is not None
+    mechanism = LatticeKNormMechanism(hull, epsilon)
+    near = np.stack(np.meshgrid(np.arange(-24, 29), np.arange(-24, 29)), axis=-1).reshape(-1, 2)
+    angles = np.linspace(0, 2 * np.pi, 181)
+    far = np.rint(np.concatenate([r * np.stack([np.cos(angles), np.sin(angles)], axis=1) for r in (60, 300, 3000)]))
+    found = log_odds_at(mechanism, values, first, second, np.concatenate([near, far.astype(np.int64)]))
+    assert found.max() <= logit(q)
+    if epsilon < 4.0:
+        assert found.max() - prior >= 0.9 * (logit(q) - prior)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_floor_is_a_cap_on_the_contrary(seed):
+    values = grid(4).astype(np.int64)
+    first, second = masses(seed, len(values))
+    outputs = outputs_of(LatticeKNormMechanism(SensitivityHull(HULLS["hexagon"]), 1), values)
+    with np.errstate(divide="ignore"):
+        logs = [outputs.gathered(np.log(one)[:, np.newaxis]) for one in (second, first)]
+    prior = first.sum() / (first.sum() + second.sum())
+    floor = prior / 2
+    epsilon = next(
+        rung_of(4.0, rung)
+        for rung in range(RUNGS)
+        if outputs.ask(Questions.from_masses(*logs, np.array([-logit(floor)])), rung_of(4.0, rung)).certain
+    )
+    mechanism = LatticeKNormMechanism(SensitivityHull(HULLS["hexagon"]), epsilon)
+    near = np.stack(np.meshgrid(np.arange(-20, 24), np.arange(-20, 24)), axis=-1).reshape(-1, 2)
+    found = log_odds_at(mechanism, values, first, second, near)
+    assert found.min() >= logit(floor)
+    if epsilon < 4.0:
+        assert found.min() - logit(prior) <= 0.9 * (logit(floor) - logit(prior))
+
+
+KINDS = ["k-norm", "laplace", "planar-laplace", "flat", "flat lattice", "line", "space", "known"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", range(3))
+def test_every_shape_of_noise_keeps_the_cap(kind, seed):
+    rng = np.random.default_rng(seed)
+    values: np.ndarray = grid(4, 0.5)
+    if kind == "line":
+        values = np.arange(9.0)[:, np.newaxis]
+    elif kind == "space":
+        values = rng.random((12, 3))
+    elif kind == "flat lattice":
+        values = grid(4).astype(np.int64)
+    makers = {
+        "k-norm": lambda e: KNormMechanism(SensitivityHull([[0.5, 0.0], [0.2, 0.6]]), e),
+        "laplace": lambda e: LaplaceMechanism(0.7, e, 2),
+        "planar-laplace": lambda e: PlanarLaplaceMechanism(e, 0.6),
+        "flat": lambda e: KNormMechanism(SensitivityHull([[0.5, 0.5]]), e),
+        "flat lattice": lambda e: LatticeKNormMechanism(SensitivityHull([[1, 2]]), e),
+        "line": lambda e: KNormMechanism(SensitivityHull([[2.0]]), e),
+        "space": lambda e: KNormMechanism(SensitivityHull(np.eye(3)), e),
+        "known": lambda e: KNormMechanism(SensitivityHull(np.zeros((0, 2))), e),
+    }
+    size = len(values)
+    belief = rng.dirichlet(np.ones(size))
+    happens = (0.25 if kind == "known" else 0.2) + 0.19 * rng.random(size)
+    first, second = belief * happens, belief * (1 - happens)
+    epsilon, outputs, _ = largest(makers[kind](1.0), values, first, second, 0.4, top=3.0)
+    prior = float(np.log(first.sum() / second.sum()))
+    if kind == "known":
+        assert (epsilon is None) == (happens.max() > 0.4)
+        return
+    assert epsilon is not None
+    mechanism = makers[kind](epsilon)
+    places = np.concatenate([values, *(mechanism.sample(values, rng, size=40).reshape(-1, 40 * size, values.shape[1]))])
+    found = log_odds_at(mechanism, values, first, second, places.astype(values.dtype))
+    assert found.max() <= logit(0.4)
+    if epsilon < 3.0 and not isinstance(outputs, BoundedOutputs):
+        assert found.max() - prior >= 0.9 * (logit(0.4) - prior)
+
+
+def test_a_finite_table_is_looked_at_output_by_output():
+    rng = np.random.default_rng(0)
+    table = rng.dirichlet(np.ones(5), 4)
+    first, second = masses(3, 4)
+    outputs = TableOutputs(4, lambda epsilon: np.log(table))
+    logs = [outputs.gathered(np.log(one)[:, np.newaxis]) for one in (first, second)]
+    exact = np.log((first @ table) / (second @ table)).max()
+    assert outputs.ask(Questions.from_masses(*logs, np.array([exact + 1e-6])), 1.0).certain
+    refused = outputs.ask(Questions.from_masses(*logs, np.array([exact - 1e-6])), 1.0)
+    assert not refused.certain
+    assert refused.highest[0] == pytest.approx(exact, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", HULLS)
+def test_corners_of_cells_are_outputs_and_their_distances_bound_what_lies_between(name):
+    hull = SensitivityHull(HULLS[name])
+    places = np.random.default_rng(1).normal(size=(7, 2)) * 3
+    sectors = Sectors(places, hull.norm_form.normals, hull.norm_form.equations)
+    (fan,) = sectors._fans
+    centre = (places.max(axis=0) + places.min(axis=0)) / 2
+    facets = len(fan.normals)
+    for sector in range(facets):
+        pair = [fan.normals[[k, (k + 1) % facets]] for k in (sector, sector - 1)]
+        v, w = (np.linalg.solve(one, np.ones(2)) for one in pair)
+        before = None
+        for a, b in ((0.0, 0.0), (0.3, 2.0), (1.0, 2.0), (50.0, 70.0), (np.inf, np.inf)):
+            found = fan.distances(sector, a, b)
+            if a < np.inf:
+                z = centre + a * v + b * w
+                expected = hull.norm(z - places) - hull.norm((z - centre)[np.newaxis])
+                np.testing.assert_allclose(found, expected, atol=1e-9)
+            else:
+                np.testing.assert_allclose(found, -(places - centre) @ fan.normals[sector], atol=1e-9)
+            assert before is None or (found <= before + 1e-12).all()
+            before = found
+
+
+def test_masses_of_any_range_are_compared():
+    log_with, log_without = np.array([[0.0], [-5000.0]]), np.array([[-4000.0], [-1.0]])
+    questions = Questions.from_masses(log_with, log_without, np.array([0.0]))
+    assert (questions.plus[0, 0], questions.minus[1, 0]) == (1.0, pytest.approx(np.exp(-1)))
+    assert questions.plus[1, 0] == 0
+    tiny = Questions.from_masses(np.array([[0.0], [-5000.0]]), np.array([[1.0], [-np.inf]]), np.array([0.0]))
+    assert tiny.plus[1, 0] > 0  # what could pass the cap far away is never rounded to nothing
+
+
+# ---- along a person's releases ---------------------------------------------------------------------------------------
+
+
+class Line:
+    """Five places in a row, exact noise, and everything about its outputs by enumeration."""
+
+    values = np.arange(5)[:, np.newaxis].astype(np.int64)
+    matrix = walk(5)
+    initial = np.array([0.4, 0.3, 0.1, 0.1, 0.1])
+    outputs = np.arange(-40, 45)[:, np.newaxis]
+    top = 2.0
+
+    def noise(self, epsilon: float) -> LatticeKNormMechanism:
+        return LatticeKNormMechanism(SensitivityHull([[1]]), epsilon)
+
+    def rows(self, epsilon: float) -> np.ndarray:
+        """``(Z, N)``: the log probability of every output in every state."""
+        return np.array([self.noise(epsilon).log_density(z, self.values) for z in self.outputs])
+
+    def keeper(self, *caps: Cap, priors=()) -> CapKeeper:
+        return CapKeeper(caps, self.matrix, self.initial, priors=priors)
+
+    def shape(self):
+        return outputs_of(self.noise(1.0), self.values)
+
+
+LINE, HERE = Line(), Presence([4], 1, 3)
+
+
+@pytest.mark.parametrize("q", [0.35, 0.5, 0.8])
+@pytest.mark.parametrize("seed", few_every_day(range(4), 2))
+def test_along_the_releases_no_output_ever_passes_the_cap(q, seed):
+    """All outputs of each next release are enumerated; half of the time the worst of them is what happens."""
+    rng, keeper, outputs = np.random.default_rng(seed), LINE.keeper(Cap(HERE, q)), LINE.shape()
+    odds, near, since = EventOdds(LINE.matrix, LINE.initial, HERE), 0.0, 1
+    for _ in range(6):
+        choice = keeper.choose(outputs, LINE.top, since)
+        if choice.epsilon is None:
+            since += 1
+            continue
+        rows = LINE.rows(choice.epsilon)
+        after = []
+        for row in rows:
+            one = odds.copy()
+            one.update(row, since)
+            after.append(one.log_odds)
+        assert max(after) <= logit(q)
+        assert 1 / (1 + np.exp(-max(after))) >= choice.highest[0] - 1e-9
+        if choice.epsilon < LINE.top:
+            near = max(near, (max(after) - odds.log_odds) / (logit(q) - odds.log_odds))
+        row = rows[int(np.argmax(after)) if rng.random() < 0.5 else int(rng.integers(20, 60))]
+        odds.update(row, since)
+        keeper.update(row, since)
+        since = 1
+    assert near == 0 or near >= 0.9
+
+
+def test_the_cap_binds_where_it_is_low_and_withholds_where_nothing_is_left():
+    keeper, outputs = LINE.keeper(Cap(HERE, 0.35)), LINE.shape()
+    assert keeper.choose(outputs, LINE.top).epsilon < LINE.top
+    worst = max(LINE.rows(0.5), key=lambda row: row[4] - row[0])
+    odds = EventOdds(LINE.matrix, LINE.initial, HERE)
+    keeper.update(worst)
+    odds.update(worst)
+    above = keeper.choose(outputs, LINE.top)
+    assert odds.log_odds > logit(0.35)  # a release that was made without the cap
+    assert above.epsilon is None
+    assert above.highest[0] == pytest.approx(1 / (1 + np.exp(-odds.log_odds)))
+
+
+def test_several_caps_floors_and_priors_are_all_kept():
+    other = np.array([0.1, 0.1, 0.1, 0.4, 0.3])
+    caps = (Cap(HERE, 0.8), Cap(Pattern([[0], [0, 1]], 1), 0.5, least=0.02), Cap(~HERE, 0.9))
+    keeper, outputs = LINE.keeper(*caps, priors=[other, LINE.initial]), LINE.shape()
+    epsilon = keeper.choose(outputs, LINE.top).epsilon
+    assert epsilon is not None
+    for cap in caps:
+        for first in (LINE.initial, other):
+            for row in LINE.rows(epsilon):
+                odds = EventOdds(LINE.matrix, first, cap.event)
+                odds.update(row)
+                assert odds.log_odds <= logit(cap.probability)
+                assert cap.least == 0 or odds.log_odds >= logit(cap.least)
+    alone = LINE.keeper(caps[0]).choose(outputs, LINE.top).epsilon
+    assert epsilon < alone
+
+
+def test_an_epsilon_that_looks_at_the_truth_breaks_the_promise():
+    """The broken twin: the whole budget where the person is far from the place, nothing where near. The gap tells."""
+    q = 0.5
+    odds = EventOdds(LINE.matrix, LINE.initial, Presence([4], 0, 2))
+    withheld = np.where(np.arange(5) >= 3, 0.0, -np.inf)  # what everybody who knows the rule learns of a gap
+    twin = odds.copy()
+    twin.update(withheld)
+    assert twin.log_odds > logit(q)
+    keeper = LINE.keeper(Cap(Presence([4], 0, 2), q))
+    truths = {keeper.copy().choose(LINE.shape(), LINE.top) for _ in range(5)}
+    assert len(truths) == 1  # the choice has no argument that could be the truth
+
+
+def test_a_prior_that_a_release_rules_out_is_forgotten():
+    sure = np.array([1.0, 0.0, 0.0, 0.0, 0.0])
+    keeper = LINE.keeper(Cap(HERE, 0.8), priors=[sure])
+    assert len(keeper.splits) == 2
+    keeper.update(np.array([-np.inf, 0.0, 0.0, 0.0, 0.0]))
+    assert len(keeper.splits) == 1
+
+
+def test_a_copy_goes_on_by_itself():
+    keeper = LINE.keeper(Cap(HERE, 0.5))
+    other = keeper.copy()
+    other.update(LINE.rows(1.0)[44])
+    assert keeper.choose(LINE.shape(), LINE.top) == LINE.keeper(Cap(HERE, 0.5)).choose(LINE.shape(), LINE.top)
+    assert other.choose(LINE.shape(), LINE.top) != keeper.choose(LINE.shape(), LINE.top)
+
+
+def test_a_session_on_a_grid_keeps_the_cap_with_stand_ins():
+    """Through the emissions that stand-ins have: two states are released as a third."""
+    values = grid(6).astype(np.int64)
+    stood_for = values.copy()
+    stood_for[[0, 1]] = values[2]
+    model = MarkovModel(walk(36), np.full(36, 1 / 36))
+    hull = SensitivityHull(PolicyGraph.utility(Measurements(values), 1.5).differences(Measurements(values)))
+    event = Presence([0, 1, 2, 7], 1, 4)
+    keeper = CapKeeper([Cap(event, 0.55)], model.transition, model.initial)
+    outputs = outputs_of(LatticeKNormMechanism(hull, 1), stood_for)
+    epsilon = keeper.choose(outputs, 3.0).epsilon
+    mechanism = LatticeKNormMechanism(hull, epsilon)
+    begun, found = EventOdds(model.transition, model.initial, event), []
+    for z in np.stack(np.meshgrid(np.arange(-12, 18), np.arange(-12, 18)), axis=-1).reshape(-1, 2):
+        odds = begun.copy()
+        odds.update(mechanism.log_density(z, stood_for))
+        found.append(odds.log_odds)
+    assert max(found) <= logit(0.55)
+
+
+# ---- caps as values --------------------------------------------------------------------------------------------------
+
+
+def test_caps_are_values_and_plain_json():
+    cap = Cap("at:clinic.geojson between 2024-03-04 and 2024-03-10", 0.7, least=0.01)
+    assert Cap(**json.loads(json.dumps(cap.to_dict()))) == cap
+    assert hash(cap) == hash(Cap(str(cap.event), 0.7, 0.01))
+    assert Cap(HERE, 0.5).canonical == "0.0 <= state:4 between 1 and 3 <= 0.5"
+
+
+@pytest.mark.parametrize("numbers", [(0.0, 0.0), (1.0, 0.0), (0.5, 0.5), (0.5, -0.1), (float("nan"), 0.0), (True, 0.0)])
+def test_caps_that_are_none_are_refused(numbers):
+    with pytest.raises(EventError, match="give probabilities above 0 and below 1"):
+        Cap(HERE, *numbers)
+
+
+@pytest.mark.parametrize(
+    ("cap", "message"),
+    [
+        (
+            Cap(HERE, 0.15),
+            r"has probability 0\.1982 under the model before anything is released, and is to stay at 0.15",
+        ),
+        (Cap(HERE, 0.9, least=0.5), r"and is to stay at 0.5 or above; give a floor below it"),
+        (Cap(Presence([], 1, 2), 0.9), "probability 0 under the model"),
+    ],
+)
+def test_a_cap_at_or_below_the_prior_is_refused_with_the_prior(cap, message):
+    with pytest.raises(EventError, match=message) as caught:
+        LINE.keeper(cap)
+    assert "\n" not in str(caught.value)
+
+
+def test_another_prior_above_the_cap_is_refused_too():
+    with pytest.raises(EventError, match="under another prior before anything is released"):
+        LINE.keeper(Cap(HERE, 0.5), priors=[[0, 0, 0, 0, 1.0]])

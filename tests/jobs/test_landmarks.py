@@ -1,0 +1,141 @@
+"""The schemes through the release engine: budgets as the scheme says, nothing drawn where a release is given again."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dphmm import MarkovModel, PolicyGraph, Releaser
+from dphmm.errors import CoordinateError, InvalidInputError, StateError, TimeOrderError
+from dphmm.jobs.landmarks import losses_on_clock, noise_scale, release_places
+from dphmm.jobs.mobility import Mobility
+from dphmm.landmarks import Adaptive, leakage, skip, timeline, uniform
+from dphmm.model import reverses
+from tests.running_example import F
+
+SIZE = 6
+MODEL = MarkovModel(np.full((SIZE, SIZE), 1 / SIZE), np.full(SIZE, 1 / SIZE))
+STATES = np.random.default_rng(0).integers(SIZE, size=40)
+SLOTS = np.cumsum(np.random.default_rng(1).integers(1, 4, size=40))
+MARKS = SLOTS[[0, 3, 4, 5, 17, 39]]
+MECHANISMS = ["lattice", "k-norm", "laplace", "planar-isotropic", "planar-laplace"]
+
+
+class Watched(Releaser):
+    """An engine that writes down what it is asked for, and what it made."""
+
+    def release(self, state, epsilon=None, steps=1):
+        self.calls = [*getattr(self, "calls", []), (state, epsilon, steps)]
+        self.records = [*getattr(self, "records", []), super().release(state, epsilon, steps)]
+        return self.records[-1]
+
+
+def engine(mechanism="k-norm", seed=0):
+    return Watched(MODEL, F, PolicyGraph.categorical([0, 1, 1, 2, 2, 2]), 1.0, mechanism, rng=seed)
+
+
+def adaptive():
+    return Adaptive(SLOTS, MARKS, 3.0, sensitivity=1.0, rate=0.5, rng=5)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("scheme", [skip(SLOTS, MARKS, 3.0), uniform(SLOTS, MARKS, 3.0), "adaptive"])
+def test_the_engine_is_asked_for_fresh_releases_only_with_the_schemes_budgets(mechanism, scheme):
+    releaser = engine(mechanism)
+    out, _ = release_places(releaser, STATES, SLOTS, adaptive() if scheme == "adaptive" else scheme)
+    fresh = np.flatnonzero(out.published)
+    assert [state for state, _, _ in releaser.calls] == STATES[fresh].tolist()
+    np.testing.assert_array_equal([e for _, e, _ in releaser.calls], out.budget.epsilons[fresh])
+    assert [steps for _, _, steps in releaser.calls[1:]] == np.diff(SLOTS[fresh]).tolist()
+    assert (out.budget.epsilons[~out.published] == 0).all()
+    np.testing.assert_array_equal([record.released for record in releaser.records], out.values[fresh])
+    assert out.exact == (mechanism == "lattice")
+
+
+def test_a_place_that_is_not_published_gets_the_last_release():
+    out, _ = release_places(engine(), STATES, SLOTS, adaptive())
+    assert (~out.published).sum() > 3
+    for at in np.flatnonzero(~out.published):
+        np.testing.assert_array_equal(out.values[at], out.values[at - 1])
+
+
+def test_true_places_at_skipped_landmarks_change_nothing():
+    scheme = skip(SLOTS, MARKS, 3.0)
+    other = STATES.copy()
+    marked = np.isin(SLOTS, MARKS)
+    other[marked] = (other[marked] + 1) % SIZE
+    one, two = (release_places(engine(seed=9), states, SLOTS, scheme)[0] for states in (STATES, other))
+    np.testing.assert_array_equal(one.values, two.values)
+    other[~marked] = (other[~marked] + 1) % SIZE  # the twin: regular places do matter
+    three, _ = release_places(engine(seed=9), other, SLOTS, scheme)
+    assert (one.values != three.values).any()
+
+
+def test_costs_are_those_of_any_two_possible_states():
+    releaser = engine()
+    out, costs = release_places(releaser, STATES, SLOTS, skip(SLOTS, MARKS, 3.0))
+    assert (costs[np.isin(SLOTS, MARKS)] == 0).all()
+    for record, cost in zip(releaser.records, costs[out.published], strict=True):
+        assert cost == record.constrained_factor * record.epsilon
+
+
+def test_the_engine_starts_anew():
+    releaser = engine()
+    releaser.release(2)
+    release_places(releaser, STATES[:1], SLOTS[:1], uniform(SLOTS[:1], [], 1.0))
+    assert [record.index for record in releaser.records] == [0, 0]
+
+
+def test_the_scale_of_noise_is_the_bodys_and_does_not_touch_the_noise():
+    releaser = engine()
+    hull = releaser.plan(releaser.prior()).protection.hull
+    angles = np.linspace(0, 2 * np.pi, 200_001)[:-1]
+    directions = np.column_stack([np.cos(angles), np.sin(angles)])
+    radius = 1 / hull.norm(directions)
+    expected = np.sqrt((radius**4).mean() / 2 / (radius**2).mean())
+    assert noise_scale(releaser) == pytest.approx(expected, rel=1e-6)
+    known = MarkovModel(np.eye(SIZE), np.eye(SIZE)[0])
+    with pytest.raises(InvalidInputError, match="no noise"):
+        noise_scale(Releaser(known, F, PolicyGraph.complete(SIZE), 1.0, allow_known=True))
+
+
+def test_losses_count_the_steps_between_timestamps():
+    stay = np.array([[0.9, 0.1], [0.2, 0.8]])
+    line = timeline(range(4), [1])
+    slots, costs = np.array([5, 6, 9, 10]), np.array([0.3, 0.5, 0.2, 0.1])
+    whole = np.array([0.3, 0.5, 0, 0, 0.2, 0.1])
+    start = np.array([0.1, 0.9])
+    expected = leakage(range(6), [1], whole, reverses(stay, start, 6), stay)[[0, 1, 4, 5]]
+    known = Mobility(stay, start)
+    np.testing.assert_array_equal(losses_on_clock(line, slots, costs, known), expected)
+    close = leakage(range(4), [1], costs, reverses(stay, start, 4), stay)
+    assert (losses_on_clock(line, slots, costs, known) < close).any()
+
+
+def test_the_initial_distribution_holds_at_the_first_release():
+    """As for the engine: what may lie before, without a release, has no say in it."""
+    stay, start = np.array([[0.9, 0.1], [0.2, 0.8]]), np.array([0.001, 0.999])
+    line, costs = timeline(range(4), [3]), np.array([0.0, 0.5, 0.5, 0.5])
+    known = Mobility(stay, start)
+    found = losses_on_clock(line, np.arange(4), costs, known)
+    expected = leakage(range(3), [2], costs[1:], reverses(stay, start, 3), stay)
+    np.testing.assert_allclose(found[1:], expected, rtol=1e-12)
+    stationary = losses_on_clock(line, np.arange(4), costs, Mobility(stay))
+    assert abs(found - stationary).max() > 0.01
+
+
+def test_a_release_that_rules_states_out_has_no_bounded_loss():
+    line = timeline(range(2), [])
+    assert np.isinf(losses_on_clock(line, np.arange(2), np.array([1.0, np.inf]))).all()
+
+
+def test_what_cannot_be_released_is_refused():
+    scheme = uniform(SLOTS, MARKS, 1.0)
+    with pytest.raises(TimeOrderError, match="slots"):
+        release_places(engine(), STATES, SLOTS[::-1], scheme)
+    with pytest.raises(TimeOrderError, match="slots"):
+        release_places(engine(), STATES, SLOTS.astype(float), scheme)
+    with pytest.raises(CoordinateError, match="2 values and 40"):
+        release_places(engine(), STATES[:2], SLOTS[:2], scheme)
+    with pytest.raises(StateError, match="state 6"):
+        release_places(engine(), np.full(40, 6), SLOTS, scheme)

@@ -1,0 +1,172 @@
+"""Draws by thresholds are exact: tables are whole parts for certain, and what a word leaves open is settled by more."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from itertools import chain, cycle, product, repeat
+
+import mpmath
+import numpy as np
+import pytest
+from scipy import stats
+
+from dphmm.arrays import RandomSource, random_source
+from dphmm.mechanisms import inversion_sampling as thresholds
+from dphmm.mechanisms.exact import decimal_context, decimal_exp
+from dphmm.mechanisms.inversion_sampling import CutOff, Geometric, Thresholds, choice
+
+ALPHA = 1e-4
+RATES = [Fraction(1, 10**6), Fraction(3, 1000), Fraction(1, 7), Fraction(5), Fraction(200), Fraction(10**9)]
+
+
+def by_mpmath(exponent, place: int, size: int | None, bits: int) -> int:
+    """The whole part of ``2**bits (1 - q**(k + 1)) / (1 - q**n)``, with hundreds of digits."""
+    with mpmath.workdps(600):
+        rate = mpmath.mpf(exponent.numerator) / exponent.denominator
+        whole = 1 if size is None else -mpmath.expm1(-rate * size)
+        share = -mpmath.expm1(-rate * (place + 1)) / whole
+        return min(int(mpmath.floor(share * 2**bits)), 2**bits - 1)
+
+
+@pytest.mark.parametrize("rate", RATES)
+@pytest.mark.parametrize("size", [None, 2, 700])
+def test_tables_are_whole_parts(rate, size):
+    if size is None:
+        rate = max(rate, Fraction(23, 1024))
+    made = thresholds._endless(rate) if size is None else thresholds._cut_off(rate, size)
+    assert made._table.dtype == np.uint32
+    for place in {0, 1, 5, 77, len(made._table) - 1} & set(range(len(made._table))):
+        assert int(made._table[place]) == by_mpmath(rate, place, size, 32)
+        assert made._digits(place, 96) == by_mpmath(rate, place, size, 96)
+    if size is None:
+        assert made._table[-1] == 2**32 - 1
+        assert made._digits(len(made._table) + 3, 64) == by_mpmath(rate, len(made._table) + 3, None, 64)
+    else:
+        assert len(made._table) == size - 1
+
+
+@pytest.mark.parametrize("exponent", [Fraction(1, 10**40), Fraction(3, 10**6), Fraction(1, 3), 5, 99, 1234, 10**5])
+@pytest.mark.parametrize("digits", [3, 20, 80])
+def test_one_less_a_power_has_as_many_digits_as_are_asked_for(exponent, digits):
+    found = thresholds._one_less_power(Fraction(exponent), digits)
+    with mpmath.workdps(400):
+        exact = -mpmath.expm1(-mpmath.mpf(Fraction(exponent).numerator) / Fraction(exponent).denominator)
+        assert abs(mpmath.mpf(str(found)) / exact - 1) < mpmath.mpf(10) ** -digits
+
+
+@pytest.mark.parametrize("rate", [Fraction(1, 10**6), Fraction(1, 7), Fraction(20), Fraction(177), Fraction(10**4)])
+def test_powers_are_as_near_as_is_said(rate):
+    powers, error = thresholds._powers(rate, 40)
+    with mpmath.workdps(200):
+        for k, power in enumerate(powers):
+            exact = mpmath.exp(-k * mpmath.mpf(rate.numerator) / rate.denominator) * 2**256
+            assert abs(power - exact) <= min(4 * max(k, 1), error)
+
+
+def test_tables_are_the_same_however_rough_the_powers_are(monkeypatch):
+    """Powers off by what they may be off by leave some entries open, which decimals then decide."""
+    sure = thresholds._cut_off(Fraction(1, 50), 300)._table
+    monkeypatch.setattr(thresholds, "_BITS", 44)
+    asked = []
+    whole_part = thresholds.whole_part
+    monkeypatch.setattr(thresholds, "whole_part", lambda *given: asked.append(1) or whole_part(*given))
+    assert thresholds._cut_off(Fraction(1, 50), 300)._table.tolist() == sure.tolist()
+    assert 100 < len(asked) <= 299
+
+
+THIRDS = (Fraction(1, 5), Fraction(1, 3), Fraction(1, 3), Fraction(1, 2), Fraction(2, 3))
+"""Thresholds with endless digits, with few, and two that are equal."""
+
+
+def of_fractions(values) -> Thresholds:
+    def digits(place, bits):
+        return (values[place].numerator << bits) // values[place].denominator
+
+    return Thresholds(digits, np.array([digits(k, 32) for k in range(len(values))], dtype=np.uint32), len(values))
+
+
+def test_every_number_is_settled_as_the_real_number_that_it_begins():
+    """All words of 6 digits with all ways to go on by 8: a draw counts the thresholds that the number has reached."""
+    made = of_fractions(THIRDS)
+    for first, more in product(range(2**6), range(2**8)):
+        low = Fraction(first * 2**8 + more, 2**14)
+        reached = {sum(c <= u for c in THIRDS) for u in (low, low + Fraction(1, 2**15))}
+        words = chain([bytes([0] * 7 + [more])], repeat(b"\x01" * 8))  # the most significant byte last
+        found = made.settled(first, 6, RandomSource(lambda _, words=words: next(words)))
+        if len(reached) == 1:
+            assert {found} == reached
+        else:
+            assert found in reached
+
+
+def test_words_on_thresholds_are_settled_and_others_looked_up():
+    made = of_fractions(THIRDS)
+    words = np.concatenate([made._table.astype(np.int64) + step for step in (-1, 0, 1)]).astype(np.uint32)
+    more = cycle([b"\x00" * 7 + b"\x01", b"\xff" * 8])
+    source = RandomSource(lambda n: words.tobytes() if n == words.nbytes else next(more))
+    found = made.draw(len(words), source).tolist()
+    assert found[:5] == [0, 1, 1, 3, 4]
+    assert found[10:] == [1, 3, 3, 4, 5]
+    low, high = 0, 1  # what follows a word that equals a threshold's, by turns
+    assert found[5:10] == [low, 1 + 2 * high, 1, 4, 4]
+
+
+def test_a_coarse_choice_has_its_weights_for_every_word():
+    made = choice(lambda digits: [decimal_context(digits).divide(1, 7), *[decimal_exp(Fraction(1), digits)] * 2], 3)
+    with mpmath.workdps(50):
+        parts = [mpmath.mpf(1) / 7, mpmath.exp(-1), mpmath.exp(-1)]
+        bounds = [int(2**32 * sum(parts[: k + 1]) / sum(parts)) for k in range(2)]
+    assert made._table.tolist() == bounds
+
+
+def geometric(rate: float, values) -> np.ndarray:
+    return -math.expm1(-rate) * np.exp(-rate * np.asarray(values, dtype=float))
+
+
+@pytest.mark.parametrize("rate", [Fraction(1, 40_000), Fraction(1, 100), Fraction(1, 9), Fraction(3)])
+def test_geometric_counts_have_their_distribution(rate):
+    """Chi-squared test on 50 parts of equal probability and on the last digit, alpha 1e-4, 100 000 draws, seed 5."""
+    draws = Geometric(rate).draw(100_000, random_source(5))
+    edges = np.unique(np.floor(-np.log1p(-np.arange(1, 50) / 50) / float(rate)).astype(int))
+    seen = np.bincount(np.searchsorted(edges, draws, side="right"), minlength=len(edges) + 1)
+    below = -np.expm1(-float(rate) * edges)
+    expected = np.diff([0, *below, 1]) * len(draws)
+    kept = expected > 0
+    assert stats.chisquare(seen[kept], expected[kept]).pvalue > ALPHA
+    digit = np.bincount(draws % 8, minlength=8)
+    weights = geometric(float(rate), np.arange(8))
+    assert stats.chisquare(digit, len(draws) * weights / weights.sum()).pvalue > ALPHA
+
+
+@pytest.mark.parametrize(
+    ("rate", "size"),
+    [(Fraction(1, 20), 30), (Fraction(-1, 20), 30), (Fraction(0), 1000), (Fraction(1, 900), 3000), (Fraction(0), 3000)],
+)
+def test_counts_cut_off_have_their_distribution(rate, size):
+    """Chi-squared test on 30 runs of values, alpha 1e-4, 100 000 draws, seed 6; the broken twin counts backwards."""
+    values = np.arange(size)
+    weights = np.exp(-float(rate) * values)
+    expected = np.add.reduceat(weights / weights.sum(), values[:: -(-size // 30)]) * 100_000
+
+    def p_value(draws):
+        return stats.chisquare(np.add.reduceat(np.bincount(draws, minlength=size)[:size], values[:: -(-size // 30)]),
+                               expected * np.mean(draws < size)).pvalue  # fmt: skip
+
+    draws = CutOff(rate, size).draw(100_000, random_source(6))
+    assert draws.min() >= 0
+    assert draws.max() < size
+    assert p_value(draws) > ALPHA
+    assert p_value(size - 1 - draws) < ALPHA or not rate
+
+
+def test_a_table_with_one_wrong_entry_is_noticed():
+    """The broken twin: one threshold of thirty off by a part in two hundred. Same test, draws and seed."""
+    made = Geometric(Fraction(1, 9))
+    table = made._digits[-1]._table.copy()
+    table[8] += np.uint32(2**32 // 200)
+    made._digits[-1] = Thresholds(made._digits[-1]._digits, table, None)
+    draws = np.minimum(made.draw(100_000, random_source(5)), 40)
+    expected = geometric(1 / 9, np.arange(40)) * len(draws)
+    expected = np.append(expected, len(draws) - expected.sum())
+    assert stats.chisquare(np.bincount(draws, minlength=41), expected).pvalue < ALPHA

@@ -1,0 +1,239 @@
+"""Models that vary with time or look back two steps, against enumeration of all paths."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError, StateError, StochasticError
+from dphmm.model import (
+    Belief,
+    MarkovModel,
+    Observations,
+    StatePairs,
+    TimeClasses,
+    filter_releases,
+    path_of_releases,
+    smooth_releases,
+)
+from dphmm.space import Grid
+
+HOUR = 3600.0
+FIRST = 470_000  # a slot of one-hour steps
+
+
+def _rows(rng, *shape, zeros=0.25):
+    """Random distributions along the last axis, some entries 0."""
+    raw = rng.random(shape) * (rng.random(shape) > zeros) + np.eye(shape[-1])[rng.integers(shape[-1], size=shape[:-1])]
+    return raw / raw.sum(axis=-1, keepdims=True)
+
+
+def _made(rng, order, varies, step=HOUR):
+    """A random model over three states, and its law as plain tables: starts, first moves, later moves, by class."""
+    time_classes = TimeClasses(tuple(h % 24 // 2 % 5 for h in range(168)), step, "Europe/Berlin") if varies else None
+    count = time_classes.count if time_classes else 1
+    starts, single, pairs = _rows(rng, count, 3), _rows(rng, count, 3, 3), _rows(rng, count, 3, 3, 3)
+    state_pairs = None
+    if order == 2:
+        kept = np.array([[0, 0], [0, 1], [1, 2], [2, 0], [2, 2]])
+        state_pairs = StatePairs(3, kept)
+        for i, j in itertools.product(range(3), range(3)):
+            if [i, j] not in kept.tolist():
+                pairs[:, i, j] = single[:, j]
+        rows = [np.concatenate([single[c], pairs[c, kept[:, 0], kept[:, 1]]]) for c in range(count)]
+        matrices = [state_pairs.chain(csr_array(one)) for one in rows]
+    else:
+        pairs = np.repeat(single[:, np.newaxis], 3, axis=1)
+        matrices = list(single)
+    return MarkovModel(matrices, starts, None, step, time_classes, state_pairs), (starts, single, pairs)
+
+
+def _class(model, slot):
+    return 0 if model.time_classes is None else model.time_classes.class_of(slot)
+
+
+def _law(model, tables, slots):
+    """The probability of every path through consecutive slots, by enumeration."""
+    starts, single, pairs = tables
+    found = {}
+    for path in itertools.product(range(3), repeat=len(slots)):
+        mass = starts[_class(model, slots[0])][path[0]]
+        for t in range(1, len(slots)):
+            number = _class(model, slots[t])
+            row = single[number, path[0]] if t == 1 else pairs[number, path[t - 2], path[t - 1]]
+            mass *= row[path[t]]
+        found[path] = mass
+    return found
+
+
+@pytest.mark.parametrize(("order", "varies"), [(1, True), (2, False), (2, True)])
+@pytest.mark.parametrize("seed", range(8))
+def test_filter_smoother_and_path_equal_enumeration_of_all_paths(order, varies, seed):
+    rng = np.random.default_rng([seed, order, varies])
+    model, tables = _made(rng, order, varies)
+    steps = np.array([[1, 1, 1, 1], [2, 1, 1], [1, 3], [4], [1, 0, 2, 1]][seed % 5])
+    at = np.concatenate([[0], np.cumsum(steps)])
+    law = _law(model, tables, FIRST + np.arange(at[-1] + 1))
+    logs = np.log(rng.random((len(at), 3)))
+    logs[0, 0] = -np.inf if seed % 2 else logs[0, 0]
+    joint = np.array([mass * np.exp(sum(logs[t, path[k]] for t, k in enumerate(at))) for path, mass in law.items()])
+    paths = np.array(list(law))
+    observed = Observations(logs, np.concatenate([[1], steps]), FIRST)
+    filtering = filter_releases(model, observed)
+    smoothed = smooth_releases(model, observed, filtering)
+    assert filtering.log_evidence == pytest.approx(np.log(joint.sum()), abs=1e-12)
+    for t, k in enumerate(at):
+        until = np.array(list(law.values())) * np.exp(sum(logs[r, paths[:, at[r]]] for r in range(t + 1)))
+        before = np.array(list(law.values())) * np.exp(
+            sum((logs[r, paths[:, at[r]]] for r in range(t)), np.zeros(len(paths)))
+        )
+        for weights, belief in ((until, filtering.filtered[t]), (before, filtering.predicted[t]), (joint, smoothed[t])):
+            expected = np.bincount(paths[:, k], weights, minlength=3) / weights.sum()
+            assert belief.probabilities == pytest.approx(expected, abs=1e-12)
+            np.testing.assert_array_equal(belief.support, expected > 0)
+    best = path_of_releases(model, observed)
+    assert best.log_probability == pytest.approx(np.log(joint.max()), abs=1e-12)
+    assert best.states.tolist() == paths[joint.argmax()][at].tolist()
+
+
+def test_the_wrong_clock_is_noticed_by_that_comparison():
+    """The broken twin: an hour off, the filter is another one."""
+    model, _ = _made(np.random.default_rng(3), 2, True)
+    logs = np.log(np.random.default_rng(4).random((5, 3)))
+    right = filter_releases(model, Observations(logs, first=FIRST)).logs
+    wrong = filter_releases(model, Observations(logs, first=FIRST + 1)).logs
+    assert np.abs(np.exp(right) - np.exp(wrong)).max() > 1e-3
+
+
+def test_every_pair_kept_is_the_second_order_chain_and_none_kept_the_first_order_one():
+    rng = np.random.default_rng(5)
+    single, pairs = _rows(rng, 3, 3), _rows(rng, 3, 3, 3)
+    every = StatePairs(3, list(itertools.product(range(3), range(3))))
+    second = MarkovModel(
+        [every.chain(csr_array(np.concatenate([single, pairs.reshape(9, 3)])))], [[1, 0, 0]], state_pairs=every
+    )
+    belief = Belief.first(second).predict(second, 3)
+    expected = np.einsum("b,bc,cd->d", single[0], pairs[0], np.eye(3)) * 0
+    for b, c in itertools.product(range(3), range(3)):
+        expected += single[0, b] * pairs[0, b, c] * pairs[b, c]
+    assert belief.probabilities == pytest.approx(expected, abs=1e-15)
+    none = StatePairs(3, np.zeros((0, 2), dtype=int))
+    first = MarkovModel([none.chain(csr_array(single))], [[1, 0, 0]], state_pairs=none)
+    plain = MarkovModel(single, [1, 0, 0])
+    for steps in (1, 2, 7, 1000):
+        same = Belief.first(first).predict(first, steps).probabilities
+        assert same == pytest.approx(Belief.first(plain).predict(plain, steps).probabilities, rel=1e-13)
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "Asia/Kolkata", "+05:45"])
+def test_classes_are_the_local_hours_that_steps_begin_in(zone):
+    from datetime import UTC, datetime, timedelta, timezone
+    from zoneinfo import ZoneInfo
+
+    zone_info = timezone(timedelta(hours=5, minutes=45)) if zone[0] == "+" else ZoneInfo(zone)
+    time_classes = TimeClasses.of("weekday-hours", 300, zone)
+    slots = np.concatenate([np.arange(5_600_000, 5_606_000), np.random.default_rng(1).integers(0, 10**7, 500)])
+    found = time_classes.classes_of(slots)
+    for slot, number in zip(slots.tolist(), found.tolist(), strict=True):
+        local = (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=300 * (slot - 1))).astimezone(zone_info)
+        assert number == local.hour + 24 * (local.weekday() > 4)
+        assert time_classes.class_of(slot) == number
+    listed = [number for number, count in time_classes.runs(int(slots[0]) - 1, 6000) for _ in range(count)]
+    assert listed == found[:6000].tolist()
+
+
+@pytest.mark.parametrize("far", [10**14, -(10**14)])
+def test_slots_beyond_the_calendar_have_the_same_class_alone_and_among_others(far):
+    time_classes = TimeClasses.of("weekday-hours", 3600, "Asia/Kolkata")
+    slots = np.array([5, far, 7, 8])
+    assert time_classes.classes_of(slots).tolist() == [time_classes.class_of(slot) for slot in slots.tolist()]
+    assert time_classes.classes_of(slots)[[0, 2, 3]].tolist() == time_classes.classes_of(slots[[0, 2, 3]]).tolist()
+
+
+@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize("steps", [1, 5, 100, 24 * 7 * 9 + 5])
+def test_gaps_equal_one_step_after_another(order, steps):
+    model, _ = _made(np.random.default_rng(steps), order, True)
+    masses = Belief.first(model, FIRST)
+    stepped = masses
+    for k in range(steps):
+        stepped = stepped.predict(model, 1, FIRST + k)
+    once = masses.predict(model, steps, FIRST)
+    assert np.exp(once.chain_logs) == pytest.approx(np.exp(stepped.chain_logs), rel=1e-9)
+    np.testing.assert_array_equal(once.support, stepped.support)
+
+
+def test_a_gap_of_many_years_ends_and_a_longer_one_is_refused():
+    model, _ = _made(np.random.default_rng(1), 2, True)
+    belief = Belief.first(model, FIRST).predict(model, 24 * 365 * 20, FIRST)
+    assert belief.probabilities.sum() == pytest.approx(1.0)
+    with pytest.raises(InvalidInputError, match="hundred years"):
+        belief.predict(model, 24 * 366 * 101, FIRST)
+
+
+@pytest.mark.parametrize(("order", "varies"), [(1, True), (2, False), (2, True)])
+def test_files_and_hashes_hold_everything(tmp_path, order, varies):
+    grid = Grid.over((45.0, 0.0, 45.008, 0.038), 1.0)
+    rng = np.random.default_rng(7)
+    small, _ = _made(rng, order, varies)
+    model = MarkovModel(small.transitions, small.starts, grid, HOUR, small.time_classes, small.state_pairs)
+    assert grid.size == 3
+    path = tmp_path / "m.npz"
+    model.save(path)
+    again = MarkovModel.load(path)
+    assert isinstance(again, MarkovModel)
+    assert again.content_hash == model.content_hash
+    assert repr(again) == repr(model)
+    others = [
+        MarkovModel(small.transitions, small.starts[:, ::-1], grid, HOUR, small.time_classes, small.state_pairs),
+        MarkovModel(small.transitions, small.starts, None, HOUR, small.time_classes, small.state_pairs),
+    ]
+    if varies:
+        zone = TimeClasses(small.time_classes.classes, HOUR, "UTC")
+        turned = TimeClasses((*small.time_classes.classes[1:], small.time_classes.classes[0]), HOUR, "Europe/Berlin")
+        others += [
+            MarkovModel(small.transitions, small.starts, grid, HOUR, one, small.state_pairs) for one in (zone, turned)
+        ]
+        last = (*small.transitions[1:], small.transitions[0])
+        others.append(MarkovModel(last, small.starts, grid, HOUR, small.time_classes, small.state_pairs))
+    assert len({one.content_hash for one in (model, *others)}) == len(others) + 1
+
+
+def test_what_is_no_model_is_refused(tmp_path):
+    model, _ = _made(np.random.default_rng(1), 2, True)
+    with pytest.raises(ConfigurationError, match="5 classes of time and looks back two steps"):
+        _ = model.transition
+    with pytest.raises(ConfigurationError, match=r"restart\(first=slot\)"):
+        Belief.first(model)
+    with pytest.raises(ConfigurationError, match="nobody said when"):
+        filter_releases(model, Observations(np.zeros((2, 3))))
+    with pytest.raises(ConfigurationError, match="give one each"):
+        MarkovModel(model.transitions[:1], model.starts, None, HOUR, model.time_classes, model.state_pairs)
+    with pytest.raises(ConfigurationError, match="give one step"):
+        MarkovModel(model.transitions, model.starts, None, 60.0, model.time_classes, model.state_pairs)
+    with pytest.raises(StochasticError, match="does not follow"):
+        MarkovModel([np.eye(8)[::-1]], model.starts[:1], None, HOUR, None, model.state_pairs)
+    with pytest.raises(StateError, match="ascending"):
+        StatePairs(3, [[1, 0], [0, 1]])
+    with pytest.raises(ConfigurationError, match="168 hours"):
+        TimeClasses((0,) * 24, HOUR)
+    with pytest.raises(ConfigurationError, match="unknown"):
+        TimeClasses.of("minutes", HOUR)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="zone 'Mars/Base' is unknown"):
+        TimeClasses.of("hours", HOUR, "Mars/Base")
+    path = tmp_path / "m.npz"
+    model.save(path)
+    arrays = dict(np.load(path))
+    for name, change in (("data_3", None), ("starts", None), ("pairs", None), ("about", {"rhythm": {"classes": 3}})):
+        broken = dict(arrays)
+        if change is None:
+            del broken[name]
+        else:
+            broken["about"] = np.array(json.dumps({**json.loads(arrays["about"].item()), **change}))
+        np.savez(path, **broken)
+        with pytest.raises(DataFileError, match="no Markov model"):
+            MarkovModel.load(path)

@@ -1,0 +1,137 @@
+"""Backward matrices by Bayes' rule, against the joint distribution of whole paths."""
+
+from __future__ import annotations
+
+from itertools import pairwise, product
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dphmm.errors import InvalidInputError, StochasticError
+from dphmm.leakage import backward, loss
+from dphmm.model import reverse, reverses, stationary
+from tests.leakage.oracles import FIGURE_4, random_matrix
+
+
+def path_table(matrix: np.ndarray, initial: np.ndarray, steps: int, time: int) -> np.ndarray:
+    """Joint distribution of the states at ``time + 1`` (rows) and ``time``, summed over all paths."""
+    table = np.zeros((len(initial), len(initial)))
+    for path in product(range(len(initial)), repeat=steps):
+        weight = initial[path[0]]
+        for before, after in pairwise(path):
+            weight *= matrix[before, after]
+        table[path[time + 1], path[time]] += weight
+    return table
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
+def test_matrices_by_time_equal_conditioning_on_paths(kind):
+    matrix, initial = random_matrix(3, seed=2, zeros=0.2), np.array([0.7, 0.0, 0.3])
+    found = list(reverses(kind(matrix), initial, 5))
+    assert len(found) == 4
+    for time, form in enumerate(found):
+        table = path_table(matrix, initial, 5, time)
+        reached = table.sum(axis=1) > 0
+        expected = table[reached] / table[reached].sum(axis=1, keepdims=True)
+        dense = form.toarray() if sp.issparse(form) else form
+        np.testing.assert_allclose(dense[reached], expected, rtol=1e-13, atol=1e-300)
+        np.testing.assert_allclose(dense.sum(axis=1), 1.0, rtol=1e-13)
+
+
+def test_stationary_chain_has_one_backward_matrix():
+    matrix = np.array(FIGURE_4)
+    values, vectors = np.linalg.eig(matrix.T)
+    stationary = np.real(vectors[:, np.argmax(np.real(values))])
+    stationary /= stationary.sum()
+    first, *others = reverses(matrix, stationary, 6)
+    for other in others:
+        np.testing.assert_allclose(other, first, rtol=1e-12)
+    np.testing.assert_allclose(reverse(matrix, stationary), first, rtol=1e-15)
+
+
+def test_symmetric_chain_from_uniform_is_its_own_reverse():
+    symmetric = np.array([[0.5, 0.3, 0.2], [0.3, 0.4, 0.3], [0.2, 0.3, 0.5]])
+    np.testing.assert_allclose(reverse(symmetric, np.full(3, 1 / 3)), symmetric, rtol=1e-14)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
+def test_states_that_cannot_be_reached_change_no_loss(kind):
+    matrix = np.array([[0.6, 0.4, 0, 0], [0.3, 0.7, 0, 0], [0.1, 0.2, 0.3, 0.4], [0, 0, 0.5, 0.5]])
+    initial = np.array([0.5, 0.5, 0.0, 0.0])
+    whole = reverse(kind(matrix), initial)
+    part = reverse(matrix[:2, :2], initial[:2])
+    for alpha in (0.1, 1.0, 5.0):
+        assert loss(whole, alpha) == pytest.approx(loss(part, alpha), rel=1e-13)
+
+
+def test_leakage_under_a_chain_from_a_known_start():
+    matrix, initial = np.array([[0.8, 0.2], [0.3, 0.7]]), [1.0, 0.0]
+    leakage = backward(reverses(matrix, initial, 4), [0.5] * 4)
+    assert leakage[1] == 0.5, "the first state is known beforehand, so its release tells nothing about the second"
+    assert leakage[2] > 0.5
+
+
+def test_sparse_reverse_of_mobility_size_stays_sparse():
+    n = 10_000
+    chain = sp.csr_array(sp.diags_array([0.6, 0.4], offsets=[0, 1], shape=(n, n)))
+    chain = sp.csr_array(sp.diags_array(1 / chain.sum(axis=1)) @ chain)
+    initial = np.zeros(n)
+    initial[:100] = 0.01
+    for form in reverses(chain, initial, 4):
+        assert sp.issparse(form)
+        assert form.nnz < 4 * n
+
+
+def test_lost_probability_is_an_error_and_not_a_lost_state():
+    drifting = [[1.0, 1e-150, 0.0], [1.0, 0.0, 1e-150], [0.0, 0.0, 1.0]]
+    with pytest.raises(StochasticError, match="state 2 can be reached with probability 1e-300"):
+        list(reverses(drifting, [1.0, 0.0, 0.0], 4))
+
+
+def test_bad_input_is_refused():
+    with pytest.raises(StochasticError, match="forward matrix: row 0"):
+        reverse([[0.5, 0.4], [0.5, 0.5]], [0.5, 0.5])
+    with pytest.raises(StochasticError, match="initial distribution"):
+        reverse(FIGURE_4, [0.5, 0.5])
+    with pytest.raises(InvalidInputError, match="steps is 0"):
+        reverses(FIGURE_4, [0.2, 0.3, 0.5], 0)
+
+
+@given(st.integers(0, 10**6), st.integers(2, 8))
+def test_stationary_distribution_is_the_long_run_from_every_state_alike(seed, size):
+    """Time averages of a chain with transient states, several closed classes and cycles, by matrix powers."""
+    rng = np.random.default_rng(seed)
+    matrix = rng.random((size, size)) * (rng.random((size, size)) < 0.3)
+    matrix[np.arange(size), rng.integers(0, size, size)] += 0.2
+    matrix /= matrix.sum(axis=1, keepdims=True)
+    lazy = np.linalg.matrix_power((matrix + np.eye(size)) / 2, 2**20)
+    for kind in (np.asarray, sp.csr_array):
+        found = stationary(kind(matrix))
+        np.testing.assert_allclose(found, lazy.mean(axis=0), rtol=1e-7, atol=1e-9)
+        np.testing.assert_allclose(found @ matrix, found, rtol=1e-12, atol=1e-15)
+
+
+def test_stationary_distribution_of_a_chain_that_hardly_moves():
+    slow = [[1 - 3e-12, 3e-12, 0], [1e-12, 1 - 1e-12, 0], [0, 0, 1]]
+    expected = 2 / 3 * np.array([1e-12, 3e-12]) / 4e-12
+    np.testing.assert_allclose(stationary(slow), [*expected, 1 / 3], rtol=1e-12)
+
+
+def test_stationary_distribution_of_mobility_size():
+    side = 100
+    line = sp.diags_array([1.0, 1.0, 1.0], offsets=[-1, 0, 1], shape=(side, side))
+    near = sp.csr_array(sp.kron(line, line))
+    degrees = np.asarray(near.sum(axis=1)).ravel()
+    found = stationary(sp.diags_array(1 / degrees) @ near)
+    np.testing.assert_allclose(found, degrees / degrees.sum(), rtol=1e-9)
+    np.testing.assert_allclose(stationary(sp.eye_array(5000)), np.full(5000, 1 / 5000), rtol=1e-14)
+
+
+def test_stationary_distribution_of_no_matrix_is_refused():
+    with pytest.raises(StochasticError, match="row 1 sums to"):
+        stationary([[0.5, 0.5], [0.5, 0.4]])
+    with pytest.raises(StochasticError, match="too rare"):
+        stationary([[0.5, 0.5], [1e-320, 1.0]])

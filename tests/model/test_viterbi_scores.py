@@ -1,0 +1,84 @@
+"""Best scores and their sources, in both forms of each loop, against what they are for."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+from dphmm import compilation
+from dphmm.model import viterbi
+from dphmm.model.expectation_maximisation import _gathered_pairs
+from dphmm.model.transition_operator import LogProduct
+from tests.forms import forms_of
+
+
+def lists(seed, in_order=True):
+    """Lists of the states before each of six, with logarithms among four values, so that many are equal."""
+    rng = np.random.default_rng(seed)
+    holds = rng.random((6, 6)) < 0.6
+    holds[:, 0] |= ~holds.any(axis=1)
+    befores = [np.flatnonzero(row) for row in holds]
+    if not in_order:
+        befores = [rng.permutation(row) for row in befores]
+    starts = np.cumsum([0, *map(len, befores)]).astype(np.uint32)
+    states = np.concatenate(befores).astype(np.uint32)
+    return starts, states, rng.integers(-3, 1, len(states)).astype(float)
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+@pytest.mark.parametrize("seed", range(5))
+def test_each_state_of_a_path_is_the_lowest_of_the_best_ones_before_the_next(seed, in_order):
+    starts, states, logs = lists(seed, in_order)
+    scores = np.random.default_rng(seed).integers(-2, 1, (5, 6)).astype(float)
+    for form in forms_of(viterbi._gathered_sources)[not in_order :]:
+        form((starts, states, logs), scores, path := np.full(5, seed))
+        assert path[-1] == seed
+        for t in range(4):
+            part = slice(starts[path[t + 1]], starts[path[t + 1] + 1])
+            found = {int(i): float(scores[t, i] + log) for i, log in zip(states[part], logs[part], strict=True)}
+            assert path[t] == min(i for i, score in found.items() if score == max(found.values()))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_scores_are_maxima_over_the_states_before(seed):
+    starts, states, logs = lists(seed)
+    dense = np.full((6, 6), -np.inf)  # from, to
+    for state in range(6):
+        part = slice(starts[state], starts[state + 1])
+        dense[states[part], state] = logs[part]
+    rows = np.random.default_rng(seed).normal(size=(4, 6))
+    wanted = np.zeros((4, 6))
+    for t in range(1, 4):
+        wanted[t] = (wanted[t - 1][:, None] + dense).max(axis=0) + rows[t]
+    for loop, how in ((viterbi._gathered_scores, (starts, states, logs)), (viterbi._dense_scores, dense)):
+        for form in forms_of(loop):
+            form(how, rows, scores := np.zeros((4, 6)))
+            np.testing.assert_array_equal(scores, wanted)
+
+
+@pytest.mark.parametrize("worth", [0, 1 << 60])
+def test_a_path_is_the_same_whatever_the_order_of_a_matrix_is_stored_in(worth, monkeypatch):
+    monkeypatch.setattr(compilation, "_WORTH", worth)
+    starts, states, logs = lists(3, in_order=False)
+    stored = csr_array((np.exp(logs), states.astype(np.int32), starts.astype(np.int32)), shape=(6, 6))
+    scores = np.random.default_rng(3).integers(-2, 1, (5, 6)).astype(float)
+    found = []
+    for matrix in (stored, stored.sorted_indices()):
+        viterbi.Maxima(LogProduct(matrix)).trace(scores, path := np.full(5, 2))
+        found.append(path.tolist())
+    assert not stored.has_sorted_indices
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_pairs_are_sums_over_times(seed):
+    starts, states, logs = lists(seed)
+    rng = np.random.default_rng(seed)
+    ones, others, scales = rng.random((4, 6)), rng.random((4, 6)), rng.random(4)
+    ones[rng.random((4, 6)) < 0.3] = 0.0
+    ends = np.repeat(np.arange(6), np.diff(starts))
+    for form in forms_of(_gathered_pairs):
+        form((starts, states, logs), ones, others, scales, out := np.ones(len(states)))
+        wanted = np.einsum("t,te,te->e", scales, ones[:, ends], others[:, states])
+        np.testing.assert_allclose(out, 1 + wanted, rtol=1e-14)

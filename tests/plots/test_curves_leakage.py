@@ -1,0 +1,77 @@
+"""Leakage pictures: what is drawn are the numbers of the package, and every function draws on a bare ``ax``."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dphmm.leakage import LossFunction, account, backward, exact_budgets, smooth, supremum, temporal
+
+matplotlib_figure = pytest.importorskip("matplotlib.figure")
+plots = pytest.importorskip("dphmm.plots.curves")
+
+ABSORBING = [[0.8, 0.2], [0.0, 1.0]]
+FIGURE_4 = [[0.1, 0.2, 0.7], [0.3, 0.3, 0.4], [0.5, 0.3, 0.2]]
+
+
+@pytest.fixture
+def ax():
+    figure = matplotlib_figure.Figure()
+    yield figure.add_subplot()
+    figure.draw_without_rendering()
+
+
+def lines(ax):
+    return {line.get_label(): line for line in ax.get_lines()}
+
+
+def test_leakage_over_time_draws_the_three_leakages(ax):
+    leakage = account(ABSORBING, ABSORBING, [0.1] * 10)
+    plots.leakage_over_time(ax, leakage)
+    drawn = lines(ax)
+    np.testing.assert_array_equal(drawn["TPL"].get_ydata(), leakage.temporal)
+    np.testing.assert_array_equal(drawn["BPL"].get_ydata(), leakage.backward)
+    np.testing.assert_array_equal(drawn["FPL"].get_ydata(), leakage.forward)
+    np.testing.assert_array_equal(drawn["BPL"].get_xdata(), np.arange(1, 11))
+
+
+def test_loss_pieces_draw_the_envelope_of_all_pairs(ax):
+    plots.loss_pieces(ax, FIGURE_4, limit=4.0)
+    drawn = ax.get_lines()
+    envelope = lines(ax)["L(α)"].get_ydata()
+    pairs = np.array([line.get_ydata() for line in drawn if line.get_label().startswith("_")])
+    assert len(pairs) == 6
+    np.testing.assert_allclose(pairs.max(axis=0), envelope, rtol=1e-12)
+    np.testing.assert_array_equal(lines(ax)["a new piece begins"].get_xdata(), LossFunction(FIGURE_4).starts[1:])
+
+
+def test_loss_pieces_of_many_states_draw_the_function_alone(ax):
+    plots.loss_pieces(ax, smooth(np.eye(40), 0.1))
+    assert len(ax.get_lines()) == 1
+
+
+@pytest.mark.parametrize(("epsilon", "bounded"), [(0.15, True), (0.23, False)])
+def test_approach_draws_the_supremum_where_there_is_one(ax, epsilon, bounded):
+    plots.approach_to_supremum(ax, ABSORBING, epsilon, 50)
+    labels = list(lines(ax))
+    assert any("no supremum" in label for label in labels) != bounded
+    if bounded:
+        line = next(line for label, line in lines(ax).items() if label.startswith("supremum"))
+        assert line.get_ydata()[0] == supremum(ABSORBING, epsilon)
+
+
+def test_degrees_of_correlation_draw_one_curve_for_each_setting(ax):
+    from scripts.drawings.leakage import degrees_of_correlation
+
+    settings = [(5, 0.01), (5, 1.0), (9, 0.01)]
+    degrees_of_correlation(ax, settings, 0.5, 12)
+    assert len(ax.get_lines()) == 3
+    np.testing.assert_array_equal(ax.get_lines()[2].get_ydata(), backward(smooth(np.eye(9), 0.01), [0.5] * 12))
+
+
+def test_budgets_over_time_draw_bars_and_leakage(ax):
+    pair = [[0.8, 0.2], [0.2, 0.8]], [[0.8, 0.2], [0.1, 0.9]]
+    budgets = exact_budgets(*pair, 1.0, 8)
+    plots.budgets_over_time(ax, *pair, budgets, 1.0)
+    np.testing.assert_allclose([bar.get_height() for bar in ax.patches], budgets)
+    np.testing.assert_array_equal(lines(ax)["TPL"].get_ydata(), temporal(*pair, budgets))

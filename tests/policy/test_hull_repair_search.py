@@ -1,0 +1,125 @@
+"""The exact repair, against every choice of partners tried in turn."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from dphmm import PolicyGraph, exposed_states, protect
+from tests.policy.instances import exhaustive, small_instance
+from tests.running_example import F, graph, states
+from tests.sizes import fewer
+
+OBJECTIVES = ["volume", "error"]
+
+
+def check_exact(f, made, mask, objective):
+    exposed = exposed_states(made, f, mask)
+    if not 1 <= len(exposed) <= 3:
+        return
+    repaired = protect(made, f, mask, objective=objective)
+    assert repaired.certified
+    assert repaired.value == pytest.approx(exhaustive(f, made, mask, exposed, objective), rel=1e-9, abs=1e-9)
+    reached = repaired.hull.volume if objective == "volume" else repaired.hull.squared_error
+    assert repaired.value == pytest.approx(reached, rel=1e-9, abs=1e-12)
+    assert len(repaired.added) <= len(exposed)
+    assert not len(exposed_states(repaired.graph, f, mask))
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@settings(max_examples=fewer(40, 20))
+@given(seed=st.integers(0, 10**6))
+def test_exact_repair_equals_exhaustive_search(objective, seed):
+    f, made, mask = small_instance(seed)
+    assume(mask.sum() >= 2)
+    check_exact(f, made, mask, objective)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@settings(max_examples=fewer(30, 15))
+@given(st.integers(0, 10**6), st.sampled_from([(1.0, 1.0), (1.0, 4.2), (0.5, 0.1)]), st.booleans())
+def test_exact_repair_of_scattered_and_of_stretched_measurements_too(objective, seed, spacing, scattered):
+    rng = np.random.default_rng(seed)
+    f = (rng.normal(size=(7, 2)) if scattered else rng.integers(0, 20, (7, 2))) * np.array(spacing)
+    check_exact(f, PolicyGraph.from_edges(7, [(0, 1), (1, 2), (2, 3)]), np.ones(7, bool), objective)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@settings(max_examples=fewer(30, 15))
+@given(seed=st.integers(0, 10**6), d=st.sampled_from([1, 3]))
+def test_repairs_outside_the_plane_equal_exhaustive_search(objective, seed, d):
+    f = np.random.default_rng(seed).integers(0, 5, (6, d))
+    check_exact(f, PolicyGraph.from_edges(6, [(0, 1), (1, 2), (0, 3)]), np.ones(6, bool), objective)
+
+
+@pytest.mark.parametrize(
+    ("f", "joined", "without_limit"),
+    [
+        ([[12, 1], [12, 0], [0, 2], [4, 1], [8, 3], [5, 1], [9, 4]], [0, 1, 2, 3], 406.75728155339806),
+        ([[0, 1], [2, 2], [11, 3], [3, 1], [7, 4], [13, 2], [6, 3]], [0, 1, 2, 3], None),
+        ([[0, 8], [2, 2], [0, 12], [6, 6], [4, 5], [10, 0]], [0, 1, 2], 285.42857142857144),
+    ],
+)
+def test_edges_are_no_more_than_different_exposed_states_can_take(f, joined, without_limit):
+    # In the first and the last a hull with more edges would have less error than every repair.
+    made = PolicyGraph.from_groups(len(f), [joined])
+    check_exact(np.array(f), made, np.ones(len(f), bool), "error")
+    if without_limit:
+        assert without_limit < protect(made, f, objective="error").value
+
+
+@pytest.mark.parametrize(("partner", "area", "error"), [(4, 14, 54), (5, 16, 47), (6, 20, 50)])
+def test_least_area_is_not_least_error_in_the_running_example(partner, area, error):
+    hull = protect(graph().with_edges([(2, partner - 1)]), F, states(3, 4, 5, 6)).hull
+    assert (hull.volume, hull.squared_error) == pytest.approx((area, error))
+
+
+def test_the_repair_of_least_error_takes_s5_and_that_of_least_area_s4():
+    least = {objective: protect(graph(), F, states(3, 4, 5, 6), objective=objective) for objective in OBJECTIVES}
+    assert [least[objective].added for objective in OBJECTIVES] == [((2, 3),), ((2, 4),)]
+    assert [least[objective].value for objective in OBJECTIVES] == pytest.approx([14, 47])
+
+
+def isolated_grid(count: int, seed: int, side: int = 20):
+    cells = np.random.default_rng(seed).permutation(side * side)[:count]
+    return PolicyGraph.from_edges(count, []), np.stack(np.divmod(cells, side), axis=1)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_redundant_edges_are_taken_where_they_lower_the_error(seed):
+    none, f = isolated_grid(14, seed)
+    error, volume = (protect(none, f, objective=objective) for objective in ("error", "volume"))
+    greedy = protect(none, f, method="greedy")
+    assert error.certified
+    assert error.value <= min(volume.hull.squared_error, greedy.hull.squared_error) * (1 + 1e-12)
+    assert error.hull.volume >= volume.hull.volume * (1 - 1e-12)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("d", [2, 3])
+def test_a_search_that_is_cut_short_gives_the_best_found_and_a_proven_gap(objective, d):
+    rng = np.random.default_rng(7)
+    f, none = rng.integers(0, 60, (9 if d == 3 else 14, d)), PolicyGraph.from_edges(9 if d == 3 else 14, [])
+    f[:, 2:] //= 20
+    stopped = protect(none, f, objective=objective, repair_limit=0)
+    more = protect(none, f, objective=objective, repair_limit=2_000)
+    assert not stopped.certified
+    assert stopped.bound <= more.bound <= more.value <= stopped.value
+    assert 0 < stopped.gap <= 1
+    assert more.certified or d == 3
+    again = protect(none, f, objective=objective, repair_limit=0)
+    assert (again.added, again.value, again.bound) == (stopped.added, stopped.value, stopped.bound)
+
+
+def test_where_only_the_nearest_partners_are_offered_the_bound_allows_for_the_others(monkeypatch):
+    none, f = isolated_grid(14, 1)
+    whole = protect(none, f, objective="error")
+    monkeypatch.setattr("dphmm.policy.hull_repair._CANDIDATES", 30)
+    monkeypatch.setattr("dphmm.policy.hull_repair._FEWEST", 3)
+    few = protect(none, f, objective="error")
+    assert few.bound <= whole.value <= few.value
+    assert not few.certified
+    monkeypatch.setattr("dphmm.policy.hull_repair._FEWEST", 13)
+    assert protect(none, f, objective="error").certified

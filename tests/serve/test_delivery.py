@@ -1,0 +1,215 @@
+"""Telling recipients: each release once, in order, the same after restarts and outages, in the format each expects."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from urllib.parse import parse_qs
+
+import pytest
+
+from dphmm.serve import delivery
+from tests.serve.conftest import START, TOKEN, location, relay, wait_for
+from tests.serve.test_app import ANN, releases
+
+STEP = 300
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch):
+    monkeypatch.setattr(delivery, "_FIRST_WAIT_S", 0.02)
+    monkeypatch.setattr(delivery, "_LONGEST_WAIT_S", 0.1)
+
+
+def recipient(inbox, kind="webhook", **more):
+    return {"name": "family", "kind": kind, "url": inbox.url, "users": ["ann"], **more}
+
+
+def post(client, *steps):
+    for k in steps:
+        assert client.post("/owntracks", json=location(START + STEP * k), auth=ANN).status_code == 200
+
+
+def told(inbox):
+    return [json.loads(body) for _, _, body in inbox.messages]
+
+
+def test_a_webhook_gets_what_the_stream_answers_and_nothing_else(config, inbox, tmp_path):
+    with relay(config(recipient=[recipient(inbox, headers={"X-Key": "k"})])) as client:
+        post(client, 0)
+        wait_for(lambda: inbox.messages)
+    (message,) = told(inbox)
+    (release,) = releases(tmp_path / "people.db")
+    assert message["released"] is True
+    assert (message["user"], message["x_km"]) == ("ann", release.record.released[0])
+    assert {"time", "latitude", "longitude", "estimate_latitude", "estimate_longitude"} <= set(message)
+    assert inbox.messages[0][1]["x-key"] == "k"
+
+
+def test_messages_have_the_format_that_each_kind_expects(config, inbox):
+    for kind in ("owntracks", "overland", "traccar", "home-assistant"):
+        inbox.messages.clear()
+        store = {"store": config().store + kind}
+        with relay(config(recipient=[recipient(inbox, kind)], **store)) as client:
+            post(client, 0)
+            wait_for(lambda: inbox.messages)
+        ((_, headers, body),) = inbox.messages
+        if kind == "owntracks":
+            message = json.loads(body)
+            assert (message["_type"], message["tst"], headers["x-limit-u"]) == ("location", START, "ann")
+            radius = message["acc"]
+        elif kind == "overland":
+            (feature,) = json.loads(body)["locations"]
+            assert feature["geometry"]["type"] == "Point"
+            assert feature["properties"]["timestamp"] == "2024-03-07T09:00:00Z"
+            radius = feature["properties"]["horizontal_accuracy"]
+        else:
+            fields = {name: value for name, (value,) in parse_qs(body.decode()).items()}
+            assert fields["id" if kind == "traccar" else "device"] == "ann"
+            radius = float(fields["accuracy"])
+        assert radius > 100
+
+
+def test_an_outage_delays_messages_and_loses_none_and_keeps_their_order(config, inbox):
+    made = config(recipient=[recipient(inbox)])
+    inbox.status = 503
+    with relay(made) as client:
+        post(client, 0, 1, 2)
+        wait_for(lambda: 'outcome="failed"} 0' not in client.get("/metrics").text)
+    with relay(made) as client:  # restarted while the recipient is away
+        post(client, 3)
+        inbox.status = 200
+        wait_for(lambda: len(inbox.messages) == 4)
+    assert [one["time"] for one in told(inbox)] == sorted(one["time"] for one in told(inbox))
+
+
+def test_a_recipient_who_refuses_one_message_for_good_gets_the_next(config, inbox):
+    with relay(config(recipient=[recipient(inbox)])) as client:
+        inbox.status = 422
+        post(client, 0)
+        wait_for(lambda: 'recipient="family",outcome="refused"} 1' in client.get("/metrics").text)
+        inbox.status = 200
+        post(client, 1)
+        wait_for(lambda: inbox.messages)
+    assert told(inbox)[0]["time"] == "2024-03-07T09:05:00Z"
+
+
+def test_a_new_recipient_is_told_nothing_of_the_time_before_and_others_of_no_one_else(config, inbox):
+    with relay(config()) as client:
+        post(client, 0, 1)
+    with relay(config(recipient=[recipient(inbox)])) as client:
+        post(client, 2)
+        client.post("/owntracks", json=location(), auth=("bob", TOKEN["bob"]))
+        wait_for(lambda: inbox.messages)
+    assert [(one["user"], one["time"]) for one in told(inbox)] == [("ann", "2024-03-07T09:10:00Z")]
+
+
+def test_whoever_is_paused_is_told_nothing_then_and_nothing_of_it_later(config, inbox):
+    with relay(config(recipient=[recipient(inbox, paused=True)])) as client:
+        post(client, 0)
+    with relay(config(recipient=[recipient(inbox)])) as client:
+        post(client, 1)
+        wait_for(lambda: inbox.messages)
+    assert [one["time"] for one in told(inbox)] == ["2024-03-07T09:05:00Z"]
+
+
+def test_a_message_sent_again_after_a_crash_is_the_same(config, inbox, monkeypatch):
+    from dphmm.serve.sessions import Sessions
+
+    made = config(recipient=[recipient(inbox)])
+    with monkeypatch.context() as patch:
+
+        async def crash(*_):
+            await asyncio.sleep(3600)  # the process ends before the note is written
+
+        patch.setattr(Sessions, "set_sent", crash)
+        with relay(made) as client:
+            post(client, 0)
+            wait_for(lambda: inbox.messages)
+    with relay(made):
+        wait_for(lambda: len(inbox.messages) == 2)
+    first, second = inbox.messages
+    assert first[2] == second[2]
+
+
+def test_coarser_recipients_are_told_coarser_releases_and_nothing_that_follows_from_the_finer_ones(
+    config, inbox, tmp_path, monkeypatch
+):
+    from dphmm.serve.sessions import Sessions
+
+    def told_of(name):
+        return [json.loads(body) for _, headers, body in inbox.messages if headers["x-name"] == name]
+
+    def tiers(**budgets):
+        made = [recipient(inbox, headers={"X-Name": name}) | {"name": name} for name in budgets]
+        return [one | ({} if e is None else {"epsilon": e}) for one, e in zip(made, budgets.values(), strict=True)]
+
+    made = config(recipient=tiers(family=None, friends=0.2, also_friends=0.2, town=0.05))
+    with monkeypatch.context() as patch:
+        set_told, crashed = Sessions.set_sent, set()
+
+        async def lost(keeper, name, user, count):
+            if name == "friends" and count not in crashed:  # the note of each first message is lost
+                crashed.add(count)
+                raise OSError
+            await set_told(keeper, name, user, count)
+
+        patch.setattr(Sessions, "set_sent", lost)
+        with relay(made) as client:
+            post(client, 0, 1, 2)
+            wait_for(lambda: len(told_of("friends")) == 6)
+            wait_for(lambda: all(len(told_of(name)) == 3 for name in ("family", "also_friends", "town")))
+    family, friends, town = told_of("family"), told_of("friends"), told_of("town")
+    assert friends[0::2] == friends[1::2] == told_of("also_friends")  # the same, however often and to whomever
+    assert set(town[0]) == {
+        "released", "user", "time", "latitude", "longitude", "estimate_latitude", "estimate_longitude",
+        "estimate_radius_m", "epsilon",
+    }  # fmt: skip
+    for fine, coarse in zip(family, town, strict=True):
+        assert fine["time"] == coarse["time"]
+        assert {fine[key] for key in ("latitude", "estimate_latitude", "estimate_radius_m")}.isdisjoint(
+            coarse[key] for key in ("latitude", "estimate_latitude", "estimate_radius_m")
+        )
+    assert town[-1]["estimate_radius_m"] > family[-1]["estimate_radius_m"]
+    with relay(config(recipient=[*tiers(family=None), *tiers(new=0.1)])) as client:  # a tier that there was not before
+        post(client, 3)
+        wait_for(lambda: told_of("new"))
+    assert [one["time"] for one in told_of("new")] == ["2024-03-07T09:15:00Z"]
+
+
+def test_nobody_is_told_more_than_is_released(config, inbox):
+    with pytest.raises(ValueError, match="no recipient can be told more"):
+        config(recipient=[recipient(inbox, epsilon=0.6)])
+
+
+def test_mqtt_brings_places_in_and_takes_estimates_out(config, broker, tmp_path):
+    import aiomqtt
+
+    heard = {"mqtt": {"url": broker, "topic": f"{tmp_path.name}/+/+"}}
+    out = [{"name": "family", "kind": "mqtt", "url": broker, "users": ["ann"]}]
+    port = int(broker.rpartition(":")[2])
+
+    async def talk(client):
+        async with aiomqtt.Client("127.0.0.1", port) as phone:
+            await phone.subscribe("owntracks/ann/dphmm", qos=1)
+            for user in ("ann", "mallory"):
+                await phone.publish(f"{tmp_path.name}/{user}/phone", json.dumps(location()), qos=1)
+            async with asyncio.timeout(20):
+                async for message in phone.messages:
+                    body = json.loads(message.payload)
+                    if body["tst"] == START and not message.retain:
+                        return body
+        return None
+
+    async def clean():
+        async with aiomqtt.Client("127.0.0.1", port) as phone:
+            await phone.publish("owntracks/ann/dphmm", b"", retain=True)
+
+    with relay(config(recipient=out, **heard)) as client:
+        wait_for(lambda: client.get("/health").status_code == 200)
+        message = asyncio.run(talk(client))
+    asyncio.run(clean())
+    assert message["_type"] == "location"
+    assert message["acc"] > 100
+    assert len(releases(tmp_path / "people.db")) == 1
+    assert releases(tmp_path / "people.db", "mallory") == []

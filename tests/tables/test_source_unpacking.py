@@ -1,0 +1,183 @@
+"""A few bytes that unpack to gigabytes are refused in every format, before the memory is taken."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import tarfile
+import tracemalloc
+import zipfile
+from contextlib import nullcontext
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from dphmm.errors import ConfigurationError, DataFileError
+from dphmm.leakage.files import read_matrix, read_numbers
+from dphmm.model.model import MarkovModel
+from dphmm.readers import read
+from dphmm.tables import Table, max_unpacked, read_document
+from dphmm.tables import source as unpacking
+from dphmm.tables.source import IN_ALL, PER_BYTE, Allowance
+
+HEADER = b"user_id,tracked_at,latitude,longitude\n"
+LINE = b"a,2024-03-07T09:00:00Z,45.001,-30.001\n"
+BOMB = 3 << 19
+"""More than anything small may unpack to in these tests."""
+
+
+@pytest.fixture(autouse=True)
+def _little_is_allowed(monkeypatch):
+    monkeypatch.setattr(unpacking, "ALWAYS", 1 << 20)
+
+
+def _table(size: int) -> bytes:
+    return HEADER + LINE * (size // len(LINE))
+
+
+def _tar(path, opener) -> None:
+    packed = _table(BOMB // 4)
+    with opener(path, "wb") as stream, tarfile.open(fileobj=stream, mode="w|") as archive:
+        for number in range(4):  # no member is too large by itself
+            info = tarfile.TarInfo(f"{number}.csv")
+            info.size = len(packed)
+            archive.addfile(info, io.BytesIO(packed))
+
+
+def _sparse_tar(path) -> None:
+    info = tarfile.TarInfo("a.csv")
+    info.type, info.size = tarfile.GNUTYPE_SPARSE, 0
+    block = bytearray(info.tobuf(tarfile.GNU_FORMAT))
+    block[386:398], block[398:410] = b"%011o\0" % 0, b"%011o\0" % 0
+    block[483:495] = b"%011o\0" % BOMB  # its size with the holes
+    block[148:156] = b" " * 8
+    block[148:156] = b"%06o\0 " % sum(block)
+    path.write_bytes(bytes(block) + b"\0" * 1024)
+
+
+def _zip(path, kind: int) -> None:
+    with zipfile.ZipFile(path, "w", kind) as archive:
+        for number in range(4):
+            archive.writestr(f"{number}.csv", _table(BOMB // 4))
+
+
+def _gz_in_zip(path) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a.csv.gz", gzip.compress(_table(BOMB)))
+
+
+def _parquet(path, **columns) -> None:
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pa.table(columns), path, compression="zstd", use_dictionary=["user"], write_statistics=False)
+
+
+def _one_long_name(path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    at = pa.array(np.zeros(800, dtype=np.int32))
+    _parquet(path, user=pa.DictionaryArray.from_arrays(at, ["x" * (BOMB // 800)]), time=["2024-03-07"] * 800)
+
+
+def _one_long_page(path) -> None:
+    _parquet(path, time=["x" * BOMB])
+
+
+def _many_nulls(path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    _parquet(path, time=pa.nulls(BOMB // 4, pa.float64()))
+
+
+FILES = {
+    "a.csv.gz": lambda path: path.write_bytes(gzip.compress(_table(BOMB))),
+    "a.tar": _sparse_tar,
+    "a.tar.gz": lambda path: _tar(path, gzip.open),
+    "a.tar.bz2": lambda path: _tar(path, bz2.open),
+    "a.tar.xz": lambda path: _tar(path, lzma.open),
+    "deflated.zip": lambda path: _zip(path, zipfile.ZIP_DEFLATED),
+    "bzip2.zip": lambda path: _zip(path, zipfile.ZIP_BZIP2),
+    "lzma.zip": lambda path: _zip(path, zipfile.ZIP_LZMA),
+    "nested.zip": _gz_in_zip,
+    "name.parquet": _one_long_name,
+    "page.parquet": _one_long_page,
+    "nulls.parquet": _many_nulls,
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_what_unpacks_out_of_proportion_is_refused_before_it_takes_the_memory(tmp_path, name):
+    FILES[name](tmp_path / name)
+    assert (tmp_path / name).stat().st_size < BOMB / PER_BYTE / 2
+    with pytest.raises(DataFileError, match=rf"{name}.*: unpacks to more than 1 MiB, .*dphmm --max-unpacked"):
+        (Table.read if name.endswith("parquet") else read)(tmp_path / name)
+    with max_unpacked("64 MB"):
+        if name.endswith("parquet"):
+            Table.read(tmp_path / name)
+        elif name != "a.tar":  # whose holes are NUL characters
+            assert read(tmp_path / name).points
+
+
+def test_a_model_and_a_matrix_that_unpack_out_of_proportion_are_refused(tmp_path):
+    np.savez_compressed(tmp_path / "m.npz", about=np.zeros(BOMB // 8))
+    with pytest.raises(DataFileError, match=r"m\.npz: no Markov model \(unpacks to more than 1 MiB"):
+        MarkovModel.load(tmp_path / "m.npz")
+    sp.save_npz(tmp_path / "s.npz", sp.coo_array(([1.0], ([0], [0])), shape=(900_000, 900_000)))
+    with pytest.raises(DataFileError, match=r"s\.npz: unpacks to more than 1 MiB"):
+        read_numbers(tmp_path / "s.npz")
+
+
+OBJECTS = {
+    "a.geojson.gz": b'{"features": [' + b"[]," * 200_000 + b"[]]}",
+    "b.geojson.gz": b'{"features": [' + b"1.5," * 200_000 + b"[]]}",
+    "a.csv.gz": b"name,lat\n" + b"a,1\n" * 30_000,
+    "b.csv.gz": b"1\n" * 60_000,
+    "a.gpx.gz": b"<gpx><trk><trkseg>" + b'<trkpt lat="1" lon="1"/>' * 20_000 + b"</trkseg></trk></gpx>",
+}
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_objects_that_a_packed_file_makes_by_the_million_are_refused_before_they_are_made(tmp_path, name, monkeypatch):
+    monkeypatch.setattr(unpacking, "IN_OBJECTS", 4 << 20)
+    (tmp_path / name).write_bytes(gzip.compress(OBJECTS[name]))
+    reader = {"a.csv.gz": Table.read, "b.csv.gz": read_matrix}.get(name, lambda path: read(path, user="a"))
+    (tmp_path / name.removesuffix(".gz")).write_bytes(OBJECTS[name])  # which also imports what it takes
+    plain = pytest.raises(DataFileError, match=r"is no GeoJSON|no column|has no time")
+    with nullcontext() if ".csv" in name else plain:
+        reader(tmp_path / name.removesuffix(".gz"))
+    tracemalloc.start()
+    with pytest.raises(DataFileError, match=rf"{name}: unpacks to more than 4 MiB"):
+        reader(tmp_path / name)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 5 << 20
+
+
+def test_memory_stays_near_the_limit(tmp_path):
+    packed = tmp_path / "a.csv.gz"
+    packed.write_bytes(gzip.compress(b"\n" * (64 << 20), compresslevel=1))
+    assert packed.stat().st_size < 1 << 20
+    tracemalloc.start()
+    with pytest.raises(DataFileError, match="unpacks to more than"):
+        read_document(packed)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < PER_BYTE * packed.stat().st_size + (8 << 20)
+
+
+def test_what_is_allowed_grows_with_the_file_up_to_a_limit():
+    assert [Allowance("a", size).most for size in (0, 2 << 20, 1 << 40)] == [1 << 20, PER_BYTE * (2 << 20), IN_ALL]
+
+
+def test_the_limit_is_said_in_bytes_or_words_and_holds_within_its_block_only(tmp_path):
+    path = tmp_path / "a.csv.gz"
+    path.write_bytes(gzip.compress(_table(100_000)))
+    for size in (50_000, "50000", "48KiB", "0.04 MB"):
+        with max_unpacked(size), pytest.raises(DataFileError, match="unpacks to more than"):
+            read(path)
+    with max_unpacked("1GB"), max_unpacked(None):
+        assert read(path).points == 1
+    assert read(path).points == 1
+    for size in (0, "0", "-1", "much", "1e9", "9" * 30, "", "nan"):
+        with pytest.raises(ConfigurationError, match="give a size such as 8GB"), max_unpacked(size):
+            pass

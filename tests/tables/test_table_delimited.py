@@ -1,0 +1,62 @@
+"""CSV as spreadsheets and other programs take it."""
+
+from __future__ import annotations
+
+import csv
+import tracemalloc
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dphmm.errors import DataFileError
+from dphmm.readers import read
+from dphmm.tables import Table, read_document, write_csv
+from dphmm.tables.table import csv_rows, guarded, unguarded
+
+FORMULAS = ["=1+1", "+cmd|'/C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "\uff1d1", "'=1", "''@x", "=", "-", "+4 9"]
+PLAIN = ["", "a", "O'Hara", "'", "'a", "1", "-1.5", "+2e-9", "-inf", "a=b", 'né, "quoted"', " =1"]
+
+
+@pytest.mark.parametrize("text", FORMULAS)
+def test_what_a_spreadsheet_would_run_is_written_as_a_text_and_reads_back(tmp_path, text):
+    write_csv(tmp_path / "a.csv", ["user", text], [[text, 1.5], [7, text]])
+    with (tmp_path / "a.csv").open(encoding="utf-8", newline="") as stream:
+        (_, head), (first, _), (_, last) = csv.reader(stream)
+    assert first == last == head == f"'{text}"
+    rows = [fields for _, fields in csv_rows(read_document(tmp_path / "a.csv"))]
+    assert rows == [["user", text], [text, "1.5"], ["7", text]]
+
+
+@pytest.mark.parametrize("text", PLAIN)
+def test_everything_else_is_written_as_it_is(text):
+    assert guarded(text) == unguarded(text) == text
+
+
+@given(st.text(alphabet="=+-@'\t\r\n\uff1da1.e ", max_size=8) | st.text(max_size=20))
+def test_every_text_reads_back_as_it_was(text):
+    assert unguarded(str(guarded(text))) == text
+    assert not str(guarded(text)).startswith(("=", "@", "\t", "\r", "\n"))
+
+
+def test_a_user_whose_name_is_a_formula_stays_the_same_user(tmp_path):
+    (tmp_path / "a.csv").write_text("user,time,lat,lon\n=1+1,2024-03-07,45,7\n'=1+1,2024-03-08,45,7\n")
+    (one,) = read(tmp_path / "a.csv").trajectories
+    assert (one.user, len(one)) == ("=1+1", 2)
+
+
+def test_half_a_character_is_refused_with_its_line(tmp_path):
+    (tmp_path / "a.csv").write_bytes(b"user,x\n" + b"a,1\n" * 5000 + b"\xc3,1\n")
+    with pytest.raises(DataFileError, match="line 5002: is not UTF-8 text"):
+        Table.read(tmp_path / "a.csv")
+
+
+def test_rows_are_read_without_another_copy_of_the_file(tmp_path):
+    (tmp_path / "a.csv").write_bytes(b"user,x\n" + b"a,1\n" * 100_000)
+    document = read_document(tmp_path / "a.csv")
+    tracemalloc.start()
+    count = sum(1 for _ in csv_rows(document))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert count == 100_001
+    assert peak < len(document.data) / 10
