@@ -136,7 +136,8 @@ class LogProduct:
         """The sums where masses are far apart: each mass is a float times a power of ``e**NARROW``."""
         levels = np.ceil(logs / NARROW)
         with np.errstate(invalid="ignore", divide="ignore"):
-            values = np.exp(np.fmax(logs - NARROW * levels, -NARROW))  # of impossible states the level is what counts
+            # Of impossible states the level is what counts; of logs beyond 1e15 the difference is only rounding.
+            values = np.exp(np.minimum(np.fmax(logs - NARROW * levels, -NARROW), 0.0))
             totals, tops = np.empty((2, self.matrix.shape[0]))
             _sums_by_levels(self.lists, values, levels, totals, tops)
             return np.asarray(np.log(totals) + NARROW * tops)
