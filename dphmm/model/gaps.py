@@ -30,7 +30,7 @@ _POWER_COST = 1e-10
 """Seconds for one multiplication and addition of a product of dense matrices."""
 _STEP_COST = 5e-6, 1.5e-9
 """Seconds for a step of a walk, and for each entry of its matrix."""
-_WORTH = 0.3
+_WORTH = 0.05
 """Powers are made where a walk would take more than this part of the time for them."""
 _PERIOD = 60, 720
 """Steps of one matrix between two looks at whether anything changes any more, in shorter and longer gaps: multiples of

@@ -67,6 +67,9 @@ def point_estimate(probabilities: FloatArray, points: FloatArray) -> PointEstima
     is true wherever the search ends.
     """
     p, columns = probabilities, np.ascontiguousarray(points.T)
+    positive = np.flatnonzero(p)
+    if 2 * len(positive) < len(p):
+        p, columns = p[positive], columns.take(positive, axis=1)
     mean = _mean(p, columns)
     squares = _squares(columns - mean[:, np.newaxis])
     error, square = _sum(p, np.sqrt(squares)), _sum(p, squares)

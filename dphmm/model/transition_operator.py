@@ -25,6 +25,8 @@ from dphmm.threads import one_thread
 NARROW = 600.0
 """Masses within ``e**NARROW`` of the largest go through one step of plain sums without loss."""
 _LOWER = exp(-NARROW)
+_NO_LEVEL = -1e300
+"""The level of sums without a term."""
 _LEAST = -700.0
 _LIKELY = 2.0**-100
 """Plain sums of masses within `NARROW` are safe, and zero by structure alone, for no share below this."""
@@ -136,11 +138,15 @@ class LogProduct:
         """The sums where masses are far apart: each mass is a float times a power of ``e**NARROW``."""
         levels = np.ceil(logs / NARROW)
         with np.errstate(invalid="ignore", divide="ignore"):
-            # Of impossible states the level is what counts; of logs beyond 1e15 the difference is only rounding.
-            values = np.exp(np.minimum(np.fmax(logs - NARROW * levels, -NARROW), 0.0))
+            values = levels * -NARROW
+            values += logs  # not a number for impossible states, which have no level either
+            np.clip(values, -NARROW, 0.0, out=values)  # beyond 1e15 the difference is nothing but rounding
             totals, tops = np.empty((2, self.matrix.shape[0]))
-            _sums_by_levels(self.lists, values, levels, totals, tops)
-            return np.asarray(np.log(totals) + NARROW * tops)
+            _sums_by_levels(self.lists, np.exp(values, out=values), levels, totals, tops)
+            np.log(totals, out=totals)
+        tops *= NARROW
+        totals += tops
+        return totals
 
     def _of_logs(self, logs: FloatArray) -> FloatArray:
         """The sums whatever the shares: each relative to its largest term, however small that is."""
@@ -195,7 +201,7 @@ def _sums_by_levels_loop(
     """`_sums_by_levels`, written so that numba can compile it."""
     starts, states, shares = lists
     for row in range(totals.size):
-        level, total = -np.inf, 0.0
+        level, total = _NO_LEVEL, 0.0
         for at in range(starts[row], starts[row + 1]):
             i = states[at]
             mass = values[i] * shares[at]
@@ -216,14 +222,13 @@ def _sums_by_levels(lists: Lists, values: FloatArray, levels: FloatArray, totals
     Masses of that level count, and of the next: lower ones are less than rounding.
     """
     starts, states, shares = lists
-    totals[:], tops[:] = 0.0, -np.inf
+    totals[:], tops[:] = 0.0, _NO_LEVEL
     filled = np.flatnonzero(np.diff(starts))
     if len(filled):
         each = levels[states]
-        tops[filled] = np.maximum.reduceat(each, starts[filled])
-        with np.errstate(invalid="ignore"):
-            each -= np.repeat(tops, np.diff(starts))
-        terms = values[states] * shares * np.where(each == 0.0, 1.0, np.where(each == -1.0, _LOWER, 0.0))
+        tops[filled] = np.maximum(np.maximum.reduceat(each, starts[filled]), _NO_LEVEL)
+        each -= np.repeat(tops, np.diff(starts))
+        terms = np.where(each >= -1.0, values[states] * shares * np.where(each == 0.0, 1.0, _LOWER), 0.0)
         totals[filled] = np.add.reduceat(terms, starts[filled])
 
 
@@ -292,9 +297,7 @@ def log_sum(logs: FloatArray) -> float:
 
 def plain_masses(logs: FloatArray) -> FloatArray:
     """``exp(logs)``, zero below ``e**-700``: numpy takes several times as long over numbers that underflow."""
-    masses = np.exp(np.maximum(logs, _LEAST))
-    masses[logs < _LEAST] = 0.0
-    return np.asarray(masses)
+    return np.exp(logs, out=np.zeros_like(logs), where=logs >= _LEAST)
 
 
 def as_floats_within(logs: FloatArray) -> FloatArray | None:
