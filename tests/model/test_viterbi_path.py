@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dphmm.model import MarkovModel, Observations, path_of_releases
 from dphmm.model import viterbi as path
@@ -46,29 +48,60 @@ def test_gaps_by_the_clock_are_as_many_steps(by, seed):
     assert found.log_probability == pytest.approx(score, rel=1e-11)
 
 
-@pytest.mark.parametrize("stay", [0.1, 0.9])
-def test_what_is_kept_of_a_gap_changes_nothing(stay, monkeypatch):
-    """Of one matrix: what was walked over is walked back, or walked once more; releases of one moment among them."""
-    rng, size, gaps = np.random.default_rng(1), 9, np.array([1, 3, 0, 40, 1, 90, 12])
-    matrix = rng.random((size, size)) ** 3 + stay * size * np.eye(size)
-    matrix /= matrix.sum(axis=1, keepdims=True)
-    model, rows = MarkovModel(matrix, np.full(size, 1 / size)), rng.normal(0, 4, (len(gaps), size))
-    found = path_of_releases(model, Observations(rows, gaps))
-    best = np.log(model.initial) + rows[0]
-    for row, gap in zip(rows[1:], gaps[1:], strict=True):
-        for _ in range(gap):
-            best = (best[:, np.newaxis] + np.log(matrix)).max(axis=0)
-        best = best + row
-    assert found.log_probability == pytest.approx(best.max(), rel=1e-12)
-    for room in (0, 4 * size):
-        monkeypatch.setattr(path, "_KEPT", room)
-        again = path_of_releases(model, Observations(rows, gaps))
-        assert again.states.tolist() == found.states.tolist()
-        assert again.log_probability == found.log_probability
+def _matrix(rng, size, kind):
+    """Rows that sum to one; stays are likely, unlikely, missing here and there, or as good as moves."""
+    weights = rng.exponential(size=(size, size)) ** rng.choice([1, 3])
+    weights *= rng.random((size, size)) < rng.choice([0.3, 1])
+    on = np.arange(size)
+    if kind != "unlikely":
+        weights[on, on] += rng.random(size) * 10
+    if kind == "missing":
+        weights[on, on] *= rng.random(size) < 0.7
+    if kind == "equal":
+        weights = (weights > 0).astype(float)
+    weights[weights.sum(axis=1) == 0, 0] = 1.0
+    return weights / weights.sum(axis=1, keepdims=True)
+
+
+def _best_ways(logs, steps):
+    """The best ways from each state to each in a number of steps, by squaring: every way looked at."""
+    ways, power = np.where(np.eye(len(logs)) > 0, 0.0, -np.inf), logs
+    while steps:
+        if steps % 2:
+            ways = (ways[:, :, np.newaxis] + power).max(axis=1)
+        power, steps = (power[:, :, np.newaxis] + power).max(axis=1), steps // 2
+    return ways
+
+
+@given(
+    seed=st.integers(0, 10**6),
+    kind=st.sampled_from(["likely", "unlikely", "missing", "equal", "circuit"]),
+    gaps=st.lists(st.sampled_from([0, 1, 2, 7, 60, 130, 1441]), min_size=1, max_size=4),
+)
+def test_a_gap_is_as_many_steps(seed, kind, gaps):
+    """Circuits that beat any stay, states without one, states that are not entered."""
+    rng = np.random.default_rng(seed)
+    size = int(rng.integers(2, 10))
+    matrix = _matrix(rng, size, kind)
+    if kind == "circuit":
+        matrix = np.roll(np.eye(size), 1, axis=1)
+    with np.errstate(divide="ignore"):
+        logs, start = np.log(matrix), np.log(rng.dirichlet(np.ones(size)))
+    rows = rng.normal(0, 4, (len(gaps) + 1, size))
+    best, ways = [start + rows[0]], [_best_ways(logs, gap) for gap in gaps]
+    for way, row in zip(ways, rows[1:], strict=True):
+        best.append((best[-1][:, np.newaxis] + way).max(axis=0) + row)
+    model = MarkovModel(matrix, np.exp(start))
+    found = path_of_releases(model, Observations(rows, np.array([1, *gaps])))
+    assert found.log_probability == pytest.approx(best[-1].max(), rel=1e-11, abs=1e-9)
+    score, states = best[0][found.states[0]], found.states.tolist()
+    for one, other, way, row in zip(states, states[1:], ways, rows[1:], strict=False):
+        score += way[one, other] + row[other]
+    assert score == pytest.approx(best[-1].max(), rel=1e-11, abs=1e-9), "the states are those of the best path"
 
 
 def test_a_year_is_mostly_not_walked(monkeypatch):
-    model, walked, after = varying(0), [], path.Maxima.after
-    monkeypatch.setattr(path.Maxima, "after", lambda *given: walked.append(given[2]) or after(*given))
+    model, walked, steps = varying(0), [], path._gap_steps
+    monkeypatch.setattr(path, "_gap_steps", lambda *given: walked.append(given[1]) or steps(*given))
     path_of_releases(model, Observations(np.zeros((2, 7)), [1, YEAR], FIRST))
     assert sum(walked) < YEAR / 8
