@@ -146,7 +146,7 @@ class _Pairs:
         Pairs that floats cannot weigh are weighed in logs, one time at a time.
         """
         ones, others = (np.exp(rows - rows.max(axis=1, keepdims=True)) for rows in (known, ahead))
-        sums = np.array([one @ self._back.plain(other) for one, other in zip(ones, others, strict=True)])
+        sums = np.einsum("tn,nt->t", ones, self._back.plain(others.T))
         small = ~(sums >= _SMALL)
         scales = np.where(small, 0.0, 1.0 / np.where(small, 1.0, sums))
         if self._is_dense:

@@ -29,6 +29,7 @@ from dphmm.model.transition_operator import (
     Operator,
     as_floats_within,
     log_normalised,
+    plain_masses,
 )
 from dphmm.stochastic import MatrixLike
 from dphmm.threads import one_thread
@@ -95,7 +96,13 @@ def backward_pass(operators: Sequence[Operator], log_likelihoods: FloatArray) ->
 
 def smoothed(filtered: FloatArray, later: FloatArray) -> FloatArray:
     """The smoother: ``log p(s_t | z_1..T)``, ``(T, N)``, of what the two passes found."""
-    return np.array([log_normalised(row)[0] for row in filtered + later])
+    logs = filtered + later
+    tops = logs.max(axis=1, keepdims=True)
+    logs -= np.where(tops > -np.inf, tops, 0.0)
+    with np.errstate(divide="ignore"):
+        totals = np.log(plain_masses(logs).sum(axis=1, keepdims=True))
+    logs -= np.where(totals > -np.inf, totals, 0.0)
+    return logs
 
 
 def _pass(

@@ -164,7 +164,7 @@ class LogProduct:
 
     def plain(self, values: FloatArray) -> FloatArray:
         """Plain sums of one column ``(n,)`` or several ``(n, k)``, alike for any number of threads."""
-        if self.matrix.nnz < _DENSE_FROM or self.dense is None:
+        if self.dense is None or (values.ndim == 1 and self.matrix.nnz < _DENSE_FROM):
             return np.asarray(self.matrix @ values)
         with one_thread():
             return np.asarray(self.dense.T @ values)
