@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache, partial
 
 import numpy as np
@@ -13,8 +13,8 @@ from scipy.special import ndtr
 
 from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray, IntArray, locked
-from dphmm.attack.mesh import Mesh, Moves, Upright, disc_shares, gaussian_logs, laplace_logs
-from dphmm.attack.noise_channel import Blurred, Channel, Released, logs_of, same_as_before
+from dphmm.attack.mesh import Mesh, Moves, Upright, disc_shares, gaussian_logs, laplace_logs, logs_of
+from dphmm.attack.noise_channel import Blurred, Channel, Released, same_as_before
 from dphmm.attack.posterior import Posterior, Track, Zones, posterior_of_drift, posterior_of_paths, posterior_of_zones
 from dphmm.errors import ConfigurationError, PolicyError
 from dphmm.policy.expression import kilometres
@@ -30,12 +30,32 @@ _ANYTHING = 1e-9
 _MOST_LATITUDE = 90.0 - 1.0 / METRES_PER_DEGREE
 
 
-class Snapping(Channel):
+class DeployedChannel(Channel):
+    """A channel out of a text, named after its settings.
+
+    Attributes
+    ----------
+    label
+        Its name, with a pair of braces for each of its first fields: lengths are put in with their unit.
+    """
+
+    label: str
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """As a table shows it."""
+        values = [in_words(value) if name.endswith("_km") else value for name, value in vars(self).items()]
+        return self.label.format(*values)
+
+
+class Snapping(DeployedChannel):
     """A channel that releases one place for all places of a rectangle of degrees: an exact partition.
 
     ``k(z | s)`` is the share of a cell or a part of one in the rectangle, an overlap of rectangles (see
     `dphmm.attack.mesh.Upright` for how upright a cell is).
     """
+
+    draws = False
 
     @abstractmethod
     def snap(self, latitude: FloatArray, longitude: FloatArray) -> FloatArray:
@@ -60,10 +80,6 @@ class Snapping(Channel):
             shares[row, np.hypot(*(moves.mesh.points - blurred.points[some][which.ravel() == row][0]).T).argmin()] = 1.0
         return logs_of(shares)[which.ravel()]
 
-    def held(self, blurred: Blurred) -> BoolArray:
-        """See `Channel`."""
-        return same_as_before(blurred.seen)
-
 
 @dataclass(frozen=True)
 class Rounding(Snapping):
@@ -76,12 +92,8 @@ class Rounding(Snapping):
     """
 
     digits: int
-    source: str = field(default="decimal digits of degrees, rounded to the nearest", init=False)
-
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        """As a table shows it."""
-        return f"rounded to {self.digits} digits"
+    label = "rounded to {} digits"
+    source = "decimal digits of degrees, rounded to the nearest"
 
     def snap(self, latitude: FloatArray, longitude: FloatArray) -> FloatArray:
         """See `Snapping`."""
@@ -107,15 +119,8 @@ class Meshtastic(Snapping):
     """
 
     bits: int
-    source: str = field(
-        default="Meshtastic firmware since 2.2.24; truncateCoordinate in src/mesh/PositionPrecision.cpp at 931073c2",
-        init=False,
-    )
-
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        """As a table shows it."""
-        return f"Meshtastic, {self.bits} bits"
+    label = "Meshtastic, {} bits"
+    source = "Meshtastic firmware since 2.2.24; truncateCoordinate in src/mesh/PositionPrecision.cpp at 931073c2"
 
     def truncated(self, coordinate: npt.ArrayLike) -> IntArray:
         """Whole numbers of 1e-7 degrees as the firmware makes them of such numbers."""
@@ -143,12 +148,8 @@ class GridSnapping(Snapping):
     """
 
     side_km: float
-    source: str = field(default="snap-to-grid alone, with the arithmetic of Android's LocationFudger", init=False)
-
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        """As a table shows it."""
-        return f"snapped to {in_words(self.side_km)}"
+    label = "snapped to {}"
+    source = "snap-to-grid alone, with the arithmetic of Android's LocationFudger"
 
     def snap(self, latitude: FloatArray, longitude: FloatArray) -> FloatArray:
         """See `Snapping`."""
@@ -170,7 +171,7 @@ def snapped(latitude: FloatArray, longitude: FloatArray, accuracy_m: float) -> F
 
 
 @dataclass(frozen=True)
-class AndroidCoarse(Channel):
+class AndroidCoarse(DeployedChannel):
     """Android's approximate location: a random offset that moves slowly, then a grid of 2 km.
 
     ``LocationFudger.createCoarse`` of the Android Open Source Project, versions 11 to 15 (later ones may take a grid of
@@ -193,14 +194,8 @@ class AndroidCoarse(Channel):
 
     accuracy_km: float = 2.0
     squares: int = 6
-    source: str = field(
-        default="AOSP LocationFudger.createCoarse, Android 11 to 15, 2 km by default; read from its source", init=False
-    )
-
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        """As a table shows it."""
-        return f"Android approximate, {in_words(self.accuracy_km)}"
+    label = "Android approximate, {}"
+    source = "AOSP LocationFudger.createCoarse, Android 11 to 15, 2 km by default; read from its source"
 
     @property
     def _sigma_m(self) -> float:
@@ -288,11 +283,12 @@ _MOST_PAIRS = 1 << 26
 
 
 @dataclass(frozen=True)
-class Exact(Channel):
+class Exact(DeployedChannel):
     """The places as they are: what blurring is held against. The adversary sees no further than a part of a cell."""
 
-    name: str = field(default="as it is", init=False)
-    source: str = field(default="no blurring", init=False)
+    label = "as it is"
+    draws = False
+    source = "no blurring"
 
     def blur(self, track: Track, moves: Moves, rng: np.random.Generator) -> Blurred:  # noqa: ARG002 - nothing is drawn
         """See `Channel`."""
@@ -302,17 +298,13 @@ class Exact(Channel):
         """See `Channel`."""
         return logs_of(blurred.seen[some, None] == np.arange(len(moves.mesh.points)))
 
-    def held(self, blurred: Blurred) -> BoolArray:
-        """See `Channel`."""
-        return same_as_before(blurred.seen)
-
 
 @dataclass(frozen=True)
-class Nothing(Channel):
+class Nothing(DeployedChannel):
     """Nothing is released: what the model alone tells at the times of the fixes."""
 
-    name: str = field(default="nothing released", init=False)
-    source: str = field(default="the model alone", init=False)
+    label = "nothing released"
+    source = "the model alone"
 
     def blur(self, track: Track, moves: Moves, rng: np.random.Generator) -> Blurred:  # noqa: ARG002 - nothing is drawn
         """See `Channel`."""
@@ -323,8 +315,35 @@ class Nothing(Channel):
         return np.zeros((len(blurred.points[some]), moves.grid.size))
 
 
+class FreshNoise(DeployedChannel):
+    """A channel that adds noise drawn anew at each time."""
+
+    @abstractmethod
+    def noise(self, count: int, rng: np.random.Generator) -> FloatArray:
+        """``(count, 2)``: noise, kilometres."""
+
+    @abstractmethod
+    def log_densities(self, mesh: Mesh, released: FloatArray) -> FloatArray:
+        """``(T, N Q)``: the log density of released places ``(T, 2)`` given each part, up to a constant."""
+
+    def blur(self, track: Track, moves: Moves, rng: np.random.Generator) -> Blurred:  # noqa: ARG002 - plain noise
+        """See `Channel`."""
+        released = track.points + self.noise(len(track), rng)
+        return Blurred(released, released)
+
+    def log_rows(self, blurred: Blurred, moves: Moves, some: slice) -> FloatArray:
+        """See `Channel`."""
+        return self.log_densities(moves.mesh, blurred.points[some])
+
+
+def around_zero(distances: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """``(n, 2)``: points at some distances ``(n,)`` from zero, in any direction."""
+    angles = 2 * np.pi * rng.random(len(distances))
+    return np.asarray(distances[:, None] * np.column_stack([np.cos(angles), np.sin(angles)]))
+
+
 @dataclass(frozen=True)
-class Gaussian(Channel):
+class Gaussian(FreshNoise):
     """Fresh normal noise at each time.
 
     Parameters
@@ -334,25 +353,20 @@ class Gaussian(Channel):
     """
 
     sigma_km: float
-    source: str = field(default="independent normal noise, the standard deviation along each axis", init=False)
+    label = "fresh Gaussian, {}"
+    source = "independent normal noise, the standard deviation along each axis"
 
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        """As a table shows it."""
-        return f"fresh Gaussian, {in_words(self.sigma_km)}"
+    def noise(self, count: int, rng: np.random.Generator) -> FloatArray:
+        """See `FreshNoise`."""
+        return rng.normal(0.0, self.sigma_km, (count, 2))
 
-    def blur(self, track: Track, moves: Moves, rng: np.random.Generator) -> Blurred:  # noqa: ARG002 - plain noise
-        """See `Channel`."""
-        released = track.points + rng.normal(0.0, self.sigma_km, track.points.shape)
-        return Blurred(released, released)
-
-    def log_rows(self, blurred: Blurred, moves: Moves, some: slice) -> FloatArray:
-        """See `Channel`: in closed form."""
-        return gaussian_logs(moves.mesh, blurred.seen[some], self.sigma_km)
+    def log_densities(self, mesh: Mesh, released: FloatArray) -> FloatArray:
+        """See `FreshNoise`: in closed form."""
+        return gaussian_logs(mesh, released, self.sigma_km)
 
 
 @dataclass(frozen=True)
-class UniformDisc(Channel):
+class UniformDisc(FreshNoise):
     """A fresh place anywhere within a distance, each as probable.
 
     Parameters
@@ -362,26 +376,20 @@ class UniformDisc(Channel):
     """
 
     radius_km: float
-    source: str = field(default="an independent place, even over a disc about the true one", init=False)
+    label = "fresh within {}"
+    source = "an independent place, even over a disc about the true one"
 
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        """As a table shows it."""
-        return f"fresh within {in_words(self.radius_km)}"
+    def noise(self, count: int, rng: np.random.Generator) -> FloatArray:
+        """See `FreshNoise`."""
+        return around_zero(self.radius_km * np.sqrt(rng.random(count)), rng)
 
-    def blur(self, track: Track, moves: Moves, rng: np.random.Generator) -> Blurred:  # noqa: ARG002 - plain noise
-        """See `Channel`."""
-        angle, far = 2 * np.pi * rng.random(len(track)), self.radius_km * np.sqrt(rng.random(len(track)))
-        released = track.points + far[:, None] * np.column_stack([np.cos(angle), np.sin(angle)])
-        return Blurred(released, released)
-
-    def log_rows(self, blurred: Blurred, moves: Moves, some: slice) -> FloatArray:
-        """See `Channel`: in closed form."""
-        return logs_of(disc_shares(moves.mesh, blurred.seen[some], self.radius_km))
+    def log_densities(self, mesh: Mesh, released: FloatArray) -> FloatArray:
+        """See `FreshNoise`: in closed form."""
+        return logs_of(disc_shares(mesh, released, self.radius_km))
 
 
 @dataclass(frozen=True)
-class PlanarLaplace(Channel):
+class PlanarLaplace(FreshNoise):
     """Fresh planar Laplace noise: geo-indistinguishability (Andrés et al., CCS 2013), in real numbers.
 
     Parameters
@@ -391,30 +399,23 @@ class PlanarLaplace(Channel):
     """
 
     mean_km: float
-    source: str = field(
-        default="geo-indistinguishability (Andres et al. 2013), the mean distance 2/epsilon; Location Guard's radius, "
-        "500 m by default, without its cache",
-        init=False,
+    label = "planar Laplace, {}"
+    source = (
+        "geo-indistinguishability (Andres et al. 2013), the mean distance 2/epsilon; Location Guard's radius, "
+        "500 m by default, without its cache"
     )
 
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        """As a table shows it."""
-        return f"planar Laplace, {in_words(self.mean_km)}"
+    def noise(self, count: int, rng: np.random.Generator) -> FloatArray:
+        """See `FreshNoise`."""
+        return around_zero(rng.gamma(2.0, self.mean_km / 2, count), rng)
 
-    def blur(self, track: Track, moves: Moves, rng: np.random.Generator) -> Blurred:  # noqa: ARG002 - plain noise
-        """See `Channel`."""
-        angle, far = 2 * np.pi * rng.random(len(track)), rng.gamma(2.0, self.mean_km / 2, len(track))
-        released = track.points + far[:, None] * np.column_stack([np.cos(angle), np.sin(angle)])
-        return Blurred(released, released)
-
-    def log_rows(self, blurred: Blurred, moves: Moves, some: slice) -> FloatArray:
-        """See `Channel`: by quadrature."""
-        return laplace_logs(moves.mesh, blurred.seen[some], self.mean_km / 2)
+    def log_densities(self, mesh: Mesh, released: FloatArray) -> FloatArray:
+        """See `FreshNoise`: by quadrature."""
+        return laplace_logs(mesh, released, self.mean_km / 2)
 
 
 @dataclass(frozen=True)
-class FixedOffset(Channel):
+class FixedOffset(DeployedChannel):
     """One offset, drawn once for a person and added to every place.
 
     It is drawn evenly from the points of a lattice of a fortieth of the distance (12.5 m of 500 m) within a disc: so
@@ -428,14 +429,8 @@ class FixedOffset(Channel):
 
     radius_km: float
     fineness: int = 40
-    source: str = field(
-        default="one offset per person, even over a lattice of 1/40 of the radius in a disc; all are tried", init=False
-    )
-
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        """As a table shows it."""
-        return f"fixed offset within {in_words(self.radius_km)}"
+    label = "fixed offset within {}"
+    source = "one offset per person, even over a lattice of 1/40 of the radius in a disc; all are tried"
 
     @property
     def offsets(self) -> FloatArray:
@@ -455,7 +450,7 @@ class FixedOffset(Channel):
 
 
 @dataclass(frozen=True)
-class TrimmedHome(Channel):
+class TrimmedHome(DeployedChannel):
     """Everything within a distance of home is left out, all else released as it is.
 
     So do the privacy zones of fitness apps (Strava, Garmin and others; see Hassan et al., USENIX Security 2018, and
@@ -470,15 +465,8 @@ class TrimmedHome(Channel):
     """
 
     radius_km: float
-    source: str = field(
-        default="privacy zones as of fitness apps: places near home left out, the radius known; every centre is tried",
-        init=False,
-    )
-
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        """As a table shows it."""
-        return f"trimmed {in_words(self.radius_km)} about home"
+    label = "trimmed {} about home"
+    source = "privacy zones as of fitness apps: places near home left out, the radius known; every centre is tried"
 
     @property
     def _spacing(self) -> float:

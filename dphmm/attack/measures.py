@@ -16,6 +16,7 @@ from dphmm.attack.noise_channel import Blurred, Channel
 from dphmm.attack.posterior import Posterior, Track
 from dphmm.calibrate.simulation import Figure
 from dphmm.errors import InvalidInputError, StochasticError
+from dphmm.facts import plain
 
 
 @dataclass(frozen=True)
@@ -168,16 +169,10 @@ class ChannelResult:
         """
         stated: dict[str, Any] = {"channel": self.name, "source": self.source}
         for name in MEASURES:
-            found = self.figure(name)
-            stated[name] = _told(found.mean)
-            stated[f"{name}_give_or_take"] = _told(found.margin)
+            stated[name], stated[f"{name}_give_or_take"] = self.figure(name).mean, self.figure(name).margin
         found_homes, homes = self.homes
-        people = [{name: _told(value) for name, value in vars(one).items()} for one in self.outcomes]
-        return {**stated, "homes_found": found_homes, "homes": homes, "people": people}
-
-
-def _told(value: Any) -> Any:
-    return None if isinstance(value, float) and not isfinite(value) else value
+        people = [vars(one) for one in self.outcomes]
+        return dict(plain({**stated, "homes_found": found_homes, "homes": homes, "people": people}))
 
 
 @checked

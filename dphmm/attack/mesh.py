@@ -12,6 +12,7 @@ holds these integrals.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -21,6 +22,7 @@ from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, IntArray
 from dphmm.errors import ConfigurationError
 from dphmm.model.model import MarkovModel
+from dphmm.model.transition_operator import Operator
 from dphmm.space.grid import Grid
 
 PARTS = 5
@@ -118,6 +120,7 @@ class Moves:
         self.model, self.grid, self.mesh = model, model.space, Mesh(model.space, parts)
         self.parts, self.redrawn = parts, redrawn
         self.initial: FloatArray = model.initial
+        self._changes: dict[int, Change] = {}
         self._powers: dict[int, FloatArray] = {1: np.ascontiguousarray(model.transition.toarray())}
 
     def matrix(self, steps: int) -> FloatArray:
@@ -154,44 +157,98 @@ class Moves:
         """
         return np.asarray(((1.0 - self.redrawn) * self._powers[1].diagonal()) ** steps)
 
-    def redraw(self, mass: FloatArray, steps: int) -> tuple[FloatArray, FloatArray]:
-        """Mass by part, ``(N, Q)``, `steps` steps on: of those whose place was kept throughout, and of all others.
+    def change(self, steps: int) -> Change:
+        """How cells and their parts change in `steps` steps: who leaves a place is at any part of a cell.
 
         Parameters
         ----------
-        mass
-            ``(N, Q)``: masses of the parts of each cell.
         steps
             At least 1.
 
         Returns
         -------
-        kept, drawn : FloatArray
-            ``(N, Q)`` each.
+        Change
+            Of cells and parts.
         """
-        sums, kept = mass.sum(axis=1), self.kept(steps)
-        moved = np.maximum(sums @ self.matrix(steps) - kept * sums, 0.0)
-        return kept[:, None] * mass, np.repeat(moved[:, None] / mass.shape[1], mass.shape[1], axis=1)
+        if steps not in self._changes:
+            kept = self.kept(steps)
+            cells = np.maximum(self.matrix(steps) - np.diag(kept), 0.0)
+            self._changes[steps] = Change(kept[:, None], cells, *self._any_part)
+        return self._changes[steps]
 
-    def redraw_back(self, kept_later: FloatArray, later: FloatArray, steps: int) -> FloatArray:
-        """The other way round: what later releases say by part, of a place that was kept and of one drawn anew.
+    @cached_property
+    def beginning(self) -> Change:
+        """That of somebody of whom nothing is known."""
+        return Change(np.zeros((1, 1)), np.tile(self.initial, (self.grid.size, 1)), *self._any_part)
+
+    @property
+    def _any_part(self) -> tuple[FloatArray, FloatArray]:
+        parts = self.parts**2
+        return np.ones((parts, 1)), np.full((1, parts), 1.0 / parts)
+
+
+@dataclass(frozen=True, eq=False)
+class Change(Operator):
+    """How a cell and a second hidden variable, ``(N, Q)``, change together: nothing at all, or something.
+
+    Parameters
+    ----------
+    stays
+        ``(N, Q)``, or what has such a shape once repeated: the probability that nothing changes.
+    cells
+        ``(N, N)``: the probabilities of moves between cells.
+    gather, spread
+        ``(Q, r)`` and ``(r, Q)``: their product says how the other variable changes. Without the second, the first one
+        does.
+    excess
+        What the product of both holds of the probability that nothing changes, which is then not counted twice.
+    """
+
+    stays: FloatArray
+    cells: FloatArray
+    gather: FloatArray
+    spread: FloatArray | None = None
+    excess: FloatArray | float = 0.0
+
+    def with_release(self, log_row: FloatArray, is_same: bool) -> Change:
+        """The same where a release without randomness follows: while nothing changes, neither does the release.
 
         Parameters
         ----------
-        kept_later, later
-            ``(N, Q)``: what is known later of a place that was kept, and of one drawn anew.
-        steps
-            At least 1.
-
-        Returns
-        -------
-        FloatArray
-            ``(N, Q)``.
+        log_row
+            ``(N Q,)``: the log probability of the release, which is counted of all who arrive: not twice of who stays.
+        is_same
+            Whether the release is the same as the one before.
         """
-        means, kept = later.mean(axis=1), self.kept(steps)
-        return np.asarray(
-            kept[:, None] * kept_later + np.maximum(self.matrix(steps) @ means - kept * means, 0.0)[:, None]
-        )
+        row = log_row.reshape(len(self.cells), -1)
+        stays = self.stays * np.exp(-np.where(row > -np.inf, row, np.inf)) if is_same else np.zeros((1, 1))
+        return replace(self, stays=stays)
+
+    def forward(self, logs: FloatArray) -> FloatArray:
+        """See `Operator`."""
+        masses = self._masses(logs)
+        moved = self.cells.T @ (masses @ self.gather)
+        return self._logs(logs, masses, moved if self.spread is None else moved @ self.spread)
+
+    def backward(self, logs: FloatArray) -> FloatArray:
+        """See `Operator`."""
+        later = self._masses(logs)
+        spread = later if self.spread is None else later @ self.spread.T
+        return self._logs(logs, later, self.cells @ spread @ self.gather.T)
+
+    def _masses(self, logs: FloatArray) -> FloatArray:
+        """Masses ``(N, Q)`` of which the largest is one."""
+        return np.asarray(np.exp(logs - logs.max()).reshape(len(self.cells), -1))
+
+    def _logs(self, given: FloatArray, unchanged: FloatArray, changed: FloatArray) -> FloatArray:
+        masses = changed + (self.stays - self.excess) * unchanged
+        return np.asarray(logs_of(np.maximum(masses, 0.0, out=masses).ravel()) + given.max())
+
+
+def logs_of(shares: FloatArray) -> FloatArray:
+    """The logarithms of shares, minus infinity of 0."""
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(shares))
 
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(32)

@@ -13,7 +13,7 @@ import numpy as np
 
 from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray, IntArray
-from dphmm.attack.mesh import Mesh, Moves
+from dphmm.attack.mesh import Mesh, Moves, logs_of
 from dphmm.attack.posterior import Posterior, Track, posterior_of_rows
 from dphmm.errors import DataFileError, InvalidInputError
 from dphmm.release.engine import ReleaseSettings
@@ -49,10 +49,14 @@ class Channel(ABC):
         As a table shows it.
     source
         Where the mechanism comes from, and which version of it this is.
+    draws
+        Whether something is drawn at each time. Where nothing is, a release like the one before it is no new evidence
+        about somebody who has stayed at one place, and ``log_rows`` are probabilities, not densities up to a factor.
     """
 
     name: str
     source: str
+    draws: bool = True
 
     @abstractmethod
     def blur(self, track: Track, moves: Moves, rng: np.random.Generator) -> Blurred:
@@ -89,21 +93,6 @@ class Channel(ABC):
         """
         raise NotImplementedError
 
-    def held(self, blurred: Blurred) -> BoolArray | None:  # noqa: ARG002 - nothing hangs together but by draws
-        """``(T,)``: for a channel without randomness, where a release is the same as the one before; otherwise None.
-
-        Parameters
-        ----------
-        blurred
-            What `blur` gave.
-
-        Returns
-        -------
-        BoolArray or None
-            ``(T,)``, or None where each release is drawn by itself.
-        """
-        return None
-
     def posterior(self, blurred: Blurred, track: Track, moves: Moves) -> Posterior:
         """What the adversary makes of the releases, at once and in hindsight; of the track times alone are told.
 
@@ -121,13 +110,8 @@ class Channel(ABC):
         Posterior
             What the adversary believes of each time.
         """
-        return posterior_of_rows(moves, track, partial(self.log_rows, blurred, moves), self.held(blurred))
-
-
-def logs_of(shares: FloatArray) -> FloatArray:
-    """The logarithms of shares, minus infinity of 0."""
-    with np.errstate(divide="ignore"):
-        return np.asarray(np.log(shares))
+        held = None if self.draws else same_as_before(blurred.seen)
+        return posterior_of_rows(moves, track, partial(self.log_rows, blurred, moves), held)
 
 
 def same_as_before(seen: Any) -> BoolArray:
@@ -152,7 +136,7 @@ class Released(Channel):
     """
 
     settings: ReleaseSettings
-    source: str = field(default="dphmm's release engine; the density it publishes for each state", init=False)
+    source = "dphmm's release engine; the density it publishes for each state"
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -284,22 +268,22 @@ class TableChannel(Channel):
 
 def _long_table(table: Table, size: int) -> tuple[FloatArray, FloatArray]:
     """Probabilities and places out of rows of state, output and probability."""
-    missing = [name for name in ("state", "output", "probability") if name not in table.columns]
-    if missing:
-        raise DataFileError(table.source, f"has no column '{missing[0]}'; give state, output and probability")
-    columns = {name: np.asarray(table.columns[name]).astype(str).tolist() for name in table.columns}
-    outputs = {name: number for number, name in enumerate(dict.fromkeys(columns["output"]))}
-    found, places = np.zeros((size, len(outputs))), np.full((len(outputs), 2), np.nan)
-    try:
-        for row, output in enumerate(columns["output"]):
-            state = int(columns["state"][row])
-            if not 0 <= state < size:
-                raise DataFileError(table.source, f"row {row + 1}: state {state} is none of 0 to {size - 1}")
-            found[state, outputs[output]] += float(columns["probability"][row])
-            if "latitude" in columns and "longitude" in columns and columns["latitude"][row]:
-                places[outputs[output]] = float(columns["latitude"][row]), float(columns["longitude"][row])
-    except ValueError as problem:
-        raise DataFileError(table.source, f"row {row + 1} holds no number where one belongs ({problem})") from None
+
+    def state(text: str) -> int:
+        if not text.strip().isdecimal() or int(text) >= size:
+            raise ValueError(f"state {text!r} is none of 0 to {size - 1}")
+        return int(text)
+
+    outputs = table.texts("output")
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(outputs))}
+    columns = [numbers[name] for name in outputs]
+    found, places = np.zeros((size, len(numbers))), np.full((len(numbers), 2), np.nan)
+    np.add.at(found, (table.values("state", state), columns), table.values("probability", float))
+    if "latitude" in table.columns and "longitude" in table.columns:
+        given = [table.values(name, lambda text: float(text or "nan")) for name in ("latitude", "longitude")]
+        for column, place in zip(columns, zip(*given, strict=True), strict=True):
+            if not np.isnan(place).any():
+                places[column] = place
     return found, places
 
 

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray
-from dphmm.attack.mesh import Moves
+from dphmm.attack.mesh import Change, Moves, logs_of
 from dphmm.errors import StochasticError
+from dphmm.model.forward_backward import backward_pass, forward_pass
+from dphmm.model.transition_operator import log_normalised
 from dphmm.space.states import OUTSIDE
 from dphmm.space.trajectory import Trajectory
 
@@ -221,43 +223,60 @@ class Posterior:
             self.places[t, some] = np.einsum("nq,nqk->nk", mass[some] / sums[some, None], parts)
 
 
-Likelihood = Callable[[int], FloatArray]
-"""A time → the densities of its release, up to a factor."""
-
-Pass = Callable[[FloatArray, int], FloatArray]
-"""Masses of the time before → those of a time, or what is known later of a time → of the one before; up to a factor."""
+Steps = tuple[list[Change], FloatArray]
+"""What leads to each of some times, and the log densities ``(n, N Q)`` of their releases."""
 
 
-def _smooth(moves: Moves, track: Track, columns: int, onward: Pass, back: Pass, are_parts: bool) -> Posterior:
-    """Both passes over cells and a second hidden thing, ``(N, columns)``, which is the part of the cell or not.
+def _smooth(
+    moves: Moves, track: Track, start: FloatArray, steps: Callable[[range], Steps], are_parts: bool
+) -> Posterior:
+    """Filter and smoother of a cell and a second hidden variable ``(N, Q)``, which is the part of the cell or not.
 
     Masses of a block of times are kept; those of earlier blocks are worked out again on the way back.
+
+    Parameters
+    ----------
+    moves, track
+        The model's moves and the times.
+    start
+        ``(N, Q)``: log masses before the first step.
+    steps
+        Times → what leads to them, and their releases.
+    are_parts
+        Whether the hidden variable is the part of the cell.
     """
-    found, mass = Posterior.empty(track, moves), np.zeros((moves.grid.size, columns))
-    length = max(1, _KEPT // mass.size)
+
+    def by_place(logs: FloatArray) -> FloatArray:
+        masses = np.exp(logs - logs.max()).reshape(start.shape)
+        masses /= masses.sum()
+        return np.asarray(masses if are_parts else masses.sum(axis=1, keepdims=True))
+
+    found, length = Posterior.empty(track, moves), max(1, _KEPT // start.size)
     blocks = [range(at, min(at + length, len(track))) for at in range(0, len(track), length)]
-    before, block = [], list[FloatArray]()
-
-    def by_place(mass: FloatArray) -> FloatArray:
-        return mass if are_parts else mass.sum(axis=1, keepdims=True)
-
+    befores, before = list[FloatArray](), start.ravel()
     for times in blocks:
-        before.append(mass)
-        block = []
-        for t in times:
-            mass = _scaled(onward(mass, t), t)
-            found.write_filter(t, by_place(mass), moves)
-            block.append(mass)
-    later = np.ones_like(mass)
-    for times, mass in zip(reversed(blocks), reversed(before), strict=True):
-        if not block:
-            for t in times:
-                mass = _scaled(onward(mass, t), t)
-                block.append(mass)
-        for t in reversed(times):
-            found.write_smoother(t, by_place(_scaled(block.pop() * later, t)), moves)
-            later = back(later, t)
-            later = later / later.max()
+        befores.append(before)
+        operators, rows = steps(times)
+        at = times.start
+        try:
+            logs = forward_pass(operators, rows, before).logs
+        except StochasticError as problem:
+            raise problem if at == 0 else StochasticError(f"counted from release {at}, {problem}") from None
+        before = logs[-1]
+        for t, row in zip(times, logs, strict=True):
+            found.write_filter(t, by_place(row), moves)
+    later = np.zeros(start.size)
+    for times, before in zip(reversed(blocks), reversed(befores), strict=True):
+        if times is not blocks[-1]:
+            operators, rows = steps(times)
+            logs = forward_pass(operators, rows, before).logs
+        rows[-1] += later
+        beyond = backward_pass(operators, rows)
+        logs += beyond
+        logs[-1] += later
+        for t, row in zip(times, logs, strict=True):
+            found.write_smoother(t, by_place(row), moves)
+        later = operators[0].backward(beyond[0] + rows[0])
     return found
 
 
@@ -277,47 +296,27 @@ def posterior_of_rows(
         kept it then is for certain, and another is impossible: the release again is no new evidence. The rows are then
         probabilities, not densities up to a factor. Left out, each release of a place is drawn by itself.
 
+    Returns
+    -------
+    Posterior
+        The filter and the smoother.
+
     Raises
     ------
     StochasticError
         When no possible place could have given a release.
     """
     size, parts = moves.grid.size, moves.parts**2
-    length = max(1, _KEPT // (size * parts))
 
-    @lru_cache(maxsize=1)
-    def rows(number: int) -> FloatArray:
-        logs = log_rows(slice(number * length, min((number + 1) * length, len(track))))
-        logs = logs.reshape(len(logs), size, -1)
-        top = logs.max(axis=(1, 2), keepdims=True)
-        if held is None:  # where a place that was kept counts as one, nothing may be scaled
-            logs = logs - np.where(top > -np.inf, top, 0.0)
-        return np.asarray(np.exp(logs))
+    def steps(times: range) -> Steps:
+        given = log_rows(slice(times.start, times.stop)).reshape(len(times), size, -1)
+        rows = np.broadcast_to(given, (len(times), size, parts)).reshape(len(times), -1).copy()
+        changes = [moves.beginning if track.begins[t] else moves.change(int(track.steps[t])) for t in times]
+        if held is not None:
+            changes = [one.with_release(row, held[t]) for t, one, row in zip(times, changes, rows, strict=True)]
+        return changes, rows
 
-    def likelihood(t: int) -> FloatArray:
-        return np.asarray(rows(t // length)[t % length])
-
-    def onward(mass: FloatArray, t: int) -> FloatArray:
-        row = likelihood(t)
-        if track.begins[t]:
-            return np.repeat(moves.initial[:, None] / parts, parts, axis=1) * row
-        kept, drawn = moves.redraw(mass, int(track.steps[t]))
-        return (kept + drawn) * row if held is None else kept * held[t] + drawn * row
-
-    def back(later: FloatArray, t: int) -> FloatArray:
-        if track.begins[t]:
-            return np.ones_like(later)
-        after = likelihood(t) * later
-        return moves.redraw_back(after if held is None else later * held[t], after, int(track.steps[t]))
-
-    return _smooth(moves, track, parts, onward, back, are_parts=True)
-
-
-def _scaled(mass: FloatArray, t: int) -> FloatArray:
-    total = mass.sum()
-    if not total > 0:
-        raise StochasticError(f"release {t}: no possible state could have given it; model and release do not match")
-    return np.asarray(mass / total)
+    return _smooth(moves, track, np.zeros((size, parts)), steps, are_parts=True)
 
 
 def posterior_of_paths(
@@ -368,16 +367,16 @@ def posterior_of_paths(
 
 
 def _weights(logs: FloatArray, t: int) -> FloatArray:
-    most = logs.max()
-    if most == -np.inf:
+    found, total = log_normalised(logs)
+    if total == -np.inf:
         raise StochasticError(f"release {t}: no possible state could have given it; model and release do not match")
-    return _scaled(np.exp(logs - most), t)
+    return np.asarray(np.exp(found))
 
 
 def posterior_of_drift(
     moves: Moves,
     track: Track,
-    likelihood: Likelihood,
+    likelihood: Callable[[int], FloatArray],
     held: BoolArray,
     prior: FloatArray,
     drift: FloatArray,
@@ -405,29 +404,27 @@ def posterior_of_drift(
     StochasticError
         When no cell and offset could have given a release.
     """
-    rest = drift.diagonal()
+    identity, anywhere = np.eye(len(prior)), np.tile(moves.initial, (moves.grid.size, 1))
 
-    def onward(mass: FloatArray, t: int) -> FloatArray:
-        if track.begins[t]:
-            offsets = prior if t == 0 else mass.sum(axis=0)
-            return moves.initial[:, None] * (offsets @ drift if drifts[t] else offsets) * likelihood(t)
-        steps = int(track.steps[t])
-        stayed = moves.kept(steps)[:, None] * mass * (rest if drifts[t] else 1.0)
-        moved = moves.matrix(steps).T @ (mass @ drift if drifts[t] else mass) - stayed
-        return np.asarray(stayed * held[t] + np.maximum(moved, 0.0) * likelihood(t))
+    @cache
+    def change(begins: bool, steps: int, drifts: bool) -> Change:
+        if begins:
+            return Change(np.zeros((1, 1)), anywhere, drift if drifts else identity)
+        kept = moves.kept(steps)[:, None]
+        if not drifts:
+            return Change(kept, moves.change(steps).cells, identity)
+        return Change(kept * drift.diagonal(), moves.matrix(steps), drift, excess=kept * drift.diagonal())
 
-    def back(later: FloatArray, t: int) -> FloatArray:
-        after = likelihood(t) * later
-        if track.begins[t]:
-            before = np.broadcast_to(moves.initial @ after, after.shape)
-            return before @ drift.T if drifts[t] else before
-        steps = int(track.steps[t])
-        stays = moves.kept(steps)[:, None] * (rest if drifts[t] else 1.0)
-        before = moves.matrix(steps) @ after
-        before = before @ drift.T if drifts[t] else before
-        return np.asarray(stays * later * held[t] + np.maximum(before - stays * after, 0.0))
+    def steps(times: range) -> Steps:
+        changes, rows = list[Change](), np.empty((len(times), moves.grid.size * len(prior)))
+        for t, row in zip(times, rows, strict=True):
+            row[:] = logs_of(likelihood(t)).ravel()
+            one = change(bool(track.begins[t]), int(track.steps[t]), bool(drifts[t]))
+            changes.append(one.with_release(row, held[t]))
+        return changes, rows
 
-    return _smooth(moves, track, len(prior), onward, back, are_parts=False)
+    start = np.repeat(logs_of(prior)[None], moves.grid.size, axis=0)
+    return _smooth(moves, track, start, steps, are_parts=False)
 
 
 class Zones:

@@ -50,8 +50,8 @@ def test_a_table_draws_what_it_says_and_its_columns_are_the_likelihood():
     [
         (LONG.replace("0,a,0.5", "0,a,0.6"), "probabilities of state 0 sum to 1.1"),
         (LONG.replace("2,b,1", "2,b,-1"), "probabilities of state 2 sum to -1"),
-        (LONG.replace("3,b", "7,b"), "row 5: state 7 is none of 0 to 3"),
-        (LONG.replace("1,a,1", "one,a,1"), "row 3 holds no number where one belongs"),
+        (LONG.replace("3,b", "7,b"), "state '7' is none of 0 to 3"),
+        (LONG.replace("1,a,1", "one,a,1"), "state 'one' is none of 0 to 3"),
         (LONG.replace("probability", "p"), "has no column 'probability'"),
         (LONG.replace("45.001", "145.001"), "degrees that are not on the Earth"),
         (LONG.replace("0,a,0.5", "0,a,nan"), "probabilities of state 0 sum to nan"),
