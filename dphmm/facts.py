@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from fractions import Fraction
 from math import ceil, exp, inf, isfinite
@@ -15,7 +15,7 @@ _LIMITS_NOTHING = 14.0
 """A level from which on a factor of e^level, beyond a million, is said to limit nothing."""
 
 
-def fact(name: str | None = None, times: float = 1.0) -> dict[str, Any]:
+def fact(name: str | None = None, times: float = 1.0, states: bool = False) -> dict[str, Any]:
     """The metadata of a dataclass field that `facts_of` tells.
 
     Parameters
@@ -24,17 +24,23 @@ def fact(name: str | None = None, times: float = 1.0) -> dict[str, Any]:
         The fact's name; left out, the field's.
     times
         What its number is multiplied by, such as 1000 for metres out of kilometres.
+    states
+        Whether its numbers are states, which are told by name.
     """
-    return {"fact": name, "times": times}
+    return {"fact": name, "times": times, "states": states}
 
 
-def facts_of(result: Any) -> dict[str, Any]:
+def facts_of(result: Any, *about: Any, **more: Any) -> dict[str, Any]:
     """The fields of a dataclass that are facts, in their order, as plain JSON values.
 
     Parameters
     ----------
     result
         A dataclass, some fields of which have `fact` as their metadata.
+    *about
+        What the method ``facts`` of values in it takes: where there are states, the names of all of them first.
+    **more
+        Other facts, which follow.
 
     Examples
     --------
@@ -50,12 +56,29 @@ def facts_of(result: Any) -> dict[str, Any]:
     for one in fields(result):
         if "fact" in one.metadata:
             value, times = getattr(result, one.name), one.metadata["times"]
-            found[one.metadata["fact"] or one.name] = plain(value if times == 1.0 or value is None else times * value)
-    return found
+            value = named(value, about[0]) if one.metadata["states"] else value
+            value = value if times == 1.0 or value is None else times * value
+            found[one.metadata["fact"] or one.name] = plain(value, *about)
+    return {**found, **{name: plain(value, *about) for name, value in more.items()}}
 
 
-def plain(value: Any) -> Any:
-    """A value as JSON holds it: results as their facts, fractions and paths as texts, infinity and NaN as None."""
+def named(states: Any, names: Sequence[str]) -> Any:
+    """The name of a state, or those of several in lists of any depth."""
+    if isinstance(states, Iterable):
+        return [named(one, names) for one in states]
+    return names[states]
+
+
+def plain(value: Any, *about: Any) -> Any:
+    """A value as JSON holds it: results as their facts, fractions and paths as texts, infinity and NaN as None.
+
+    Parameters
+    ----------
+    value
+        The value.
+    *about
+        What the method ``facts`` of results takes.
+    """
     if isinstance(value, float | np.floating):
         return float(value) if isfinite(value) else None
     if isinstance(value, np.generic):
@@ -63,10 +86,10 @@ def plain(value: Any) -> Any:
     if isinstance(value, Fraction | Path):
         return str(value)
     if isinstance(value, Mapping):
-        return {name: plain(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(one) for one in value]
-    return value.facts() if hasattr(value, "facts") else value
+        return {name: plain(one, *about) for name, one in value.items()}
+    if isinstance(value, list | tuple | np.ndarray):
+        return [plain(one, *about) for one in value]
+    return value.facts(*about) if hasattr(value, "facts") else value
 
 
 def metres(kilometres: float) -> str:

@@ -14,8 +14,9 @@ import numpy.typing as npt
 from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray, as_points, check_epsilon
 from dphmm.audit.policy_audit import AuditedMechanism
-from dphmm.audit.tables import Facts, finite, hull_facts
+from dphmm.audit.tables import Facts, hull_facts
 from dphmm.errors import InvalidInputError, PolicyError
+from dphmm.facts import fact, facts_of
 from dphmm.geometry.hull import SensitivityHull
 
 NULL = "null"
@@ -117,11 +118,11 @@ class SecretLevels:
         times epsilon (Theorem 5.3, first form).
     """
 
-    mechanism: AuditedMechanism
-    sensitivity: float | None
+    mechanism: AuditedMechanism = field(metadata=fact())
+    sensitivity: float | None = field(metadata=fact())
     factors: FloatArray = field(repr=False)
     protected: BoolArray = field(repr=False)
-    pairwise_factor: float
+    pairwise_factor: float = field(metadata=fact())
 
     @property
     def total_factor(self) -> float:
@@ -148,9 +149,9 @@ class SecretsAudit:
     """
 
     policy: BlowfishPolicy
-    epsilon: float
+    epsilon: float = field(metadata=fact())
     hull: SensitivityHull
-    disconnected: tuple[str, ...]
+    disconnected: tuple[str, ...] = field(metadata=fact())
     levels: tuple[SecretLevels, ...]
 
     def exposed(self, mechanism: AuditedMechanism) -> tuple[str, ...]:
@@ -189,30 +190,27 @@ class SecretsAudit:
         dict
             Texts, numbers, None and lists of them.
         """
-        return {
-            "form": "database",
-            "epsilon": self.epsilon,
-            "secrets": len(self.policy.names),
-            "disconnected": list(self.disconnected),
-            "hull": hull_facts(self.hull),
-            "exposed": self.is_exposed,
-            "mechanisms": [self._level_facts(level) for level in self.levels],
-        }
-
-    def _level_facts(self, level: SecretLevels) -> Facts:
-        names, exposed = self.policy.names, self.exposed(level.mechanism)
-        factors = dict(zip(names, level.factors.tolist(), strict=True))
-        return {
-            "mechanism": level.mechanism,
-            "sensitivity": level.sensitivity,
-            "factors": {name: finite(factor) for name, factor in factors.items()},
-            "epsilons": {name: finite(factor * self.epsilon) for name, factor in factors.items()},
-            "protected": [name for name in names if name not in exposed],
-            "exposed": list(exposed),
-            "total_factor": finite(level.total_factor),
-            "total_epsilon": finite(level.total_factor * self.epsilon),
-            "pairwise_factor": finite(level.pairwise_factor),
-        }
+        levels = zip(self.levels, (self.exposed(level.mechanism) for level in self.levels), strict=True)
+        names = self.policy.names
+        return facts_of(
+            self,
+            form="database",
+            secrets=len(names),
+            hull=hull_facts(self.hull),
+            exposed=self.is_exposed,
+            mechanisms=[
+                facts_of(
+                    level,
+                    factors=dict(zip(names, level.factors, strict=True)),
+                    epsilons=dict(zip(names, level.factors * self.epsilon, strict=True)),
+                    protected=[name for name in names if name not in exposed],
+                    exposed=exposed,
+                    total_factor=level.total_factor,
+                    total_epsilon=level.total_factor * self.epsilon,
+                )
+                for level, exposed in levels
+            ],
+        )
 
 
 @checked

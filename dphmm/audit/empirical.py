@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from typing import Literal, Protocol
 
@@ -22,8 +22,9 @@ from dphmm.arrays import (
     as_points,
     random_source,
 )
-from dphmm.audit.tables import Facts, finite
+from dphmm.audit.tables import Facts
 from dphmm.errors import BudgetError, CoordinateError, InvalidInputError, StateError
+from dphmm.facts import fact, facts_of, named
 from dphmm.geometry.measurements import Measurements
 from dphmm.policy.graph import PolicyGraph
 
@@ -74,13 +75,13 @@ class PairAudit:
 
     first: int
     second: int
-    claimed: float
-    lower: float
-    confidence: float
-    event: Literal["ratio", "cells"]
-    more_probable: int
-    hits: tuple[int, int]
-    counted: int
+    claimed: float = field(metadata=fact())
+    lower: float = field(metadata=fact("lower_bound"))
+    confidence: float = field(metadata=fact("confidence_of_this_bound"))
+    event: Literal["ratio", "cells"] = field(metadata=fact())
+    more_probable: int = field(metadata=fact("more_probable_under", states=True))
+    hits: tuple[int, int] = field(metadata=fact())
+    counted: int = field(metadata=fact("samples_counted_of_each"))
 
     @property
     def violated(self) -> bool:
@@ -100,17 +101,7 @@ class PairAudit:
         dict
             Texts, numbers, None and lists of them.
         """
-        return {
-            "states": [names[self.first], names[self.second]],
-            "claimed": finite(self.claimed),
-            "lower_bound": self.lower,
-            "violated": self.violated,
-            "confidence_of_this_bound": self.confidence,
-            "event": self.event,
-            "more_probable_under": names[self.more_probable],
-            "hits": list(self.hits),
-            "samples_counted_of_each": self.counted,
-        }
+        return facts_of(self, names, states=named([self.first, self.second], names), violated=self.violated)
 
 
 @checked

@@ -15,8 +15,9 @@ from scipy.special import entr
 
 from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray, IntArray, as_constraint, as_distribution, as_integers, as_points
-from dphmm.audit.tables import Facts, finite, named
+from dphmm.audit.tables import Facts
 from dphmm.errors import InvalidInputError, StateError
+from dphmm.facts import fact, facts_of
 from dphmm.geometry.disc import Disc
 from dphmm.geometry.hull import Body, SensitivityHull
 from dphmm.geometry.measurements import Measurements
@@ -57,29 +58,26 @@ class Knowledge:
         How many that are.
     """
 
-    entropy: FloatArray = field(repr=False)
-    spread: FloatArray = field(repr=False)
-    error: FloatArray = field(repr=False)
-    best: FloatArray = field(repr=False)
+    entropy: FloatArray = field(repr=False, metadata=fact("entropy_bits"))
+    spread: FloatArray = field(repr=False, metadata=fact())
+    error: FloatArray = field(repr=False, metadata=fact())
+    best: FloatArray = field(repr=False, metadata=fact("best_guess_probability"))
     top: FloatArray = field(repr=False)
     k: int
 
     def facts(self) -> Facts:
         """As plain values for JSON."""
-        return {
-            "entropy_bits_mean": float(self.entropy.mean()),
-            "entropy_bits_least": float(self.entropy.min()),
-            "spread_rms": _root_mean_square(self.spread),
-            "error_median": float(np.median(self.error)),
-            "error_least": float(self.error.min()),
-            "best_guess_probability_mean": float(self.best.mean()),
-            "best_guess_probability_most": float(self.best.max()),
-            f"top_{self.k}_probability_mean": float(self.top.mean()),
-            "entropy_bits": self.entropy.tolist(),
-            "spread": self.spread.tolist(),
-            "error": self.error.tolist(),
-            "best_guess_probability": self.best.tolist(),
-        }
+        return facts_of(
+            self,
+            entropy_bits_mean=self.entropy.mean(),
+            entropy_bits_least=self.entropy.min(),
+            spread_rms=_root_mean_square(self.spread),
+            error_median=np.median(self.error),
+            error_least=self.error.min(),
+            best_guess_probability_mean=self.best.mean(),
+            best_guess_probability_most=self.best.max(),
+            **{f"top_{self.k}_probability_mean": self.top.mean()},
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +98,7 @@ class Accuracy:
         How many that are.
     """
 
-    expected_error: FloatArray = field(repr=False)
+    expected_error: FloatArray = field(repr=False, metadata=fact())
     estimate_error: FloatArray = field(repr=False)
     best_hits: BoolArray = field(repr=False)
     top_hits: BoolArray = field(repr=False)
@@ -108,13 +106,13 @@ class Accuracy:
 
     def facts(self) -> Facts:
         """As plain values for JSON."""
-        return {
-            "expected_error_mean": float(self.expected_error.mean()),
-            "estimate_error_rms": _root_mean_square(self.estimate_error),
-            "best_guess_right": float(self.best_hits.mean()),
-            f"top_{self.k}_right": float(self.top_hits.mean()),
-            "expected_error": self.expected_error.tolist(),
-        }
+        return facts_of(
+            self,
+            expected_error_mean=self.expected_error.mean(),
+            estimate_error_rms=_root_mean_square(self.estimate_error),
+            best_guess_right=self.best_hits.mean(),
+            **{f"top_{self.k}_right": self.top_hits.mean()},
+        )
 
 
 def knowledge(beliefs: Sequence[Belief], points: npt.ArrayLike, k: int = TOP) -> Knowledge:
@@ -302,11 +300,11 @@ class AdversaryAudit:
     """
 
     support: BoolArray = field(repr=False)
-    relation: Relation
-    shared: int
-    factor: float
-    exposed: tuple[int, ...]
-    exposed_with_stand_ins: tuple[int, ...]
+    relation: Relation = field(metadata=fact())
+    shared: int = field(metadata=fact())
+    factor: float = field(metadata=fact())
+    exposed: tuple[int, ...] = field(metadata=fact(states=True))
+    exposed_with_stand_ins: tuple[int, ...] = field(metadata=fact(states=True))
 
     @property
     def known(self) -> bool:
@@ -326,16 +324,8 @@ class AdversaryAudit:
         dict
             Texts, numbers, None and lists of them.
         """
-        return {
-            "possible": int(self.support.sum()),
-            "relation": self.relation,
-            "shared": self.shared,
-            "already_known": self.known,
-            "factor": finite(self.factor),
-            "log_ratio": finite(self.factor),
-            "exposed": named(self.exposed, names),
-            "exposed_with_stand_ins": named(self.exposed_with_stand_ins, names),
-        }
+        possible = self.support.sum()
+        return facts_of(self, names, possible=possible, already_known=self.known, log_ratio=self.factor)
 
 
 @checked

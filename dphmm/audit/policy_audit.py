@@ -16,8 +16,9 @@ from scipy.sparse import csr_array
 
 from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray, IntArray, as_constraint, check_epsilon, random_source
-from dphmm.audit.tables import LISTED, Facts, finite, hull_facts, named
+from dphmm.audit.tables import LISTED, Facts, hull_facts
 from dphmm.errors import InvalidInputError
+from dphmm.facts import fact, facts_of, named
 from dphmm.geometry.disc import Disc
 from dphmm.geometry.hull import Body, SensitivityHull
 from dphmm.geometry.measurements import Measurements
@@ -62,8 +63,8 @@ class Witness:
         no output that state i can: then no release of state i lies on the flat that those of state j lie on.
     """
 
-    state: int
-    output: tuple[float, ...]
+    state: int = field(metadata=fact(states=True))
+    output: tuple[float, ...] = field(metadata=fact())
     others: tuple[int, ...]
     factors: tuple[float, ...]
 
@@ -87,15 +88,11 @@ class Witness:
         dict
             Texts, numbers, None and lists of them.
         """
-        return {
-            "state": names[self.state],
-            "output": list(self.output),
-            "gives_away_for_certain": self.gives_away,
-            "against": [
-                {"state": names[other], "factor": finite(factor), "log_ratio": finite(factor * epsilon)}
-                for other, factor in zip(self.others, self.factors, strict=True)
-            ],
-        }
+        against = [
+            {"state": names[other], "factor": factor, "log_ratio": factor * epsilon}
+            for other, factor in zip(self.others, self.factors, strict=True)
+        ]
+        return facts_of(self, names, gives_away_for_certain=self.gives_away, against=against)
 
 
 @dataclass(frozen=True)
@@ -118,11 +115,11 @@ class BodyAudit:
         ``max ‖f_j - f_k‖`` over possible states: the constrained-DP factor (Theorem 5.3).
     """
 
-    mechanism: AuditedMechanism
+    mechanism: AuditedMechanism = field(metadata=fact())
     body: SensitivityHull | Disc
     degrees: IntArray = field(repr=False)
-    exposed: tuple[int, ...]
-    witnesses: tuple[Witness, ...] = field(repr=False)
+    exposed: tuple[int, ...] = field(metadata=fact(states=True))
+    witnesses: tuple[Witness, ...] = field(repr=False, metadata=fact())
     factor: float
 
     @property
@@ -143,23 +140,21 @@ class RepairAudit:
         The repaired graph, its body, and what is proven of it.
     """
 
-    mechanism: AuditedMechanism
-    method: Method
+    mechanism: AuditedMechanism = field(metadata=fact())
+    method: Method = field(metadata=fact())
     protection: Protection
 
     def facts(self, names: Sequence[str], epsilon: float) -> Facts:
         """As plain values for JSON, the error at a budget."""
         found = self.protection
-        return {
-            "mechanism": self.mechanism,
-            "method": self.method,
-            "added": [named(edge, names) for edge in found.added],
-            **_noise_facts(found.body, found.diameter, epsilon),
-            "expected_error": _mean_error(found) / epsilon,
-            "least_protection": int(found.degrees[found.graph.nodes & ~found.open].min(initial=len(names))),
-            "certified": found.certified,
-            "gap": found.gap,
-        }
+        return facts_of(
+            self,
+            added=named(found.added, names),
+            **_noise_facts(found.body, found.diameter, _mean_error(found) / epsilon),
+            least_protection=found.degrees[found.graph.nodes & ~found.open].min(initial=len(names)),
+            certified=found.certified,
+            gap=found.gap,
+        )
 
 
 @dataclass(frozen=True)
@@ -191,12 +186,12 @@ class ConstraintAudit:
 
     constraint: BoolArray = field(repr=False)
     hull: SensitivityHull
-    disconnected: tuple[int, ...]
-    components: int
+    disconnected: tuple[int, ...] = field(metadata=fact(states=True))
+    components: int = field(metadata=fact())
     bodies: tuple[BodyAudit, ...]
-    repairs: tuple[RepairAudit, ...]
+    repairs: tuple[RepairAudit, ...] = field(metadata=fact())
     open: tuple[int, ...] = ()
-    calibration: Calibration = "graph"
+    calibration: Calibration = field(default="graph", metadata=fact())
     labels: IntArray | None = field(default=None, repr=False)
 
     @property
@@ -225,42 +220,35 @@ class ConstraintAudit:
             Texts, numbers, None and lists of them.
         """
         possible = np.flatnonzero(self.constraint)
-        return {
-            "possible": self.possible,
-            "possible_states": named(possible[:LISTED].tolist(), names),
-            "disconnected": named(self.disconnected, names),
-            "components": self.components,
-            "calibration": self.calibration,
-            "open": named(self.open[:LISTED], names),
-            "hull": hull_facts(self.hull),
-            "exposed": self.is_exposed,
-            "mechanisms": [self._body_facts(body, names, epsilon) for body in self.bodies],
-            "repairs": [repair.facts(names, epsilon) for repair in self.repairs],
-        }
-
-    def _hidden(self) -> list[int]:
-        """The possible states that are not open."""
-        return sorted(set(np.flatnonzero(self.constraint).tolist()) - set(self.open))
+        return facts_of(
+            self,
+            names,
+            epsilon,
+            possible=self.possible,
+            possible_states=named(possible[:LISTED], names),
+            open=named(self.open[:LISTED], names),
+            hull=hull_facts(self.hull),
+            exposed=self.is_exposed,
+            mechanisms=[self._body_facts(body, names, epsilon) for body in self.bodies],
+        )
 
     def _body_facts(self, body: BodyAudit, names: Sequence[str], epsilon: float) -> Facts:
-        degrees = {names[i]: int(body.degrees[i]) for i in np.flatnonzero(self.constraint).tolist()}
-        return {
-            "mechanism": body.mechanism,
-            "sensitivity": body.sensitivity,
-            **_noise_facts(body.body, body.factor, epsilon),
-            "least_protection": min((degrees[names[i]] for i in self._hidden()), default=1),
-            "degrees": degrees if len(degrees) <= LISTED else None,
-            "exposed": named(body.exposed, names),
-            "witnesses": [witness.facts(names, epsilon) for witness in body.witnesses],
-        }
+        possible = np.flatnonzero(self.constraint)
+        hidden = np.setdiff1d(possible, self.open)
+        degrees = dict(zip(named(possible, names), body.degrees[possible], strict=True))
+        return facts_of(
+            body,
+            names,
+            epsilon,
+            sensitivity=body.sensitivity,
+            **_noise_facts(body.body, body.factor, sqrt(body.body.squared_error) / epsilon),
+            least_protection=body.degrees[hidden].min() if len(hidden) else 1,
+            degrees=degrees if len(degrees) <= LISTED else None,
+        )
 
 
-def _noise_facts(body: SensitivityHull | Disc, factor: float, epsilon: float) -> Facts:
-    return {
-        "area": body.volume,
-        "expected_error": sqrt(body.squared_error) / epsilon,
-        "constrained_factor": finite(factor),
-    }
+def _noise_facts(body: SensitivityHull | Disc, factor: float, error: float) -> Facts:
+    return {"area": body.volume, "expected_error": error, "constrained_factor": factor}
 
 
 @checked
@@ -468,9 +456,9 @@ class Entry:
 
     place: int
     zone: int
-    cells: int
-    before: float
-    after: float
+    cells: int = field(metadata=fact())
+    before: float = field(metadata=fact())
+    after: float = field(metadata=fact())
 
 
 @dataclass(frozen=True, eq=False)
@@ -495,7 +483,7 @@ class EntryAudit:
     components: IntArray = field(repr=False)
     open: BoolArray = field(repr=False)
     entries: tuple[Entry, ...] = field(repr=False)
-    ways: int
+    ways: int = field(metadata=fact())
 
     @property
     def worst(self) -> float:
@@ -534,24 +522,14 @@ class EntryAudit:
         dict
             Texts, numbers, None and lists of them.
         """
-        return {
-            "open": int(self.open.sum()),
-            "ways": self.ways,
-            "worst": self.worst,
-            "in_words": self.in_words(),
-            "entries": [
-                {"from": named([entry.place], names)[0], "into": self._zone(entry, names), **_numbers(entry)}
-                for entry in self.entries
-            ],
-        }
+        entries = [
+            facts_of(entry, **{"from": names[entry.place], "into": self._zone(entry, names)}) for entry in self.entries
+        ]
+        return facts_of(self, open=self.open.sum(), worst=self.worst, in_words=self.in_words(), entries=entries)
 
     def _zone(self, entry: Entry, names: Sequence[str]) -> str:
-        first = int(np.argmax(self.components == entry.zone))
-        return f"zone of {int((self.components == entry.zone).sum())} states with {names[first]}"
-
-
-def _numbers(entry: Entry) -> Facts:
-    return {"cells": entry.cells, "before": entry.before, "after": entry.after}
+        members = np.flatnonzero(self.components == entry.zone)
+        return f"zone of {len(members)} states with {names[members[0]]}"
 
 
 @checked

@@ -16,9 +16,10 @@ import numpy.typing as npt
 from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray, IntArray, as_distribution
 from dphmm.audit.sequence import ReleasedSequence, replay_sequence
-from dphmm.audit.tables import Facts, finite
+from dphmm.audit.tables import Facts
 from dphmm.errors import EventError, InvalidInputError
 from dphmm.events import Event, EventOdds, happened_by
+from dphmm.facts import fact, facts_of
 from dphmm.model.point_estimate import point_estimate
 from dphmm.policy.graph import PolicyGraph
 from dphmm.release.engine import Releaser
@@ -68,26 +69,26 @@ class Realised:
     bits: FloatArray = field(repr=False)
     error: FloatArray = field(repr=False)
     certainty: FloatArray = field(repr=False)
-    is_by_edge: bool
+    is_by_edge: bool = field(metadata=fact())
 
     def facts(self) -> Facts:
         """As plain values for JSON."""
         known = self.last_day[~np.isnan(self.last_day)]
-        return {
-            "moved_median": finite(float(np.median(self.moved))),
-            "moved_most": finite(float(self.moved.max())),
-            "so_far_most": finite(float(self.so_far.max())),
-            "last_day_most": finite(float(known.max())) if len(known) else None,
-            "last_day_is_known": bool(len(known)),
-            "worst_places": list(self.worst[:2]),
-            "worst_release": self.worst[2] + 1,
-            "bits_median": float(np.median(self.bits)),
-            "bits_most": float(self.bits.max()),
-            "adversary_error_m_median": 1000.0 * float(np.median(self.error)),
-            "adversary_error_m_least": 1000.0 * float(self.error.min()),
-            "adversary_certainty_most": float(self.certainty.max()),
-            "is_by_edge": self.is_by_edge,
-        }
+        return facts_of(
+            self,
+            moved_median=np.median(self.moved),
+            moved_most=self.moved.max(),
+            so_far_most=self.so_far.max(),
+            last_day_most=known.max() if len(known) else None,
+            last_day_is_known=bool(len(known)),
+            worst_places=self.worst[:2],
+            worst_release=self.worst[2] + 1,
+            bits_median=np.median(self.bits),
+            bits_most=self.bits.max(),
+            adversary_error_m_median=1000.0 * np.median(self.error),
+            adversary_error_m_least=1000.0 * self.error.min(),
+            adversary_certainty_most=self.certainty.max(),
+        )
 
 
 def realise(releaser: Releaser, sequence: ReleasedSequence) -> Realised:
@@ -245,13 +246,13 @@ class EventAudit:
         ``(T,)``: in hindsight, the probability that it had happened by each release.
     """
 
-    user: str
+    user: str = field(metadata=fact())
     event: Event
-    wording: str
-    prior: float
-    times: IntArray = field(repr=False)
-    told: FloatArray = field(repr=False)
-    happened: FloatArray = field(repr=False)
+    wording: str = field(metadata=fact("event"))
+    prior: float = field(metadata=fact("prior_log_odds"))
+    times: IntArray = field(repr=False, metadata=fact("steps"))
+    told: FloatArray = field(repr=False, metadata=fact("log_odds_told"))
+    happened: FloatArray = field(repr=False, metadata=fact("had_happened_in_hindsight"))
 
     @property
     def prior_probability(self) -> float:
@@ -294,26 +295,21 @@ class EventAudit:
             Texts, numbers, None and lists of them.
         """
         probability, moved = self.probability, self.moved
-        return {
-            "user": self.user,
-            "event": self.wording,
-            "in_steps": str(self.event),
-            "releases": len(self.told),
-            "prior_probability": self.prior_probability,
-            "prior_log_odds": self.prior,
-            "most_probable": {"probability": float(probability.max()), "release": int(probability.argmax()) + 1},
-            "least_probable": {"probability": float(probability.min()), "release": int(probability.argmin()) + 1},
-            "probability_at_the_end": float(probability[-1]),
-            "most_log_odds_moved": finite(float(np.abs(self.told).max())),
-            "moved_most": [
-                {"release": t + 1, "step": int(self.times[t]), "log_odds": finite(float(moved[t]))}
-                for t in self.movers().tolist()
+        most, least = int(probability.argmax()), int(probability.argmin())
+        return facts_of(
+            self,
+            in_steps=str(self.event),
+            releases=len(self.told),
+            prior_probability=self.prior_probability,
+            most_probable={"probability": probability[most], "release": most + 1},
+            least_probable={"probability": probability[least], "release": least + 1},
+            probability_at_the_end=probability[-1],
+            most_log_odds_moved=np.abs(self.told).max(),
+            moved_most=[
+                {"release": t + 1, "step": self.times[t], "log_odds": moved[t]} for t in self.movers().tolist()
             ],
-            "steps": self.times.tolist(),
-            "log_odds_told": [finite(one) for one in self.told.tolist()],
-            "probability": probability.tolist(),
-            "had_happened_in_hindsight": self.happened.tolist(),
-        }
+            probability=probability,
+        )
 
 
 @checked

@@ -24,9 +24,9 @@ from dphmm.audit.inference import (
     no_information,
     no_noise,
 )
-from dphmm.audit.tables import Facts, finite, named
+from dphmm.audit.tables import Facts
 from dphmm.errors import AlreadyKnownError, ConfigurationError, InvalidInputError, StochasticError
-from dphmm.facts import metres, odds_in_words
+from dphmm.facts import fact, facts_of, metres, named, odds_in_words
 from dphmm.model import (
     Belief,
     Filtering,
@@ -170,16 +170,16 @@ class StepAudit:
         Whether nothing but open states was possible, which need no protection.
     """
 
-    possible: int
-    least_protection: int
-    added: tuple[tuple[int, int], ...]
-    exposed_before_repair: int
-    area: float
-    constrained_factor: float
-    adversary: AdversaryAudit | None
-    components: int = 1
-    open: bool = False
-    all_open: bool = False
+    possible: int = field(metadata=fact())
+    least_protection: int = field(metadata=fact())
+    added: tuple[tuple[int, int], ...] = field(metadata=fact(states=True))
+    exposed_before_repair: int = field(metadata=fact())
+    area: float = field(metadata=fact())
+    constrained_factor: float = field(metadata=fact())
+    adversary: AdversaryAudit | None = field(metadata=fact())
+    components: int = field(default=1, metadata=fact())
+    open: bool = field(default=False, metadata=fact())
+    all_open: bool = field(default=False, metadata=fact())
 
     @property
     def is_exposed(self) -> bool:
@@ -190,13 +190,7 @@ class StepAudit:
 
     def facts(self, names: Sequence[str]) -> Facts:
         """As plain values for JSON: states by name."""
-        stated = {
-            "added": [named(edge, names) for edge in self.added],
-            "constrained_factor": finite(self.constrained_factor),
-            "already_known": self.possible == 1,
-            "adversary": None if self.adversary is None else self.adversary.facts(names),
-        }
-        return {**vars(self), **stated}
+        return facts_of(self, names, already_known=self.possible == 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,10 +217,10 @@ class SequenceAudit:
         Where the truth was given: the share of releases at which the most probable path is right; otherwise NaN.
     """
 
-    user: str
-    epsilon: float
-    constrained_epsilon: float
-    steps: tuple[StepAudit, ...] = field(repr=False)
+    user: str = field(metadata=fact())
+    epsilon: float = field(metadata=fact())
+    constrained_epsilon: float = field(metadata=fact())
+    steps: tuple[StepAudit, ...] = field(repr=False, metadata=fact())
     filtering: Filtering = field(repr=False)
     smoothed: Sequence[Belief] = field(repr=False)
     path: MostProbablePath = field(repr=False)
@@ -276,21 +270,19 @@ class SequenceAudit:
             Texts, numbers, None and lists of them.
         """
         known = {"no_releases": self.uninformed, "at_each_release": self.online, "in_hindsight": self.hindsight}
-        facts: Facts = {
-            "user": self.user,
-            "releases": len(self.steps),
-            "epsilon": self.epsilon,
-            "constrained_epsilon": finite(self.constrained_epsilon),
-            "log_evidence": self.filtering.log_evidence,
-            "exposed_releases": [t + 1 for t in self.exposed_steps],
-            "open_releases": [t + 1 for t, step in enumerate(self.steps) if step.open],
-            "entries": [{"release": t + 1, "best_guess": float(self.online.best[t])} for t in self.entries],
-            "states_exposed_before_repair_most": max(step.exposed_before_repair for step in self.steps),
-            "edges_added": sum(len(step.added) for step in self.steps),
-            "knowledge": {name: one.facts() for name, one in known.items()},
-            "most_probable_path": named(self.path.states.tolist(), names),
-            "steps": [step.facts(names) for step in self.steps],
-        }
+        facts = facts_of(
+            self,
+            names,
+            releases=len(self.steps),
+            log_evidence=self.filtering.log_evidence,
+            exposed_releases=[t + 1 for t in self.exposed_steps],
+            open_releases=[t + 1 for t, step in enumerate(self.steps) if step.open],
+            entries=[{"release": t + 1, "best_guess": self.online.best[t]} for t in self.entries],
+            states_exposed_before_repair_most=max(step.exposed_before_repair for step in self.steps),
+            edges_added=sum(len(step.added) for step in self.steps),
+            knowledge={name: one.facts() for name, one in known.items()},
+            most_probable_path=named(self.path.states.tolist(), names),
+        )
         if self.accuracies is not None:
             labels = (*known, "told_every_measurement")
             facts["accuracy"] = {name: one.facts() for name, one in zip(labels, self.accuracies, strict=True)}

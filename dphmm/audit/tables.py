@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from itertools import chain
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +22,6 @@ LISTED = 1000
 """Per-state numbers are listed for at most this many states."""
 
 Facts = dict[str, Any]
-
-
-def finite(value: float) -> float | None:
-    """The number, or None where it is infinite or not a number."""
-    return float(value) if isfinite(value) else None
-
-
-def named(states: Iterable[int], names: Sequence[str]) -> list[str]:
-    """The names of states."""
-    return [names[state] for state in states]
 
 
 def hull_facts(hull: SensitivityHull) -> Facts:
