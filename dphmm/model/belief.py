@@ -54,7 +54,20 @@ class Belief:
 
     @classmethod
     def owning(cls, logs: FloatArray, state_pairs: StatePairs | None = None) -> Belief:
-        """The belief of log masses that sum to one, of states or of their pairs; the array is taken over."""
+        """The belief of log masses that sum to one, of states or of their pairs; the array is taken over.
+
+        Parameters
+        ----------
+        logs
+            ``(N,)``, or ``(P,)`` over pairs of states: log masses that sum to one; they become read-only.
+        state_pairs
+            What they are of, where it is not states.
+
+        Returns
+        -------
+        Belief
+            The belief.
+        """
         belief = cls.__new__(cls)
         belief._logs, belief.state_pairs = locked(logs), state_pairs
         return belief
@@ -62,6 +75,20 @@ class Belief:
     @classmethod
     def first(cls, model: MarkovModel, slot: int | None = None, initial: FloatArray | None = None) -> Belief:
         """The belief before the first release, in the step that ends at ``slot``: a model's, or a distribution.
+
+        Parameters
+        ----------
+        model
+            The model.
+        slot
+            When the first release is; it matters where the model varies with time.
+        initial
+            ``(N,)``: a distribution in place of the model's.
+
+        Returns
+        -------
+        Belief
+            The belief.
 
         Raises
         ------
@@ -73,6 +100,16 @@ class Belief:
     @classmethod
     def of(cls, probabilities: FloatArray) -> Belief:
         """The belief with given probabilities, ``(N,)``; zero means impossible.
+
+        Parameters
+        ----------
+        probabilities
+            ``(N,)``: not negative, and not all zero.
+
+        Returns
+        -------
+        Belief
+            The belief.
 
         Raises
         ------
@@ -109,6 +146,11 @@ class Belief:
         """The belief in 8 bytes a state (or pair of states): its log masses, to the last bit.
 
         What the pairs are it does not say: `predict` by the model does.
+
+        Returns
+        -------
+        bytes
+            The number of states (or pairs) in 8 bytes, then a double for each.
         """
         return len(self._logs).to_bytes(8, "little") + self._logs.astype("<f8").tobytes()
 
@@ -116,6 +158,16 @@ class Belief:
     @checked
     def from_bytes(cls, data: bytes) -> Belief:
         """The belief that `to_bytes` wrote; one that an earlier version wrote, in 12 bytes a state, is read too.
+
+        Parameters
+        ----------
+        data
+            What `to_bytes` wrote.
+
+        Returns
+        -------
+        Belief
+            The belief.
 
         Raises
         ------
@@ -147,6 +199,11 @@ class Belief:
         since
             The slot that this belief is about; it matters where the model varies with time.
 
+        Returns
+        -------
+        Belief
+            The belief then.
+
         Raises
         ------
         InvalidInputError
@@ -174,6 +231,11 @@ class Belief:
         log_likelihood
             ``(N,)``: the log density of what was observed in each state; minus infinity where it is impossible, which
             removes the state from the support.
+
+        Returns
+        -------
+        Belief
+            The belief after it.
 
         Raises
         ------
@@ -206,6 +268,11 @@ class Belief:
         ----------
         delta
             From 0 (the whole support) to below 1. Of equally probable states the lower number comes first.
+
+        Returns
+        -------
+        BoolArray
+            ``(N,)``: which states belong to it.
         """
         if not isinstance(delta, float | int | np.floating) or not 0 <= delta < 1:
             raise InvalidInputError(f"delta is {delta}; give a number from 0 to below 1")
@@ -221,7 +288,18 @@ class Belief:
         return chosen
 
     def mean(self, points: FloatArray) -> FloatArray:
-        """The expectation of points ``(N, d)`` under the belief, ``(d,)``."""
+        """The expectation of points ``(N, d)`` under the belief, ``(d,)``.
+
+        Parameters
+        ----------
+        points
+            ``(N, d)``: where the states are.
+
+        Returns
+        -------
+        FloatArray
+            ``(d,)``.
+        """
         places = as_floats(points, "points", CoordinateError)
         if places.ndim != 2 or len(places) != len(self.support):
             raise CoordinateError(

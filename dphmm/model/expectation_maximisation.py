@@ -69,10 +69,10 @@ def learn_from_releases(
     learn_initial
         Whether to learn the distribution of the first state too.
 
-    Notes
-    -----
-    A round costs time in proportion to the number of time steps times that of conceivable transitions. Steps without a
-    release are gone through too, so that a long gap costs as much as releases do.
+    Returns
+    -------
+    LearnedModel
+        The model, and how the log evidence rose.
 
     Raises
     ------
@@ -80,6 +80,11 @@ def learn_from_releases(
         When there is no sequence, or a number is out of its range.
     StochasticError
         When the model rules out every state that could have given some release.
+
+    Notes
+    -----
+    A round costs time in proportion to the number of time steps times that of conceivable transitions. Steps without a
+    release are gone through too, so that a long gap costs as much as releases do.
     """
     if not sequences:
         raise InvalidInputError("there are no releases to learn from; give at least one sequence")

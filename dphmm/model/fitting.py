@@ -86,6 +86,18 @@ class RegionKernel:
         """The kernel of some moves, numbers of possible ones.
 
         Shares are those of the moves' rings, attraction that of their targets but for `EVEN`, which all have alike.
+
+        Parameters
+        ----------
+        reach
+            The possible moves.
+        entries
+            ``(n,)``: the numbers of the moves that were made.
+
+        Returns
+        -------
+        RegionKernel
+            The kernel.
         """
         rings, away = reach.rings[entries], entries[reach.rings[entries] > 0]
         shares = np.bincount(rings, minlength=reach.ring_count) + _PRIOR_MOVES
@@ -108,7 +120,13 @@ class RegionKernel:
         return np.divide(shares, sums, out=shares, where=sums > 0)
 
     def data(self) -> FloatArray:
-        """``(nnz,)``: the probability of each possible move; those of a state sum to one."""
+        """``(nnz,)``: the probability of each possible move; those of a state sum to one.
+
+        Returns
+        -------
+        FloatArray
+            ``(nnz,)``, in the order of the possible moves.
+        """
         reach, rings = self.reach, self.reach.ring_count
         values = self.attraction[reach.targets]
         for part, first, lengths in reach.blocks():
@@ -118,7 +136,20 @@ class RegionKernel:
         return values
 
     def of(self, sources: IntArray, entries: IntArray) -> FloatArray:
-        """The probability of some possible moves, told by their sources and numbers, ``(n,)``."""
+        """The probability of some possible moves, given by their sources and numbers, ``(n,)``.
+
+        Parameters
+        ----------
+        sources
+            ``(n,)``: the states that are left.
+        entries
+            ``(n,)``: the numbers of the moves.
+
+        Returns
+        -------
+        FloatArray
+            ``(n,)``.
+        """
         return np.asarray(
             self._weights[sources, self.reach.rings[entries]] * self.attraction[self.reach.targets[entries]]
         )
@@ -128,7 +159,7 @@ class RegionKernel:
 class ShrunkModel:
     """A model with what it was made of.
 
-    Attributes
+    Parameters
     ----------
     model
         It: every possible move has mass, and every state may be the first.
@@ -139,7 +170,7 @@ class ShrunkModel:
     moves
         How many moves were counted.
     too_fast
-        How many were left out, since nobody moves so fast: errors of measurement, or a speed set too low.
+        How many were left out, since they were faster than people move: errors of measurement, or a speed set too low.
     rare
         How many were left out, since fewer people made them than were asked for.
     """
@@ -161,7 +192,7 @@ def fit_shrunk(
     weight: float | None = None,
     least_people: int = 1,
 ) -> ShrunkModel:
-    """Learn a model in which every move that a person can make is possible, whoever made it.
+    """Learn a model in which every move that a person can make is possible, whether it was seen or not.
 
     Parameters
     ----------
@@ -179,6 +210,11 @@ def fit_shrunk(
     least_people
         Moves that fewer people made are left out, and so are visits of places where fewer were. That is no guarantee:
         who knows what the others did can still tell what one person did.
+
+    Returns
+    -------
+    ShrunkModel
+        The model with what it was made of.
 
     Raises
     ------
@@ -223,7 +259,7 @@ def fit_shrunk(
 
 
 def _often(people: IntArray, things: IntArray, least: int) -> npt.NDArray[np.bool_]:
-    """Which of the things were met by so many people at least."""
+    """Which of the things were met by at least a number of people."""
     if least == 1:
         return np.ones(len(things), dtype=np.bool_)
     _, number = np.unique(things, return_inverse=True)
@@ -271,12 +307,12 @@ def _positive(values: npt.ArrayLike, name: str, count: int) -> FloatArray:
 
 
 PAIRS_FROM = 1
-"""A pair of states has a context of its own from so many moves on that follow it."""
+"""A pair of states has a context of its own from this many moves on that follow it."""
 
 _WEIGHTS = (*(float(2**k) for k in range(15)), inf)
 _MOST = 1 << 26
 _OWN = 4.0
-"""So many moves the given row counts as beside those of all other people, when a person is left out."""
+"""How many moves the given row counts as beside those of all other people, when a person is left out."""
 _LEAST = 1e-12
 
 
@@ -338,17 +374,22 @@ def extend(
         promises to people the result does not: moves are counted without noise.
     sequences
         Slot numbers and states of people, one each, as `dphmm.model.state_sequence` gives; a state of -1 is unknown.
-    rhythm
+    time_classes
         The classes of time; left out, one matrix serves all steps.
     order
         1, or 2 for pairs of states.
     pairs_from
-        A pair has a context of its own from so many moves on that follow it; 0 for all pairs that are possible.
+        A pair has a context of its own from this many moves on that follow it; 0 for all pairs that are possible.
+
+    Returns
+    -------
+    Extension
+        The extended model, with the weights that were chosen.
 
     Raises
     ------
     ConfigurationError
-        When the order is another, the model is extended already, or its step is not the rhythm's.
+        When the order is another, the model is extended already, or its step is not that of the classes.
     InvalidInputError
         When the result would have more than 2 ** 26 possible moves.
     StateError
@@ -469,7 +510,7 @@ def _restlessness(table: MoveTable, moves: Moves, person: IntArray, classes: Int
         factor = 1.0 if added == inf else ((leaves + added) / (remains + added))[cells]
         return float(np.log(np.where(left, factor * odds, 1.0) / (1.0 + factor * odds)).sum())
 
-    possible = stays < 1.0  # whoever cannot leave tells nothing
+    possible = stays < 1.0  # a state that cannot be left says nothing
     odds, left, cells = odds[possible], left[possible], cells[possible]
     added = _best(score)
     total = [one.sum(axis=0) for one in sums]

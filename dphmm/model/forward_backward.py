@@ -71,6 +71,11 @@ def forward_pass(operators: Sequence[Operator], log_likelihoods: FloatArray, sta
     start
         ``(N,)``: log masses before the first operator.
 
+    Returns
+    -------
+    ForwardPass
+        Log masses after each observation, and the sums that were scaled away.
+
     Raises
     ------
     StochasticError
@@ -85,6 +90,18 @@ def backward_pass(operators: Sequence[Operator], log_likelihoods: FloatArray) ->
     """What later observations say: ``log p(z_t+1..T | s_t)``, ``(T, N)``, up to a constant a row.
 
     Parameters and errors are those of `forward_pass`; the first operator is not used.
+
+    Parameters
+    ----------
+    operators
+        As `forward_pass` takes them; the first one is not used.
+    log_likelihoods
+        As `forward_pass` takes them.
+
+    Returns
+    -------
+    FloatArray
+        ``(T, N)``.
     """
     rows, before = log_likelihoods[::-1], np.empty(log_likelihoods.shape)
     nothing = np.full(rows.shape[1], -np.log(rows.shape[1]))
@@ -266,7 +283,7 @@ class Observations:
         ``(T,)``: the time steps of the model between each release and the one before, 0 for another release about the
         same moment; the first entry is not used. Left out, 1 throughout.
     first
-        The slot of the first release, for models that vary with time; left out, nobody knows.
+        The slot of the first release, for models that vary with time; left out, unknown.
 
     Raises
     ------
@@ -305,7 +322,7 @@ class Observations:
 
     @property
     def slots(self) -> IntArray | None:
-        """``(T,)``: the slots of the releases; None where nobody knows."""
+        """``(T,)``: the slots of the releases; None where unknown."""
         return None if self.first is None else self.first + np.cumsum(self.gaps)
 
     @property
@@ -381,7 +398,24 @@ class Filtering:
     def of(
         cls, model: MarkovModel, observations: Observations, predicted: Sequence[Belief], filtered: Sequence[Belief]
     ) -> Filtering:
-        """The same of beliefs before and after each release, of somebody who has updated them by it already."""
+        """The same from beliefs before and after each release that have been updated already.
+
+        Parameters
+        ----------
+        model
+            The model.
+        observations
+            The releases.
+        predicted
+            The belief before each release.
+        filtered
+            The belief after each.
+
+        Returns
+        -------
+        Filtering
+            The same as `filter_releases` finds.
+        """
         made = object.__new__(cls)
         made._model, made._observations = model, observations
         made.logs = np.array([belief.chain_logs for belief in filtered])
@@ -396,7 +430,18 @@ class Filtering:
         return self.at()
 
     def at(self, times: Sequence[int] | None = None) -> Beliefs:
-        """The same, made of the rows when they are asked for; or of the releases of some numbers alone."""
+        """The same, made of the rows when they are asked for; or of the releases of some numbers alone.
+
+        Parameters
+        ----------
+        times
+            The numbers of the releases; left out, all.
+
+        Returns
+        -------
+        Beliefs
+            One for each.
+        """
         return Beliefs(self.logs, self._model.state_pairs, times)
 
     @cached_property
@@ -427,6 +472,11 @@ def filter_releases(model: MarkovModel, observations: Observations, initial: npt
         The releases.
     initial
         ``(N,)``: the distribution of the state at the first release; left out, the model's.
+
+    Returns
+    -------
+    Filtering
+        The beliefs at each release, and how probable the releases are.
 
     Raises
     ------
@@ -463,7 +513,7 @@ def smooth_releases(
 
 
 def smoothed_logs(model: MarkovModel, observations: Observations, filtered: FloatArray) -> FloatArray:
-    """The log masses of `smooth_releases`, ``(T, P)``, of those that a filter found, whoever ran it."""
+    """The log masses of `smooth_releases`, ``(T, P)``, given those that a filter found."""
     operators = model.operators(observations.gaps, observations.slots)
     return smoothed(filtered, backward_pass(operators, chain_rows(model, observations)))
 
@@ -528,6 +578,20 @@ def filter(transition: MatrixLike, initial: npt.ArrayLike, log_likelihoods: npt.
 @checked
 def smooth(transition: MatrixLike, initial: npt.ArrayLike, log_likelihoods: npt.ArrayLike) -> FloatArray:
     """The smoother on plain arrays: rows are ``p(s_t | z_1..T)``. Parameters, shape and errors as `filter`.
+
+    Parameters
+    ----------
+    transition
+        ``(N, N)`` row-stochastic, dense or sparse.
+    initial
+        ``(N,)``: the distribution of the first state.
+    log_likelihoods
+        ``(T, N)``: ``log p(z_t | s)``, minus infinity where state s could not give it.
+
+    Returns
+    -------
+    FloatArray
+        ``(T, N)``; each row sums to one.
 
     Examples
     --------

@@ -1,6 +1,6 @@
 """Gaps: many steps of a model at once, forward or back.
 
-Three ways, chosen by the model and the length of the gap alone, so that nobody's gap depends on what was asked before:
+Three ways, chosen by the model and the length of the gap alone, so that no gap depends on what was asked before:
 
 - *Powers* of one matrix, squared once and kept. Once all rows of a power are equal, higher ones are too.
 - *The distribution at rest.* A gap is walked in equal periods (days or weeks where classes of time vary). Let D be the
@@ -154,7 +154,7 @@ class Powers:
 
 
 def _has_equal_rows(power: FloatArray) -> bool:
-    """Whether where somebody is after these steps does not depend on where they began."""
+    """Whether the distribution after these steps does not depend on the first state."""
     first = power[0]
     return bool((np.abs(power - first) <= _ROUNDING * first).all())
 
@@ -247,7 +247,7 @@ def _is_closed(possible: BoolArray, sides: Sides) -> bool:
 
 
 def _split(sides: Sides, steps: int) -> tuple[list[tuple[LogProduct, int]], list[tuple[LogProduct, int]]]:
-    """The first so many steps, and those that are left."""
+    """The first few steps of a walk, and those that are left."""
     taken, left = [], list(sides)
     while steps and left:
         side, count = left[0]

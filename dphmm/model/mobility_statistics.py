@@ -1,4 +1,4 @@
-"""How alike two crowds move, by the measures of the literature on synthetic trajectories (AdaTrace, LDPTrace).
+"""How similarly two groups of people move, by the measures of AdaTrace and LDPTrace for synthetic trajectories.
 
 A crowd is a number of stretches: states one step apart. Each measure is a divergence between two histograms of it, or a
 rank correlation; none looks at people one by one.
@@ -19,9 +19,9 @@ from dphmm.errors import InvalidInputError, StateError
 from dphmm.model.model import MarkovModel
 
 BUCKETS = 20
-"""Lengths are counted in so many buckets of equal width, up to the largest of the crowd compared with."""
+"""The number of buckets of equal width for lengths, up to the largest of the group compared with."""
 ZONES = 6
-"""Origins and destinations are zones: so many columns and rows over the box around all states."""
+"""Origins and destinations are zones: this many columns and rows over the box around all states."""
 
 MEASURES: Mapping[str, str] = {
     "visits": "share of time in each state",
@@ -123,6 +123,18 @@ def compare_crowds(found: Crowd, wanted: Crowd) -> dict[str, float]:
     Lengths, radii and diameters are counted in `BUCKETS` buckets up to the largest of `wanted`; what is larger falls
     into the last. To it come ``"top_places"``, the share of the most visited tenth of places that both have in common,
     and ``"rank_correlation"``, Kendall's tau-b of how often places are visited, over places that either visits.
+
+    Parameters
+    ----------
+    found
+        The people who are compared.
+    wanted
+        The people they should be like.
+
+    Returns
+    -------
+    dict of str to float
+        A number for each statistic.
     """
     spans = [("trip_length", "lengths"), ("radius_of_gyration", "radii"), ("diameter", "diameters")]
     told = {"visits": jensen_shannon(found.visits, wanted.visits), "moves": jensen_shannon(*_aligned(found, wanted))}
@@ -142,6 +154,18 @@ def compare_crowds(found: Crowd, wanted: Crowd) -> dict[str, float]:
 @checked
 def jensen_shannon(one: npt.ArrayLike, other: npt.ArrayLike) -> float:
     """The Jensen–Shannon divergence of two histograms of equal length, in bits; NaN where one of them is empty.
+
+    Parameters
+    ----------
+    one
+        A histogram, ``(k,)``.
+    other
+        Another one of the same buckets, ``(k,)``.
+
+    Returns
+    -------
+    float
+        From 0 (equal shares) to 1 (nothing in common).
 
     Raises
     ------

@@ -43,16 +43,16 @@ class MarkovModel:
     """A Markov model over states ``0 .. N - 1``: where a person goes from each state in one step.
 
     It holds one transition matrix, or one for each public class of time: the move into the step that ends at slot ``t``
-    is then made by the matrix of that step's class, so that whoever uses the model has to say when the first step is.
+    is then made by the matrix of that step's class, so that its users have to say when the first step is.
     With pairs of states it looks back two steps: the states of its chain are contexts, of which each is in one state;
     measurements, policies and releases are of states.
 
     In a release of second order the belief is over pairs of states, and everything else over states: the constraint set
     holds the states that some possible pair ends in, and the policy, its repair and the promise are about the current
-    state. So two pairs that end in one state hide nobody, and what is said of an edge ``jk`` holds for every pair that
-    ends in j and every one that ends in k, whatever came before.
+    state. So two pairs that end in one state do not hide each other, and what is said of an edge ``jk`` holds for every
+    pair that ends in j and every one that ends in k, whatever came before.
 
-    A model is a value: it holds copies of what it was made of, which nobody can write to.
+    A model is a value: it holds read-only copies of what it was made of.
 
     Parameters
     ----------
@@ -240,15 +240,36 @@ class MarkovModel:
     def class_of(self, slot: int | None) -> int:
         """The class of the step that ends at a slot; 0 where one matrix serves all steps.
 
+        Parameters
+        ----------
+        slot
+            The slot; it matters where the model varies with time.
+
+        Returns
+        -------
+        int
+            The number of the class.
+
         Raises
         ------
         ConfigurationError
-            When the model varies with time and nobody says when the step is.
+            When the model varies with time and no slot is given.
         """
         return 0 if self.time_classes is None else self.time_classes.class_of(_known(slot))
 
     def classes_of(self, slots: IntArray) -> IntArray:
-        """The class of the step that ends at each of some slots; 0 throughout where one matrix serves all steps."""
+        """The class of the step that ends at each of some slots; 0 throughout where one matrix serves all steps.
+
+        Parameters
+        ----------
+        slots
+            ``(T,)``: the slots.
+
+        Returns
+        -------
+        IntArray
+            ``(T,)``: the numbers of their classes.
+        """
         if self.time_classes is None:
             return np.zeros(np.shape(slots), dtype=np.int64)
         return self.time_classes.classes_of(slots)
@@ -262,6 +283,11 @@ class MarkovModel:
             When the release is; it matters where the model varies with time.
         initial
             ``(N,)``: the distribution of the state then; left out, the model's.
+
+        Returns
+        -------
+        FloatArray
+            ``(P,)``, minus infinity where impossible.
         """
         given = self.starts[self.class_of(slot)] if initial is None else initial
         with np.errstate(divide="ignore"):
@@ -276,6 +302,11 @@ class MarkovModel:
             How many steps; not negative.
         slot
             The slot before the first of them; it matters where the model varies with time.
+
+        Returns
+        -------
+        Operator
+            The operator of all steps together.
 
         Raises
         ------
@@ -305,6 +336,11 @@ class MarkovModel:
             ``(T,)``: the steps before each observation.
         slots
             ``(T,)``: the slot of each; it matters where the model varies with time.
+
+        Returns
+        -------
+        list of Operator
+            One for each observation.
         """
         if self.time_classes is None:
             made = {count: self.operator(count) for count in set(steps.tolist())}
@@ -328,7 +364,18 @@ class MarkovModel:
         return Powers(self.steppers[0])
 
     def saying(self, learned: Mapping[str, Any]) -> MarkovModel:
-        """The same model with other words on how it was learned: plain JSON values, which its file will hold."""
+        """The same model with other words on how it was learned: plain JSON values, which its file will hold.
+
+        Parameters
+        ----------
+        learned
+            How it was learned; plain JSON values.
+
+        Returns
+        -------
+        MarkovModel
+            The same model, which says so.
+        """
         made = copy(self)
         vars(made).update(learned=dict(learned))
         return made
@@ -445,6 +492,16 @@ class MarkovModel:
     def load(cls, path: str | Path) -> MarkovModel:
         """Read a model that `save` wrote, of this version or an earlier one.
 
+        Parameters
+        ----------
+        path
+            The file.
+
+        Returns
+        -------
+        MarkovModel
+            The model.
+
         Raises
         ------
         DataFileError
@@ -474,7 +531,7 @@ class MarkovModel:
 def _known(slot: int | None) -> int:
     if slot is None:
         raise ConfigurationError(
-            "the model varies with the time of day, and nobody said when the first release is; say it, as in "
+            "the model varies with the time of day, and the slot of the first release is not given; give it, as in "
             "releaser.restart(first=slot)"
         )
     return slot
@@ -550,14 +607,3 @@ def _neighbours(neighbours: npt.ArrayLike) -> tuple[IntArray, IntArray]:
     if pairs.ndim != 2 or pairs.shape[1] != 2:
         raise StateError(f"neighbours have shape {pairs.shape}; give pairs of states")
     return pairs[:, 0], pairs[:, 1]
-
-
-_LONGEST = 100 * 366 * 86_400_000_000
-"""No gap is longer than a hundred years, in microseconds."""
-_WEEK = 7 * 86_400_000_000
-_AT_ONCE_extended = 8
-"""At most so many days are taken at once."""
-_RESTS_extended = 40
-"""After so many days of walking nothing changes, or nearly."""
-_REST = 64 * float(np.finfo(np.float64).eps)
-"""What a week may change a mass by, relatively, where nothing changes from week to week any more."""

@@ -47,7 +47,7 @@ class Moves:
         return len(self.sources)
 
     def thinned(self, most: int) -> Moves:
-        """At most so many of the moves, evenly spaced among them: what one person may add to counts."""
+        """At most a number of the moves, evenly spaced among them: what one person may add to counts."""
         if len(self) <= most:
             return self
         return self.some((np.arange(most) * len(self)) // most)
@@ -216,5 +216,22 @@ def state_sequence(
 def state_sequences(
     trajectories: Iterable[Trajectory], space: StateSpace, step_seconds: float, gap_seconds: float | None = None
 ) -> list[tuple[IntArray, IntArray]]:
-    """`state_sequence` of each trajectory."""
+    """`state_sequence` of each trajectory.
+
+    Parameters
+    ----------
+    trajectories
+        One for each person.
+    space
+        The states.
+    step_seconds
+        How long a step is.
+    gap_seconds
+        As `state_sequence` takes it.
+
+    Returns
+    -------
+    list of (IntArray, IntArray)
+        Slots and states of each, as `state_sequence` gives them.
+    """
     return [state_sequence(trajectory, space, step_seconds, gap_seconds) for trajectory in trajectories]

@@ -106,7 +106,8 @@ def draw_paths(
 
     Returns
     -------
-    int32 array, shape (people, length)
+    int32 array
+        ``(people, length)``: the states of each path in a row.
 
     Raises
     ------
@@ -143,6 +144,11 @@ def draw_like(model: MarkovModel, firsts: npt.ArrayLike, lengths: npt.ArrayLike,
         ``(n,)`` each: the slot of the first state, and how many states.
     rng
         As for `draw_paths`.
+
+    Returns
+    -------
+    list of IntArray
+        The states of each path, of the lengths given.
 
     Raises
     ------

@@ -11,10 +11,10 @@ import numpy as np
 from dphmm.arrays import FloatArray
 
 ACCURACY = 0.02
-"""By which part of itself the least expected distance may be told too small."""
+"""By which part of itself the least expected distance may be stated too small."""
 
 _FEW = 4096
-"""Of more states than this those that hardly count are left out: what is told can but get smaller by that."""
+"""Among more states than this, those of hardly any mass are left out: the lower bound can only get smaller."""
 _FAINT = 1e-6
 _TURNS, _QUICK = 64, 2
 _TOUCHING, _FLAT = 1e-9, 0.02
@@ -23,7 +23,7 @@ _FURTHER = 1.8
 
 
 class PointEstimate(NamedTuple):
-    """What somebody who holds a belief can say of where the person is, in the unit of the points.
+    """What an adversary with a belief can say of where the person is, in the unit of the points.
 
     Parameters
     ----------
@@ -154,7 +154,7 @@ def _search(p: FloatArray, columns: FloatArray) -> float:
 
 
 def _mean(p: FloatArray, columns: FloatArray) -> FloatArray:
-    """The mean of points ``(d, N)``; sums are alike for any number of threads."""
+    """The mean of points ``(d, N)``; sums are the same for any number of threads."""
     return np.asarray(np.einsum("n,dn->d", p, columns) / p.sum())
 
 

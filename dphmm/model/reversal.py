@@ -65,6 +65,11 @@ def reverses(forward: MatrixLike, initial: npt.ArrayLike, steps: int) -> Iterato
     steps
         Number of times T; there are ``T − 1`` matrices. They are made one at a time, so that T does not cost memory.
 
+    Returns
+    -------
+    iterator of array or scipy CSR array
+        ``(n, n)``, as `reverse` gives.
+
     Raises
     ------
     InvalidInputError
@@ -127,13 +132,18 @@ def _fill_sparse(backward: Any, positive: BoolArray) -> Any:
 
 @checked
 def stationary(transition: MatrixLike) -> FloatArray:
-    """The distribution ``(n,)`` that the chain, started in every state alike, spends its time in: ``p P = p``.
+    """The distribution ``(n,)`` that the chain, begun in all states alike, spends its time in: ``p P = p``.
 
     Parameters
     ----------
     transition
         ``(n, n)`` row-stochastic, dense or scipy sparse. Where it has several closed classes, of which no state is
         left, each has the mass that ends up in it; a cycle counts by the time spent in each of its states.
+
+    Returns
+    -------
+    FloatArray
+        ``(n,)``; it sums to one.
 
     Raises
     ------

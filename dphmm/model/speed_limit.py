@@ -1,4 +1,4 @@
-"""Which moves are possible at all: those that somebody at a highest speed can make within one time step."""
+"""Which moves are possible at all: those that a person at a highest speed can make within one time step."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class SpeedLimit:
     """The possible moves between the states of a space, and the ring of distances that each lies in.
 
     A move is possible when some place of the one state and some place of the other are no further apart than a person
-    comes within a step. Everybody can know this: nobody's movement is in it.
+    comes within a step. This is public: it depends on the movement of no person.
 
     Parameters
     ----------
@@ -80,7 +80,18 @@ class SpeedLimit:
         return self.with_data(ones)
 
     def with_data(self, data: npt.NDArray[Any]) -> csr_array:
-        """A matrix with these entries, ``(nnz,)``, at the possible moves."""
+        """A matrix with these entries, ``(nnz,)``, at the possible moves.
+
+        Parameters
+        ----------
+        data
+            ``(nnz,)``: a number for each possible move.
+
+        Returns
+        -------
+        csr_array
+            ``(N, N)``.
+        """
         return csr_array((data, self._indices, self._indptr), shape=(self.size, self.size))
 
     @property
@@ -94,7 +105,13 @@ class SpeedLimit:
         return self._indices
 
     def blocks(self) -> Any:
-        """Pieces of the moves that are worked on at once: their slice, the first source, and the moves of each."""
+        """Pieces of the moves that are worked on at once: their slice, the first source, and the moves of each.
+
+        Yields
+        ------
+        tuple of slice, int and IntArray
+            The possible moves of some states in a row, the first of these states, and how many moves each has.
+        """
         lengths = np.diff(self._indptr)
         first = 0
         while first < self.size:
@@ -106,6 +123,18 @@ class SpeedLimit:
     @checked
     def find(self, sources: npt.ArrayLike, targets: npt.ArrayLike) -> IntArray:
         """The number of each move among the possible ones, -1 where it is not possible; ``(n,)``.
+
+        Parameters
+        ----------
+        sources
+            ``(n,)``: the states that are left.
+        targets
+            ``(n,)``: the states that are entered.
+
+        Returns
+        -------
+        IntArray
+            ``(n,)``: the numbers of the moves, -1 where one is not possible.
 
         Raises
         ------

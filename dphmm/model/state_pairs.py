@@ -17,7 +17,7 @@ from dphmm.errors import StateError, StochasticError
 class StatePairs:
     """The states of a second-order chain: pairs of states, and for every state one context for all other ways into it.
 
-    Context ``i < N`` is 'in state i, come from anywhere that has no context of its own, or from nobody knows where';
+    Context ``i < N`` is 'in state i, come from anywhere that has no context of its own, or from an unknown state';
     context ``N + m`` is 'in state b, come from a' for the m-th pair ``(a, b)``. With every pair kept the chain of the
     contexts is the second-order chain itself; with some it is one of variable order, which is first-order where little
     is known.
@@ -60,24 +60,64 @@ class StatePairs:
         return content_hash(self.size, self.pairs)
 
     def entered(self, origins: IntArray, states: IntArray) -> IntArray:
-        """The context of each of some states, ``(k,)``, entered from an origin; -1 is one that nobody knows."""
+        """The context of each of some states, ``(k,)``, entered from an origin; -1 where it is unknown.
+
+        Parameters
+        ----------
+        origins
+            ``(k,)``: the states before; -1 where unknown.
+        states
+            ``(k,)``: the states that are entered.
+
+        Returns
+        -------
+        IntArray
+            ``(k,)``: contexts.
+        """
         keys = origins * self.size + states
         at = np.minimum(np.searchsorted(self._keys, keys), max(len(self._keys) - 1, 0))
         known = (self._keys[at] == keys) & (origins >= 0) if len(self._keys) else np.zeros(len(keys), dtype=np.bool_)
         return np.where(known, self.size + at, states)
 
     def followed(self, sequence: IntArray) -> IntArray:
-        """The contexts of a sequence of states one step apart, whose first comes from nobody knows where."""
+        """The contexts of a sequence of states one step apart, whose first comes from an unknown one.
+
+        Parameters
+        ----------
+        sequence
+            ``(t,)``: states one step apart.
+
+        Returns
+        -------
+        IntArray
+            ``(t,)``: contexts.
+        """
         return self.entered(np.concatenate([[-1], sequence[:-1]]), sequence)
 
     def chain(self, rows: csr_array) -> csr_array:
-        """The transition matrix ``(P, P)`` over contexts, of the probabilities ``(P, N)`` of the next state in each."""
+        """The transition matrix ``(P, P)`` over contexts, of the probabilities ``(P, N)`` of the next state in each.
+
+        Parameters
+        ----------
+        rows
+            ``(P, N)``: the probabilities of the next state in each context.
+
+        Returns
+        -------
+        csr_array
+            ``(P, P)``.
+        """
         at = np.repeat(np.arange(len(self)), np.diff(rows.indptr))
         targets = self.entered(self.last[at], rows.indices.astype(np.int64))
         return csr_array((rows.data, targets, rows.indptr), shape=(len(self),) * 2)
 
     def check(self, matrix: csr_array) -> None:
         """Refuse a transition matrix ``(P, P)`` that leads from a context to one which does not follow it.
+
+        Parameters
+        ----------
+        matrix
+            ``(P, P)``: the transition matrix.
 
         Raises
         ------
@@ -93,15 +133,48 @@ class StatePairs:
             )
 
     def spread(self, values: FloatArray) -> FloatArray:
-        """What is known of states ``(…, N)``, for each context ``(…, P)``."""
+        """What is known of states ``(…, N)``, for each context ``(…, P)``.
+
+        Parameters
+        ----------
+        values
+            ``(…, N)``: a number for each state.
+
+        Returns
+        -------
+        FloatArray
+            ``(…, P)``: a number for each context.
+        """
         return values[..., self.last]
 
     def begun(self, values: FloatArray) -> FloatArray:
-        """A distribution of first states ``(N,)``, over contexts ``(P,)``: nobody knows where they came from."""
+        """A distribution of first states ``(N,)``, over contexts ``(P,)``, where the state before is unknown.
+
+        Parameters
+        ----------
+        values
+            ``(N,)``: a distribution of states.
+
+        Returns
+        -------
+        FloatArray
+            ``(P,)``: a distribution of contexts.
+        """
         return np.concatenate([values, np.zeros(len(self) - self.size)])
 
     def summed(self, logs: FloatArray) -> FloatArray:
-        """Log masses of contexts ``(P,)``, summed over those of each state ``(N,)``."""
+        """Log masses of contexts ``(P,)``, summed over those of each state ``(N,)``.
+
+        Parameters
+        ----------
+        logs
+            ``(P,)``: log masses of contexts.
+
+        Returns
+        -------
+        FloatArray
+            ``(N,)``: log masses of states.
+        """
         order, starts = self._order
         terms = logs[order]
         tops = np.maximum.reduceat(terms, starts)
@@ -110,7 +183,18 @@ class StatePairs:
             return np.asarray(np.log(np.add.reduceat(np.exp(terms), starts)) + np.where(tops > -np.inf, tops, 0.0))
 
     def moves(self, structure: csr_array) -> csr_array:
-        """Which moves between states some moves between contexts make, as a boolean matrix ``(N, N)``."""
+        """Which moves between states some moves between contexts make, as a boolean matrix ``(N, N)``.
+
+        Parameters
+        ----------
+        structure
+            ``(P, P)``: the moves between contexts.
+
+        Returns
+        -------
+        csr_array
+            ``(N, N)``, boolean.
+        """
         rows = np.repeat(np.arange(len(self)), np.diff(structure.indptr))
         from_, to = self.last[rows], self.last[structure.indices]
         found = csr_array((np.ones(len(from_), dtype=np.int64), (from_, to)), shape=(self.size, self.size))

@@ -23,7 +23,7 @@ WEEK = 168
 _HOUR, _DAY = 3_600_000_000, 86_400_000_000
 _QUARTER = 900_000_000
 _MONDAY = 72
-"""1970 began on a Thursday, so many hours after a Monday."""
+"""1970 began on a Thursday, this many hours after a Monday."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MOST = 250_000_000_000_000_000
 """Microseconds before and after 1970 beyond which no calendar goes; zones keep the offset that they have there."""
@@ -81,6 +81,20 @@ class TimeClasses:
     def of(cls, by: By, step_seconds: float, zone: str = "UTC") -> TimeClasses:
         """The classes of a name: ``"hours"``, 24; or ``"weekday-hours"``, 24 from Monday to Friday and 24 for weekends.
 
+        Parameters
+        ----------
+        by
+            The name.
+        step_seconds
+            How long a step is.
+        zone
+            The time zone.
+
+        Returns
+        -------
+        TimeClasses
+            The classes.
+
         Raises
         ------
         ConfigurationError
@@ -110,7 +124,18 @@ class TimeClasses:
         return content_hash(np.array(self.classes), self.step_seconds, self.zone)
 
     def name_of(self, number: int) -> str:
-        """What a class is called: its hours of the week, as far as they are short."""
+        """What a class is called: its hours of the week, as far as they are short.
+
+        Parameters
+        ----------
+        number
+            The number of a class.
+
+        Returns
+        -------
+        str
+            The name, such as ``every day 8h``.
+        """
         hours = [hour for hour, one in enumerate(self.classes) if one == number]
         days = sorted({hour // 24 for hour in hours})
         times = sorted({hour % 24 for hour in hours})
@@ -120,13 +145,35 @@ class TimeClasses:
         return f"{named} {','.join(str(time) for time in times)}h"
 
     def class_of(self, slot: int) -> int:
-        """The class of the step that ends at slot number ``slot`` (see `dphmm.Session.slot_of`)."""
+        """The class of the step that ends at slot number ``slot`` (see `dphmm.Session.slot_of`).
+
+        Parameters
+        ----------
+        slot
+            The slot at which the step ends.
+
+        Returns
+        -------
+        int
+            The number of the class.
+        """
         start = (int(slot) - 1) * self._step
         local = start + _offset(self.zone, min(max(start, -_MOST), _MOST) // _QUARTER)
         return self.classes[(local // _HOUR + _MONDAY) % WEEK]
 
     def classes_of(self, slots: IntArray) -> IntArray:
-        """The same for an array of slots."""
+        """The same for an array of slots.
+
+        Parameters
+        ----------
+        slots
+            Slots, an array of any shape.
+
+        Returns
+        -------
+        IntArray
+            The numbers of their classes, of the same shape.
+        """
         slots = np.asarray(slots, dtype=np.int64)
         if not slots.size:
             return np.zeros(slots.shape, dtype=np.int64)
@@ -137,7 +184,20 @@ class TimeClasses:
         return np.asarray(self._table[(local // _HOUR + _MONDAY) % WEEK])
 
     def runs(self, after: int, steps: int) -> Iterator[tuple[int, int]]:
-        """The classes of the steps after slot ``after``, as runs of equal ones: class and length, in all ``steps``."""
+        """The classes of the steps after slot ``after``, as runs of equal ones: class and length, in all ``steps``.
+
+        Parameters
+        ----------
+        after
+            The slot before the first step.
+        steps
+            How many steps.
+
+        Yields
+        ------
+        tuple of int and int
+            The number of a class, and how many steps in a row are of it.
+        """
         done, now, length = 0, -1, 0
         while done < steps:
             count = min(_CHUNK, steps - done)
@@ -158,6 +218,13 @@ class TimeClasses:
         """The steps after slot ``after`` as periods that come one after another, of which many are equal.
 
         A period is a day, or a week where days differ; between changes of the clock all are equal.
+
+        Parameters
+        ----------
+        after
+            The slot before the first step.
+        steps
+            How many steps.
 
         Returns
         -------
@@ -184,12 +251,28 @@ class TimeClasses:
         return _offset(self.zone, min(max(slot * self._step, -_MOST), _MOST) // _QUARTER)
 
     def to_dict(self) -> dict[str, Any]:
-        """The classes as plain JSON values, from which `from_dict` makes it again."""
+        """The classes as plain JSON values, from which `from_dict` makes it again.
+
+        Returns
+        -------
+        dict
+            The fields by name.
+        """
         return {"classes": list(self.classes), "step_seconds": self.step_seconds, "zone": self.zone}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> TimeClasses:
         """The classes that `to_dict` wrote.
+
+        Parameters
+        ----------
+        values
+            What `to_dict` wrote.
+
+        Returns
+        -------
+        TimeClasses
+            The classes.
 
         Raises
         ------

@@ -34,7 +34,7 @@ _DENSE = 4096, 0.25
 """Up to this many states, with at least this part of the matrix positive, products with a dense array are faster."""
 
 _DENSE_FROM = 100_000
-"""Below so many entries a sparse product takes less time than it takes to keep to one thread."""
+"""Below this many entries a sparse product takes less time than it takes to keep to one thread."""
 
 
 Runs: TypeAlias = "Sequence[tuple[TransitionOperator, int]]"
@@ -163,7 +163,7 @@ class LogProduct:
         return found
 
     def plain(self, values: FloatArray) -> FloatArray:
-        """Plain sums of one column ``(n,)`` or several ``(n, k)``, alike for any number of threads."""
+        """Plain sums of one column ``(n,)`` or several ``(n, k)``, the same for any number of threads."""
         if self.dense is None or (values.ndim == 1 and self.matrix.nnz < _DENSE_FROM):
             return np.asarray(self.matrix @ values)
         with one_thread():

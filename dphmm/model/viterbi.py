@@ -51,6 +51,15 @@ def most_probable_path(transition: MatrixLike, initial: npt.ArrayLike, log_likel
 
     Of equally probable paths the one of lower states is taken, from the last observation backwards.
 
+    Parameters
+    ----------
+    transition
+        ``(N, N)`` row-stochastic, dense or sparse.
+    initial
+        ``(N,)``: the distribution of the first state.
+    log_likelihoods
+        ``(T, N)``: ``log p(z_t | s)``, minus infinity where state s could not give it.
+
     Returns
     -------
     IntArray
