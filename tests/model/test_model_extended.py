@@ -209,7 +209,7 @@ def test_what_is_no_model_is_refused(tmp_path):
         _ = model.transition
     with pytest.raises(ConfigurationError, match=r"restart\(first=slot\)"):
         Belief.first(model)
-    with pytest.raises(ConfigurationError, match="nobody said when"):
+    with pytest.raises(ConfigurationError, match="slot of the first release is not given"):
         filter_releases(model, Observations(np.zeros((2, 3))))
     with pytest.raises(ConfigurationError, match="give one each"):
         MarkovModel(model.transitions[:1], model.starts, None, HOUR, model.time_classes, model.state_pairs)
