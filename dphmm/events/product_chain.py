@@ -7,10 +7,10 @@ event (PriSTE, Cao et al., ICDE 2019). All of them are logarithms, so that nothi
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, field
+from itertools import pairwise
 from math import isqrt
 from sys import float_info
 from typing import Any
@@ -20,39 +20,96 @@ import numpy.typing as npt
 from scipy import sparse
 
 from dphmm.arguments import checked
-from dphmm.arrays import BoolArray, FloatArray, IntArray, as_distribution, as_floats, as_integers
+from dphmm.arrays import FloatArray, IntArray, as_distribution, as_floats, as_integers
 from dphmm.errors import EventError, InvalidInputError, StochasticError
-from dphmm.events.automaton import Arcs, Automaton, Layer
-from dphmm.events.event import Event, Verdict
+from dphmm.events.automaton import Automaton
+from dphmm.events.event import Event
+from dphmm.model.forward_backward import backward_pass
 from dphmm.model.gaps import Gap, one_matrix
 from dphmm.model.model import MarkovModel
-from dphmm.model.transition_operator import Operator, TransitionOperator, log_sum
+from dphmm.model.transition_operator import IDENTITY, Operator, TransitionOperator, as_floats_within, log_sum
 from dphmm.stochastic import SMALLEST_PROBABILITY, MatrixLike, as_stochastic
 
 _HELD = 1 << 23
 """What is still to happen is kept for all times up to this number of values, and beyond that made anew by blocks."""
 
 
-class ChainSteps(ABC):
-    """How a path goes on from one time to a later one, over the chain's own states.
+class Chain:
+    """How a path goes on from one time to a later one.
 
     Parameters
     ----------
     size
         The number of states of the chain, ``P``.
+    operator
+        A function from a time and a number of steps, at least one, to the operator that leads from one to the other.
     states
         ``(P,)``: the state that each of the chain's own is in, where it tells more apart than the ``N`` states that
         events and releases are about, of which it has the first ``N``; None where they are the same.
     """
 
-    def __init__(self, size: int, states: IntArray | None = None) -> None:
-        self.size, self.states = size, states
+    def __init__(self, size: int, operator: Callable[[int, int], Operator], states: IntArray | None = None) -> None:
+        self.size, self.operator, self.states = size, operator, states
         self.state_count = size if states is None else int(states.max()) + 1
         """The number of states ``N`` that events and releases are about."""
 
-    @abstractmethod
-    def operator(self, time: int, steps: int = 1) -> Operator:
-        """What leads from a time to one that is a number of steps later, at least one."""
+    @classmethod
+    def of_model(cls, model: MarkovModel, first: int | None) -> Chain:
+        """The chain of a model.
+
+        Parameters
+        ----------
+        model
+            The model.
+        first
+            The slot of time 0; it matters where the model varies with time.
+        """
+
+        def operator(time: int, steps: int) -> Operator:
+            return model.operator(steps, None if first is None else first + time)
+
+        return cls(model.chain_size, operator, None if model.state_pairs is None else model.state_pairs.last)
+
+    @classmethod
+    def of_matrices(cls, transition: MatrixLike | Sequence[MatrixLike], size: int) -> Chain:
+        """The chain of a matrix for all steps, or of one for each.
+
+        Parameters
+        ----------
+        transition
+            The matrix ``(N, N)``, dense or sparse, or a matrix for each step.
+        size
+            The number of states, where there is no matrix.
+
+        Raises
+        ------
+        StochasticError
+            When a matrix is none, or has a positive probability below 1e-200.
+        EventError
+            When sizes differ.
+        """
+        several = _several(transition)
+        names = ["transition matrix"] if several is None else [f"transition matrix {i}" for i in range(len(several))]
+        made = [
+            TransitionOperator(as_stochastic(one, name, compressed=True, smallest=SMALLEST_PROBABILITY))
+            for one, name in zip([transition] if several is None else several, names, strict=True)
+        ]
+        sizes = [int(step.matrix.shape[0]) for step in made] or [size]
+        for other in sizes:
+            if other != sizes[0]:
+                raise EventError(f"transition matrices of {sizes[0]} and {other} states are given; give one size")
+
+        def operator(time: int, steps: int) -> Operator:
+            if several is None:
+                return made[0] if steps == 1 else one_matrix(made[0], steps)
+            if time + steps > len(made):
+                raise EventError(
+                    f"there are {len(made)} transition matrices, and the event or a release is after step "
+                    f"{time + steps}; give one for each step, or one for all"
+                )
+            return Gap([([(step, 1)], 1) for step in made[time : time + steps]])
+
+        return cls(sizes[0], operator)
 
     def begin(self, initial: npt.ArrayLike, name: str = "initial distribution") -> FloatArray:
         """The logarithms ``(1, P)`` of a distribution ``(N,)`` of the state at time 0."""
@@ -78,78 +135,8 @@ class ChainSteps(ABC):
         return found
 
 
-class ModelSteps(ChainSteps):
-    """How a path goes on under a model.
-
-    Parameters
-    ----------
-    model
-        The model.
-    first
-        The slot of time 0; it matters where the model varies with time.
-    """
-
-    def __init__(self, model: MarkovModel, first: int | None) -> None:
-        super().__init__(model.chain_size, None if model.state_pairs is None else model.state_pairs.last)
-        self._model, self._first = model, first
-
-    def operator(self, time: int, steps: int = 1) -> Operator:
-        """See `ChainSteps`."""
-        return self._model.operator(steps, None if self._first is None else self._first + time)
-
-
-class MatrixSteps(ChainSteps):
-    """How a path goes on by matrices: one for all steps, or one for each.
-
-    Parameters
-    ----------
-    transition
-        The matrix ``(N, N)``, dense or sparse, or a matrix for each step.
-    size
-        The number of states, where there is no matrix.
-
-    Raises
-    ------
-    StochasticError
-        When a matrix is none, or has a positive probability below 1e-200.
-    EventError
-        When sizes differ.
-    """
-
-    def __init__(self, transition: MatrixLike | Sequence[MatrixLike], size: int) -> None:
-        several = _several(transition)
-        self._is_one = several is None
-        names = ["transition matrix"] if several is None else [f"transition matrix {i}" for i in range(len(several))]
-        self._steps = [
-            TransitionOperator(as_stochastic(one, name, compressed=True, smallest=SMALLEST_PROBABILITY))
-            for one, name in zip([transition] if several is None else several, names, strict=True)
-        ]
-        sizes = [int(step.matrix.shape[0]) for step in self._steps] or [size]
-        for other in sizes:
-            if other != sizes[0]:
-                raise EventError(f"transition matrices of {sizes[0]} and {other} states are given; give one size")
-        super().__init__(sizes[0])
-
-    def operator(self, time: int, steps: int = 1) -> Operator:
-        """See `ChainSteps`.
-
-        Raises
-        ------
-        EventError
-            When there are matrices for fewer steps.
-        """
-        if self._is_one:
-            return self._steps[0] if steps == 1 else one_matrix(self._steps[0], steps)
-        if time + steps > len(self._steps):
-            raise EventError(
-                f"there are {len(self._steps)} transition matrices, and the event or a release is after step "
-                f"{time + steps}; give one for each step, or one for all"
-            )
-        return Gap([([(step, 1)], 1) for step in self._steps[time : time + steps]])
-
-
-Transition = MatrixLike | Sequence[MatrixLike] | ChainSteps
-"""A transition matrix ``(N, N)``, dense or sparse; one for each step, from time 0 to 1 first; or `ChainSteps`."""
+Transition = MatrixLike | Sequence[MatrixLike] | Chain
+"""A transition matrix ``(N, N)``, dense or sparse; one for each step, from time 0 to 1 first; or a `Chain`."""
 
 
 def _several(transition: Any) -> list[Any] | None:
@@ -176,15 +163,21 @@ class ProductChain:
         The event.
     """
 
-    def __init__(self, chain: ChainSteps, event: Event) -> None:
-        self.chain, self.automaton, self.size = chain, chain.compile(event), chain.size
+    def __init__(self, chain: Chain, event: Event) -> None:
+        self.chain, self.automaton, self.size, self._last = chain, chain.compile(event), chain.size, event.last
         most = max(len(layer.after) for layer in self.automaton.layers)
-        every = 2 * max(1, most) * self.size * max(1, event.last)
-        self._block = event.last + 1 if every <= _HELD else max(1, isqrt(event.last))
-        self._marks: dict[int, FloatArray] = {}
-        self._within: dict[int, FloatArray] = {}
-        self._pulls: dict[int, _Pull] = {}
-        self._look_back()
+        # What is to come is kept for all times, or at the end of each block: those within are then worked out again.
+        self._block = event.last + 1
+        if 2 * most * self.size * event.last > _HELD:
+            self._block = max(1, isqrt(event.last))
+        to_come = np.empty((2, 0, self.size))
+        self._marks, self._within = {event.last: to_come}, dict[int, FloatArray]()
+        for time in range(event.last - 1, -1, -1):
+            to_come = self._earlier(to_come, time)
+            if time % self._block == 0:
+                self._marks[time] = to_come
+            if time < self._block:
+                self._within[time] = to_come
 
     def begin(self, initial: FloatArray) -> FloatArray:
         """The masses at time 0, ``(k, P)``, by the progress after it, of a first distribution ``(1, P)``."""
@@ -192,18 +185,13 @@ class ProductChain:
 
     def ahead(self, masses: FloatArray, time: int, until: int) -> FloatArray:
         """Masses of a time, by progress, moved to a later one: step by step as long as the event goes on."""
-        event = self.automaton.event
         while time < until:
-            pause = until if time >= event.last else min(until, event.first - 1)
+            pause = until if time >= self._last else min(until, self.automaton.event.first - 1)
             steps = max(1, pause - time)
-            masses = _rows(self.chain.operator(time, steps).forward, masses)
+            masses = _moved(self.chain.operator(time, steps), masses, back=False)
             time += steps
             masses = self._joined(masses, time)
         return masses
-
-    def behind(self, values: FloatArray, time: int, until: int) -> FloatArray:
-        """Expectations at a time of values ``(1, P)`` of states at a later one."""
-        return values if time == until else _rows(self.chain.operator(time, until - time).backward, values)
 
     def odds(self, masses: FloatArray, time: int) -> tuple[float, float]:
         """The logarithms of the mass with which the event happens, and with which it does not."""
@@ -221,91 +209,61 @@ class ProductChain:
         ways = [masses[cut.yes], masses[cut.no]]
         if cut.open.start == cut.open.stop:
             return ways
-        halves = self._to_come(time).reshape(2, -1, self.size)
-        return [np.concatenate([way, masses[cut.open] + half]) for way, half in zip(ways, halves, strict=True)]
+        to_come = self._to_come(time)
+        return [np.concatenate([way, masses[cut.open] + half]) for way, half in zip(ways, to_come, strict=True)]
 
     def _joined(self, masses: FloatArray, time: int) -> FloatArray:
+        """The masses by the progress after a time, from those by the progress before it."""
         layer = self.automaton.layer(time)
-        return masses if layer is None else _join(np.full((len(layer.after), self.size), -np.inf), masses, layer.arcs)
-
-    # ---- what is still to happen ---------------------------------------------------------------------------------
-
-    def _look_back(self) -> None:
-        """From the event's last time back to 0: keep all of it, or a mark at the end of each block."""
-        to_come = None
-        for time in range(self.automaton.event.last - 1, -1, -1):
-            to_come = self._earlier(to_come, time)
-            if self._block > self.automaton.event.last:
-                self._within[time] = to_come
-            elif time % self._block == 0:
-                self._marks[time] = to_come
+        if layer is None:
+            return masses
+        found = np.full((len(layer.after), self.size), -np.inf)
+        for source, target, where in layer.arcs:
+            some = slice(None) if where is None else where
+            found[target, some] = np.logaddexp(found[target, some], masses[source, some])
+        return found
 
     def _to_come(self, time: int) -> FloatArray:
-        """The probabilities that the event will happen, then that it will not, ``(2k, P)`` by undecided progress."""
+        """The log probabilities that the event will happen, and that it will not, by undecided progress.
+
+        Returns
+        -------
+        FloatArray
+            ``(2, k, P)``.
+        """
         if time not in self._within:
-            mark = -(-(time + 1) // self._block) * self._block
-            to_come = self._marks.get(mark)
-            self._within = {}
-            for earlier in range(min(mark, self.automaton.event.last) - 1, mark - self._block - 1, -1):
-                to_come = self._earlier(to_come, earlier)
-                self._within[earlier] = to_come
+            begin = time - time % self._block
+            end = min(begin + self._block, self._last)
+            to_come, self._within = self._marks[end], {}
+            for earlier in range(end - 1, begin - 1, -1):
+                self._within[earlier] = to_come = self._earlier(to_come, earlier)
         return self._within[time]
 
-    def _earlier(self, later: FloatArray | None, time: int) -> FloatArray:
+    def _earlier(self, later: FloatArray, time: int) -> FloatArray:
         """What is to come after a time, from what is to come after the next: see `_to_come`."""
         layer = self.automaton.layer(time + 1)
         if layer is not None:
-            if id(layer) not in self._pulls:
-                self._pulls[id(layer)] = _Pull.from_layer(layer, self.size)
-            pull = self._pulls[id(layer)]
-            later = pull.certain if later is None else _join(pull.certain.copy(), later, pull.arcs)
-        assert later is not None, "the event's last time has a layer"
-        return _rows(self.chain.operator(time).backward, later)
+            after = np.full((2, len(layer.after), self.size), -np.inf)
+            after[0, layer.cut_after.yes] = after[1, layer.cut_after.no] = 0.0
+            after[:, layer.cut_after.open] = later
+            later = np.empty((2, len(layer.before), self.size))
+            for source, target, where in layer.arcs:
+                some = slice(None) if where is None else where
+                later[:, source, some] = after[:, target, some]
+            later = later[:, layer.cut_before.open]
+        moved = _moved(self.chain.operator(time, 1), later.reshape(-1, self.size), back=True)
+        return moved.reshape(later.shape)
 
 
-@dataclass(frozen=True, eq=False)
-class _Pull:
-    """How what is to come after a layer gives what is to come for a path that arrives in a state at it.
-
-    Parameters
-    ----------
-    certain
-        ``(2k, P)`` by undecided progress before: 0 where the layer itself comes to a verdict, yes and then no; else
-        minus infinity.
-    arcs
-        From which row after to which before.
-    """
-
-    certain: FloatArray
-    arcs: Arcs
-
-    @classmethod
-    def from_layer(cls, layer: Layer, size: int) -> _Pull:
-        before, after = layer.cut_before, layer.cut_after
-        many, many_after = before.open.stop - before.open.start, after.open.stop - after.open.start
-        certain = np.full((2, many, size), -np.inf)
-        arcs: list[tuple[int, int, BoolArray | None]] = []
-        for source, target, where in layer.arcs:
-            to, from_ = source - before.open.start, target - after.open.start
-            if to >= 0 and from_ >= 0:
-                arcs += [(from_ + half * many_after, to + half * many, where) for half in range(2)]
-            elif to >= 0:
-                certain[0 if layer.after[target] is Verdict.YES else 1, to, slice(None) if where is None else where] = 0
-        return cls(certain.reshape(2 * many, size), tuple(arcs))
-
-
-def _join(into: FloatArray, rows: FloatArray, arcs: Arcs) -> FloatArray:
-    """Rows of logarithms added to others, each in the states that an arc is about."""
-    for source, target, where in arcs:
-        some = slice(None) if where is None else where
-        held, added = into[target, some], rows[source, some]
-        into[target, some] = added if held.max(initial=-np.inf) == -np.inf else np.logaddexp(held, added)
-    return into
-
-
-def _rows(product: Callable[[FloatArray], FloatArray], logs: FloatArray) -> FloatArray:
-    """A product of each row."""
-    return np.array([product(row) for row in logs])
+def _moved(operator: Operator, logs: FloatArray, back: bool) -> FloatArray:
+    """Rows of logarithms moved forward or back, together where plain floats do for all of them."""
+    if operator.floats is not None and len(logs) > 1:
+        tops = np.maximum(logs.max(axis=1, keepdims=True), -float_info.max)
+        masses = as_floats_within(logs - tops)
+        if masses is not None:
+            with np.errstate(divide="ignore"):
+                return np.asarray(np.log(operator.floats[back].plain(masses.T).T) + tops)
+    return np.array([operator.backward(row) if back else operator.forward(row) for row in logs])
 
 
 @dataclass(frozen=True, eq=False)
@@ -361,8 +319,8 @@ class EventOdds:
         self, transition: Transition, initial: npt.ArrayLike, event: Event, wording: str | None = None
     ) -> None:
         chain = transition
-        if not isinstance(chain, ChainSteps):
-            chain = MatrixSteps(chain, as_floats(initial, "initial distribution", StochasticError).size)
+        if not isinstance(chain, Chain):
+            chain = Chain.of_matrices(chain, as_floats(initial, "initial distribution", StochasticError).size)
         first = chain.begin(initial)
         self._path = ProductChain(chain, event)
         self.event = event
@@ -596,29 +554,24 @@ def happened_by(
     array([0.      , 0.124007, 0.592205, 0.592205])
     """
     odds = EventOdds(transition, initial, event)
-    rows, when = _checked(log_likelihoods, times, odds._path.chain)
     path = odds._path
-    later = [np.zeros((1, path.size))]
-    for t in range(len(rows) - 1, 0, -1):
-        later.append(path.behind(_weighed(later[-1], rows[t]), int(when[t - 1]), int(when[t])))
+    rows, when = _checked(log_likelihoods, times, path.chain)
+    operators = [IDENTITY]
+    operators += [path.chain.operator(a, b - a) if b > a else IDENTITY for a, b in pairwise(when.tolist())]
+    later = backward_pass(operators, np.nan_to_num(rows, nan=0.0, neginf=-np.inf))
     found = np.zeros(len(rows))
     for t, row in enumerate(rows):
         odds._take(row, odds._moved_to(int(when[t])))
         assert odds._masses is not None, "a release was taken in"
-        joint = odds._masses + later[-1 - t]
-        everything = log_sum(joint)
-        if everything == -np.inf:
-            raise StochasticError("no possible path could have given these releases; model and releases do not match")
-        found[t] = np.exp(log_sum(joint[path.automaton.cut(int(when[t])).yes]) - everything)
+        joint = odds._masses + later[t]
+        found[t] = np.exp(log_sum(joint[path.automaton.cut(int(when[t])).yes]) - log_sum(joint))
     return found
 
 
 # ---- arrays in -------------------------------------------------------------------------------------------------------
 
 
-def _checked(
-    log_likelihoods: npt.ArrayLike, times: npt.ArrayLike | None, chain: ChainSteps
-) -> tuple[FloatArray, IntArray]:
+def _checked(log_likelihoods: npt.ArrayLike, times: npt.ArrayLike | None, chain: Chain) -> tuple[FloatArray, IntArray]:
     rows = as_floats(log_likelihoods, "log_likelihoods")
     if rows.ndim != 2 or not len(rows):
         raise InvalidInputError(f"log_likelihoods have shape {rows.shape}; give one row per time, a column per state")
@@ -649,7 +602,7 @@ def _weighed(masses: FloatArray, row: FloatArray) -> FloatArray:
     """Masses times the likelihoods of a release, up to a factor; as they are where it is NaN throughout."""
     if np.isnan(row[0]):
         return masses
-    found = masses + (row - max(float(row.max()), -float_info.max))
+    found = masses + row
     return found - max(float(found.max()), -float_info.max)
 
 

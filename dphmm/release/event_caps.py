@@ -12,7 +12,7 @@ from dphmm.events.calendar import Clock
 from dphmm.events.event_caps import CapKeeper, read_priors
 from dphmm.events.expression import EventText
 from dphmm.events.outputs import Outputs, PartedOutputs, TableOutputs, outputs_of
-from dphmm.events.product_chain import ModelSteps
+from dphmm.events.product_chain import Chain
 from dphmm.model.model import MarkovModel
 from dphmm.release.noise import StepNoise
 from dphmm.release.settings import Settings
@@ -154,7 +154,7 @@ def _table(noise: StepNoise) -> FloatArray:
     return found
 
 
-def chain_of(model: MarkovModel, first: int | None) -> tuple[ModelSteps, FloatArray]:
+def chain_of(model: MarkovModel, first: int | None) -> tuple[Chain, FloatArray]:
     """A model as events take it: how a path goes on from the first release, in slot ``first``, and how it begins.
 
     Raises
@@ -162,4 +162,4 @@ def chain_of(model: MarkovModel, first: int | None) -> tuple[ModelSteps, FloatAr
     ConfigurationError
         When the model varies with time and the slot of the first release is unknown.
     """
-    return ModelSteps(model, first), model.starts[model.class_of(first)]
+    return Chain.of_model(model, first), model.starts[model.class_of(first)]
