@@ -41,7 +41,7 @@ _CITY = "people of the synthetic city, who do not exist"
 class Attacked:
     """What channels gave away of some people. Private as far as the people are real.
 
-    Attributes
+    Parameters
     ----------
     results
         One per channel, in the order asked for.
@@ -61,6 +61,8 @@ class Attacked:
         How near a guess of a home must come.
     learned_from_them
         Whether the model was learned from these people, as far as that is known.
+    seed
+        Which draws.
     """
 
     about: str = field(metadata=fact())
@@ -77,11 +79,23 @@ class Attacked:
     is_invented: bool
 
     def facts(self) -> dict[str, Any]:
-        """As plain JSON values; a figure that no person has is None."""
+        """As plain JSON values; a figure that no person has is None.
+
+        Returns
+        -------
+        dict
+            Names of facts → plain JSON values.
+        """
         return facts_of(self)
 
     def warnings(self) -> list[str]:
-        """What a reader of the table should know first."""
+        """What a reader of the table should know first.
+
+        Returns
+        -------
+        list of str
+            Sentences; none where there is nothing to know.
+        """
         if self.part_km <= self.home_within_km:
             return []
         return [
@@ -91,6 +105,13 @@ class Attacked:
 
     def write_table(self, path: str | Path, overwrite: bool = False) -> None:
         """Write a CSV with a row for each channel: means over people, their 99 % intervals, and homes found.
+
+        Parameters
+        ----------
+        path
+            The .csv file.
+        overwrite
+            Whether a file that exists may be replaced.
 
         Raises
         ------
@@ -145,6 +166,11 @@ def attack(
         Which draws; nothing here is published.
     watch
         Who is shown the progress.
+
+    Returns
+    -------
+    Attacked
+        What each channel gave away.
 
     Raises
     ------

@@ -60,7 +60,7 @@ Prior = npt.ArrayLike | str | Path
 class Constraint:
     """Which states are possible, and what that is called.
 
-    Attributes
+    Parameters
     ----------
     label
         For people.
@@ -76,7 +76,7 @@ class Constraint:
 class Subject:
     """Named states with their measurements, and a policy over them; the model where there is one.
 
-    Attributes
+    Parameters
     ----------
     names
         What the ``N`` states are called.
@@ -105,6 +105,13 @@ class Subject:
     @checked
     def from_model(cls, model: Model, policy: str) -> Subject:
         """The states of a model, with a policy as text.
+
+        Parameters
+        ----------
+        model
+            The model, or its file.
+        policy
+            The policy as text, such as ``"utility:1km"``.
 
         Raises
         ------
@@ -142,12 +149,28 @@ class Subject:
         return cls(names, Measurements(measurements), policy)
 
     def all_states(self) -> Constraint:
-        """Everything is possible."""
+        """Everything is possible.
+
+        Returns
+        -------
+        Constraint
+            All ``N`` states.
+        """
         return Constraint("all states", np.ones(len(self.names), dtype=np.bool_))
 
     @checked
     def possible(self, names: Sequence[str]) -> Constraint:
         """These states alone are possible.
+
+        Parameters
+        ----------
+        names
+            The names of the states.
+
+        Returns
+        -------
+        Constraint
+            The set of them.
 
         Raises
         ------
@@ -168,6 +191,11 @@ class Subject:
             How many time steps.
         start
             The states possible at first; left out, those of the model's initial distribution.
+
+        Returns
+        -------
+        list of Constraint
+            In order of time.
 
         Raises
         ------
@@ -218,7 +246,7 @@ _BODIES: tuple[AuditedMechanism, ...] = ("k-norm", "laplace")
 class PolicyAudit:
     """A policy under some constraints.
 
-    Attributes
+    Parameters
     ----------
     subject
         The states and the policy.
@@ -248,7 +276,13 @@ class PolicyAudit:
         )
 
     def facts(self) -> dict[str, Any]:
-        """What was found as plain JSON values."""
+        """What was found as plain JSON values.
+
+        Returns
+        -------
+        dict
+            Names of facts → plain JSON values.
+        """
         names = self.subject.names
         return {
             "form": "markov",
@@ -299,6 +333,11 @@ def audit_policy(
         Another adversary's, for whom the repaired K-norm release is looked at as well.
     watch
         Who is shown the progress.
+
+    Returns
+    -------
+    PolicyAudit
+        What is exposed under each constraint.
 
     Raises
     ------
@@ -363,6 +402,11 @@ def audit_secrets(
     mechanisms, epsilon
         As in `audit_policy`; of the mechanisms ``"k-norm"`` and ``"laplace"``.
 
+    Returns
+    -------
+    SecretsAudit
+        The levels of each mechanism, and which secrets are exposed.
+
     Raises
     ------
     DataFileError, PolicyError
@@ -390,7 +434,7 @@ def audit_secrets(
 class MechanismAudit:
     """What a mechanism was seen to give, over edges of a repaired graph.
 
-    Attributes
+    Parameters
     ----------
     subject, constraint
         The states, the policy, and which states were possible.
@@ -418,7 +462,13 @@ class MechanismAudit:
         return any(pair.violated for pair in self.pairs)
 
     def facts(self) -> dict[str, Any]:
-        """What was found as plain JSON values."""
+        """What was found as plain JSON values.
+
+        Returns
+        -------
+        dict
+            Names of facts → plain JSON values.
+        """
         return {
             **facts_of(self),
             "constraint": self.constraint.label,
@@ -466,6 +516,11 @@ def audit_mechanism(
         Left out, the operating system's randomness.
     watch
         Who is shown the progress.
+
+    Returns
+    -------
+    MechanismAudit
+        A lower bound for each edge.
 
     Raises
     ------
@@ -530,7 +585,7 @@ def _engine(subject: Subject, possible: BoolArray, settings: ReleaseSettings, rn
 class SessionAudit:
     """What the releases of each of some people disclose.
 
-    Attributes
+    Parameters
     ----------
     space
         The states.
@@ -565,7 +620,13 @@ class SessionAudit:
         return {user: said for user, said in found.items() if said}
 
     def in_words(self) -> str:
-        """What each release hides, what all of them disclose of the person known best, and whether that is much."""
+        """What each release hides, what all of them disclose of the person known best, and whether that is much.
+
+        Returns
+        -------
+        str
+            Some sentences.
+        """
         kept = (
             "At some release a state is exposed."
             if self.has_exposed_state
@@ -587,7 +648,13 @@ class SessionAudit:
         )
 
     def facts(self) -> dict[str, Any]:
-        """What was found as plain JSON values."""
+        """What was found as plain JSON values.
+
+        Returns
+        -------
+        dict
+            Names of facts → plain JSON values.
+        """
         names = state_names(self.space)
         return {
             "exposed": self.is_exposed,
@@ -631,6 +698,11 @@ def audit_session(
         The most that may be learned; a person who is known better counts as exposed.
     watch
         Who is shown the progress.
+
+    Returns
+    -------
+    SessionAudit
+        What is known of each person, at each release and in hindsight.
 
     Raises
     ------
@@ -712,7 +784,7 @@ CERTAINTY = 0.9
 class EventAudits:
     """What the releases of each of some people disclose of some events.
 
-    Attributes
+    Parameters
     ----------
     people
         Their releases.
@@ -733,19 +805,51 @@ class EventAudits:
         return any(self.is_learned(audit) for audits in self.audits for audit in audits)
 
     def is_learned(self, audit: EventAudit) -> bool:
-        """Whether at some release an event was more probable than the most, or less than the least."""
+        """Whether at some release an event was more probable than the most, or less than the least.
+
+        Parameters
+        ----------
+        audit
+            The audit of one event for one person.
+
+        Returns
+        -------
+        bool
+            Whether a threshold was passed.
+        """
         probability = audit.probability
         return bool((probability > self.most_certainty).any() or (probability < self.least_certainty).any())
 
     def when(self, person: Replayed, audit: EventAudit, release: int) -> str:
-        """When a release was, as text: its time in UTC, or its step where the model does not say how long one is."""
+        """When a release was, as text: its time in UTC, or its step where the model does not say how long one is.
+
+        Parameters
+        ----------
+        person
+            Whose release.
+        audit
+            The audit of an event.
+        release
+            The number of the release, from 0.
+
+        Returns
+        -------
+        str
+            Such as ``2024-03-07T09:00:00Z``, or ``step 12``.
+        """
         seconds = person.engine.model.step_seconds
         if seconds is None:
             return f"step {int(audit.times[release])}"
         return iso_time(np.datetime64(round(person.slots[release] * seconds * 1_000_000), "us"))
 
     def facts(self) -> dict[str, Any]:
-        """What was found as plain JSON values."""
+        """What was found as plain JSON values.
+
+        Returns
+        -------
+        dict
+            Names of facts → plain JSON values.
+        """
         found = []
         for person, audits in zip(self.people, self.audits, strict=True):
             for audit in audits:
@@ -789,6 +893,11 @@ def audit_event(
         Above and below which probability an event counts as learned.
     watch
         Who is shown the progress.
+
+    Returns
+    -------
+    EventAudits
+        What was learned of each event and person.
 
     Raises
     ------

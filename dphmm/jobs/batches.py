@@ -124,7 +124,7 @@ class Tally:
 class Batch:
     """What a batch did in one run.
 
-    Attributes
+    Parameters
     ----------
     done
         The users of this run, in the order in which they were finished.
@@ -163,11 +163,23 @@ class Batch:
         return tuple(one for one in found if one.fixes)
 
     def warnings(self) -> list[str]:
-        """What a reader of 'private' has to know besides, with what to do about it; public."""
+        """What a reader of 'private' has to know besides, with what to do about it; public.
+
+        Returns
+        -------
+        list of str
+            Sentences; none where there is nothing to know.
+        """
         return warnings_of(self.tally.standing_out, self.settings.policy)
 
     def facts(self) -> dict[str, Any]:
-        """What this run amounts to and promises, from public things alone."""
+        """What this run amounts to and promises, from public things alone.
+
+        Returns
+        -------
+        dict
+            Names of facts → plain JSON values.
+        """
         tally = self.tally
         promise = (
             guarantees_in_words(self.settings.epsilon, tally.constrained_epsilon, tally.epsilon) if tally.users else {}
@@ -195,7 +207,13 @@ class Batch:
         }
 
     def private_facts(self) -> dict[str, Any]:
-        """What only the truth tells. Never publish it."""
+        """What only the truth tells. Never publish it.
+
+        Returns
+        -------
+        dict
+            Names of facts → plain JSON values.
+        """
         return {"private_places_outside_the_region": self.tally.outside}
 
 
@@ -333,6 +351,11 @@ def batch(
         Whether to release people whose own data the model has seen; see `dphmm.jobs.models`.
     watch
         Who is shown the progress.
+
+    Returns
+    -------
+    Batch
+        What this run did.
 
     Raises
     ------

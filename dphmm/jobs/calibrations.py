@@ -111,7 +111,13 @@ class Targets:
         return {name: value for name, value in vars(self).items() if name not in _WORDS and value is not None}
 
     def facts(self) -> dict[str, Any]:
-        """What is given, as plain JSON values."""
+        """What is given, as plain JSON values.
+
+        Returns
+        -------
+        dict
+            Names of facts → plain JSON values.
+        """
         found = {name: value for name, value in vars(self).items() if value is not None}
         return found if self.event is None else {**found, "event": str(self.event)}
 
@@ -123,7 +129,7 @@ _WORDS = ("event", "share")
 class Achieved:
     """What releases with a budget do.
 
-    Attributes
+    Parameters
     ----------
     epsilon
         The budget of each release.
@@ -145,7 +151,13 @@ class Achieved:
     doing: Simulation | None = None
 
     def facts(self) -> dict[str, Any]:
-        """As plain JSON values, in metres."""
+        """As plain JSON values, in metres.
+
+        Returns
+        -------
+        dict
+            Names of facts → plain JSON values.
+        """
         facts = facts_of(self)
         if self.simulation is not None:
             for key, name in _NAMES.items():
@@ -170,7 +182,7 @@ _NAMES = {
 class EventLimited:
     """How a limit on an event holds, and what a cap on it would do instead.
 
-    Attributes
+    Parameters
     ----------
     cap
         The event, and what no release is to take its probability above.
@@ -193,11 +205,28 @@ class EventLimited:
     capped: Simulation | None
 
     def settings(self, settings: ReleaseSettings) -> ReleaseSettings:
-        """Settings with the cap."""
+        """Settings with the cap.
+
+        Parameters
+        ----------
+        settings
+            Settings without a cap.
+
+        Returns
+        -------
+        ReleaseSettings
+            The same with the cap, and the budget of one release.
+        """
         return replace(settings, epsilon=self.one_release, caps=(self.cap,))
 
     def facts(self) -> dict[str, Any]:
-        """As plain JSON values."""
+        """As plain JSON values.
+
+        Returns
+        -------
+        dict
+            Names of facts → plain JSON values.
+        """
         facts = {"event": str(self.cap.event), "limit": self.cap.probability, **facts_of(self)}
         if self.share is not None:
             facts |= {"share_of_those_above": self.share, "share_of_those_above_most": self.share_most}
@@ -216,7 +245,7 @@ class EventLimited:
 class Calibrated:
     """A budget that meets targets.
 
-    Attributes
+    Parameters
     ----------
     settings
         With the budget.
@@ -283,7 +312,13 @@ class Calibrated:
         return f"dphmm release DATA --model {shlex.quote(self.model or 'model.npz')} {options} -o releases.gpkg"
 
     def facts(self) -> dict[str, Any]:
-        """As plain JSON values."""
+        """As plain JSON values.
+
+        Returns
+        -------
+        dict
+            Names of facts → plain JSON values.
+        """
         return {
             "epsilon": self.settings.epsilon,
             "joined_places": policy_in_words(self.settings.policy),
@@ -357,6 +392,11 @@ def calibrate(
         time, for which 0 is used where it is left out.
     watch
         Who is shown the progress.
+
+    Returns
+    -------
+    Calibrated
+        The budget, and what it achieves.
 
     Raises
     ------

@@ -39,7 +39,7 @@ MOST_TIMES = 10_000_000
 class Population:
     """Where each member of a population is at each time.
 
-    Attributes
+    Parameters
     ----------
     members
         ``n`` names: users, or ``user date`` for days.
@@ -231,7 +231,7 @@ Prior = Literal["frequency", "uniform", "model"]
 class Counts:
     """Counts of people by time and place, in a table.
 
-    Attributes
+    Parameters
     ----------
     table
         A row per time: a column per place, and `EPSILON` and `EXACT` where there is noise.
@@ -244,12 +244,38 @@ class Counts:
 
     @classmethod
     def read(cls, path: str | Path) -> Counts:
-        """The counts of a .csv or .parquet file; see `dphmm.tables.TimedTable.read`."""
+        """The counts of a .csv or .parquet file; see `dphmm.tables.TimedTable.read`.
+
+        Parameters
+        ----------
+        path
+            The file.
+
+        Returns
+        -------
+        Counts
+            Its counts, named after the file.
+        """
         return cls(TimedTable.read(path), str(path))
 
     @classmethod
     def from_values(cls, times: npt.NDArray[Any], values: npt.NDArray[Any], **more: npt.NDArray[Any]) -> Counts:
-        """Values ``(T, m)`` over times, with more columns before them."""
+        """Values ``(T, m)`` over times, with more columns before them.
+
+        Parameters
+        ----------
+        times
+            ``(T,)``.
+        values
+            ``(T, m)`` counts.
+        **more
+            ``(T,)`` each: columns that stand before the places.
+
+        Returns
+        -------
+        Counts
+            A table with columns ``place_0`` to ``place_{m-1}``.
+        """
         return cls(TimedTable(times, {**more, **{f"place_{at}": values[:, at] for at in range(values.shape[1])}}))
 
     @property
@@ -324,7 +350,7 @@ class Days:
 class Counted:
     """People who were counted.
 
-    Attributes
+    Parameters
     ----------
     noisy
         The release, with its budgets. Public.
@@ -353,7 +379,13 @@ class Counted:
     dropped: tuple[Dropped, ...] = ()
 
     def facts(self) -> dict[str, Any]:
-        """What the release amounts to and promises, from public things alone."""
+        """What the release amounts to and promises, from public things alone.
+
+        Returns
+        -------
+        dict
+            Names of facts → plain JSON values.
+        """
         spent = self.noisy.table.columns[EPSILON]
         promise = {
             "one_row_from_one_member_elsewhere_at_that_time": factor_in_words(float(spent.max())),
@@ -370,7 +402,13 @@ class Counted:
         }
 
     def private_facts(self) -> dict[str, Any]:
-        """What only the truth tells. Never publish it."""
+        """What only the truth tells. Never publish it.
+
+        Returns
+        -------
+        dict
+            Names of facts → plain JSON values.
+        """
         return {"private_fixes_skipped": self.skipped, "private_model_learned_from_these_people": self.own_model}
 
 
@@ -419,6 +457,11 @@ def count_people(
         Left out, the operating system's randomness. A seed or generator makes releases repeatable, hence not private.
     watch
         Who is shown the progress.
+
+    Returns
+    -------
+    Counted
+        The noisy counts, and the true ones.
 
     Raises
     ------
@@ -517,6 +560,11 @@ def repair_counts(
         Of the noise, one number or one per time; left out, ``2 / epsilon`` from the table's column.
     integer
         Whole numbers.
+
+    Returns
+    -------
+    Counts
+        Counts that are not negative and sum to the number of people.
 
     Raises
     ------

@@ -30,7 +30,7 @@ _SEED = 0
 class Coverage:
     """Whether regions of the belief hold what they say, some steps after a person was seen.
 
-    Attributes
+    Parameters
     ----------
     steps
         How many steps ahead.
@@ -55,7 +55,7 @@ class Coverage:
 class Fit:
     """How well a model fits people; private, as far as they are.
 
-    Attributes
+    Parameters
     ----------
     people, moves
         How many people moved, and how often.
@@ -84,7 +84,13 @@ class Fit:
     coverage: tuple[Coverage, ...]
 
     def facts(self) -> dict[str, Any]:
-        """As plain JSON values."""
+        """As plain JSON values.
+
+        Returns
+        -------
+        dict
+            Names of facts → plain JSON values.
+        """
         held = {f"{one.level:.0%}_regions_{one.steps}_steps_ahead_hold": one.held for one in self.coverage}
         return {**facts_of(self), **held}
 
@@ -102,6 +108,11 @@ def fit_of(model: Model, data: DataLike, steps: Sequence[int] = (1, 3, 12)) -> F
         People whom it was not learned from; see `Data`.
     steps
         How many steps ahead the regions of the belief are looked at, each at least one.
+
+    Returns
+    -------
+    Fit
+        How probable their moves are, and whether regions of the belief hold what they should.
 
     Raises
     ------

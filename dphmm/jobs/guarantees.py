@@ -128,7 +128,7 @@ Rows = tuple[tuple[str, ...], ...]
 class Promise:
     """What releases promise and disclose, in sentences and tables of plain text; all of it is public.
 
-    Attributes
+    Parameters
     ----------
     promised
         Two sentences: of one release, and of all releases of the person with whom most was spent.

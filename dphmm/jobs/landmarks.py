@@ -95,6 +95,11 @@ class Find:
         points
             ``(n, 2)`` kilometres.
 
+        Returns
+        -------
+        BoolArray
+            ``(n,)``.
+
         Raises
         ------
         LandmarkError
@@ -202,7 +207,22 @@ class Scheme:
     def allocate(
         self, times: npt.ArrayLike, landmarks: npt.ArrayLike, epsilon: float, scale: float, seed: int | None
     ) -> LandmarkBudget | Adaptive:
-        """The scheme over these timestamps; `scale` is the length that the adaptive one compares changes with."""
+        """The scheme over these timestamps; `scale` is the length that the adaptive one compares changes with.
+
+        Parameters
+        ----------
+        times, landmarks, epsilon
+            As in `dphmm.landmarks.timeline`, and what ``L ∪ {t}`` may spend for every t.
+        scale
+            The length that the adaptive scheme compares changes with.
+        seed
+            Of the adaptive scheme's coins; left out, the operating system's randomness.
+
+        Returns
+        -------
+        LandmarkBudget or Adaptive
+            Fixed budgets, or a scheme that has not begun.
+        """
         if self.name != "adaptive":
             return {"skip": skip, "uniform": uniform}[self.name](times, landmarks, epsilon)
         coins = None if seed is None else np.random.default_rng([seed, 1])  # not the noise's own stream
@@ -213,7 +233,7 @@ class Scheme:
 class Landmarked:
     """What a release under a scheme came to, all of it public; the list of landmarks counts as public too.
 
-    Attributes
+    Parameters
     ----------
     scheme
         Which.
@@ -247,7 +267,13 @@ class Landmarked:
         return TimedTable(line.timestamps, {**dict(zip(_OWN_COLUMNS, own, strict=True)), **self.values})
 
     def facts(self) -> dict[str, Any]:
-        """What it amounts to and promises."""
+        """What it amounts to and promises.
+
+        Returns
+        -------
+        dict
+            Names of facts → plain JSON values.
+        """
         budget, worst = self.series.budget, float(self.losses.max())
         promise = {
             "releases_of_landmarks_and_one_more_from_neighbours": factor_in_words(float(budget.spent)),
@@ -312,6 +338,11 @@ def landmark_series(
         backward matrix of each step follows by Bayes' rule.
     seed
         Left out, the operating system's randomness. A seed makes releases repeatable, hence not private.
+
+    Returns
+    -------
+    Landmarked
+        The releases, and what they tell of the landmarks at most.
 
     Raises
     ------
@@ -395,6 +426,11 @@ def landmark_planar(
         border, which tells nothing more. Left out, values may lie anywhere on the Earth, and have no degrees beyond the
         plane's image of it.
 
+    Returns
+    -------
+    Landmarked
+        The releases, and what they tell of the landmarks at most.
+
     Raises
     ------
     CoordinateError
@@ -457,6 +493,11 @@ def landmark_engine(
         Whether to release people whose own data the model has seen; see `dphmm.jobs.models`.
     bbox
         As in `landmark_planar`.
+
+    Returns
+    -------
+    Landmarked
+        The releases, and what they tell of the landmarks at most.
 
     Raises
     ------

@@ -52,7 +52,7 @@ MOST_MOVES = 500_000
 class Leaked:
     """What a stream leaks.
 
-    Attributes
+    Parameters
     ----------
     leakage
         By time, of each user.
@@ -81,6 +81,11 @@ def leak(known: Adversaries, epsilons: npt.ArrayLike) -> Leaked:
         What the adversary knows. Of a `Mobility` the backward matrix of every step follows by Bayes' rule.
     epsilons
         ``(T,)`` budgets, not negative; 0 is a time without a release.
+
+    Returns
+    -------
+    Leaked
+        Leakage by time, of each user.
 
     Raises
     ------
@@ -119,6 +124,11 @@ def budget(known: Adversaries, alpha: float, steps: int | None = None) -> Shared
         The leakage that no time may pass.
     steps
         Number of releases; left out, one budget for a stream of any length.
+
+    Returns
+    -------
+    SharedBudget
+        A budget for each time, or one for all.
 
     Raises
     ------
@@ -275,6 +285,11 @@ def realised_of_releases(
         As `dphmm.jobs.audit_session` takes them: a policy's text where the settings are the usual ones.
     user
         Whose releases; may be left out where they are one person's.
+
+    Returns
+    -------
+    Realised
+        What was disclosed at each release.
 
     Raises
     ------

@@ -30,7 +30,7 @@ Matrix = MatrixLike | str | Path
 class Mobility:
     """How people move, as far as it is known.
 
-    Attributes
+    Parameters
     ----------
     transition
         ``(m, m)`` matrix, dense or scipy sparse, or None where nothing is known.
@@ -105,7 +105,18 @@ class Mobility:
         return reverse(self.transition, self.start)
 
     def backwards(self, times: int) -> Iterator[Any]:
-        """The same for each of the steps between a number of times: see `dphmm.model.reverses`."""
+        """The same for each of the steps between a number of times: see `dphmm.model.reverses`.
+
+        Parameters
+        ----------
+        times
+            How many times there are; of the steps between them there is one less.
+
+        Returns
+        -------
+        Iterator
+            ``times - 1`` matrices ``(m, m)``, in order of time.
+        """
         return reverses(self.transition, self.start, times)
 
     def pasts(self, times: int, limit: float) -> Iterator[Any]:
@@ -121,6 +132,11 @@ class Mobility:
             How many times there are; of the steps between them there is one less.
         limit
             An α that no leakage passes.
+
+        Yields
+        ------
+        matrix or LossFunction
+            What is known of each step, in order of time.
         """
         before: Any = None
         settled = False
@@ -198,6 +214,18 @@ class Budgets:
 
     def resolve(self, times: int, mobility: Mobility) -> list[Any]:
         """A rational for each of a number of times.
+
+        Parameters
+        ----------
+        times
+            How many times there are.
+        mobility
+            How people move, for budgets that keep a level.
+
+        Returns
+        -------
+        list of Fraction
+            ``times`` budgets, positive.
 
         Raises
         ------

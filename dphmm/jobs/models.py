@@ -187,7 +187,7 @@ _LEAST = 0.005
 class Choice:
     """What was chosen.
 
-    Attributes
+    Parameters
     ----------
     bbox
         South, west, north, east, degrees.
@@ -290,7 +290,7 @@ Model = MarkovModel | str | Path
 class Learned:
     """A model with what it was learned from.
 
-    Attributes
+    Parameters
     ----------
     model
         It.
@@ -340,6 +340,16 @@ _MOST_CELLS = {"gowalla": 2.0}
 def load_model(model: Model) -> MarkovModel:
     """A model that knows its states and its time step.
 
+    Parameters
+    ----------
+    model
+        The model, or its file.
+
+    Returns
+    -------
+    MarkovModel
+        The model, with states and step.
+
     Raises
     ------
     ConfigurationError
@@ -381,6 +391,11 @@ def region(
         With `places`: how far from its place a fix may lie, kilometres; left out, any distance.
     cell
         The side of a grid's cell, kilometres.
+
+    Returns
+    -------
+    StateSpace
+        A grid, or named places.
 
     Raises
     ------
@@ -467,6 +482,11 @@ def learn(
         With `user_epsilon`: how many moves of one person count at most; left out, 20.
     least_people
         Moves of fewer people than this are left out, which is no guarantee for anybody.
+
+    Returns
+    -------
+    Learned
+        The model, and what it was learned from.
 
     Raises
     ------

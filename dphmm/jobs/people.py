@@ -36,7 +36,7 @@ _DATA = "Data"
 class Dropped(NamedTuple):
     """What was left out of some data, and why.
 
-    Attributes
+    Parameters
     ----------
     reason
         Why, in words.
@@ -55,7 +55,7 @@ class Dropped(NamedTuple):
 class People:
     """Trajectories, one per user, and what reading them passed over.
 
-    Attributes
+    Parameters
     ----------
     trajectories
         One per user.
@@ -160,7 +160,18 @@ class Data:
     @classmethod
     @checked
     def from_any(cls, data: DataLike) -> Data:
-        """The argument itself, or everyone in some paths or in a frame."""
+        """The argument itself, or everyone in some paths or in a frame.
+
+        Parameters
+        ----------
+        data
+            Data, the paths of files, folders or archives, or a frame.
+
+        Returns
+        -------
+        Data
+            Everyone in it, where it is not data already.
+        """
         if isinstance(data, Data):
             return data
         return cls((data,) if isinstance(data, str | Path) or is_frame(data) else tuple(data))
@@ -182,6 +193,11 @@ class Data:
 
     def read(self) -> People:
         """Every chosen user's trajectory.
+
+        Returns
+        -------
+        People
+            Their trajectories, and what reading passed over.
 
         Raises
         ------
@@ -232,6 +248,11 @@ class Data:
             paths all of them are then read once more.
         left_out
             Gets what was passed over and who was not chosen, once the last trajectory was handed out. Private.
+
+        Returns
+        -------
+        Iterator of Trajectory
+            One trajectory per user.
 
         Raises
         ------

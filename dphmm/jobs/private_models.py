@@ -75,7 +75,7 @@ _FACTORS = 1e-2, 1e2
 class BoundedCounts:
     """Counts without noise to which one person adds a bounded amount; private.
 
-    Attributes
+    Parameters
     ----------
     people
         How many people there are.
@@ -118,7 +118,7 @@ class BoundedCounts:
 class PrivateModel:
     """A model that may be published, and what its promise is made of; all of it may be published.
 
-    Attributes
+    Parameters
     ----------
     model
         It.
@@ -155,7 +155,20 @@ class PrivateModel:
         }
 
     def with_spending(self, name: str, epsilon: Fraction | None) -> PrivateModel:
-        """The same with what was spent on something before."""
+        """The same with what was spent on something before.
+
+        Parameters
+        ----------
+        name
+            What the budget was spent on.
+        epsilon
+            How much; None for nothing.
+
+        Returns
+        -------
+        PrivateModel
+            With the sum of both budgets.
+        """
         if epsilon is None:
             return self
         made = replace(self, epsilon=self.epsilon + epsilon, spent={name: epsilon, **self.spent})

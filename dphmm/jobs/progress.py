@@ -9,7 +9,13 @@ Item = TypeVar("Item")
 
 
 class Watch(Protocol):
-    """Hands on the items that a job goes through, and may show how far it has come."""
+    """Hands on the items that a job goes through, and may show how far it has come.
+
+    Parameters
+    ----------
+    *args, **kwargs
+        A protocol is not instantiated: any function with this signature is one.
+    """
 
     def __call__(self, items: Iterable[Item], what: str, total: int | None = None) -> Iterable[Item]:
         """The items.

@@ -54,7 +54,7 @@ CLOCK_SKEW_SECONDS = 300.0
 class Released:
     """What a release job made.
 
-    Attributes
+    Parameters
     ----------
     table
         The releases; public.
@@ -98,7 +98,13 @@ class Released:
         return summarise(self.table, hindsight=self.hindsight)
 
     def warnings(self) -> list[str]:
-        """What a reader of 'private' has to know besides, with what to do about it; public."""
+        """What a reader of 'private' has to know besides, with what to do about it; public.
+
+        Returns
+        -------
+        list of str
+            Sentences; none where there is nothing to know.
+        """
         said = warnings_of(self._by_user, self.settings.policy)
         gains = self.table["table_gain"][~np.isnan(self.table["table_gain"])]
         lost = int((gains < NO_GAIN).sum())
@@ -110,7 +116,13 @@ class Released:
         return said
 
     def facts(self) -> dict[str, Any]:
-        """What the releases amount to and promise, from public things alone."""
+        """What the releases amount to and promise, from public things alone.
+
+        Returns
+        -------
+        dict
+            Names of facts → plain JSON values.
+        """
         table, drawn = self.table, self.table.select(~self.table["withheld"])
         reasons = table["withheld_for"]
         users = set(table["user"].tolist())
@@ -138,7 +150,13 @@ class Released:
         }
 
     def private_facts(self) -> dict[str, Any]:
-        """What only the truth tells, such as how long people were away or not recorded. Never publish it."""
+        """What only the truth tells, such as how long people were away or not recorded. Never publish it.
+
+        Returns
+        -------
+        dict
+            Names of facts → plain JSON values.
+        """
         return {
             "private_places_outside_the_region": self.outside,
             "private_ticks_without_a_place": self.gaps,
@@ -200,6 +218,11 @@ def release(
         Where a row of a file with one place for each is: at the ``"estimate"``, or where something was ``"released"``.
     watch
         Who is shown the progress.
+
+    Returns
+    -------
+    Released
+        The releases, and what else is known of them.
 
     Raises
     ------
@@ -274,6 +297,8 @@ def live(
 ) -> Iterator[ReleaseStream]:
     """Releases for fixes as they come, as ``dphmm release`` without files: call ``take`` on what this hands out.
 
+    Where the policy joins some states to no other a warning is logged.
+
     Parameters
     ----------
     model, settings, session, limits, allow_own_model, rng
@@ -283,7 +308,10 @@ def live(
     clock_skew_seconds
         By how much the time of a fix may lie ahead of this machine's clock.
 
-    That the policy joins some states to no other is logged as a warning, which the command shows.
+    Yields
+    ------
+    ReleaseStream
+        Takes fixes and answers with releases.
 
     Raises
     ------

@@ -38,7 +38,7 @@ from dphmm.writers.table import COLUMNS, ReleaseTable
 class SessionContent:
     """A session as its file tells it, every record checked.
 
-    Attributes
+    Parameters
     ----------
     session
         What it was agreed on.
@@ -101,6 +101,18 @@ def _finite(value: float) -> float | str:
 @checked
 def read_sessions(file: str | Path, names: Sequence[str] = ()) -> Iterator[SessionContent]:
     """The sessions of a file, of these names or all, by name.
+
+    Parameters
+    ----------
+    file
+        The file, or the address of a server.
+    names
+        Which sessions; left out, all.
+
+    Yields
+    ------
+    SessionContent
+        One session after another.
 
     Raises
     ------
@@ -199,7 +211,7 @@ def session_table(sessions: Sequence[SessionContent], model: Model) -> ReleaseTa
 class StoredReleases:
     """Releases, and what the place where they were says of them.
 
-    Attributes
+    Parameters
     ----------
     table
         The releases, of all users.
@@ -225,6 +237,11 @@ def read_released(source: str | Path, model: Model | None = None, users: Sequenc
         The model that sessions began with: their store knows states and no places. Otherwise it is not looked at.
     users
         With a folder or a store, these users (or sessions) alone are read.
+
+    Returns
+    -------
+    StoredReleases
+        The releases, and their settings where they are known.
 
     Raises
     ------
@@ -285,7 +302,7 @@ MOST_CELLS = 10_000_000
 class Replayed:
     """A person's releases with an engine that makes such ones, and when each was.
 
-    Attributes
+    Parameters
     ----------
     sequence
         What was published.
@@ -322,6 +339,11 @@ def replay(
         everything but the epsilon and the mechanism, which the file tells, was left at its default.
     users
         These alone; left out, everyone.
+
+    Yields
+    ------
+    Replayed
+        One person after another.
 
     Raises
     ------

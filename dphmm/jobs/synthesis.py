@@ -42,7 +42,7 @@ _SHORTEST = 2
 class Synthesized:
     """People who do not exist, in a file.
 
-    Attributes
+    Parameters
     ----------
     output
         The file.
@@ -72,7 +72,7 @@ class Comparison:
     The measures are those of `dphmm.model.mobility_statistics`: divergences from 0 (alike) to 1, but for ``top_places``
     (a share) and ``rank_correlation``, where 1 is best. They are computed from true places, without noise.
 
-    Attributes
+    Parameters
     ----------
     synthetic
         Of the model's people, each in the same stretch of time as a real one.
@@ -111,7 +111,13 @@ class Comparison:
     space: StateSpace = field(repr=False)
 
     def facts(self) -> dict[str, Any]:
-        """As plain JSON values; a measure of nothing is None."""
+        """As plain JSON values; a measure of nothing is None.
+
+        Returns
+        -------
+        dict
+            Names of facts → plain JSON values.
+        """
         columns = {"synthetic": self.synthetic, "other_real_people": self.halves, "places_alone": self.places_alone}
         measures = {
             name: {who: one[name] if isfinite(one[name]) else None for who, one in columns.items()}
@@ -163,6 +169,11 @@ def synthesize(
         Whether a file that exists may be replaced.
     watch
         Who is shown the progress.
+
+    Returns
+    -------
+    Synthesized
+        Where they are, and how many.
 
     Raises
     ------
@@ -254,6 +265,11 @@ def compare_people(
         Left out, the operating system's randomness.
     watch
         Who is shown the progress.
+
+    Returns
+    -------
+    Comparison
+        Measures of likeness.
 
     Raises
     ------
