@@ -80,7 +80,7 @@ class Tilted:
         for steps in range(1, most + 1):
             before = self.leanings[steps - 1]
             if np.isfinite(before):
-                self.leanings[steps] = self._loss.step(float(before)) + self._drift
+                self.leanings[steps] = self._loss(float(before)) + self._drift
             if steps <= _DIRECT:
                 product, holds = matrix @ product, ((matrix > 0) @ holds > 0).astype(np.float64)
                 possible = product[:, holds.any(axis=0)]
@@ -103,7 +103,7 @@ class Tilted:
         more = alphas + less
         for step in range(min(steps, _DIRECT)):
             drift = self._drift if step else 0.0
-            more, less = self._loss.steps(more + drift), self._loss.steps(less + drift)
+            more, less = self._loss(more + drift), self._loss(less + drift)
         return np.where(known, more + less, np.inf)
 
     def passed_far(self, alpha: float, steps: int, least: int, most: int) -> float:
@@ -581,7 +581,7 @@ def _runs(
     own, at = budgets.copy(), np.arange(size)
     for distance in range(2, int((at - before).max(initial=1)) + 1):
         there = at[at - before == distance]
-        own[there] = function.steps(own[there - 1]) + budgets[there]
+        own[there] = function(own[there - 1]) + budgets[there]
     cut = np.zeros(size)
     running = np.flatnonzero(after < size)
     place = running + 1
@@ -591,4 +591,4 @@ def _runs(
         running, place = running[going], place[going] + 1
         if running.size == 0:
             return own, cut
-        cut[running] = function.steps(cut[running]) + budgets[place]
+        cut[running] = function(cut[running]) + budgets[place]

@@ -194,17 +194,17 @@ class LossFunction:
     @overload
     def __call__(self, alpha: npt.ArrayLike) -> FloatArray: ...
     def __call__(self, alpha: npt.ArrayLike) -> float | FloatArray:
-        """L(α), a float for a number and an array for an array.
+        """L(α), a float for a number and an array for an array; L(0) is 0.
 
         Raises
         ------
         InvalidInputError
-            When an α is not positive and finite, or beyond `limit`.
+            When an α is negative, not finite, or beyond `limit`.
         """
-        values = np.asarray(alpha, dtype=np.float64)
-        bad = values[~(np.isfinite(values) & (values > 0) & (values <= self.limit))]
-        if bad.size:
-            raise InvalidInputError(f"alpha is {bad.flat[0]}; give a positive, finite number up to {self.limit}")
+        values = as_floats(alpha, "alpha", BudgetError)
+        good = (values >= 0) & (values <= self.limit) & (values < math.inf)
+        if not good.all():
+            raise InvalidInputError(f"alpha is {values[~good].flat[0]}; give a finite number from 0 to {self.limit}")
         loss = self._evaluate(values)
         return float(loss) if values.ndim == 0 else loss
 
@@ -212,50 +212,6 @@ class LossFunction:
     def is_identity(self) -> bool:
         """Whether L(α) = α, the strongest correlation: two rows have disjoint supports."""
         return bool(self.d[-1] == 0 and self._rest[-1] == 0)
-
-    def step(self, alpha: float) -> float:
-        """L(α) of one number that is not negative, 0 included: the inner loop of every recursion.
-
-        Parameters
-        ----------
-        alpha
-            0 up to `limit`.
-
-        Returns
-        -------
-        float
-            L(α).
-        """
-        try:
-            holds = bool(0 <= float(alpha) <= self.limit)
-        except (TypeError, ValueError, ArithmeticError):
-            holds = False
-        if not holds:
-            raise InvalidInputError(f"alpha is {alpha!s:.40}; this loss function holds from 0 to {self.limit}")
-        return float(self._evaluate(np.asarray(alpha, dtype=np.float64)))
-
-    def steps(self, alphas: FloatArray) -> FloatArray:
-        """L(α) of many numbers that are not negative, 0 included.
-
-        Parameters
-        ----------
-        alphas
-            Any shape, each from 0 to `limit`.
-
-        Returns
-        -------
-        FloatArray
-            L(α) of each, in the same shape.
-
-        Raises
-        ------
-        InvalidInputError
-            When an α is negative, not a number, or beyond `limit`.
-        """
-        alphas = as_floats(alphas, "alphas", BudgetError)
-        for alpha in alphas[~((alphas >= 0) & (alphas <= self.limit))]:
-            self.step(float(alpha))  # refuses it
-        return self._evaluate(alphas)
 
     def _evaluate(self, values: FloatArray) -> FloatArray:
         at = np.searchsorted(self.starts, values, side="right") - 1

@@ -41,9 +41,6 @@ SHORT_MARGIN = (_SHORT_STRETCH + 4) * 2.0**-24
 _TOO_SMALL = 100 * SHORT_MARGIN
 """Where no excess is above this, what single precision is off by tells too little apart."""
 
-_STEEPEST = 1e30
-"""In single precision a larger slope is taken for this one, by which excesses can only seem larger."""
-
 _SHORT_FROM = 20_000
 """With fewer terms than this, sums in single precision save no time."""
 
@@ -190,7 +187,8 @@ class Excess:
 
     def _bounds(self, slope: float, rows: IntArray, others: IntArray) -> tuple[FloatArray, FloatArray]:
         """What no excess of each q row, and of each d row, is above: by sums in single precision."""
-        ones, scaled = self._short[rows], self._short[others] * np.float32(min(slope, _STEEPEST))
+        # No entry of a q row is above 1, so that nothing is lost where a slope makes those of the others larger than 2.
+        ones, scaled = self._short[rows], np.minimum(slope * self.matrix[others], 2.0).astype(np.float32)
         ones = np.concatenate([ones, ones[-1:].repeat(-len(ones) % 4, axis=0)])
         least = np.full(len(ones), np.inf)
 

@@ -312,7 +312,7 @@ class Stream:
             When the budget is negative or not finite; the stream is then as it was.
         """
         budget = float(as_budgets([epsilon])[0])
-        before = self._past.step(self._backward[-1]) if self._backward else 0.0
+        before = self._past(self._backward[-1]) if self._backward else 0.0
         self._epsilons.append(budget)
         self._backward.append(before + budget)
         return self._backward[-1]
@@ -334,7 +334,7 @@ class Stream:
         self._forward += [math.nan] * (len(self) - len(self._forward))
         after = 0.0
         for t in range(len(self) - 1, -1, -1):
-            value = self._future.step(after) + self._epsilons[t]
+            value = self._future(after) + self._epsilons[t]
             if value == self._forward[t]:
                 break  # nothing before this time changes
             self._forward[t] = after = value
@@ -437,7 +437,7 @@ def _matrices(knowledge: KnowledgeByTime, budgets: FloatArray, name: str, sizes:
 def _step(matrix: Knowledge, alpha: float) -> float:
     """L(α) of one step, 0 for an α of 0; what changes from step to step is evaluated at one α alone."""
     if isinstance(matrix, LossFunction):
-        return matrix.step(alpha)
+        return matrix(alpha)
     return loss(matrix, alpha) if alpha > 0 else 0.0
 
 

@@ -112,6 +112,20 @@ def test_rows_that_all_exceed_alike_have_the_loss_that_doubles_give(monkeypatch)
     assert loss(matrix, 1.0) == value
 
 
+@pytest.mark.parametrize("least", [10, 35, 60])
+@pytest.mark.parametrize("n", [28, 40, slow(100)])
+def test_single_precision_drops_no_pair_of_rows_however_small_entries_and_large_losses_are(monkeypatch, n, least):
+    alphas = [1.0, 20.0, 60.0, 105.0, 150.0, 300.0, 600.0]
+    for seed in range(4):
+        matrix = 10.0 ** (-least * np.random.default_rng(seed).random((n, n)) ** 2)
+        matrix /= matrix.sum(axis=1, keepdims=True)
+        with monkeypatch.context() as patched:
+            patched.setattr(row_pairs, "_SHORT_FROM", math.inf)
+            wanted = [loss(matrix, alpha) for alpha in alphas]
+        np.testing.assert_allclose([loss(matrix, alpha) for alpha in alphas], wanted, rtol=1e-12)
+        np.testing.assert_allclose(LossFunction(matrix)(alphas), wanted, rtol=1e-11)
+
+
 def test_backends_give_the_same_loss_function(monkeypatch):
     pytest.importorskip("numba")
     matrix = random_matrix(120, seed=9, spread=0.4)

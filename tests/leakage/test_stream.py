@@ -116,8 +116,8 @@ def test_stream_updates_only_what_changes(monkeypatch):
         stream.add(0.5)
     stream.leakage()
     calls = []
-    real = LossFunction.step
-    monkeypatch.setattr(LossFunction, "step", lambda self, alpha: calls.append(alpha) or real(self, alpha))
+    real = LossFunction._evaluate
+    monkeypatch.setattr(LossFunction, "_evaluate", lambda self, alpha: calls.append(alpha) or real(self, alpha))
     stream.add(0.5)
     calls.clear()
     stream.leakage()
@@ -209,7 +209,7 @@ def test_a_rest_without_releases_is_evaluated_once_and_is_the_plain_recursion(mo
         budgets[[0, 5000, 5002]] = 2.0, 0.5, 1.0
         wanted = budgets.copy()
         for t in range(1, len(budgets)):
-            wanted[t] += function.step(wanted[t - 1])
+            wanted[t] += function(wanted[t - 1])
         evaluate = LossFunction._evaluate
         monkeypatch.setattr(LossFunction, "_evaluate", lambda *given: calls.append(1) or evaluate(*given))  # noqa: B023
         assert np.array_equal(backward([function] * 9999, budgets), wanted)
