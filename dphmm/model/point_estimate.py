@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dphmm.arrays import FloatArray
+from dphmm.compilation import often
 
 ACCURACY = 0.02
 """By which part of itself the least expected distance may be stated too small."""
@@ -70,18 +71,20 @@ def point_estimate(probabilities: FloatArray, points: FloatArray) -> PointEstima
     positive = np.flatnonzero(p)
     if 2 * len(positive) < len(p):
         p, columns = p[positive], columns.take(positive, axis=1)
-    mean = _mean(p, columns)
-    squares = _squares(columns - mean[:, np.newaxis])
-    error, square = _sum(p, np.sqrt(squares)), _sum(p, squares)
-    certainty = min(float(p.max()), 1.0)
+    mean, certainty = _mean(p, columns), min(float(p.max()), 1.0)
+    look = _look(p, columns, mean)
     if len(columns) == 1:
         least = _about_the_median(p, columns[0])
+    elif len(p) <= _FEW:
+        least = _search(p, columns, mean, look)
     else:
-        if len(p) > _FEW:
-            kept = np.flatnonzero(p > _FAINT / len(p))
-            p, columns = p[kept], columns.take(kept, axis=1)
-        least = _search(p, columns)
-    return PointEstimate(tuple(mean.tolist()), error, sqrt(square), min(max(least, 0.0), error), certainty)
+        kept = np.flatnonzero(p > _FAINT / len(p))
+        p, columns = p[kept], columns.take(kept, axis=1)
+        middle = _mean(p, columns)
+        least = _search(p, columns, middle, _look(p, columns, middle))
+    return PointEstimate(
+        tuple(mean.tolist()), look.error, sqrt(look.square), min(max(least, 0.0), look.error), certainty
+    )
 
 
 def expected_errors(rows: Iterable[FloatArray], points: FloatArray) -> FloatArray:
@@ -106,43 +109,74 @@ def _about_the_median(p: FloatArray, x: FloatArray) -> float:
     return float(p @ np.abs(x - median))
 
 
-def _search(p: FloatArray, columns: FloatArray) -> float:
+class _Look(NamedTuple):
+    """Where the masses lie about a point.
+
+    Parameters
+    ----------
+    near
+        The state next to the point, or one of those on it.
+    nearest
+        How far it is.
+    mass
+        The mass on it, or on all states on the point.
+    error, square
+        The sums of the masses times distances, and times squared distances.
+    weight
+        The sum of the masses over distances, but for ``mass``; so are those that follow.
+    force
+        ``(d,)``: the sum of the directions to the masses, times these.
+    xx, xy
+        Sums of products of the first coordinate of directions with itself and with the last, over distances.
+    """
+
+    near: int
+    nearest: float
+    mass: float
+    error: float
+    square: float
+    weight: float
+    force: FloatArray
+    xx: float
+    xy: float
+
+
+def _look(p: FloatArray, columns: FloatArray, at: FloatArray) -> _Look:
+    """What is about a point ``(d,)``, for masses ``(N,)`` at points ``(d, N)``."""
+    force = np.empty(len(columns))
+    near, nearest, mass, error, square, weight, xx, xy = _sums_about(p, columns, at, force)
+    return _Look(near, nearest, mass, error, square, weight, force, xx, xy)
+
+
+def _search(p: FloatArray, columns: FloatArray, mean: FloatArray, look: _Look) -> float:
     """What the expected distance of no point is below, for masses ``(N,)`` at points ``(d, N)``.
 
     The search begins at the mean. Each turn looks at where the masses lie about a point, what follows for all others,
     and where to look next.
     """
-    whole, mean = float(p.sum()), _mean(p, columns)
-    at, least, reached = mean, -inf, inf
+    whole, at, least, reached = float(p.sum()), mean, -inf, inf
     for turn in range(_TURNS + 1):
-        away = columns - at[:, np.newaxis]
-        distance = np.sqrt(_squares(away))
-        near = int(distance.argmin())
-        nearest, next_to = float(distance[near]), away[:, near]
-        same = distance == nearest if nearest == 0.0 else np.arange(near, near + 1)
-        error, mass = _sum(p, distance), float(p[same].sum())
-        distance[same] = inf
-        pull = p / distance
-        rest = np.einsum("n,dn->d", pull, away)  # what pulls here, but for the point next to here
-        force = hypot(*rest.tolist())
+        if turn:
+            look = _look(p, columns, at)
+        rest, mass, nearest = look.force, look.mass, look.nearest
+        next_to, force = columns[:, look.near] - at, hypot(*rest.tolist())
         # The vector of the next point that leaves least of the sum; where that is nothing, no point is better than it.
         share = mass / max(force, mass) if mass > 0.0 else 0.0
         left = rest - share * rest
-        inner = error - mass * nearest - share * float(rest @ next_to)
+        inner = look.error - mass * nearest - share * float(rest @ next_to)
         least = max(least, (inner - float(left @ (mean - at))) / (1.0 + hypot(*left.tolist()) / whole))
-        reached = min(reached, error)
+        reached = min(reached, look.error)
         if least >= (1.0 - ACCURACY) * reached:
             break
         if force <= mass:
             move = next_to
-        elif nearest <= _TOUCHING * error:  # here is a point: Vardi and Zhang's step away from it
-            move = rest * (1.0 - mass / force) / float(pull.sum())
+        elif nearest <= _TOUCHING * look.error:  # here is a point: Vardi and Zhang's step away from it
+            move = rest * (1.0 - mass / force) / look.weight
         else:
-            distance[same] = nearest
-            pull[same] = p[same] / nearest
-            weight, rest = float(pull.sum()), rest + mass / nearest * next_to
-            along = pull * away[0] / (distance * distance)
-            xx, xy = _sum(along, away[0]), _sum(along, away[-1])
+            pull = mass / nearest
+            weight, rest = look.weight + pull, rest + pull * next_to
+            first, last = next_to[0] / nearest, next_to[-1] / nearest
+            xx, xy = look.xx + pull * first * first, look.xy + pull * first * last
             determinant = (weight - xx) * xx - xy * xy  # and yy is what is missing of the weight
             if turn < _QUICK and len(rest) == 2 and determinant > _FLAT * weight * weight:
                 x, y = rest.tolist()  # Newton's step, which is quicker and may miss
@@ -153,14 +187,59 @@ def _search(p: FloatArray, columns: FloatArray) -> float:
     return least
 
 
+Sums = tuple[int, float, float, float, float, float, float, float]
+"""What `_sums_about` returns: near, nearest, mass, error, square, weight, xx and xy of a `_Look`."""
+
+
+def _sums_about_loop(p: FloatArray, columns: FloatArray, at: FloatArray, force: FloatArray) -> Sums:
+    """`_sums_about`, written so that numba can compile it."""
+    dimension, size = columns.shape
+    near, nearest, mass, error, square, weight, xx, xy = 0, np.inf, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+    distances = np.empty(size)
+    force[:] = 0.0
+    for i in range(size):
+        total = 0.0
+        for k in range(dimension):
+            total += (columns[k, i] - at[k]) ** 2
+        distances[i] = np.sqrt(total)
+        error += p[i] * distances[i]
+        square += p[i] * total
+        if distances[i] < nearest:
+            near, nearest = i, distances[i]
+    for i in range(size):
+        if i == near or distances[i] == 0.0:
+            mass += p[i]
+            continue
+        pull = p[i] / distances[i]
+        weight += pull
+        for k in range(dimension):
+            force[k] += pull * (columns[k, i] - at[k])
+        along = pull * (columns[0, i] - at[0]) / (distances[i] * distances[i])
+        xx += along * (columns[0, i] - at[0])
+        xy += along * (columns[-1, i] - at[-1])
+    return near, nearest, mass, error, square, weight, xx, xy
+
+
+@often(_sums_about_loop, reorder=True)
+def _sums_about(p: FloatArray, columns: FloatArray, at: FloatArray, force: FloatArray) -> Sums:
+    """The sums of a `_Look`; ``force`` is filled in."""
+    away = columns - at[:, np.newaxis]
+    squares = np.einsum("dn,dn->n", away, away)
+    distances = np.sqrt(squares)
+    near = int(distances.argmin())
+    nearest, error, square = float(distances[near]), _sum(p, distances), _sum(p, squares)
+    same = distances == 0.0 if nearest == 0.0 else np.arange(near, near + 1)
+    mass = float(p[same].sum())
+    distances[same] = inf
+    pull = p / distances
+    along = pull * away[0] / (distances * distances)
+    np.einsum("n,dn->d", pull, away, out=force)
+    return near, nearest, mass, error, square, float(pull.sum()), _sum(along, away[0]), _sum(along, away[-1])
+
+
 def _mean(p: FloatArray, columns: FloatArray) -> FloatArray:
     """The mean of points ``(d, N)``; sums are the same for any number of threads."""
     return np.asarray(np.einsum("n,dn->d", p, columns) / p.sum())
-
-
-def _squares(away: FloatArray) -> FloatArray:
-    """The squared lengths of vectors ``(d, N)``, axis after axis."""
-    return np.asarray(np.einsum("dn,dn->n", away, away))
 
 
 def _sum(ones: FloatArray, others: FloatArray) -> float:
