@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import BoolArray, FloatArray, IntArray, RandomSource, Rng
+from dphmm.arrays import FloatArray, IntArray, RandomSource, Rng
 from dphmm.errors import InvalidInputError
 from dphmm.geometry.gauge import Gauge
 from dphmm.geometry.hull import Body
@@ -70,15 +70,18 @@ class PlanarLaw(NamedTuple):
     decay: float
     shift: float
 
-    def log_densities(self, z: npt.NDArray[Any], columns: FloatArray, chosen: BoolArray, out: FloatArray) -> None:
-        """Fill in ``log p(z | x)`` of a release ``(2,)`` for the chosen ones of points ``(2, N)``, and no others."""
-        shares = (1.0 / self.offsets)[:, np.newaxis]
-        for start in range(0, len(chosen), _AT_ONCE):
+    def log_densities(self, z: npt.NDArray[Any], columns: FloatArray) -> FloatArray:
+        """``log p(z | x)``, ``(N,)``, of a release ``(2,)`` for points ``(2, N)``."""
+        shares, found = (1.0 / self.offsets)[:, np.newaxis], np.empty(columns.shape[1])
+        for start in range(0, len(found), _AT_ONCE):
             some = slice(start, start + _AT_ONCE)
             heights = self.forms @ (z[:, np.newaxis] - columns[:, some])  # of lattice points exactly
             np.abs(heights, out=heights)
             heights *= shares
-            np.copyto(out[some], heights.max(axis=0) * -self.decay - self.shift, where=chosen[some])
+            heights.max(axis=0, out=found[some])
+        found *= -self.decay
+        found -= self.shift
+        return found
 
 
 @dataclass(frozen=True, eq=False)

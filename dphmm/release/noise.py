@@ -162,10 +162,12 @@ class StepNoise:
         farthest = float(np.abs(released).max())
         reach = self.query.reach + farthest
         for number, (part, states) in enumerate(zip(self.parts, self.members, strict=True)):
-            law = part.planar_law(reach) if 2 * len(states) > len(values) else None
-            if law is not None:  # quicker for most of the states than to gather their values
-                law.log_densities(released, self.query.columns, self.part_of == number, found)
-            elif len(states):
+            law = part.planar_law(reach)
+            if len(states) == 0:
+                continue
+            if law is not None:
+                found[states] = law.log_densities(released, self.query.columns.take(states, axis=1))
+            else:
                 found[states] = part.unchecked_log_density(released, values[states])
             if self._missing[number]:
                 found[states] -= self._missing[number] * self._log_width(farthest)

@@ -15,15 +15,10 @@ def test_densities_by_walls_are_the_mechanisms(seed):
     rng = np.random.default_rng(seed)
     count = 60 if seed < 6 else 3 * base._AT_ONCE + 7
     corners, points = rng.integers(-40, 41, (5, 2)), rng.integers(-999, 1000, (count, 2))
-    possible, z = rng.random(count) < 0.6, rng.integers(-2000, 2001, 2)
-    possible[base._AT_ONCE : 2 * base._AT_ONCE] = False  # nobody at all among some of them
-    wall = SensitivityHull(corners)
+    z, wall = rng.integers(-2000, 2001, 2), SensitivityHull(corners)
     for noise in (KNormMechanism(wall, 0.7), PlanarIsotropicMechanism(wall, 0.7), LatticeKNormMechanism(wall, 0.7)):
-        law = noise.planar_law(3000.0)
-        found = np.full(count, -np.inf)
-        law.log_densities(z, np.ascontiguousarray(points.T, dtype=float), possible, found)
-        wanted = np.where(possible, noise.log_density(z, points), -np.inf)
-        np.testing.assert_allclose(found, wanted, rtol=1e-13)
+        found = noise.planar_law(3000.0).log_densities(z, np.ascontiguousarray(points.T, dtype=float))
+        np.testing.assert_allclose(found, noise.log_density(z, points), rtol=1e-13)
 
 
 def test_where_doubles_would_round_heights_or_the_body_is_flat_there_is_no_law():
