@@ -191,13 +191,9 @@ class Window:
         if isinstance(self.start, int):
             return [(self.start, int(self.end))]  # type: ignore[arg-type]
         found: list[Span] = []
-        for start, end in self._pieces():
-            first, last = clock.span(start, end)
-            first = max(first, 0)
-            if first <= last:
-                if found and found[-1][1] >= first - 1:
-                    first = found.pop()[0]
-                found.append((first, last))
+        for first, last in self._runs(clock):
+            begin = found.pop()[0] if found and found[-1][1] >= first - 1 else first
+            found.append((begin, last))
         if not found:
             raise EventError(
                 f"window '{self}' holds no step from the first release on, at {clock.instant(0)}; give a later window"
@@ -218,14 +214,15 @@ class Window:
         """
         if isinstance(self.start, int):
             raise EventError(f"window '{self}' counts steps, which have no days; give dates")
-        found = []
-        for start, end in self._pieces(by_day=True):
-            first, last = clock.span(start, end)
-            if max(first, 0) <= last:
-                found.append([(max(first, 0), last)])
+        found = [[run] for run in self._runs(clock, by_day=True)]
         if not found:
             self.spans(clock)
         return found
+
+    def _runs(self, clock: Clock, by_day: bool = False) -> list[Span]:
+        """The steps of each stretch of time, from the first release on, without stretches that hold none."""
+        spans = [clock.span(*piece) for piece in self._pieces(by_day)]
+        return [(max(first, 0), last) for first, last in spans if max(first, 0) <= last]
 
     def _pieces(self, by_day: bool = False) -> list[tuple[datetime, datetime]]:
         """The stretches of time, in order."""

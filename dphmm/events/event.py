@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 from typing import Any
@@ -116,7 +116,73 @@ class Event(ABC):
 
 @checked_as(EventError)
 @dataclass(frozen=True)
-class Presence(Event):
+class Times(Event):
+    """The path is in some states at several times of a window at least, or enters them several times.
+
+    Parameters
+    ----------
+    states
+        The states: integers, or a boolean array ``(N,)``.
+    first, last
+        The window, both ends included.
+    least
+        At how many times at least; at least 1.
+    visits
+        Whether times in a row count once: entering counts, and so does being there when the window begins.
+
+    Raises
+    ------
+    EventError
+        When a state or a time is no integer that can be, the window ends before it begins, or a number of times is no
+        positive integer.
+
+    Examples
+    --------
+    >>> print(Times([2], 0, 9, least=3), Times([2], 0, 9, least=3, visits=True), sep=", ")
+    state:2 at least 3 times between 0 and 9, state:2 at least 3 visits between 0 and 9
+    """
+
+    states: States
+    first: int
+    last: int
+    least: int
+    visits: bool = False
+
+    def __init__(self, states: npt.ArrayLike, first: int, last: int, least: int, visits: bool = False) -> None:
+        _set(self, states=as_states(states), **_window(first, last), least=_count(least), visits=bool(visits))
+
+    @property
+    def start(self) -> Progress:
+        """None yet, and not there."""
+        return (0, False)
+
+    def sets(self, time: int) -> Iterable[States]:  # noqa: ARG002 - the same at every time
+        """The states."""
+        return (self.states,)
+
+    def kind(self, time: int) -> Hashable:
+        """How many times are left, as far as that matters."""
+        return min(self.last - time, 2 * self.least)
+
+    def step(self, progress: Progress, time: int, inside: Inside) -> Progress:
+        """Count."""
+        count, was_inside = progress  # type: ignore[misc]
+        now = inside(self.states)
+        count += now and not (self.visits and was_inside)
+        if count >= self.least:
+            return Verdict.YES
+        left = self.last - time
+        most = (left + (not now)) // 2 if self.visits else left
+        return Verdict.NO if count + most < self.least else (count, now and self.visits)
+
+    def __str__(self) -> str:
+        what = "visits" if self.visits else "times"
+        return f"{_named(self.states)} at least {self.least} {what} {_between(self.first, self.last)}"
+
+
+@checked_as(EventError)
+@dataclass(frozen=True)
+class Presence(Times):
     """The path is in one of some states at some time of a window.
 
     Parameters
@@ -137,24 +203,11 @@ class Presence(Event):
     state:2,4 between 1 and 2 | !state:0 at 3
     """
 
-    states: States
-    first: int
-    last: int
+    least: int = field(default=1, repr=False)
+    visits: bool = field(default=False, repr=False)
 
     def __init__(self, states: npt.ArrayLike, first: int, last: int) -> None:
-        _set(self, states=as_states(states), **_window(first, last))
-
-    def sets(self, time: int) -> Iterable[States]:  # noqa: ARG002 - the same at every time
-        """The states."""
-        return (self.states,)
-
-    def kind(self, time: int) -> Hashable:
-        """Whether it is the last."""
-        return time == self.last
-
-    def step(self, progress: Progress, time: int, inside: Inside) -> Progress:  # noqa: ARG002 - there is one alone
-        """Yes on entering, no where the window ends."""
-        return Verdict.YES if inside(self.states) else Verdict.NO if time == self.last else UNDECIDED
+        super().__init__(states, first, last, 1)
 
     def __str__(self) -> str:
         return f"{_named(self.states)} {_between(self.first, self.last)}"
@@ -213,69 +266,6 @@ class Pattern(Event):
 
     def __str__(self) -> str:
         return f"{' then '.join(_named(one) for one in self.pattern)} from {self.first}"
-
-
-@checked_as(EventError)
-@dataclass(frozen=True)
-class Times(Event):
-    """The path is in some states at several times of a window at least, or enters them several times.
-
-    Parameters
-    ----------
-    states, first, last
-        As in `Presence`.
-    least
-        At how many times at least; at least 1.
-    visits
-        Whether times in a row count once: entering counts, and so does being there when the window begins.
-
-    Raises
-    ------
-    EventError
-        As `Presence`, and for a number of times that is no positive integer.
-
-    Examples
-    --------
-    >>> print(Times([2], 0, 9, least=3), Times([2], 0, 9, least=3, visits=True), sep=", ")
-    state:2 at least 3 times between 0 and 9, state:2 at least 3 visits between 0 and 9
-    """
-
-    states: States
-    first: int
-    last: int
-    least: int
-    visits: bool = False
-
-    def __init__(self, states: npt.ArrayLike, first: int, last: int, least: int, visits: bool = False) -> None:
-        _set(self, states=as_states(states), **_window(first, last), least=_count(least), visits=bool(visits))
-
-    @property
-    def start(self) -> Progress:
-        """None yet, and not there."""
-        return (0, False)
-
-    def sets(self, time: int) -> Iterable[States]:  # noqa: ARG002 - the same at every time
-        """The states."""
-        return (self.states,)
-
-    def kind(self, time: int) -> Hashable:
-        """How many times are left, as far as that matters."""
-        return min(self.last - time, 2 * self.least)
-
-    def step(self, progress: Progress, time: int, inside: Inside) -> Progress:
-        """Count."""
-        count, was_inside = progress  # type: ignore[misc]
-        now = inside(self.states)
-        count += now and not (self.visits and was_inside)
-        if count >= self.least:
-            return Verdict.YES
-        left = self.last - time
-        most = (left + (not now)) // 2 if self.visits else left
-        return Verdict.NO if count + most < self.least else (count, now and self.visits)
-
-    def __str__(self) -> str:
-        what = "visits" if self.visits else "times"
-        return f"{_named(self.states)} at least {self.least} {what} {_between(self.first, self.last)}"
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from dphmm.arguments import checked
 from dphmm.errors import DataFileError, EventError
@@ -17,6 +18,9 @@ from dphmm.events.event import AtLeast, Event, Not, Pattern, Presence, States, T
 from dphmm.space.states import Places, StateSpace
 
 _PLAIN = re.compile(r"[^\s()|&!;,\"#]+")
+
+
+Part = TypeVar("Part")
 
 
 class EventText(ABC):
@@ -383,53 +387,44 @@ class _Parser:
             raise self._problem(f"goes on with {self._tokens[self._at]!r}")
         return event
 
-    def _union(self) -> EventText:
-        parts = [self._intersection()]
-        while self._took("|"):
-            parts.append(self._intersection())
-        return _joined(parts, "|")
+    def _all(self, sign: str, part: Callable[[], Part]) -> list[Part]:
+        """What a sign joins."""
+        parts = [part()]
+        while self._took(sign):
+            parts.append(part())
+        return parts
 
-    def _intersection(self) -> EventText:
-        parts = [self._factor()]
-        while self._took("&"):
-            parts.append(self._factor())
-        return _joined(parts, "&")
+    def _union(self) -> EventText:
+        return _joined(self._all("|", lambda: _joined(self._all("&", self._factor), "&")), "|")
 
     def _factor(self) -> EventText:
         self._depth += 1
         if self._depth > _DEEPEST:
             raise self._problem(f"is nested more than {_DEEPEST} deep")
-        made = self._inner()
+        if self._took("!"):
+            made: EventText = Negated(self._factor())
+        elif self._took("("):
+            made = self._union()
+            self._need(")")
+        elif [token.lower() for token in self._tokens[self._at + 1 : self._at + 2]] == ["of"]:
+            made = self._counted()
+        else:
+            made = self._atom()
         self._depth -= 1
         return made
-
-    def _inner(self) -> EventText:
-        if self._took("!"):
-            return Negated(self._factor())
-        if self._took("("):
-            event = self._union()
-            self._need(")")
-            return event
-        if self._at + 1 < len(self._tokens) and self._tokens[self._at + 1].lower() == "of":
-            return self._counted()
-        return self._atom()
 
     def _counted(self) -> EventText:
         count = self._integer(self._next("a number"))
         self._need("of")
         self._need("(")
-        parts = [self._union()]
-        while self._took(";"):
-            parts.append(self._union())
+        parts = self._all(";", self._union)
         self._need(")")
         if not 1 <= count <= len(parts):
             raise self._problem(f"asks for {count} of {len(parts)} events")
         return Joined(count, tuple(parts), "of")
 
     def _atom(self) -> EventText:
-        places = [self._place()]
-        while self._took("then"):
-            places.append(self._place())
+        places = self._all("then", self._place)
         if self._took("from"):
             return Sequence(tuple(places), parse_bound(self._next("a time")), self._zone())
         if len(places) > 1:
