@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import expit
 
 from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray, IntArray, as_distribution
@@ -257,12 +258,12 @@ class EventAudit:
     @property
     def prior_probability(self) -> float:
         """``Pr(E)``."""
-        return float(_probability(np.array(self.prior)))
+        return float(expit(self.prior))
 
     @property
     def probability(self) -> FloatArray:
         """``Pr(E | z_1..t)`` at every release, ``(T,)``."""
-        return _probability(self.prior + self.told)
+        return np.asarray(expit(self.prior + self.told))
 
     @property
     def moved(self) -> FloatArray:
@@ -369,9 +370,3 @@ def audit_events(
         happened = happened_by(moves, start, rows, event, times)
         found.append(EventAudit(sequence.user, event, wording, one.prior, times, np.array(told), happened))
     return tuple(found)
-
-
-def _probability(log_odds: FloatArray) -> FloatArray:
-    from scipy.special import expit
-
-    return np.asarray(expit(log_odds))

@@ -311,18 +311,17 @@ def _largest(ask: Callable[[int], tuple[bool, FloatArray, float]], start: int) -
 
 def _check_prior(cap: Cap, odds: EventOdds, is_other: bool) -> None:
     """Refuse a cap that is passed before anything is released."""
-    probability = _expit(odds.prior)
-    whose = "another prior" if is_other else "the model"
-    if odds.prior >= _logit(cap.probability):
-        raise EventError(
-            f"event '{cap.event}' has probability {probability:.4g} under {whose} before anything is released, and is "
-            f"to stay at {cap.probability:g} or below; give a cap above it"
-        )
-    if cap.least > 0 and odds.prior <= _logit(cap.least):
-        raise EventError(
-            f"event '{cap.event}' has probability {probability:.4g} under {whose} before anything is released, and is "
-            f"to stay at {cap.least:g} or above; give a floor below it"
-        )
+    bounds = {
+        ("below", "cap above"): (cap.probability, odds.prior >= _logit(cap.probability)),
+        ("above", "floor below"): (cap.least, cap.least > 0 and odds.prior <= _logit(cap.least)),
+    }
+    for (side, remedy), (bound, is_passed) in bounds.items():
+        if is_passed:
+            raise EventError(
+                f"event '{cap.event}' has probability {_expit(odds.prior):.4g} under "
+                f"{'another prior' if is_other else 'the model'} before anything is released, and is to stay at "
+                f"{bound:g} or {side}; give a {remedy} it"
+            )
 
 
 def _logit(probability: float) -> float:
@@ -330,7 +329,7 @@ def _logit(probability: float) -> float:
 
 
 def _expit(log_odds: float) -> float:
-    from scipy.special import expit
+    from scipy.special import expit  # which takes a tenth of a second to import
 
     return float(expit(log_odds))
 
