@@ -18,7 +18,7 @@ LONGEST = 1_000_000
 """And one that needs more than this over all times: its odds would take many minutes."""
 
 Arcs = tuple[tuple[int, int, BoolArray | None], ...]
-"""``(source, target, where)``: which rows add to which; the last says in which states, None for all."""
+"""``(source, target, where)``: which rows add to which, and in which states; None, which comes first, for all."""
 
 Part = tuple[frozenset[States], BoolArray]
 """Some sets of states, and the states ``(N,)`` that lie in these and in no other."""
@@ -209,7 +209,7 @@ class _Compiler:
                 there = [states for target, states in zip(row, parts, strict=True) if target == one]
                 where = None if len(there) == len(parts) else np.any(there, axis=0)
                 arcs.append((source, place[one], where))
-        return Layer(before, after, tuple(arcs))
+        return Layer(before, after, tuple(sorted(arcs, key=lambda arc: arc[2] is not None)))
 
 
 def _order(progress: Progress) -> tuple[int, str]:

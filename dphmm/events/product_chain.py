@@ -27,7 +27,7 @@ from dphmm.events.event import Event
 from dphmm.model.forward_backward import backward_pass
 from dphmm.model.gaps import Gap, one_matrix
 from dphmm.model.model import MarkovModel
-from dphmm.model.transition_operator import IDENTITY, Operator, TransitionOperator, as_floats_within, log_sum
+from dphmm.model.transition_operator import IDENTITY, NARROW, Operator, TransitionOperator, log_sum
 from dphmm.stochastic import SMALLEST_PROBABILITY, MatrixLike, as_stochastic
 
 _HELD = 1 << 23
@@ -218,9 +218,12 @@ class ProductChain:
         if layer is None:
             return masses
         found = np.full((len(layer.after), self.size), -np.inf)
+        filled = set[int]()
         for source, target, where in layer.arcs:
             some = slice(None) if where is None else where
-            found[target, some] = np.logaddexp(found[target, some], masses[source, some])
+            added = masses[source, some]
+            found[target, some] = np.logaddexp(found[target, some], added) if target in filled else added
+            filled.add(target)
         return found
 
     def _to_come(self, time: int) -> FloatArray:
@@ -259,10 +262,10 @@ def _moved(operator: Operator, logs: FloatArray, back: bool) -> FloatArray:
     """Rows of logarithms moved forward or back, together where plain floats do for all of them."""
     if operator.floats is not None and len(logs) > 1:
         tops = np.maximum(logs.max(axis=1, keepdims=True), -float_info.max)
-        masses = as_floats_within(logs - tops)
-        if masses is not None:
+        below = logs - tops
+        if not (below[below < -NARROW] > -np.inf).any():
             with np.errstate(divide="ignore"):
-                return np.asarray(np.log(operator.floats[back].plain(masses.T).T) + tops)
+                return np.asarray(np.log(operator.floats[back].plain(np.exp(below).T).T) + tops)
     return np.array([operator.backward(row) if back else operator.forward(row) for row in logs])
 
 
