@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -249,10 +249,11 @@ class AndroidCoarse(DeployedChannel):
         outputs, which = np.unique(blurred.seen, axis=0, return_inverse=True)
         latitude = moves.grid.latlon()[:, :1]
         shares = [self.shares(upright, latitude, output, offsets) for output in outputs]
-        likelihood = partial(_of_time, shares, which.ravel())
         prior, drift = (np.asarray(np.kron(one, one), dtype=np.float64) for one in (rest, hour))
         held = same_as_before(blurred.seen)
-        return posterior_of_drift(moves, track, likelihood, held, prior, drift, self.moments(track))
+        return posterior_of_drift(
+            moves, track, lambda t: shares[which.ravel()[t]], held, prior, drift, self.moments(track)
+        )
 
     def shares(self, upright: Upright, latitude: FloatArray, released: FloatArray, offsets: FloatArray) -> FloatArray:
         """``(N, k * k)``: how probable an output is in each cell under each pair of offsets, north before east.
@@ -268,10 +269,6 @@ class AndroidCoarse(DeployedChannel):
         columns = upright.blurred_shares(1, along - across / 2, along + across / 2, north * width, side * width)
         found = (rows[:, :, None] * columns[:, None, :]).reshape(len(rows), -1)
         return np.asarray(_ANYTHING + (1.0 - _ANYTHING) * found)
-
-
-def _of_time(shares: list[FloatArray], which: IntArray, t: int) -> FloatArray:
-    return shares[int(which[t])]
 
 
 def in_words(kilometres: float) -> str:
@@ -432,7 +429,7 @@ class FixedOffset(DeployedChannel):
     label = "fixed offset within {}"
     source = "one offset per person, even over a lattice of 1/40 of the radius in a disc; all are tried"
 
-    @property
+    @cached_property
     def offsets(self) -> FloatArray:
         """``(K, 2)``, kilometres."""
         lattice = lattice_points(np.array([[-1.0, -1.0], [1.0, 1.0]]) * self.fineness, 1.0)
@@ -440,8 +437,7 @@ class FixedOffset(DeployedChannel):
 
     def blur(self, track: Track, moves: Moves, rng: np.random.Generator) -> Blurred:  # noqa: ARG002 - plain noise
         """See `Channel`."""
-        offsets = self.offsets
-        released = track.points + offsets[rng.integers(len(offsets))]
+        released = track.points + self.offsets[rng.integers(len(self.offsets))]
         return Blurred(released, released)
 
     def posterior(self, blurred: Blurred, track: Track, moves: Moves) -> Posterior:
@@ -481,7 +477,7 @@ class TrimmedHome(DeployedChannel):
 
     def blur(self, track: Track, moves: Moves, rng: np.random.Generator) -> Blurred:  # noqa: ARG002 - nothing is drawn
         """See `Channel`."""
-        centre = np.rint(track.haunt / self._spacing) * self._spacing
+        centre = np.rint(track.usual_place / self._spacing) * self._spacing
         hidden = np.hypot(*(track.points - centre).T) <= self.radius_km
         return Blurred(np.where(hidden[:, None], np.nan, track.points), None)
 
@@ -567,43 +563,36 @@ def parse_channel(text: str) -> Channel:
     if kind in _PLAIN and not value:
         return _PLAIN[kind]()
     if kind in _LENGTHS:
-        return _LENGTHS[kind](_length(text, value, 0.2 if kind == "android" else _LEAST_KM))
-    if kind in _WHOLE:
-        make, least, most = _WHOLE[kind]
-        if not (value.isascii() and value.isdigit() and least <= int(value[:4]) <= most and len(value) <= 4):
+        try:
+            length = kilometres(value)
+        except PolicyError:
+            length = 0.0
+        least = 0.2 if kind == "android" else _LEAST_KM
+        if not least <= length <= _MOST_KM:
             raise ConfigurationError(
-                f"channel {text!r} needs a whole number from {least} to {most}, as in {kind}:{most // 2}"
+                f"channel {text!r} needs a length from {1000 * least:g}m to {_MOST_KM:g}km with its unit, such as "
+                f"{kind}:500m"
+            )
+        return _LENGTHS[kind](length)
+    if kind in _WHOLE:
+        make, low, high = _WHOLE[kind]
+        if not (value.isascii() and value.isdigit() and len(value) <= 4 and low <= int(value) <= high):
+            raise ConfigurationError(
+                f"channel {text!r} needs a whole number from {low} to {high}, as in {kind}:{high // 2}"
             )
         return make(int(value))
     if kind == "release":
-        return Released(_settings(text, value))
+        policy, _, epsilon = value.rpartition("@")
+        if not (policy and epsilon):
+            raise ConfigurationError(f"channel {text!r} needs a policy and an epsilon, such as release:utility:1km@1")
+        try:
+            return Released(ReleaseSettings(policy, float(epsilon)))
+        except ValueError as problem:
+            raise ConfigurationError(f"channel {text!r}: {problem}") from None
     raise ConfigurationError(
         f"channel {text!r} is none; give one of {', '.join([*_PLAIN, *(f'{name}:LENGTH' for name in _LENGTHS)])}, "
         "round:DIGITS, meshtastic:BITS, release:POLICY@EPSILON, table:FILE, samples:FILE"
     )
-
-
-def _length(text: str, value: str, least: float) -> float:
-    try:
-        found = kilometres(value)
-    except PolicyError:
-        found = 0.0
-    if not least <= found <= _MOST_KM:
-        raise ConfigurationError(
-            f"channel {text!r} needs a length from {1000 * least:g}m to {_MOST_KM:g}km with its unit, such as "
-            f"{text.partition(':')[0]}:500m"
-        )
-    return found
-
-
-def _settings(text: str, value: str) -> ReleaseSettings:
-    policy, _, epsilon = value.rpartition("@")
-    try:
-        return ReleaseSettings(policy, float(epsilon))
-    except ValueError as problem:
-        if policy and epsilon:
-            raise ConfigurationError(f"channel {text!r}: {problem}") from None
-    raise ConfigurationError(f"channel {text!r} needs a policy and an epsilon, such as release:utility:1km@1")
 
 
 _PLAIN: Mapping[str, Callable[[], Channel]] = {"exact": Exact, "nothing": Nothing, "android": AndroidCoarse}

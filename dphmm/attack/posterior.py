@@ -88,7 +88,7 @@ class Track:
         return np.asarray(self.points[self.night & (self.states == cell)].mean(axis=0))
 
     @property
-    def haunt(self) -> FloatArray:
+    def usual_place(self) -> FloatArray:
         """``(2,)``: the home, or without one the mean of the places in the cell with most fixes."""
         home = self.home
         return self.points[self.states == np.bincount(self.states).argmax()].mean(axis=0) if home is None else home

@@ -151,7 +151,7 @@ def test_trimming_leaves_out_what_is_near_home_alone():
     of, channel = moves(4, 1), TrimmedHome(0.3)
     person = walk(of, 40, np.random.default_rng(0))
     points = channel.blur(person, of, np.random.default_rng(0)).points
-    centre = np.rint(person.haunt / 0.06) * 0.06
+    centre = np.rint(person.usual_place / 0.06) * 0.06
     near = np.hypot(*(person.points - centre).T) <= 0.3
     assert (np.isnan(points[:, 0]) == near).all()
     assert (points[~near] == person.points[~near]).all()

@@ -70,7 +70,7 @@ def test_who_has_no_night_has_no_home_but_a_haunt():
     of = moves(2, 1)
     person, blurred = made(of, [[0.1, 0.1], [0.1, 0.1], [-0.1, 0.1]], np.zeros((3, 2)), [72, 73, 74])
     assert person.home is None
-    np.testing.assert_allclose(person.haunt, [0.1, 0.1])
+    np.testing.assert_allclose(person.usual_place, [0.1, 0.1])
     found = Posterior.empty(person, of)
     outcome = Outcome.measure(person, blurred, found)
     assert isnan(outcome.home_error_m)
