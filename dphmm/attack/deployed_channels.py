@@ -333,9 +333,9 @@ class FreshNoise(DeployedChannel):
         return self.log_densities(moves.mesh, blurred.points[some])
 
 
-def around_zero(distances: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """``(n, 2)``: points at some distances ``(n,)`` from zero, in any direction."""
-    angles = 2 * np.pi * rng.random(len(distances))
+def in_direction(turns: FloatArray, distances: FloatArray) -> FloatArray:
+    """``(n, 2)``: points at some distances from zero, in directions given as parts of a full turn, ``(n,)`` each."""
+    angles = 2 * np.pi * turns
     return np.asarray(distances[:, None] * np.column_stack([np.cos(angles), np.sin(angles)]))
 
 
@@ -378,7 +378,7 @@ class UniformDisc(FreshNoise):
 
     def noise(self, count: int, rng: np.random.Generator) -> FloatArray:
         """See `FreshNoise`."""
-        return around_zero(self.radius_km * np.sqrt(rng.random(count)), rng)
+        return in_direction(rng.random(count), self.radius_km * np.sqrt(rng.random(count)))
 
     def log_densities(self, mesh: Mesh, released: FloatArray) -> FloatArray:
         """See `FreshNoise`: in closed form."""
@@ -404,7 +404,7 @@ class PlanarLaplace(FreshNoise):
 
     def noise(self, count: int, rng: np.random.Generator) -> FloatArray:
         """See `FreshNoise`."""
-        return around_zero(rng.gamma(2.0, self.mean_km / 2, count), rng)
+        return in_direction(rng.random(count), rng.gamma(2.0, self.mean_km / 2, count))
 
     def log_densities(self, mesh: Mesh, released: FloatArray) -> FloatArray:
         """See `FreshNoise`: by quadrature."""

@@ -34,7 +34,8 @@ REDRAWN = 0.03
 MOST_STATES = 2048
 """More states than this are refused: the passes work with dense matrices."""
 
-_MOST_POWERS = 64
+_MOST_POWERS = 32
+"""Matrices of at most this many numbers of steps are kept."""
 
 
 class Mesh:
@@ -138,7 +139,7 @@ class Moves:
         """
         if steps not in self._powers:
             if len(self._powers) > _MOST_POWERS:
-                self._powers = {1: self._powers[1]}
+                self._powers, self._changes = {1: self._powers[1]}, {}
             self._powers[steps] = np.linalg.matrix_power(self._powers[1], steps)
         return self._powers[steps]
 

@@ -451,19 +451,9 @@ class Zones:
     def within(self, moves: Moves, steps: int) -> FloatArray:
         """``(K, m, m)``: the moves from cell to cell of each zone, but for places that are kept."""
         if steps not in self._within:
-            found = moves.matrix(steps)[self.cells[:, :, None], self.cells[:, None, :]]
-            each = np.arange(self.cells.shape[1])
-            found[:, each, each] = np.maximum(found[:, each, each] - moves.kept(steps)[self.cells], 0.0)
-            self._within[steps] = found
+            changed = moves.change(steps).cells
+            self._within[steps] = changed[self.cells[:, :, None], self.cells[:, None, :]]
         return self._within[steps]
-
-    def moved(self, moves: Moves, steps: int, state: int) -> FloatArray:
-        """``(K, m)``: the probability of having gone to each cell of each zone from a place outside it in a state."""
-        return np.asarray(moves.matrix(steps)[state, self.cells] - moves.kept(steps)[state] * (self.cells == state))
-
-    def left(self, moves: Moves, steps: int, state: int) -> FloatArray:
-        """``(K, m)``: that of going from each cell of each zone to a place outside it in a state."""
-        return np.asarray(moves.matrix(steps)[self.cells, state] - moves.kept(steps)[state] * (self.cells == state))
 
     def spread(self, values: FloatArray, size: int) -> FloatArray:
         """``(N, 1)``: the sums of ``(K, m)`` by cell."""
@@ -517,7 +507,7 @@ def posterior_of_zones(
             drawn = np.einsum("kij,kj->ki", left.within(moves, steps), left.shares * later)
             later = moves.kept(steps)[left.cells] * later + drawn
         else:
-            later = left.left(moves, steps, int(track.states[t]))
+            later = moves.change(steps).cells[left.cells, int(track.states[t])]
         later = later / np.maximum(later.max(axis=1, keepdims=True), np.finfo(float).tiny)
     return Posterior(found.at_once, found.hindsight, found.places, found.filtered, centres[best].mean(axis=0))
 
@@ -543,14 +533,14 @@ def _through(
                 stayed = moves.kept(steps)[zones.cells] * mass
                 mass = np.einsum("ki,kij->kj", mass, zones.within(moves, steps))
             else:
-                mass = zones.moved(moves, steps, before)
+                mass = moves.change(steps).cells[before, zones.cells]
             mass = mass * zones.shares + stayed
             gained = mass.sum(axis=1)
             mass = mass / np.where(gained > 0, gained, 1.0)[:, None]
         elif begins:
             gained = np.where(alive[t], moves.initial[now], 0.0)
         elif hidden[t - 1]:
-            gained = (mass * zones.left(moves, steps, now)).sum(axis=1) * alive[t]
+            gained = (mass * moves.change(steps).cells[zones.cells, now]).sum(axis=1) * alive[t]
         else:
             gained = np.where(alive[t], moves.matrix(steps)[before, now], 0.0)
         with np.errstate(divide="ignore"):
