@@ -101,6 +101,8 @@ class EvaluationConfig(BaseModel):
         South, west, north, east, degrees; with `cell_km`.
     polygon
         A GeoJSON file of polygons; with `cell_km`.
+    cell_km
+        The side of a cell, kilometres.
     places, within_km
         A CSV of named places, and how far from its place a fix may lie; left out, any distance.
     step_seconds
@@ -179,7 +181,18 @@ class EvaluationConfig(BaseModel):
         return Data.from_options(self.data, vars(self))
 
     def base(self, policy: str) -> Setting:
-        """The setting of a policy in the middle of all sweeps."""
+        """The setting of a policy in the middle of all sweeps.
+
+        Parameters
+        ----------
+        policy
+            The name of the policy.
+
+        Returns
+        -------
+        Setting
+            It.
+        """
         utility, complete = policy == "utility", policy == "complete"
         return Setting(
             policy,
@@ -193,7 +206,13 @@ class EvaluationConfig(BaseModel):
         )
 
     def settings(self) -> tuple[Setting, ...]:
-        """Every setting once: the default comparison first, then the sweeps."""
+        """Every setting once: the default comparison first, then the sweeps.
+
+        Returns
+        -------
+        tuple of Setting
+            In the order of tables.
+        """
         found = [self.base(policy) for policy in self.policies]
         for base in tuple(found):
             found += [replace(base, epsilon=float(epsilon)) for epsilon in self.epsilons]
@@ -260,6 +279,18 @@ choice.
 @checked
 def parse_config(keys: Mapping[str, Any], source: str = "configuration") -> EvaluationConfig:
     """The evaluation that keys describe, on top of those of the ``preset`` that they may name.
+
+    Parameters
+    ----------
+    keys
+        Key → value, as in a file.
+    source
+        What messages call it.
+
+    Returns
+    -------
+    EvaluationConfig
+        The evaluation.
 
     Raises
     ------
@@ -331,6 +362,16 @@ def _check_policies(config: EvaluationConfig, source: str) -> None:
 @checked
 def load_config(path: str | Path) -> EvaluationConfig:
     """The evaluation in a TOML file.
+
+    Parameters
+    ----------
+    path
+        The file.
+
+    Returns
+    -------
+    EvaluationConfig
+        The evaluation.
 
     Raises
     ------

@@ -44,7 +44,7 @@ NOISES: tuple[tuple[str, MechanismName, Calibration], ...] = (
 class NoiseRow:
     """One kind of noise at one budget.
 
-    Attributes
+    Parameters
     ----------
     noise
         One of `NOISES`.

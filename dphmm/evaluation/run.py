@@ -394,15 +394,38 @@ class Evaluation:
         return tuple(task for task in self.tasks if not is_finished(task))
 
     def run(self, engine: Engine) -> Iterator[int]:
-        """Run what is unfinished; yields the number of each task as it is finished."""
+        """Run what is unfinished; yields the number of each task as it is finished.
+
+        Parameters
+        ----------
+        engine
+            Where the tasks are worked on.
+
+        Returns
+        -------
+        iterator of int
+            The number of each task, as it is finished.
+        """
         return engine.run(run_task, self.unfinished)
 
     def table(self) -> StepTable:
-        """The table of everything, out of the finished parts, in the order of the tasks."""
+        """The table of everything, out of the finished parts, in the order of the tasks.
+
+        Returns
+        -------
+        StepTable
+            A row for each step of each task.
+        """
         return StepTable.read(self.checkpoint.part(task.index) for task in self.tasks)
 
     def write_table(self) -> Path:
-        """Write the table beside the parts; its path."""
+        """Write the table beside the parts; its path.
+
+        Returns
+        -------
+        Path
+            Where it is.
+        """
         path = self.checkpoint.folder / TABLE
         with new_file(path, overwrite=True, private=True) as part:
             self.table().write(part)
@@ -413,7 +436,7 @@ class Evaluation:
 class Evaluated:
     """What one run of an evaluation did.
 
-    Attributes
+    Parameters
     ----------
     evaluation
         It, with every task finished and its table written.
@@ -452,6 +475,11 @@ def evaluate(
     watch
         Who is shown the progress.
 
+    Returns
+    -------
+    Evaluated
+        The evaluation, and what this run did.
+
     Raises
     ------
     DphmmError
@@ -475,6 +503,16 @@ def evaluate(
 @checked
 def finished_evaluation(folder: str | Path) -> Evaluation:
     """The evaluation that a folder holds, without its data being read again.
+
+    Parameters
+    ----------
+    folder
+        The folder of an evaluation.
+
+    Returns
+    -------
+    Evaluation
+        It.
 
     Raises
     ------

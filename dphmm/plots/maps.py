@@ -210,6 +210,8 @@ def draw_noise(ax: Axes, hull: SensitivityHull | None, error: float) -> None:
     error
         The root mean square distance of a release from the place it was drawn around, kilometres; NaN where it is not
         known.
+    ax
+        The axes to draw on.
     """
     from matplotlib.patches import Circle, Rectangle
 
@@ -407,6 +409,10 @@ def draw_estimates(
         ``(n,)`` moments as ``datetime64``; needs `trips`.
     trips
         ``(n,)`` numbers, the same for the moments of a trip, whose moments stand together in the order of time.
+    ax
+        The axes to draw on.
+    label
+        What the legend calls them.
     """
     x, y = columns(points)
     if len(x) > MOST_DOTS:

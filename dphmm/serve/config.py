@@ -218,7 +218,7 @@ class Broker(_Strict):
 class RelayConfig(_Strict):
     """A relay's file.
 
-    Attributes
+    Parameters
     ----------
     model
         The model's file.
@@ -230,8 +230,8 @@ class RelayConfig(_Strict):
         How places are released.
     limits
         What each person may spend; the keys of `dphmm.Limits`.
-    devices, recipients
-        The phones that post, and the recipients.
+    device, recipient
+        The phones that post, and the recipients: a table of the file for each.
     mqtt
         A broker at which phones post.
     tiles
@@ -335,6 +335,11 @@ class RelayConfig(_Strict):
         ----------
         recipient
             One of the file's recipients.
+
+        Returns
+        -------
+        float or None
+            The budget.
         """
         return recipient.epsilon if recipient.epsilon != self.release.epsilon else None
 
@@ -345,6 +350,11 @@ class RelayConfig(_Strict):
         ----------
         user
             The person.
+
+        Returns
+        -------
+        tuple of float
+            Each once.
         """
         found = {self.coarser(one) for one in self.told_releases if one.is_about(user)}
         return tuple(sorted((epsilon for epsilon in found if epsilon is not None), reverse=True))
@@ -372,7 +382,20 @@ class RelayConfig(_Strict):
 
     @classmethod
     def from_keys(cls, keys: Mapping[str, Any], path: Path) -> RelayConfig:
-        """What the keys of a file say; errors as `read`."""
+        """What the keys of a file say; errors as `read`.
+
+        Parameters
+        ----------
+        keys
+            What the file holds.
+        path
+            The file, for messages.
+
+        Returns
+        -------
+        RelayConfig
+            The relay.
+        """
         try:
             return cls.model_validate(keys)
         except ValidationError as problem:
@@ -384,7 +407,18 @@ class RelayConfig(_Strict):
             raise ConfigurationError(f"{path}: {problem}") from None
 
     def beside(self, folder: Path) -> RelayConfig:
-        """The same, with files that are named relative to a folder found from here."""
+        """The same, with files that are named relative to a folder found from here.
+
+        Parameters
+        ----------
+        folder
+            Where relative names begin.
+
+        Returns
+        -------
+        RelayConfig
+            The same relay.
+        """
         store = self.store if is_server(self.store) else str(folder / self.store)
         return self.model_copy(update={"model": str(folder / self.model), "store": store})
 
