@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from math import inf
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import expit
 from scipy.stats import beta
 from scipy.stats import t as student
@@ -64,41 +63,34 @@ class PathReleases:
             The sum of the budgets, and the share of the moments without a draw.
         """
         rows = None if self._plans is None else self._together(self._plans, path, rng)
-        return self._one_by_one(path, rng) if rows is None else (rows, self.epsilon * self.steps, 0.0)
+        if rows is not None:
+            return rows, self.epsilon * self.steps, 0.0
+        engine, rows, spent, withheld = self.engine.another(rng), np.empty((self.steps, self.engine.model.size)), 0.0, 0
+        engine.restart(self.first)
+        for at, state in enumerate(path.tolist()):
+            step = engine.prepare(self.epsilon)
+            record = engine.draw(step, state)
+            rows[at] = engine.log_likelihood(step, record.released)
+            spent, withheld = spent + record.epsilon, withheld + record.withheld
+        return rows, spent, withheld / self.steps
 
     def _together(
         self, plans: list[tuple[int, StepPlan]], path: IntArray, rng: np.random.Generator
     ) -> FloatArray | None:
         """The log densities; None where an output ruled out a state that is possible."""
-        rows = np.empty((self.steps, self.engine.model.size))
+        size = self.engine.model.size
+        rows, block = np.full((self.steps, size), -np.inf), max(1, _AT_ONCE // size)
         ends = [start for start, _ in plans[1:]] + [self.steps]
-        block = max(1, _AT_ONCE // self.engine.model.size)
         for (start, plan), end in zip(plans, ends, strict=True):
+            noise, states = self.engine.noise(plan, self.epsilon), np.flatnonzero(plan.constraint)
+            stand_ins = self.engine.planner.released_as(np.arange(size), plan.constraint)
             for at in range(start, end, block):
                 part = slice(at, min(at + block, end))
-                rows[part] = self._densities(plan, self._drawn(plan, path[part], rng))
-                if np.isneginf(rows[part][:, plan.constraint]).any():
+                rows[part, states] = noise.log_densities(noise.sample(path[part], rng), states)
+                rows[part] = rows[part][:, stand_ins]
+                if np.isneginf(rows[part, states]).any():
                     return None
         return rows
-
-    def _drawn(self, plan: StepPlan, states: IntArray, rng: np.random.Generator) -> npt.NDArray[np.generic]:
-        return self.engine.noise(plan, self.epsilon).sample(states, rng)
-
-    def _densities(self, plan: StepPlan, outputs: npt.NDArray[np.generic]) -> FloatArray:
-        engine, constraint = self.engine, plan.constraint
-        found, states = np.full((len(outputs), len(constraint)), -np.inf), np.flatnonzero(constraint)
-        found[:, states] = engine.noise(plan, self.epsilon).log_densities(outputs, states)
-        return found[:, engine.planner.released_as(np.arange(len(constraint)), constraint)]
-
-    def _one_by_one(self, path: IntArray, rng: np.random.Generator) -> tuple[FloatArray, float, float]:
-        engine, rows, spent, withheld = self.engine.another(rng), [], 0.0, 0
-        engine.restart(self.first)
-        for state in path.tolist():
-            step = engine.prepare(self.epsilon)
-            record = engine.draw(step, state)
-            rows.append(engine.log_likelihood(step, record.released))
-            spent, withheld = spent + record.epsilon, withheld + record.withheld
-        return np.array(rows), spent, withheld / self.steps
 
 
 def plans_along(engine: Releaser, steps: int, first: int = 0) -> Iterator[tuple[int, StepPlan, Belief]]:
@@ -383,14 +375,14 @@ def _of_one(
     now, smoothed = filtering.at(some), smooth_releases(model, observed, filtering, some)
     online, later = (knowledge(beliefs, points, 1) for beliefs in (now, smoothed))
     estimate = float(np.mean([_mean_error(one, points) for one in now]))
-    told = estimate, float(online.error.mean()), float(later.error.mean()), float(later.best.mean()), spent, withheld
+    known = estimate, float(online.error.mean()), float(later.error.mean()), float(later.best.mean()), spent, withheld
     if odds is None:
-        return told
+        return known
     own, reached = odds.copy(), odds.log_odds
     for row in rows:
         own.update(row)
         reached = max(reached, own.log_odds)
-    return *told, float(expit(reached))
+    return *known, float(expit(reached))
 
 
 def _looked_at(steps: int) -> list[int]:

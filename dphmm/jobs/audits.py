@@ -32,7 +32,7 @@ from dphmm.audit.sequence import SequenceAudit, Thresholds, audit_sequence, verd
 from dphmm.audit.tables import edges_graph, possible_states, read_edges, read_prior, read_secrets, read_states
 from dphmm.errors import ConfigurationError, DataFileError, EventError, StochasticError
 from dphmm.events import Clock, Event, EventText, parse_event
-from dphmm.facts import fact, facts_of
+from dphmm.facts import fact, facts_of, plain
 from dphmm.geometry.measurements import Measurements
 from dphmm.jobs.models import Model, load_model
 from dphmm.jobs.people import Data, DataLike
@@ -221,8 +221,8 @@ def state_names(space: StateSpace) -> tuple[str, ...]:
     return tuple(space.names) if isinstance(space, Places) else tuple(str(i) for i in range(space.size))
 
 
-def checked_prior(prior: Prior, names: Sequence[str]) -> FloatArray:
-    """Another adversary's prior over named states, ``(N,)``.
+def checked_prior(prior: Prior | None, names: Sequence[str]) -> FloatArray | None:
+    """Another adversary's prior over named states, ``(N,)``; None where there is no such adversary.
 
     Raises
     ------
@@ -231,8 +231,8 @@ def checked_prior(prior: Prior, names: Sequence[str]) -> FloatArray:
     StochasticError
         When it is no distribution over the states.
     """
-    if not isinstance(prior, str | Path):
-        return as_distribution(prior, len(names), "the prior")
+    if prior is None or not isinstance(prior, str | Path):
+        return None if prior is None else as_distribution(prior, len(names), "the prior")
     try:
         return as_distribution(read_prior(prior, names), len(names), "the prior")
     except StochasticError as problem:
@@ -262,18 +262,17 @@ class PolicyAudit:
     """
 
     subject: Subject
-    epsilon: float
+    epsilon: float = field(metadata=fact())
     constraints: tuple[Constraint, ...]
     audits: tuple[ConstraintAudit, ...] = field(repr=False)
     others: tuple[AdversaryAudit | None, ...] = field(repr=False)
-    entries: EntryAudit | None = field(default=None, repr=False)
+    entries: EntryAudit | None = field(default=None, repr=False, metadata=fact())
 
     @property
     def is_exposed(self) -> bool:
         """Whether some state is, to the public adversary or to the other one."""
-        return any(audit.is_exposed for audit in self.audits) or any(
-            other is not None and (other.exposed or other.known) for other in self.others
-        )
+        known = (other is not None and bool(other.exposed or other.known) for other in self.others)
+        return any(audit.is_exposed for audit in self.audits) or any(known)
 
     def facts(self) -> dict[str, Any]:
         """What was found as plain JSON values.
@@ -284,21 +283,12 @@ class PolicyAudit:
             Names of facts → plain JSON values.
         """
         names = self.subject.names
-        return {
-            "form": "markov",
-            "states": len(names),
-            "epsilon": self.epsilon,
-            "exposed": self.is_exposed,
-            "entries": None if self.entries is None else self.entries.facts(names),
-            "constraints": [
-                {
-                    "label": constraint.label,
-                    **audit.facts(names, self.epsilon),
-                    "adversary": None if other is None else other.facts(names),
-                }
-                for constraint, audit, other in zip(self.constraints, self.audits, self.others, strict=True)
-            ],
-        }
+        each = zip(self.constraints, self.audits, self.others, strict=True)
+        constraints = [
+            {"label": constraint.label, **audit.facts(names, self.epsilon), "adversary": plain(other, names)}
+            for constraint, audit, other in each
+        ]
+        return facts_of(self, names, form="markov", states=len(names), exposed=self.is_exposed, constraints=constraints)
 
 
 @checked
@@ -357,27 +347,21 @@ def audit_policy(
     (True, (90,))
     """
     check_epsilon(epsilon)
-    believed = None if prior is None else checked_prior(prior, subject.names)
+    believed = checked_prior(prior, subject.names)
     chosen = tuple(constraints) or (subject.all_states(),)
-    sets = [constraint.states for constraint in chosen]
-    found = audit_constraints(subject.policy, subject.measurements, sets, mechanisms, objective, calibration)
+    policy, f, sets = subject.policy, subject.measurements, [constraint.states for constraint in chosen]
+
+    def other(audit: ConstraintAudit) -> AdversaryAudit | None:
+        if believed is None or audit.possible <= 1:
+            return None
+        repaired = protect(policy, f, audit.constraint, objective=objective, calibration=calibration)
+        return audit_support(repaired, f, believed > 0)
+
+    found = audit_constraints(policy, f, sets, mechanisms, objective, calibration)
     audits = tuple(watch(found, "Auditing", len(chosen)))
-    others: list[AdversaryAudit | None] = []
-    for audit in audits:
-        others.append(None)
-        if believed is not None and audit.possible > 1:
-            repaired = protect(
-                subject.policy,
-                subject.measurements,
-                audit.constraint,
-                objective=objective,
-                calibration=calibration,
-            )
-            others[-1] = audit_support(repaired, subject.measurements, believed > 0)
-    entries = None
-    if subject.model is not None and subject.policy.open.any():
-        entries = audit_entries(subject.policy, subject.measurements, subject.model, epsilon)
-    return PolicyAudit(subject, float(epsilon), chosen, audits, tuple(others), entries)
+    model = subject.model if policy.open.any() else None
+    entries = None if model is None else audit_entries(policy, f, model, epsilon)
+    return PolicyAudit(subject, float(epsilon), chosen, audits, tuple(map(other, audits)), entries)
 
 
 @checked
@@ -454,7 +438,7 @@ class MechanismAudit:
     epsilon: float = field(metadata=fact())
     confidence: float = field(metadata=fact())
     low_bits: bool = field(metadata=fact())
-    pairs: tuple[PairAudit, ...] = field(repr=False)
+    pairs: tuple[PairAudit, ...] = field(repr=False, metadata=fact())
 
     @property
     def is_exposed(self) -> bool:
@@ -469,13 +453,9 @@ class MechanismAudit:
         dict
             Names of facts → plain JSON values.
         """
-        return {
-            **facts_of(self),
-            "constraint": self.constraint.label,
-            "exposed": self.is_exposed,
-            "largest_lower_bound": max(pair.lower for pair in self.pairs),
-            "pairs": [pair.facts(self.subject.names) for pair in self.pairs],
-        }
+        largest = max(pair.lower for pair in self.pairs)
+        more = {"constraint": self.constraint.label, "exposed": self.is_exposed, "largest_lower_bound": largest}
+        return facts_of(self, self.subject.names, **more)
 
 
 @checked
@@ -545,20 +525,17 @@ def audit_mechanism(
     source = random_source(rng)
     engine = _engine(subject, possible.states, settings, source)
     step = engine.prepare()
-    graph, chosen = step.plan.protection.graph, []
-    for drawn, members in step.noise.each_part():
-        edges = hardest_edges(graph.restrict(members), engine.measurements, pairs) if members.any() else ()
-        if len(edges):
-            chosen.append((drawn, edges))
+    graph, f = step.plan.protection.graph, engine.measurements
+    each = [(part, members) for part, members in step.noise.each_part() if members.any()]
+    chosen = [(part, hardest_edges(graph.restrict(members), f, pairs)) for part, members in each]
     count = sum(len(edges) for _, edges in chosen)
     if not count:
         raise ConfigurationError("the policy has no edge between possible states; there is nothing to sample")
 
     def bounds() -> Iterator[PairAudit]:
-        for drawn, edges in chosen:
-            own = 1.0 - (1.0 - confidence) * len(edges) / count
-            budget = settings.epsilon
-            yield from audit_pairs(drawn, engine.values, edges, budget, samples, own, rng=source, low_bits=low_bits)
+        for part, edges in chosen:
+            own, budget = 1.0 - (1.0 - confidence) * len(edges) / count, settings.epsilon
+            yield from audit_pairs(part, engine.values, edges, budget, samples, own, rng=source, low_bits=low_bits)
 
     found = tuple(watch(bounds(), "Sampling", count))
     return MechanismAudit(subject, possible, mechanism, settings.epsilon, confidence, low_bits, found)
@@ -569,16 +546,8 @@ def _engine(subject: Subject, possible: BoolArray, settings: ReleaseSettings, rn
     chain = MarkovModel(csr_array(eye_array(len(subject.names))), np.asarray(possible / possible.sum()))
     if subject.model is not None:
         return Releaser.made(settings, chain, subject.model.space, subject.policy, rng)
-    return Releaser(
-        chain,
-        subject.measurements,
-        subject.policy,
-        settings.epsilon,
-        settings.mechanism,
-        rng=rng,
-        spacing=settings.spacing,
-        calibration=settings.calibration,
-    )
+    more = {"spacing": settings.spacing, "calibration": settings.calibration}
+    return Releaser(chain, subject.measurements, subject.policy, settings.epsilon, settings.mechanism, rng=rng, **more)
 
 
 @dataclass(frozen=True, eq=False)
@@ -600,7 +569,7 @@ class SessionAudit:
     space: StateSpace
     people: tuple[Replayed, ...]
     audits: tuple[SequenceAudit, ...] = field(repr=False)
-    private: bool
+    private: bool = field(metadata=fact())
     thresholds: Thresholds = field(default_factory=Thresholds)
 
     @property
@@ -634,18 +603,13 @@ class SessionAudit:
             "factor of at most e^epsilon."
         )
         known_best = max(self.audits, key=lambda audit: float(audit.hindsight.best.mean()))
-        return f"{kept} {known_best.in_words()} {verdict(known_best)}.{self._against_thresholds()}"
-
-    def _against_thresholds(self) -> str:
-        if self.thresholds == Thresholds():
-            return ""
-        if not self.beyond:
-            return " No one is known beyond the thresholds."
-        user, said = next(iter(self.beyond.items()))
-        return (
-            f" Beyond the thresholds are {len(self.beyond)} of {len(self.audits)} users; {user}: {'; '.join(said)}. "
-            "Release less often or with a smaller epsilon: dphmm calibrate finds it."
-        )
+        text = f"{kept} {known_best.in_words()} {verdict(known_best)}."
+        for user, said in list(self.beyond.items())[:1]:
+            return (
+                f"{text} Beyond the thresholds are {len(self.beyond)} of {len(self.audits)} users; {user}: "
+                f"{'; '.join(said)}. Release less often or with a smaller epsilon: dphmm calibrate finds it."
+            )
+        return text if self.thresholds == Thresholds() else f"{text} No one is known beyond the thresholds."
 
     def facts(self) -> dict[str, Any]:
         """What was found as plain JSON values.
@@ -655,18 +619,10 @@ class SessionAudit:
         dict
             Names of facts → plain JSON values.
         """
-        names = state_names(self.space)
-        return {
-            "exposed": self.is_exposed,
-            "in_words": self.in_words(),
-            "private": self.private,
-            "thresholds": vars(self.thresholds),
-            "beyond": {user: list(said) for user, said in self.beyond.items()},
-            "users": [
-                {**audit.facts(names), "randomness_was_private": one.private}
-                for audit, one in zip(self.audits, self.people, strict=True)
-            ],
-        }
+        names, each = state_names(self.space), zip(self.audits, self.people, strict=True)
+        users = [{**audit.facts(names), "randomness_was_private": one.private} for audit, one in each]
+        found = {"exposed": self.is_exposed, "in_words": self.in_words(), "thresholds": vars(self.thresholds)}
+        return facts_of(self, **found, beyond=self.beyond, users=users)
 
 
 @checked
@@ -727,10 +683,7 @@ def audit_session(
     True
     """
     learned = load_model(model)
-    believed = None if prior is None else checked_prior(prior, state_names(learned.space))
-    people = tuple(replay(path, learned, settings, users))
-    if not people:
-        raise ConfigurationError(f"{name_of(path)} holds no release; there is nothing to audit")
+    believed, people = _adversary_and_people(path, learned, settings, users, prior)
     truths = [None] * len(people) if true is None else _true_states(true, people)
     audits = tuple(
         audit_sequence(one.engine, one.sequence, believed, truth, top)
@@ -740,22 +693,7 @@ def audit_session(
 
 
 def _true_states(data: DataLike, everyone: Sequence[Replayed]) -> list[IntArray]:
-    """The true states of each person at each of their releases, ``(T,)`` each. Private.
-
-    Parameters
-    ----------
-    data
-        The trajectories that were released.
-    everyone
-        The releases.
-
-    Raises
-    ------
-    ConfigurationError
-        When a person is not in the data, or no place is known at the time of a release.
-    DataFileError
-        As `dphmm.read` does.
-    """
+    """The true states of each person at each of their releases, ``(T,)`` each. Private."""
     users = tuple(one.sequence.user for one in everyone)
     tracks = {one.user: one for one in replace(Data.from_any(data), users=users).read().trajectories}
     found = []
@@ -796,8 +734,8 @@ class EventAudits:
 
     people: tuple[Replayed, ...]
     audits: tuple[tuple[EventAudit, ...], ...] = field(repr=False)
-    most_certainty: float
-    least_certainty: float
+    most_certainty: float = field(metadata=fact())
+    least_certainty: float = field(metadata=fact())
 
     @property
     def is_exposed(self) -> bool:
@@ -857,12 +795,7 @@ class EventAudits:
                 for mover in stated["moved_most"]:
                     mover["time"] = self.when(person, audit, mover["release"] - 1)
                 found.append({**stated, "learned": self.is_learned(audit), "randomness_was_private": person.private})
-        return {
-            "exposed": self.is_exposed,
-            "most_certainty": self.most_certainty,
-            "least_certainty": self.least_certainty,
-            "events": found,
-        }
+        return facts_of(self, exposed=self.is_exposed, events=found)
 
 
 @checked
@@ -931,20 +864,26 @@ def audit_event(
         )
     if not isinstance(event, str | EventText | Event | Sequence):
         raise ConfigurationError(f"event is {shorten(event)}; give a text or an event, or a list of them")
-    asked = [event] if isinstance(event, str | EventText | Event) else list(event)
+    asked = event if isinstance(event, Sequence) and not isinstance(event, str) else [event]
     if not asked:
         raise ConfigurationError("no event is given; give one such as 'at:clinic.geojson on 2024-03-04'")
     worded = [(str(one), parse_event(one) if isinstance(one, str) else one) for one in asked]
-    learned = load_model(model)
-    believed = None if prior is None else checked_prior(prior, state_names(learned.space))
-    people = tuple(replay(path, learned, settings, users))
-    if not people:
-        raise ConfigurationError(f"{name_of(path)} holds no release; there is nothing to audit")
+    believed, people = _adversary_and_people(path, load_model(model), settings, users, prior)
     found = []
     for one in watch(people, "Replaying", len(people)):
         events = [(text, _resolved(what, one)) for text, what in worded]
         found.append(audit_events(one.engine, one.sequence, events, believed))
     return EventAudits(people, tuple(found), float(most_certainty), float(least_certainty))
+
+
+def _adversary_and_people(
+    path: str | Path, model: MarkovModel, settings: ReleaseSettings | str | None, users: Sequence[str], prior: Any
+) -> tuple[FloatArray | None, tuple[Replayed, ...]]:
+    """Another adversary's prior, and the releases of at least one person."""
+    believed, people = checked_prior(prior, state_names(model.space)), tuple(replay(path, model, settings, users))
+    if not people:
+        raise ConfigurationError(f"{name_of(path)} holds no release; there is nothing to audit")
+    return believed, people
 
 
 def _resolved(event: EventText | Event, person: Replayed) -> Event:

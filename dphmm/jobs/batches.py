@@ -15,7 +15,7 @@ import numpy as np
 from dphmm.arguments import checked
 from dphmm.arrays import Rng
 from dphmm.errors import AlreadyKnownError, ConfigurationError, DphmmError, need
-from dphmm.facts import guarantees_in_words, unless_seeded
+from dphmm.facts import fact, facts_of, guarantees_in_words, unless_seeded
 from dphmm.jobs.guarantees import exposure_facts, standing_out, warnings_of
 from dphmm.jobs.keyed_noise import KEY, folder_key, keyed_source
 from dphmm.jobs.models import load_model, people_seen, refuse_own
@@ -44,28 +44,27 @@ class UserDone:
     entry
         Who, how many places, and the file's digest. No places for one who was never within the region where places
         outside are omitted; no file is written then.
-    epsilon, constrained_epsilon
-        What all releases spent, and the greatest constrained-DP level of one.
-    forgetting
-        How many releases belong to a later session than the first, whose belief forgets the releases before.
     outside
         How many places on the model's clock lie outside the region. Private.
-    summary
-        What `dphmm.writers.summarise` says of the releases; empty where there are none.
-    passed_over
-        How many capped events were over at the first release.
     shared
         How many fixes gave way to a later one of the same tick of the clock. Private.
+    summary
+        What `dphmm.writers.summarise` says of the releases; empty where there are none.
+    constrained_epsilon
+        The greatest constrained-DP level of a release.
+    forgetting
+        How many releases belong to a later session than the first, whose belief forgets the releases before.
+    passed_over
+        How many capped events were over at the first release.
     """
 
     entry: Entry
-    epsilon: float
-    constrained_epsilon: float
-    forgetting: int
     outside: int
+    shared: int
     summary: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    constrained_epsilon: float = 0.0
+    forgetting: int = 0
     passed_over: int = 0
-    shared: int = 0
 
     @property
     def user(self) -> str:
@@ -85,15 +84,15 @@ class Tally:
     It needs the same memory however many there are.
     """
 
-    users: int = 0
+    users: int = field(default=0, metadata=fact("users_released"))
     moments: int = 0
-    never_within: int = 0
-    releases: int = 0
-    withheld: int = 0
-    epsilon: float = 0.0
+    releases: int = field(default=0, metadata=fact())
+    withheld: int = field(default=0, metadata=fact("moments_withheld"))
+    never_within: int = field(default=0, metadata=fact("users_never_in_the_region"))
+    epsilon: float = field(default=0.0, metadata=fact("epsilon_of_the_user_with_most"))
     constrained_epsilon: float = 0.0
-    forgetting: int = 0
-    forgetting_users: int = 0
+    forgetting: int = field(default=0, metadata=fact("releases_that_forget_earlier_ones"))
+    forgetting_users: int = field(default=0, metadata=fact("users_with_such_releases"))
     passed_over_users: int = 0
     outside: int = 0
     outside_users: int = 0
@@ -112,7 +111,7 @@ class Tally:
         self.users, self.moments = self.users + 1, self.moments + one.releases
         self.releases += one.summary["releases"]
         self.withheld += one.summary["moments_withheld"]
-        self.epsilon = max(self.epsilon, one.epsilon)
+        self.epsilon = max(self.epsilon, one.summary["epsilon_total"])
         self.constrained_epsilon = max(self.constrained_epsilon, one.constrained_epsilon)
         self.forgetting += one.forgetting
         self.forgetting_users += one.forgetting > 0
@@ -154,13 +153,10 @@ class Batch:
     def dropped(self) -> tuple[Dropped, ...]:
         """What of this run's data was not released as it was, and why. Private."""
         moved = self.settings.outside == "border"
-        where = "taken for the nearest place of it" if moved else "not released"
-        found = (
-            *self.unchosen,
-            Dropped(SAME_TICK, self.tally.shared, self.tally.shared_users),
-            Dropped(f"{OUTSIDE_REGION}, {where}", self.tally.outside, self.tally.outside_users),
-        )
-        return tuple(one for one in found if one.fixes)
+        where, tally = "taken for the nearest place of it" if moved else "not released", self.tally
+        shared = Dropped(SAME_TICK, tally.shared, tally.shared_users)
+        outside = Dropped(f"{OUTSIDE_REGION}, {where}", tally.outside, tally.outside_users)
+        return tuple(one for one in (*self.unchosen, shared, outside) if one.fixes)
 
     def warnings(self) -> list[str]:
         """What a reader of 'private' has to know besides, with what to do about it; public.
@@ -180,31 +176,23 @@ class Batch:
         dict
             Names of facts → plain JSON values.
         """
-        tally = self.tally
-        promise = (
-            guarantees_in_words(self.settings.epsilon, tally.constrained_epsilon, tally.epsilon) if tally.users else {}
-        )
-        return {
-            "users_released": tally.users,
-            "releases": tally.releases,
-            "moments_withheld": tally.withheld,
-            "users_never_in_the_region": tally.never_within,
+        tally, settings = self.tally, self.settings
+        found = {
+            **facts_of(tally),
             "users_released_before": self.before,
-            "policy": self.settings.policy,
+            "policy": settings.policy,
             "states_the_policy_joins_to_none": self.alone,
-            "mechanism": self.settings.mechanism,
-            "exact": self.settings.is_exact,
+            "mechanism": settings.mechanism,
+            "exact": settings.is_exact,
             "randomness": "system" if self.is_private else "seeded",
-            "epsilon_of_each": self.settings.epsilon,
-            "epsilon_of_the_user_with_most": tally.epsilon,
-            "joined_places": policy_in_words(self.settings.policy),
-            **unless_seeded(promise, self.is_private),
-            **(exposure_facts(tally.standing_out) if tally.users else {}),
-            "releases_that_forget_earlier_ones": tally.forgetting,
-            "users_with_such_releases": tally.forgetting_users,
-            **({"users_after_a_capped_event": tally.passed_over_users} if self.settings.caps else {}),
-            "settings": self.settings.content_hash,
+            "epsilon_of_each": settings.epsilon,
+            "joined_places": policy_in_words(settings.policy),
+            "settings": settings.content_hash,
         }
+        if tally.users:
+            promise = guarantees_in_words(settings.epsilon, tally.constrained_epsilon, tally.epsilon)
+            found |= unless_seeded(promise, self.is_private) | exposure_facts(tally.standing_out)
+        return found | ({"users_after_a_capped_event": tally.passed_over_users} if settings.caps else {})
 
     def private_facts(self) -> dict[str, Any]:
         """What only the truth tells. Never publish it.
@@ -394,8 +382,8 @@ def batch(
     for library in FILE_KINDS[kind]:
         need(library, "files")
     hashes = {"settings_sha256": settings.content_hash, "model_sha256": job.model_hash}
-    terms = {**hashes, "settings": settings.to_dict(), "seed": seed, "kind": kind, "session_gap": job.gap}
-    terms["layout"] = LAYOUT
+    how = {"settings": settings.to_dict(), "seed": seed, "kind": kind, "session_gap": job.gap, "layout": LAYOUT}
+    terms = {**hashes, **how}
     Checkpoint.look(folder, terms, resume)
     left_out: list[Dropped] = []
     tally, done = Tally(), list[Entry]()
@@ -497,19 +485,18 @@ def _release_user(work: Person) -> UserDone:
     outside = int((model.space.locate(whole.latitude, whole.longitude) == OUTSIDE).sum())
     shared = len(person) - len(whole)
     if not made:
-        return UserDone(Entry(person.user, 0, ""), 0.0, 0.0, 0, outside, shared=shared)
+        return UserDone(Entry(person.user, 0, ""), outside, shared)
     part.parent.mkdir(parents=True, exist_ok=True)
     table = ReleaseTable.from_releases(made)
     write_releases(part, table, overwrite=True)
     return UserDone(
         Entry(person.user, len(made), file_hash(part)),
-        sum(one.record.epsilon for one in made),
+        outside,
+        shared,
+        summarise(table)[0],
         max(one.record.constrained_epsilon for one in made),
         sum(1 for one in made if one.forgotten),
-        outside,
-        summarise(table)[0],
         len(releaser.capping.over_before(int(whole.slots[0]))) if job.settings.caps else 0,
-        shared,
     )
 
 

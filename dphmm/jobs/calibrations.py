@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from math import ceil, inf, log
@@ -97,10 +97,8 @@ class Targets:
                 f"--share is {self.share:g}; give a share of people between 0 and 1, for a limit on an --event"
             )
         if not given:
-            raise ConfigurationError(
-                "no target is given; give --error, --estimate-error, --adversary-error, --certainty, --odds or "
-                "--day-epsilon"
-            )
+            names = ", ".join(f"--{name.replace('_', '-')}" for name in _NUMBERS)
+            raise ConfigurationError(f"no target is given; give one of {names}")
         for name, value in given.items():
             if not 0 < value < inf:
                 raise ConfigurationError(f"--{name.replace('_', '-')} is {value:g}; give a positive, finite number")
@@ -108,7 +106,7 @@ class Targets:
     @property
     def numbers(self) -> dict[str, float]:
         """The targets by name that are given."""
-        return {name: value for name, value in vars(self).items() if name not in _WORDS and value is not None}
+        return {name: value for name, value in vars(self).items() if name in _NUMBERS and value is not None}
 
     def facts(self) -> dict[str, Any]:
         """What is given, as plain JSON values.
@@ -122,7 +120,7 @@ class Targets:
         return found if self.event is None else {**found, "event": str(self.event)}
 
 
-_WORDS = ("event", "share")
+_NUMBERS = ("error", "estimate_error", "adversary_error", "certainty", "odds", "day_epsilon")
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,8 +198,8 @@ class EventLimited:
     cap: Cap
     prior: float = field(metadata=fact("probability_before"))
     one_release: float = field(metadata=fact("epsilon_for_one_release"))
-    share: float | None
-    share_most: float | None
+    share: float | None = field(metadata=fact("share_of_those_above"))
+    share_most: float | None = field(metadata=fact("share_of_those_above_most"))
     capped: Simulation | None
 
     def settings(self, settings: ReleaseSettings) -> ReleaseSettings:
@@ -228,8 +226,6 @@ class EventLimited:
             Names of facts → plain JSON values.
         """
         facts = {"event": str(self.cap.event), "limit": self.cap.probability, **facts_of(self)}
-        if self.share is not None:
-            facts |= {"share_of_those_above": self.share, "share_of_those_above_most": self.share_most}
         if self.capped is not None:
             told = {"estimate": "estimate_error_m", "withheld": "moments_withheld", "spent": "epsilon"}
             for name, key in told.items():
@@ -319,15 +315,10 @@ class Calibrated:
         dict
             Names of facts → plain JSON values.
         """
-        return {
-            "epsilon": self.settings.epsilon,
-            "joined_places": policy_in_words(self.settings.policy),
-            "binding": self.binding,
-            **facts_of(self),
-            "confidence": CONFIDENCE,
-            "command": self.command,
-            **({} if self.event is None else {**self.event.facts(), "command_with_a_cap": self.capped_command}),
-        }
+        words = {"joined_places": policy_in_words(self.settings.policy), "binding": self.binding}
+        found = {"epsilon": self.settings.epsilon, **words, **facts_of(self), "confidence": CONFIDENCE}
+        found["command"] = self.command
+        return found if self.event is None else found | self.event.facts() | {"command_with_a_cap": self.capped_command}
 
 
 _LEAST_TABLE, _MOST_TABLE, _NEAR_TABLE = 1e-3, 20.0, 1.005
@@ -420,15 +411,17 @@ def calibrate(
         raise ConfigurationError(
             "caps on events and schedules choose each budget themselves; leave them out of a calibration"
         )
-    learned = load_model(model)
-    engine = replace(settings, epsilon=1.0).engine(learned)
-    event = None if targets.event is None else _Event(engine, targets.event, first)
-    steps = _steps_of(engine, over_seconds, None if event is None else event.event.last + 1)
+    engine = replace(settings, epsilon=1.0).engine(load_model(model))
+    event = targets.event
+    if isinstance(event, EventText):
+        event = event.resolve(engine.model.states, Clock(engine.model.step_seconds, first))
+    assert not isinstance(event, str), "targets read their event"
+    steps = _steps_of(engine, over_seconds, None if event is None else event.last + 1)
     guaranteed = 1 if over_seconds is None else steps
-    job = _Job(engine, steps, guaranteed, people, seed, watch, first or 0, event, targets.share)
+    job = _Job(engine, targets, event, steps, guaranteed, people, seed, watch, first or 0)
     by_target = {name: job.budget(name, value) for name, value in targets.numbers.items()}
     chosen = rounded_down(min(by_target.values()))
-    while event is not None and not job.keeps(chosen):  # of less budget nothing is known until it is looked at
+    while not job.keeps(chosen):  # a smaller budget than one that was looked at may not keep the limit
         chosen = rounded_down(0.99 * chosen)
     achieved = job.achieved(chosen, "Releasing at the epsilon found")
     others = tuple(job.achieved(check_budget(one), "Releasing at the row's epsilons") for one in row)
@@ -438,22 +431,20 @@ def calibrate(
         by_target,
         achieved,
         others,
-        job.steps,
-        job.guaranteed,
+        steps,
+        guaranteed,
         people,
         job.alone[0],
         str(model) if isinstance(model, str | Path) else None,
-        None if event is None else job.limited(achieved),
+        None if event is None else job.limited(event, achieved),
     )
 
 
 def _steps_of(engine: Releaser, over_seconds: float | None, otherwise: int | None) -> int:
-    step = engine.model.step
-    steps = max(1, int((DAY_SECONDS if over_seconds is None else over_seconds) / step))
-    if over_seconds is None and otherwise is not None:
-        steps = otherwise
-    if over_seconds is not None and over_seconds < step:
-        raise ConfigurationError(f"--over is {over_seconds:g} s, less than the model's step of {step:g} s; give more")
+    step, seconds = engine.model.step, DAY_SECONDS if over_seconds is None else over_seconds
+    if seconds < step and over_seconds is not None:
+        raise ConfigurationError(f"--over is {seconds:g} s, less than the model's step of {step:g} s; give more")
+    steps = otherwise if over_seconds is None and otherwise is not None else max(1, int(seconds / step))
     if steps * engine.model.size > _MOST_CELLS:
         raise ConfigurationError(
             f"{steps:,} releases over {engine.model.size:,} states do not fit into memory; give a shorter --over, such "
@@ -462,47 +453,20 @@ def _steps_of(engine: Releaser, over_seconds: float | None, otherwise: int | Non
     return steps
 
 
-class _Event:
-    """The event of a calibration, in steps from the first release, and the limits on it."""
-
-    def __init__(self, engine: Releaser, given: str | EventText | Event, first: int | None) -> None:
-        model, text = engine.model, given
-        assert not isinstance(text, str), "targets read their event"
-        self.text = text
-        self.event = text if isinstance(text, Event) else text.resolve(model.states, Clock(model.step_seconds, first))
-        self.log_odds = EventOdds(*chain_of(model, first or 0), self.event, str(text)).prior
-        """``logit`` of its probability before anything is released."""
-        self.limits: list[float] = []
-        """The probabilities that targets allow."""
-
-    def limit(self, target: str, value: float) -> float:
-        """The probability that a target allows."""
-        if target == "odds" and not value > 1:
-            raise InvalidInputError(f"the odds may change by a factor of {value:g}; give a finite number above 1")
-        found = value if target == "certainty" else float(expit(self.log_odds + log(value)))
-        prior = float(expit(self.log_odds))
-        if not prior < found < 1:
-            raise InvalidInputError(
-                f"--{target} {value:g} is out of reach: event '{self.text}' has probability {prior:.4g} under the "
-                "model before anything is released; give a certainty above it and below 1"
-            )
-        self.limits.append(found)
-        return found
-
-
 @dataclass(eq=False)
 class _Job:
     """A calibration as it goes on: what was worked out once, and how each target is met."""
 
     engine: Releaser
+    targets: Targets
+    event: Event | None
     steps: int
     guaranteed: int
     people: int
     seed: int
     watch: Watch
     first: int
-    event: _Event | None
-    share: float | None
+    _one_release: dict[float, tuple[EventLimit, float]] = field(default_factory=dict)
 
     @cached_property
     def alone(self) -> tuple[float, float, float]:
@@ -513,47 +477,81 @@ class _Job:
     def _plans(self) -> list[tuple[StepPlan, Belief]]:
         return _plans_by_support(self.engine, min(self.steps, _MOST_SUPPORTS), self.first)
 
+    @property
+    def _diameter(self) -> float:
+        """The largest constrained-DP factor of a release, times the number of releases that are looked at together."""
+        return max(plan.protection.diameter for plan, _ in self._plans) * self.guaranteed
+
     def budget(self, target: str, value: float) -> float:
         """The largest budget that meets a target."""
-        ways: dict[str, Callable[[float], float]] = {
-            "error": self._for_error,
-            "estimate_error": partial(self._for_simulated, "estimate", self.alone[1]),
-            "adversary_error": partial(self._for_simulated, "hindsight", self.alone[0]),
-            "certainty": self._for_certainty,
-            "odds": lambda factor: epsilon_for_factor(self._diameter, factor),
-            "day_epsilon": self._for_day,
-        }
-        if self.event is not None and target in ("certainty", "odds"):
-            limit = self.event.limit(target, value)
-            if self.share is not None:
-                return self._for_share(limit, self.share)
-            if self.guaranteed == 1:
-                return self._one_release
-            before = float(expit(self.event.log_odds)) * (1.0 + _ROUNDING)
-            return epsilon_for_odds(self._diameter, before, limit)
-        return ways[target](value)
+        match target:
+            case "certainty" | "odds" if self.event is not None:
+                return self._for_event(self.event, self._limits[target])
+            case "error" if self.engine.settings.mechanism in TABLES:
+                return self._for_error_of_tables(value)
+            case "error":
+                return self._for_error(value)
+            case "estimate_error":
+                return self._for_simulated("estimate", self.alone[1], value)
+            case "adversary_error":
+                return self._for_simulated("hindsight", self.alone[0], value)
+            case "certainty":
+                return self._for_certainty(value)
+            case "odds":
+                return epsilon_for_factor(self._diameter, value)
+        releases = day_steps(self.engine.model.step)
+        assert releases is not None, "the model has a step"
+        return epsilon_for_spending(value, releases)
+
+    # ---- an event ----------------------------------------------------------------------------------------------------
 
     @cached_property
-    def _limit(self) -> EventLimit:
+    def _log_odds(self) -> float:
+        """``logit`` of the event's probability before anything is released."""
         assert self.event is not None, "there is an event"
-        return EventLimit(self.engine, self.event.event, min(self.event.limits), self.first)
-
-    @property
-    def _moments(self) -> int:
-        """How many moments there are up to the event's last."""
-        assert self.event is not None, "there is an event"
-        return self.event.event.last + 1
+        return EventOdds(*chain_of(self.engine.model, self.first), self.event, str(self.targets.event)).prior
 
     @cached_property
-    def _one_release(self) -> float:
-        """The largest budget at which no output of one release passes the limits on the event."""
-        return self._limit.largest(self._moments, lambda moments: self.watch(moments, "Looking at all outputs"))
+    def _limits(self) -> dict[str, float]:
+        """Target → the probability of the event that it allows."""
+        found, before = {}, float(expit(self._log_odds))
+        for target, value in self.targets.numbers.items():
+            if target not in ("certainty", "odds"):
+                continue
+            if target == "odds" and not value > 1:
+                raise InvalidInputError(f"the odds may change by a factor of {value:g}; give a finite number above 1")
+            found[target] = value if target == "certainty" else float(expit(self._log_odds + log(value)))
+            if not before < found[target] < 1:
+                raise InvalidInputError(
+                    f"--{target} {value:g} is out of reach: event '{self.targets.event}' has probability {before:.4g} "
+                    "under the model before anything is released; give a certainty above it and below 1"
+                )
+        return found
+
+    def _for_event(self, event: Event, limit: float) -> float:
+        if self.targets.share is not None:
+            return self._for_share(event, limit, self.targets.share)
+        if self.guaranteed == 1:
+            return self._of_one_release(event, limit)[1]
+        before = float(expit(self._log_odds)) * (1.0 + _ROUNDING)
+        return epsilon_for_odds(self._diameter, before, limit)
+
+    def _of_one_release(self, event: Event, limit: float) -> tuple[EventLimit, float]:
+        """A limit on the event, and the largest budget at which no output of one release passes it."""
+        if limit not in self._one_release:
+            looked_at = partial(self.watch, what="Looking at all outputs")
+            found = EventLimit(self.engine, event, limit, self.first)
+            self._one_release[limit] = found, found.largest(event.last + 1, looked_at)
+        return self._one_release[limit]
 
     def keeps(self, epsilon: float) -> bool:
         """Whether a budget, less than one that does, keeps the limit for one release where that is what was asked."""
-        return self.guaranteed > 1 or self.share is not None or self._limit.holds(epsilon, self._moments)
+        if self.event is None or self.guaranteed > 1 or self.targets.share is not None:
+            return True
+        limit, _ = self._of_one_release(self.event, min(self._limits.values()))
+        return limit.holds(epsilon, self.event.last + 1)
 
-    def _for_share(self, limit: float, share: float) -> float:
+    def _for_share(self, event: Event, limit: float, share: float) -> float:
         least = 1.0 - (1.0 - CONFIDENCE) ** (1.0 / self.people) if self.people else 1.0
         if least > share:
             needed = ceil(log(1 - CONFIDENCE) / log(1 - share))
@@ -561,35 +559,28 @@ class _Job:
                 f"{self.people} simulated people cannot show a share of {share:g}: with {least:.2g} of all above the "
                 f"limit none of them might be; give --people {needed} or more"
             )
+        start = self._of_one_release(event, limit)[1]
 
-        def figure(epsilon: float, is_check: bool) -> Figure:
-            what = f"Checking epsilon {epsilon:.3g}" if is_check else f"Trying epsilon {epsilon:.3g}"
-            simulation = self._doing(epsilon, what, self.seed + (_OTHERS if is_check else 0))
-            return Figure(1.0 - simulation.share_above(limit)[1], 0.0)
+        def figure(epsilon: float, what: str, seed: int) -> Figure:
+            return Figure(1.0 - self._simulated(epsilon, what, seed, event).share_above(limit)[1], 0.0)
 
-        try:
-            return largest_epsilon(figure, 1.0 - share, self._one_release).epsilon
-        except BudgetError as problem:
-            raise BudgetError(f"a share of {share:g} of the people above {limit:g}: {problem}") from None
+        return self._searched(figure, 1.0 - share, start, f"a share of {share:g} of the people above {limit:g}")
 
-    def limited(self, achieved: Achieved) -> EventLimited:
+    def limited(self, event: Event, achieved: Achieved) -> EventLimited:
         """How the limit on the event holds at a budget, and what a cap does instead."""
-        event, simulation = self.event, achieved.doing
-        assert event is not None, "there is an event"
-        limit = min(event.limits)
-        shares = (None, None) if simulation is None else simulation.share_above(limit)
-        share, most = shares
-        found = EventLimited(Cap(event.text, limit), self._limit.prior, self._one_release, share, most, None)
+        limit, seed = min(self._limits.values()), self.seed + _OTHERS
+        known, epsilon = self._of_one_release(event, limit)
+        share, most = (None, None) if achieved.doing is None else achieved.doing.share_above(limit)
+        found = EventLimited(Cap(self.targets.event or event, limit), known.prior, epsilon, share, most, None)
         people = min(self.people, _CAPPED_STEPS // self.steps)
         if people < 2:
             return found
         capped = found.settings(self.engine.settings).engine(self.engine.model)
-        simulated = self._doing(found.one_release, "Releasing with a cap", self.seed + _OTHERS, capped, people)
-        return replace(found, capped=simulated)
+        return replace(found, capped=self._simulated(epsilon, "Releasing with a cap", seed, event, capped, people))
+
+    # ---- places ------------------------------------------------------------------------------------------------------
 
     def _for_error(self, length: float) -> float:
-        if self.engine.settings.mechanism in TABLES:
-            return self._for_error_of_tables(length)
         parts = [part for plan, _ in self._plans for part in self.engine.noise(plan, 1.0).parts]
         noisy = [part for part in parts if part.squared_error > 0]  # known and open places are released as they are
         if not noisy:
@@ -598,20 +589,22 @@ class _Job:
         unit = float(rational(settings.spacing)) if settings.mechanism == "lattice" else 1.0
         return min(epsilon_for_error(part, length / unit) for part in noisy)
 
-    def _for_error_of_tables(self, length: float) -> float:
-        """By halving: where all is possible that ever is, under what the model gives each state."""
+    def _released_error(self, epsilon: float) -> float:
+        """The error of a release where all is possible that ever is, under what the model gives each state."""
         plan, prior = self._plans[-1]
+        return self.engine.noise(plan, epsilon).expected_error(prior)
 
-        def errs(epsilon: float) -> bool:
-            return self.engine.noise(plan, epsilon).expected_error(prior) >= length
-
-        low, high = _LEAST_TABLE, _MOST_TABLE
-        if not errs(low):
-            most = self.engine.noise(plan, low).expected_error(prior)
+    def _for_error_of_tables(self, length: float) -> float:
+        low, high, most = _LEAST_TABLE, _MOST_TABLE, self._released_error(_LEAST_TABLE)
+        if most < length:
             raise BudgetError(
                 f"no table errs by {metres(length)}: it does by {metres(most)} at epsilon {low:g}; give a shorter "
                 "length"
             )
+
+        def errs(epsilon: float) -> bool:
+            return self._released_error(epsilon) >= length
+
         return high if errs(high) else rounded_down(largest_between(errs, low, high, _NEAR_TABLE), 3)
 
     def _for_certainty(self, most: float) -> float:
@@ -622,17 +615,6 @@ class _Job:
             )
         return epsilon_for_odds(self._diameter, before, most)
 
-    def _for_day(self, total: float) -> float:
-        releases = day_steps(self.engine.model.step)
-        assert releases is not None, "the model has a step"
-        return epsilon_for_spending(total, releases)
-
-    @property
-    def _diameter(self) -> float:
-        """The largest constrained-DP factor of a release, times as many as are looked at together."""
-        widest = max(plan.protection.diameter for plan, _ in self._plans)
-        return widest * self.guaranteed
-
     def _for_simulated(self, name: str, most: float, length: float) -> float:
         if length >= most:
             raise InvalidInputError(
@@ -642,39 +624,46 @@ class _Job:
         if self.people < 2:
             raise ConfigurationError("this target needs simulated people; give --people 2 or more")
 
-        def figure(epsilon: float, is_check: bool) -> Figure:
-            what = f"Checking epsilon {epsilon:.3g}" if is_check else f"Trying epsilon {epsilon:.3g}"
-            return self._simulated(epsilon, what, self.seed + (_OTHERS if is_check else 0)).figure(name)
+        def figure(epsilon: float, what: str, seed: int) -> Figure:
+            return self._simulated(epsilon, what, seed).figure(name)
 
-        try:
-            return largest_epsilon(figure, length, 0.1).epsilon
-        except BudgetError as problem:
-            raise BudgetError(f"{metres(length)}, less than the {metres(most)} without releases: {problem}") from None
+        about = f"{metres(length)}, less than the {metres(most)} without releases"
+        return self._searched(figure, length, 0.1, about)
 
     def achieved(self, epsilon: float, what: str) -> Achieved:
         """What a budget does."""
-        step, (plan, prior) = self.engine.model.step, self._plans[-1]
-        error = self.engine.noise(plan, epsilon).expected_error(prior)
-        simulation, doing = None, None
+        step, simulation, doing = self.engine.model.step, None, None
         if self.people:
             simulation = self._simulated(epsilon, what, self.seed + _OTHERS)
-            doing = None if self.event is None else self._doing(epsilon, what, self.seed + _OTHERS)
+            doing = None if self.event is None else self._simulated(epsilon, what, self.seed + _OTHERS, self.event)
         hour, day = epsilon * ceil(3600 / step), epsilon * ceil(DAY_SECONDS / step)
-        return Achieved(epsilon, error, hour, day, simulation, doing)
+        return Achieved(epsilon, self._released_error(epsilon), hour, day, simulation, doing)
 
-    def _doing(
-        self, epsilon: float, what: str, seed: int, engine: Releaser | None = None, people: int | None = None
+    def _searched(self, figure: Callable[[float, str, int], Figure], bound: float, start: float, about: str) -> float:
+        """The largest budget at which a figure of simulated people keeps above a bound."""
+
+        def looked_at(epsilon: float, is_check: bool) -> Figure:
+            what = f"{'Checking' if is_check else 'Trying'} epsilon {epsilon:.3g}"
+            return figure(epsilon, what, self.seed + (_OTHERS if is_check else 0))
+
+        try:
+            return largest_epsilon(looked_at, bound, start).epsilon
+        except BudgetError as problem:
+            raise BudgetError(f"{about}: {problem}") from None
+
+    def _simulated(
+        self,
+        epsilon: float,
+        what: str,
+        seed: int,
+        event: Event | None = None,
+        engine: Releaser | None = None,
+        people: int = 0,
     ) -> Simulation:
-        """People who do what the event says."""
-        assert self.event is not None, "there is an event"
-        watch, many = self._watched(what, people), people or self.people
-        return simulate(engine or self.engine, epsilon, many, self.steps, seed, watch, self.event.event, self.first)
-
-    def _simulated(self, epsilon: float, what: str, seed: int) -> Simulation:
-        return simulate(self.engine, epsilon, self.people, self.steps, seed, self._watched(what), first=self.first)
-
-    def _watched(self, what: str, people: int | None = None) -> Callable[[Iterable[int]], Iterable[int]]:
-        return lambda numbers: self.watch(numbers, what, people or self.people)
+        """Releases of simulated people; with an event, of such who do it."""
+        people = people or self.people
+        watch = partial(self.watch, what=what, total=people)
+        return simulate(engine or self.engine, epsilon, people, self.steps, seed, watch, event, self.first)
 
 
 def _plans_by_support(engine: Releaser, steps: int, first: int) -> list[tuple[StepPlan, Belief]]:

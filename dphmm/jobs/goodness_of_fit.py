@@ -16,7 +16,7 @@ from dphmm.facts import fact, facts_of
 from dphmm.jobs.models import Model, load_model, people_seen
 from dphmm.jobs.people import Data, DataLike
 from dphmm.model.model import MarkovModel
-from dphmm.model.moves import Moves, all_moves, moves_of, state_sequences
+from dphmm.model.moves import all_moves, moves_of, state_sequences
 
 LEVELS = (0.5, 0.9, 0.99)
 """The masses of the regions that are looked at."""
@@ -130,10 +130,18 @@ def fit_of(model: Model, data: DataLike, steps: Sequence[int] = (1, 3, 12)) -> F
     moves = all_moves(each)
     if not len(moves):
         raise ConfigurationError("no one moves within the model's region from one step to the next; take other data")
-    rows, matrices = _rows(loaded, moves), loaded.transitions
-    chances = rows.chances(matrices, rows.entered)
+    pairs, classes = loaded.state_pairs, loaded.classes_of(moves.slots)
+    origins, entered, stayed = moves.sources, moves.targets, moves.sources
+    if pairs is not None:
+        origins, entered = pairs.entered(moves.before, origins), pairs.entered(origins, entered)
+        stayed = pairs.entered(moves.sources, moves.sources)
+    chances, stays, degrees = np.zeros((3, len(moves)))
+    for number, matrix in enumerate(loaded.transitions):
+        mine = classes == number
+        chances[mine] = np.asarray(matrix[origins[mine], entered[mine]]).ravel()
+        stays[mine] = np.asarray(matrix[origins[mine], stayed[mine]]).ravel()
+        degrees[mine] = np.diff(matrix.indptr)[origins[mine]]
     possible = chances > 0
-    degrees = rows.degrees(matrices)
     seen = people_seen(model, loaded)
     return Fit(
         people=sum(len(one) > 0 for one in each),
@@ -143,39 +151,9 @@ def fit_of(model: Model, data: DataLike, steps: Sequence[int] = (1, 3, 12)) -> F
         log_likelihood=float(np.log(chances[possible]).mean()) if possible.any() else float("-inf"),
         even=float(-np.log(degrees[possible]).mean()) if possible.any() else float("-inf"),
         stays=float((moves.sources == moves.targets).mean()),
-        stays_expected=float(rows.chances(matrices, rows.stayed).mean()),
+        stays_expected=float(stays.mean()),
         coverage=tuple(_coverage(loaded, sequences, sorted({int(k) for k in steps}))),
     )
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """Of some moves: the class of each, the context that it leaves, those that it and staying enter; ``(m,)`` each."""
-
-    classes: IntArray
-    origins: IntArray
-    entered: IntArray
-    stayed: IntArray
-
-    def chances(self, matrices: Sequence[csr_array], targets: IntArray) -> FloatArray:
-        """The probability of entering some contexts from these, ``(m,)``."""
-        found = np.zeros(len(targets))
-        for number, matrix in enumerate(matrices):
-            mine = self.classes == number
-            found[mine] = np.asarray(matrix[self.origins[mine], targets[mine]]).ravel()
-        return found
-
-    def degrees(self, matrices: Sequence[csr_array]) -> IntArray:
-        """How many moves are possible from these contexts, ``(m,)``."""
-        return np.asarray(np.stack([np.diff(one.indptr) for one in matrices])[self.classes, self.origins])
-
-
-def _rows(model: MarkovModel, moves: Moves) -> _Rows:
-    pairs, classes = model.state_pairs, model.classes_of(moves.slots)
-    if pairs is None:
-        return _Rows(classes, moves.sources, moves.targets, moves.sources)
-    origins, stayed = pairs.entered(moves.before, moves.sources), pairs.entered(moves.sources, moves.sources)
-    return _Rows(classes, origins, pairs.entered(moves.sources, moves.targets), stayed)
 
 
 def _coverage(model: MarkovModel, sequences: Sequence[tuple[IntArray, IntArray]], steps: list[int]) -> list[Coverage]:
@@ -224,10 +202,8 @@ def _held(rows: FloatArray, column: IntArray, ended: IntArray, steps: int) -> li
     found = []
     for level in LEVELS:
         inside = before < level * (1 - 1e-12)
-        said = (rows * inside).sum(axis=0)
-        looks = len(column)
-        held = inside[ended, column].mean()
-        found.append(Coverage(steps, level, float(said[column].mean()), float(held), looks))
+        said, held = (rows * inside).sum(axis=0)[column].mean(), inside[ended, column].mean()
+        found.append(Coverage(steps, level, float(said), float(held), len(column)))
     return found
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
@@ -18,7 +18,7 @@ import numpy as np
 import shapely
 
 from dphmm.arguments import checked
-from dphmm.arrays import FloatArray, IntArray, Rng, random_source
+from dphmm.arrays import FloatArray, Rng, random_source
 from dphmm.errors import ConfigurationError, DataFileError
 from dphmm.jobs.people import Data, DataLike, Dropped, People
 from dphmm.jobs.private_models import MOVES_PER_PERSON, PrivateModel, fit_private
@@ -223,7 +223,8 @@ def choose(people: Sequence[Trajectory], step_seconds: float | None = None) -> C
     counting alike. Cells are the smallest, from 250 m, of which there are at most `MOST_STATES`; the step is the
     shortest, from one minute to an hour, in which half of the people are seen anew half of the time.
     """
-    latitude, longitude = (np.concatenate([getattr(one, axis) for one in people]) for axis in ("latitude", "longitude"))
+    latitude = np.concatenate([one.latitude for one in people])
+    longitude = np.concatenate([one.longitude for one in people])
     weight = np.concatenate([np.full(len(one), 1.0 / len(one)) for one in people])
     bins = np.floor(np.stack([latitude, longitude]) * _BINS).astype(np.int64)
     found, at = np.unique(bins, axis=1, return_inverse=True)
@@ -233,9 +234,7 @@ def choose(people: Sequence[Trajectory], step_seconds: float | None = None) -> C
     south, north = _within(latitude[near], weight[near])
     west, east = _within(longitude[near], weight[near])
     box = south, west, north, east
-    if step_seconds is None:
-        step_seconds = _step(people)
-    return Choice(box, _cell(box), float(step_seconds))
+    return Choice(box, _cell(box), _step(people) if step_seconds is None else float(step_seconds))
 
 
 def choose_privately(
@@ -269,11 +268,10 @@ def _within(values: FloatArray, weight: FloatArray) -> tuple[float, float]:
 
 
 def _cell(box: tuple[float, float, float, float]) -> float:
-    for cell in _CELLS:
-        grid = Grid.over(box, cell)
-        if grid.size <= MOST_STATES:
-            return cell
-    raise ConfigurationError(f"the region {box} is too large to choose cells for; give --bbox and --cell")
+    cell = next((cell for cell in _CELLS if Grid.over(box, cell).size <= MOST_STATES), None)
+    if cell is None:
+        raise ConfigurationError(f"the region {box} is too large to choose cells for; give --bbox and --cell")
+    return cell
 
 
 def _step(people: Sequence[Trajectory]) -> float:
@@ -509,20 +507,42 @@ def learn(
         raise ConfigurationError(
             "--user-epsilon makes a model that is the same all day; leave out --by, or learn without --user-epsilon"
         )
-    way = _Way(smoothing, max_speed_kmh, user_epsilon, moves_per_person, least_people)
-    people = Data.from_any(data).read()
-    choice = None
-    if space is None:
-        choice, way = way.choose(people, step_seconds)
+    if smoothing is not None and max_speed_kmh is not None:
+        raise ConfigurationError("--max-speed and --smoothing are both given; smoothing makes possible what was seen")
+    if moves_per_person is not None and user_epsilon is None:
+        raise ConfigurationError("--moves-per-person bounds what --user-epsilon hides; give that too")
+    if sum(one is not None for one in (user_epsilon, smoothing, least_people)) > 1:
+        raise ConfigurationError("--user-epsilon, --smoothing and --least-people exclude each other; give one")
+    people, choice = Data.from_any(data).read(), None
+    budget = None if user_epsilon is None else rational(user_epsilon)
+    if space is None and budget is None:
+        choice = choose(people.trajectories, step_seconds)
+    elif space is None and budget is not None:
+        choice = choose_privately(people.trajectories, budget * OF_REGION, step_seconds)
+        budget *= 1 - OF_REGION
+    if choice is not None:
         space, step_seconds = choice.space, choice.step_seconds
-    step_seconds = 60.0 if step_seconds is None else float(step_seconds)
-    time_classes = _rhythm(by, zone, step_seconds)
-    sequences = state_sequences(people.trajectories, space, step_seconds, gap_seconds)
-    model, shrunk, private = way.fit(sequences, space, step_seconds, order)
-    if choice is not None and private is not None:
-        private = private.with_spending("region", choice.epsilon)
+    assert space is not None, "given or chosen"
+    step = 60.0 if step_seconds is None else float(step_seconds)
+    time_classes = _time_classes(by, zone, step)
+    sequences = state_sequences(people.trajectories, space, step, gap_seconds)
+    speed = MAX_SPEED_KMH if max_speed_kmh is None else max_speed_kmh
+    private = shrunk = extension = None
+    if budget is not None:
+        most = MOVES_PER_PERSON if moves_per_person is None else moves_per_person
+        private = fit_private(sequences, space, step, budget, most, speed, order=order)
+        private = private.with_spending("region", None if choice is None else choice.epsilon)
         model = private.model
-    extension = None
+    elif smoothing is not None:
+        model = MarkovModel.fit(sequences, space.size, smoothing, states=space, step_seconds=step)
+        model = model.saying({"promise": _NO_PROMISE, "smoothing": smoothing})
+    else:
+        least = 1 if least_people is None else least_people
+        shrunk = fit_shrunk(sequences, space, step, speed, least_people=least)
+        said = {"promise": _NO_PROMISE, "max_speed_kmh": speed, "weight": shrunk.weight}
+        if least > 1:
+            said |= {"promise": _NO_GUARANTEE, "least_people": least}
+        model = shrunk.model.saying(said)
     if private is None and (time_classes is not None or order != 1):
         extension = extend(model, sequences, time_classes, order)
         model = extension.model
@@ -538,61 +558,6 @@ def learn(
     )
 
 
-@dataclass(frozen=True)
-class _Way:
-    """How a model is made of moves: the arguments of `learn` about it."""
-
-    smoothing: float | None
-    max_speed_kmh: float | None
-    user_epsilon: Rational | None
-    moves_per_person: int | None
-    least_people: int | None
-
-    def __post_init__(self) -> None:
-        private, smooth = self.user_epsilon is not None, self.smoothing is not None
-        if smooth and self.max_speed_kmh is not None:
-            raise ConfigurationError(
-                "--max-speed and --smoothing are both given; smoothing makes possible what was seen"
-            )
-        if self.moves_per_person is not None and not private:
-            raise ConfigurationError("--moves-per-person bounds what --user-epsilon hides; give that too")
-        if sum((private, smooth, self.least_people is not None)) > 1:
-            raise ConfigurationError("--user-epsilon, --smoothing and --least-people exclude each other; give one")
-
-    def choose(self, people: People, step_seconds: float | None) -> tuple[Choice, _Way]:
-        """A region, cells and a step out of the data, and what is left of the budget."""
-        if self.user_epsilon is None:
-            return choose(people.trajectories, step_seconds), self
-        budget = rational(self.user_epsilon)
-        made = choose_privately(people.trajectories, budget * OF_REGION, step_seconds)
-        return made, replace(self, user_epsilon=budget * (1 - OF_REGION))
-
-    def fit(
-        self,
-        sequences: list[tuple[IntArray, IntArray]],
-        space: StateSpace,
-        step_seconds: float,
-        order: int,
-    ) -> tuple[MarkovModel, ShrunkModel | None, PrivateModel | None]:
-        """The model, the same all day, and of first order unless it is private; and what it was made of."""
-        speed = MAX_SPEED_KMH if self.max_speed_kmh is None else self.max_speed_kmh
-        if self.user_epsilon is not None:
-            most = MOVES_PER_PERSON if self.moves_per_person is None else self.moves_per_person
-            budget = self.user_epsilon
-            private = fit_private(sequences, space, step_seconds, budget, most, speed, order=order)
-            return private.model, None, private
-        if self.smoothing is not None:
-            step = float(step_seconds)
-            model = MarkovModel.fit(sequences, space.size, self.smoothing, states=space, step_seconds=step)
-            return model.saying({"promise": _NO_PROMISE, "smoothing": self.smoothing}), None, None
-        least = 1 if self.least_people is None else self.least_people
-        shrunk = fit_shrunk(sequences, space, step_seconds, speed, least_people=least)
-        said = {"promise": _NO_PROMISE, "max_speed_kmh": speed, "weight": shrunk.weight}
-        if least > 1:
-            said |= {"promise": _NO_GUARANTEE, "least_people": least}
-        return shrunk.model.saying(said), shrunk, None
-
-
 _NO_PROMISE = "none: moves were counted without noise"
 _NO_GUARANTEE = (
     "none: moves were counted without noise; those of fewer people than 'least_people' were left out, which guarantees "
@@ -600,7 +565,7 @@ _NO_GUARANTEE = (
 )
 
 
-def _rhythm(by: By | None, zone: str | None, step_seconds: float) -> TimeClasses | None:
+def _time_classes(by: By | None, zone: str | None, step_seconds: float) -> TimeClasses | None:
     if by is None:
         if zone is not None:
             raise ConfigurationError("--zone is for classes of time; give --by hours or --by weekday-hours too")

@@ -222,16 +222,18 @@ class Data:
         if not kept:
             raise ConfigurationError("no user is left to work on; exclude fewer")
         skipped = sum(sum(result.skipped.values()) for result in results)
-        return People(kept, skipped, merged, self._unchosen(everyone))
+        return People(kept, skipped, merged, self._unchosen((one.user, len(one)) for one in everyone))
 
-    def _unchosen(self, everyone: Sequence[Trajectory]) -> tuple[Dropped, ...]:
-        left = {
-            "people who are excluded": [one for one in everyone if one.user in self.exclude_users],
-            "people who are not among those chosen": [
-                one for one in everyone if self.users and one.user not in (*self.users, *self.exclude_users)
-            ],
-        }
-        return tuple(Dropped(why, sum(map(len, some)), len(some)) for why, some in left.items() if some)
+    def _unchosen(self, sizes: Iterable[tuple[str, int]]) -> tuple[Dropped, ...]:
+        """Who was read and not chosen, out of users and how many fixes they have."""
+        fixes, people = Counter[str](), Counter[str]()
+        for user, size in sizes:
+            if not self._meant(user):
+                is_excluded = user in self.exclude_users
+                reason = "people who are excluded" if is_excluded else "people who are not among those chosen"
+                fixes[reason] += size
+                people[reason] += 1
+        return tuple(Dropped(reason, count, people[reason]) for reason, count in fixes.items() if count)
 
     def one_after_another(
         self, check: Callable[[Iterable[str]], None] | None = None, left_out: list[Dropped] | None = None
@@ -263,51 +265,44 @@ class Data:
             before the first trajectory.
         """
         several = len(self.paths) > 1 or any(self._large(path) is not None for path in self.paths)
-        tally: Counter[str] = Counter()
-        everyone: Iterable[Trajectory] = self._each(tally) if several else list(self._each(tally))
+        skipped: Counter[str] = Counter()
+        everyone: Iterable[Trajectory] = self._each(skipped) if several else list(self._each(skipped))
         if check is not None:
             known = {person.user for person in everyone}
             self._check_names(known)
             check(sorted(filter(self._meant, known)))
             if several:
-                tally.clear()
-                everyone = self._each(tally)
-        return self._chosen(everyone, tally, left_out)
+                skipped.clear()
+                everyone = self._each(skipped)
+        return self._chosen(everyone, skipped, left_out)
 
     def _chosen(
-        self, everyone: Iterable[Trajectory], tally: Counter[str], left_out: list[Dropped] | None
+        self, everyone: Iterable[Trajectory], skipped: Counter[str], left_out: list[Dropped] | None
     ) -> Iterator[Trajectory]:
-        unchosen: list[tuple[Dropped, ...]] = []
+        sizes = list[tuple[str, int]]()
         for person in everyone:
             if self._meant(person.user):
                 yield person
             else:
-                unchosen.append(self._unchosen([person]))
+                sizes.append((person.user, len(person)))
         if left_out is not None:
-            found = Counter(tally)
-            people: Counter[str] = Counter()
-            for one in (one for some in unchosen for one in some):
-                found[one.reason] += one.fixes
-                people[one.reason] += 1
-            left_out += [Dropped(reason, count, people.get(reason)) for reason, count in found.items() if count]
+            left_out += [Dropped(reason, count, None) for reason, count in skipped.items() if count]
+            left_out += self._unchosen(sizes)
 
-    def _each(self, tally: Counter[str]) -> Iterator[Trajectory]:
+    def _each(self, skipped: Counter[str]) -> Iterator[Trajectory]:
         met: set[str] = set()
         for path in self.paths:
-            for person in self._of(path, tally):
-                if person.user in met:
-                    raise ConfigurationError(
-                        f"{path}: user {person.user!r} was in an input before; give each user once"
-                    )
-                met.add(person.user)
-                yield person
-
-    def _of(self, path: str | Path | Frame, tally: Counter[str]) -> Iterator[Trajectory]:
-        large = self._large(path)
-        for some in iter([self._result(path)]) if large is None else large.by_people():
-            tally[_MALFORMED] += sum(some.skipped.values())
-            tally[_TWICE] += some.merged
-            yield from some.trajectories
+            large = self._large(path)
+            for some in iter([self._result(path)]) if large is None else large.by_people():
+                skipped[_MALFORMED] += sum(some.skipped.values())
+                skipped[_TWICE] += some.merged
+                for person in some.trajectories:
+                    if person.user in met:
+                        raise ConfigurationError(
+                            f"{path}: user {person.user!r} was in an input before; give each user once"
+                        )
+                    met.add(person.user)
+                    yield person
 
     def _large(self, path: str | Path | Frame) -> ParquetFixes | None:
         """A Parquet file that holds more fixes than are to be in memory, of several people."""

@@ -10,7 +10,7 @@ import re
 import socket
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -162,7 +162,13 @@ class Checkpoint:
         if self._record.exists():
             if not resume:
                 raise OutputError(f"{self.folder} holds a run already; go on with --resume or name another folder")
-            self._check_same(facts)
+            there = self.facts
+            for name in sorted(set(there) | set(facts)):
+                if there.get(name) != facts.get(name):
+                    raise ConfigurationError(
+                        f"{self.folder} was made by another {name.replace('_', ' ')}; resume with that one, or name a "
+                        "new folder"
+                    )
             return
         try:
             found = [path.name for path in self.folder.iterdir()] if self.folder.exists() else []
@@ -183,15 +189,6 @@ class Checkpoint:
             raise DataFileError(self._record, "is no record of a run; name another folder")
         return facts
 
-    def _check_same(self, asked: Mapping[str, Any]) -> None:
-        found = self.facts
-        for name in sorted(set(found) | set(asked)):
-            if found.get(name) != asked.get(name):
-                what = name.replace("_", " ")
-                raise ConfigurationError(
-                    f"{self.folder} was made by another {what}; resume with that one, or name a new folder"
-                )
-
     def part(self, index: int) -> Path:
         """Where the part of a task is, or will be. It holds true places."""
         return self.folder / "parts" / f"PRIVATE-{index:06d}.parquet"
@@ -210,20 +207,20 @@ def file_hash(path: str | Path) -> str:
     DataFileError
         When there is no such file, or it cannot be read.
     """
+
+    def digest(file: Path) -> str:
+        with file.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+
     path = Path(path)
     try:
-        if path.is_dir():
-            files = sorted(file for file in path.rglob("*") if file.is_file())
-            lines = [f"{file.relative_to(path).as_posix()} {_hash_of_file(file)}\n" for file in files]
-            return hashlib.sha256("".join(lines).encode()).hexdigest()
-        return _hash_of_file(path)
+        if not path.is_dir():
+            return digest(path)
+        files = sorted(file for file in path.rglob("*") if file.is_file())
+        lines = [f"{file.relative_to(path).as_posix()} {digest(file)}\n" for file in files]
     except OSError as problem:
         raise DataFileError(path, f"cannot be read ({problem.strerror}); check the path") from None
-
-
-def _hash_of_file(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 JOURNAL = "released.jsonl"
@@ -275,7 +272,7 @@ class Published:
 
     def __init__(self, folder: Path, kind: str) -> None:
         self.folder, self._kind = folder, kind
-        self._journal = {entry.user: entry for entry in _entries(folder / JOURNAL)}
+        self._journal = {entry.user: entry for entry in read_journal(folder, mend=True)}
         self.lost = {user for user, entry in self._journal.items() if not _is_whole(self.file(user), entry.sha256)}
         """Users whose file is absent or not what was released."""
         try:
@@ -319,9 +316,8 @@ class Published:
         OutputError
             When the folder cannot be written.
         """
-        before = [self._journal.get(one.user) for one in done]
-        other = [one for one, known in zip(done, before, strict=True) if known and known.sha256 != one.sha256]
-        new = [one for one, known in zip(done, before, strict=True) if known is None and one.releases]
+        other = [one for one in done if self._journal.get(one.user, one).sha256 != one.sha256]
+        new = [one for one in done if one.user not in self._journal and one.releases]
         try:
             if new:
                 with (self.folder / JOURNAL).open("ab") as journal:
@@ -380,46 +376,44 @@ def user_file(folder: Path, user: str, kind: str) -> Path:
     return folder / hashlib.sha256(user.encode()).hexdigest()[:2] / f"{quote(user, safe='')}.{kind}"
 
 
-def read_journal(folder: Path) -> list[Entry]:
-    """Who was released in a batch's folder, which is left as it is.
+def read_journal(folder: Path, mend: bool = False) -> list[Entry]:
+    """Who was released in a batch's folder.
+
+    Parameters
+    ----------
+    folder
+        The folder.
+    mend
+        Whether to cut a last line off the file that was not written whole; it counts as unwritten.
+
+    Returns
+    -------
+    list of Entry
+        In the order of the journal; none where there is no journal.
 
     Raises
     ------
     DataFileError
-        When the journal is none. A last line that was cut off counts as unwritten.
+        When the journal is none.
     """
-    path = folder / JOURNAL
+    path, found = folder / JOURNAL, list[Entry]()
     try:
         text = path.read_bytes()
+        whole = text[: text.rfind(b"\n") + 1]
+        if mend and len(whole) < len(text):
+            os.truncate(path, len(whole))
     except FileNotFoundError:
         return []
     except OSError as problem:
         raise DataFileError(path, f"cannot be read ({problem.strerror}); check the path") from None
-    return list(_parsed(path, text[: text.rfind(b"\n") + 1]))
-
-
-def _entries(path: Path) -> Iterator[Entry]:
-    try:
-        text = path.read_bytes()
-        whole = text[: text.rfind(b"\n") + 1]
-        if len(whole) < len(text):
-            os.truncate(path, len(whole))
-    except FileNotFoundError:
-        return
-    except OSError as problem:
-        raise DataFileError(path, f"cannot be read ({problem.strerror}); check the path") from None
-    yield from _parsed(path, whole)
-
-
-def _parsed(path: Path, whole: bytes) -> Iterator[Entry]:
     for number, line in enumerate(whole.splitlines(), 1):
         try:
-            entry = Entry(**parse_json(line))
-            if not (_is_name(entry.user) and isinstance(entry.releases, int) and _is_digest(entry.sha256)):
+            found.append(Entry(**parse_json(line)))
+            if not (_is_name(found[-1].user) and isinstance(found[-1].releases, int) and _is_digest(found[-1].sha256)):
                 raise TypeError
-            yield entry
         except (ValueError, TypeError):
             raise DataFileError(path, "is no line of a batch's journal; restore it from a copy", number) from None
+    return found
 
 
 def _is_name(text: object) -> bool:

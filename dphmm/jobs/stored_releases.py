@@ -122,11 +122,9 @@ def read_sessions(file: str | Path, names: Sequence[str] = ()) -> Iterator[Sessi
         When it holds no session of a name.
     """
     with SessionStore(file, readonly=True) as store:
-        for name in names or store.names():
+        for name in _chosen(names, store.names(), store.path):
             session = store.session(name)
-            if session is None:
-                known = ", ".join(repr(other) for other in store.names()[:8]) or "none"
-                raise ConfigurationError(f"{store.path} holds no session {name!r}; it holds {known}")
+            assert session is not None, "the store has just named it"
             belief = store.progress(session.number).belief
             possible = None if belief is None else int(belief.support.sum())
             yield SessionContent(session, tuple(store.releases(session.number)), possible)
@@ -193,8 +191,7 @@ def session_table(sessions: Sequence[SessionContent], model: Model) -> ReleaseTa
         When the model is not the one that a session began with.
     """
     learned = load_model(model)
-    step = microseconds(learned.step, "step")
-    placed = []
+    step, placed = _step_of(learned), []
     for one in sessions:
         if {terms.model for terms in one.session.terms.values()} != {learned.content_hash}:
             name = "the model given" if not isinstance(model, str | Path) else str(model)
@@ -250,50 +247,35 @@ def read_released(source: str | Path, model: Model | None = None, users: Sequenc
     DataFileError
         When it is none of these, or a file of a batch is not what was released.
     """
-    path = Path(source)
-    server = is_server(source)
-    if not server and path.is_dir():
-        return _of_batch(path, users)
-    if server or is_store(path):
+    if _holds_sessions(source):
         if model is None:
-            name = "the server" if server else path
-            raise ConfigurationError(f"{name} holds sessions, whose places need the map: give --model too")
+            raise ConfigurationError(f"{name_of(source)} holds sessions, whose places need the map: give --model too")
         sessions = tuple(read_sessions(source, users))
         agreed = [terms.settings for one in sessions for each in one.session.agreed for terms in each.terms.values()]
         same = bool(agreed) and all(one == agreed[0] for one in agreed)
         return StoredReleases(session_table(sessions, model), agreed[0] if same else None)
-    return StoredReleases(read_releases(path))
+    path = Path(source)
+    return _of_batch(path, users) if path.is_dir() else StoredReleases(read_releases(path))
 
 
 def _of_batch(folder: Path, users: Sequence[str]) -> StoredReleases:
-    record = Checkpoint(folder)
     if not (folder / JOURNAL).exists():
         raise DataFileError(folder, f"is no folder of a batch (there is no {JOURNAL}); name one, or a file of releases")
-    facts: dict[str, Any] = record.facts
-    entries = [entry for entry in read_journal(folder) if entry.releases]
-    missing = set(users) - {entry.user for entry in entries}
-    if missing:
-        known = ", ".join(entry.user for entry in entries[:8]) or "no one"
-        raise ConfigurationError(f"user {min(missing)!r} is not in {folder}; there are {known}")
+    facts: dict[str, Any] = Checkpoint(folder).facts
+    entries = {entry.user: entry for entry in read_journal(folder) if entry.releases}
     tables = []
-    for entry in entries:
-        if users and entry.user not in users:
-            continue
-        path = user_file(folder, entry.user, str(facts.get("kind")))
-        if not path.exists() or file_hash(path) != entry.sha256:
+    for user in _chosen(users, list(entries), folder):
+        path = user_file(folder, user, str(facts.get("kind")))
+        if not path.exists() or file_hash(path) != entries[user].sha256:
             raise DataFileError(path, "is not what was released; restore it from a copy, or resume the batch")
         tables.append(read_releases(path))
+    whole = ReleaseTable.from_releases(())
+    if tables:
+        whole = ReleaseTable({column.name: np.concatenate([one[column.name] for one in tables]) for column in COLUMNS})
     settings = facts.get("settings")
-    return StoredReleases(_joined(tables), ReleaseSettings.from_dict(settings) if isinstance(settings, dict) else None)
+    return StoredReleases(whole, ReleaseSettings.from_dict(settings) if isinstance(settings, dict) else None)
 
 
-def _joined(tables: Sequence[ReleaseTable]) -> ReleaseTable:
-    if not tables:
-        return ReleaseTable.from_releases(())
-    return ReleaseTable({column.name: np.concatenate([one[column.name] for one in tables]) for column in COLUMNS})
-
-
-_SQLITE = b"SQLite format 3\x00"
 MOST_CELLS = 10_000_000
 """Releases times states that are smoothed without being asked."""
 
@@ -368,16 +350,12 @@ def replay(
     ('002', True, True)
     """
     learned = load_model(model)
-    if is_server(path):
-        yield from _from_store(path, learned, settings, users)
-        return
-    path = Path(path)
-    if _is_store(path):
+    if _holds_sessions(path):
         yield from _from_store(path, learned, settings, users)
     elif settings is None:
         raise ConfigurationError("no policy is given; give the --policy that the releases were made with")
     else:
-        yield from _from_table(path, learned, settings, users)
+        yield from _from_table(Path(path), learned, settings, users)
 
 
 def name_of(path: str | Path) -> str:
@@ -385,12 +363,8 @@ def name_of(path: str | Path) -> str:
     return "the database" if is_server(path) else str(path)
 
 
-def _is_store(path: Path) -> bool:
-    try:
-        with path.open("rb") as file:
-            return path.suffix.lower() != ".gpkg" and file.read(len(_SQLITE)) == _SQLITE
-    except OSError as problem:
-        raise DataFileError(path, f"cannot be read ({problem.strerror}); check the path") from None
+def _holds_sessions(path: str | Path) -> bool:
+    return is_server(path) or is_store(Path(path))
 
 
 def _from_store(
@@ -460,14 +434,21 @@ def _from_table(
         settings = given if isinstance(given, ReleaseSettings) else stated_settings(path, user, rows, given)
         engine: Releaser = engine_of(settings).another()
         check_made_with(path, user, rows, engine)
-        slots = _slots(path, user, rows, model)
-        yield Replayed(sequence_of(user, rows, slots), engine, tuple(slots.tolist()), None)
+        slots, late = np.divmod(rows["time"].astype("datetime64[us]").astype(np.int64), _step_of(model))
+        if late.any():
+            raise DataFileError(path, f"user {user}: a time is not on the model's clock of {model.step:g} s")
+        yield Replayed(_sequence(rows, slots), engine, tuple(slots.tolist()), None)
 
 
-def sequence_of(user: str, rows: ReleaseTable, slots: IntArray) -> ReleasedSequence:
+def _step_of(model: MarkovModel) -> int:
+    """A model's time step in microseconds."""
+    return microseconds(model.step, "step")
+
+
+def _sequence(rows: ReleaseTable, slots: IntArray) -> ReleasedSequence:
     """The releases of a user's rows, whose time steps are ``slots``, ``(T,)``."""
     return ReleasedSequence(
-        user,
+        str(rows["user"][0]),
         np.where(rows["withheld"][:, None], 0.0, np.stack([rows["x_km"], rows["y_km"]], axis=1)),
         rows["epsilon"],
         np.diff(slots, prepend=slots[0]),
@@ -493,17 +474,16 @@ def hindsight_of(table: ReleaseTable, engine: Releaser) -> Hindsight | None:
     Hindsight or None
         None where a user's releases times states are so many that it would take long: `audit_session` does it.
     """
-    users, model = table["user"].astype(str), engine.model
+    users = table["user"].astype(str)
     names, counts = np.unique(users, return_counts=True)
-    if not len(names) or int(counts.max()) * model.size > MOST_CELLS:
+    if not len(names) or int(counts.max()) * engine.model.size > MOST_CELLS:
         return None
     found = Hindsight(np.empty(len(table)), np.empty(len(table)))
-    step = microseconds(model.step, "step")
     for user in names.tolist():
         mine = users == user
         rows = table.select(mine)
-        slots = rows["time"].astype("datetime64[us]").astype(np.int64) // step
-        error, certainty = in_hindsight(engine.another(), sequence_of(user, rows, slots))
+        slots = rows["time"].astype("datetime64[us]").astype(np.int64) // _step_of(engine.model)
+        error, certainty = in_hindsight(engine.another(), _sequence(rows, slots))
         found.error_m[mine], found.certainty[mine] = 1000.0 * error, certainty
     return found
 
@@ -531,18 +511,10 @@ def check_made_with(path: Path, user: str, rows: ReleaseTable, engine: Releaser)
             )
 
 
-def _slots(path: Path, user: str, rows: ReleaseTable, model: MarkovModel) -> IntArray:
-    step = microseconds(model.step, "step")
-    times = rows["time"].astype("datetime64[us]").astype(np.int64)
-    if (times % step).any():
-        raise DataFileError(path, f"user {user}: a time is not on the model's clock of {model.step:g} s")
-    return np.asarray(times // step)
-
-
 def _chosen(users: Sequence[str], known: Sequence[str], path: Path) -> Sequence[str]:
+    """The users, or sessions, that are asked for, or all of them."""
     for user in users:
         if user not in known:
-            raise ConfigurationError(f"{path} has no releases of {user!r}; there are {', '.join(known[:8])}")
-    if not known:
-        raise ConfigurationError(f"{path} holds no release; there is nothing to audit")
+            some = ", ".join(map(repr, known[:8])) or "none"
+            raise ConfigurationError(f"{path} has no releases of {user!r}; there are {some}")
     return users or known

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, time
-from math import isfinite
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dphmm.arguments import checked
-from dphmm.arrays import IntArray, Rng, random_source
+from dphmm.arrays import BoolArray, IntArray, Rng, random_source
 from dphmm.errors import ConfigurationError
+from dphmm.facts import fact, facts_of
 from dphmm.jobs.models import Model, load_model, people_seen
 from dphmm.jobs.people import Data, DataLike
 from dphmm.jobs.progress import Watch, unwatched
@@ -104,8 +104,8 @@ class Comparison:
     stretches: int
     places: int
     left_out: int
-    log_likelihood: float
-    impossible: float
+    log_likelihood: float = field(metadata=fact("log_likelihood_per_step"))
+    impossible: float = field(metadata=fact("impossible_steps"))
     real: Crowd = field(repr=False)
     drawn: Crowd = field(repr=False)
     space: StateSpace = field(repr=False)
@@ -119,16 +119,9 @@ class Comparison:
             Names of facts → plain JSON values.
         """
         columns = {"synthetic": self.synthetic, "other_real_people": self.halves, "places_alone": self.places_alone}
-        measures = {
-            name: {who: one[name] if isfinite(one[name]) else None for who, one in columns.items()}
-            for name in self.synthetic
-        }
+        measures = {name: {who: one[name] for who, one in columns.items()} for name in self.synthetic}
         counted = {"people": self.people, "stretches": self.stretches, "places": self.places}
-        likely = {
-            "log_likelihood_per_step": self.log_likelihood if isfinite(self.log_likelihood) else None,
-            "impossible_steps": self.impossible,
-        }
-        return {"compared_with": {**counted, "people_left_out": self.left_out}, **likely, "measures": measures}
+        return facts_of(self, compared_with=counted | {"people_left_out": self.left_out}, measures=measures)
 
 
 @checked
@@ -230,12 +223,9 @@ def _promise(model: MarkovModel) -> str:
 
 def _instant(start: str, model: MarkovModel) -> int:
     """Microseconds from 1970 to a day's beginning in the model's zone, or to an instant."""
-    zone = UTC
-    if model.time_classes is not None:
-        zone = time_zone(model.time_classes.zone)  # type: ignore[assignment]
+    zone = UTC if model.time_classes is None else time_zone(model.time_classes.zone)
     try:
-        moment = datetime.combine(date.fromisoformat(start), time()) if len(start) == 10 else None
-        moment = datetime.fromisoformat(start) if moment is None else moment
+        moment = datetime.fromisoformat(start)
         moment = moment if moment.tzinfo else moment.replace(tzinfo=zone)
         since = (moment - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds()
     except (ValueError, OverflowError):
@@ -341,14 +331,14 @@ def _of_halves(
     owners: IntArray, stretches: Sequence[IntArray], space: StateSpace, classes: Sequence[IntArray], draws: Any
 ) -> dict[str, float]:
     """The measures of one half of the people to the other."""
+
+    def crowd(chosen: BoolArray) -> Crowd:
+        numbers = np.flatnonzero(chosen).tolist()
+        return Crowd.of([stretches[k] for k in numbers], space.points, [classes[k] for k in numbers])
+
     present = np.unique(owners)
     order = present[np.argsort(draws[present])]
     first = np.isin(owners, order[: len(order) // 2])
     if len(order) < 2:
-        whole = Crowd.of(stretches, space.points, classes)
-        return dict.fromkeys(compare_crowds(whole, whole), float("nan"))
-    halves = []
-    for half in (first, ~first):
-        chosen = np.flatnonzero(half).tolist()
-        halves.append(Crowd.of([stretches[k] for k in chosen], space.points, [classes[k] for k in chosen]))
-    return compare_crowds(halves[0], halves[1])
+        return dict.fromkeys(compare_crowds(crowd(~first), crowd(~first)), float("nan"))
+    return compare_crowds(crowd(first), crowd(~first))

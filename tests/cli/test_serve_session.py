@@ -145,7 +145,7 @@ def test_export_gives_back_what_was_released(work):
     ("arguments", "message"),
     [
         (("list", "data.csv"), "is no file of sessions"),
-        (("show", "people.db", "eve"), "holds no session 'eve'; it holds 'ann', 'bob'"),
+        (("show", "people.db", "eve"), "has no releases of 'eve'; there are 'ann', 'bob'"),
         (("export", "people.db", "-o", "out.gpkg"), "give --model"),
         (("export", "people.db", "-o", "data.csv", "--model", "model.npz"), "data.csv exists"),
         (("export", "people.db", "-o", "new.csv", "--model", "other.npz"), "is not the model of session 'ann'"),
