@@ -73,11 +73,10 @@ class Population:
         CountError
             When no one is chosen.
         """
-        picked = np.arange(len(self.members))[np.asarray(chosen)]
-        if picked.size == 0:
+        names = np.array(self.members, dtype=object)[np.asarray(chosen)]
+        if not len(names):
             raise CountError("no one is chosen; a population has one member or more")
-        names = tuple(self.members[at] for at in picked)
-        return Population(names, self.times, self.states[picked], self.seen[picked], self.size)
+        return Population(tuple(names.tolist()), self.times, self.states[chosen], self.seen[chosen], self.size)
 
 
 def population(
@@ -114,11 +113,11 @@ def population(
     """
     step = microseconds(step_seconds, "step")
     tracks = [(one.user, *_seen(one, space, step_seconds)) for one in trajectories]
-    known = np.concatenate([slots for _, slots, _ in tracks]) if tracks else np.zeros(0, dtype=np.int64)
-    if known.size == 0:
+    ends = [(slots[0], slots[-1]) for _, slots, _ in tracks if len(slots)]
+    if not ends:
         raise CountError("no one is seen within the region; check the region and the data")
-    first = int(known.min()) if start is None else -(-_micro(start, "start") // step)
-    last = int(known.max()) if end is None else _micro(end, "end") // step
+    first = int(np.min(ends)) if start is None else -(-_micro(start, "start") // step)
+    last = int(np.max(ends)) if end is None else _micro(end, "end") // step
     if last < first:
         raise ConfigurationError(f"no time of the clock lies from {start} to {end}; give an end after the start")
     if last - first >= MOST_TIMES:
@@ -126,11 +125,8 @@ def population(
             f"the data reach over {last - first + 1:,} steps of {step_seconds:g} s, and {MOST_TIMES:,} are the most; "
             "say a shorter span with start and end, or take a longer step"
         )
-    rows = []
-    for user, slots, states in tracks:
-        within = (slots >= first) & (slots <= last)
-        if within.any():
-            rows.append((user, slots[within] - first, states[within]))
+    each = [(user, slots, states, (slots >= first) & (slots <= last)) for user, slots, states in tracks]
+    rows = [(user, slots[one] - first, states[one]) for user, slots, states, one in each if one.any()]
     times = (np.arange(first, last + 1) * step).astype("datetime64[us]")
     return _assembled(rows, times, space.size)
 
@@ -387,14 +383,14 @@ class Counted:
             Names of facts → plain JSON values.
         """
         spent = self.noisy.table.columns[EPSILON]
+        least, most, total = float(spent.min()), float(spent.max()), float(spent.sum())
         promise = {
-            "one_row_from_one_member_elsewhere_at_that_time": factor_in_words(float(spent.max())),
-            "all_rows_from_one_member_elsewhere_throughout": factor_in_words(float(spent.sum())),
+            "one_row_from_one_member_elsewhere_at_that_time": factor_in_words(most),
+            "all_rows_from_one_member_elsewhere_throughout": factor_in_words(total),
         }
-        totals = {"least": spent.min(), "greatest": spent.max(), "of_all_times": spent.sum()}
         return {
             **self.true.size,
-            **{f"epsilon_{name}": float(total) for name, total in totals.items()},
+            **{"epsilon_least": least, "epsilon_greatest": most, "epsilon_of_all_times": total},
             "temporal_leakage": self.temporal_leakage,
             "exact": self.noisy.exact,
             "randomness": "system" if self.is_private else "seeded",
@@ -503,10 +499,10 @@ def count_people(
     rows = watch(zip(true.true, each, strict=True), "Releasing", len(each))
     drawn = np.array([add_noise(row[None], budget, randomness, mechanism)[0] for row, budget in rows])
     noisy = Counts.from_values(times, drawn, epsilon=spent, exact=np.full(len(times), mechanism in EXACT_MECHANISMS))
-    if budgets.alpha is None:
-        return Counted(noisy, true, None, skipped, own, rng is None, dropped)
-    leakage = account(mobility.backwards(len(times)), mobility.transition, spent)
-    return Counted(noisy, true, leakage.worst, skipped, own, rng is None, dropped)
+    leakage = None
+    if budgets.alpha is not None:
+        leakage = account(mobility.backwards(len(times)), mobility.transition, spent).worst
+    return Counted(noisy, true, leakage, skipped, own, rng is None, dropped)
 
 
 def _clock(mobility: Mobility, space: StateSpace | None, step: float | None) -> tuple[StateSpace, float]:
@@ -663,8 +659,6 @@ def compare_counts(
 
 
 def _start(prior: Prior, mobility: Mobility) -> Any:
-    if not isinstance(prior, str) or prior != "model":
-        return prior
-    if mobility.initial is None:
+    if prior == "model" and mobility.initial is None:
         raise ConfigurationError("--prior model needs --model; the file of a matrix says nothing of the start")
-    return mobility.initial
+    return mobility.initial if prior == "model" else prior

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain, repeat
 from math import sqrt
 from pathlib import Path
@@ -47,6 +47,7 @@ from dphmm.release.trajectory import located
 from dphmm.space.grid import Box, check_box
 from dphmm.space.projection import LocalProjection
 from dphmm.space.states import OUTSIDE
+from dphmm.space.trajectory import Trajectory
 from dphmm.tables import TimedTable, content_lines, parse_times
 from dphmm.tables.values import Times, shorten
 
@@ -82,8 +83,7 @@ class Find:
     utc_offset: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.rule not in get_args(Rule):
-            raise ConfigurationError(f"rule is {self.rule!r}; choose one of {', '.join(get_args(Rule))}")
+        _check_choice("rule", self.rule, get_args(Rule))
 
     def mask(self, times: npt.ArrayLike, points: FloatArray) -> BoolArray:
         """Which fixes of a trajectory are landmarks, ``(n,)``.
@@ -201,8 +201,7 @@ class Scheme:
     least_rate: float = 0.1
 
     def __post_init__(self) -> None:
-        if self.name not in get_args(SchemeName):
-            raise ConfigurationError(f"scheme is {self.name!r}; choose one of {', '.join(get_args(SchemeName))}")
+        _check_choice("scheme", self.name, get_args(SchemeName))
 
     def allocate(
         self, times: npt.ArrayLike, landmarks: npt.ArrayLike, epsilon: float, scale: float, seed: int | None
@@ -275,8 +274,9 @@ class Landmarked:
             Names of facts → plain JSON values.
         """
         budget, worst = self.series.budget, float(self.losses.max())
+        bounded, spent = bool(np.isfinite(worst)), float(budget.spent)
         promise = {
-            "releases_of_landmarks_and_one_more_from_neighbours": factor_in_words(float(budget.spent)),
+            "releases_of_landmarks_and_one_more_from_neighbours": factor_in_words(spent),
             "what_all_releases_tell_of_them": factor_in_words(worst),
         }
         return {
@@ -287,9 +287,9 @@ class Landmarked:
             "exact": self.series.exact,
             "randomness": "system" if self.is_private else "seeded",
             "epsilon": budget.epsilon,
-            "spent_by_landmarks_and_one_more": float(budget.spent),
-            "loss_greatest": worst if np.isfinite(worst) else None,
-            "loss_is_bounded": bool(np.isfinite(worst)),
+            "spent_by_landmarks_and_one_more": spent,
+            "loss_greatest": worst if bounded else None,
+            "loss_is_bounded": bounded,
             **unless_seeded(promise, self.is_private),
         }
 
@@ -371,8 +371,8 @@ def landmark_series(
         raise ConfigurationError(f"{name}: column {clash[0]!r} is one of the output's own; call it otherwise")
     if mechanism != "lattice" and spacing is not None:
         raise ConfigurationError(f"spacing is {spacing}; it goes with mechanism 'lattice', not with {mechanism!r}")
-    exact, real = partial(lattice, sensitivity, spacing, seed), partial(laplace, sensitivity, seed)
-    noise = _chosen(mechanism, {"lattice": exact, "laplace": real})
+    _check_choice("mechanism", mechanism, ("lattice", "laplace"))
+    noise = lattice(sensitivity, spacing, seed) if mechanism == "lattice" else laplace(sensitivity, seed)
     marks = moments_of(landmarks, table.times)
     budget = scheme.allocate(table.times, marks, epsilon, sensitivity, seed)
     past, future = as_matrix(backward), as_matrix(forward)
@@ -450,19 +450,20 @@ def landmark_planar(
     >>> done.facts()["landmarks"] > 0, done.facts()["loss_greatest"]
     (True, 5.0)
     """
-    exact, real = partial(planar_lattice, unit, spacing, seed), partial(planar_laplace, unit, seed)
-    noise, plane = _chosen(mechanism, {"lattice": exact, "planar-laplace": real}), LocalProjection(*_pair(centre))
-    box = None if bbox is None else check_box(bbox)
-    people = _one_person(Data.from_any(data).read())
-    (person,) = people.trajectories
+    _check_choice("mechanism", mechanism, ("lattice", "planar-laplace"))
+    if not isinstance(centre, tuple | list) or len(centre) != 2:
+        raise ConfigurationError(f"centre is {shorten(centre)}; give a latitude and a longitude")
+    noise = planar_lattice(unit, spacing, seed) if mechanism == "lattice" else planar_laplace(unit, seed)
+    plane, box = LocalProjection(*centre), None if bbox is None else check_box(bbox)
+    people = Data.from_any(data).read()
+    person = _one_person(people)
     track = person if step_seconds is None else person.resample(step_seconds)
     points = plane.to_plane(track.latitude, track.longitude)
     marks = moments_of(landmarks, track.times, points)
     out = release_series(points, scheme.allocate(track.times, marks, epsilon, unit, seed), noise)
     losses = leakage(track.times, marks, out.budget.epsilons)
     left = len(person) - len(track)
-    crowded = (Dropped(SAME_TICK, left, 1),) if left else ()
-    dropped = (*people.left_out, *crowded)
+    dropped = (*people.left_out, *([Dropped(SAME_TICK, left, 1)] if left else []))
     return Landmarked(scheme, out, _degrees(out.values, plane, box), losses, seed is None, dropped)
 
 
@@ -522,9 +523,8 @@ def landmark_engine(
     box = None if bbox is None else check_box(bbox)
     learned = load_model(model)
     space, releaser = learned.space, settings.engine(learned, seed)
-    people = _one_person(read_others(data, model, learned, allow_own_model)[0])
-    (person,) = people.trajectories
-    track = person.resample(learned.step)
+    people, _ = read_others(data, model, learned, allow_own_model)
+    track = _one_person(people).resample(learned.step)
     states, away = located(space, track.latitude, track.longitude, settings.outside)
     if away.all():
         raise ConfigurationError("no place of the data lies in the model's region; learn a model of that region")
@@ -540,23 +540,17 @@ def landmark_engine(
     return Landmarked(scheme, out, _degrees(out.values, space.projection, box), losses, seed is None, dropped)
 
 
-def _chosen(mechanism: str, makers: Mapping[str, Callable[[], Noise]]) -> Noise:
-    if not isinstance(mechanism, str) or mechanism not in makers:
-        raise ConfigurationError(f"mechanism is {mechanism!r}; choose one of {', '.join(makers)}")
-    return makers[mechanism]()
+def _check_choice(name: str, value: object, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise ConfigurationError(f"{name} is {value!r}; choose one of {', '.join(choices)}")
 
 
-def _pair(centre: tuple[float, float]) -> tuple[float, float]:
-    if not isinstance(centre, tuple | list) or len(centre) != 2:
-        raise ConfigurationError(f"centre is {shorten(centre)}; give a latitude and a longitude")
-    return centre[0], centre[1]
-
-
-def _one_person(people: People) -> People:
-    count = len(people.trajectories)
-    if count > 1:
-        raise ConfigurationError(f"there are {count} people; say whose landmarks with --users, one name")
-    return people
+def _one_person(people: People) -> Trajectory:
+    if len(people.trajectories) > 1:
+        raise ConfigurationError(
+            f"there are {len(people.trajectories)} people; say whose landmarks with --users, one name"
+        )
+    return people.trajectories[0]
 
 
 def _degrees(points: FloatArray, plane: LocalProjection, box: Box | None = None) -> dict[str, FloatArray]:
@@ -569,10 +563,8 @@ def _degrees(points: FloatArray, plane: LocalProjection, box: Box | None = None)
         points = np.clip(points, image.min(axis=0), image.max(axis=0))
     found = np.full(points.shape, np.nan)
     for row, point in enumerate(points):
-        try:
+        with suppress(CoordinateError):
             found[row] = plane.to_latlon(point)[0]
-        except CoordinateError:
-            continue
     if box is not None:
         east_of = (found[:, 1] - west) % 360.0  # of the box's western side
         beyond = east_of > width

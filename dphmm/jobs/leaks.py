@@ -234,7 +234,7 @@ def leak_of_releases(model: Model, releases: ReleaseTable | str | Path, user: st
     budgets = np.zeros(int(slots.max()) + 1)
     budgets[slots] = costs
     if not learned.is_plain:
-        first = int(np.rint(own["time"].astype("datetime64[us]").astype(np.int64).min() / 1e6 / step))
+        first = int(np.rint(clock.min()))
         pasts, futures = _varying(learned, first, budgets.size, highest(as_budgets(budgets)))
         return Leaked(account_users({user: (pasts, futures)}, budgets), float(budgets.max()), {user: {}})
     if learned.transition.nnz > MOST_MOVES:

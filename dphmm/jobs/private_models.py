@@ -258,10 +258,12 @@ def fit_private(
     count = int(noise.add("people", len(people), 1, budget * _OF_PEOPLE))
     extras = dict.fromkeys(["leaving", "turns"] * (order == 2), budget * _OF_PAIRS)
     rest = budget - sum(extras.values(), Fraction(0))
-    with_table = _has_table(max(count, 1), rest, reach)
-    parts = _parts(max(count, 1), rest, budget * _OF_PEOPLE, with_table) | extras
-    side = 1 if with_table else _block_side(space, max(count, 1) * float(parts["places"]))
-    blocks = _blocks(space, side)
+    several = max(count, 1)
+    # A table needs four times as many people, each weighing its part of the budget, as there are possible moves.
+    is_small = reach.entries <= LARGEST_TABLE
+    with_table = is_small and several * rest * _OF_TABLE >= _PEOPLE_PER_MOVE * reach.entries
+    parts = _parts(several, rest, budget * _OF_PEOPLE, with_table) | extras
+    side, blocks = _blocks(space, 0.0 if with_table else several * float(parts["places"]))
     true = BoundedCounts.count(people, reach, blocks, moves_per_person, with_table)
     rings = noise.add("rings", true.rings, moves_per_person, parts["rings"])
     places = noise.add("places", true.places, moves_per_person, parts["places"])
@@ -280,11 +282,6 @@ def fit_private(
     return replace(made, model=model.saying({**made.facts, **said, "max_speed_kmh": reach.max_speed_kmh}))
 
 
-def _has_table(people: int, epsilon: Fraction, reach: SpeedLimit) -> bool:
-    """Whether there are four times as many people, each weighing its part of the budget, as possible moves."""
-    return reach.entries <= LARGEST_TABLE and people * epsilon * _OF_TABLE >= _PEOPLE_PER_MOVE * reach.entries
-
-
 def _parts(people: int, epsilon: Fraction, spent: Fraction, with_table: bool) -> dict[str, Fraction]:
     """How what is left of a budget is dealt: the fewer people, the more of it to distances, which tell the most."""
     left = epsilon - spent
@@ -297,22 +294,19 @@ def _parts(people: int, epsilon: Fraction, spent: Fraction, with_table: bool) ->
     return {"rings": rings, "places": left - rings}
 
 
-def _block_side(space: StateSpace, weight: float) -> int:
-    """The least side, in cells, of which there are no more blocks than people, weighed by their part of the budget."""
-    if not isinstance(space, Grid):
-        return 1
+def _blocks(space: StateSpace, weight: float) -> tuple[int, IntArray]:
+    """The side of blocks, in cells, and the block that each state lies in, ``(N,)``.
+
+    The side is the least of which there are no more blocks than ``weight``: people, by their part of the budget; of a
+    weight of 0, and of places that are no grid's cells, each state is a block.
+    """
+    if not isinstance(space, Grid) or not weight:
+        return 1, np.arange(space.size)
     side = 1
     while (-(-space.columns // side)) * (-(-space.rows // side)) > max(weight, 1.0):
         side += 1
-    return side
-
-
-def _blocks(space: StateSpace, side: int) -> IntArray:
-    """``(N,)``: the block that each state lies in."""
-    if not isinstance(space, Grid) or side == 1:
-        return np.arange(space.size)
     column, row = (space.lattice // side).T
-    return np.unique(row * space.columns + column, return_inverse=True)[1].ravel().astype(np.int64)
+    return side, np.unique(row * space.columns + column, return_inverse=True)[1].ravel().astype(np.int64)
 
 
 def _kernel(reach: SpeedLimit, rings: IntArray, places: IntArray, blocks: IntArray, scale: float) -> RegionKernel:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -124,19 +124,17 @@ class Released:
             Names of facts → plain JSON values.
         """
         table, drawn = self.table, self.table.select(~self.table["withheld"])
-        reasons = table["withheld_for"]
-        users = set(table["user"].tolist())
-        spent = [float(table["epsilon"][table["user"] == user].sum()) for user in users]
-        epsilons = table["epsilon"]
-        promise = guarantees_in_words(epsilons.max(), (table["constrained_factor"] * epsilons).max(), max(spent))
+        epsilons, reasons = table["epsilon"], table["withheld_for"]
+        spent = max(row["epsilon_total"] for row in self._by_user)
+        promise = guarantees_in_words(epsilons.max(), (table["constrained_factor"] * epsilons).max(), spent)
         return {
             "releases": len(drawn),
             **{f"moments_withheld_for_{reason}": int((reasons == reason).sum()) for reason in WITHHELD_FOR},
-            "users": len(users),
+            "users": len(self._by_user),
             "mechanism": str(table["mechanism"][0]),
             "exact": bool(table["exact"].all()),
             "randomness": "system" if self.is_private else "seeded",
-            "epsilon_of_the_user_with_most": max(spent),
+            "epsilon_of_the_user_with_most": spent,
             "joined_places": policy_in_words(self.settings.policy),
             **unless_seeded(promise, self.is_private),
             **exposure_facts(self._by_user),
@@ -261,23 +259,30 @@ def release(
     tracks = [one.resample(learned.step) for one in people.trajectories]
     away = [int((learned.space.locate(one.latitude, one.longitude) == OUTSIDE).sum()) for one in tracks]
     outside, omits = sum(away), settings.outside == "omit"
-    if outside == sum(len(one) for one in tracks):
+    if outside == sum(map(len, tracks)):
         raise ConfigurationError("no place of the data lies in the model's region; learn a model of that region")
     kept: list[TimedDiagnostics] = []
     with sessions_of(engine, session, limits) as recorded:
         counts = [len(one) - omits * gone for one, gone in zip(tracks, away, strict=True)]
         made, known = _released(tracks, counts, engine, recorded, kept if private_diagnostics else None, watch)
-    gaps = sum(int((one.steps - 1).sum()) for one in tracks)
-    alone, table = said_of_alone(engine.policy, learned.space), ReleaseTable.from_releases(made)
-    diagnostics, private = tuple(kept), engine.is_private
-    dropped = people.dropped(learned.space, learned.step, settings.outside == "border")
-    done = Released(table, people, diagnostics, private, outside, gaps, own, alone, settings, known, dropped)
+    done = Released(
+        ReleaseTable.from_releases(made),
+        people,
+        tuple(kept),
+        engine.is_private,
+        outside,
+        sum(int((one.steps - 1).sum()) for one in tracks),
+        own,
+        said_of_alone(engine.policy, learned.space),
+        settings,
+        known,
+        people.dropped(learned.space, learned.step, settings.outside == "border"),
+    )
     if output is not None:
         write_releases(output, done.table, overwrite, geometry)
-    if summary is not None:
-        write_summary(summary, done.table, overwrite, hindsight=known)
-    if daily is not None:
-        write_summary(daily, done.table, overwrite, daily=True, hindsight=known)
+    for file, by_day in ((summary, False), (daily, True)):
+        if file is not None:
+            write_summary(file, done.table, overwrite, by_day, known)
     if diagnostics_file is not None:
         write_diagnostics(diagnostics_file, kept, overwrite)
     return done
@@ -354,12 +359,9 @@ def sessions_of(
     DataFileError, OutputError
         As the file of sessions says.
     """
-    if session is None:
-        if limits is not None:
-            raise ConfigurationError("limits need a session to be kept in; name a file with --session")
-        yield None
-        return
-    with RecordedPeople(session, engine, limits, accepted) as recorded:
+    if session is None and limits is not None:
+        raise ConfigurationError("limits need a session to be kept in; name a file with --session")
+    with nullcontext() if session is None else RecordedPeople(session, engine, limits, accepted) as recorded:
         yield recorded
 
 
@@ -379,12 +381,12 @@ def _released(
     def everything() -> Iterator[Moment]:
         for track, count in zip(tracks, counts, strict=True):
             heard, moments = HindsightRecorder(model, count) if hears else None, list[Moment]()
+            if recorded is None:
+                found = moments_of(engine, model.space, track, private=private)
+            else:
+                found = recorded.moments(track)
             try:
-                for moment in (
-                    moments_of(engine, model.space, track, private=private)
-                    if recorded is None
-                    else recorded.moments(track)
-                ):
+                for moment in found:
                     if heard is not None:
                         heard.record(engine)
                     moments.append(moment)

@@ -289,7 +289,7 @@ def test_sessions_whose_model_or_policy_is_missing_or_another(folder):
         (("r.csv", "--model", "other.npz", "--policy", "utility:1km"), "was released with model"),
         (("s.session", *GIVEN, "--epsilon", "0.7"), "began with mechanism laplace, not lattice"),
         (("r.csv", *GIVEN, "--users", "bob"), "no releases of 'bob'"),
-        (("gone.csv", *GIVEN), "cannot be read"),
+        (("gone.csv", *GIVEN), "there is no such file"),
     ):
         result = run("session", *arguments)
         assert (result.exit_code, len(result.stderr.splitlines())) == (2, 1), result.stderr

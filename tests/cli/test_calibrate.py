@@ -116,7 +116,7 @@ def test_the_trade_off_is_drawn(folder, run):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ((), "no target is given; give --error"),
+        ((), "no target is given; give one of --error"),
         (("--error", "300"), "--error is '300'; give a length with its unit"),
         (("--error", "-5m"), "give a length with its unit"),
         (("--error", "1km", "--epsilon", "1"), "--epsilon is what a calibration finds"),
