@@ -54,6 +54,11 @@ from dphmm.tables.values import Times, shorten
 Rule = Literal["stays", "repeated", "home", "work", "home-and-work"]
 
 
+def _check_choice(name: str, value: object, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise ConfigurationError(f"{name} is {value!r}; choose one of {', '.join(choices)}")
+
+
 @checked
 @dataclass(frozen=True)
 class Find:
@@ -538,11 +543,6 @@ def landmark_engine(
     losses = losses_on_clock(out.budget.timeline, slots, costs, Mobility.from_source(learned))
     dropped = people.dropped(space, learned.step, settings.outside == "border")
     return Landmarked(scheme, out, _degrees(out.values, space.projection, box), losses, seed is None, dropped)
-
-
-def _check_choice(name: str, value: object, choices: Sequence[str]) -> None:
-    if value not in choices:
-        raise ConfigurationError(f"{name} is {value!r}; choose one of {', '.join(choices)}")
 
 
 def _one_person(people: People) -> Trajectory:
