@@ -22,7 +22,7 @@ from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, IntArray
 from dphmm.errors import ConfigurationError
 from dphmm.model.model import MarkovModel
-from dphmm.model.transition_operator import Operator
+from dphmm.model.transition_operator import Operator, plain_masses
 from dphmm.space.grid import Grid
 
 PARTS = 5
@@ -199,15 +199,14 @@ class Change(Operator):
     cells
         ``(N, N)``: the probabilities of moves between cells.
     gather, spread
-        ``(Q, r)`` and ``(r, Q)``: their product says how the other variable changes. Without the second, the first one
-        does.
+        ``(Q, r)`` and ``(r, Q)``: their product says how the other variable changes; it stays where both are left out.
     excess
         What the product of both holds of the probability that nothing changes, which is then not counted twice.
     """
 
     stays: FloatArray
     cells: FloatArray
-    gather: FloatArray
+    gather: FloatArray | None = None
     spread: FloatArray | None = None
     excess: FloatArray | float = 0.0
 
@@ -228,18 +227,18 @@ class Change(Operator):
     def forward(self, logs: FloatArray) -> FloatArray:
         """See `Operator`."""
         masses = self._masses(logs)
-        moved = self.cells.T @ (masses @ self.gather)
+        moved = self.cells.T @ (masses if self.gather is None else masses @ self.gather)
         return self._logs(logs, masses, moved if self.spread is None else moved @ self.spread)
 
     def backward(self, logs: FloatArray) -> FloatArray:
         """See `Operator`."""
         later = self._masses(logs)
-        spread = later if self.spread is None else later @ self.spread.T
-        return self._logs(logs, later, self.cells @ spread @ self.gather.T)
+        moved = self.cells @ (later if self.spread is None else later @ self.spread.T)
+        return self._logs(logs, later, moved if self.gather is None else moved @ self.gather.T)
 
     def _masses(self, logs: FloatArray) -> FloatArray:
         """Masses ``(N, Q)`` of which the largest is one."""
-        return np.asarray(np.exp(logs - logs.max()).reshape(len(self.cells), -1))
+        return plain_masses(logs - logs.max()).reshape(len(self.cells), -1)
 
     def _logs(self, given: FloatArray, unchanged: FloatArray, changed: FloatArray) -> FloatArray:
         masses = changed + (self.stays - self.excess) * unchanged

@@ -18,7 +18,7 @@ from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.attack.mesh import Change, Moves, logs_of
 from dphmm.errors import StochasticError
 from dphmm.model.forward_backward import backward_pass, forward_pass
-from dphmm.model.transition_operator import log_normalised
+from dphmm.model.transition_operator import log_normalised, plain_masses
 from dphmm.space.states import OUTSIDE
 from dphmm.space.trajectory import Trajectory
 
@@ -247,7 +247,7 @@ def _smooth(
     """
 
     def by_place(logs: FloatArray) -> FloatArray:
-        masses = np.exp(logs - logs.max()).reshape(start.shape)
+        masses = plain_masses(logs - logs.max()).reshape(start.shape)
         masses /= masses.sum()
         return np.asarray(masses if are_parts else masses.sum(axis=1, keepdims=True))
 
@@ -404,15 +404,15 @@ def posterior_of_drift(
     StochasticError
         When no cell and offset could have given a release.
     """
-    identity, anywhere = np.eye(len(prior)), np.tile(moves.initial, (moves.grid.size, 1))
+    anywhere = np.tile(moves.initial, (moves.grid.size, 1))
 
     @cache
     def change(begins: bool, steps: int, drifts: bool) -> Change:
         if begins:
-            return Change(np.zeros((1, 1)), anywhere, drift if drifts else identity)
+            return Change(np.zeros((1, 1)), anywhere, drift if drifts else None)
         kept = moves.kept(steps)[:, None]
         if not drifts:
-            return Change(kept, moves.change(steps).cells, identity)
+            return Change(kept, moves.change(steps).cells)
         return Change(kept * drift.diagonal(), moves.matrix(steps), drift, excess=kept * drift.diagonal())
 
     def steps(times: range) -> Steps:
