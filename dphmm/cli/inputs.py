@@ -245,7 +245,7 @@ def caps_of(given: Mapping[str, Any]) -> tuple[Any, ...] | None:
     if not events or not most:
         missing = "--event" if not events else "--never-surer"
         raise ConfigurationError(f"{missing} is missing; a cap is --never-surer 0.7 --event 'at:home on 2024-03-04'")
-    from dphmm.events.event_caps import Cap
+    from dphmm.events.cap import Cap
 
     for name, numbers in (("--never-surer", most), ("--never-less", least)):
         if len(numbers) not in (0, 1, len(events)):

@@ -10,8 +10,8 @@ Source: Y. Cao, Y. Xiao, L. Xiong, L. Bai, "PriSTE: From Location Privacy to Spa
 from __future__ import annotations
 
 from dphmm.events.calendar import Clock
+from dphmm.events.cap import Cap, CapKeeper, Choice, read_priors
 from dphmm.events.event import AtLeast, Event, Not, Pattern, Presence, Times
-from dphmm.events.event_caps import Cap, CapKeeper, Choice, read_priors
 from dphmm.events.expression import EventText, parse_event
 from dphmm.events.product_chain import EventOdds, Split, happened_by, log_odds
 

@@ -27,8 +27,8 @@ from dphmm.calibrate.certified import EventLimit
 from dphmm.calibrate.simulation import CONFIDENCE, Figure, Simulation, plans_along, simulate, without_releases
 from dphmm.errors import BudgetError, ConfigurationError, InvalidInputError
 from dphmm.events.calendar import Clock
+from dphmm.events.cap import Cap
 from dphmm.events.event import Event
-from dphmm.events.event_caps import Cap
 from dphmm.events.expression import EventText, parse_event
 from dphmm.events.product_chain import EventOdds
 from dphmm.facts import fact, facts_of, metres

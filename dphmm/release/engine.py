@@ -16,7 +16,7 @@ import numpy.typing as npt
 from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray, Rng, as_floats, check_budget, content_hash, random_source
 from dphmm.errors import BudgetError, InvalidInputError, StateError
-from dphmm.events.event_caps import CapKeeper
+from dphmm.events.cap import CapKeeper
 from dphmm.geometry.measurements import Measurements
 from dphmm.mechanisms.base import MechanismName
 from dphmm.mechanisms.exact import rational

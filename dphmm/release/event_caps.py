@@ -9,7 +9,7 @@ import numpy as np
 from dphmm.arrays import FloatArray
 from dphmm.errors import InvalidInputError
 from dphmm.events.calendar import Clock
-from dphmm.events.event_caps import CapKeeper, read_priors
+from dphmm.events.cap import CapKeeper, read_priors
 from dphmm.events.expression import EventText
 from dphmm.events.outputs import Outputs, PartedOutputs, TableOutputs, outputs_of
 from dphmm.events.product_chain import Chain

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from dphmm.arrays import FloatArray, IntArray
 from dphmm.errors import ConfigurationError, InvalidInputError
-from dphmm.events.event_caps import rung_of
+from dphmm.events.cap import rung_of
 from dphmm.model.belief import Belief
 from dphmm.model.model import MarkovModel
 from dphmm.model.point_estimate import point_estimate

@@ -20,7 +20,7 @@ from dphmm.errors import (
     SessionMismatchError,
     TimeOrderError,
 )
-from dphmm.events.event_caps import CapKeeper
+from dphmm.events.cap import CapKeeper
 from dphmm.model.belief import Belief
 from dphmm.release.engine import Releaser
 from dphmm.release.ledger import DAY_SECONDS, Account, Ledger, Limits

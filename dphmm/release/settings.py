@@ -21,7 +21,7 @@ import numpy as np
 from dphmm.arguments import checked
 from dphmm.arrays import check_budget, check_epsilon
 from dphmm.errors import BudgetError, ConfigurationError, DataFileError, InvalidInputError
-from dphmm.events.event_caps import Cap
+from dphmm.events.cap import Cap
 from dphmm.geometry.hull import Membership
 from dphmm.mechanisms.base import EXACT, MECHANISMS, TABLES, MechanismName
 from dphmm.mechanisms.exact import Rational, rational

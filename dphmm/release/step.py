@@ -10,7 +10,7 @@ import numpy as np
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.errors import InvalidInputError, StateError
-from dphmm.events.event_caps import CapKeeper
+from dphmm.events.cap import CapKeeper
 from dphmm.mechanisms.base import BODY_OF, TABLES
 from dphmm.model.belief import Belief
 from dphmm.model.model import MarkovModel

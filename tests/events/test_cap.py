@@ -19,7 +19,7 @@ from dphmm import (
 )
 from dphmm.errors import EventError
 from dphmm.events import Cap, CapKeeper, EventOdds, Pattern, Presence
-from dphmm.events.event_caps import RUNGS, rung_of
+from dphmm.events.cap import RUNGS, rung_of
 from dphmm.events.outputs import BoundedOutputs, Questions, Sectors, TableOutputs, outputs_of
 from tests.sizes import few_every_day
 
