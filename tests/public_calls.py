@@ -416,8 +416,6 @@ def streams() -> None:
     right("leakage.supremum", leakage.supremum, matrix=TWO, epsilon=0.1)
     right("leakage.smooth", leakage.smooth, matrix=TWO, amount=0.1)
     right("leakage.LossFunction", LossFunction, matrix=TWO, limit=5.0, name="P")
-    right("leakage.LossFunction.step", LossFunction(TWO).step, alpha=1.0)
-    right("leakage.LossFunction.steps", LossFunction(TWO).steps, alphas=epsilons)
     right("leakage.LossFunction.supremum", LossFunction(TWO).supremum, epsilon=0.1)
     right("leakage.Leakage", leakage.Leakage, epsilons=epsilons, backward=epsilons, forward=epsilons)
     right("leakage.Leakage.window", leakage.Leakage(epsilons, epsilons, epsilons).window, start=0, stop=2)

@@ -263,7 +263,7 @@ def loss(matrix: Knowledge, alpha: float) -> float:
     matrix
         ``(n, n)`` row-stochastic, dense or scipy sparse; a `LossFunction`; or None (no knowledge, no loss).
     alpha
-        The leakage one step away, positive and finite.
+        The leakage one step away, finite and not negative.
 
     Returns
     -------
@@ -278,7 +278,7 @@ def loss(matrix: Knowledge, alpha: float) -> float:
     StochasticError
         When the matrix is not square or not row-stochastic.
     InvalidInputError
-        When α is not positive and finite.
+        When α is negative or not finite.
 
     Notes
     -----
@@ -293,12 +293,15 @@ def loss(matrix: Knowledge, alpha: float) -> float:
     >>> loss([[1, 0], [0, 1]], 800.0)
     800.0
     """
-    alpha = check_epsilon(alpha, "alpha")
+    alpha = check_epsilon(alpha, "alpha") if alpha else 0.0
     if matrix is None:
         return 0.0
     if isinstance(matrix, LossFunction):
         return matrix(alpha)
-    vertex = strongest(Excess(as_transition(matrix)), alpha)
+    excess = Excess(as_transition(matrix))
+    if not alpha:
+        return 0.0
+    vertex = strongest(excess, alpha)
     point = np.array([vertex.q, vertex.d, vertex.rest, vertex.gap])
     return float(loss_at(np.asarray(alpha), *point))
 

@@ -401,9 +401,9 @@ def _accumulate(knowledge: KnowledgeByTime, budgets: FloatArray, name: str, size
     last: tuple[Knowledge, float] = None, 0.0
     for t, matrix in enumerate(_matrices(knowledge, budgets, name, sizes), start=1):
         before = leakage[t - 1]
-        again = isinstance(matrix, LossFunction) and matrix is last[0] and before == last[1]
-        if not again:  # an array may have been filled anew
-            last, passed_on = (matrix, before), _step(matrix, before)
+        # An array may have been filled anew, and is evaluated each time.
+        if not isinstance(matrix, LossFunction) or matrix is not last[0] or before != last[1]:
+            last, passed_on = (matrix, before), loss(matrix, before)
         leakage[t] += passed_on
     return np.array(leakage)
 
@@ -432,13 +432,6 @@ def _matrices(knowledge: KnowledgeByTime, budgets: FloatArray, name: str, sizes:
     if given != count:
         found = f"more than {count}" if given > count else given
         raise InvalidInputError(f"{name}: {found} matrices for {budgets.size} times; give {count}, one for each step")
-
-
-def _step(matrix: Knowledge, alpha: float) -> float:
-    """L(α) of one step, 0 for an α of 0; what changes from step to step is evaluated at one α alone."""
-    if isinstance(matrix, LossFunction):
-        return matrix(alpha)
-    return loss(matrix, alpha) if alpha > 0 else 0.0
 
 
 Figure = TypeVar("Figure")

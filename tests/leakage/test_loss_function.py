@@ -228,10 +228,13 @@ def test_function_cannot_be_changed():
         LossFunction(FIGURE_4).q[0] = 1.0
 
 
-@pytest.mark.parametrize("alpha", [0.0, -1.0, math.nan, math.inf])
-def test_alpha_that_is_not_positive_is_refused(alpha):
-    calls = [lambda: loss(FIGURE_4, alpha), lambda: loss(None, alpha)]
-    for call in calls if alpha == 0 else [*calls, lambda: LossFunction(FIGURE_4)(alpha)]:
+def test_no_leakage_leads_to_none():
+    assert loss(FIGURE_4, 0) == loss(None, 0) == LossFunction(FIGURE_4)(0) == 0.0
+
+
+@pytest.mark.parametrize("alpha", [-1.0, math.nan, math.inf])
+def test_alpha_that_is_negative_or_no_number_is_refused(alpha):
+    for call in (lambda: loss(FIGURE_4, alpha), lambda: LossFunction(FIGURE_4)(alpha), lambda: loss(None, alpha)):
         with pytest.raises(InvalidInputError, match="alpha is") as refused:
             call()
         assert "\n" not in str(refused.value)
