@@ -659,6 +659,8 @@ def compare_counts(
 
 
 def _start(prior: Prior, mobility: Mobility) -> Any:
-    if prior == "model" and mobility.initial is None:
+    if not isinstance(prior, str) or prior != "model":
+        return prior
+    if mobility.initial is None:
         raise ConfigurationError("--prior model needs --model; the file of a matrix says nothing of the start")
-    return mobility.initial if prior == "model" else prior
+    return mobility.initial
