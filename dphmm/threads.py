@@ -66,7 +66,7 @@ def waiting_threads() -> int:
 def beside(work: Callable[[], T]) -> Callable[[], T]:
     """Begin some work on a thread of its own; what is returned waits for it, and returns or raises what it did.
 
-    It gains time as far as it runs in loops without the interpreter's lock. Whoever is interrupted need not wait for
+    It gains time as far as it runs in loops without the interpreter's lock. An interrupt need not wait for
     it: the thread ends with the process.
     """
     found: Future[T] = Future()

@@ -179,7 +179,7 @@ class Moves:
 
     @cached_property
     def beginning(self) -> Change:
-        """That of somebody of whom nothing is known."""
+        """That of a person of whom nothing is known."""
         return Change(np.zeros((1, 1)), np.tile(self.initial, (self.grid.size, 1)), *self._any_part)
 
     @property

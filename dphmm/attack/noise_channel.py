@@ -51,7 +51,7 @@ class Channel(ABC):
         Where the mechanism comes from, and which version of it this is.
     draws
         Whether something is drawn at each time. Where nothing is, a release like the one before it is no new evidence
-        about somebody who has stayed at one place, and ``log_rows`` are probabilities, not densities up to a factor.
+        about a person who has stayed at one place, and ``log_rows`` are probabilities, not densities up to a factor.
     """
 
     name: str

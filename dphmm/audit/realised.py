@@ -48,7 +48,7 @@ class Realised:
         ``(T,)``: the largest sum of the moves of all releases up to each one, between two such places.
     last_day
         ``(T,)``: that of the releases in the 24 hours that end with each one; NaN where the model has no step, and
-        where so many releases a day over so many states would not fit into memory.
+        where the releases of a day times the states would not fit into memory.
     worst
         The two places and the release of the largest sum of all; the same two where several are as far.
     bits

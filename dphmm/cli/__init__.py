@@ -79,7 +79,7 @@ def plain_ends() -> Iterator[None]:
         echo(f"{DphmmError(f'{path}: {said}')} See '{path} --help'.", err=True)
     except MemoryError:
         echo("dphmm: this needs more memory than there is; take less data, fewer states or fewer steps", err=True)
-    except BrokenPipeError:  # click's to end: nobody reads on
+    except BrokenPipeError:  # click ends it: the reader has gone
         raise
     except OSError as problem:
         echo(f"dphmm: {DphmmError(f'the system refuses ({problem}); check space and permissions')}", err=True)

@@ -32,7 +32,7 @@ _PAGES, _PICTURES = (".html", ".htm"), (".png", ".svg", ".pdf")
     "[default: fifteen of them]",
 )
 @click.option("--home-within", default="200m", show_default=True, metavar="LENGTH", help="When a home counts as found.")
-@click.option("--most-steps", default=432, show_default=True, help="At most so many times of each person.")
+@click.option("--most-steps", default=432, show_default=True, help="At most this many times of each person.")
 @click.option("--seed", default=0, show_default=True, help="Which draws.")
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="A new .html page, .csv table, or .png, .svg or .pdf."

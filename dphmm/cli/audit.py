@@ -67,7 +67,7 @@ def audit_command() -> None:
 
 @audit_command.command()
 @_subject_options
-@click.option("--steps", type=int, help="Constraints along the model's support, for so many time steps.")
+@click.option("--steps", type=int, help="Constraints along the model's support, for this many time steps.")
 @click.option("--start", metavar="A,B,…", help="With --steps: the states possible at first. [default: the model's]")
 @click.option("--secrets", type=click.Path(), help="The database form: a .csv with a column 'secret'.")
 @click.option("--count", "counts", multiple=True, metavar="COLUMN=VALUE", help="With --secrets: a count query.")

@@ -123,7 +123,7 @@ Item = TypeVar("Item")
 
 
 def progress(items: Iterable[Item], what: str, total: int | None = None) -> Iterator[Item]:
-    """The items, with a bar on standard error while they are gone through; silent where nobody watches.
+    """The items, with a bar on standard error while they are gone through; silent where standard error is no terminal.
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ _WAITS = ("dphmm.compilation",)
 
 @contextmanager
 def waits_shown() -> Iterator[None]:
-    """Whoever waits for a loop to be compiled or days to be prepared is told so on standard error, on a terminal."""
+    """On a terminal, standard error says what the command waits for: a loop that is compiled."""
     if not sys.stderr.isatty():
         yield
         return
@@ -204,7 +204,7 @@ def say_table(header: Sequence[str], rows: Sequence[Sequence[str]], title: str =
     title
         Stands above the table, where there is one.
     most
-        Print at most so many rows, and say how many there are more.
+        Print at most this many rows, and say how many more there are.
     """
     cells = [[cell(text) for text in row] for row in (header, *rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]

@@ -65,9 +65,9 @@ def counts_command() -> None:
 def release(data: tuple[str, ...], table: Path | None, seed: int | None, as_json: bool, **given: Any) -> None:
     """Release noisy counts of the people in DATA, or of a table of true counts.
 
-    Places are those of --model, or of a region. Whoever is not seen within the region at a time is counted where they
-    were last seen, and before that where they are first seen, so that everybody is somewhere at every time. Each time's
-    row is epsilon-differentially private for one person's place at that time.
+    Places are those of --model, or of a region. A person who is not seen within the region at a time is counted where
+    they were last seen, and before that where they are first seen, so that everybody is somewhere at every time. Each
+    time's row is epsilon-differentially private for one person's place at that time.
     """
     from dphmm.jobs import Budgets, Counts, Days, Mobility, count_people
     from dphmm.tables import check_output, check_table_name

@@ -62,8 +62,9 @@ STEP_SECONDS, CELL_KM = 300, 0.25
 def demo_command(folder: Path, policy: str, epsilon: float, seed: int | None, overwrite: bool, as_json: bool) -> None:
     """Learn on some people of a synthetic city, release others, and draw the result.
 
-    Nothing is downloaded, and nobody's data are in it. It writes what the people's phones recorded, runs 'dphmm learn',
-    'dphmm release' and 'dphmm show' on it, shows each command as it runs it, and ends by naming the files.
+    Nothing is downloaded, and no real person's data are in it. It writes what the people's phones recorded, runs
+    'dphmm learn', 'dphmm release' and 'dphmm show' on it, shows each command as it runs it, and ends by naming the
+    files.
     """
     started = time.perf_counter()
     files = _files(folder)

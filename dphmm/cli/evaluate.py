@@ -36,7 +36,7 @@ def evaluate_command(
 ) -> None:
     """Compare policies, mechanisms and budgets on a data set, as CONFIG, a TOML file, says.
 
-    People are dealt into folds at random: the model that somebody is evaluated under is learned from everybody outside
+    People are dealt into folds at random: the model that a person is evaluated under is learned from all people outside
     their fold, unless CONFIG names a model. The folder gets the table of
     every step, PRIVATE-report.html with the figures, and what is needed to go on with --resume after an interruption.
     Everything in it that comes from true places is for its owner alone, and says so in its name.

@@ -120,7 +120,7 @@ def _released(kind: str, source: tuple[str, ...], given: dict[str, Any]) -> Land
         why = "its budgets are about places one unit apart, not about any two"
         _without(given, matrices, f"--{{}} does not go with --unit: {why}; leave it out")
         if given["centre"] is None:
-            raise ConfigurationError("--unit needs --centre LAT LON: a place near, the same whoever the person is")
+            raise ConfigurationError("--unit needs --centre LAT LON: a place near, the same for all people")
         wrong = "--{} goes with --policy; leave it out with --unit"
         _without(given, ("model", "outside", "allow_own_model"), wrong)
         step = given["step"]

@@ -237,7 +237,7 @@ def _bound(epsilon: float, bound: Supremum) -> dict[str, Any]:
 
 
 def _widest(found: Leaked, times: int) -> dict[str, Any]:
-    """The largest leakage of any user about so many consecutive times together, and which they are, from 1."""
+    """The largest leakage of any user about a number of consecutive times together, and which they are, from 1."""
     largest = {name: one.largest_window(times) for name, one in found.leakage.by_user.items()}
     who = max(largest, key=lambda name: largest[name][0])
     leakage, start = largest[who]

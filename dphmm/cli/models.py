@@ -102,7 +102,7 @@ _TRUE_COUNTS = (
 
 
 def _support(learned: Learned, smoothing: float | None) -> dict[str, Any]:
-    """What decided which moves are possible, and how probable those are that nobody made."""
+    """What decided which moves are possible, and how probable those are that were not seen."""
     shrunk = learned.shrunk
     if learned.private is not None:
         facts = learned.private.facts

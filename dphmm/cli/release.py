@@ -465,7 +465,7 @@ def batch_command(
     On a Dask cluster, whose workers must see the folder and the model under the same paths, the places and the key go
     over the network to the workers.
 
-    Until the batch is finished, the folder holds its key in PRIVATE-key: whoever has it can take the noise away. With
+    Until the batch is finished, the folder holds its key in PRIVATE-key, with which the noise can be taken away. With
     it --resume makes a lost or damaged file again as it was, instead of drawing twice about the same places.
     """
     from dphmm.jobs.batches import batch

@@ -19,7 +19,7 @@ from dphmm.errors import ConfigurationError
 )
 @click.option("--init", is_flag=True, help="Write FILE with new tokens, and print how to set up the apps.")
 @click.option("--model", type=click.Path(path_type=Path), help="With --init: the model's file.")
-@click.option("--user", "users", multiple=True, help="With --init: somebody whose phone posts; may be repeated.")
+@click.option("--user", "users", multiple=True, help="With --init: a person whose phone posts; may be repeated.")
 @click.option("--policy", default="utility:1km", show_default=True, help="With --init: as in 'dphmm release'.")
 @click.option("--epsilon", default=0.5, show_default=True, help="With --init: the privacy budget of each release.")
 @click.option("--url", help="With --init: the address at which phones reach the relay, such as https://relay.example.")

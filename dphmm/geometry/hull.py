@@ -91,7 +91,7 @@ class SensitivityHull:
         """The vertices ``(h, d)``; counter-clockwise in the plane, ``(1, d)`` zeros for the point ``{0}``."""
 
     _stretched_from: tuple[SensitivityHull, FloatArray] | None = None
-    """The body that this one is by other factors on its axes, and these; None where it is nobody's."""
+    """The body that this one is by other factors on its axes, and these; None where there is none."""
 
     @classmethod
     def of_polygon(cls, corners: npt.NDArray[np.int64]) -> SensitivityHull:
@@ -443,7 +443,7 @@ def _facets(points: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[np.
 
 @lru_cache(maxsize=256)
 def _ring(count: int) -> npt.NDArray[np.int64]:
-    """The two ends, by number, of each edge of a polygon with so many corners."""
+    """The two ends, by number, of each edge of a polygon with a number of corners."""
     index = np.arange(count)
     return locked(np.stack([index, np.roll(index, -1)], axis=1))
 

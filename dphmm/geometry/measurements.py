@@ -31,7 +31,7 @@ _COMMON = 4
 """An axis with steps up to this many times those of another is counted in the other's, so that units stay the same."""
 
 _REMEMBERED = 64
-"""So many polygons are kept."""
+"""How many polygons are kept."""
 
 Axis = tuple[IntArray, float, float]
 """Whole steps from the lowest value, their length (0.0 where all are equal), and how far values may lie off them."""
@@ -292,7 +292,7 @@ class Measurements:
     def extremes(self, constraint: BoolArray) -> npt.NDArray[Any]:
         """Coordinates ``(h, d)`` of possible states whose convex hull is that of all of them; few, in the plane.
 
-        Of a constraint that nobody can change, they are kept until another one is asked about.
+        Those of a read-only constraint are kept until another one is asked about.
 
         Parameters
         ----------

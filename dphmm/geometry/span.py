@@ -16,7 +16,7 @@ _INT64_LIMIT = 2**62
 """Products that stay below this are computed in 64 bits, larger ones with Python's integers."""
 
 _FEW = 64
-"""Python looks through so many numbers in less time than numpy twice."""
+"""Python looks through this many numbers in less time than numpy takes for two calls."""
 
 
 def exact_product(left: npt.NDArray[Any], right: npt.NDArray[Any]) -> npt.NDArray[Any]:

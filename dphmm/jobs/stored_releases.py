@@ -472,7 +472,7 @@ def hindsight_of(table: ReleaseTable, engine: Releaser) -> Hindsight | None:
     Returns
     -------
     Hindsight or None
-        None where a user's releases times states are so many that it would take long: `audit_session` does it.
+        None where a user's releases times states would take too long: `audit_session` does it.
     """
     users = table["user"].astype(str)
     names, counts = np.unique(users, return_counts=True)

@@ -215,7 +215,7 @@ def _page(
 
 
 _MEANING = (
-    "Medians over the moments, of the person for whom a figure is worst, as the model expects them of somebody who "
+    "Medians over the moments, of the person for whom a figure is worst, as the model expects them of an adversary who "
     "moves as it says. 'At each moment' is once that moment's release is out, 'in hindsight' once all are."
 )
 

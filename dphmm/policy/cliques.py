@@ -28,7 +28,7 @@ _PAIRS_AT_A_TIME = 1 << 20
 _GOLDEN = (5**0.5 - 1) / 2
 _FIRST_BATCH = 64
 _LOOKED_THROUGH = 1 << 14
-"""Of so many edges, from groups all over, those at the corners of the hull are kept."""
+"""Of more edges than this, from groups all over, those at the corners of the hull are kept."""
 _UNKNOWN: Any = object()
 _HEIGHTS_AT_A_TIME = 1 << 23
 

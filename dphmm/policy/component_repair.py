@@ -460,7 +460,7 @@ class _Current:
         degrees = Counter(end for edge in self.edges for end in edge)
 
         def holds(gone: set[Edge], new: list[Edge]) -> bool:
-            """Whether nobody is left alone."""
+            """Whether no state is left alone."""
             less, more = (Counter(end for edge in some for end in edge) for some in (gone, new))
             return all(degrees[end] - less[end] + more[end] > 0 for end in less if end in exposed)
 
@@ -480,7 +480,7 @@ class _Current:
                     new = [edge for edge in dict.fromkeys([chosen, *rest]) if edge not in self.edges]
                     if holds({given_up}, new):
                         yield {given_up}, new
-                if partner in exposed:  # which may give up somebody else whom it has chosen
+                if partner in exposed:  # which may give up another partner that it has chosen
                     for edge in [one for one in self.edges if partner in one and one != given_up]:
                         if holds({given_up, edge}, kept := [one for one in new if one != edge]):
                             yield {given_up, edge}, kept

@@ -238,7 +238,7 @@ def candidates_of(
 _CLOSED = 1e-12
 """A bound this close to the value, relatively, has closed the search: both are rounded in the last places."""
 _FEW = 256
-"""Up to so many differences of a state are sifted anew at a node."""
+"""Up to this many differences of a state are sifted anew at a node."""
 _PER_NODE = 400_000
 """What a node costs in units of work, besides its differences."""
 _PER_OPTION: dict[Objective, int] = {"volume": 150, "error": 3_000}
@@ -465,7 +465,7 @@ class Search:
             self.sifted[state] = mine[self.problem.base.minimal(self.options.vectors[mine])]
         return self.sifted[state]
 
-    # ---- hulls under which nobody is exposed -----------------------------------------------------------------------
+    # ---- hulls under which no state is exposed ---------------------------------------------------------------------
 
     def _close(self, node: _Node, bound: float) -> None:
         """Record the best hull around one that protects everybody: for the volume, and in a line, that hull itself."""

@@ -843,9 +843,9 @@ _PLACE_WIDTH = 28
 """Characters that a coordinate takes in JSON at most."""
 
 _ATTEMPTS = 100
-"""So many others may make a session at the same moment."""
+"""How many other processes may make a session at the same moment."""
 _AT_A_TIME = 2000
-"""So many releases are fetched at a time."""
+"""How many releases are fetched at a time."""
 
 
 def _check_types(values: Iterable[tuple[Any, Any]]) -> None:

@@ -324,7 +324,7 @@ class RelayConfig(_Strict):
 
     @property
     def predicting(self) -> frozenset[str]:
-        """Of whom somebody wants predictions where no budget is left."""
+        """The people about whom a recipient wants predictions where no budget is left."""
         wanted = [one for one in self.told_releases if one.when_withheld == "prediction"]
         return frozenset(user for user in self.users if any(one.is_about(user) for one in wanted))
 
@@ -501,7 +501,7 @@ def write_relay(
 
 
 def app_settings(user: str, token: str, url: str) -> Iterator[str]:
-    """How somebody's apps are set up, in lines, with a code to scan for OwnTracks.
+    """How a person's apps are set up, in lines, with a code to scan for OwnTracks.
 
     Parameters
     ----------

@@ -49,7 +49,7 @@ _MOST_LISTED = 500
 _DAYS = 3
 """How far back the page looks at first."""
 _REPAIR_WORK = 300
-"""How much work a repair may do that is shown while somebody draws: a third of a second or so."""
+"""How much work a repair may do that is shown while a zone is drawn: a third of a second or so."""
 
 
 def policy_effects(engine: Releaser, layer: PolygonLayer | None) -> dict[str, Any]:

@@ -47,8 +47,8 @@ _MARGIN_KM = 0.001
 class Grid(StateSpace):
     """Square cells of one size in a local plane.
 
-    The points, which are the cells' centres, satisfy ``points == origin + cell_km * lattice`` exactly, so whoever needs
-    integers takes `lattice` and loses nothing. States are numbered row by row from the south-west.
+    The points, which are the cells' centres, satisfy ``points == origin + cell_km * lattice`` exactly, so that
+    code that needs integers takes `lattice` and loses nothing. States are numbered row by row from the south-west.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """NumPy's ``.npy`` and ``.npz`` files: arrays of plain numbers and texts, their headers checked against their sizes.
 
 `numpy.load` trusts a header: it evaluates it as Python and asks for as much memory as it says. Here a header is matched
-as text, and nothing is made of it unless exactly so many bytes follow.
+as text, and nothing is made of it unless exactly as many bytes follow as it says.
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ def test_a_state_without_a_neighbour_is_not_released_from_a_table():
     releaser = made("optimal")
     step = releaser.prepare()
     bare = replace(step.plan.protection, added=())
-    with pytest.raises(PromiseError, match="state 0 would be hidden among nobody in this step's table"):
+    with pytest.raises(PromiseError, match="state 0 would be hidden among no other states in this step's table"):
         releaser.draw(replace(step, plan=replace(step.plan, protection=bare)), 0)
 
 

@@ -100,7 +100,7 @@ def test_a_repair_that_was_forgotten_stops_the_draw(name):
         hull = SensitivityHull(policy.differences(F) * (1000 if name == "lattice" else 1))
         small = LatticeKNormMechanism(hull, 1) if name == "lattice" else KNormMechanism(hull, 1.0)
         plan = StepPlan(step.plan.constraint, replace(step.plan.protection, added=()))
-        with pytest.raises(PromiseError, match="would be hidden among nobody"):
+        with pytest.raises(PromiseError, match="would be hidden among no other states"):
             releaser.draw(replace(step, plan=plan, noise=replace(step.noise, parts=(small,))), 3)
 
 
@@ -109,7 +109,11 @@ def test_a_state_just_beyond_the_reach_of_the_noise_is_hidden_among_nobody():
     releaser = engine("k-norm", PolicyGraph.from_edges(6, []))
     step = releaser.prepare()
     plan = StepPlan(step.plan.constraint, replace(step.plan.protection, added=()))
-    for blocks, message in ((2, "state 4 would be hidden among nobody"), (2.9, "state 4 would"), (3, "was drawn")):
+    for blocks, message in (
+        (2, "state 4 would be hidden among no other states"),
+        (2.9, "state 4 would"),
+        (3, "was drawn"),
+    ):
         noise = KNormMechanism(SensitivityHull([[blocks, 0], [0, blocks]]), 1.0)
         with pytest.raises((PromiseError, AssertionError), match=message):
             releaser.draw(replace(step, plan=plan, noise=replace(step.noise, parts=(noise,))), 3)
@@ -157,7 +161,7 @@ def test_measurements_that_are_merged_by_mistake_stop_the_draw(name, monkeypatch
     monkeypatch.setattr(lattices, "_lattice_axis", merged)
     model = MarkovModel(np.full((2, 2), 1 / 2), np.full(2, 1 / 2))
     releaser = Releaser(model, f, PolicyGraph.complete(2), 1.0, name, rng=RandomSource(untouchable))
-    with pytest.raises(PromiseError, match=r"times epsilon|among nobody"):
+    with pytest.raises(PromiseError, match=r"times epsilon|among no other"):
         releaser.release(0)
 
 
