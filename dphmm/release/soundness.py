@@ -138,7 +138,8 @@ class SoundnessCheck:
         alone = members & hidden & ~joined
         if alone.any():
             raise PromiseError(
-                f"state {int(np.argmax(alone))} would be hidden among no other states in this step's table; nothing was drawn"
+                f"state {int(np.argmax(alone))} would be hidden among no other states in this step's table; nothing "
+                "was drawn"
             )
 
     def _check_edges(self, gauge: Gauge, members: BoolArray, added: IntArray, whole: bool) -> None:
@@ -196,8 +197,8 @@ class SoundnessCheck:
             if not (found <= 1).all():
                 state = int(alone[np.argmax(found)])
                 raise PromiseError(
-                    f"state {state} would be hidden among no other states in this step's noise; nothing was drawn: round the "
-                    "measurements, or use 'lattice'"
+                    f"state {state} would be hidden among no other states in this step's noise; nothing was drawn: "
+                    "round the measurements, or use 'lattice'"
                 )
 
     def nearest_in(self, noise: StepNoise, loss: float, states: IntArray) -> IntArray:

@@ -263,7 +263,7 @@ def test_a_hidden_state_released_as_if_it_were_open_stops_the_draw(mechanism):
     policy = ZONED.with_open([2, 4, 6, 7])
     plan = StepPlan(step.plan.constraint, protect(policy, releaser.measurements, calibration="component"))
     other = replace(step, plan=plan, noise=releaser.noise(plan, 1.0))
-    stopped(releaser, other, "hidden among nobody")
+    stopped(releaser, other, "hidden among no other states")
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
