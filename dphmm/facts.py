@@ -173,5 +173,7 @@ def guarantees_in_words(epsilon: float, constrained_epsilon: float, total: float
 
 
 def unless_seeded(guarantees: Mapping[str, str], is_private: bool) -> dict[str, str]:
-    """Guarantees in words, or that there is none where the noise does not come from the operating system."""
-    return dict(guarantees) if is_private else dict.fromkeys(guarantees, "nothing: the noise follows from a seed")
+    """Where noise came from, and guarantees in words: none where it does not come from the operating system."""
+    if is_private:
+        return {"randomness": "system", **guarantees}
+    return {"randomness": "seeded", **dict.fromkeys(guarantees, "nothing: the noise follows from a seed")}

@@ -340,12 +340,12 @@ def simulate(
     if event is None or odds is None:
         paths = draw_paths(releaser.model, people, steps, first, moving).astype(np.int64)
     else:
-        paths = _doing(releaser.model, event, float(expit(odds.prior)), people, steps, first, moving)
-    found = np.array([_of_one(releases, odds, paths[number], seed, number) for number in watch(range(people))])
+        paths = _paths_with(releaser.model, event, float(expit(odds.prior)), people, steps, first, moving)
+    found = np.array([_figures_of(releases, odds, paths[number], seed, number) for number in watch(range(people))])
     return Simulation(epsilon, steps, *found.T)
 
 
-def _doing(
+def _paths_with(
     model: MarkovModel, event: Event, probability: float, people: int, steps: int, first: int, rng: np.random.Generator
 ) -> IntArray:
     """Paths ``(people, steps)`` of a model on which an event of some probability happens."""
@@ -363,7 +363,7 @@ def _doing(
     return np.concatenate(found)[:people]
 
 
-def _of_one(
+def _figures_of(
     releases: PathReleases, odds: EventOdds | None, path: IntArray, seed: int, number: int
 ) -> tuple[float, ...]:
     """The figures of a person, in the order of `Simulation`."""

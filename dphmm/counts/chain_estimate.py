@@ -33,7 +33,7 @@ from scipy.special import erfcx
 from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray, as_distribution, as_numbers, check_budget
 from dphmm.counts.occupancy import as_transition
-from dphmm.counts.stream import as_noisy, as_row, as_scales, as_whole
+from dphmm.counts.stream import as_noisy, as_scales, as_whole
 from dphmm.errors import ConfigurationError, CountError, StochasticError
 from dphmm.stochastic import MatrixLike
 from dphmm.threads import one_thread
@@ -374,7 +374,11 @@ class ChainFilter:
         CountError, BudgetError
             For a row of another length or that is not finite, or a scale that is not positive.
         """
-        noisy, scale = as_row(noisy, len(self._mean)), check_budget(scale, "scale")
+        noisy, scale = as_numbers(noisy, "noisy counts", CountError), check_budget(scale, "scale")
+        if noisy.shape != self._mean.shape or not np.isfinite(noisy).all():
+            raise CountError(
+                f"noisy counts of one time have shape {noisy.shape}; give {len(self._mean)} finite numbers"
+            )
         if self._begun:
             self._mean, self._root = _predict(self._move, self._mean, self._root, self._mean)
         self._begun = True

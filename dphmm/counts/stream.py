@@ -106,20 +106,6 @@ def as_noisy(values: npt.ArrayLike, name: str = "noisy counts") -> FloatArray:
     return stream
 
 
-def as_row(values: npt.ArrayLike, places: int) -> FloatArray:
-    """One time's noisy counts ``(m,)``.
-
-    Raises
-    ------
-    CountError
-        When they are not that number of finite numbers.
-    """
-    row = as_numbers(values, "noisy counts", CountError)
-    if row.shape != (places,) or not np.isfinite(row).all():
-        raise CountError(f"noisy counts of one time have shape {row.shape}; give {places} finite numbers")
-    return row
-
-
 def _refuse(counts: FloatArray, wrong: BoolArray, name: str, what: str) -> None:
     for time, place in np.argwhere(wrong)[:1]:
         raise CountError(f"{name}: time {time}, place {place} is {counts[time, place]}; counts are {what}")

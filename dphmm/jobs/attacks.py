@@ -211,9 +211,7 @@ def attack(
     if not tracks:
         raise ConfigurationError("no place of the data lies in the model's region; learn a model of that region")
     within = 1000 * home_within_km
-    results = []
-    for channel in watch(made, "Attacking", len(made)):
-        results.append(attack_tracks(tracks, channel, moves, within, seed))
+    results = [attack_tracks(tracks, channel, moves, within, seed) for channel in watch(made, "Attacking", len(made))]
     return Attacked(
         about=about,
         people=len(tracks),

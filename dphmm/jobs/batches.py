@@ -17,11 +17,10 @@ from dphmm.arrays import Rng
 from dphmm.errors import AlreadyKnownError, ConfigurationError, DphmmError, need
 from dphmm.facts import fact, facts_of, guarantees_in_words, unless_seeded
 from dphmm.jobs.guarantees import exposure_facts, standing_out, warnings_of
-from dphmm.jobs.keyed_noise import KEY, folder_key, keyed_source
 from dphmm.jobs.models import load_model, people_seen, refuse_own
 from dphmm.jobs.people import OUTSIDE_REGION, SAME_TICK, Data, DataLike, Dropped
 from dphmm.jobs.progress import Watch, unwatched
-from dphmm.jobs.run_folder import LAYOUT, Checkpoint, Entry, Published, file_hash
+from dphmm.jobs.run_folder import KEY, LAYOUT, Checkpoint, Entry, Published, file_hash, folder_key, keyed_source
 from dphmm.jobs.workers import Engine, Processes
 from dphmm.policy.expression import policy_in_words
 from dphmm.policy.isolated_states import said_of_alone
@@ -184,14 +183,15 @@ class Batch:
             "states_the_policy_joins_to_none": self.alone,
             "mechanism": settings.mechanism,
             "exact": settings.is_exact,
-            "randomness": "system" if self.is_private else "seeded",
             "epsilon_of_each": settings.epsilon,
             "joined_places": policy_in_words(settings.policy),
             "settings": settings.content_hash,
         }
+        promise = {}
         if tally.users:
             promise = guarantees_in_words(settings.epsilon, tally.constrained_epsilon, tally.epsilon)
-            found |= unless_seeded(promise, self.is_private) | exposure_facts(tally.standing_out)
+            found |= exposure_facts(tally.standing_out)
+        found |= unless_seeded(promise, self.is_private)
         return found | ({"users_after_a_capped_event": tally.passed_over_users} if settings.caps else {})
 
     def private_facts(self) -> dict[str, Any]:

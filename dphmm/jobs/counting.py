@@ -393,7 +393,6 @@ class Counted:
             **{"epsilon_least": least, "epsilon_greatest": most, "epsilon_of_all_times": total},
             "temporal_leakage": self.temporal_leakage,
             "exact": self.noisy.exact,
-            "randomness": "system" if self.is_private else "seeded",
             **unless_seeded(promise, self.is_private),
         }
 

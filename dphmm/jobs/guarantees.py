@@ -87,15 +87,13 @@ def warnings_of(rows: Sequence[Mapping[str, Any]], policy: str) -> list[str]:
         return []
     said = []
     spent = _worst(rows, "epsilon_dearest_day", max)
-    if spent is not None and spent["epsilon_dearest_day"] > MOST_DAY_EPSILON:
-        level = spent["epsilon_dearest_day"]
+    if spent is not None and (level := spent["epsilon_dearest_day"]) > MOST_DAY_EPSILON:
         said.append(
             f"within 24 hours epsilons of {level:,.4g} in sum were spent on {spent['user']}: two paths that the policy "
             f"joins throughout are told apart by {factor_in_words(level)}; {_FEWER}"
         )
-    key = "adversary_certainty_most_in_hindsight"
-    when = " in hindsight" if key in rows[0] else ""
-    key = key if when else "adversary_certainty_most"
+    when = " in hindsight" if "adversary_certainty_most_in_hindsight" in rows[0] else ""
+    key = f"adversary_certainty_most{when.replace(' ', '_')}"
     sure = _worst(rows, key, max)
     if sure is not None and sure[key] > MOST_CERTAINTY:
         said.append(
@@ -215,14 +213,13 @@ def _told(table: ReleaseTable, rows: Sequence[dict[str, Any]]) -> Rows:
     drawn = table["expected_error_m"][~table["withheld"]]
     best = "how far the best guess of an adversary who knows the model is from the person"
     known, least, most = "adversary_error_m_median", "adversary_error_m_least", "adversary_certainty_most"
-    found = [
+    return (
         ("how far a released point is from its place", off(float(np.median(drawn))) if len(drawn) else "none", ""),
         ("how far the published estimate is from the person", off(facts["estimate_radius_m_median"]), ""),
         (best, off(facts[known]), hindsight(known, off)),
         ("the same at the moment that is known best", off(facts[least]), hindsight(least, off)),
         ("how sure they are of one place at the moment that is known best", _sure(facts[most]), hindsight(most, _sure)),
-    ]
-    return tuple(found)
+    )
 
 
 def _sure(probability: float) -> str:
@@ -286,25 +283,20 @@ def _not_promised(table: ReleaseTable, settings: ReleaseSettings, is_private: bo
 def _made(table: ReleaseTable, engine: Releaser) -> Rows:
     settings, model = engine.settings, engine.model
     drawn, users = table.select(~table["withheld"]), sorted(set(table["user"].tolist()))
-    epsilons = sorted(set(drawn["epsilon"].tolist()))
+    spent = "nothing was drawn"
+    if len(drawn):
+        low, high = drawn["epsilon"].min(), drawn["epsilon"].max()
+        spent = f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
     promise = (model.learned or {}).get("promise")
     some = ", ".join(users[:8]) + (f" and {len(users) - 8:,} more" if len(users) > 8 else "")
-    found = [
+    return (
         ("people", f"{len(users):,}: {some}"),
         ("from, to (UTC)", f"{iso_time(table['time'].min())}, {iso_time(table['time'].max())}"),
         ("released points", f"{len(drawn):,}; {len(table) - len(drawn):,} moments were withheld"),
         ("policy", f"{settings.policy}: hides between {_joined(settings)}"),
-        ("ε of a release", _span(epsilons)),
+        ("ε of a release", spent),
         ("noise", f"{settings.mechanism}, {'exact on a computer' if table['exact'].all() else 'in floating point'}"),
         ("places of the map", f"{model.size:,} ({type(model.space).__name__.lower()}), every {model.step:g} s"),
         ("what the model promises to those it was learned from", promise if isinstance(promise, str) else "not known"),
         ("settings, model", f"SHA-256 {settings.content_hash[:16]}, {model.content_hash[:16]}"),
-    ]
-    return tuple(found)
-
-
-def _span(epsilons: Sequence[float]) -> str:
-    if not epsilons:
-        return "nothing was drawn"
-    low, high = epsilons[0], epsilons[-1]
-    return f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
+    )

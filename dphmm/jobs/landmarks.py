@@ -290,7 +290,6 @@ class Landmarked:
             "landmarks": int(budget.timeline.landmark.sum()),
             "published": int(self.series.published.sum()),
             "exact": self.series.exact,
-            "randomness": "system" if self.is_private else "seeded",
             "epsilon": budget.epsilon,
             "spent_by_landmarks_and_one_more": spent,
             "loss_greatest": worst if bounded else None,

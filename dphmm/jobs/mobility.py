@@ -139,17 +139,15 @@ class Mobility:
             What is known of each step, in order of time.
         """
         before: Any = None
-        settled = False
+        is_settled = False
         for step, matrix in enumerate(self.backwards(times), start=1):
             yield matrix
-            function = None
-            if before is not None and not settled and np.array_equal(_columns(before), _columns(matrix)):
-                settled, function = True, LossFunction(matrix, min(limit, _AT_ONCE))
-                function = LossFunction(matrix, limit) if function.is_identity else None
-            elif settled and _equal(before, matrix):
-                function = LossFunction(matrix, limit)
-            if function is not None:
-                yield from repeat(function, times - 1 - step)
+            is_last = is_settled and _equal(before, matrix)
+            if before is not None and not is_settled:
+                is_settled = np.array_equal(_columns(before), _columns(matrix))
+                is_last = is_settled and LossFunction(matrix, min(limit, _AT_ONCE)).is_identity
+            if is_last:
+                yield from repeat(LossFunction(matrix, limit), times - 1 - step)
                 return
             before = matrix
 

@@ -121,13 +121,6 @@ def refuse_own(seen: Collection[str] | None, users: Iterable[str]) -> None:
         )
 
 
-def said(seen: Collection[str] | None, allowed: bool) -> str:
-    """What is said of whether the model was learned from those who are released, who were checked unless allowed."""
-    if allowed:
-        return "not checked (--allow-own-model)"
-    return "not known: no list beside the model" if seen is None else "no"
-
-
 def read_others(
     data: DataLike, model: Model | None, learned: MarkovModel | None, allow_own_model: bool
 ) -> tuple[People, str]:
@@ -163,7 +156,8 @@ def read_others(
         seen = people_seen(model, learned)
     people = Data.from_any(data).read()
     refuse_own(seen, [one.user for one in people.trajectories])
-    return people, said(seen, allow_own_model)
+    unknown = "not known: no list beside the model" if seen is None else "no"
+    return people, "not checked (--allow-own-model)" if allow_own_model else unknown
 
 
 MOST_STATES = 2000

@@ -133,7 +133,6 @@ class Released:
             "users": len(self._by_user),
             "mechanism": str(table["mechanism"][0]),
             "exact": bool(table["exact"].all()),
-            "randomness": "system" if self.is_private else "seeded",
             "epsilon_of_the_user_with_most": spent,
             "joined_places": policy_in_words(self.settings.policy),
             **unless_seeded(promise, self.is_private),

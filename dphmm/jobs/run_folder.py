@@ -1,4 +1,7 @@
-"""The folder of a run: one run at a time, what it was made by, the parts that are finished, and files of a batch."""
+"""The folder of a run: one run at a time, what it was made by, the parts that are finished, files of a batch, its key.
+
+Noise that follows from a secret key is the same again after a crash, and beyond reach when the key is gone.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import dphmm
+from dphmm.arrays import RandomSource
 from dphmm.errors import ConfigurationError, DataFileError, OutputError
 from dphmm.tables import new_file, read_document, write_text
 from dphmm.tables.json_toml import parse_json, read_json
@@ -430,3 +435,70 @@ def _is_whole(path: Path, sha256: str) -> bool:
 
 def _refusal(folder: Path, problem: OSError) -> OutputError:
     return OutputError(f"{folder} cannot be written ({problem.strerror}); check the folder and its free space")
+
+
+KEY = "PRIVATE-key"
+"""The file that a run keeps its key in for as long as it is unfinished. With it the noise can be taken away."""
+
+_KEY_BYTES = 32
+_DIGEST_BYTES = 64
+"""Bytes of one digest."""
+
+
+def folder_key(folder: Path) -> bytes:
+    """The key of the run in a folder, drawn from the operating system's randomness where there is none yet.
+
+    Raises
+    ------
+    DataFileError
+        When the file there holds no key.
+    OutputError
+        When it cannot be written.
+    """
+    path = folder / KEY
+    if not path.exists():
+        with new_file(path, private=True) as part:
+            part.write_bytes(os.urandom(_KEY_BYTES))
+    try:
+        key = path.read_bytes()
+    except OSError as problem:
+        raise DataFileError(path, f"cannot be read ({problem.strerror}); check the path") from None
+    if len(key) != _KEY_BYTES:
+        raise DataFileError(path, f"holds {len(key)} bytes and no key; begin again in a new folder")
+    return key
+
+
+def keyed_source(key: bytes, *label: bytes) -> RandomSource:
+    """Random bytes that follow from a key and a label, and tell nothing of either nor of the bytes under other labels.
+
+    They are BLAKE2b, keyed, of a counter. As long as that cannot be told from a random function they are as good as the
+    operating system's own, which stretches a seed likewise.
+
+    Parameters
+    ----------
+    key
+        32 random bytes.
+    label
+        What the bytes are for. Everything that the noise will be added to must be in it: the same noise on two
+        different places would tell the difference between them.
+    """
+    name = blake2b(key=key, person=b"dphmm-noise")
+    for part in label:
+        name.update(len(part).to_bytes(8, "little") + part)
+    return RandomSource(_Stream(name.digest()).read)
+
+
+class _Stream:
+    """Bytes of BLAKE2b, keyed, of the numbers from 0 on."""
+
+    def __init__(self, key: bytes) -> None:
+        self._key, self._number, self._held = key, 0, b""
+
+    def read(self, size: int) -> bytes:
+        """The next bytes."""
+        more = max(0, -(-(size - len(self._held)) // _DIGEST_BYTES))
+        numbers = range(self._number, self._number + more)
+        blocks = [blake2b(number.to_bytes(16, "little"), key=self._key).digest() for number in numbers]
+        whole = b"".join([self._held, *blocks])
+        self._number, self._held = numbers.stop, whole[size:]
+        return whole[:size]

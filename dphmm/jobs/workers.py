@@ -51,14 +51,15 @@ class Engine(Protocol):
         So they start while the caller still prepares what there is to do.
         """
 
-    def run(self, function: Callable[[Work], Done], work: Iterable[Work]) -> Iterator[Done]:
-        """Run a function on each piece of work, and yield what it returns as pieces are finished."""
-
     def groups(self, function: Callable[[Work], Done], work: Iterable[Work]) -> Iterator[list[Done]]:
-        """The same, with all at once that is finished by the time that more is asked for."""
+        """Run a function on each piece of work, and yield all that is finished by the time that more is asked for."""
+
+    def run(self, function: Callable[[Work], Done], work: Iterable[Work]) -> Iterator[Done]:
+        """The same, one result after another."""
+        return chain.from_iterable(self.groups(function, work))
 
 
-class Processes:
+class Processes(Engine):
     """Processes on this machine.
 
     Parameters
@@ -90,10 +91,6 @@ class Processes:
         finally:
             self._pool.shutdown(wait=True, cancel_futures=True)
             self._pool = None
-
-    def run(self, function: Callable[[Work], Done], work: Iterable[Work]) -> Iterator[Done]:
-        """As `groups`, one after another."""
-        return chain.from_iterable(self.groups(function, work))
 
     def groups(self, function: Callable[[Work], Done], work: Iterable[Work]) -> Iterator[list[Done]]:
         """Run a function on each piece of work; what a worker that dies had not finished, another does.
@@ -149,7 +146,7 @@ def _is_lost(future: Future[Any]) -> bool:
     return isinstance(future.exception(), BrokenProcessPool)
 
 
-class DaskCluster:
+class DaskCluster(Engine):
     """The workers of a Dask scheduler, which must see the run's folder under the same path.
 
     Parameters
@@ -194,10 +191,6 @@ class DaskCluster:
         finally:
             self._client.close()
             self._client = None
-
-    def run(self, function: Callable[[Work], Done], work: Iterable[Work]) -> Iterator[Done]:
-        """As `groups`, one after another."""
-        return chain.from_iterable(self.groups(function, work))
 
     def groups(self, function: Callable[[Work], Done], work: Iterable[Work]) -> Iterator[list[Done]]:
         """Run a function on each piece of work; Dask gives those of a lost worker to another.

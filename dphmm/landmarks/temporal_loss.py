@@ -178,8 +178,8 @@ class Steps:
 
     def spread(self, start: int, stop: int) -> float:
         """The spread of the steps between two times, or more; infinite where rows have different zeros."""
-        start, stop = min(start, stop), max(start, stop)
-        key = (0, stop - start) if self._same else (start, stop)
+        start, stop = sorted((start, stop))
+        key = self._key(start, stop)
         if key not in self._spreads:
             ends = [*range(start, stop, _BLOCK), stop]
             parts = [_spread(*self._product(a, b)) for a, b in pairwise(ends)]
@@ -558,8 +558,7 @@ def paper_leakage(
     after = marks[np.searchsorted(marks, at, side="right")]
     back, back_cut = _runs(budgets, before, after, as_loss_function(backward, "backward"))
     mirrored = len(line) - 1 - after[::-1], len(line) - 1 - before[::-1]
-    forth, forth_cut = _runs(budgets[::-1], *mirrored, as_loss_function(forward, "forward"))
-    forth, forth_cut = forth[::-1], forth_cut[::-1]
+    forth, forth_cut = (one[::-1] for one in _runs(budgets[::-1], *mirrored, as_loss_function(forward, "forward")))
     alone = back + forth - budgets
     together = alone[line.landmark].sum()
     # A regular timestamp is a member beside the landmarks: it cuts off the backward leakage of the next landmark and
@@ -582,13 +581,9 @@ def _runs(
     for distance in range(2, int((at - before).max(initial=1)) + 1):
         there = at[at - before == distance]
         own[there] = function(own[there - 1]) + budgets[there]
-    cut = np.zeros(size)
-    running = np.flatnonzero(after < size)
-    place = running + 1
-    cut[running] = budgets[place]
-    while True:
-        going = place < after[running]
-        running, place = running[going], place[going] + 1
-        if running.size == 0:
-            return own, cut
-        cut[running] = function(cut[running]) + budgets[place]
+    length = np.where(after < size, after - at, 0)  # of the run from each timestamp to the next landmark
+    cut = np.where(length > 0, budgets[np.minimum(at + 1, size - 1)], 0.0)
+    for distance in range(2, int(length.max()) + 1):
+        there = np.flatnonzero(length >= distance)
+        cut[there] = function(cut[there]) + budgets[there + distance]
+    return own, cut

@@ -23,8 +23,7 @@ from pyarrow import parquet
 
 from dphmm import Grid, MarkovModel, Trajectory
 from dphmm.jobs.batches import BatchJob, batch, release_everyone
-from dphmm.jobs.keyed_noise import folder_key
-from dphmm.jobs.run_folder import Published
+from dphmm.jobs.run_folder import Published, folder_key
 from dphmm.jobs.workers import Processes
 from dphmm.release.engine import ReleaseSettings
 from scripts.benchmarks.report import Report, in_new_process, once, processor_seconds

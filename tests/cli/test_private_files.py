@@ -16,8 +16,7 @@ import numpy as np
 import pytest
 
 from dphmm.cli import COMMANDS, main
-from dphmm.jobs.keyed_noise import KEY
-from dphmm.jobs.run_folder import JOURNAL, LOCK, user_file
+from dphmm.jobs.run_folder import JOURNAL, KEY, LOCK, user_file
 from dphmm.model.model import MarkovModel
 from dphmm.plots.webmap import DEGREES
 from dphmm.space import Grid

@@ -28,9 +28,8 @@ from dphmm.jobs.batches import (
     batch,
     release_everyone,
 )
-from dphmm.jobs.keyed_noise import KEY
 from dphmm.jobs.people import Data
-from dphmm.jobs.run_folder import JOURNAL, LOCK, FolderLock, Published, user_file
+from dphmm.jobs.run_folder import JOURNAL, KEY, LOCK, FolderLock, Published, user_file
 from dphmm.jobs.workers import DaskCluster, Processes
 from dphmm.model.model import MarkovModel
 from dphmm.release.engine import Releaser, ReleaseSettings

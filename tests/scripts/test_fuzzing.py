@@ -41,7 +41,7 @@ READING = ("read", "load", "from_json", "from_toml", "from_bytes", "categories")
 """What functions that read a stranger's file or text are called: these, or these and more after an underscore."""
 NO_FILES = {
     "serve/apps.py:from_json",
-    "jobs/keyed_noise.py:read",
+    "jobs/run_folder.py:read",
     "jobs/models.py:read_others",
     "cli/leakage.py:read_adversaries",
 }

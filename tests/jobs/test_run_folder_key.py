@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from dphmm.errors import DataFileError
-from dphmm.jobs.keyed_noise import KEY, folder_key, keyed_source
+from dphmm.jobs.run_folder import KEY, folder_key, keyed_source
 
 ONE, OTHER = bytes(range(32)), bytes(32)
 
