@@ -1,8 +1,10 @@
 """The adversary's filter and smoother over a track: cells, places within them, and what was drawn once and kept.
 
 A fixed offset, a slowly moving one, the centre of a zone: each is a hidden variable beside the place. None is ignored
-or averaged away here: the passes go over all its values, and weigh each by how well it explains the releases. Where
-cells are whole and nothing else is hidden, all this is `dphmm.model.filter` and `dphmm.model.smooth`.
+or averaged away here: all its values are gone through, and each is weighed by how well it explains the releases. Parts
+of cells and moving offsets go through the model's forward–backward, along the steps of `dphmm.attack.mesh.Change`;
+where cells are whole and nothing else is hidden, that is `dphmm.model.filter` and `dphmm.model.smooth`. A fixed offset
+makes one path of the releases; a zone about home is a mixture of chains over the few cells that it touches.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from dphmm.audit.tables import Facts
 from dphmm.errors import EventError, InvalidInputError
 from dphmm.events import Event, EventOdds, happened_by
 from dphmm.facts import fact, facts_of
+from dphmm.model.belief import Belief
 from dphmm.model.point_estimate import point_estimate
 from dphmm.policy.graph import PolicyGraph
 from dphmm.release.engine import Releaser
@@ -137,10 +138,8 @@ def realise(releaser: Releaser, sequence: ReleasedSequence) -> Realised:
         if day is not None:
             sets = {id(one): one for _, _, one in before}
             rows[t, 2] = by_day.widest(_difference(total, before[0][1]), np.logical_and.reduce([*sets.values()]))[0]
-        after = replay.posterior.probabilities
-        guess = point_estimate(after, releaser.measurements.points)
-        told = _bits(replay.step.prior.probabilities, replay.log_likelihood, after)
-        rows[t, 3:] = told, guess.least_error, guess.certainty
+        guess = point_estimate(replay.posterior.probabilities, releaser.measurements.points)
+        rows[t, 3:] = _bits(replay.step.prior, replay.posterior), guess.least_error, guess.certainty
     moved, so_far, last_day, bits, error, certainty = rows.T
     return Realised(moved, so_far, last_day, worst, bits, error, certainty, by_all.is_by_edge)
 
@@ -195,12 +194,11 @@ class _Pairs:
         return apart, int(group[low]), int(group[high])
 
 
-def _bits(before: FloatArray, log_likelihood: FloatArray, after: FloatArray) -> float:
+def _bits(before: Belief, after: Belief) -> float:
     """The Kullback-Leibler divergence of a belief from the one before, in bits."""
-    below = log_likelihood - log_likelihood.max()
-    evidence = float(np.log(before @ np.exp(below)))
-    held = after > 0
-    return max(0.0, float(after[held] @ below[held]) - evidence) / float(np.log(2.0))
+    held = after.probabilities > 0
+    gained = after.log_mass[held] - before.log_mass[held]
+    return max(0.0, float(after.probabilities[held] @ gained)) / float(np.log(2.0))
 
 
 def _sum(total: FloatArray, row: FloatArray) -> FloatArray:
