@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from math import inf
 
 import numpy as np
@@ -18,6 +18,7 @@ from dphmm.errors import EventError, InvalidInputError
 from dphmm.events.automaton import Automaton
 from dphmm.events.event import Event
 from dphmm.events.product_chain import EventOdds
+from dphmm.facts import fact
 from dphmm.mechanisms.base import TABLES
 from dphmm.model import MarkovModel, Observations, draw_paths, filter_releases, smooth_releases
 from dphmm.model.belief import Belief
@@ -216,13 +217,13 @@ class Simulation:
 
     epsilon: float
     steps: int
-    estimate: FloatArray = field(repr=False)
-    online: FloatArray = field(repr=False)
-    hindsight: FloatArray = field(repr=False)
-    certainty: FloatArray = field(repr=False)
-    spent: FloatArray = field(repr=False)
-    withheld: FloatArray = field(repr=False)
-    reached: FloatArray | None = field(default=None, repr=False)
+    estimate: FloatArray = field(repr=False, metadata=fact("estimate_error_m", times=1000))
+    online: FloatArray = field(repr=False, metadata=fact("adversary_error_m_at_once", times=1000))
+    hindsight: FloatArray = field(repr=False, metadata=fact("adversary_error_m_in_hindsight", times=1000))
+    certainty: FloatArray = field(repr=False, metadata=fact("adversary_certainty_in_hindsight"))
+    spent: FloatArray = field(repr=False, metadata=fact("epsilon"))
+    withheld: FloatArray = field(repr=False, metadata=fact("moments_withheld"))
+    reached: FloatArray | None = field(default=None, repr=False, metadata=fact("event_probability_most"))
 
     @property
     def people(self) -> int:
@@ -251,6 +252,26 @@ class Simulation:
         if not isinstance(values, np.ndarray):
             raise InvalidInputError(f"figure {name!r} was not simulated; ask for one that was, such as 'hindsight'")
         return Figure.from_values(values)
+
+    def facts(self, *names: str) -> dict[str, float]:
+        """The means of figures and their margins, errors in metres where measurements are kilometres.
+
+        Parameters
+        ----------
+        *names
+            Which figures; see the attributes of `Simulation`.
+
+        Returns
+        -------
+        dict
+            The name of each fact → its mean, and the same with ``_give_or_take`` → its margin.
+        """
+        found: dict[str, float] = {}
+        for one in fields(self):
+            if one.name in names:
+                key, times, figure = one.metadata["fact"], one.metadata["times"], self.figure(one.name)
+                found |= {key: times * figure.mean, f"{key}_give_or_take": times * figure.margin}
+        return found
 
     def share_above(self, probability: float) -> tuple[float, float]:
         """The share of people of whom the event ever became more probable, and the most that it may be among all.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,6 @@ from dphmm.cli.inputs import REGION, data_of, input_options, region_options, spa
 from dphmm.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from dphmm.jobs.models import Learned
     from dphmm.jobs.synthesis import Comparison
     from dphmm.model.model import MarkovModel
 
@@ -84,7 +82,14 @@ def learn_command(data: tuple[str, ...], output: Path, as_json: bool, overwrite:
         echo(_TRUE_COUNTS, err=True)
     files = {"model": str(output), "private_list_of_people": str(private_list(output))}
     listed = {"left_out": dropped_facts(learned.dropped)} if as_json else {}
-    say("Learned", {**files, **_facts(learned), **_support(learned, smoothing), **listed}, as_json)
+    facts = learned.facts()
+    if learned.private is not None:
+        facts["spent_on"] = ", ".join(f"{name} {part}" for name, part in facts["spent_on"].items())
+    elif learned.shrunk is None:
+        facts["smoothing"] = smoothing
+    else:
+        facts["highest_speed_kmh"] = learned.shrunk.kernel.reach.max_speed_kmh
+    say("Learned", {**files, **facts, **listed}, as_json)
     if not as_json:
         say_dropped(learned.dropped)
 
@@ -101,23 +106,6 @@ _TRUE_COUNTS = (
 )
 
 
-def _support(learned: Learned, smoothing: float | None) -> dict[str, Any]:
-    """What decided which moves are possible, and how probable those are that were not seen."""
-    shrunk = learned.shrunk
-    if learned.private is not None:
-        facts = learned.private.facts
-        spent = ", ".join(f"{name} {part}" for name, part in facts["spent_on"].items())
-        return {**facts, "spent_on": spent}
-    if shrunk is None:
-        return {"smoothing": smoothing}
-    return {
-        "highest_speed_kmh": shrunk.kernel.reach.max_speed_kmh,
-        "moves_that_were_faster": shrunk.too_fast,
-        "moves_of_too_few_people": shrunk.rare,
-        "weight_of_the_region_in_moves": shrunk.weight,
-    }
-
-
 def _time_of(given: dict[str, Any]) -> dict[str, Any]:
     """What moves depend on beside the place."""
     zone = given["zone"]
@@ -131,40 +119,6 @@ _STEPS = {"gowalla": 3600.0}
 
 _ZONES = {"geolife": "Asia/Shanghai", "gowalla": "America/Los_Angeles", "cabspotting": "America/Los_Angeles"}
 """A region of the papers → its time zone."""
-
-
-def _facts(learned: Learned) -> dict[str, Any]:
-    return {
-        "states": learned.model.size,
-        "states_visited": learned.visited,
-        "transitions": learned.model.possible_moves,
-        "step_seconds": learned.model.step_seconds,
-        "users": len(learned.people.trajectories),
-        "fixes": learned.people.fixes,
-        "fixes_skipped": learned.people.skipped,
-        "fixes_at_the_same_time": learned.people.merged,
-        "places_on_the_clock": learned.places,
-        "of_them_outside_the_region": learned.outside,
-        "moves_counted": learned.moves,
-        **_extension(learned),
-    }
-
-
-def _extension(learned: Learned) -> dict[str, Any]:
-    """How the model varies with time, or looks back."""
-    made = learned.extension
-    if made is None:
-        return {}
-    facts: dict[str, Any] = {"it": made.model.in_words}
-    if made.model.time_classes is not None:
-        facts |= {"zone": made.model.time_classes.zone, "weight_of_all_hours_in_moves": _finite(made.class_weight)}
-    if made.model.state_pairs is not None:
-        facts |= {"pairs": len(made.model.state_pairs.pairs), "weight_of_one_state_in_moves": _finite(made.pair_weight)}
-    return facts
-
-
-def _finite(weight: float) -> float | None:
-    return weight if isfinite(weight) else None
 
 
 @click.group(cls=OnceGroup)

@@ -158,22 +158,8 @@ class Achieved:
         """
         facts = facts_of(self)
         if self.simulation is not None:
-            for key, name in _NAMES.items():
-                found = self.simulation.figure(name)
-                unit = 1.0 if name == "certainty" else 1000.0
-                facts[key], facts[f"{key}_give_or_take"] = unit * found.mean, unit * found.margin
-        if self.doing is not None:
-            found = self.doing.figure("reached")
-            facts |= {"event_probability_most": found.mean, "event_probability_most_give_or_take": found.margin}
-        return facts
-
-
-_NAMES = {
-    "estimate_error_m": "estimate",
-    "adversary_error_m_at_once": "online",
-    "adversary_error_m_in_hindsight": "hindsight",
-    "adversary_certainty_in_hindsight": "certainty",
-}
+            facts |= self.simulation.facts("estimate", "online", "hindsight", "certainty")
+        return facts if self.doing is None else facts | self.doing.facts("reached")
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,10 +213,8 @@ class EventLimited:
         """
         facts = {"event": str(self.cap.event), "limit": self.cap.probability, **facts_of(self)}
         if self.capped is not None:
-            told = {"estimate": "estimate_error_m", "withheld": "moments_withheld", "spent": "epsilon"}
-            for name, key in told.items():
-                mean = self.capped.figure(name).mean
-                facts[f"never_surer_{key}"] = 1000.0 * mean if key.endswith("_m") else mean
+            found = self.capped.facts("estimate", "withheld", "spent")
+            facts |= {f"never_surer_{key}": value for key, value in found.items()}
             assert self.capped.reached is not None, "an event was simulated"
             facts["never_surer_event_probability_most"] = float(self.capped.reached.max())
             facts["never_surer_people"] = self.capped.people

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import shapely
@@ -20,6 +21,7 @@ import shapely
 from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, Rng, random_source
 from dphmm.errors import ConfigurationError, DataFileError
+from dphmm.facts import fact, facts_of, plain
 from dphmm.jobs.people import Data, DataLike, Dropped, People
 from dphmm.jobs.private_models import MOVES_PER_PERSON, PrivateModel, fit_private
 from dphmm.mechanisms.exact import Rational, rational
@@ -308,10 +310,10 @@ class Learned:
 
     model: MarkovModel
     people: People
-    places: int
-    outside: int
-    visited: int
-    moves: int
+    places: int = field(metadata=fact("places_on_the_clock"))
+    outside: int = field(metadata=fact("of_them_outside_the_region"))
+    visited: int = field(metadata=fact("states_visited"))
+    moves: int = field(metadata=fact("moves_counted"))
     extension: Extension | None = None
     shrunk: ShrunkModel | None = None
     private: PrivateModel | None = None
@@ -320,8 +322,39 @@ class Learned:
     @property
     def dropped(self) -> tuple[Dropped, ...]:
         """What of the data the model does not count, and why. Private."""
-        assert self.model.states is not None
-        return self.people.dropped(self.model.states, self.model.step)
+        return self.people.dropped(self.model.space, self.model.step)
+
+    def facts(self) -> dict[str, Any]:
+        """What was learned, and of what.
+
+        Returns
+        -------
+        dict
+            Names of facts → plain JSON values.
+        """
+        model, people, made = self.model, self.people, self.extension
+        found = {
+            "states": model.size,
+            "transitions": model.possible_moves,
+            "step_seconds": model.step_seconds,
+            "users": len(people.trajectories),
+            "fixes": people.fixes,
+            "fixes_skipped": people.skipped,
+            "fixes_at_the_same_time": people.merged,
+            **facts_of(self),
+        }
+        if made is not None:
+            found["it"] = model.in_words
+            if model.time_classes is not None:
+                found |= {"zone": model.time_classes.zone, "weight_of_all_hours_in_moves": plain(made.class_weight)}
+            if model.state_pairs is not None:
+                found |= {
+                    "pairs": len(model.state_pairs.pairs),
+                    "weight_of_one_state_in_moves": plain(made.pair_weight),
+                }
+        if self.private is not None:
+            return found | self.private.facts
+        return found if self.shrunk is None else found | facts_of(self.shrunk)
 
 
 _MOST_CELLS = {"gowalla": 2.0}

@@ -28,6 +28,7 @@ from scipy.sparse import csr_array
 from dphmm.arguments import checked
 from dphmm.arrays import LARGEST, SMALLEST, FloatArray, IntArray, as_floats, as_integers
 from dphmm.errors import ConfigurationError, InvalidInputError, StateError
+from dphmm.facts import fact
 from dphmm.model.model import MarkovModel
 from dphmm.model.moves import Moves, MoveTable, StateSequence, all_moves, moves_of
 from dphmm.model.speed_limit import MAX_SPEED_KMH, SpeedLimit
@@ -177,10 +178,10 @@ class ShrunkModel:
 
     model: MarkovModel
     kernel: RegionKernel
-    weight: float
+    weight: float = field(metadata=fact("weight_of_the_region_in_moves"))
     moves: int
-    too_fast: int
-    rare: int = 0
+    too_fast: int = field(metadata=fact("moves_that_were_faster"))
+    rare: int = field(default=0, metadata=fact("moves_of_too_few_people"))
 
 
 @checked
