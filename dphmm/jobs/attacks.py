@@ -165,7 +165,7 @@ def attack(
     seed
         Which draws; nothing here is published.
     watch
-        Who is shown the progress.
+        Shows how far the job has come; see `dphmm.jobs.Watch`.
 
     Returns
     -------

@@ -322,7 +322,7 @@ def audit_policy(
     prior
         Another adversary's, for whom the repaired K-norm release is looked at as well.
     watch
-        Who is shown the progress.
+        Shows how far the job has come; see `dphmm.jobs.Watch`.
 
     Returns
     -------
@@ -495,7 +495,7 @@ def audit_mechanism(
     rng
         Left out, the operating system's randomness.
     watch
-        Who is shown the progress.
+        Shows how far the job has come; see `dphmm.jobs.Watch`.
 
     Returns
     -------
@@ -653,7 +653,7 @@ def audit_session(
     thresholds
         The most that may be learned; a person who is known better counts as exposed.
     watch
-        Who is shown the progress.
+        Shows how far the job has come; see `dphmm.jobs.Watch`.
 
     Returns
     -------
@@ -825,7 +825,7 @@ def audit_event(
     most_certainty, least_certainty
         Above and below which probability an event counts as learned.
     watch
-        Who is shown the progress.
+        Shows how far the job has come; see `dphmm.jobs.Watch`.
 
     Returns
     -------

@@ -16,7 +16,7 @@ from dphmm.arguments import checked
 from dphmm.arrays import Rng
 from dphmm.errors import AlreadyKnownError, ConfigurationError, DphmmError, need
 from dphmm.facts import fact, facts_of, guarantees_in_words, unless_seeded
-from dphmm.jobs.guarantees import exposure_facts, standing_out, warnings_of
+from dphmm.jobs.guarantees import best_known_users, exposure_facts, warnings_of
 from dphmm.jobs.models import load_model, people_seen, refuse_own
 from dphmm.jobs.people import OUTSIDE_REGION, SAME_TICK, Data, DataLike, Dropped
 from dphmm.jobs.progress import Watch, unwatched
@@ -97,8 +97,8 @@ class Tally:
     outside_users: int = 0
     shared: int = 0
     shared_users: int = 0
-    standing_out: list[Mapping[str, Any]] = field(default_factory=list, repr=False)
-    """The summaries of users that facts and warnings are about, see `dphmm.jobs.guarantees.standing_out`."""
+    best_known_users: list[Mapping[str, Any]] = field(default_factory=list, repr=False)
+    """The summaries of users that facts and warnings are about, see `dphmm.jobs.guarantees.best_known_users`."""
 
     def add(self, one: UserDone) -> None:
         """Count one more user."""
@@ -115,7 +115,7 @@ class Tally:
         self.forgetting += one.forgetting
         self.forgetting_users += one.forgetting > 0
         self.passed_over_users += one.passed_over > 0
-        self.standing_out = standing_out([*self.standing_out, one.summary])
+        self.best_known_users = best_known_users([*self.best_known_users, one.summary])
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class Batch:
     before
         How many users had been released in the folder before.
     settings
-        How everybody was released.
+        The settings of all releases.
     is_private
         Whether noise came from the operating system; where it follows from a seed nothing is private.
     alone
@@ -165,7 +165,7 @@ class Batch:
         list of str
             Sentences; none where there is nothing to know.
         """
-        return warnings_of(self.tally.standing_out, self.settings.policy)
+        return warnings_of(self.tally.best_known_users, self.settings.policy)
 
     def facts(self) -> dict[str, Any]:
         """What this run amounts to and promises, from public things alone.
@@ -190,7 +190,7 @@ class Batch:
         promise = {}
         if tally.users:
             promise = guarantees_in_words(settings.epsilon, tally.constrained_epsilon, tally.epsilon)
-            found |= exposure_facts(tally.standing_out)
+            found |= exposure_facts(tally.best_known_users)
         found |= unless_seeded(promise, self.is_private)
         return found | ({"users_after_a_capped_event": tally.passed_over_users} if settings.caps else {})
 
@@ -226,7 +226,7 @@ class BatchJob:
         The path of a model with its states and its time step, and its content hash, so that no worker goes on with
         another.
     settings
-        How everybody is released.
+        The settings of all releases.
     seed, kind, session_gap
         As in `batch`.
     key
@@ -313,7 +313,7 @@ def batch(
     model
         The file of a public model.
     settings
-        How everybody is released.
+        The settings of all releases.
     kind
         What files: one of `FILE_KINDS`.
     session_gap
@@ -338,7 +338,7 @@ def batch(
     allow_own_model
         Whether to release people whose own data the model has seen; see `dphmm.jobs.models`.
     watch
-        Who is shown the progress.
+        Shows how far the job has come; see `dphmm.jobs.Watch`.
 
     Returns
     -------
@@ -502,7 +502,7 @@ def _release_user(work: Person) -> UserDone:
 
 @lru_cache(maxsize=1)
 def _engine(path: str, model_hash: str, settings: ReleaseSettings) -> Releaser:
-    """What a worker keeps from one user to the next, with everybody's first step prepared: all of it public."""
+    """What a worker keeps from one user to the next, with the first step prepared, the same for all: it is public."""
     model = load_model(path)
     if model.content_hash != model_hash:
         raise ConfigurationError(f"{path} has changed since the batch began; begin another batch")

@@ -366,7 +366,7 @@ def calibrate(
         The time step of the first release, counted from 1970: what events of dates need, and models that vary with
         time, for which 0 is used where it is left out.
     watch
-        Who is shown the progress.
+        Shows how far the job has come; see `dphmm.jobs.Watch`.
 
     Returns
     -------

@@ -86,7 +86,7 @@ def population(
     start: str | np.datetime64 | None = None,
     end: str | np.datetime64 | None = None,
 ) -> Population:
-    """Everybody's states over one span of the clock.
+    """Everyone's states over one span of the clock.
 
     A person who is not seen within the space at a time is counted where they were last seen, and before their first
     fix where they are first seen; so the number of people is the same at all times, as the guarantee of
@@ -425,7 +425,7 @@ def count_people(
     """Release noisy counts of people per place and time, as ``dphmm counts release`` does.
 
     A person who is not seen within the region at a time is counted where they were last seen, and before that where
-    they are first seen, so that everybody is somewhere at every time. Each time's row is epsilon-differentially
+    they are first seen, so that everyone is somewhere at every time. Each time's row is epsilon-differentially
     private for one person's place at that time.
 
     Parameters
@@ -451,7 +451,7 @@ def count_people(
     rng
         Left out, the operating system's randomness. A seed or generator makes releases repeatable, hence not private.
     watch
-        Who is shown the progress.
+        Shows how far the job has come; see `dphmm.jobs.Watch`.
 
     Returns
     -------
@@ -615,7 +615,7 @@ def compare_counts(
     runs, mechanism, rng
         Of fresh releases: how many, how their noise is drawn, and where it comes from.
     watch
-        Who is shown the progress.
+        Shows how far the job has come; see `dphmm.jobs.Watch`.
 
     Returns
     -------

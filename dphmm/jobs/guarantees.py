@@ -47,7 +47,7 @@ _EXTREMES: Mapping[str, Callable[..., Any]] = {
 """What is looked at of a user's releases → which of the users is known best by it."""
 
 
-def standing_out(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def best_known_users(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The few rows that `exposure_facts` and `warnings_of` say the same of as of them all; the first of equal ones."""
     found = {id(row): row for key, of in _EXTREMES.items() if (row := _worst(rows, key, of)) is not None}
     return [row for row in rows if id(row) in found]
@@ -130,7 +130,7 @@ class Promise:
     ----------
     promised
         Two sentences: of one release, and of all releases of the person with whom most was spent.
-    told
+    disclosed
         Rows of what is known of the person known best: of what, at each moment, and in hindsight.
     not_promised
         Sentences.
@@ -141,7 +141,7 @@ class Promise:
     """
 
     promised: tuple[str, str]
-    told: Rows
+    disclosed: Rows
     not_promised: tuple[str, ...]
     made: Rows
     warnings: tuple[str, ...]
@@ -164,7 +164,7 @@ def promise_of(table: ReleaseTable, engine: Releaser, is_private: bool | None = 
     dearest = max(rows, key=lambda row: row["epsilon_total"])
     return Promise(
         _promised(table, settings, dearest, is_private),
-        _told(table, rows),
+        _disclosed(table, rows),
         _not_promised(table, settings, is_private),
         _made(table, engine),
         tuple(warnings_of(rows, settings.policy)),
@@ -200,7 +200,7 @@ def _joined(settings: ReleaseSettings) -> str:
     return "the policy's graph was given" if settings.policy.startswith(GIVEN) else policy_in_words(settings.policy)
 
 
-def _told(table: ReleaseTable, rows: Sequence[dict[str, Any]]) -> Rows:
+def _disclosed(table: ReleaseTable, rows: Sequence[dict[str, Any]]) -> Rows:
     facts = exposure_facts(rows)
     later = "adversary_error_m_median_in_hindsight" in facts
 

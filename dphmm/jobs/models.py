@@ -287,7 +287,7 @@ class Learned:
     Parameters
     ----------
     model
-        It.
+        The model.
     people
         Whose moves were counted.
     places

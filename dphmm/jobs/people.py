@@ -246,7 +246,7 @@ class Data:
         Parameters
         ----------
         check
-            Is called with everybody's names, and may raise, before the first trajectory is handed out. With several
+            Is called with everyone's names, and may raise, before the first trajectory is handed out. With several
             paths all of them are then read once more.
         left_out
             Gets what was passed over and who was not chosen, once the last trajectory was handed out. Private.

@@ -121,7 +121,7 @@ class PrivateModel:
     Parameters
     ----------
     model
-        It.
+        The model.
     epsilon
         Two data sets of which one has a person more give any set of models with probabilities that differ at most by
         the factor e to this.

@@ -214,7 +214,7 @@ def release(
     geometry
         Where a row of a file with one place for each is: at the ``"estimate"``, or where something was ``"released"``.
     watch
-        Who is shown the progress.
+        Shows how far the job has come; see `dphmm.jobs.Watch`.
 
     Returns
     -------
@@ -349,7 +349,7 @@ def live(
 def sessions_of(
     engine: Releaser, session: str | Path | None, limits: Limits | None = None, accepted: Accepted | None = None
 ) -> Iterator[RecordedPeople | None]:
-    """Everybody's durable sessions in a file, closed at the end; None where there is no file.
+    """Everyone's durable sessions in a file, closed at the end; None where there is no file.
 
     Raises
     ------

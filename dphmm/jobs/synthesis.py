@@ -161,7 +161,7 @@ def synthesize(
     overwrite
         Whether a file that exists may be replaced.
     watch
-        Who is shown the progress.
+        Shows how far the job has come; see `dphmm.jobs.Watch`.
 
     Returns
     -------
@@ -254,7 +254,7 @@ def compare_people(
     rng
         Left out, the operating system's randomness.
     watch
-        Who is shown the progress.
+        Shows how far the job has come; see `dphmm.jobs.Watch`.
 
     Returns
     -------

@@ -199,7 +199,7 @@ def _page(
         "What the releases told, in metres and odds",
         [_MEANING],
         header=("expected", "at each moment", "in hindsight"),
-        rows=found.told,
+        rows=found.disclosed,
     )
     sections = [
         Section("What is promised", points=found.promised),

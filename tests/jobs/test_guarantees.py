@@ -14,7 +14,7 @@ from dphmm import MarkovModel, ReleaseSettings
 from dphmm.cli import main
 from dphmm.errors import ConfigurationError
 from dphmm.jobs import realised_of_releases
-from dphmm.jobs.guarantees import exposure_facts, standing_out, warnings_of
+from dphmm.jobs.guarantees import best_known_users, exposure_facts, warnings_of
 from dphmm.jobs.stored_releases import hindsight_of
 from dphmm.release.trajectory import release_trajectory
 from dphmm.space import Places, Trajectory
@@ -164,7 +164,7 @@ def test_the_few_that_stand_out_say_what_everybody_says(hindsight):
         row["epsilon_dearest_day"] = float("nan")  # not told
     few = []
     for row in rows:
-        few = standing_out([*few, row])
+        few = best_known_users([*few, row])
     assert len(few) <= 9
     assert exposure_facts(few) == exposure_facts(rows)
     assert exposure_facts(rows)["adversary_certainty_most"] == max(row["adversary_certainty_most"] for row in rows)

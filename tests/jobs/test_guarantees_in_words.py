@@ -67,7 +67,7 @@ def test_nothing_is_promised_of_noise_from_a_seed_and_doubt_is_said(world):
 
 def test_figures_are_those_of_the_person_who_is_known_best(world):
     model, done = world
-    rows = {row[0]: row[1:] for row in promise_of(done.table, SETTINGS.engine(model)).told}
+    rows = {row[0]: row[1:] for row in promise_of(done.table, SETTINGS.engine(model)).disclosed}
     worst = max(float(done.table["adversary_certainty"][done.table["user"] == user].max()) for user in ("000", "001"))
     (sure,) = (row for name, row in rows.items() if "how sure they are" in name)
     assert sure[0].startswith(f"{100 * worst:.3g} %")
