@@ -9,10 +9,9 @@ makes one path of the releases; a zone about home is a mixture of chains over th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import pairwise
 
 import numpy as np
 
@@ -74,12 +73,6 @@ class Track:
     def steps(self) -> IntArray:
         """``(T,)``: the steps since the fix before; 0 at the first."""
         return np.diff(self.slots, prepend=self.slots[0])
-
-    @property
-    def pieces(self) -> Iterator[slice]:
-        """The parts between beginnings."""
-        edges = [*np.flatnonzero(self.begins).tolist(), len(self)]
-        return (slice(*ends) for ends in pairwise(edges))
 
     @property
     def home(self) -> FloatArray | None:

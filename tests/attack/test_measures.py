@@ -108,7 +108,6 @@ def test_a_track_begins_anew_after_a_day_and_after_what_the_model_thinks_impossi
     assert person is not None
     assert person.states.tolist() == [0, 3, 3, 0, 0]
     assert person.begins.tolist() == [True, True, False, False, True]
-    assert [piece.stop - piece.start for piece in person.pieces] == [1, 3, 1]
     assert len(Track.from_trajectory(trajectory, of, 2) or ()) == 2
     away = Trajectory("ann", trajectory.times, np.full(6, 46.0), np.full(6, -30.0))
     assert Track.from_trajectory(away, of, 100) is None
