@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 
 from dphmm.arrays import FloatArray
-from dphmm.compilation import often
 
 ACCURACY = 0.02
 """By which part of itself the least expected distance may be stated too small."""
@@ -191,36 +190,6 @@ Sums = tuple[int, float, float, float, float, float, float, float]
 """What `_sums_about` returns: near, nearest, mass, error, square, weight, xx and xy of a `_Look`."""
 
 
-def _sums_about_loop(p: FloatArray, columns: FloatArray, at: FloatArray, force: FloatArray) -> Sums:
-    """`_sums_about`, written so that numba can compile it."""
-    dimension, size = columns.shape
-    near, nearest, mass, error, square, weight, xx, xy = 0, np.inf, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
-    distances = np.empty(size)
-    force[:] = 0.0
-    for i in range(size):
-        total = 0.0
-        for k in range(dimension):
-            total += (columns[k, i] - at[k]) ** 2
-        distances[i] = np.sqrt(total)
-        error += p[i] * distances[i]
-        square += p[i] * total
-        if distances[i] < nearest:
-            near, nearest = i, distances[i]
-    for i in range(size):
-        if i == near or distances[i] == 0.0:
-            mass += p[i]
-            continue
-        pull = p[i] / distances[i]
-        weight += pull
-        for k in range(dimension):
-            force[k] += pull * (columns[k, i] - at[k])
-        along = pull * (columns[0, i] - at[0]) / (distances[i] * distances[i])
-        xx += along * (columns[0, i] - at[0])
-        xy += along * (columns[-1, i] - at[-1])
-    return near, nearest, mass, error, square, weight, xx, xy
-
-
-@often(_sums_about_loop, reorder=True)
 def _sums_about(p: FloatArray, columns: FloatArray, at: FloatArray, force: FloatArray) -> Sums:
     """The sums of a `_Look`; ``force`` is filled in."""
     away = columns - at[:, np.newaxis]
