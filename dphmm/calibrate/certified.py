@@ -10,11 +10,11 @@ from scipy.special import expit
 
 from dphmm.arguments import checked
 from dphmm.calibrate.budgets import rounded_down
+from dphmm.calibrate.simulation import beliefs_along
 from dphmm.errors import BudgetError, EventError
 from dphmm.events.event import Event
 from dphmm.events.outputs import Outputs, Questions
 from dphmm.events.product_chain import EventOdds, Split
-from dphmm.model.belief import Belief
 from dphmm.release.engine import Releaser
 from dphmm.release.event_caps import chain_of, outputs_along
 from dphmm.release.step import StepPlan
@@ -104,12 +104,9 @@ class EventLimit:
 
     def _moments(self, steps: Iterable[int]) -> Iterable[tuple[Split, StepPlan]]:
         """The belief before a release at each moment, cut by the event, and the noise that goes with it."""
-        odds, model, belief = self._odds.copy(), self._engine.model, None
+        odds, model = self._odds.copy(), self._engine.model
         odds.update(np.full(model.size, np.nan))  # nothing was released, so that time goes on from 0
-        for step in steps:
-            belief = (
-                Belief.first(model, self._first) if belief is None else belief.predict(model, 1, self._first + step - 1)
-            )
+        for step, belief in zip(steps, beliefs_along(model, self._first), strict=False):
             yield odds.split(step), self._engine.plan(belief)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields
+from itertools import count, islice
 from math import inf
 
 import numpy as np
@@ -94,6 +95,27 @@ class PathReleases:
         return rows
 
 
+def beliefs_along(model: MarkovModel, first: int = 0) -> Iterator[Belief]:
+    """What a model alone says of a person's place, step after step, where nothing is released.
+
+    Parameters
+    ----------
+    model
+        The model.
+    first
+        The time step of the first belief, counted from 1970.
+
+    Yields
+    ------
+    Belief
+        One for each step, without an end.
+    """
+    belief = Belief.first(model, first)
+    for step in count(first):
+        yield belief
+        belief = belief.predict(model, 1, step)
+
+
 def plans_along(engine: Releaser, steps: int, first: int = 0) -> Iterator[tuple[int, StepPlan, Belief]]:
     """The plans of releases, one a step, of which nothing is drawn: what the model alone makes of the belief.
 
@@ -111,16 +133,14 @@ def plans_along(engine: Releaser, steps: int, first: int = 0) -> Iterator[tuple[
     tuple of int, StepPlan and Belief
         Each plan with the first step that it serves and the belief then; the last one serves all later steps.
     """
-    model, belief = engine.model, Belief.first(engine.model, first)
-    plan = engine.plan(belief)
-    yield 0, plan, belief
-    for step in range(1, steps):
-        before, belief = belief, belief.predict(model, 1, first + step - 1)
-        last, plan = plan, engine.plan(belief)
+    last, before = None, None
+    for step, belief in enumerate(islice(beliefs_along(engine.model, first), steps)):
+        plan = engine.plan(belief)
         if plan is not last:
             yield step, plan, belief
-        elif model.is_plain and (belief.support == before.support).all():
+        elif engine.model.is_plain and before is not None and (belief.support == before.support).all():
             return
+        last, before = plan, belief
 
 
 def _public_plans(engine: Releaser, steps: int, first: int) -> list[tuple[int, StepPlan]] | None:
@@ -188,11 +208,11 @@ class Figure:
         found = as_floats(values, "values", InvalidInputError)
         if found.ndim != 1 or not len(found) or not np.isfinite(found).all():
             raise InvalidInputError(f"values have shape {found.shape}; give at least one finite number")
-        count, mean = len(found), float(found.mean())
-        if count < 2:
+        number, mean = len(found), float(found.mean())
+        if number < 2:
             return cls(mean, inf)
-        quantile = float(student.ppf(0.5 + CONFIDENCE / 2, count - 1))
-        return cls(mean, quantile * float(found.std(ddof=1)) / count**0.5)
+        quantile = float(student.ppf(0.5 + CONFIDENCE / 2, number - 1))
+        return cls(mean, quantile * float(found.std(ddof=1)) / number**0.5)
 
 
 @dataclass(frozen=True, eq=False)
