@@ -204,15 +204,11 @@ def synthesize(
     slots = first + np.arange(length)
     walker, width = PathSampler(learned, rng), len(str(people))
     some = max(1, _BLOCK // length)
-    with new_file(path, overwrite) as part:
-        file = open_paths(part, learned.space, step, slots)
-        try:
-            for begin in watch(range(0, people, some), "Drawing people", -(-people // some)):
-                count = min(some, people - begin)
-                states = walker.paths(np.full(count, first), length)
-                file.add([f"synthetic-{begin + k + 1:0{width}d}" for k in range(count)], states)
-        finally:
-            file.close()
+    with new_file(path, overwrite) as part, open_paths(part, learned.space, step, slots) as add:
+        for begin in watch(range(0, people, some), "Drawing people", -(-people // some)):
+            count = min(some, people - begin)
+            states = walker.paths(np.full(count, first), length)
+            add([f"synthetic-{begin + k + 1:0{width}d}" for k in range(count)], states)
     return Synthesized(path, people, length, np.datetime64(first * step, "us"), learned.content_hash, _promise(learned))
 
 

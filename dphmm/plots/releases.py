@@ -48,7 +48,7 @@ from dphmm.space.trajectory import Trajectory
 from dphmm.tables import check_output, private_name, write_text
 from dphmm.tables.values import parse_time
 from dphmm.tables.vector_files import check_vector_file
-from dphmm.writers.frames import places, trips
+from dphmm.writers.frames import places, trips, user_trips
 from dphmm.writers.table import ReleaseTable
 
 if TYPE_CHECKING:
@@ -306,12 +306,7 @@ class ReleaseMap:
 
     def _trips(self) -> tuple[IntArray, IntArray]:
         """The rows by user and time, and the number of the trip of each."""
-        users = self.table["user"].astype(str)
-        times = self.table["time"]
-        order: list[IntArray] = []
-        for user in np.unique(users):
-            mine = np.flatnonzero(users == user)
-            order += trips(mine[np.argsort(times[mine], kind="stable")], times)
+        order = [trip.rows for trip in user_trips(self.table)]
         lengths = [len(trip) for trip in order]
         empty = np.zeros(0, dtype=np.int64)
         return np.concatenate([*order, empty]), np.repeat(np.arange(len(order)), lengths)

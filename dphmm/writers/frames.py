@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import BoolArray, FloatArray
+from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.errors import DataFileError, InvalidInputError, OutputError, need
 from dphmm.facts import guarantees_in_words
 from dphmm.tables import read_document
@@ -332,36 +332,63 @@ def tracks(table: ReleaseTable) -> Any:
     MissingDependencyError
         Without geopandas.
     """
-    geopandas, shapely = need("geopandas", "files"), need("shapely", "files")
+    geopandas, pandas, shapely = need("geopandas", "files"), need("pandas", "files"), need("shapely", "files")
     latitude, longitude, known = places(table, "estimate")
+    line = np.column_stack([longitude, latitude])
+    found = [one for one in user_trips(table.select(known)) if len(one.rows) > 1]
+    rows = [np.flatnonzero(known)[one.rows] for one in found]
+    times = {
+        name: pandas.Series(table["time"][[trip[end] for trip in rows]]).dt.tz_localize("UTC")
+        for name, end in (("started_at", 0), ("finished_at", -1))
+    }
+    columns = {
+        "user_id": [one.user for one in found],
+        "trip": [one.number for one in found],
+        **times,
+        "moments": [len(trip) for trip in rows],
+        "releases": [int((~table["withheld"][trip]).sum()) for trip in rows],
+        "epsilon": [float(table["epsilon"][trip].sum()) for trip in rows],
+        "estimate_radius_m_mean": [float(table["estimate_radius_m"][trip].mean()) for trip in rows],
+    }
+    return geopandas.GeoDataFrame(columns, geometry=[shapely.LineString(line[trip]) for trip in rows], crs=CRS)
+
+
+class Trip(NamedTuple):
+    """A user's moments without a long gap between them.
+
+    Parameters
+    ----------
+    user, number
+        Whose trip it is, and which of theirs, from 0.
+    rows
+        Rows of a table, in the order of their times.
+    """
+
+    user: str
+    number: int
+    rows: IntArray
+
+
+def user_trips(table: ReleaseTable) -> list[Trip]:
+    """Return the trips of all users, in the order in which users first occur; see `tracks`.
+
+    Parameters
+    ----------
+    table
+        The releases.
+
+    Returns
+    -------
+    list of Trip
+        Each row is in one of them.
+    """
     users, times = table["user"].astype(str), table["time"]
-    rows: list[dict[str, Any]] = []
+    found: list[Trip] = []
     for user in dict.fromkeys(users.tolist()):
-        mine = np.flatnonzero((users == user) & known)
+        mine = np.flatnonzero(users == user)
         mine = mine[np.argsort(times[mine], kind="stable")]
-        for number, trip in enumerate(trips(mine, times)):
-            if len(trip) < 2:
-                continue
-            rows.append(
-                {
-                    "user_id": user,
-                    "trip": number,
-                    "started_at": times[trip[0]],
-                    "finished_at": times[trip[-1]],
-                    "moments": len(trip),
-                    "releases": int((~table["withheld"][trip]).sum()),
-                    "epsilon": float(table["epsilon"][trip].sum()),
-                    "estimate_radius_m_mean": float(table["estimate_radius_m"][trip].mean()),
-                    "geometry": shapely.LineString(np.column_stack([longitude[trip], latitude[trip]])),
-                }
-            )
-    columns = ("user_id", "trip", "started_at", "finished_at", "moments", "releases", "epsilon")
-    names = [*columns, "estimate_radius_m_mean", "geometry"]
-    frame = geopandas.GeoDataFrame({name: [row[name] for row in rows] for name in names}, geometry="geometry", crs=CRS)
-    for name in ("started_at", "finished_at"):
-        frame[name] = np.array([row[name] for row in rows], dtype="datetime64[us]")
-        frame[name] = frame[name].dt.tz_localize("UTC")
-    return frame
+        found += [Trip(user, number, trip) for number, trip in enumerate(trips(mine, times))]
+    return found
 
 
 def trips(rows: npt.NDArray[np.int64], times: npt.NDArray[Any]) -> list[npt.NDArray[np.int64]]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,100 +23,71 @@ _DIGITS = 6
 """Degrees are rounded to about a decimetre."""
 
 
-class PathFile(Protocol):
-    """A file of paths that is being written."""
-
-    def add(self, users: Sequence[str], states: npt.NDArray[Any]) -> None:
-        """Write some people, whose states at every time are ``(n, T)``."""
-
-    def close(self) -> None:
-        """Finish the file."""
+Add = Callable[[Sequence[str], npt.NDArray[Any]], object]
+"""Writes some people, whose states at every time are ``(n, T)``, to a file of paths."""
 
 
-class _Lines:
-    """CSV: one line for each person and time, their cells made once for each time and state."""
+@contextmanager
+def _csv(path: Path, times: npt.NDArray[np.datetime64], places: FloatArray) -> Iterator[Add]:
+    """One line for each person and time, their cells made once for each time and state."""
+    when = [f",{iso_time(time)}," for time in times]
+    where = np.array([f"{latitude!r},{longitude!r}\r\n" for latitude, longitude in places.tolist()], object)
+    with path.open("w", encoding="utf-8", newline="") as file:
+        file.write(",".join(HEADER) + "\r\n")
 
-    def __init__(self, path: Path, times: npt.NDArray[np.datetime64], places: FloatArray) -> None:
-        self._file = path.open("w", encoding="utf-8", newline="")
-        self._file.write(",".join(HEADER) + "\r\n")
-        self._times = [f",{iso_time(time)}," for time in times]
-        self._places = np.array([f"{latitude!r},{longitude!r}\r\n" for latitude, longitude in places.tolist()], object)
+        def add(users: Sequence[str], states: npt.NDArray[Any]) -> None:
+            for user, row in zip(users, states, strict=True):
+                between = zip(when, where[row].tolist(), strict=True)
+                file.write("".join([user + time + place for time, place in between]))
 
-    def add(self, users: Sequence[str], states: npt.NDArray[Any]) -> None:
-        """As `PathFile.add`."""
-        for user, row in zip(users, states, strict=True):
-            between = zip(self._times, self._places[row].tolist(), strict=True)
-            self._file.write("".join([user + time + place for time, place in between]))
-
-    def close(self) -> None:
-        """As `PathFile.close`."""
-        self._file.close()
+        yield add
 
 
-class _Columns:
-    """Parquet: a group of rows for each block."""
+@contextmanager
+def _parquet(path: Path, times: npt.NDArray[np.datetime64], places: FloatArray) -> Iterator[Add]:
+    """A group of rows for each block."""
+    arrow, parquet = need("pyarrow", "files"), need("pyarrow.parquet", "files")
+    kinds = (arrow.string(), arrow.timestamp("us", tz="UTC"), *[arrow.float64()] * 2)
+    schema = arrow.schema(list(zip(HEADER, kinds, strict=True)))
+    with path.open("wb") as stream, parquet.ParquetWriter(stream, schema, write_page_checksum=True) as writer:
 
-    def __init__(self, path: Path, times: npt.NDArray[np.datetime64], places: FloatArray) -> None:
-        self._arrow, parquet = need("pyarrow", "files"), need("pyarrow.parquet", "files")
-        self._times, self._places = times.astype("datetime64[us]"), places
-        kinds = (self._arrow.string(), self._arrow.timestamp("us", tz="UTC"), *[self._arrow.float64()] * 2)
-        self._schema = self._arrow.schema(list(zip(HEADER, kinds, strict=True)))
-        self._stream = path.open("wb")
-        self._writer = parquet.ParquetWriter(self._stream, self._schema, write_page_checksum=True)
+        def add(users: Sequence[str], states: npt.NDArray[Any]) -> None:
+            count, length = states.shape
+            number = np.repeat(np.arange(count, dtype=np.int32), length)
+            names = arrow.DictionaryArray.from_arrays(number, arrow.array(list(users))).cast(arrow.string())
+            when = arrow.array(np.tile(times, count), type=schema.field("time").type)
+            where = (arrow.array(np.ascontiguousarray(part)) for part in places[states.ravel()].T)
+            writer.write_table(arrow.table([names, when, *where], schema=schema))
 
-    def add(self, users: Sequence[str], states: npt.NDArray[Any]) -> None:
-        """As `PathFile.add`."""
-        arrow, (count, length) = self._arrow, states.shape
-        number = np.repeat(np.arange(count, dtype=np.int32), length)
-        names = arrow.DictionaryArray.from_arrays(number, arrow.array(list(users))).cast(arrow.string())
-        times = arrow.array(np.tile(self._times, count), type=self._schema.field("time").type)
-        places = self._places[states.ravel()]
-        columns = [names, times, *(arrow.array(np.ascontiguousarray(part)) for part in places.T)]
-        self._writer.write_table(arrow.table(columns, schema=self._schema))
-
-    def close(self) -> None:
-        """As `PathFile.close`."""
-        self._writer.close()
-        self._stream.close()
+        yield add
 
 
-class _Layer:
-    """GeoPackage: one layer of points, to which each block is added."""
+@contextmanager
+def _geopackage(path: Path, times: npt.NDArray[np.datetime64], places: FloatArray) -> Iterator[Add]:
+    """One layer of points, to which each block is added."""
+    geopandas, pyogrio = need("geopandas", "files"), need("pyogrio", "files")
+    file = path.absolute()
 
-    def __init__(self, path: Path, times: npt.NDArray[np.datetime64], places: FloatArray) -> None:
-        self._path, self._times, self._places = path.absolute(), times, places
-        self._geopandas, self._pyogrio = need("geopandas", "files"), need("pyogrio", "files")
-        self._is_new = True
-
-    def add(self, users: Sequence[str], states: npt.NDArray[Any]) -> None:
-        """As `PathFile.add`."""
+    def add(users: Sequence[str], states: npt.NDArray[Any]) -> None:
         count, length = states.shape
-        places = self._places[states.ravel()]
-        frame = self._geopandas.GeoDataFrame(
-            {"user": np.repeat(np.array(users, dtype=object), length), "time": np.tile(self._times, count)},
-            geometry=self._geopandas.points_from_xy(places[:, 1], places[:, 0], crs=CRS),
-        )
+        latitude, longitude = places[states.ravel()].T
+        cells = {"user": np.repeat(np.array(users, dtype=object), length), "time": np.tile(times, count)}
+        points = geopandas.points_from_xy(longitude, latitude, crs=CRS)
+        frame = geopandas.GeoDataFrame(cells, geometry=points).assign(latitude=latitude, longitude=longitude)
         frame["time"] = frame["time"].dt.tz_localize("UTC")
-        frame["latitude"], frame["longitude"] = places[:, 0], places[:, 1]
-        with written_by_gdal(self._path, self._times[-1]):
-            self._pyogrio.write_dataframe(
-                frame, self._path, layer=LAYER, driver="GPKG", geometry_type="Point", append=not self._is_new
-            )
-        self._is_new = False
+        about = {"layer": LAYER, "driver": "GPKG", "geometry_type": "Point"}
+        with written_by_gdal(file, times[-1]):
+            pyogrio.write_dataframe(frame, file, append=file.exists(), **about)
 
-    def close(self) -> None:
-        """As `PathFile.close`."""
+    yield add
 
 
-PATH_FORMATS: Mapping[str, type[_Lines] | type[_Columns] | type[_Layer]] = {
-    ".csv": _Lines,
-    ".parquet": _Columns,
-    ".gpkg": _Layer,
-}
+_Open = Callable[[Path, npt.NDArray[np.datetime64], FloatArray], AbstractContextManager[Add]]
+PATH_FORMATS: Mapping[str, _Open] = {".csv": _csv, ".parquet": _parquet, ".gpkg": _geopackage}
 """Extension → what writes paths."""
 
 
-def open_paths(path: Path, space: StateSpace, step: int, slots: IntArray) -> PathFile:
+def open_paths(path: Path, space: StateSpace, step: int, slots: IntArray) -> AbstractContextManager[Add]:
     """Open a new file of paths in the format of its extension.
 
     Parameters
@@ -131,8 +103,8 @@ def open_paths(path: Path, space: StateSpace, step: int, slots: IntArray) -> Pat
 
     Returns
     -------
-    PathFile
-        What writes people.
+    context manager
+        What writes people; at its end the file is finished.
 
     Raises
     ------
