@@ -15,7 +15,7 @@ from dphmm.audit.sequence import SequenceAudit
 from dphmm.geometry.disc import Disc
 from dphmm.plots.curves import draw_steps
 from dphmm.plots.figures import EDGE, ESTIMATE, EXPOSED, HULL, ORANGE, RELEASED, TRUE, label_map, show_around
-from dphmm.plots.maps import MOST_CELLS, MOST_EDGES, cells, draw_edges
+from dphmm.plots.maps import MOST_CELLS, MOST_EDGES, cells, draw_body, draw_edges
 from dphmm.space.grid import Grid
 from dphmm.space.states import StateSpace
 
@@ -81,7 +81,7 @@ def draw_exposure(
             ax.plot(*points[exposed].T, "X", color=EXPOSED, ms=9, zorder=4, label="exposed states")
     centre = body.exposed[0] if body.exposed else int(possible[0])
     about = f"noise body about {'an exposed' if body.exposed else 'a'} state"
-    draw_body(ax, _outline(body), points[centre], HULL, about)
+    draw_body(ax, _outline(body), HULL, about, points[centre])
     if len(possible) <= _NAMED:
         for state in possible.tolist():
             ax.annotate(names[state], points[state], xytext=(4, 4), textcoords="offset points", fontsize=9, zorder=5)
@@ -163,27 +163,6 @@ def _marker(count: int) -> float:
     return float(np.clip(260.0 / np.sqrt(max(count, 1)), 1.2, 12.0))
 
 
-def draw_body(ax: Axes, corners: FloatArray, centre: FloatArray, colour: str, label: str) -> None:
-    """A planar body about a point: a filled outline, or the segment that it is.
-
-    Parameters
-    ----------
-    ax
-        Where to draw.
-    corners
-        ``(k, 2)`` relative to the centre; two of them are a segment.
-    centre
-        ``(2,)``.
-    colour, label
-        As matplotlib has them.
-    """
-    ring = corners + centre
-    if len(ring) > 2:
-        ax.fill(*ring.T, facecolor=(colour, 0.18), edgecolor=colour, lw=1.3, zorder=1, label=label)
-    else:
-        ax.plot(*ring.T, color=colour, lw=2.5, marker="d", ms=4, zorder=1, label=label)
-
-
 def draw_hulls(ax: Axes, audit: ConstraintAudit) -> None:
     """The noise bodies of all audited mechanisms about the origin.
 
@@ -195,7 +174,7 @@ def draw_hulls(ax: Axes, audit: ConstraintAudit) -> None:
         What was found under a constraint.
     """
     for body, colour in reversed(list(zip(audit.bodies, (HULL, ESTIMATE, RELEASED), strict=False))):
-        draw_body(ax, _outline(body), np.zeros(2), colour, f"{body.mechanism}, area {body.body.volume:.4g}")
+        draw_body(ax, _outline(body), colour, f"{body.mechanism}, area {body.body.volume:.4g}")
     ax.plot([0], [0], "+", color=TRUE, ms=6)
     _title_map(ax, "Noise bodies before the repair")
 
@@ -217,7 +196,7 @@ def draw_secrets(ax: Axes, audit: SecretsAudit) -> None:
         corners = audit.hull.vertices
         if level.sensitivity is not None:
             corners = level.sensitivity * np.array([[1, 0], [0, 1], [-1, 0], [0, -1]])[:, : points.shape[1]]
-        draw_body(ax, _in_plane(corners), np.zeros(2), colour, level.mechanism)
+        draw_body(ax, _in_plane(corners), colour, level.mechanism)
     places, where = np.unique(_in_plane(points), axis=0, return_inverse=True)
     ax.plot(*places.T, "o", color=TRUE, ms=5, zorder=3)
     for number, place in enumerate(places):
@@ -274,10 +253,7 @@ def draw_bounds(ax: Axes, pairs: Sequence[PairAudit], names: Sequence[str], limi
     places = np.arange(len(order))
     colours = [EXPOSED if pair.violated else ESTIMATE for pair in order]
     ax.barh(places, [pair.lower for pair in order], color=colours, height=0.6, label="shown at least")
-    for place, pair in zip(places, order, strict=True):
-        ax.plot(
-            [pair.claimed] * 2, [place - 0.4, place + 0.4], color=TRUE, lw=2.0, label="claimed" if place == 0 else None
-        )
+    ax.vlines([pair.claimed for pair in order], places - 0.4, places + 0.4, color=TRUE, lw=2.0, label="claimed")
     ax.set_yticks(places, [f"{names[pair.first]} – {names[pair.second]}" for pair in order], fontsize=8)
     ax.invert_yaxis()
     ax.set_xlabel("log ratio of the releases' distributions")
@@ -294,9 +270,8 @@ def draw_entropy(ax: Axes, audit: SequenceAudit) -> None:
     audit
         What was found of a person's releases.
     """
-    _over_time(ax, [audit.uninformed.entropy, audit.online.entropy, audit.hindsight.entropy])
-    ax.set_ylabel("entropy (bits)")
-    ax.set_title("How uncertain the adversary is of the state", fontsize=10)
+    curves = [audit.uninformed.entropy, audit.online.entropy, audit.hindsight.entropy]
+    _over_time(ax, curves, "entropy (bits)", "How uncertain the adversary is of the state")
 
 
 def draw_spread(ax: Axes, audit: SequenceAudit) -> None:
@@ -309,12 +284,11 @@ def draw_spread(ax: Axes, audit: SequenceAudit) -> None:
     audit
         What was found of a person's releases.
     """
-    _over_time(ax, [audit.uninformed.spread, audit.online.spread, audit.hindsight.spread])
+    curves = [audit.uninformed.spread, audit.online.spread, audit.hindsight.spread]
+    _over_time(ax, curves, "expected error (km)", "How far off the adversary expects to be")
     if audit.accuracies is not None:
         error = audit.accuracies[2].estimate_error
         ax.plot(np.arange(1, len(error) + 1), error, ".", color=TRUE, ms=4, label="true error in hindsight (private)")
-    ax.set_ylabel("expected error (km)")
-    ax.set_title("How far off the adversary expects to be", fontsize=10)
 
 
 def draw_belief_map(ax: Axes, points: FloatArray, audit: SequenceAudit, released: FloatArray) -> None:
@@ -341,11 +315,12 @@ def draw_belief_map(ax: Axes, points: FloatArray, audit: SequenceAudit, released
     _title_map(ax, "What all releases together say")
 
 
-def _over_time(ax: Axes, curves: Sequence[FloatArray]) -> None:
+def _over_time(ax: Axes, curves: Sequence[FloatArray], label: str, title: str) -> None:
     labels = ("without releases", "at each release", "in hindsight")
-    for values, label, colour in zip(curves, labels, (_FAINT, RELEASED, ESTIMATE), strict=True):
-        draw_steps(ax, np.arange(1, len(values) + 1), values, colour, label, lw=1.4)
-    ax.set_xlabel("release")
+    for values, name, colour in zip(curves, labels, (_FAINT, RELEASED, ESTIMATE), strict=True):
+        draw_steps(ax, np.arange(1, len(values) + 1), values, colour, name, lw=1.4)
+    ax.set(xlabel="release", ylabel=label)
+    ax.set_title(title, fontsize=10)
     ax.set_ylim(bottom=0)
 
 

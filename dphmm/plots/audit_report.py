@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,9 +18,6 @@ from dphmm.plots import audit as pictures
 from dphmm.plots.curves import event_over_time
 from dphmm.plots.figures import legend_below, new_figure, png
 from dphmm.reports import Picture, Section
-
-if TYPE_CHECKING:
-    pass
 
 Audit = PolicyAudit | SecretsAudit | SessionAudit | EventAudits | MechanismAudit
 """What has a report."""

@@ -305,9 +305,10 @@ def read_basemap(path: str | Path, box: Box) -> Basemap:
                 raise DataFileError(path, f"is in a reference system that is not known ({problem})") from None
             for feature in layer.features:
                 found.add(words & _LAYERS, feature, convert)
-    if found.is_empty:
+    basemap = found.basemap(f"Basemap: {path.name}.")
+    if basemap.is_empty:
         raise DataFileError(path, "holds no map of the region; give an extract of it, or leave the basemap out")
-    return found.basemap(f"Basemap: {path.name}.")
+    return basemap
 
 
 class _Sorted:
@@ -320,10 +321,6 @@ class _Sorted:
         self._water: list[shapely.Polygon] = []
         self._lines: dict[str, list[FloatArray]] = {kind: [] for kind in LINES}
         self._names: dict[tuple[str, float, float], PlaceName] = {}
-
-    @property
-    def is_empty(self) -> bool:
-        return not (self._water or any(self._lines.values()) or self._names)
 
     def add(self, layer: set[str], feature: Feature, convert: Callable[..., Any] | None) -> None:
         """Take a feature in, if it is any of what a map shows."""
@@ -344,7 +341,7 @@ class _Sorted:
             inside = shapely.intersection(shapely.make_valid(shapely.simplify(shape, self._grain)), self._frame)
             self._water += polygons(inside)
         elif not words:
-            self._keep("line", [shapely.get_coordinates(ring) for ring in _rings(shape)])
+            self._keep("line", [shapely.get_coordinates(ring) for ring in shapely.get_rings(shapely.get_parts(shape))])
             middle = shape.representative_point()
             self._name(properties, middle.x, middle.y, 0.0)
 
@@ -423,7 +420,3 @@ def _words(layer: set[str], properties: Mapping[str, Any]) -> set[str]:
     if "highway=" in words:
         words.discard("highway")
     return words
-
-
-def _rings(shape: Any) -> list[Any]:
-    return [ring for part in shapely.get_parts(shape) for ring in (part.exterior, *part.interiors)]

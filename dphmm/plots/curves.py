@@ -21,7 +21,18 @@ from dphmm.audit.realised import EventAudit
 from dphmm.errors import BudgetError, InvalidInputError, StochasticError
 from dphmm.landmarks import LandmarkBudget
 from dphmm.leakage import Leakage, LossFunction, account, backward
-from dphmm.plots.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, inches_wide, label_curves
+from dphmm.plots.figures import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    RED,
+    inches_wide,
+    label_curves,
+    legend_above,
+    show_dates,
+)
 from dphmm.stochastic import as_stochastic
 
 if TYPE_CHECKING:
@@ -143,11 +154,7 @@ def event_over_time(
         ax.set_xlim(x[0] - margin, x[rest] + margin)
     label_curves(ax, "step" if times is None else "time (UTC)", "probability of the event")
     if times is not None:
-        from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
-
-        locator = AutoDateLocator(minticks=2, maxticks=6)  # type: ignore[no-untyped-call]
-        ax.xaxis.set_major_locator(locator)
-        ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
+        show_dates(ax.xaxis)
 
 
 def _between(x: Any, at: float) -> Any:
@@ -248,8 +255,7 @@ def budget_and_loss(ax: Axes, budget: LandmarkBudget, losses: FloatArray | None 
     right.set_ylabel("loss", color=RED)
     (bars, names), (curves, more) = ax.get_legend_handles_labels(), right.get_legend_handles_labels()
     columns = 2 if inches_wide(ax) >= _TWO_COLUMNS else 1
-    legend: dict[str, Any] = {"ncols": columns, "loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "frameon": False}
-    ax.legend(bars + curves, names + more, fontsize="small", **legend)
+    legend_above(ax, columns, handles=bars + curves, labels=names + more)
 
 
 MOST_BARS = 120
@@ -461,5 +467,7 @@ def _pair_curves(matrix: npt.NDArray[np.float64], alphas: npt.NDArray[np.float64
 def _finish(ax: Axes, x: str, y: str) -> None:
     label_curves(ax, x, y)
     ax.set_ylim(bottom=0)
-    above: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "ncols": 2, "frameon": False}
-    ax.legend(fontsize="small", **(above if BANDS in ax.get_legend_handles_labels()[1] else {}))  # bands leave no room
+    if BANDS in ax.get_legend_handles_labels()[1]:  # bands leave no room
+        legend_above(ax, 2)
+    else:
+        ax.legend(fontsize="small")

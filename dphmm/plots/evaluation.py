@@ -77,27 +77,28 @@ def evaluation_figures(table: StepTable, config: EvaluationConfig, space: StateS
     MissingDependencyError
         Without matplotlib.
     """
+    both = ("protection", "rms_error_km")
     found = {
         "settings": _all_settings(table, config),
         "figure-10-runtime": _panels(("runtime_s",), table, config, draw_over_time),
-        "figure-11-over-time": _panels(("protection", "rms_error_km"), table, config, draw_over_time),
+        "figure-11-over-time": _panels(both, table, config, draw_over_time),
         "possible-and-estimate": _panels(("possible", "estimate_error_km"), table, config, draw_over_time),
     }
     if len(config.epsilons) > 1:
-        found["figure-12-epsilon"] = _panels(("protection", "rms_error_km"), table, config, draw_over_epsilon)
+        found["figure-12-epsilon"] = _panels(both, table, config, draw_sweep, swept="epsilon")
     if len(config.radii_km) > 1 and "utility" in config.policies:
-        found["figure-13-radius"] = _panels(("protection", "rms_error_km"), table, config, draw_over_radius)
+        found["figure-13-radius"] = _panels(both, table, config, draw_sweep, swept="radius_km")
     figure, ax = new_figure()
     draw_sequences(ax, table, config, space)
     found["map"] = figure
     return found
 
 
-def _panels(metrics: tuple[str, ...], table: StepTable, config: EvaluationConfig, draw: Any) -> Any:
+def _panels(metrics: tuple[str, ...], table: StepTable, config: EvaluationConfig, draw: Any, **what: str) -> Any:
     """One panel per metric, side by side, with one legend."""
     figure, axes = new_panels(5.2 * len(metrics) + 0.4, 3.9, columns=len(metrics))
     for ax, metric in zip(axes, metrics, strict=True):
-        draw(ax, table, config, metric)
+        draw(ax, table, config, metric, **what)
     legend_below(axes[0], columns=3, size=10)
     return figure
 
@@ -131,10 +132,9 @@ def draw_settings(ax: Axes, table: StepTable, config: EvaluationConfig, metric: 
     label, factor = AXES[metric]
     for place, setting in enumerate(settings):
         found = total(table, setting, metric)
-        mean, low, high = factor * found.mean, factor * found.low, factor * found.high
-        reach = np.maximum([[mean - low], [high - mean]], 0.0)
+        reach = factor * np.maximum([[found.mean - found.low], [found.high - found.mean]], 0.0)
         colour = _style(config, setting.policy)["color"]
-        ax.errorbar([mean], [place], xerr=reach, marker="o", ms=4, capsize=2, lw=1.2, color=colour)
+        ax.errorbar([factor * found.mean], [place], xerr=reach, marker="o", ms=4, capsize=2, lw=1.2, color=colour)
     ax.set_yticks(range(len(settings)), [_called(one, settings) for one in settings], fontsize=8)
     ax.set_ylim(len(settings) - 0.5, -0.5)
     ax.set_xlim(left=0)
@@ -210,8 +210,14 @@ def smoothed(values: FloatArray, width: int = 5) -> FloatArray:
     return np.asarray((sums[last] - sums[first]) / (last - first))
 
 
-def draw_over_epsilon(ax: Axes, table: StepTable, config: EvaluationConfig, metric: str) -> None:
-    """A metric by epsilon (Figure 12): means over everything with 95 % intervals.
+_SWEPT = {"epsilon": "epsilon", "radius_km": "radius of the utility policy (km)"}
+"""A setting that is swept → the axis that it is drawn on."""
+
+
+def draw_sweep(ax: Axes, table: StepTable, config: EvaluationConfig, metric: str, swept: str) -> None:
+    """A metric by epsilon (Figure 12) or by radius (Figure 13): means over everything with 95 % intervals.
+
+    Policies without a radius are level lines.
 
     Parameters
     ----------
@@ -223,46 +229,23 @@ def draw_over_epsilon(ax: Axes, table: StepTable, config: EvaluationConfig, metr
         What was compared.
     metric
         A key of `AXES`.
+    swept
+        ``"epsilon"`` or ``"radius_km"``.
     """
+    label, factor = AXES[metric]
     for policy in config.policies:
-        _draw_sweep(ax, table, sweep_of(config, policy, "epsilon"), "epsilon", metric, _style(config, policy))
+        style = _style(config, policy)
+        if swept == "radius_km" and policy != "utility":
+            ax.axhline(factor * total(table, config.base(policy), metric).mean, lw=1.2, ls="--", **style)
+            continue
+        sweep = sweep_of(config, policy, swept)
+        found = [total(table, setting, metric) for setting in sweep]
+        mean, low, high = factor * np.array([(one.mean, one.low, one.high) for one in found]).T
+        x = [float(getattr(setting, swept)) for setting in sweep]
+        ax.errorbar(x, mean, np.maximum((mean - low, high - mean), 0.0), lw=1.4, capsize=3, marker="o", **style)
+        ax.set_xticks(x, [f"{value:g}" for value in x])
     ax.set_yscale("log")
-    _finish(ax, "epsilon", AXES[metric][0])
-
-
-def draw_over_radius(ax: Axes, table: StepTable, config: EvaluationConfig, metric: str) -> None:
-    """A metric by the radius of the utility policy (Figure 13); the others, which have none, as level lines.
-
-    Parameters
-    ----------
-    ax
-        Where to draw.
-    table
-        A row for each step.
-    config
-        What was compared.
-    metric
-        A key of `AXES`.
-    """
-    sweep = sweep_of(config, "utility", "radius_km")
-    _draw_sweep(ax, table, sweep, "radius_km", metric, _style(config, "utility"))
-    for policy in config.policies:
-        if policy != "utility":
-            mean = AXES[metric][1] * total(table, config.base(policy), metric).mean
-            ax.axhline(mean, lw=1.2, ls="--", **_style(config, policy))
-    ax.set_yscale("log")
-    _finish(ax, "radius of the utility policy (km)", AXES[metric][0])
-
-
-def _draw_sweep(
-    ax: Axes, table: StepTable, sweep: list[Setting], free: str, metric: str, style: dict[str, Any]
-) -> None:
-    factor = AXES[metric][1]
-    found = [total(table, setting, metric) for setting in sweep]
-    x = [float(getattr(setting, free)) for setting in sweep]
-    mean, low, high = factor * np.array([(one.mean, one.low, one.high) for one in found]).T
-    ax.errorbar(x, mean, np.maximum((mean - low, high - mean), 0.0), lw=1.4, capsize=3, marker="o", **style)
-    ax.set_xticks(x, [f"{value:g}" for value in x])
+    _finish(ax, _SWEPT[swept], label)
 
 
 def draw_sequences(ax: Axes, table: StepTable, config: EvaluationConfig, space: StateSpace, count: int = 3) -> None:

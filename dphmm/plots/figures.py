@@ -186,6 +186,30 @@ def show_around(ax: Axes, points: Any, margin: float = 0.0) -> None:
     ax.set_ylim(south, north)
 
 
+def show_dates(axis: Any) -> None:
+    """Have an axis of matplotlib tell dates and times, a few of them and briefly."""
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+    locator = AutoDateLocator(minticks=2, maxticks=6)  # type: ignore[no-untyped-call]
+    axis.set_major_locator(locator)
+    axis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
+
+
+def legend_above(ax: Axes, columns: int, **style: Any) -> None:
+    """The legend of some axes above them, where it hides nothing.
+
+    Parameters
+    ----------
+    ax
+        The axes.
+    columns
+        How many.
+    **style
+        As matplotlib has it, such as ``handles``.
+    """
+    ax.legend(fontsize="small", loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=columns, frameon=False, **style)
+
+
 def legend_below(ax: Axes, columns: int | None = None, size: float = 8) -> None:
     """The legend of some axes below their figure, where it hides nothing; none where nothing has a label.
 

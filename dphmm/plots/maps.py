@@ -17,7 +17,7 @@ from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, IntArray, as_integers, as_points
 from dphmm.errors import InvalidInputError
 from dphmm.geometry.hull import SensitivityHull
-from dphmm.plots.figures import ESTIMATE, EXPOSED, HULL, RELEASED, TRUE, halo, inches_wide, show_around
+from dphmm.plots.figures import ESTIMATE, EXPOSED, HULL, RELEASED, TRUE, halo, inches_wide, show_around, show_dates
 from dphmm.space.grid import Grid
 from dphmm.space.states import StateSpace
 
@@ -185,16 +185,30 @@ def draw_hull(ax: Axes, hull: SensitivityHull) -> None:
     hull
         The hull, kilometres.
     """
-    label = "sensitivity hull, at the centre"
-    _hull(ax, hull, np.zeros(2), 1.0, label)
+    draw_body(ax, hull.vertices, HULL, "sensitivity hull, at the centre", zorder=2)
 
 
-def _hull(ax: Axes, hull: SensitivityHull, centre: FloatArray, scale: float, label: str, zorder: float = 2) -> None:
-    corners = centre + scale * np.asarray(hull.vertices)
-    if hull.dimension == 2:
-        ax.fill(*corners.T, facecolor=HULL, edgecolor=HULL, alpha=0.35, lw=1.2, zorder=zorder, label=label)
+def draw_body(
+    ax: Axes, corners: FloatArray, colour: str, label: str, centre: npt.ArrayLike = (0.0, 0.0), zorder: float = 1
+) -> None:
+    """A planar body about a point: a filled outline, or the segment or point that it is.
+
+    Parameters
+    ----------
+    ax
+        Where to draw.
+    corners
+        ``(k, 2)`` relative to the centre; up to two of them are no outline.
+    colour, label, zorder
+        As matplotlib has them.
+    centre
+        ``(2,)``.
+    """
+    ring = corners + np.asarray(centre, dtype=np.float64)
+    if len(ring) > 2:
+        ax.fill(*ring.T, facecolor=(colour, 0.25), edgecolor=colour, lw=1.3, zorder=zorder, label=label)
     else:
-        ax.plot(*corners.T, color=HULL, lw=2.0, marker="d", markersize=4, zorder=zorder, label=label)
+        ax.plot(*ring.T, color=colour, lw=2.5, marker="d", ms=4, zorder=zorder, label=label)
 
 
 def draw_noise(ax: Axes, hull: SensitivityHull | None, error: float) -> None:
@@ -227,7 +241,7 @@ def draw_noise(ax: Axes, hull: SensitivityHull | None, error: float) -> None:
     style: dict[str, Any] = {"facecolor": "white", "edgecolor": _GROUND, "lw": 0.8, "zorder": 8}
     ax.add_patch(Rectangle((east, north - side), side, side, **style))
     if hull is not None:
-        _hull(ax, hull, centre, 1 / part, "sensitivity hull", zorder=9)
+        draw_body(ax, hull.vertices / part, HULL, "sensitivity hull", centre, zorder=9)
     if known:
         ring: dict[str, Any] = {"fill": False, "edgecolor": RELEASED, "lw": 1.2, "linestyle": "--", "zorder": 9}
         ax.add_patch(Circle((float(centre[0]), float(centre[1])), known / part, **ring))
@@ -265,26 +279,24 @@ def draw_basemap(ax: Axes, basemap: Basemap, projection: LocalProjection) -> Non
         From degrees to the plane of the picture.
     """
     from matplotlib.collections import LineCollection
-    from matplotlib.patches import PathPatch
-    from matplotlib.path import Path as Outline
+    from shapely.plotting import patch_from_polygon
 
     ax.set_facecolor(_LAND)
     for polygon in basemap.water:
         plane = shapely.transform(polygon, lambda xy: projection.to_plane(xy[:, 1], xy[:, 0]))
-        rings = [Outline(shapely.get_coordinates(ring), closed=True) for ring in (plane.exterior, *plane.interiors)]
-        ax.add_patch(PathPatch(Outline.make_compound_path(*rings), facecolor=_WATER, edgecolor="none", zorder=-3))
+        ax.add_patch(patch_from_polygon(plane, facecolor=_WATER, edgecolor="none", zorder=-3))
     for kind, style in _LOOKS.items():
         lines = [projection.to_plane(line[:, 1], line[:, 0]) for line in basemap.lines.get(kind, ())]
         if lines:
             ax.add_collection(LineCollection(lines, zorder=-2, **style), autolim=False)
     wide = inches_wide(ax)
-    _names(ax, basemap, projection, wide)
+    _draw_names(ax, basemap, projection, wide)
     credit: dict[str, Any] = {"ha": "right", "va": "bottom", "fontsize": 5.5, "color": _NAMED, "zorder": 10}
     said = "\n".join(wrap(basemap.credit, max(20, int(_LETTERS * wide))))
     ax.text(0.998, 0.003, said, transform=ax.transAxes, path_effects=halo(1.5), **credit)
 
 
-def _names(ax: Axes, basemap: Basemap, projection: LocalProjection, wide: float) -> None:
+def _draw_names(ax: Axes, basemap: Basemap, projection: LocalProjection, wide: float) -> None:
     """The first names that have room, in a figure `wide` inches wide."""
     (west, east), (south, north) = ax.get_xlim(), ax.get_ylim()
     letter = (east - west) / (_LETTERS * wide) / 0.72  # kilometres; the axes take that part of a figure, or more
@@ -430,51 +442,42 @@ def _circles(ax: Axes, places: FloatArray, radii: FloatArray) -> None:
     from matplotlib.collections import EllipseCollection
 
     some = np.unique(np.linspace(0, len(radii) - 1, MOST_CIRCLES).astype(np.int64))
-    across = 2.0 * radii[some]
-    style: dict[str, Any] = {"facecolors": "none", "edgecolors": ESTIMATE, "linewidths": 0.6, "alpha": 0.3}
-    where: dict[str, Any] = {"offsets": places[some], "offset_transform": ax.transData, "units": "xy", "zorder": 3}
-    ax.add_collection(EllipseCollection(across, across, np.zeros(len(some)), **where, **style))
-    last = {**where, "offsets": places[-1:], "zorder": 3.5}
-    fill: dict[str, Any] = {"facecolors": (*_rgb(ESTIMATE), 0.12), "edgecolors": ESTIMATE, "linewidths": 1.2}
-    ax.add_collection(EllipseCollection(across[-1:], across[-1:], np.zeros(1), **last, **fill))
+    faint: dict[str, Any] = {"facecolors": "none", "edgecolors": (ESTIMATE, 0.3), "linewidths": 0.6, "zorder": 3}
+    strong: dict[str, Any] = {"facecolors": (ESTIMATE, 0.12), "edgecolors": ESTIMATE, "linewidths": 1.2, "zorder": 3.5}
+    for rows, style in ((some, faint), (some[-1:], strong)):
+        across = 2.0 * radii[rows]
+        where: dict[str, Any] = {"offsets": places[rows], "offset_transform": ax.transData, "units": "xy"}
+        ax.add_collection(EllipseCollection(across, across, np.zeros(len(rows)), **where, **style))
     ax.plot([], [], "-", color=ESTIMATE, lw=0.9, alpha=0.6, label="expected distance from it")
 
 
 def _by_time(ax: Axes, places: FloatArray, times: npt.NDArray[Any], trips: npt.NDArray[Any], label: str) -> None:
     """Lines of trips and a dot for each moment, coloured by time, with a bar that says which is which."""
+    import matplotlib as mpl
     from matplotlib.collections import LineCollection
-    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
+    from matplotlib.colors import ListedColormap
+    from matplotlib.dates import date2num
 
     when = np.asarray(date2num(times), dtype=np.float64)  # type: ignore[no-untyped-call]
     span = (float(when.min()), max(float(when.max()), float(when.min()) + 1e-9))
     joined = np.flatnonzero(trips[1:] == trips[:-1])
     pairs = np.stack([places[joined], places[joined + 1]], axis=1)
-    colours = time_colours()
+    colours = ListedColormap(mpl.colormaps["viridis"](np.linspace(0.0, 0.82, 256)))  # a pale ground swallows yellow
     lines = LineCollection(list(pairs), cmap=colours, array=when[joined + 1], linewidths=1.1, alpha=0.7, zorder=4)
     lines.set_clim(*span)
     ax.add_collection(lines)
     style: dict[str, Any] = {"s": 12, "linewidths": 0, "zorder": 5, "vmin": span[0], "vmax": span[1]}
     drawn = ax.scatter(places[:, 0], places[:, 1], c=when, cmap=colours, **style)
     ax.plot([], [], "-o", color=colours(0.5), lw=1.1, markersize=3.5, label=f"{label}, by time")
-    locator = AutoDateLocator(minticks=2, maxticks=6)  # type: ignore[no-untyped-call]
     narrow = inches_wide(ax) < _NARROW
-    where: dict[str, Any] = (
-        {"location": "top", "shrink": 0.9, "aspect": 45} if narrow else {"shrink": 0.6, "aspect": 28}
-    )
-    bar = ax.figure.colorbar(drawn, ax=ax, pad=0.015, ticks=locator, **where)
+    above: dict[str, Any] = {"location": "top", "shrink": 0.9, "aspect": 45}
+    beside: dict[str, Any] = {"shrink": 0.6, "aspect": 28}
+    bar = ax.figure.colorbar(drawn, ax=ax, pad=0.015, **(above if narrow else beside))
     axis = bar.ax.xaxis if narrow else bar.ax.yaxis
-    axis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
+    show_dates(axis)
     axis.get_offset_text().set_fontsize(7)
     bar.set_label("time (UTC)", fontsize=8)
     bar.ax.tick_params(labelsize=7)
-
-
-def time_colours() -> Any:
-    """The colours of time: viridis without its yellow end, which a pale ground swallows."""
-    import matplotlib
-    from matplotlib.colors import ListedColormap
-
-    return ListedColormap(matplotlib.colormaps["viridis"](np.linspace(0.0, 0.82, 256)))
 
 
 @checked
@@ -501,14 +504,14 @@ def draw_density(
     zorder
         As matplotlib has it.
     """
-    from matplotlib.colors import LinearSegmentedColormap, LogNorm
+    from matplotlib.colors import LinearSegmentedColormap, LogNorm, to_rgb
 
     x, y = columns(points)
     (west, east), (south, north) = ax.get_xlim(), ax.get_ylim()
     shown = (x >= west) & (x <= east) & (y >= south) & (y <= north)
     if not shown.any():
         return
-    rgb = np.array(_rgb(colour))
+    rgb = np.array(to_rgb(colour))
     pale, full = (1.0 - (1.0 - rgb) * strength * share for share in (0.25, 1.0))
     shades = LinearSegmentedColormap.from_list("", [pale, full])
     size = max(east - west, north - south) / HEXAGONS
@@ -520,13 +523,6 @@ def draw_density(
     ax.plot([], [], "h", color=shades(0.7), mew=0, label=f"{label}: up to {most:,} in a hexagon")
     ax.set_xlim(west, east)
     ax.set_ylim(south, north)
-
-
-def _rgb(colour: str) -> tuple[float, float, float]:
-    from matplotlib.colors import to_rgb
-
-    red, green, blue = to_rgb(colour)
-    return float(red), float(green), float(blue)
 
 
 @checked

@@ -62,11 +62,12 @@ def draw_values(
     return drawn
 
 
-def _powers_of_ten(values: FloatArray, top: float) -> Any:
-    """Colours by powers of ten, four of them at most."""
+def _powers_of_ten(*values: FloatArray) -> Any:
+    """One scale of colours for all values, by powers of ten, four of them at most."""
     from matplotlib.colors import LogNorm
 
-    return LogNorm(max(float(values[values > 0].min()), top / 1e4), top)
+    positive = np.concatenate([some[some > 0] for some in values])
+    return LogNorm(max(float(positive.min()), float(positive.max()) / 1e4), float(positive.max()))
 
 
 @checked
@@ -118,7 +119,7 @@ def model_figure(model: MarkovModel) -> Any:
     wide = (east - west) > 1.3 * (north - south)
     figure, axes = new_panels(8.0, 13.0, rows=3) if wide else new_panels(16.0, 6.0, columns=3)
     maps = (
-        ("Where people are", occupancy, "share of time in the long run", _powers_of_ten(occupancy, occupancy.max())),
+        ("Where people are", occupancy, "share of time in the long run", _powers_of_ten(occupancy)),
         ("Where they stay", model.transition.diagonal(), "probability of staying for a step", None),
     )
     for ax, (title, values, label, norm) in zip(axes, maps, strict=False):
@@ -150,11 +151,14 @@ def crowds_figure(found: Comparison) -> Any:
     figure.set_layout_engine("none")
     grid = figure.add_gridspec(2, 6, height_ratios=(1.7, 1.0), hspace=0.3, wspace=1.1, left=0.06, right=0.94)
     shares = [crowd.visits / crowd.visits.sum() for crowd in (found.real, found.drawn)]
-    top = max(float(share.max()) for share in shares)
+    norm = _powers_of_ten(*shares)
     maps = [figure.add_subplot(grid[0, :3]), figure.add_subplot(grid[0, 3:])]
     titles = (f"real people ({found.people:,})", "people who do not exist, at the same times")
     for ax, share, title in zip(maps, shares, titles, strict=True):
-        drawn = _draw_visits(ax, found.space, share, top)
+        drawn = draw_values(ax, found.space, share, "viridis_r", norm, np.flatnonzero(share > 0))
+        ax.set_aspect("equal")
+        ax.tick_params(labelsize=7)
+        ax.set_xlabel("km", fontsize=8)
         ax.set_title(title, fontsize=10)
     figure.colorbar(drawn, ax=maps, label="share of time", fraction=0.025, pad=0.02)
     panels = [figure.add_subplot(grid[1, 2 * k : 2 * k + 2]) for k in range(3)]
@@ -163,18 +167,6 @@ def crowds_figure(found: Comparison) -> Any:
     _draw_hours(panels[2], found)
     panels[0].legend(fontsize=8, frameon=False)
     return figure
-
-
-def _draw_visits(ax: Axes, space: StateSpace, share: FloatArray, top: float) -> Any:
-    """The share of time in each state, colours by powers of ten; what was never visited is left blank."""
-    from matplotlib.colors import LogNorm
-
-    norm = LogNorm(vmin=max(top * 1e-4, 1e-12), vmax=top)
-    drawn = draw_values(ax, space, share, "viridis_r", norm, np.flatnonzero(share > 0))
-    ax.set_aspect("equal")
-    ax.tick_params(labelsize=7)
-    ax.set_xlabel("km", fontsize=8)
-    return drawn
 
 
 def _draw_spans(ax: Axes, real: FloatArray, drawn: FloatArray, label: str) -> None:

@@ -202,6 +202,23 @@ class ReleaseMap:
         legend_below(ax)
         return outside
 
+    def draw_with_note(self, ax: Axes) -> str:
+        """Draw everything into an `ax`; the note, and how many releases lie outside the view.
+
+        Parameters
+        ----------
+        ax
+            Where to draw.
+
+        Returns
+        -------
+        str
+            The picture's caption.
+        """
+        outside = self.draw(ax)
+        said = "release lies" if outside == 1 else "releases lie"
+        return f"{self.note} {outside:,} {said} outside the picture." if outside else self.note
+
     def draw_ground(self, ax: Axes) -> None:
         """Draw the basemap below what is in view.
 
@@ -521,7 +538,8 @@ def show(
     learned = model if isinstance(model, MarkovModel) or model is None else load_model(model)
     released = read_released(releases, learned, users)
     table = _chosen(released.table, users, start, end)
-    tracks = () if true is None else _at_the_time(Data.from_any(true).read().trajectories, table)
+    parts = () if true is None else (while_released(one, table) for one in Data.from_any(true).read().trajectories)
+    tracks = tuple(part for part in parts if part is not None)
     if policy is not None and learned is None:
         raise ConfigurationError("--policy needs the states that it is about; give --model too")
     drawn = _policy(table, released.settings, policy, learned)
@@ -582,22 +600,17 @@ def _write(found: ReleaseMap, output: Path, title: str, overwrite: bool, private
         write_text(output, found.to_html(title, tiles), overwrite, private)
         return
     figure, ax = new_figure(_WIDE, _WIDE)
-    outside = found.draw(ax)
-    beyond = f" {outside:,} releases lie outside the picture." if outside else ""
+    note = wrap(found.draw_with_note(ax), 105)
     (west, east), (south, north) = ax.get_xlim(), ax.get_ylim()
     figure.set_size_inches(_WIDE, min(max(_WIDE * 0.74 * (north - south) / (east - west), 3.0), 12.0) + 2.0)
-    note = wrap(found.note + beyond, 105)
     ax.text(0.5, 1.01, "\n".join(note), transform=ax.transAxes, ha="center", va="bottom", fontsize=8, color="#555555")
     ax.set_title("\n".join(wrap(title, 80)), fontsize=11, pad=8 + 11 * len(note))
     save_picture(figure, output, overwrite, private)
 
 
 def _chosen(table: ReleaseTable, users: Sequence[str], start: str | None, end: str | None) -> ReleaseTable:
-    known = set(table["user"].tolist())
-    for user in users:
-        if user not in known:
-            raise ConfigurationError(f"user {user!r} has no release; there are {', '.join(sorted(known)[:8])}")
-    kept = np.isin(table["user"].astype(str), users) if users else np.ones(len(table), dtype=np.bool_)
+    table = rows_of_users(table, users)
+    kept = np.ones(len(table), dtype=np.bool_)
     if start is not None:
         kept &= table["time"] >= _moment(start, "--from")
     if end is not None:
@@ -607,18 +620,54 @@ def _chosen(table: ReleaseTable, users: Sequence[str], start: str | None, end: s
     return table.select(kept)
 
 
+def rows_of_users(table: ReleaseTable, users: Sequence[str]) -> ReleaseTable:
+    """The releases of some users.
+
+    Parameters
+    ----------
+    table
+        The releases.
+    users
+        Their users; all of them where none is named.
+
+    Returns
+    -------
+    ReleaseTable
+        Their rows, in the table's order.
+
+    Raises
+    ------
+    ConfigurationError
+        When one of them has no release.
+    """
+    known = sorted(set(table["user"].tolist()))
+    for user in users:
+        if user not in known:
+            raise ConfigurationError(f"user {user!r} has no release; there are {', '.join(known[:8])}")
+    return table.select(np.isin(table["user"].astype(str), users)) if users else table
+
+
+def while_released(track: Trajectory, table: ReleaseTable) -> Trajectory | None:
+    """The part of a track from its user's first release to the last; None where there is none.
+
+    Parameters
+    ----------
+    track
+        A true trajectory.
+    table
+        The releases, of any users.
+
+    Returns
+    -------
+    Trajectory or None
+        As private as the track.
+    """
+    times = table["time"][table["user"] == track.user]
+    return track.between(times.min(), times.max() + np.timedelta64(1, "s")) if len(times) else None
+
+
 def _moment(text: str, option: str) -> np.datetime64:
     try:
         return np.datetime64(parse_time(text), "us")
     except ValueError as problem:
         raise ConfigurationError(f"{option}: {problem}") from None
-
-
-def _at_the_time(tracks: Sequence[Trajectory], table: ReleaseTable) -> tuple[Trajectory, ...]:
-    """The tracks of the users that were released, from their first release to their last."""
-    kept = []
-    for track in tracks:
-        times = table["time"][table["user"] == track.user]
-        part = track.between(times.min(), times.max() + np.timedelta64(1, "s")) if len(times) else None
-        kept += [part] if part is not None else []
-    return tuple(kept)

@@ -20,7 +20,7 @@ from dphmm.jobs.stored_releases import check_made_with, read_released, stated_se
 from dphmm.model.path_sampling import PathSampler
 from dphmm.plots.figures import label_map, legend_below, new_figure, png
 from dphmm.plots.maps import draw_space, draw_track
-from dphmm.plots.releases import ReleaseMap
+from dphmm.plots.releases import ReleaseMap, rows_of_users, while_released
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.trajectory import release_trajectory
 from dphmm.reports import Picture, Section, html_page
@@ -121,15 +121,9 @@ def _released(
     """The releases, each user's in order of time, and an engine of what they were made with, which is checked."""
     learned = load_model(model)
     stored = read_released(source, learned, users)
-    table = stored.table
-    known = sorted(set(table["user"].tolist()))
-    for user in users:
-        if user not in known:
-            raise ConfigurationError(f"user {user!r} has no release; there are {', '.join(known[:8])}")
+    table = rows_of_users(stored.table, users)
     order = np.lexsort((table["time"], table["user"].astype(str)))
     table = ReleaseTable({name: values[order] for name, values in table.columns.items()})
-    if users:
-        table = table.select(np.isin(table["user"].astype(str), list(users)))
     if not len(table):
         raise ConfigurationError(f"{source} holds no release; there is nothing to report on")
     settings = settings or stored.settings
@@ -139,7 +133,7 @@ def _released(
         first = str(table["user"][0])
         settings = stated_settings(source, first, table.select(table["user"] == first), settings)
     engine = settings.engine(learned)
-    for user in users or known:
+    for user in dict.fromkeys(table["user"].tolist()):
         check_made_with(source, user, table.select(table["user"] == user), engine)
     return table, engine
 
@@ -165,11 +159,9 @@ def _real(data: Data, table: ReleaseTable) -> tuple[Trajectory, ReleaseTable]:
     names, counts = np.unique(table["user"].astype(str), return_counts=True)
     for user in names[np.argsort(-counts, kind="stable")].tolist():
         if user in tracks:
-            rows = table.select(table["user"] == user)
-            times = rows["time"]
-            part = tracks[user].between(times.min(), times.max() + np.timedelta64(1, "s"))
+            part = while_released(tracks[user], table)
             if part is not None:
-                return part, rows
+                return part, table.select(table["user"] == user)
     raise ConfigurationError(
         f"no user who was released is in the true data at that time; there are {', '.join(names[:8])}"
     )
@@ -267,12 +259,9 @@ def _limits(ax: Any, points: FloatArray) -> tuple[tuple[float, float], tuple[flo
 
 
 def _published(engine: Releaser, table: ReleaseTable, basemap: str | Path | None) -> Picture:
-    drawn = ReleaseMap(table, engine.model.space, basemap=basemap)
     figure, ax = new_figure(7.0, 5.2)
-    outside = drawn.draw(ax)
-    one = outside == 1
-    beyond = f" {outside:,} released point{' lies' if one else 's lie'} outside the picture." if outside else ""
-    return Picture(png(figure), f"{drawn.note}{beyond}", wide=True)
+    note = ReleaseMap(table, engine.model.space, basemap=basemap).draw_with_note(ax)
+    return Picture(png(figure), note, wide=True)
 
 
 def _origin(source: Path) -> tuple[tuple[str, str], ...]:

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 import numpy.typing as npt
+import shapely
 
 from dphmm.arguments import checked
 from dphmm.arrays import as_points
@@ -417,13 +418,11 @@ def _once(value: Any, codes: list[str]) -> Any:
 
 def _ground(basemap: Basemap) -> dict[str, Any]:
     """A basemap as the page's script reads it."""
-    rings, first = [], []
-    for polygon in basemap.water:
-        for number, ring in enumerate((polygon.exterior, *polygon.interiors)):
-            rings.append(np.asarray(ring.coords)[:, 1::-1])
-            first.append(number == 0)
+    rings, polygons = shapely.get_rings(basemap.water, return_index=True)
+    water = [shapely.get_coordinates(ring)[:, ::-1] for ring in rings]
+    first = np.diff(polygons, prepend=-1) > 0
     return {
-        "water": {**coded_lines(rings), "first": coded_numbers(first)},
+        "water": {**coded_lines(water), "first": coded_numbers(first)},
         "lines": {kind: coded_lines([line[:, ::-1] for line in some]) for kind, some in basemap.lines.items()},
         "names": [[place.name, round(place.latitude, 4), round(place.longitude, 4)] for place in basemap.names],
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,8 @@ _PEOPLE, _DAYS, _CELL_KM = 12, 5, 0.25
 _AT_ONCE = 288
 """The first day is posted at once, as by phones that had no network, the rest a step a second."""
 _PAUSE_S = 1.0
+_CONNECTIONS_TRIED = 8
+"""A phone tries again to reach the relay this often, twice as late each time: about a minute."""
 
 
 def serve_demo(folder: Path, names: Sequence[str] = ("ann", "bob"), port: int = 8787) -> Iterator[str]:
@@ -77,56 +79,35 @@ def serve_demo(folder: Path, names: Sequence[str] = ("ann", "bob"), port: int = 
     }
     write_text(folder / "relay.toml", tomli_w.dumps(keys), private=True)
     url = f"http://127.0.0.1:{port}"
-    phones = [_Phone(url, name, token, one) for (name, token), one in zip(tokens.items(), people, strict=True)]
+    phones = [(account, _messages(one)) for account, one in zip(tokens.items(), people, strict=True)]
     yield f"{len(phones)} people of a city that does not exist post to a relay in {folder}."
     yield f"Look at {url}/ and log in with a token:"
     yield from (f"  {name:<8}{token}" for name, token in tokens.items())
     yield "Their first day is there within seconds; then five minutes pass in each second. Ctrl-C ends it."
-    threading.Thread(target=_live, args=(url, phones), daemon=True).start()
+    threading.Thread(target=_post, args=(f"{url}/owntracks", phones), daemon=True).start()
     serve(folder / "relay.toml")
 
 
-class _Phone:
-    """Posts as OwnTracks does. Its person's days are moved in time so that the last one ends now."""
-
-    def __init__(self, url: str, user: str, token: str, days: Trajectory) -> None:
-        self._url, self._account = f"{url}/owntracks", (user, token)
-        seconds = days.times.astype("datetime64[s]").astype(np.int64)
-        moved = (int(time.time()) - int(seconds[-1])) // STEP_SECONDS * STEP_SECONDS
-        self._fixes = {
-            int(second) // STEP_SECONDS: (int(second), float(latitude), float(longitude))
-            for second, latitude, longitude in zip(seconds + moved, days.latitude, days.longitude, strict=True)
-        }
-
-    @property
-    def steps(self) -> list[int]:
-        """The time steps in which it has a fix."""
-        return sorted(self._fixes)
-
-    def post(self, client: Any, step: int) -> None:
-        """Post the fix of a step, if there is one, until it is taken."""
-        if step not in self._fixes:
-            return
-        second, latitude, longitude = self._fixes[step]
-        fix = {"_type": "location", "tst": second, "lat": latitude, "lon": longitude, "acc": 8, "tid": "ph"}
-        while not client.post(self._url, json=fix, auth=self._account).is_success:
-            time.sleep(_PAUSE_S)
+def _messages(days: Trajectory) -> dict[int, dict[str, Any]]:
+    """What a phone with OwnTracks posts at each time step, days moved in time so that the last one ends now."""
+    seconds = days.times.astype("datetime64[s]").astype(np.int64)
+    moved = seconds + (int(time.time()) - int(seconds[-1])) // STEP_SECONDS * STEP_SECONDS
+    fixes = zip(moved.tolist(), days.latitude.tolist(), days.longitude.tolist(), strict=True)
+    return {
+        second // STEP_SECONDS: {"_type": "location", "tst": second, "lat": latitude, "lon": longitude, "acc": 8}
+        for second, latitude, longitude in fixes
+    }
 
 
-def _live(url: str, phones: Sequence[_Phone]) -> None:
+def _post(url: str, phones: Sequence[tuple[tuple[str, str], Mapping[int, dict[str, Any]]]]) -> None:
+    """Post the messages of all phones, each an account and its messages by time step, until the relay ends."""
     httpx = need("httpx", "serve")
-    with httpx.Client(timeout=30) as client:
-        while True:
-            try:
-                client.get(f"{url}/health")
-                break
-            except httpx.TransportError:
-                time.sleep(0.1)
-        steps = sorted({step for phone in phones for step in phone.steps})
+    with httpx.Client(timeout=30, transport=httpx.HTTPTransport(retries=_CONNECTIONS_TRIED)) as client:
         try:
-            for number, step in enumerate(steps):
-                for phone in phones:
-                    phone.post(client, step)
+            for number, step in enumerate(sorted({step for _, messages in phones for step in messages})):
+                for account, messages in phones:
+                    while step in messages and not client.post(url, json=messages[step], auth=account).is_success:
+                        time.sleep(_PAUSE_S)
                 if number >= _AT_ONCE:
                     time.sleep(_PAUSE_S)
         except httpx.TransportError:

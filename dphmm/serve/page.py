@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 import numpy.typing as npt
+from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response
@@ -385,22 +386,21 @@ class SecurityHeaders:
 
     def __init__(self, app: ASGIApp, tiles: str | None) -> None:
         self._app = app
-        self._headers = [
-            (b"content-security-policy", _content_policy(tiles).encode("ascii")),
-            (b"x-content-type-options", b"nosniff"),
-            (b"referrer-policy", b"no-referrer"),
-            (b"cache-control", b"no-store"),
-            (b"cross-origin-opener-policy", b"same-origin"),
-            (b"permissions-policy", b"geolocation=(), camera=(), microphone=()"),
-        ]
+        self._headers = {
+            "content-security-policy": _content_policy(tiles),
+            "x-content-type-options": "nosniff",
+            "referrer-policy": "no-referrer",
+            "cache-control": "no-store",
+            "cross-origin-opener-policy": "same-origin",
+            "permissions-policy": "geolocation=(), camera=(), microphone=()",
+        }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, and answer with these headers."""
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                own = {name for name, _ in self._headers}
-                message["headers"] = [one for one in message["headers"] if one[0] not in own] + self._headers
+                MutableHeaders(raw=message["headers"]).update(self._headers)
             await send(message)
 
         await self._app(scope, receive, with_headers)

@@ -60,4 +60,5 @@ def test_bounds_are_drawn_against_the_claim():
     _, ax = new_figure()
     pictures.draw_bounds(ax, pairs, NAMES)
     assert [bar.get_width() for bar in ax.patches] == sorted((pair.lower for pair in pairs), reverse=True)
-    assert {tuple(line.get_xdata()) for line in ax.lines} == {(1.0, 1.0)}
+    (claims,) = ax.collections
+    assert {tuple(line[:, 0]) for line in claims.get_segments()} == {(1.0, 1.0)}
