@@ -203,15 +203,13 @@ def _sums_by_levels_loop(
     for row in range(totals.size):
         level, total = _NO_LEVEL, 0.0
         for at in range(starts[row], starts[row + 1]):
+            level = max(level, levels[states[at]])
+        for at in range(starts[row], starts[row + 1]):
             i = states[at]
-            mass = values[i] * shares[at]
             if levels[i] == level:
-                total += mass
-            elif levels[i] > level:
-                total = mass + (total * _LOWER if levels[i] == level + 1.0 else 0.0)
-                level = levels[i]
+                total += values[i] * shares[at]
             elif levels[i] == level - 1.0:
-                total += mass * _LOWER
+                total += values[i] * shares[at] * _LOWER
         totals[row], tops[row] = total, level
 
 
@@ -219,17 +217,22 @@ def _sums_by_levels_loop(
 def _sums_by_levels(lists: Lists, values: FloatArray, levels: FloatArray, totals: FloatArray, tops: FloatArray) -> None:
     """Sums of shares times masses, which are ``values * e**(NARROW * levels)``, relative to the highest level in each.
 
-    Masses of that level count, and of the next: lower ones are less than rounding.
+    Masses of that level count, and of the next: lower ones are less than rounding. Both forms add the same terms in the
+    same order, so that releases are the same to the last bit whenever the loop comes to be compiled.
     """
     starts, states, shares = lists
-    totals[:], tops[:] = 0.0, _NO_LEVEL
+    tops[:] = _NO_LEVEL
     filled = np.flatnonzero(np.diff(starts))
+    each = levels[states]
     if len(filled):
-        each = levels[states]
         tops[filled] = np.maximum(np.maximum.reduceat(each, starts[filled]), _NO_LEVEL)
-        each -= np.repeat(tops, np.diff(starts))
-        terms = np.where(each >= -1.0, values[states] * shares * np.where(each == 0.0, 1.0, _LOWER), 0.0)
-        totals[filled] = np.add.reduceat(terms, starts[filled])
+    each -= np.repeat(tops, np.diff(starts))
+    counted = each >= -1.0
+    terms = np.zeros(len(each))
+    terms[counted] = values[states[counted]] * shares[counted]
+    terms[each == -1.0] *= _LOWER
+    ones = np.ones(len(terms))
+    totals[:] = csr_array((terms, np.arange(len(terms)), starts.astype(np.int64)), shape=(len(tops), len(terms))) @ ones
 
 
 def _is_faint(below: FloatArray) -> bool:
