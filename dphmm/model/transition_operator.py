@@ -231,8 +231,8 @@ def _sums_by_levels(lists: Lists, values: FloatArray, levels: FloatArray, totals
     terms = np.zeros(len(each))
     terms[counted] = values[states[counted]] * shares[counted]
     terms[each == -1.0] *= _LOWER
-    ones = np.ones(len(terms))
-    totals[:] = csr_array((terms, np.arange(len(terms)), starts.astype(np.int64)), shape=(len(tops), len(terms))) @ ones
+    placed = csr_array((terms, np.arange(len(terms)), starts.astype(np.int64)), shape=(len(tops), len(terms)))
+    totals[:] = np.asarray(placed @ np.ones(len(terms)))  # in their order, as the loop does
 
 
 def _is_faint(below: FloatArray) -> bool:
