@@ -10,7 +10,7 @@ import numpy as np
 from dphmm.attack.deployed_channels import in_words
 from dphmm.attack.measures import ChannelResult
 from dphmm.jobs.attacks import Attacked
-from dphmm.plots.figures import BLUE, GREY, ORANGE, RED, new_panels, open_frame, png
+from dphmm.plots.figures import BLUE, GREY, ORANGE, RED, legend_below, new_panels, open_frame, png
 from dphmm.reports import Cell, Picture, Section
 
 if TYPE_CHECKING:
@@ -46,8 +46,7 @@ def attack_figure(found: Attacked) -> Any:
     figure, (left, right) = new_panels(6.4, height, columns=2, sharey=True, width_ratios=(3, 1))
     draw_errors(left, found.results)
     draw_homes(right, found.results)
-    handles, labels = left.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=3, fontsize=8, frameon=False)
+    legend_below(left, columns=3)
     return figure
 
 

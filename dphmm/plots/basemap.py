@@ -148,11 +148,8 @@ def polygons(shape: Any) -> list[shapely.Polygon]:
 
 def pieces(lines: Iterable[FloatArray], frame: shapely.Polygon) -> list[FloatArray]:
     """Return the parts of lines ``(k, 2)`` within a rectangle."""
-    found = []
-    for line in lines:
-        inside = shapely.clip_by_rect(shapely.LineString(line), *frame.bounds)
-        found += [shapely.get_coordinates(part) for part in shapely.get_parts(inside) if part.geom_type == "LineString"]
-    return found
+    inside = shapely.get_parts(shapely.clip_by_rect([shapely.LineString(line) for line in lines], *frame.bounds))
+    return [shapely.get_coordinates(part) for part in inside if part.geom_type == "LineString"]
 
 
 # ---- the file --------------------------------------------------------------------------------------------------------
@@ -251,6 +248,9 @@ _PATHS = {
 }
 _STREAMS = {"waterway", "waterways", "stream", "river", "canal", "coastline", "coast", "shore"}
 _BORDERS = {"boundary", "boundaries", "border", "administrative"}
+_KINDS_OF_LINES = {
+    "road": _ROADS | {"highway"}, "stream": _STREAMS, "border": _BORDERS, "street": _STREETS | {"highway="},
+}
 _PLACES = ("city", "town", "borough", "suburb", "village", "quarter", "neighbourhood", "hamlet", "locality")
 _LAYERS = _WATER | _STREETS | _STREAMS | _BORDERS
 """Words in the name of a layer that say what is in it."""
@@ -348,16 +348,7 @@ class _Sorted:
     def _line(self, shape: Any, words: set[str]) -> None:
         if words & _PATHS:
             return
-        if words & _ROADS or "highway" in words:
-            kind = "road"
-        elif words & _STREAMS:
-            kind = "stream"
-        elif words & _BORDERS:
-            kind = "border"
-        elif words & _STREETS or "highway=" in words:
-            kind = "street"
-        else:
-            kind = "line"
+        kind = next((kind for kind, telling in _KINDS_OF_LINES.items() if words & telling), "line")
         self._keep(kind, [shapely.get_coordinates(part) for part in shapely.get_parts(shape)])
 
     def _place(self, shape: Any, words: set[str], properties: Mapping[str, Any]) -> None:

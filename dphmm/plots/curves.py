@@ -333,8 +333,7 @@ def error_by_share(ax: Axes, shares: Sequence[float], errors: Mapping[str, Seque
         ax.plot(100 * part, as_floats(values, name), color=colour, linestyle=line, marker=marker, ms=5, label=name)
     ax.set_yscale("log")
     label_curves(ax, "landmarks, % of the timestamps", unit)
-    below: dict[str, Any] = {"ncols": 5, "loc": "upper center", "bbox_to_anchor": (0.5, -0.14), "frameon": False}
-    ax.legend(fontsize="small", columnspacing=1, **below)
+    legend_above(ax, 5, columnspacing=1)
 
 
 _PAIRS_DRAWN = 12

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 import dphmm
 from dphmm.arguments import checked
-from dphmm.arrays import FloatArray, Rng
+from dphmm.arrays import Rng
 from dphmm.errors import ConfigurationError
 from dphmm.jobs.guarantees import Promise, promise_of
 from dphmm.jobs.models import Model, load_model
@@ -18,7 +17,7 @@ from dphmm.jobs.people import Data, DataLike
 from dphmm.jobs.run_folder import file_hash
 from dphmm.jobs.stored_releases import check_made_with, read_released, stated_settings
 from dphmm.model.path_sampling import PathSampler
-from dphmm.plots.figures import label_map, legend_below, new_figure, png
+from dphmm.plots.figures import label_map, legend_below, new_figure, png, show_around
 from dphmm.plots.maps import draw_space, draw_track
 from dphmm.plots.releases import ReleaseMap, rows_of_users, while_released
 from dphmm.release.engine import Releaser, ReleaseSettings
@@ -230,32 +229,24 @@ def _before_and_after(
     after = ReleaseMap(shown, space, basemap=basemap)
     figure, ax = new_figure(*_SIDE)
     after.draw(ax)
-    limits = _limits(ax, true)
+    view = np.concatenate([np.transpose([ax.get_xlim(), ax.get_ylim()]), true])
     left, other = new_figure(*_SIDE)
     draw_space(other, space)
     draw_track(other, true, "true places (private)" if private else "where the invented person would be")
     for one in (ax, other):
-        one.set_xlim(*limits[0])
-        one.set_ylim(*limits[1])
+        show_around(one, view)
         legend_below(one, columns=2)  # in two rows for each map alike
     after.draw_ground(other)
     label_map(other)
     who = track.user if private else INVENTED
     return (
         Picture(png(left), f"Before: where {who} {'was' if private else 'would be'}."),
-        Picture(png(figure), "After: released points and the estimate that everybody can make of them."),
+        Picture(png(figure), "After: released points and the estimate that anyone can make of them."),
     )
 
 
 _SIDE = (4.8, 4.9)
 """Inches of one of two maps side by side."""
-
-
-def _limits(ax: Any, points: FloatArray) -> tuple[tuple[float, float], tuple[float, float]]:
-    """What the map shows, and the points: (west, east), (south, north)."""
-    (west, east), (south, north) = ax.get_xlim(), ax.get_ylim()
-    low, high = points.min(axis=0), points.max(axis=0)
-    return (min(west, low[0]), max(east, high[0])), (min(south, low[1]), max(north, high[1]))
 
 
 def _published(engine: Releaser, table: ReleaseTable, basemap: str | Path | None) -> Picture:

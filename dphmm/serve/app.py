@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -37,7 +37,7 @@ from dphmm.serve.apps import (
     read_traccar,
 )
 from dphmm.serve.config import RelayConfig, Tokens
-from dphmm.serve.delivery import Deliveries, Outbox, TruePlaces, listen, sender_to
+from dphmm.serve.delivery import Deliveries, Outbox, TruePlaces, cancel, listen, sender_to
 from dphmm.serve.requests import REFUSALS, basic_account, bearer_token, body_of, fields_of
 from dphmm.serve.sessions import Outcome, Sessions
 
@@ -199,21 +199,18 @@ class Relay:
         """Send to recipients for as long as this is open."""
         async with httpx.AsyncClient(follow_redirects=False) as client:
             senders = {one.name: (one, sender_to(one, client)) for one in self.config.recipients}
-            told = {one.name: senders[one.name] for one in self.config.told_releases}
+            told = {one.name: senders.pop(one.name) for one in self.config.told_releases}
             self.outbox = Outbox(self.sessions, told, self.config.users)
             self.outbox.start()
-            for name in senders.keys() - told.keys():
-                self.true_places.append(TruePlaces(*senders[name], partial(self.sessions.is_paused, name)))
+            for name, (recipient, sender) in senders.items():
+                self.true_places.append(TruePlaces(recipient, sender, partial(self.sessions.is_paused, name)))
                 self.true_places[-1].start()
             broker, users = self.config.mqtt, frozenset(self.config.users)
-            listening = None if broker is None else asyncio.create_task(listen(broker, users, self.take))
+            listening = [] if broker is None else [asyncio.create_task(listen(broker, users, self.take))]
             try:
                 yield
             finally:
-                if listening is not None:
-                    listening.cancel()
-                    with suppress(asyncio.CancelledError):
-                        await listening
+                await cancel(listening)
                 for one in self.true_places:
                     await one.stop()
                 await self.outbox.stop()

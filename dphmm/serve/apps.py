@@ -250,11 +250,10 @@ def read_traccar(body: bytes) -> Received:
         Its places; none where the message is of another kind.
     """
     location = json_object(body).get("location")
-    return received(location if isinstance(location, list) else [location], _traccar_fix)
-
-
-def _traccar_fix(location: Mapping[str, Any]) -> Fix:
-    return fix_of(location["timestamp"], location["coords"]["latitude"], location["coords"]["longitude"])
+    return received(
+        location if isinstance(location, list) else [location],
+        lambda one: fix_of(one["timestamp"], one["coords"]["latitude"], one["coords"]["longitude"]),
+    )
 
 
 def read_gpslogger(fields: Mapping[str, str]) -> Received:

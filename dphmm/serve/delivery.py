@@ -12,7 +12,7 @@ import json
 import logging
 import random
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -87,8 +87,8 @@ def _reason(problem: Exception, *safe: type[Exception]) -> str:
     return str(problem) if isinstance(problem, safe) else type(problem).__name__
 
 
-async def _cancel(tasks: Iterable[asyncio.Task[None]]) -> None:
-    tasks = list(tasks)
+async def cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Cancel tasks, and wait until they have ended."""
     for task in tasks:
         task.cancel()
     for task in tasks:
@@ -120,7 +120,7 @@ class Outbox:
     senders
         Recipient and the way to them, by name.
     users
-        Everybody whose phone posts.
+        The people whose phones post.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class Outbox:
 
     async def stop(self) -> None:
         """Send no more."""
-        await _cancel(self._tasks)
+        await cancel(self._tasks)
 
     async def _send_all(self, line: _Line) -> None:
         """Send one person's releases to one recipient, for ever."""
@@ -213,7 +213,7 @@ class TruePlaces:
     async def stop(self) -> None:
         """Send no more, and forget what was not sent."""
         self._waiting.clear()
-        await _cancel(self._tasks)
+        await cancel(self._tasks)
 
     async def take(self, user: str, fixes: Sequence[Fix]) -> None:
         """Pass a person's places on, unless the recipient is paused."""

@@ -112,7 +112,7 @@ class Engines:
     def _made(self, note: str) -> Releaser:
         engine = self.settings(note).engine(self.model)
         if not note:
-            with suppress(AlreadyKnownError):  # the first plan of everybody who is new is the same, and made once
+            with suppress(AlreadyKnownError):  # the first plan of every new person is the same, and made once
                 engine.prepare()
         return engine
 

@@ -52,13 +52,8 @@ def write_geojson(path: Path, table: ReleaseTable, geometry: Geometry = "estimat
     """Write GeoJSON, one feature a line; a row without the place asked for has a null geometry."""
     latitude, longitude, known = places(table, geometry)
     found = zip(table.rows(), latitude.tolist(), longitude.tolist(), known.tolist(), strict=True)
-    write_features(
-        path, "releases", (Feature(row, _geojson_point(x, y) if there else None) for row, y, x, there in found)
-    )
-
-
-def _geojson_point(longitude: float, latitude: float) -> dict[str, Any]:
-    return {"type": "Point", "coordinates": [longitude, latitude]}
+    features = (Feature(row, {"type": "Point", "coordinates": [x, y]} if there else None) for row, y, x, there in found)
+    write_features(path, "releases", features)
 
 
 def read_geojson(path: Path) -> ReleaseTable:
