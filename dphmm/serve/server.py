@@ -10,12 +10,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
-from uvicorn.protocols.http.h11_impl import H11Protocol
-
 from dphmm.arguments import checked
-from dphmm.errors import ConfigurationError, need
+from dphmm.errors import ConfigurationError, MissingDependencyError
 from dphmm.release.database import is_server
 from dphmm.serve.config import RelayConfig
+
+try:
+    import uvicorn
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+except ImportError:
+    raise MissingDependencyError("uvicorn", "serve") from None
 
 IDLE_TIMEOUT_S = 15.0
 """A connection that has not asked for anything within this time, or since its last answer, is closed."""
@@ -86,7 +90,6 @@ def serve(path: str | Path, workers: int = 1, accept_changes: bool = False) -> N
     DphmmError
         When the file, the model, the policy or the store cannot be used; before a socket is opened.
     """
-    uvicorn = need("uvicorn", "serve")
     config = RelayConfig.read(Path(path))
     if workers < 1 or (workers > 1 and not is_server(config.store)):
         raise ConfigurationError(
@@ -101,7 +104,7 @@ def serve(path: str | Path, workers: int = 1, accept_changes: bool = False) -> N
         "server_header": False,
         "limit_concurrency": _MOST_CONNECTIONS,
         "timeout_graceful_shutdown": 10,
-        "http": need("dphmm.serve.server", "serve").TimedProtocol,
+        "http": TimedProtocol,
     }
     log_lines()
     if workers == 1:

@@ -185,3 +185,11 @@ def test_the_demo_takes_no_file_and_the_relay_one():
         done = CliRunner().invoke(main, words)
         assert done.exit_code == 2
         assert "--demo without one" in done.stderr
+
+
+def test_without_its_server_the_relay_says_what_to_install():
+    code = "import runpy, sys; sys.modules['uvicorn'] = None; sys.argv[1:] = ['serve', 'relay.toml']; "
+    code += "runpy.run_module('dphmm', run_name='__main__')"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ran.returncode != 0
+    assert ran.stderr == "dphmm: uvicorn is not installed; install it with: pip install 'dphmm[serve]'\n"
