@@ -1,9 +1,9 @@
 """The live relay: phones post true places, recipients get what a policy allows, and nothing true is kept.
 
-`dphmm serve` runs it; `docs/how-to/serve.md` says how it is set up.
+`dphmm serve` runs it; `docs/how-to/serve.md` says how it is set up. The public names are imported on first use, for its
+file can be written without the server's libraries.
 """
 
-from dphmm.serve.config import RelayConfig, write_relay
-from dphmm.serve.server import serve
+import lazy_loader
 
-__all__ = ["RelayConfig", "serve", "write_relay"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
