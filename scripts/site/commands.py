@@ -133,7 +133,7 @@ def _defaults(owner: Any) -> Iterator[tuple[str, Any]]:
     for name, one in owner.model_fields.items():
         missing = one.is_required()
         value = ... if missing else one.get_default(call_default_factory=True)
-        yield name, ... if missing else _toml(value)
+        yield getattr(one, "alias", None) or name, ... if missing else _toml(value)
 
 
 def _toml(value: Any) -> str:
