@@ -162,9 +162,9 @@ class StepNoise:
         farthest = float(np.abs(released).max())
         reach = self.query.reach + farthest
         for number, (part, states) in enumerate(zip(self.parts, self.members, strict=True)):
-            law = part.planar_law(reach)
             if len(states) == 0:
                 continue
+            law = part.planar_law(reach)
             if law is not None:
                 found[states] = law.log_densities(released, self.query.columns.take(states, axis=1))
             else:

@@ -127,3 +127,17 @@ def test_the_line_to_run_says_what_is_not_usual():
 def test_what_cannot_be_met_is_refused_with_the_reach(targets, more, words):
     with pytest.raises((ConfigurationError, InvalidInputError), match=words):
         calibrate(model(), SETTINGS, Targets(**targets), **{"people": 0, **more})
+
+
+@pytest.mark.parametrize(("certainty", "odds"), [(0.5, 30.0), (0.9, 3.0)])
+def test_both_limits_on_an_event_hold_for_one_release(certainty, odds):
+    """Whichever of the two is the stricter: neither is dropped, and no output of the engine passes either."""
+    event = "at:3 between 0 and 1"
+    alone = [
+        calibrate(model(), SETTINGS, Targets(event=event, **one), people=0).settings.epsilon
+        for one in ({"certainty": certainty}, {"odds": odds})
+    ]
+    both = calibrate(model(), SETTINGS, Targets(event=event, certainty=certainty, odds=odds), people=0)
+    assert alone[0] != alone[1]
+    assert both.settings.epsilon == min(alone)
+    assert set(both.by_target) == {"certainty", "odds"}
