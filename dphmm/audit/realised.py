@@ -38,8 +38,13 @@ class Realised:
 
     By Bayes' rule a release ``z`` moves the log odds of two places ``i`` and ``j`` by ``log p(z | i) - log p(z | j)``,
     whatever was believed before; at most by epsilon where the policy joins them and both were possible. Of several
-    releases these add up for a person who is in ``i`` throughout, or in ``j``: places are compared that were possible
-    at all of them.
+    releases these add up. A release compares two places where both were possible before it and it rules out neither;
+    the sums here are of the releases that compare the two, and so finite.
+
+    A release rules a possible place out where it has no density there, as off the line of flat noise, or in another
+    component of the policy. Where it rules out both of two places, it says nothing of one against the other: it is
+    *vacuous* for them. Of several releases the two are vacuous once each was ruled out by some of them, as nobody was
+    in either throughout; and they are *told apart*, which no finite sum can say, where one alone was.
 
     Parameters
     ----------
@@ -50,8 +55,16 @@ class Realised:
     last_day
         ``(T,)``: that of the releases in the 24 hours that end with each one; NaN where the model has no step, and
         where the releases of a day times the states would not fit into memory.
+    apart, vacuous
+        ``(T, 3)``: how many of the policy's edges were told apart, and for how many it is vacuous: by each release, by
+        all up to it, and by those of the 24 hours that end with it; -1 where `last_day` is NaN. Where edges were not
+        looked at one by one, how many places were ruled out while another of their component was not, and how many
+        others were ruled out.
     worst
         The two places and the release of the largest sum of all; the same two where several are as far.
+    worst_releases
+        How many of the releases up to that one compare the two, how many ruled out the first, the second, and both;
+        empty where edges were not looked at one by one.
     bits
         ``(T,)``: by how much each release changed what is believed of its own moment, the Kullback-Leibler divergence
         of the belief after it from that before it. The worst two places may be far from where the person is: a release
@@ -67,15 +80,25 @@ class Realised:
     moved: FloatArray = field(repr=False)
     so_far: FloatArray = field(repr=False)
     last_day: FloatArray = field(repr=False)
+    apart: IntArray = field(repr=False)
+    vacuous: IntArray = field(repr=False)
     worst: tuple[int, int, int]
+    worst_releases: tuple[int, ...]
     bits: FloatArray = field(repr=False)
     error: FloatArray = field(repr=False)
     certainty: FloatArray = field(repr=False)
     is_by_edge: bool = field(metadata=fact())
 
+    @property
+    def releases_that_ruled_out(self) -> int:
+        """How many releases ruled out a place that was possible and joined to another one."""
+        return int(((self.apart[:, 0] > 0) | (self.vacuous[:, 0] > 0)).sum())
+
     def facts(self) -> Facts:
         """As plain values for JSON."""
         known = self.last_day[~np.isnan(self.last_day)]
+        names = ("compared", "ruled_out_first", "ruled_out_second", "ruled_out_both")
+        worst = dict(zip(names, self.worst_releases, strict=bool(self.worst_releases)))
         return facts_of(
             self,
             moved_median=np.median(self.moved),
@@ -83,8 +106,14 @@ class Realised:
             so_far_most=self.so_far.max(),
             last_day_most=known.max() if len(known) else None,
             last_day_is_known=bool(len(known)),
+            releases_that_ruled_out=self.releases_that_ruled_out,
+            told_apart=self.apart[-1, 1],
+            vacuous=self.vacuous[-1, 1],
+            last_day_told_apart_most=self.apart[:, 2].max() if len(known) else None,
+            last_day_vacuous_most=self.vacuous[:, 2].max() if len(known) else None,
             worst_places=self.worst[:2],
             worst_release=self.worst[2] + 1,
+            worst_releases=worst or None,
             bits_median=np.median(self.bits),
             bits_most=self.bits.max(),
             adversary_error_m_median=1000.0 * np.median(self.error),
@@ -113,85 +142,173 @@ def realise(releaser: Releaser, sequence: ReleasedSequence) -> Realised:
             f"user {sequence.user}: release {min(sequence.engines) + 1} was made under another policy than the first, "
             "so that no two places are joined throughout; 'dphmm audit session' says what releases tell of places"
         )
+    count, size = len(sequence), releaser.model.size
     day = day_steps(releaser.model.step_seconds)
-    slots = np.cumsum(np.where(np.arange(len(sequence)) == 0, 0, sequence.steps))
-    if day is not None and _most_within(slots, day) * releaser.model.size > _MOST_CELLS:
+    slots = np.cumsum(np.where(np.arange(count) == 0, 0, sequence.steps))
+    if day is not None and _most_within(slots, day) * size > _MOST_CELLS:
         day = None
-    by_release, by_all, by_day = (_Pairs(releaser.policy) for _ in range(3))
-    total = np.zeros(releaser.model.size)
-    throughout = np.ones(releaser.model.size, dtype=np.bool_)
-    before: deque[tuple[int, FloatArray, BoolArray]] = deque()
-    rows, worst, most = np.full((len(sequence), 6), np.nan), (0, 0, 0), -1.0
+    pairs = _pairs(releaser.policy)
+    by_all, by_day = _Window(pairs), _Window(pairs)
+    within: deque[tuple[int, FloatArray, BoolArray]] = deque()
+    rows, ruled_out = np.full((count, 6), np.nan), np.full((count, 3, 2), -1, dtype=np.int64)
+    worst, most = (0, 0, 0), -1.0
+    releases: tuple[int, ...] = ()
     for t, replay in enumerate(replay_sequence(releaser, sequence)):
         possible = replay.step.plan.constraint
-        if (throughout & ~possible).any():
-            throughout = throughout & possible
-        rows[t, 0] = by_release.widest(replay.log_likelihood, possible)[0]
-        if day is not None:
-            before.append((int(slots[t]), total, possible))
-            while before[0][0] <= slots[t] - day:
-                before.popleft()
-        total = _sum(total, replay.log_likelihood)
-        rows[t, 1], i, j = by_all.widest(total, throughout)
+        told = pairs.compared(replay.log_likelihood, possible)
+        alone = _Window(pairs)
+        alone.add(told)
+        by_all.add(told)
+        (rows[t, 0], *_), (rows[t, 1], i, j, at) = alone.widest(), by_all.widest()
+        ruled_out[t, 0], ruled_out[t, 1] = alone.ruled_out(), by_all.ruled_out()
         if rows[t, 1] > most:
-            most, worst = rows[t, 1], (i, j, t)
+            most, worst, releases = rows[t, 1], (i, j, t), by_all.releases(at)
         if day is not None:
-            sets = {id(one): one for _, _, one in before}
-            rows[t, 2] = by_day.widest(_difference(total, before[0][1]), np.logical_and.reduce([*sets.values()]))[0]
+            within.append((int(slots[t]), replay.log_likelihood, possible))
+            by_day.add(told)
+            while within[0][0] <= slots[t] - day:
+                by_day.remove(pairs.compared(*within.popleft()[1:]))
+            rows[t, 2], ruled_out[t, 2] = by_day.widest()[0], by_day.ruled_out()
         guess = point_estimate(replay.posterior.probabilities, releaser.measurements.points)
         rows[t, 3:] = _bits(replay.step.prior, replay.posterior), guess.least_error, guess.certainty
     moved, so_far, last_day, bits, error, certainty = rows.T
-    return Realised(moved, so_far, last_day, worst, bits, error, certainty, by_all.is_by_edge)
+    apart, vacuous = np.moveaxis(ruled_out, 2, 0)
+    is_by_edge = isinstance(pairs, _Edges)
+    return Realised(moved, so_far, last_day, apart, vacuous, worst, releases, bits, error, certainty, is_by_edge)
 
 
-class _Pairs:
-    """Which two of the places that a policy joins differ most in some numbers."""
+@dataclass(frozen=True, eq=False)
+class _Told:
+    """What one release told: a number by pair of places, 0 where it compares none, and what is counted of it."""
 
-    def __init__(self, policy: PolicyGraph) -> None:
-        self._policy = policy
-        self._among: BoolArray | None = None
-        self._groups: list[IntArray] | None = None
-        self.is_by_edge = True
+    values: FloatArray
+    counted: BoolArray
 
-    def widest(self, values: FloatArray, among: BoolArray) -> tuple[float, int, int]:
-        """The largest difference among some places, and the two; 0 where the policy joins none of them.
 
-        Minus infinity, of places that are ruled out, is infinitely far from every number, and not from itself.
-        """
-        if self._among is None or not np.array_equal(among, self._among):
-            self._among = among
-            self._list(self._policy.restrict(among))
-        if self._groups is not None:
-            return max((self._of_group(values, group) for group in self._groups), default=(0.0, 0, 0))
-        if not len(self._first):
-            return 0.0, 0, 0
-        ones, others = values[self._first], values[self._second]
-        if np.isneginf(values.min()):
-            both: BoolArray = np.isneginf(ones) & np.isneginf(others)
-            ones[both], others[both] = 0.0, 0.0
-        ones -= others
-        at = int(np.abs(ones, out=ones).argmax())
-        return float(ones[at]), int(self._first[at]), int(self._second[at])
+class _Window:
+    """The sums of some releases, and how many of them did what."""
 
-    def _list(self, policy: PolicyGraph) -> None:
-        blocks: list[IntArray] = []
-        self._groups = None
-        for block in policy.edge_blocks():
-            blocks.append(block)
-            if sum(map(len, blocks)) > _MOST_EDGES:
-                self.is_by_edge = False
-                labels = policy.components()
-                self._groups = [np.flatnonzero(labels == one) for one in np.unique(labels[labels >= 0])]
-                return
-        edges = np.concatenate(blocks) if blocks else np.zeros((0, 2), dtype=np.int64)
+    def __init__(self, pairs: _Edges | _Groups) -> None:
+        self._pairs = pairs
+        self._sums = np.zeros(pairs.count)
+        self._counts = np.zeros((4, pairs.count), dtype=np.int64)
+
+    def add(self, told: _Told) -> None:
+        """Take a release in."""
+        self._sums += told.values
+        self._counts[: len(told.counted)] += told.counted
+
+    def remove(self, told: _Told) -> None:
+        """Leave a release out that was taken in."""
+        self._sums -= told.values
+        self._counts[: len(told.counted)] -= told.counted
+        self._sums[self._counts[0] == 0] = 0.0  # not what rounding leaves
+
+    def widest(self) -> tuple[float, int, int, int]:
+        """The largest sum, up or down, its two places, and where it stands; 0 where no two are compared."""
+        return self._pairs.widest(self._sums, self._counts)
+
+    def ruled_out(self) -> tuple[int, int]:
+        """How many were told apart, and for how many it is vacuous."""
+        return self._pairs.ruled_out(self._counts)
+
+    def releases(self, at: int) -> tuple[int, ...]:
+        """How many releases compare the two places that stand there, ruled out the first, the second, and both."""
+        listed = isinstance(self._pairs, _Edges) and self._pairs.count > 0
+        return tuple(self._counts[:, at].tolist()) if listed else ()
+
+
+class _Edges:
+    """The edges of a policy, one by one; of releases is counted which compare both ends, and rule out which."""
+
+    def __init__(self, edges: IntArray) -> None:
         self._first, self._second = np.ascontiguousarray(edges.T)
+        self.count = len(edges)
+
+    def compared(self, row: FloatArray, possible: BoolArray) -> _Told:
+        """What a release told, by its log densities and which places were possible before it."""
+        gone = possible & np.isneginf(row)
+        level = np.where(possible & ~gone, row, 0.0)
+        held = possible & ~gone
+        used = held[self._first] & held[self._second]
+        values = np.where(used, level[self._first] - level[self._second], 0.0)
+        if not gone.any():
+            return _Told(values, used[np.newaxis])
+        both_possible = possible[self._first] & possible[self._second]
+        first, second = gone[self._first] & both_possible, gone[self._second] & both_possible
+        return _Told(values, np.array([used, first, second, first & second]))
+
+    def widest(self, sums: FloatArray, _: IntArray) -> tuple[float, int, int, int]:
+        """See `_Window.widest`."""
+        if not self.count:
+            return 0.0, 0, 0, 0
+        at = int(np.abs(sums).argmax())
+        return abs(float(sums[at])), int(self._first[at]), int(self._second[at]), at
 
     @staticmethod
-    def _of_group(values: FloatArray, group: IntArray) -> tuple[float, int, int]:
-        some = values[group]
-        low, high = int(some.argmin()), int(some.argmax())
-        apart = 0.0 if some[low] == some[high] else float(some[high] - some[low])
-        return apart, int(group[low]), int(group[high])
+    def ruled_out(counts: IntArray) -> tuple[int, int]:
+        """See `_Window.ruled_out`."""
+        first, second = counts[1] > 0, counts[2] > 0
+        return int((first != second).sum()), int((first & second).sum())
+
+
+class _Groups:
+    """The components of a policy with too many edges: no two places that it joins are farther apart than told here.
+
+    A release's number of a place is how far it is above the lowest that the release compares in its component. Two
+    places of a component that all its releases compare differ by the difference of their sums; of any others, the
+    difference is at most the larger sum, as no number is below 0. Of releases is counted which compare the place,
+    which any of its component, which rule the place out while they compare others of it, and which rule it out.
+    """
+
+    def __init__(self, labels: IntArray) -> None:
+        self.count = len(labels)
+        self._places = np.flatnonzero(labels >= 0)
+        self._places = self._places[np.argsort(labels[self._places], kind="stable")]
+        self._starts = np.flatnonzero(np.diff(labels[self._places], prepend=-1))
+        self._sizes = np.diff(self._starts, append=len(self._places))
+
+    def compared(self, row: FloatArray, possible: BoolArray) -> _Told:
+        """As `_Edges.compared`."""
+        gone = possible & np.isneginf(row)
+        held = possible & ~gone
+        lowest = np.minimum.reduceat(np.where(held, row, np.inf)[self._places], self._starts)
+        level, compares = np.zeros(self.count), np.zeros(self.count, dtype=np.bool_)
+        level[self._places] = np.repeat(lowest, self._sizes)
+        compares[self._places] = np.repeat(np.isfinite(lowest), self._sizes)
+        values = np.zeros(self.count)
+        values[held] = row[held] - level[held]
+        return _Told(values, np.array([held, compares, gone & compares, gone]))
+
+    def widest(self, sums: FloatArray, counts: IntArray) -> tuple[float, int, int, int]:
+        """See `_Window.widest`; where it stands is not told."""
+        compared = counts[0] > 0
+        high = np.where(compared, sums, -np.inf)[self._places]
+        low = np.where(compared, np.where(counts[0] == counts[1], sums, 0.0), np.inf)[self._places]
+        alone = np.add.reduceat(compared[self._places].astype(np.int64), self._starts) < 2
+        apart = np.maximum.reduceat(high, self._starts) - np.minimum.reduceat(low, self._starts)
+        apart[alone] = 0.0
+        group = int(apart.argmax())
+        part = slice(int(self._starts[group]), int(self._starts[group] + self._sizes[group]))
+        top, bottom = int(high[part].argmax()), int(low[part].argmin())
+        return float(apart[group]), int(self._places[part][top]), int(self._places[part][bottom]), 0
+
+    @staticmethod
+    def ruled_out(counts: IntArray) -> tuple[int, int]:
+        """See `_Window.ruled_out`."""
+        apart, gone = counts[2] > 0, counts[3] > 0
+        return int(apart.sum()), int((gone & ~apart).sum())
+
+
+def _pairs(policy: PolicyGraph) -> _Edges | _Groups:
+    """The edges of a policy, each once, or its components where there are too many."""
+    blocks: list[IntArray] = []
+    for block in policy.edge_blocks():
+        blocks.append(block)
+        if sum(map(len, blocks)) > _MOST_EDGES:
+            return _Groups(policy.components())
+    edges = np.concatenate(blocks) if blocks else np.zeros((0, 2), dtype=np.int64)
+    return _Edges(np.array(np.divmod(np.unique(edges[:, 0] * policy.size + edges[:, 1]), policy.size)).T)
 
 
 def _bits(before: Belief, after: Belief) -> float:
@@ -199,19 +316,6 @@ def _bits(before: Belief, after: Belief) -> float:
     held = after.probabilities > 0
     gained = after.log_mass[held] - before.log_mass[held]
     return max(0.0, float(after.probabilities[held] @ gained)) / float(np.log(2.0))
-
-
-def _sum(total: FloatArray, row: FloatArray) -> FloatArray:
-    """The sum of log densities, less their largest, which moves no odds and would take digits from the rest."""
-    found = total + row
-    top = found.max()
-    return found - top if np.isfinite(top) else found
-
-
-def _difference(total: FloatArray, before: FloatArray) -> FloatArray:
-    """What was added since; a place that had been ruled out before is as it was."""
-    with np.errstate(invalid="ignore"):
-        return np.where(np.isneginf(before), 0.0, total - before)
 
 
 def _most_within(slots: IntArray, day: int) -> int:

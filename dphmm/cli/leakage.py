@@ -12,6 +12,7 @@ import click
 
 from dphmm.cli.console import Once, cell, echo, say_table
 from dphmm.cli.from_fields import options
+from dphmm.cli.inputs import AIMS, cap_options, event_option, settings_options, stated_settings_of
 from dphmm.errors import ConfigurationError, OutputError, need
 
 if TYPE_CHECKING:
@@ -118,19 +119,19 @@ def draw(path: Path, paint: Callable[[Axes], None]) -> None:
 @knowledge_options
 @click.option("--model", type=click.Path(path_type=Path), help="A learned model: its matrix, and that back by Bayes.")
 @click.option("--releases", type=click.Path(path_type=Path), help="Releases made under --model: account for them.")
-@click.option("--policy", help="That of --releases: say also what they really told. See 'dphmm audit session'.")
 @click.option("--of", "person", help="Whose releases; needed where the file has several users.")
 @click.option("--initial", type=click.Path(path_type=Path), help="Distribution of the first state; with --forward.")
-@click.option("--epsilon", type=float, help="Budget of every time; with --steps.")
-@click.option("--steps", type=click.IntRange(1, 10_000_000), help="Number of times.")
+@click.option("--steps", type=click.IntRange(1, 10_000_000), help="Number of times, with --epsilon of each.")
 @click.option("--epsilons", type=click.Path(path_type=Path), help="File of budgets, one for each time.")
 @click.option("--window", type=int, metavar="W", help="Say also what leaks of any W times together, at most.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw the leakage over time into this new file.")
+@settings_options
+@event_option
+@cap_options
 def leak_command(
     releases: Path | None,
     person: str | None,
-    policy: str | None,
     window: int | None,
     as_json: bool,
     plot: Path | None,
@@ -142,24 +143,33 @@ def leak_command(
     --forward by Bayes' rule; --model does the same with a learned model. With --releases the budget of a time is what
     its release may tell about any two possible states (constrained factor times epsilon), and 0 where nothing was
     released. For every time the table has the budget, the leakage through releases up to then (BPL), from then on
-    (FPL) and through all of them (TPL): limits for whatever might have been drawn. With --policy follows what the
-    releases really told: how far each moved the log odds of two places that the policy joins, all together and those of
-    a day, and how far off the best guess of an adversary is.
+    (FPL) and through all of them (TPL): limits for whatever might have been drawn. With --policy (and the other
+    settings, as 'dphmm audit session' takes them) follows what the releases really told: how far each moved the log odds of two places that the policy joins, all together and those of
+    a day, which ones ruled places out, and how far off the best guess of an adversary is. Releases that can rule a
+    possible place out, as those of zones with noise of their own, have no limit; what they really told is finite.
     """
     from dphmm.jobs.leaks import leak, leak_of_releases, realised_of_releases
+    from dphmm.release.settings import NAMES
 
     check_picture(plot)
     told = None
     if releases is None:
-        if policy is not None:
+        if any(given.get(name) is not None for name in (*NAMES, *AIMS) if name != "epsilon"):
             raise ConfigurationError("--policy is that of --releases; leave it out, or give the file")
         budgets = _budgets(given["epsilon"], given["steps"], given["epsilons"])
         found = leak(read_adversaries(given), budgets)
-    elif given["model"] is None or any(value for name, value in given.items() if name != "model"):
+    elif (
+        given["model"] is None
+        or any(given[name] for name in ("backward", "forward", "users", "initial", "steps", "epsilons"))
+        or (given["epsilon"] is not None and given["policy"] is None)
+    ):
         raise ConfigurationError("--releases goes with --model and nothing else: the file says the budgets")
     else:
         found = leak_of_releases(given["model"], releases, person)
-        told = None if policy is None else realised_of_releases(given["model"], releases, policy, person)
+        if found.unbounded and plot is not None:
+            raise ConfigurationError("a release can rule a possible place out: leakage is infinite; leave --plot out")
+        made = stated_settings_of(given)
+        told = None if made is None else realised_of_releases(given["model"], releases, made, person)
     widest = None if window is None else _widest(found, window)
     if as_json:
         more = {"window": widest, "realised": None if told is None else told.facts()}
@@ -179,7 +189,7 @@ def _print_realised(told: Realised) -> None:
     facts = told.facts()
 
     def shown(key: str) -> str:
-        return "without limit" if facts[key] is None else f"{facts[key]:.4g}"
+        return f"{facts[key]:.4g}"
 
     among = "places that the policy joins" if told.is_by_edge else "places that the policy joins by some path"
     first, second = facts["worst_places"]
@@ -189,6 +199,8 @@ def _print_realised(told: Realised) -> None:
         f"up to release {facts['worst_release']})"
         + ("" if not facts["last_day_is_known"] else f"; those of 24 hours by {shown('last_day_most')} at most")
     )
+    if told.releases_that_ruled_out:
+        _print_ruled_out(facts)
     echo(
         f"a release told {facts['bits_median']:.3g} bits (median) of where the person was, "
         f"{facts['bits_most']:.3g} at most"
@@ -199,6 +211,26 @@ def _print_realised(told: Realised) -> None:
         f"{facts['adversary_error_m_least']:,.0f} m at least, and was {facts['adversary_certainty_most']:.2f} "
         "sure of one place at most; in hindsight: dphmm audit session"
     )
+
+
+def _print_ruled_out(facts: Mapping[str, Any]) -> None:
+    if facts["is_by_edge"]:
+        so_far = (
+            f"both of {facts['vacuous']} joined pairs are ruled out by now, and nothing is said of one against the "
+            f"other; one alone of {facts['told_apart']}, which tells the two apart for certain"
+        )
+    else:
+        so_far = (
+            f"{facts['vacuous'] + facts['told_apart']} places are ruled out by now, {facts['told_apart']} of them by a "
+            "release that left others of their component possible"
+        )
+    echo(f"{facts['releases_that_ruled_out']} releases ruled places out, of which these sums count none; {so_far}")
+    if facts["worst_releases"] is not None:
+        first, second = facts["worst_places"]
+        echo(
+            "of states {} and {}, {compared} releases compare them; {ruled_out_first} ruled out the first, "
+            "{ruled_out_second} the second, {ruled_out_both} both".format(first, second, **facts["worst_releases"])
+        )
 
 
 def _budgets(epsilon: float | None, steps: int | None, epsilons: Path | None) -> FloatArray:
@@ -225,10 +257,13 @@ def _record(found: Leaked) -> dict[str, Any]:
         curves = {what: getattr(one, what).tolist() for what in ("epsilons", "backward", "forward", "temporal")}
         bounds = {side: _bound(found.epsilon, bound) for side, bound in found.suprema.get(str(name), {}).items()}
         users[name] = {**curves, "user_level": one.user_level, "bounds": bounds}
+    from dphmm.facts import plain
     from dphmm.jobs.leaks import LEFT_OUT
 
     stated = {"temporal": every.temporal.tolist(), "who": list(every.who), "worst": every.worst, "users": users}
-    return {**stated, "forgets": found.forgets, "left_out": LEFT_OUT}
+    infinite = [t + 1 for t in found.unbounded]
+    record: dict[str, Any] = plain({**stated, "forgets": found.forgets, "unbounded": infinite, "left_out": LEFT_OUT})
+    return record
 
 
 def _bound(epsilon: float, bound: Supremum) -> dict[str, Any]:
@@ -252,14 +287,23 @@ def _print(found: Leaked, widest: dict[str, Any] | None) -> None:
     first = next(iter(every.by_user.values()))
     rows = []
     told = [t for t, spent in enumerate(first.epsilons.tolist()) if spent > 0 or every.temporal.size <= _MOST_ROWS]
+    if found.unbounded:  # without a line for what has no limit on either side
+        told = [t for t in told if math.isfinite(first.backward[t]) or math.isfinite(first.forward[t])]
     for t in told:
         who = every.who[t]
         one = every.by_user[who]
         numbers = (one.epsilons[t], one.backward[t], one.forward[t], one.temporal[t])
         rows.append([str(t + 1), *(f"{value:.6g}" for value in numbers), *([str(who)] if several else [])])
     columns = ["time", "ε", "BPL", "FPL", "TPL", *(["of user"] if several else [])]
-    say_table(columns, rows, "Temporal privacy leakage")
-    echo(f"largest TPL {every.worst:.6g}; all times together (user level) {first.user_level:.6g}")
+    if rows:
+        say_table(columns, rows, "Temporal privacy leakage")
+    if found.unbounded:
+        echo(
+            f"no limit: the releases at {len(found.unbounded)} times, the first at {found.unbounded[0] + 1}, can rule "
+            "a possible place out, so that leakage is infinite; given the --policy, what they really told follows"
+        )
+    else:
+        echo(f"largest TPL {every.worst:.6g}; all times together (user level) {first.user_level:.6g}")
     if widest is not None:
         which = "{first} to {last}".format(**widest) + (f" of user {cell(widest['user'])}" if several else "")
         echo(f"largest over {widest['times']} times together {widest['largest']:.6g}, at times {which}")
@@ -268,7 +312,7 @@ def _print(found: Leaked, widest: dict[str, Any] | None) -> None:
             owner, pair = f"{cell(name)}: " if several else "", " and ".join(map(str, bound.rows))
             limit = f"stays below {bound.value:.6g}" if math.isfinite(bound.value) else "grows without bound"
             echo(f"{owner}{side} leakage {limit} at {found.epsilon:g} a release (rows {pair})")
-    if len(told) < every.temporal.size:
+    if len(told) < every.temporal.size and not found.unbounded:
         echo(f"of {every.temporal.size:,} times those with a release are listed")
     if not found.forgets:
         echo(

@@ -11,12 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arguments import checked
+from dphmm.arrays import FloatArray, IntArray
 from dphmm.audit.realised import Realised, realise
 from dphmm.errors import ConfigurationError, InvalidInputError, TimeOrderError
 from dphmm.jobs.mobility import Matrix, Mobility, as_matrix
 from dphmm.jobs.models import Model
 from dphmm.jobs.stored_releases import replay
-from dphmm.leakage import LossFunction, PopulationLeakage, SharedBudget, Supremum, account_users, shared_budget
+from dphmm.leakage import Leakage, LossFunction, PopulationLeakage, SharedBudget, Supremum, account_users, shared_budget
 from dphmm.leakage.stream import as_budgets, as_loss_functions, by_user, highest
 from dphmm.model.model import MarkovModel
 from dphmm.model.reversal import reverses_through
@@ -64,12 +65,16 @@ class Leaked:
     forgets
         Whether it counts what an adversary forgets as people move on. Otherwise leakage is the sum of all that
         was spent, which it does not exceed: see `leak_of_releases`.
+    unbounded
+        The times, from 0, of releases that can rule a possible state out. Their budget is infinite, and so is every
+        leakage that counts one of them.
     """
 
     leakage: PopulationLeakage
     epsilon: float
     suprema: Mapping[str, Mapping[str, Supremum]]
     forgets: bool = True
+    unbounded: tuple[int, ...] = ()
 
 
 def leak(known: Adversaries, epsilons: npt.ArrayLike) -> Leaked:
@@ -186,10 +191,15 @@ def leak_of_releases(model: Model, releases: ReleaseTable | str | Path, user: st
     ConfigurationError
         When there are several people and none is named.
     InvalidInputError
-        When the model has no step, the person has no releases, or one of them can rule a possible state out: its
-        constrained factor, and with it the leakage, is infinite.
+        When the model has no step, or the person has no releases.
     TimeOrderError
         When two releases belong to the same step of the clock.
+
+    Notes
+    -----
+    A release that can rule a possible state out, as one whose noise differs by component or is flat, has an infinite
+    factor. Leakage is then given as infinite, backwards from the first such time on and forwards up to the last: no
+    finite figure holds whatever the matrices. What was really told is finite: see `realised_of_releases`.
 
     Examples
     --------
@@ -225,22 +235,40 @@ def leak_of_releases(model: Model, releases: ReleaseTable | str | Path, user: st
         )
     if len(np.unique(slots)) < len(slots):
         raise TimeOrderError(f"user {user!r} has two releases within one step of {step:g} s; give one model step each")
-    costs = own["constrained_factor"].astype(np.float64) * own["epsilon"].astype(np.float64)
-    if not np.isfinite(costs).all():
-        time = own["time"][np.argmax(~np.isfinite(costs))]
-        raise InvalidInputError(
-            f"the release of user {user!r} at {time} can rule a possible state out: leakage is infinite"
-        )
+    spent, factors = (own[name].astype(np.float64) for name in ("epsilon", "constrained_factor"))
     budgets = np.zeros(int(slots.max()) + 1)
-    budgets[slots] = costs
-    if not learned.is_plain:
-        first = int(np.rint(clock.min()))
-        pasts, futures = _varying(learned, first, budgets.size, highest(as_budgets(budgets)))
+    bounded = np.isfinite(factors) | (spent == 0)
+    budgets[slots[bounded]] = spent[bounded] * np.where(spent[bounded] == 0, 0.0, factors[bounded])
+    first = int(np.rint(clock.min()))
+    if bounded.all():
+        return _leak_of(learned, user, first, budgets)
+    return _without_bound(learned, user, first, budgets, np.sort(slots[~bounded]))
+
+
+def _leak_of(model: MarkovModel, user: str, first: int, budgets: FloatArray) -> Leaked:
+    """What a person's releases leak, by their budgets at every step of the clock from a first one on."""
+    if not model.is_plain:
+        pasts, futures = _varying(model, first, budgets.size, highest(as_budgets(budgets)))
         return Leaked(account_users({user: (pasts, futures)}, budgets), float(budgets.max()), {user: {}})
-    if learned.transition.nnz > MOST_MOVES:
+    if model.transition.nnz > MOST_MOVES:
         nothing = np.eye(2)  # of which the state before and after is certain, as no person's is
         return replace(leak({user: (nothing, nothing)}, budgets), suprema={user: {}}, forgets=False)
-    return leak({user: Mobility.from_source(learned)}, budgets)
+    return leak({user: Mobility.from_source(model)}, budgets)
+
+
+def _without_bound(model: MarkovModel, user: str, first: int, budgets: FloatArray, times: IntArray) -> Leaked:
+    """The same where the budgets at some times, in order, are infinite: finite before the first, and after the last."""
+    past, future = np.full((2, budgets.size), np.inf)
+    start, stop = int(times[0]), int(times[-1]) + 1
+    if start:
+        past[:start] = _leak_of(model, user, first, budgets[:start]).leakage.by_user[user].backward
+    if stop < budgets.size:
+        future[stop:] = _leak_of(model, user, first + stop, budgets[stop:]).leakage.by_user[user].forward
+    epsilons = budgets.copy()
+    epsilons[times] = np.inf
+    forgets = not model.is_plain or model.transition.nnz <= MOST_MOVES
+    leakage = PopulationLeakage({user: Leakage(epsilons, past, future)})
+    return Leaked(leakage, float("inf"), {user: {}}, forgets, tuple(times.tolist()))
 
 
 def _varying(model: MarkovModel, first: int, times: int, most: float) -> tuple[Iterator[Any], Sequence[Any]]:

@@ -37,7 +37,7 @@ class Leakage:
     Parameters
     ----------
     epsilons, backward, forward : FloatArray
-        ``(T,)``, read-only: budgets, backward and forward privacy leakage.
+        ``(T,)``, read-only: budgets, backward and forward privacy leakage; infinite where there is no bound.
     """
 
     epsilons: FloatArray
@@ -55,8 +55,9 @@ class Leakage:
 
     @cached_property
     def temporal(self) -> FloatArray:
-        """``(T,)`` temporal privacy leakage, ``BPL + FPL − ε``."""
-        return locked(self.backward + self.forward - self.epsilons)
+        """``(T,)`` temporal privacy leakage, ``BPL + FPL − ε``; infinite where a part of it is."""
+        parts = self.backward + self.forward
+        return locked(np.where(np.isinf(parts), np.inf, parts - np.where(np.isinf(parts), 0.0, self.epsilons)))
 
     @property
     def worst(self) -> float:
@@ -128,7 +129,9 @@ class Leakage:
         count = self.epsilons.size - times + 1
         if times < 1 or count < 1:
             raise InvalidInputError(f"a window of {times} times leaves the stream of {self.epsilons.size}; give fewer")
-        if times == 1:
+        if math.isinf(self.user_level):
+            leakage = np.array([self.window(first, first + times) for first in range(count)])
+        elif times == 1:
             leakage = self.temporal
         else:
             spent = np.concatenate([[0.0], np.cumsum(self.epsilons)])

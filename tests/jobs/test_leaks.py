@@ -6,12 +6,14 @@ import itertools
 import json
 import time
 
+import click
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from dphmm import Grid, MarkovModel, PolicyGraph, Releaser, release_trajectory
+from dphmm import Grid, MarkovModel, PolicyGraph, Releaser, ReleaseSettings, release_trajectory
 from dphmm.cli import main
+from dphmm.cli.leakage import _print_ruled_out
 from dphmm.errors import InvalidInputError
 from dphmm.jobs import leak_of_releases
 from dphmm.model.belief import Belief
@@ -123,3 +125,53 @@ def test_of_a_model_with_very_many_moves_the_sum_is_told_which_bounds_the_leakag
     assert (other.temporal >= one.temporal - 1e-12).all()
     assert other.temporal == pytest.approx(np.full(31, one.epsilons.sum()))
     assert other.temporal.max() > 1.01 * one.temporal.max(), "the model does forget"
+
+
+def test_leakage_is_infinite_from_the_first_release_without_a_bound_back_to_the_last_and_else_as_it_was():
+    table = ReleaseTable.from_releases(released(0, slots=(10, 11, 13, 14, 16), states=(0, 1, 1, 2, 1)))
+    plain = leak_of_releases(model(), table).leakage.by_user["anna"]
+    factors = np.where(np.isin(np.arange(5), [2, 3]), np.inf, table["constrained_factor"])
+    found = leak_of_releases(model(), ReleaseTable({**table.columns, "constrained_factor": factors}))
+    one = found.leakage.by_user["anna"]
+    assert found.unbounded == (3, 4)
+    assert np.isinf(one.temporal).all(), "each moment has such a release before or after it"
+    np.testing.assert_allclose(one.backward, [*plain.backward[:3], *[np.inf] * 4])
+    np.testing.assert_allclose(one.forward, [*[np.inf] * 5, *plain.forward[5:]])
+    assert (one.user_level, one.worst, found.epsilon) == (np.inf, np.inf, np.inf)
+    assert one.largest_window(2) == (np.inf, 0)
+
+
+def test_of_home_zones_the_bound_is_infinite_and_what_was_told_is_printed(tmp_path, monkeypatch):
+    """Two places share noise and one is open: a release may tell for certain which of the two it came from."""
+    monkeypatch.chdir(tmp_path)
+    home = [[6.999, 44.999], [7.012, 44.999], [7.012, 45.006], [6.999, 45.006], [6.999, 44.999]]
+    zone = {"type": "Feature", "properties": {"name": "home"}, "geometry": {"type": "Polygon", "coordinates": [home]}}
+    (tmp_path / "home.geojson").write_text(json.dumps({"type": "FeatureCollection", "features": [zone]}))
+    settings = ReleaseSettings("zone:home.geojson", 0.5, calibration="component")
+    found = release_trajectory(settings.engine(model(), 3), GRID, walk(range(10, 15), (0, 1, 2, 1, 0)))
+    model().save("model.npz")
+    write_releases("releases.csv", ReleaseTable.from_releases(list(found)))
+    options = ["leak", "--model", "model.npz", "--releases", "releases.csv"]
+    made_with = ["--policy", "zone:home.geojson", "--calibration", "component", "--epsilon", "0.5"]
+    done = CliRunner().invoke(main, [*options, *made_with])
+    assert done.exit_code == 0, done.output
+    assert "leakage is infinite" in done.stdout
+    assert "really told, of two places that the policy joins: a release moved their log odds by" in done.stdout
+    told = json.loads(CliRunner().invoke(main, [*options, *made_with, "--json"]).stdout)
+    assert (told["worst"], told["unbounded"]) == (None, [1, 2, 3, 4, 5])
+    assert 0 < told["realised"]["so_far_most"] <= 5 * 0.5 * (1 + 1e-9)
+    refused = CliRunner().invoke(main, [*options, "--plot", "leak.png"])
+    assert refused.exit_code == 2
+    assert "leakage is infinite; leave --plot out" in refused.output
+
+
+def test_the_command_says_how_many_releases_ruled_places_out():
+    at_once = {"is_by_edge": True, "releases_that_ruled_out": 4, "vacuous": 3, "told_apart": 1, "worst_places": [2, 5]}
+    counted = {"compared": 7, "ruled_out_first": 1, "ruled_out_second": 2, "ruled_out_both": 1}
+    runner = CliRunner()
+    command = click.Command("say", callback=lambda: _print_ruled_out({**at_once, "worst_releases": counted}))
+    said = " ".join(runner.invoke(command).stdout.split())
+    assert "4 releases ruled places out" in said
+    assert "both of 3 joined pairs are ruled out by now" in said
+    assert "one alone of 1, which tells the two apart for certain" in said
+    assert "states 2 and 5, 7 releases compare them; 1 ruled out the first, 2 the second, 1 both" in said
