@@ -144,9 +144,10 @@ def leak_command(
     its release may tell about any two possible states (constrained factor times epsilon), and 0 where nothing was
     released. For every time the table has the budget, the leakage through releases up to then (BPL), from then on
     (FPL) and through all of them (TPL): limits for whatever might have been drawn. With --policy (and the other
-    settings, as 'dphmm audit session' takes them) follows what the releases really told: how far each moved the log odds of two places that the policy joins, all together and those of
-    a day, which ones ruled places out, and how far off the best guess of an adversary is. Releases that can rule a
-    possible place out, as those of zones with noise of their own, have no limit; what they really told is finite.
+    settings, as 'dphmm audit session' takes them) follows what the releases really told: how far each moved the log
+    odds of two places that the policy joins, all together and those of a day, which ones ruled places out, and how far
+    off the best guess of an adversary is. Releases that can rule a possible place out, as those of zones with noise of
+    their own, have no limit; what they really told is finite.
     """
     from dphmm.jobs.leaks import leak, leak_of_releases, realised_of_releases
     from dphmm.release.settings import NAMES
