@@ -137,9 +137,12 @@ def realise(releaser: Releaser, sequence: ReleasedSequence) -> Realised:
     InvalidInputError, AlreadyKnownError
         As `replay_sequence`; and when the policy changed on the way, so that it is not said between which places.
     """
-    if sequence.engines:
+    others = [
+        number for number, one in sequence.engines.items() if one.policy.content_hash != releaser.policy.content_hash
+    ]
+    if others:
         raise InvalidInputError(
-            f"user {sequence.user}: release {min(sequence.engines) + 1} was made under another policy than the first, "
+            f"user {sequence.user}: release {min(others) + 1} was made under another policy than the first, "
             "so that no two places are joined throughout; 'dphmm audit session' says what releases tell of places"
         )
     count, size = len(sequence), releaser.model.size
@@ -170,7 +173,7 @@ def realise(releaser: Releaser, sequence: ReleasedSequence) -> Realised:
                 by_day.remove(pairs.compared(*within.popleft()[1:]))
             rows[t, 2], ruled_out[t, 2] = by_day.widest()[0], by_day.ruled_out()
         guess = point_estimate(replay.posterior.probabilities, releaser.measurements.points)
-        rows[t, 3:] = _bits(replay.step.prior, replay.posterior), guess.least_error, guess.certainty
+        rows[t, 3:] = _bits(replay.prior, replay.posterior), guess.least_error, guess.certainty
     moved, so_far, last_day, bits, error, certainty = rows.T
     apart, vacuous = np.moveaxis(ruled_out, 2, 0)
     is_by_edge = isinstance(pairs, _Edges)

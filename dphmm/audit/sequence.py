@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from itertools import repeat
 from math import inf, isclose, isnan
 
@@ -41,6 +42,7 @@ from dphmm.model.forward_backward import Beliefs, smoothed_logs
 from dphmm.model.point_estimate import point_estimate
 from dphmm.policy.protection import exposed_states
 from dphmm.release.engine import Releaser
+from dphmm.release.reader import finer_plan
 from dphmm.release.step import PreparedStep
 from dphmm.threads import beside
 
@@ -73,6 +75,9 @@ class ReleasedSequence:
     engines
         The number of a release, from 1 → the engine that made it and those that follow, where its settings are others
         than those before. The model is the same.
+    tiers
+        ``(T,)``: the rank of the reader whose query it answers, 0 for the coarsest, where several tiers are told apart:
+        a reader is told the releases of their rank and of those below. Otherwise empty.
 
     Raises
     ------
@@ -91,12 +96,13 @@ class ReleasedSequence:
     begins: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
     first: int | None = None
     engines: Mapping[int, Releaser] = field(default_factory=dict)
+    tiers: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     def __post_init__(self) -> None:
         points = as_points(self.released, f"the releases of {self.user}")
         if not len(points):
             raise InvalidInputError(f"user {self.user} has no release; there is nothing to audit")
-        for name in ("epsilons", "steps", "possible", "factors", "begins"):
+        for name in ("epsilons", "steps", "possible", "factors", "begins", "tiers"):
             values = np.asarray(getattr(self, name))
             if values.ndim != 1 or values.dtype.kind not in "biuf":
                 raise InvalidInputError(f"user {self.user}: {name} are no list of numbers; give one for each release")
@@ -122,12 +128,15 @@ class ReleasedSequence:
 
 @dataclass(frozen=True, eq=False)
 class Replay:
-    """A public release as an adversary takes it in who knows model, policy and mechanism.
+    """A public release as an adversary takes it in who knows model, policy and mechanism, and is told all releases.
 
     Parameters
     ----------
+    prior
+        ``p(s_t | z_1..t-1)``.
     step
-        The belief before it, the constraint set with its repaired graph, the mechanism and the budget.
+        The belief that it was prepared for, the constraint set with its repaired graph, the mechanism and the budget.
+        With several tiers the belief is that of the reader of its query.
     log_likelihood
         ``(N,)``: ``log p(z_t | s_t)`` of every state, with the stand-in's density outside the constraint set.
     posterior
@@ -136,6 +145,7 @@ class Replay:
         The engine that makes such releases.
     """
 
+    prior: Belief = field(repr=False)
     step: PreparedStep
     log_likelihood: FloatArray = field(repr=False)
     posterior: Belief = field(repr=False)
@@ -316,22 +326,23 @@ def replay_sequence(releaser: Releaser, sequence: ReleasedSequence) -> Iterator[
     slots = sequence.slots
     releaser.restart(slots[0])
     made_with = "was it made with this model, policy, mechanism and delta?"
+    readers = _Readers(sequence)
+    engines: dict[int, Releaser] = {}
     for t in range(len(sequence)):
         where = f"user {sequence.user}, release {t + 1}"
         steps = 1 if t == 0 else int(sequence.steps[t])
         if t in sequence.engines:
-            belief, releaser = releaser.belief, sequence.engines[t].another()
+            belief, engine = releaser.belief, sequence.engines[t]
+            releaser = engines.setdefault(id(engine), engine.another())
             releaser.resume(belief, t, slot=slots[t - 1])
         if len(sequence.begins) and sequence.begins[t]:
             releaser.restart(slots[t])
         try:
             prior = releaser.prior(steps)
-            if sequence.epsilons[t]:
-                step = releaser.prepare_on(prior, releaser.plan(prior), float(sequence.epsilons[t]), steps)
-            else:
-                step = releaser.prepare_nothing(prior, steps, "target")
+            step = readers.step(releaser, prior, t, steps, float(sequence.epsilons[t]))
             likelihood = releaser.log_likelihood(step, sequence.released[t])
-            replay = Replay(step, likelihood, step.prior.update(likelihood), releaser)
+            replay = Replay(prior, step, likelihood, prior.update(likelihood), releaser)
+            readers.told(t, step, likelihood)
         except StochasticError:
             raise InvalidInputError(f"{where}: no possible state could have given it; {made_with}") from None
         except AlreadyKnownError as problem:
@@ -339,6 +350,50 @@ def replay_sequence(releaser: Releaser, sequence: ReleasedSequence) -> Iterator[
         releaser.resume(replay.posterior, t + 1, slot=slots[t])
         _check_record(sequence, t, step, f"{where}: the record says that", made_with)
         yield replay
+
+
+class _Readers:
+    """What releases were prepared for: the belief of their query's reader, and what the moment's coarser queries told.
+
+    The reader of the highest rank is told everything; where there are no tiers every release is theirs.
+    """
+
+    def __init__(self, sequence: ReleasedSequence) -> None:
+        self._tiers, self._slots = sequence.tiers, sequence.slots
+        self._finest = int(max(sequence.tiers, default=0))
+        self._beliefs: dict[int, Belief] = {}
+        self._now: list[tuple[int, PreparedStep, FloatArray]] = []
+        """Rank, step and log-likelihoods of the releases of the present moment."""
+
+    def step(self, engine: Releaser, prior: Belief, t: int, steps: int, epsilon: float) -> PreparedStep:
+        """A release as it was prepared, where ``prior`` is the belief of who is told everything."""
+        rank = int(self._tiers[t]) if len(self._tiers) else 0
+        if t == 0 or steps:
+            told = {one for one, _, _ in self._now}  # others were left out of the moment before, and begin anew
+            kept = {one: belief for one, belief in self._beliefs.items() if one in told}
+            slot = self._slots[t - 1]
+            self._beliefs = {one: belief.predict(engine.model, steps, slot) for one, belief in kept.items()}
+            self._now = []
+        own = prior if rank == self._finest else self._belief(engine, rank, self._slots[t])
+        if not epsilon:
+            return engine.prepare_nothing(own, steps, "target")
+        coarser = [step for _, step, _ in self._now] if len(self._tiers) else []
+        plan = finer_plan(engine, own, coarser) if coarser else engine.plan(own)
+        if plan is None:
+            raise StochasticError("the coarser releases of the moment leave nobody to hide among")
+        return engine.prepare_on(own, plan, epsilon, steps)
+
+    def _belief(self, engine: Releaser, rank: int, slot: int | None) -> Belief:
+        if rank not in self._beliefs:
+            first = Belief.first(engine.model, slot)
+            self._beliefs[rank] = reduce(Belief.update, (logs for _, _, logs in self._now), first)
+        return self._beliefs[rank]
+
+    def told(self, t: int, step: PreparedStep, logs: FloatArray) -> None:
+        """Take in what a release told every reader of its rank and above."""
+        rank = int(self._tiers[t]) if len(self._tiers) else 0
+        self._now.append((rank, step, logs))
+        self._beliefs = {one: belief.update(logs) if one >= rank else belief for one, belief in self._beliefs.items()}
 
 
 def _check_record(sequence: ReleasedSequence, t: int, step: PreparedStep, where: str, made_with: str) -> None:
@@ -399,7 +454,7 @@ def audit_sequence(
     rows = np.array([replay.log_likelihood for replay in replays])
     observed = Observations(rows, np.asarray(sequence.steps), sequence.first)
     if start is None and not np.any(sequence.begins[1:]):  # replaying it filtered it
-        before, after = ([one.step.prior for one in replays], [one.posterior for one in replays])
+        before, after = ([one.prior for one in replays], [one.posterior for one in replays])
         filtering = Filtering.of(model, observed, before, after)
     else:
         filtering = filter_releases(model, observed, start)

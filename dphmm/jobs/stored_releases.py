@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
+from itertools import groupby
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from dphmm.release.drawn_zones import redrawn
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.ledger import Ledger
 from dphmm.release.settings import GIVEN
-from dphmm.release.store import MAIN_QUERY, SessionStore, StoredRelease, StoredSession, Terms
+from dphmm.release.store import MAIN_QUERY, TIER, Agreed, SessionStore, StoredRelease, StoredSession, Terms
 from dphmm.release.trajectory import place_on_earth
 from dphmm.space.trajectory import microseconds
 from dphmm.tables import check_output, write_text
@@ -56,10 +57,16 @@ class SessionContent:
     def _ledger(self) -> Ledger:
         return Ledger.from_records([release.record for release in self.releases])
 
-    @property
-    def _dearest(self) -> float:
-        """The greatest constrained-DP level of a release."""
-        return max((record.constrained_epsilon for record in self._ledger.records), default=0.0)
+    @cached_property
+    def _dearest(self) -> tuple[float, float]:
+        """The greatest budget of a moment, over all its queries, and the greatest constrained-DP level."""
+        moments = [Ledger.from_records([one.record for one in found]) for found in self._moments()]
+        levels = [one.constrained_epsilon for one in moments]
+        return max((one.epsilon for one in moments), default=0.0), max(levels, default=0.0)
+
+    def _moments(self) -> Iterator[list[StoredRelease]]:
+        for _, found in groupby(self.releases, lambda release: release.slot):
+            yield list(found)
 
     def cost(self) -> dict[str, Any]:
         """What the releases cost: Theorem 7.1, Theorem 7.2, and the greatest single step by Theorem 6.3."""
@@ -70,7 +77,7 @@ class SessionContent:
             "last_slot": slots[-1] if slots else None,
             "epsilon": self._ledger.epsilon,
             "constrained_epsilon": _finite(self._ledger.constrained_epsilon),
-            "constrained_epsilon_of_the_dearest_release": _finite(self._dearest),
+            "constrained_epsilon_of_the_dearest_release": _finite(self._dearest[1]),
         }
 
     def facts(self) -> dict[str, Any]:
@@ -80,8 +87,7 @@ class SessionContent:
         if any(terms.randomness != "system" for terms in self.session.terms.values()):
             facts["promise"] = "nothing: the noise follows from a seed"
         elif ledger.records:
-            most = max(record.epsilon for record in ledger.records)
-            facts |= guarantees_in_words(most, self._dearest, ledger.epsilon)
+            facts |= guarantees_in_words(*self._dearest, ledger.epsilon)
         facts |= {f"limit_{name}": value for name, value in vars(limits).items()}
         window = limits.window_steps
         facts["epsilon_of_the_dearest_window"] = None if window is None else ledger.window(window)
@@ -199,6 +205,8 @@ def session_table(sessions: Sequence[SessionContent], model: Model) -> ReleaseTa
                 f"{name} is not the model of session {one.session.name!r}; give the one it began with"
             )
         for release in one.releases:
+            if release.query.startswith(TIER):
+                continue  # the finest reader's record of the moment counts them in
             time = np.datetime64(release.slot * step, "us")
             placed.append(place_on_earth(one.session.name, time, release.record, learned.space))
     return ReleaseTable.from_releases(placed)
@@ -375,10 +383,10 @@ def _from_store(
         for name in _chosen(users, store.names(), store.path):
             session = store.session(name)
             assert session is not None, "the store has just named it"
-            if set(session.terms) != {MAIN_QUERY}:
+            if not all(query == MAIN_QUERY or query.startswith(TIER) for query in session.terms):
                 raise ConfigurationError(f"session {name!r} answers several queries, which an audit cannot join yet")
             stored = list(store.releases(session.number))
-            engines = _engines(session, len(stored), given, engine_of)
+            engines = _engines(session, stored, given, engine_of)
             if stored:
                 slots = np.array([release.slot for release in stored])
                 records = [release.record for release in stored]
@@ -391,37 +399,60 @@ def _from_store(
                     np.array([record.constrained_factor for record in records]),
                     first=int(slots[0]),
                     engines={number: engine for number, engine in engines.items() if number},
+                    tiers=_ranks(stored),
                 )
                 private = all(one.terms[MAIN_QUERY].randomness == "system" for one in session.agreed)
                 yield Replayed(sequence, engines[0], tuple(slots.tolist()), private)
 
 
+def _ranks(releases: Sequence[StoredRelease]) -> IntArray:
+    """The rank of the reader of each release's query, 0 for the coarsest; empty where there are no tiers."""
+    budgets = [float(one.query.removeprefix(TIER)) if one.query.startswith(TIER) else np.inf for one in releases]
+    found = np.unique(budgets, return_inverse=True)[1].astype(np.int64)
+    return found if found.any() else found[:0]
+
+
 def _engines(
     session: StoredSession,
-    releases: int,
+    releases: Sequence[StoredRelease],
     given: ReleaseSettings | str | None,
     engine_of: Callable[[ReleaseSettings], Releaser],
 ) -> dict[int, Releaser]:
-    """The number of a release → the engine of what was agreed on for it and those that follow.
+    """The number of a release → the engine of what was agreed on for it and for those that follow.
 
     Zones that were drawn are in the note of what was agreed on; settings that are given are for what has none.
     """
-    found = {}
-    for agreed in session.agreed:
-        if agreed.first and agreed.first >= releases:
-            continue
-        terms = agreed.terms[MAIN_QUERY]
-        settings = redrawn(terms.settings, agreed.note)
-        if not agreed.note and given is not None:
-            settings = replace(terms.settings, policy=given) if isinstance(given, str) else given
-        engine = engine_of(settings).another()
-        for part, was, now in replace(terms, randomness="system").differences(Terms.from_engine(engine)):
-            since = f"went on from release {agreed.first + 1}" if agreed.first else "began"
-            raise SessionMismatchError(
-                f"session {session.name!r} {since} with {part} {was}, not {now}; give the one it was agreed on with"
-            )
-        found[agreed.first] = engine
+    made: dict[tuple[int, str], Releaser] = {}
+    found: dict[int, Releaser] = {}
+    last = None
+    for number, release in enumerate(releases):
+        agreed = session.agreed_at(number)
+        key = agreed.first, release.query
+        if key not in made:
+            made[key] = _engine(session, agreed, release.query, given, engine_of)
+        if key != last:
+            found[number], last = made[key], key
     return found
+
+
+def _engine(
+    session: StoredSession,
+    agreed: Agreed,
+    query: str,
+    given: ReleaseSettings | str | None,
+    engine_of: Callable[[ReleaseSettings], Releaser],
+) -> Releaser:
+    terms = agreed.terms[query]
+    settings = redrawn(terms.settings, agreed.note)
+    if not agreed.note and given is not None:
+        settings = replace(terms.settings, policy=given) if isinstance(given, str) else given
+    engine = engine_of(settings).another()
+    for part, was, now in replace(terms, randomness="system").differences(Terms.from_engine(engine)):
+        since = f"went on from release {agreed.first + 1}" if agreed.first else "began"
+        raise SessionMismatchError(
+            f"session {session.name!r} {since} with {part} {was}, not {now}; give the one it was agreed on with"
+        )
+    return engine
 
 
 def _from_table(

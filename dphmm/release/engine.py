@@ -66,7 +66,8 @@ def prepare_together(
         raise InvalidInputError("a query is answered once at a time; name each engine once")
     budgets = shares(epsilon, [engine.settings.epsilon for engine in engines])
     prior = first.prior(steps)
-    shared = _shared_edges(first, first.plan(prior), budgets[0])
+    plan = first.plan(prior)
+    shared = shared_edges(first.soundness, plan, first.noise(plan, budgets[0]), budgets[0])
     plans = [engine.plan(prior, shared) for engine in engines]
     found = [first.prepare_capped(prior, plans[0], budgets[0], steps)]
     return found + [
@@ -120,10 +121,10 @@ def shares(epsilon: float | Sequence[float] | None, own: Sequence[float]) -> lis
     return [check_budget(part)] * len(own)
 
 
-def _shared_edges(engine: Releaser, plan: StepPlan, epsilon: float) -> tuple[Edge, ...]:
-    """What has to be added to the policy's edges so that every possible state has one, at no cost to the first query.
+def shared_edges(soundness: SoundnessCheck, plan: StepPlan, noise: StepNoise, epsilon: float) -> tuple[Edge, ...]:
+    """What has to be added to the policy's edges so that every possible state has one, at no cost to a query.
 
-    That is the first query's repair, and for a state that its noise hides without any edge the nearest that it hides
+    That is the query's repair, and for a state that its noise hides without any edge the nearest that it hides
     it among.
     """
     graph = plan.protection.graph
@@ -131,7 +132,7 @@ def _shared_edges(engine: Releaser, plan: StepPlan, epsilon: float) -> tuple[Edg
     if not alone.any() or np.count_nonzero(plan.constraint) == 1:
         return plan.protection.added
     states = np.flatnonzero(alone)
-    nearest = engine.soundness.nearest_in(engine.noise(plan, epsilon), epsilon, states)
+    nearest = soundness.nearest_in(noise, epsilon, states)
     pairs = np.sort(np.stack([states, nearest], axis=1), axis=1)
     return tuple(sorted({*plan.protection.added, *map(tuple, pairs.tolist())}))
 
@@ -256,6 +257,7 @@ class Releaser:
         self.scheduling = Scheduling(settings.schedule, model, self.measurements.points)
         self.source = random_source(rng)
         self.planner = Planner(settings, policy, self.query)
+        self._under: dict[ReleaseSettings, Releaser] = {}
         self.person = PublicState()
         self.restart()
 
@@ -279,6 +281,28 @@ class Releaser:
         engine.planner = copy(self.planner)
         engine.person = PublicState()
         engine.restart()
+        return engine
+
+    def under(self, settings: ReleaseSettings) -> Releaser:
+        """An engine that has released nothing, with another budget and schedule and else these settings.
+
+        Parameters
+        ----------
+        settings
+            This engine's, with another ``epsilon`` or ``schedule``.
+
+        Returns
+        -------
+        Releaser
+            The other engine.
+        """
+        if settings not in self._under:
+            engine = self.another()
+            engine.settings, engine.planner = settings, Planner(settings, self.policy, self.query)
+            engine.scheduling = Scheduling(settings.schedule, self.model, self.measurements.points)
+            self._under[settings] = engine
+        engine = self._under[settings].another()
+        engine.source = self.source
         return engine
 
     @checked
@@ -471,7 +495,9 @@ class Releaser:
         check_steps(steps)
         return self.draw(self.prepare(epsilon, steps), state)
 
-    def prepare(self, epsilon: float | None = None, steps: int = 1) -> PreparedStep:
+    def prepare(
+        self, epsilon: float | None = None, steps: int = 1, prior: Belief | None = None, plan: StepPlan | None = None
+    ) -> PreparedStep:
         """Everything about the next release but the draw, and without the truth. Nothing changes by it.
 
         Parameters are those of `release`, except that ``steps`` may be 0, for another release about the same moment;
@@ -483,6 +509,8 @@ class Releaser:
             The greatest budget that the release may have; left out, the engine's own.
         steps
             The time steps since the last release; 0 for another release about the same moment.
+        prior, plan
+            The belief before the release and its plan, where more is known of the moment than this engine released.
 
         Returns
         -------
@@ -490,7 +518,8 @@ class Releaser:
             What `draw` takes.
         """
         budget = self.settings.epsilon if epsilon is None else check_budget(epsilon)
-        release = NextRelease(self.person.prior(self.model, steps), budget, steps, self.person, self.planner)
+        before = self.person.prior(self.model, steps) if prior is None else prior
+        release = NextRelease(before, budget, steps, self.person, self.planner, plan)
         if self.settings.schedule is not None:
             release = self.scheduling.limit(release)
         if self.settings.caps:

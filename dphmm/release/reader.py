@@ -1,142 +1,211 @@
-"""Coarser releases, for recipients who are to learn less: a finer release with more noise on top.
+"""Readers who are told less: nested tiers by sequential composition.
 
-With ``z_1 = f(s) + n_1`` the release and budgets ``eps_1 > eps_2 > …``, the coarser ones are ``z_k = z_{k-1} + n_k``:
-all noise is independent and of one body, ``n_k`` of budget ``eps_k``. Alone, ``z_k`` is a function of ``f(s) + n_k``
-and of noise that knows nothing of the state but its component: on the edges it costs ``eps_k``. Of several together the
-finest costs its budget and the others are functions of it: recipients who compare what they were told learn what the
-best of them knows. Fresh noise for each would add up, and so would two coarser ones made from ``z_1`` side by side.
+The readers of a person's releases are ordered, the coarsest first. Query 1 has the budget of the first reader and is
+planned, scheduled and drawn from what that reader was told and nothing else. Query k has what the budget of reader k
+is above that of the reader before, and is planned, scheduled and drawn from what reader k was told: queries 1 to k.
 
-What a record says beside the place (the estimate, what a reader learned) follows from the finer releases, and is no
-business of a reader of the coarser ones: their estimate is made from coarser releases alone.
+So whatever a reader sees is a function of what this reader saw before, of public things and of fresh noise. On an edge
+of the policy reader k learns at most the sum of the budgets of queries 1 to k, which is their own budget (Theorem 7.1),
+and readers who compare what they were told know what the finest of them knows. Records are those of their query's
+reader: estimate, radius and ``epsilon_so_far`` follow from what this reader was told.
+
+A sum of noise (the release with more noise on top) would be no substitute: its reader would see at which moments a
+finer belief led to a draw, and with noise by component it tells of the component what the finer release does not.
+
+A state that is hidden by one partner in one query and by another in the next is alone in both together. So a finer
+query takes partners from the pairs that all queries of the moment hide; where it cannot, it is not drawn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from math import log
+from fractions import Fraction
+from math import nextafter
+from typing import TypeVar
 
 import numpy as np
 
-from dphmm.arrays import FloatArray, check_budget
-from dphmm.errors import BudgetError, ConfigurationError
-from dphmm.mechanisms.base import TABLES
+from dphmm.arrays import check_budget
+from dphmm.errors import AlreadyKnownError, BudgetError, ConfigurationError
 from dphmm.model.belief import Belief
-from dphmm.release.engine import Releaser, ReleaseSettings
+from dphmm.release.engine import Releaser, shared_edges
+from dphmm.release.ledger import Limits, exactly
 from dphmm.release.record import ReleaseRecord
-from dphmm.release.step import PreparedStep, PublicState
+from dphmm.release.settings import Schedule, Settings
+from dphmm.release.step import PreparedStep, StepPlan
+from dphmm.release.store import MAIN_QUERY, TIER
 
-_DRAWS = 64
-"""The number of draws that stand for the law of the finer noise; always the same ones."""
+Chosen = TypeVar("Chosen", bound=Settings)
 
 
-def descending(epsilons: Iterable[float], settings: ReleaseSettings) -> tuple[float, ...]:
-    """Budgets of coarser releases from the greatest down, each once.
+def tier_budgets(epsilon: float, coarser: Iterable[float]) -> dict[str, float]:
+    """Query → its budget, from the coarsest reader's to the finest's: what each reader may learn above the one before.
+
+    Budgets are doubles whose exact sum, as they are written, is not above what the reader may learn.
+
+    Parameters
+    ----------
+    epsilon
+        What the finest reader may learn of an edge from a moment.
+    coarser
+        The same of readers who are told less.
 
     Raises
     ------
     BudgetError
-        When one is not positive, or not below that of the release itself.
-    ConfigurationError
-        When the settings' mechanism draws from a table: nothing is added to what it draws.
+        When one is not positive, or not below that of the finest reader.
     """
-    found = sorted({check_budget(epsilon) for epsilon in epsilons}, reverse=True)
-    if found and settings.mechanism in TABLES:
+    readers = sorted({check_budget(one) for one in coarser})
+    if readers and readers[-1] >= epsilon:
+        raise BudgetError(f"a coarser reader has epsilon {readers[-1]:g}, the finest {epsilon:g}; give less")
+    spent, found = Fraction(0), {}
+    for reader in (*readers, epsilon):
+        query = query_of(None if reader == epsilon else reader)
+        found[query] = check_budget(_below(exactly(reader) - spent))
+        spent += exactly(found[query])
+    return found
+
+
+def tier_settings(settings: Chosen, coarser: Iterable[float]) -> dict[str, Chosen]:
+    """Query → how it is released, the coarsest reader's first; without coarser readers, the settings as they are.
+
+    What a schedule may spend in a window is split as the budget is.
+
+    Raises
+    ------
+    BudgetError
+        As `tier_budgets`.
+    ConfigurationError
+        With `delta`, or caps on events.
+    """
+    budgets = tier_budgets(settings.epsilon, coarser)
+    if len(budgets) == 1:
+        return {MAIN_QUERY: settings}
+    if settings.delta is not None:
         raise ConfigurationError(
-            f"mechanism {settings.mechanism!r} draws places and adds no noise, so that there are no coarser releases; "
-            "choose lattice"
+            "delta leaves states out by a reader's belief, and readers of several tiers have several; leave delta out, "
+            "or give every recipient the same epsilon"
         )
-    if found and found[0] >= settings.epsilon:
-        raise BudgetError(
-            f"a coarser release has epsilon {found[0]:g}, the release itself {settings.epsilon:g}; give less"
+    if settings.caps:
+        raise ConfigurationError(
+            "caps on events are kept for the reader who knows most, and whether a coarser reader is told anything may "
+            "not follow from what that one knows; leave the caps out, or give every recipient the same epsilon"
         )
-    return tuple(found)
+    return {
+        query: replace(settings, epsilon=budget, schedule=_scheduled(settings, share_of(settings, budget)))
+        for query, budget in budgets.items()
+    }
 
 
-def finest(queries: Mapping[str, Releaser]) -> ReleaseSettings:
-    """The settings of the query with the least budget, below which those of coarser releases lie."""
-    return min((engine.settings for engine in queries.values()), key=lambda one: one.epsilon)
+def tiers_of(engine: Releaser, coarser: Iterable[float]) -> dict[str, Releaser]:
+    """Query → its engine, the coarsest reader's first, from an engine of the finest reader's settings."""
+    found = tier_settings(engine.settings, coarser)
+    return {MAIN_QUERY: engine} if len(found) == 1 else {query: engine.under(one) for query, one in found.items()}
 
 
-def draw_all(
-    engine: Releaser, step: PreparedStep, state: int, epsilons: Sequence[float]
-) -> tuple[ReleaseRecord, dict[float, tuple[float, ...]]]:
-    """Draw a prepared step, and coarser releases from it: budget → place.
+def share_of(settings: Settings, budget: float) -> Fraction:
+    """Which part of a budget a query has."""
+    return exactly(budget) / exactly(settings.epsilon)
 
-    Every noise is looked at before the first draw, as `Releaser.draw` does for its own.
+
+def query_of(epsilon: float | None) -> str:
+    """The query of a reader with a budget; None for the finest."""
+    return MAIN_QUERY if epsilon is None else f"{TIER}{epsilon!r}"
+
+
+def share_of_limits(limits: Limits, share: Fraction) -> Limits:
+    """What one query may spend of what all may, so that nobody sees by it what the others spent."""
+
+    def part(limit: float | None) -> float | None:
+        return None if limit is None else _below(exactly(limit) * share)
+
+    return replace(
+        limits,
+        epsilon=part(limits.epsilon),
+        constrained_epsilon=part(limits.constrained_epsilon),
+        window_epsilon=part(limits.window_epsilon),
+    )
+
+
+def draw_tiers(
+    queries: Mapping[str, Releaser],
+    step: PreparedStep,
+    state: int,
+    limited: Callable[[str, PreparedStep], PreparedStep],
+) -> dict[str, tuple[PreparedStep, ReleaseRecord]]:
+    """Draw a prepared step of the coarsest reader's query, and then each finer one: query → its step and record.
 
     Parameters
     ----------
-    engine, step, state
-        As for `Releaser.draw`; so are the errors.
-    epsilons
-        From the greatest down.
+    queries
+        The engines, the coarsest first.
+    step, state
+        As of `Releaser.draw`; so are the errors.
+    limited
+        A query and its step → the step within what the query may spend.
     """
-    if step.withheld or not epsilons:
-        return engine.draw(step, state), dict.fromkeys(epsilons, ())  # for whom the prediction is another one
-    used = engine.ready(step, state)
-    noises = {epsilon: engine.noise(step.plan, epsilon) for epsilon in epsilons}
-    for epsilon, noise in noises.items():
-        engine.ready(replace(step, noise=noise, epsilon=epsilon), state)
-    record = engine.draw(step, state)
-    place, found = record.released, {}
-    for epsilon, noise in noises.items():
-        assert place is not None, "something was drawn"
-        place = engine.query.place(noise.draw(used, engine.source, engine.query.value(place)))
-        found[epsilon] = place
-    return record, found
+    found: dict[str, tuple[PreparedStep, ReleaseRecord]] = {}
+    logs = np.zeros(next(iter(queries.values())).model.size)
+    told: list[PreparedStep] = []
+    for query, engine in queries.items():
+        if told:
+            step = limited(query, prepare_finer(engine, engine.prior(step.steps).update(logs), told))
+        record = engine.draw(step, state)
+        logs = logs + engine.log_likelihood(step, record.released)
+        told.append(step)
+        found[query] = step, record
+    return found
 
 
-class CoarseReader:
-    """What a reader of coarser releases alone can tell of where the person is.
-
-    The likelihood of a coarser release is that of a sum of noises. It is taken over 64 draws of the finer ones, the
-    same for every release, with the settings' budget for the finest, of which caps and schedules may take less without
-    this reader's knowing: the estimate is that of a reader who does so.
+def prepare_finer(engine: Releaser, prior: Belief, told: Sequence[PreparedStep]) -> PreparedStep:
+    """A finer query of a moment, within its schedule; where no partners would hide someone, nothing is drawn.
 
     Parameters
     ----------
     engine
-        An engine of the releases' settings; it is not used otherwise.
-    epsilons
-        The budgets of the finer releases, from the release's own down, and last that of the coarser ones.
+        The query's.
+    prior
+        What its reader knows, with what the coarser queries of the moment told.
+    told
+        The steps of these.
     """
+    plan = finer_plan(engine, prior, told)
+    steps = told[0].steps
+    return (
+        engine.prepare_nothing(prior, steps, "partners") if plan is None else engine.prepare(None, steps, prior, plan)
+    )
 
-    def __init__(self, engine: Releaser, epsilons: Sequence[float]) -> None:
-        self._engine, self._epsilons = engine, tuple(epsilons)
 
-    def updated(self, belief: Belief | None, place: tuple[float, ...], slot: int, steps: int) -> Belief:
-        """The belief after a coarser release.
+def finer_plan(engine: Releaser, prior: Belief, told: Sequence[PreparedStep]) -> StepPlan | None:
+    """The plan of a finer query, all of whose pairs the coarser ones hide too; None where there is none."""
+    drawn = [step for step in told if not step.withheld]
+    support = prior.support
+    also: set[tuple[int, int]] = set()
+    for step in drawn:
+        same = np.array_equal(step.plan.constraint, support)  # then what its body hides, the finer one's hides too
+        pairs = step.plan.protection.added
+        if not same:
+            pairs = shared_edges(engine.soundness, step.plan, step.noise, step.epsilon)
+        also.update(pair for pair in pairs if support[list(pair)].all())
+    try:
+        plan = engine.plan(prior, tuple(sorted(also)))
+    except AlreadyKnownError:
+        return None
+    added = np.array(plan.protection.added, dtype=np.int64).reshape(-1, 2)
+    return plan if all(engine.soundness.hides(step.noise, step.epsilon, added) for step in drawn) else None
 
-        Parameters
-        ----------
-        belief
-            The belief after the one before; None for the first.
-        place
-            The coarser release; empty where nothing was drawn, and the belief is the prediction.
-        slot
-            Its time step.
-        steps
-            How many time steps after the one before it is.
-        """
-        person = PublicState(belief=belief, count=int(belief is not None), first=slot, slot=slot - steps)
-        prior = person.prior(self._engine.model, steps)
-        return prior.update(self._log_likelihood(prior, place)) if place else prior
 
-    def _log_likelihood(self, prior: Belief, place: tuple[float, ...]) -> FloatArray:
-        engine, rng = self._engine, np.random.default_rng(0)
-        plan = engine.plan(prior)
-        values, released = engine.values, engine.query.value(place)
-        found = np.full(len(values), -np.inf)
-        noises = [engine.noise(plan, epsilon) for epsilon in self._epsilons]
-        for number, members in enumerate(noises[0].members):
-            *finer, last = (noise.parts[number] for noise in noises)
-            around = np.zeros_like(values[0])
-            drawn = sum(
-                (one.sample(around, rng, _DRAWS) for one in finer), np.zeros((_DRAWS, len(around)), values.dtype)
-            )
-            each = [last.log_density(released - noise, values[members]) for noise in drawn]
-            found[members] = np.logaddexp.reduce(each, axis=0) - log(_DRAWS)
-        believed = np.flatnonzero(prior.support)
-        found[believed] = found[engine.planner.released_as(believed, plan.constraint)]
-        return found
+def _scheduled(settings: Settings, share: Fraction) -> Schedule | None:
+    one = settings.schedule
+    if one is None or one.window_epsilon is None:
+        return one
+    return replace(one, window_epsilon=_below(exactly(one.window_epsilon) * share))
+
+
+def _below(value: Fraction) -> float:
+    """The largest double that is, as it is written, not above a rational."""
+    found = float(value)
+    while exactly(found) > value:
+        found = nextafter(found, 0.0)
+    return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from math import ceil
 from pathlib import Path
 
@@ -23,14 +24,14 @@ from dphmm.errors import (
 from dphmm.events.cap import CapKeeper
 from dphmm.model.belief import Belief
 from dphmm.release.engine import Releaser
-from dphmm.release.ledger import DAY_SECONDS, Account, Ledger, Limits
-from dphmm.release.reader import descending, draw_all, finest
+from dphmm.release.ledger import DAY_SECONDS, Account, Ledger, Limits, exactly
+from dphmm.release.reader import draw_tiers, share_of_limits, tiers_of
 from dphmm.release.record import ReleaseRecord
 from dphmm.release.step import PreparedStep
 from dphmm.release.store import (
     MAIN_QUERY,
     Agreed,
-    Coarser,
+    Drawn,
     Progress,
     SessionStore,
     StoredRelease,
@@ -132,11 +133,11 @@ class Session:
     stored
         What is kept of it.
     queries
-        Query → its engine.
+        Query → its engine; of several tiers the coarsest reader's first.
     owner
         Whether closing the session closes the store.
-    coarser
-        Budgets of coarser releases, from the greatest down.
+    tiers
+        Whether the queries are those of readers who are told less and less of the same: see `dphmm.release.reader`.
     predicting
         Whether a moment that the limits leave no budget for gets a record with the prediction.
 
@@ -163,19 +164,26 @@ class Session:
         stored: StoredSession,
         queries: Mapping[str, Releaser],
         owner: bool,
-        coarser: tuple[float, ...] = (),
+        tiers: bool = False,
         predicting: bool = False,
     ) -> None:
         self._predicting = predicting
         self._store = store
-        self._coarser = coarser
+        self._tiers = tiers
         self._owner = owner
         self._stored = stored
         self._queries = dict(queries)
         first = self._queries[min(self._queries)]
-        for engine in self._queries.values():
-            engine.join(first)  # one belief, and one stand-in for a state that is not possible
-        self._account = Account(self._longest_window(first.model.step_seconds))
+        if not tiers:
+            for engine in self._queries.values():
+                engine.join(first)  # one belief, and one stand-in for a state that is not possible
+        self._longest = self._longest_window(first.model.step_seconds)
+        self._begin_accounts()
+        self._limits = dict.fromkeys(self._queries, stored.limits)
+        if tiers:
+            budgets = {query: exactly(engine.settings.epsilon) for query, engine in self._queries.items()}
+            whole = sum(budgets.values())
+            self._limits = {query: share_of_limits(stored.limits, one / whole) for query, one in budgets.items()}
         self._kept: tuple[int, CapKeeper | None] = (0, None)
         self._first: int | None = None
         self._model = first.model
@@ -209,7 +217,8 @@ class Session:
         wait_seconds
             How long to wait for another process that is writing (unless the store is open).
         coarser
-            Smaller budgets, for each of which a coarser release is made from every one: see `dphmm.release.reader`.
+            Smaller budgets, of readers who are told less: each has a query of their own, which finer readers are told
+            too, and the engine's budget and the limits are split among the queries. See `dphmm.release.reader`.
         anew
             A note. Where the session goes on with other settings, it is agreed anew that its next release, and those
             after it, are made under these: see `SessionStore.agree`. Left out, that is refused.
@@ -228,17 +237,22 @@ class Session:
             When the file cannot be written.
         InvalidInputError
             When the name is empty, or there is no query.
+        BudgetError, ConfigurationError
+            When coarser readers cannot be served: see `dphmm.release.reader.tier_settings`.
         """
-        queries, terms = agreed_on(name, releaser)
+        if coarser:
+            if not isinstance(releaser, Releaser):
+                raise ConfigurationError("several queries have no coarser readers; leave coarser out")
+            releaser = tiers_of(releaser, coarser)
+        queries, terms = agreed_on(name, releaser, bool(coarser))
         owner = not isinstance(path, SessionStore)
         store = path if isinstance(path, SessionStore) else SessionStore(path, wait_seconds)
         try:
             stored = store.session(name) or store.add(name, terms, limits or Limits())
-            budgets = descending(coarser, finest(queries))
             if anew is not None:
                 stored = store.agree(stored, terms, anew)
             stored.check_same(terms, limits)
-            return cls(store, stored, queries, owner, budgets, predicting)
+            return cls(store, stored, queries, owner, bool(coarser), predicting)
         except BaseException:
             if owner:
                 store.close()
@@ -300,17 +314,18 @@ class Session:
                 f"query {shorten(query)} is not in the session; its queries are {', '.join(self._queries)}"
             )
         engine.check_state(state)
+        if self._tiers and (query != MAIN_QUERY or epsilon is not None):
+            raise ConfigurationError("tiers are released together, as agreed on; leave query and epsilon out")
         moment = self.slot_of(slot)
         while True:
             progress = self._store.progress(self._stored.number)
             known = self._found(progress, moment, query)
             if known is not None:
                 return known
-            step = self._prepare(engine, progress, moment, epsilon)
-            record = self._append(engine, step, progress, moment, query, state)
-            if record is not None:
+            drawn = self._append(self._prepare(query, progress, moment, epsilon), progress, moment, query, state)
+            if drawn is not None:
                 self._kept = (engine.person.count, engine.person.keeper)
-                return record
+                return drawn.records[query]
 
     def omit(self, slot: Slot) -> ReleaseRecord | None:
         """Agree that a moment has no release, now and ever, unless it has one: then that is said again.
@@ -338,7 +353,7 @@ class Session:
         moment = self.slot_of(slot)
         while True:
             progress = self._store.progress(self._stored.number)
-            for query in self._queries:
+            for query in (MAIN_QUERY,) if self._tiers else self._queries:
                 known = self._found(progress, moment, query)
                 if known is not None:
                     return known
@@ -357,26 +372,51 @@ class Session:
         if progress.amended != len(self._stored.agreed) - 1:
             raise SessionMismatchError(f"session {self.name!r} was agreed on anew meanwhile; open it again")
 
-    def _prepare(self, engine: Releaser, progress: Progress, slot: int, epsilon: float | None) -> PreparedStep:
-        """The step as far as it is public, within the limits; done before the file is locked."""
+    def _prepare(self, query: str, progress: Progress, slot: int, epsilon: float | None) -> PreparedStep:
+        """The step as far as it is public, of tiers the coarsest's, within the limits; before the file is locked."""
         check_order(slot, progress.latest)
         self._check_current(progress)
         if slot == progress.omitted:
             raise OmittedError(f"slot {slot} was omitted: that it has no release was said; release the next one")
         self._catch_up(progress)
-        engine.resume(
-            progress.belief, progress.count, self._known(engine, progress, slot), self._account, progress.slot
-        )
-        if progress.slot is None:
-            engine.person.first = slot
-        step = engine.prepare(epsilon, 0 if progress.slot is None else slot - progress.slot)
+        if self._tiers:
+            query = next(iter(self._queries))
+            for tier in self._queries:
+                self._resume_tier(tier, progress, slot)
+        engine = self._queries[query]
+        if not self._tiers:
+            keeper = self._known(engine, progress, slot)
+            engine.resume(progress.belief, progress.count, keeper, self._account, progress.slot)
+            if progress.slot is None:
+                engine.person.first = slot
+        known = engine.person.slot
+        step = engine.prepare(epsilon, 0 if known is None else slot - known)
+        return self._limited(query, step, slot, self._predicting)
+
+    def _limited(self, query: str, step: PreparedStep, slot: int, predicting: bool) -> PreparedStep:
+        """A step, or the prediction where a limit would be passed and that may be said."""
+        account = self._own[query] if self._tiers else self._account
         try:
-            self.limits.check(self._account, slot, step.epsilon, step.constrained_factor)
+            self._limits[query].check(account, slot, step.epsilon, step.constrained_factor)
         except BudgetExceededError:
-            if not self._predicting:
+            if not predicting:
                 raise
-            return engine.prepare_nothing(step.prior, step.steps, "budget")
+            return self._queries[query].prepare_nothing(step.prior, step.steps, "budget")
         return step
+
+    def _resume_tier(self, query: str, progress: Progress, slot: int) -> None:
+        """Have a tier's engine go on from what its reader was told."""
+        belief, own = progress.belief, self._own[query]
+        if query != MAIN_QUERY:
+            number, belief = self._store.reader(self._stored.number, query)
+            if number != progress.count:  # a tier that is new, or was left out for some time, begins anew
+                belief = None
+        person, tiers = self._queries[query].person, list(self._queries)
+        count, last = (0, None) if belief is None else (own.count, progress.slot)
+        self._queries[query].resume(belief, count, None, own, last)
+        person.coarser = tuple(self._own[coarser] for coarser in tiers[: tiers.index(query)])
+        if belief is None:
+            person.first = slot
 
     def _known(self, engine: Releaser, progress: Progress, slot: int) -> CapKeeper | None:
         """What the releases so far told of capped events; they are gone through again where others made some."""
@@ -391,23 +431,35 @@ class Session:
             self._kept = (progress.count, replay_caps(self._queries, stored))
         return self._kept[1]
 
-    def _append(
-        self, engine: Releaser, step: PreparedStep, progress: Progress, moment: int, query: str, state: int
-    ) -> ReleaseRecord | None:
+    def _append(self, step: PreparedStep, progress: Progress, moment: int, query: str, state: int) -> Drawn | None:
         """Draw and write; None where another process was faster."""
-        added = step.plan.protection.added
-        width = record_width(engine.measurements.dimension, len(added), len(step.reach))
 
-        def draw() -> tuple[ReleaseRecord, Belief, Coarser]:
-            record, coarser = draw_all(engine, step, state, self._coarser)
-            assert engine.belief is not None, "a draw leaves a belief"
-            return record, engine.belief, coarser
+        def draw() -> Drawn:
+            if not self._tiers:
+                return self._drawn({query: (step, self._queries[query].draw(step, state))})
+            limited = partial(self._limited, slot=moment, predicting=True)
+            return self._drawn(draw_tiers(self._queries, step, state, limited))
 
         try:
-            return self._store.append(self._stored.number, progress, moment, query, width, draw)
+            drawn = self._store.append(self._stored.number, progress, moment, draw)
         except BaseException:
-            self._account = Account(self._account.longest)  # what was drawn may be in it, and was thrown away
+            self._begin_accounts()  # what was drawn may be in them, and was thrown away
             raise
+        if drawn is not None and self._tiers:
+            for record in drawn.records.values():
+                self._account.add(moment, record.epsilon, record.constrained_factor)
+        return drawn
+
+    def _drawn(self, found: Mapping[str, tuple[PreparedStep, ReleaseRecord]]) -> Drawn:
+        beliefs, widths = {}, {}
+        for query, (step, _) in found.items():
+            engine = self._queries[query]
+            assert engine.belief is not None, "a draw leaves a belief"
+            beliefs[query] = engine.belief
+            added = len(step.plan.protection.added)
+            widths[query] = record_width(engine.measurements.dimension, added, len(step.reach))
+        belief = beliefs.popitem()[1]
+        return Drawn({query: record for query, (_, record) in found.items()}, widths, belief, beliefs)
 
     def _longest_window(self, step_seconds: float | None) -> int:
         """The time steps of the longest window whose spending records, limits or a schedule ask for."""
@@ -421,8 +473,14 @@ class Session:
         if progress.count < self._account.count:
             raise DataFileError(self._store.path, "was replaced by an older copy; open the session anew")
         if progress.count > self._account.count:
-            for cost in self._store.costs(self._stored.number, self._account.count, progress.count):
-                self._account.add(*cost)
+            for slot, query, *cost in self._store.costs(self._stored.number, self._account.count, progress.count):
+                self._account.add(slot, *cost)
+                if self._tiers and query in self._own:
+                    self._own[query].add(slot, *cost)
+
+    def _begin_accounts(self) -> None:
+        self._account = Account(self._longest)
+        self._own = {query: Account(self._longest) for query in self._queries if self._tiers}
 
     # ---- asking --------------------------------------------------------------------------------------------------
 

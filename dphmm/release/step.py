@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import cached_property
 from typing import Any, Literal
 
@@ -21,8 +22,12 @@ from dphmm.release.noise import Query, StepNoise, with_hops
 from dphmm.release.settings import Settings
 from dphmm.tables.values import shorten
 
-Reason = Literal["", "target", "budget", "caps"]
-"""Why nothing is drawn: the estimate is within the target, a budget for a window would not last, or caps on events."""
+Reason = Literal["", "target", "budget", "caps", "partners"]
+"""Why nothing is drawn.
+
+The estimate is within the target, a budget for a window would not last, caps on events, or no partners are left that
+the coarser queries of the moment hide a state among too.
+"""
 
 
 @dataclass(eq=False)
@@ -57,6 +62,8 @@ class PublicState:
     told: FloatArray | None = None
     moment: object = field(default_factory=object, repr=False)
     """What the present is known by: it is another one after whatever happens."""
+    coarser: tuple[Account, ...] = ()
+    """What the queries have cost that their reader is told besides: records sum over all of them."""
 
     def spend(self, step: PreparedStep, step_seconds: float | None) -> tuple[float | None, float | None]:
         """Enter a release into the account; what all have spent, and those of the day that ends with it."""
@@ -69,7 +76,9 @@ class PublicState:
         elif self.first is not None:
             slot = self.first
         account.add(slot, step.epsilon, step.plan.protection.diameter)
-        return float(account.epsilon), None if day is None else float(account.window(slot, day))
+        told = (account, *self.coarser)
+        spent = sum((one.epsilon for one in told), Fraction(0))
+        return float(spent), None if day is None else float(sum(one.window(slot, day) for one in told))
 
     def advance(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,9 @@ from dphmm.tables.json_toml import parse_json
 from dphmm.tables.values import one_line, shorten
 
 MAIN_QUERY = "main"
-"""The query of a session that has one."""
+"""The query of a session that has one, and of several tiers that of the finest reader."""
+TIER = "tier "
+"""How the names of the other tiers' queries begin; what their reader may learn follows: see `dphmm.release.reader`."""
 
 
 @dataclass(frozen=True)
@@ -173,7 +175,9 @@ class Terms:
             raise InvalidInputError(f"text holds no terms of a session ({one_line(problem)})") from None
 
 
-def agreed_on(name: str, releaser: Releaser | Mapping[str, Releaser]) -> tuple[dict[str, Releaser], dict[str, Terms]]:
+def agreed_on(
+    name: str, releaser: Releaser | Mapping[str, Releaser], tiers: bool = False
+) -> tuple[dict[str, Releaser], dict[str, Terms]]:
     """The engine of each query of a session, and what its promise is made of.
 
     Raises
@@ -189,6 +193,8 @@ def agreed_on(name: str, releaser: Releaser | Mapping[str, Releaser]) -> tuple[d
     terms = {query: Terms.from_engine(engine) for query, engine in queries.items()}
     if not terms or not all(query and query.isprintable() for query in terms):
         raise InvalidInputError(f"the session's queries are {list(terms)}; name at least one, in printable characters")
+    if not tiers and any(query.startswith(TIER) for query in terms):
+        raise InvalidInputError(f"names of queries that begin with {TIER!r} are those of tiers; choose others")
     for part in ("model", "policy", "randomness"):
         if len({getattr(one, part) for one in terms.values()}) > 1:
             raise SessionMismatchError(f"the queries of session {name!r} differ in their {part}; they must share it")
@@ -337,8 +343,26 @@ class StoredRelease:
     record: ReleaseRecord
 
 
-Coarser = Mapping[float, tuple[float, ...]]
-"""Budget → a release with the noise of that budget on top."""
+@dataclass(frozen=True)
+class Drawn:
+    """What is drawn for a moment.
+
+    Parameters
+    ----------
+    records
+        Query → its record, in the order of the draws.
+    widths
+        Query → the length to which the record's text is filled up, the same whatever is drawn.
+    belief
+        The public belief of who is told all of it.
+    readers
+        Query → the belief of a reader who is told this one and those before, where several tiers are told apart.
+    """
+
+    records: Mapping[str, ReleaseRecord]
+    widths: Mapping[str, int]
+    belief: Belief
+    readers: Mapping[str, Belief] = field(default_factory=dict)
 
 
 @checked
@@ -515,8 +539,8 @@ class SessionStore:
         for number, row in self._rows(session, first, end):
             yield self._checked(session, (number, *row))
 
-    def costs(self, session: int, first: int, last: int) -> Iterator[tuple[int, float, float]]:
-        """The time step, the budget and the constrained factor of the releases of some numbers, as `releases`.
+    def costs(self, session: int, first: int, last: int) -> Iterator[tuple[int, str, float, float]]:
+        """The time step, query, budget and constrained factor of the releases of some numbers, as `releases`.
 
         What else the records say is held against their digests alone, and not read: a year of them is there at once.
 
@@ -530,13 +554,13 @@ class SessionStore:
         Yields
         ------
         tuple
-            Slot, budget and constrained factor of a release.
+            Slot, query, budget and constrained factor of a release.
         """
         for number, (slot, query, body, digest, previous) in self._rows(session, first, last):
             what = f"release {number} of session number {session}"
             with self._intact(what, digest, previous or b"", session, number, slot, query, body):
                 epsilon, factor = ReleaseRecord.cost_from_json(body)
-                yield slot, epsilon, factor
+                yield slot, query, epsilon, factor
 
     def _rows(self, session: int, first: int, end: int) -> Iterator[tuple[int, tuple[Any, ...]]]:
         """The number and the rest of each release, some at a time: years of them need not fit into memory."""
@@ -611,34 +635,23 @@ class SessionStore:
             raise SessionBusyError(f"{self.path}: session {name!r} vanished while it was made; ask again")
         return known
 
-    def append(
-        self,
-        session: int,
-        progress: Progress,
-        slot: int,
-        query: str,
-        width: int,
-        draw: Callable[[], tuple[ReleaseRecord, Belief, Coarser]],
-    ) -> ReleaseRecord | None:
-        """Draw and write one release in one transaction.
+    def append(self, session: int, progress: Progress, slot: int, draw: Callable[[], Drawn]) -> Drawn | None:
+        """Draw and write the releases of a moment in one transaction.
 
         Parameters
         ----------
         session, progress
             The session, and how far it had come when the release was prepared.
-        slot, query
-            What is released.
-        width
-            The length to which the record's text is filled up, the same whatever is drawn.
+        slot
+            The time step.
         draw
-            Gives the record, the belief after it, and coarser releases by their budgets. It is called with the file
-            locked.
+            Gives what is drawn. It is called with the file locked.
 
         Returns
         -------
-        ReleaseRecord or None
-            The record, which reads the same from the file from now on, once it is on the disk. None where another
-            process went on with the session meanwhile: nothing is drawn then.
+        Drawn or None
+            What was drawn, whose records read the same from the file from now on, once they are on the disk. None
+            where another process went on with the session meanwhile: nothing is drawn then.
 
         Raises
         ------
@@ -648,18 +661,23 @@ class SessionStore:
         with self.database.transaction():
             if not self._is_still(session, progress):
                 return None
-            record, belief, coarser = draw()
-            body = record.to_json().ljust(width)
-            head = _digest(progress.head, session, progress.count, slot, query, body)
-            self.database.execute(
-                "INSERT INTO record VALUES (?, ?, ?, ?, ?, ?)", (session, progress.count, slot, query, body, head)
-            )
-            for epsilon, place in coarser.items():
-                row = session, progress.count, repr(epsilon), json.dumps(place).ljust(_PLACE_WIDTH * len(place)), None
-                self.database.execute("INSERT INTO coarser VALUES (?, ?, ?, ?, ?, ?)", (*row, _digest(*row)))
-            made = replace(progress, count=progress.count + 1, slot=slot, belief=belief, head=head)
+            drawn, head = draw(), progress.head
+            for number, (query, record) in enumerate(drawn.records.items(), progress.count):
+                body = record.to_json().ljust(drawn.widths[query])
+                head = _digest(head, session, number, slot, query, body)
+                self.database.execute(
+                    "INSERT INTO record VALUES (?, ?, ?, ?, ?, ?)", (session, number, slot, query, body, head)
+                )
+            count = progress.count + len(drawn.records)
+            for query, belief in drawn.readers.items():
+                self.database.execute(
+                    "INSERT INTO coarse_belief VALUES (?, ?, ?, ?) ON CONFLICT (session, epsilon) DO UPDATE SET "
+                    "number = excluded.number, belief = excluded.belief",
+                    (session, query, count, belief.to_bytes()),
+                )
+            made = replace(progress, count=count, slot=slot, belief=drawn.belief, head=head)
             self._set_progress(session, made)
-        return record
+        return drawn
 
     def agree(self, stored: StoredSession, terms: Mapping[str, Terms], note: str) -> StoredSession:
         """Agree anew on how a session's places are released, from its next release on.
@@ -693,13 +711,18 @@ class SessionStore:
         SessionBusyError, OutputError
             As `append`.
         """
+        if {query for query in set(terms) ^ set(stored.terms) if not query.startswith(TIER)}:
+            stored.check_same(terms, None)
         for query in set(terms) & set(stored.terms):
             stored.terms[query].check_amendment(terms[query], f"session {stored.name!r}")
+        if self.database.execute("SELECT 1 FROM coarser WHERE session = ? LIMIT 1", (stored.number,)):
+            raise SessionMismatchError(
+                f"session {stored.name!r} told its tiers sums of noise, as earlier versions did; begin another session"
+            )
         while True:
             last = stored.agreed[-1]
-            if last.note == note and all(
-                terms[query].same_as(one) for query, one in last.terms.items() if query in terms
-            ):
+            same = set(terms) == set(last.terms) and all(terms[query].same_as(last.terms[query]) for query in terms)
+            if last.note == note and same:
                 return stored
             with self.database.transaction():
                 self.database.execute(
@@ -742,82 +765,24 @@ class SessionStore:
         found = self.database.execute(query, (session,))
         return found == [(progress.count, progress.omitted, progress.amended)]
 
-    # ---- coarser releases ----------------------------------------------------------------------------------------
-
-    def coarser(self, session: int, number: int, epsilon: float) -> tuple[tuple[float, ...], str | None] | None:
-        """A coarser release and what was said of it, once something was; None where there is none.
+    def reader(self, session: int, query: str) -> tuple[int, Belief | None]:
+        """The belief of a coarser tier's reader, and how many of the session's releases there were when it was made.
 
         Parameters
         ----------
         session
             The number of the session.
-        number
-            The number of the release.
-        epsilon
-            The budget of the coarser one.
-
-        Returns
-        -------
-        tuple or None
-            The coarser release and what was said of it; None where there is none.
-        """
-        query = "SELECT place, said, digest FROM coarser WHERE session = ? AND number = ? AND epsilon = ?"
-        rows = self.database.execute(query, (session, number, repr(epsilon)))
-        if not rows:
-            return None
-        place, said, digest = rows[0]
-        with self._intact(
-            f"coarser release {number} of session number {session}", digest, session, number, repr(epsilon), place, said
-        ):
-            return tuple(parse_json(place)), said
-
-    def coarse_belief(self, session: int, epsilon: float) -> tuple[int, Belief | None]:
-        """The belief of a reader of coarser releases alone, and up to which release it knows them.
-
-        Parameters
-        ----------
-        session
-            The number of the session.
-        epsilon
-            The budget of the coarser releases.
+        query
+            The tier's query.
 
         Returns
         -------
         tuple
-            The number of the last release that the belief knows, and the belief; 0 and None before the first.
+            The number and the belief; 0 and None where nothing was told yet.
         """
-        query = "SELECT number, belief FROM coarse_belief WHERE session = ? AND epsilon = ?"
-        rows = self.database.execute(query, (session, repr(epsilon)))
+        statement = "SELECT number, belief FROM coarse_belief WHERE session = ? AND epsilon = ?"
+        rows = self.database.execute(statement, (session, query))
         return (rows[0][0], Belief.from_bytes(rows[0][1])) if rows else (0, None)
-
-    def say(self, session: int, number: int, epsilon: float, said: str, belief: Belief) -> None:
-        """Write what is said of a coarser release, and the belief after it, unless something was said of it.
-
-        Parameters
-        ----------
-        session
-            The number of the session.
-        number
-            The number of the release.
-        epsilon
-            The budget of the coarser one.
-        said
-            What is said of it, as JSON text.
-        belief
-            The belief of a reader of coarser releases after it.
-        """
-        with self.database.transaction():
-            where = "session = ? AND number = ? AND epsilon = ? AND said IS NULL"
-            key = session, number, repr(epsilon)
-            for (place,) in self.database.execute(f"SELECT place FROM coarser WHERE {where}", key):
-                self.database.execute(
-                    f"UPDATE coarser SET said = ?, digest = ? WHERE {where}", (said, _digest(*key, place, said), *key)
-                )
-            self.database.execute(
-                "INSERT INTO coarse_belief VALUES (?, ?, ?, ?) ON CONFLICT (session, epsilon) DO UPDATE SET "
-                "number = excluded.number, belief = excluded.belief WHERE coarse_belief.number < excluded.number",
-                (session, repr(epsilon), number + 1, belief.to_bytes()),
-            )
 
     def _set_progress(self, session: int, progress: Progress) -> None:
         belief = None if progress.belief is None else progress.belief.to_bytes()

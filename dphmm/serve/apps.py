@@ -16,7 +16,6 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from math import isnan
 from typing import Any
 
 import numpy as np
@@ -391,42 +390,11 @@ class Message:
 
     @classmethod
     def of_release(cls, release: TimedRelease) -> Message:
-        """What a recipient of the releases themselves is told of one."""
+        """What a recipient is told of a release of their tier."""
         row: dict[str, Any] = release_object(release)
         estimate = release.estimate_latitude, release.estimate_longitude
         radius = round(1000 * release.estimate_radius, 1)
         return cls(release.user, seconds_of(release.time), row["time"], *estimate, radius, row)
-
-    @classmethod
-    def of_coarser_release(
-        cls, user: str, time: np.datetime64, epsilon: float, place: LatLon | None, estimate: LatLon, radius_km: float
-    ) -> Message:
-        """What a recipient of coarser releases is told of one: nothing that follows from the finer ones.
-
-        Parameters
-        ----------
-        user, time
-            Whom it is about, and the end of the time step.
-        epsilon
-            The budget of coarser releases.
-        place, estimate
-            The release, None where nothing was drawn, and the best estimate from coarser ones alone, degrees.
-        radius_km
-            How far the estimate is from the person, in expectation, for a reader of coarser releases alone.
-        """
-        latitude, longitude = (None, None) if place is None or isnan(place[0]) or isnan(place[1]) else place
-        row: dict[str, Any] = {
-            "released": place is not None,
-            "user": user,
-            "time": iso_time(time),
-            "latitude": latitude,
-            "longitude": longitude,
-            "estimate_latitude": estimate[0],
-            "estimate_longitude": estimate[1],
-            "estimate_radius_m": 1000 * radius_km,
-            "epsilon": epsilon,
-        }
-        return cls(user, seconds_of(time), row["time"], *estimate, round(1000 * radius_km, 1), row)
 
     @classmethod
     def of_true_place(cls, user: str, fix: Fix) -> Message:

@@ -138,7 +138,7 @@ class Recipient(_Strict):
     users
         About whom; left out, about everybody.
     epsilon
-        A budget below the release's own: they get coarser releases; see `dphmm.release.reader`.
+        A budget below the release's own: they are a coarser reader; see `dphmm.release.reader`.
     tells
         ``"place"``; or ``"zone"``, the name of the zone that the estimate lies in, ``"away"`` where it is none, instead
         of any place: for webhooks and MQTT.

@@ -34,6 +34,7 @@ from dphmm.policy.zones import zones as members
 from dphmm.release.drawn_zones import Zones, first_zones, rest_of, zones_error
 from dphmm.release.engine import Releaser
 from dphmm.release.ledger import day_steps
+from dphmm.release.reader import query_of
 from dphmm.release.session import Session
 from dphmm.release.trajectory import place_on_earth
 from dphmm.serve import apps
@@ -159,7 +160,7 @@ class PageContent:
         user
             The person.
         epsilon
-            The budget of the coarser releases that are asked for; None for the releases themselves.
+            The budget of the reader whose releases are asked for; None for the finest.
         first
             The number of the first release; 0 for the last three days.
         """
@@ -172,7 +173,7 @@ class PageContent:
         places = []
         for number, stored in enumerate(store.releases(session.number, first, last) if first < last else (), first):
             record = stored.record
-            if epsilon is None:
+            if stored.query == query_of(epsilon):
                 release = place_on_earth(user, self._people.end_of(stored.slot), record, self._space)
                 places.append(
                     _place(number, apps.Message.of_release(release))
@@ -182,9 +183,6 @@ class PageContent:
                         "settings": record.settings[:12],
                     }
                 )
-            else:
-                message = self._sessions.coarser.message(user, session.number, number, epsilon)
-                places += [] if message is None else [_place(number, message)]
         return {"count": count, "next": max(first, last), "places": places}
 
     def choose(self, user: str, zones: Zones) -> None:
@@ -239,7 +237,9 @@ class PageContent:
                     "tells": "true places" if one.true_places_unprotected else one.tells,
                     "paused": paused or one.paused,
                     "paused_by_file": one.paused,
-                    "waiting": 0 if one.true_places_unprotected else max(0, session.account.count - number),
+                    "waiting": 0
+                    if one.true_places_unprotected
+                    else self._tables.count_from(session.number, number, query_of(epsilon)),
                 }
 
 

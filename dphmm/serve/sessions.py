@@ -1,7 +1,7 @@
 """People's sessions on one thread, on which every fix is released and every answer is read.
 
-Beside them are kept the engines of people's zones, coarser releases for recipients (made once for each release, from
-coarser ones alone), how far each recipient was told and who paused them, and logins to the page.
+Beside them are kept the engines of people's zones, how far each recipient was told and who paused them, and logins to
+the page.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
@@ -30,18 +30,17 @@ from dphmm.errors import (
 )
 from dphmm.jobs.models import load_model, people_seen, refuse_own
 from dphmm.model.model import MarkovModel
-from dphmm.model.point_estimate import point_estimate
 from dphmm.release.database import is_server
-from dphmm.release.drawn_zones import Zones, first_zones, redrawn
+from dphmm.release.drawn_zones import Zones, first_zones
 from dphmm.release.engine import Releaser, ReleaseSettings
-from dphmm.release.reader import CoarseReader
-from dphmm.release.store import MAIN_QUERY, SessionStore, StoredSession
-from dphmm.release.trajectory import Accepted, RecordedPeople, degrees_of, place_on_earth
+from dphmm.release.reader import query_of, tier_settings
+from dphmm.release.store import SessionStore, StoredSession
+from dphmm.release.trajectory import Accepted, RecordedPeople, place_on_earth
 from dphmm.serve.apps import Fix, Message, Received
 from dphmm.serve.config import Recipient, RelayConfig, hash_token
 
-_ENGINES_KEPT, _READERS_KEPT = 256, 64
-"""At most this many engines, and readers of coarser releases, each of which remembers its last plan, are kept."""
+_ENGINES_KEPT = 256
+"""At most this many engines, each of which remembers its last plan, are kept."""
 _LOGIN_S = 7 * 86400
 """How long a login holds."""
 _FIXES_AT_ONCE = 4
@@ -63,7 +62,6 @@ class Engines:
 
     def __init__(self, base: ReleaseSettings, model: MarkovModel) -> None:
         self._base, self.model = base, model
-        self._earlier: dict[ReleaseSettings, Releaser] = {}
         self.engine: Callable[[str], Releaser] = lru_cache(_ENGINES_KEPT)(self._made)
         """The engine of a note; of an empty one, that of the relay's settings. Ask it for `another`."""
 
@@ -78,36 +76,18 @@ class Engines:
         zones = Zones.from_note(note)
         return self._base if zones is None else zones.settings(self._base)
 
-    def continues(self, session: StoredSession) -> bool:
+    def continues(self, session: StoredSession, coarser: Sequence[float]) -> bool:
         """Whether a session continues under the settings of now, as hashes tell, without an engine being made."""
-        terms = session.terms.get(MAIN_QUERY)
-        if terms is None or terms.model != self.model.content_hash or terms.randomness != "system":
-            return False
-        return self.settings(session.agreed[-1].note).content_hash == terms.settings_hash
+        now = tier_settings(self.settings(session.agreed[-1].note), coarser)
+        same = {query: terms.settings_hash for query, terms in session.terms.items()}
+        of_model = all(
+            terms.model == self.model.content_hash and terms.randomness == "system" for terms in session.terms.values()
+        )
+        return of_model and same == {query: settings.content_hash for query, settings in now.items()}
 
     def next_engine(self, session: StoredSession) -> Releaser:
         """The engine of a session's next release."""
         return self.engine(session.agreed[-1].note)
-
-    def engine_of(self, session: StoredSession, settings_hash: str) -> Releaser:
-        """The engine of the releases whose records have a hash of settings.
-
-        Raises
-        ------
-        DataFileError
-            When the session was never agreed on them.
-        """
-        for agreed in reversed(session.agreed):
-            terms = agreed.terms[MAIN_QUERY]
-            if terms.settings_hash == settings_hash:
-                engine = self.engine(agreed.note)
-                if engine.settings.content_hash != settings_hash:  # the relay's file has changed since
-                    settings = redrawn(terms.settings, agreed.note)
-                    if settings not in self._earlier:
-                        self._earlier[settings] = settings.engine(self.model)
-                    engine = self._earlier[settings]
-                return engine
-        raise DataFileError("the store", f"has releases of session {session.name!r} that nothing was agreed on for")
 
     def _made(self, note: str) -> Releaser:
         engine = self.settings(note).engine(self.model)
@@ -115,78 +95,6 @@ class Engines:
             with suppress(AlreadyKnownError):  # the first plan of every new person is the same, and made once
                 engine.prepare()
         return engine
-
-
-class CoarserMessages:
-    """Messages about coarser releases, with the estimates of readers who have no others.
-
-    Parameters
-    ----------
-    store
-        Where releases are, and what was said of coarser ones.
-    engine_of
-        User and the hash of settings → an engine of these settings.
-    end_of
-        The end of a time step.
-    budgets
-        User → the budgets of coarser releases, from the greatest down.
-    """
-
-    def __init__(
-        self,
-        store: SessionStore,
-        engine_of: Callable[[str, str], Releaser],
-        end_of: Callable[[int], np.datetime64],
-        budgets: Mapping[str, tuple[float, ...]],
-    ) -> None:
-        self._store, self._engine_of, self._end_of, self._budgets = store, engine_of, end_of, budgets
-        self._readers: dict[tuple[str, tuple[float, ...]], CoarseReader] = {}
-
-    def message(self, user: str, session: int, number: int, epsilon: float) -> Message | None:
-        """What is told of a release; None where no coarser one was made of it.
-
-        Parameters
-        ----------
-        user, session
-            The person, and the number of their session in the store.
-        number
-            The number of the release.
-        epsilon
-            The budget of coarser releases.
-        """
-        for earlier in range(self._store.coarse_belief(session, epsilon)[0], number + 1):
-            self._make(user, session, earlier, epsilon)
-        found = self._store.coarser(session, number, epsilon)
-        return None if found is None or found[1] is None else Message.from_json(found[1])
-
-    def _make(self, user: str, session: int, number: int, epsilon: float) -> None:
-        """Make and keep what is told of a release, from what was told before."""
-        found = self._store.coarser(session, number, epsilon)
-        known, belief = self._store.coarse_belief(session, epsilon)
-        if found is None or known > number:  # another worker, for a page, made it meanwhile
-            return
-        (stored,) = self._store.releases(session, number, number + 1)
-        steps = 0
-        if belief is not None:
-            (last,) = self._store.releases(session, known - 1, known)
-            steps = stored.slot - last.slot
-        engine = self._engine_of(user, stored.record.settings)
-        belief = self._reader(user, epsilon, engine).updated(belief, found[0], stored.slot, steps)
-        guess = point_estimate(belief.probabilities, engine.measurements.points)
-        space, time = engine.model.space, self._end_of(stored.slot)
-        place, estimate = degrees_of(found[0], space) if found[0] else None, degrees_of(guess.mean, space)
-        message = Message.of_coarser_release(user, time, epsilon, place, estimate, guess.mean_error)
-        self._store.say(session, number, epsilon, message.to_json(), belief)
-
-    def _reader(self, user: str, epsilon: float, engine: Releaser) -> CoarseReader:
-        budgets = self._budgets[user]
-        chain = (engine.settings.epsilon, *budgets[: budgets.index(epsilon) + 1])
-        key = engine.settings.content_hash, chain
-        if key not in self._readers:
-            if len(self._readers) >= _READERS_KEPT:
-                del self._readers[next(iter(self._readers))]
-            self._readers[key] = CoarseReader(engine.another(), chain)
-        return self._readers[key]
 
 
 @dataclass(frozen=True)
@@ -284,6 +192,11 @@ class RelayTables:
         query = "SELECT COUNT(*) FROM record WHERE session = ? AND slot < ?"
         return int(self._database.execute(query, (session, slot))[0][0])
 
+    def count_from(self, session: int, number: int, query: str) -> int:
+        """How many releases of a session answer a query, from a number on."""
+        statement = "SELECT COUNT(*) FROM record WHERE session = ? AND number >= ? AND query = ?"
+        return int(self._database.execute(statement, (session, number, query))[0][0])
+
     def log_in(self, token: str) -> tuple[str, Login]:
         """The cookie of a login by a token, and the login that it stands for.
 
@@ -361,9 +274,9 @@ class Sessions:
     ----------
     is_shared
         Whether other processes may release to the same store.
-    people, tables, coarser, engines
-        The sessions themselves, the tables beside them, messages about coarser releases, and engines: for work that
-        is given to `run`, except for the engines' settings and model.
+    people, tables, engines
+        The sessions themselves, the tables beside them, and engines: for work that is given to `run`, except for the
+        engines' settings and model.
 
     Raises
     ------
@@ -460,6 +373,8 @@ class Sessions:
         self.engines = Engines(config.release, model)
         seen = None if config.allow_own_model else people_seen(config.model, model)
         budgets = {user: config.coarser_of(user) for user in config.users}
+        for coarser in set(budgets.values()):
+            tier_settings(config.release, coarser)  # refuses what cannot be served
         self.people = RecordedPeople(
             config.store,
             self.engines.engine(""),
@@ -472,7 +387,6 @@ class Sessions:
         self._to_close.append(self.people.close)
         self._store = self.people.store
         self.tables = RelayTables(self._store)
-        self.coarser = CoarserMessages(self._store, self._engine_of, self.people.end_of, budgets)
         self._recipients = {one.name: one for one in config.recipients}
         self._numbers: dict[str, int] = {}
         for user in config.users:
@@ -487,7 +401,10 @@ class Sessions:
         if stored is None:
             return
         self._numbers[user] = stored.number
-        if self.engines.continues(stored) and self._config.limits in (None, stored.limits):
+        if self.engines.continues(stored, self._config.coarser_of(user)) and self._config.limits in (
+            None,
+            stored.limits,
+        ):
             return
         try:
             if self._accept_changes:
@@ -496,11 +413,6 @@ class Sessions:
         except SessionMismatchError as problem:
             more = "" if self._accept_changes else "; or let all go on under the file's settings by --accept-changes"
             raise ConfigurationError(f"{problem}{more}") from None
-
-    def _engine_of(self, user: str, settings_hash: str) -> Releaser:
-        stored = self._store.session(user)
-        assert stored is not None, "it has releases"
-        return self.engines.engine_of(stored, settings_hash)
 
     def _take(self, user: str, fixes: Sequence[Fix]) -> Outcome:
         outcome = Outcome()
@@ -538,17 +450,12 @@ class Sessions:
     def _message(self, recipient: Recipient, user: str, session: int, number: int) -> Message | None:
         """What a recipient is told of a release; None where nothing."""
         (stored,) = self._store.releases(session, number, number + 1)
+        if stored.query != query_of(self._config.coarser(recipient)):
+            return None
         if stored.record.withheld and recipient.when_withheld == "nothing":
             return None
-        epsilon = self._config.coarser(recipient)
-        if epsilon is None:
-            time, space = self.people.end_of(stored.slot), self.engines.model.space
-            message = Message.of_release(place_on_earth(user, time, stored.record, space))
-        else:
-            found = self.coarser.message(user, session, number, epsilon)
-            if found is None:  # from before there were coarser ones
-                return None
-            message = found
+        time, space = self.people.end_of(stored.slot), self.engines.model.space
+        message = Message.of_release(place_on_earth(user, time, stored.record, space))
         if recipient.tells == "place":
             return message
         note = self.people.session(user).agreed_at(number).note

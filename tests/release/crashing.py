@@ -94,13 +94,13 @@ def answer_early(log: Log) -> None:
     """The broken twin: what is drawn is told before it is committed."""
     whole = SessionStore.append
 
-    def append(store, session, progress, slot, query, width, draw):
+    def append(store, session, progress, slot, draw):
         def early():
-            record, *rest = draw()
-            log("got", slot, record.to_json())
-            return record, *rest
+            drawn = draw()
+            log("got", slot, drawn.records["main"].to_json())
+            return drawn
 
-        return whole(store, session, progress, slot, query, width, early)
+        return whole(store, session, progress, slot, early)
 
     SessionStore.append = append
 

@@ -83,7 +83,7 @@ def test_a_change_between_the_look_and_the_draw_stops_the_draw(store):
     with SessionStore(store) as held, Session.open(held, "ann", engine()) as session:
         progress = held.progress(session.number)
         Session.open(store, "ann", engine(policy=OTHER), anew="").close()
-        assert held.append(session.number, progress, 0, "main", 2000, lambda: pytest.fail("it drew")) is None
+        assert held.append(session.number, progress, 0, lambda: pytest.fail("it drew")) is None
         assert not held.omit(session.number, progress, 0)
 
 

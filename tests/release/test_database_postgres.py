@@ -49,7 +49,7 @@ def test_an_error_in_a_transaction_leaves_nothing(postgres):
             raise ZeroDivisionError
 
         with pytest.raises(ZeroDivisionError):
-            store.append(session.number, progress, 1, "main", 100, fails)
+            store.append(session.number, progress, 1, fails)
         assert store.progress(session.number).count == 1
         session.release(1, 1)
 

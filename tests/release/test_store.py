@@ -164,7 +164,7 @@ def test_releases_and_their_costs_are_read_some_at_a_time_and_a_changed_one_is_n
     monkeypatch.setattr("dphmm.release.store._AT_A_TIME", at_a_time)
     with SessionStore(path, readonly=True) as store:
         read = list(store.releases(1))
-        expected = [(one.slot, one.record.epsilon, one.record.constrained_factor) for one in read]
+        expected = [(one.slot, one.query, one.record.epsilon, one.record.constrained_factor) for one in read]
         assert [one[0] for one in expected] == list(range(20))
         assert list(store.costs(1, 0, 20)) == expected
         assert list(store.costs(1, 5, 9)) == expected[5:9]

@@ -79,9 +79,9 @@ def running(app: Any) -> Iterator[str]:
 
 
 @contextmanager
-def relay(config: RelayConfig) -> Iterator[httpx.Client]:
+def relay(config: RelayConfig, accept_changes: bool = False) -> Iterator[httpx.Client]:
     """Somebody who talks to the relay of a file, over plain HTTP: certificates would only take long to load."""
-    with running(make_app(config)) as url, httpx.Client(base_url=url, verify=False) as client:
+    with running(make_app(config, accept_changes)) as url, httpx.Client(base_url=url, verify=False) as client:
         yield client
 
 

@@ -8,7 +8,9 @@ from urllib.parse import parse_qs
 
 import pytest
 
+from dphmm.errors import ConfigurationError
 from dphmm.serve import delivery
+from dphmm.serve.app import make_app
 from tests.serve.conftest import START, TOKEN, location, relay, wait_for
 from tests.serve.test_app import ANN, releases
 
@@ -161,20 +163,20 @@ def test_coarser_recipients_are_told_coarser_releases_and_nothing_that_follows_f
             wait_for(lambda: all(len(told_of(name)) == 3 for name in ("family", "also_friends", "town")))
     family, friends, town = told_of("family"), told_of("friends"), told_of("town")
     assert friends[0::2] == friends[1::2] == told_of("also_friends")  # the same, however often and to whomever
-    assert set(town[0]) == {
-        "released", "user", "time", "latitude", "longitude", "estimate_latitude", "estimate_longitude",
-        "estimate_radius_m", "epsilon",
-    }  # fmt: skip
-    for fine, coarse in zip(family, town, strict=True):
-        assert fine["time"] == coarse["time"]
-        assert {fine[key] for key in ("latitude", "estimate_latitude", "estimate_radius_m")}.isdisjoint(
-            coarse[key] for key in ("latitude", "estimate_latitude", "estimate_radius_m")
-        )
+    stored = releases(tmp_path / "people.db")
+    for heard, query, budget in ((town, "tier 0.05", 0.05), (friends[::2], "tier 0.2", 0.2), (family, "main", 0.5)):
+        own = [one.record for one in stored if one.query == query]
+        assert [one["estimate_radius_m"] for one in heard] == [1000 * one.estimate_radius for one in own]
+        assert [one["epsilon_so_far"] for one in heard] == pytest.approx([budget, 2 * budget, 3 * budget])
     assert town[-1]["estimate_radius_m"] > family[-1]["estimate_radius_m"]
-    with relay(config(recipient=[*tiers(family=None), *tiers(new=0.1)])) as client:  # a tier that there was not before
+    changed = config(recipient=[*tiers(family=None), *tiers(new=0.1)])
+    with pytest.raises(ConfigurationError, match=r"queries.*--accept-changes"):
+        make_app(changed)
+    with relay(changed, accept_changes=True) as client:  # a tier that there was not before
         post(client, 3)
         wait_for(lambda: told_of("new"))
     assert [one["time"] for one in told_of("new")] == ["2024-03-07T09:15:00Z"]
+    assert told_of("new")[0]["epsilon_so_far"] == 0.1
 
 
 def test_nobody_is_told_more_than_is_released(config, inbox):

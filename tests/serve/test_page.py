@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import time
@@ -20,8 +19,6 @@ from dphmm.jobs.stored_releases import replay
 from dphmm.policy.protection import exposed_states
 from dphmm.release.drawn_zones import Zones, first_zones
 from dphmm.release.engine import ReleaseSettings
-from dphmm.release.store import SessionStore
-from dphmm.serve.apps import Message
 from dphmm.serve.page import STATIC, policy_effects
 from tests.serve.conftest import START, TOKEN, location, relay, wait_for
 from tests.serve.test_app import ANN, releases
@@ -144,43 +141,19 @@ def test_the_trail_is_what_was_released_and_each_tier_sees_its_own(config, inbox
         post(client, 0, 1, 2)
         state = log_in(client)
         fine = client.get("/page/trail").json()
-        coarse = client.get("/page/trail?epsilon=0.2&from=1").json()
-        again = client.get("/page/trail?from=3").json()
-    records = [one.record for one in releases(tmp_path / "people.db")]
-    assert [one["radius_m"] for one in fine["places"]] == [round(1000 * one.estimate_radius, 1) for one in records]
-    assert (fine["next"], again["places"], [one["number"] for one in coarse["places"]]) == (3, [], [1, 2])
-    with SessionStore(tmp_path / "people.db", readonly=True) as store:
-        told = [Message.from_json(store.coarser(store.session("ann").number, number, 0.2)[1]) for number in (1, 2)]
-    assert [one["time"] for one in coarse["places"]] == [one.time for one in told]
-    for name in ("latitude", "longitude"):
-        assert [one[name] for one in coarse["places"]] == [round(getattr(one, name), 6) for one in told]
-    assert [one["radius_m"] for one in coarse["places"]] == [one.radius_m for one in told]
-    assert "guess_off_m" not in coarse["places"][0]
-    assert state["budget"]["spent"] == sum(one.epsilon for one in records) == 1.5
+        coarse = client.get("/page/trail?epsilon=0.2").json()
+        again = client.get("/page/trail?from=6").json()
+    stored = releases(tmp_path / "people.db")
+    own, theirs = ([one.record for one in stored if one.query == query] for query in ("main", "tier 0.2"))
+    assert [one["radius_m"] for one in fine["places"]] == [round(1000 * one.estimate_radius, 1) for one in own]
+    assert [one["radius_m"] for one in coarse["places"]] == [round(1000 * one.estimate_radius, 1) for one in theirs]
+    assert (fine["count"], fine["next"], again["places"]) == (6, 6, [])
+    assert state["budget"]["spent"] == own[-1].epsilon_so_far == 1.5
+    assert theirs[-1].epsilon_so_far == pytest.approx(0.6)
     assert [one["key"] for one in state["recipients"]] == ["", "0.2"]
-
-
-def test_what_another_worker_said_of_a_coarser_release_meanwhile_is_not_said_again(config, inbox):
-    from dphmm.serve.sessions import Sessions
-
-    made = config(recipient=[recipient(inbox, epsilon=0.2)])
-    with relay(made) as client:
-        post(client, 0, 1, 2)
-        wait_for(lambda: len(inbox.messages) == 3)
-    sessions = Sessions(made)
-    try:
-
-        def again():
-            coarser, session, store = sessions.coarser, sessions.people.session("ann").number, sessions.people.store
-            before = coarser.message("ann", session, 0, 0.2), store.coarse_belief(session, 0.2)[0]
-            coarser._make("ann", session, 0, 0.2)  # as one who looked before the others were said
-            return before, (coarser.message("ann", session, 0, 0.2), store.coarse_belief(session, 0.2)[0])
-
-        before, after = asyncio.run(sessions.run(again))
-        assert before == after
-        assert before[1] == 3
-    finally:
-        sessions.close()
+    (audited,) = audit_session(tmp_path / "people.db", config().model).audits
+    assert audited.epsilon == pytest.approx(1.5)
+    assert len(audited.steps) == 6
 
 
 def test_what_is_left_is_what_the_limits_leave(config):
