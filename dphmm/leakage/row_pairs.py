@@ -5,8 +5,10 @@ lie under its ROC curve (the Neyman-Pearson test of q against d). The largest ``
 is ``Σ_j (q_j − λ d_j)₊`` (the hockey-stick divergence), found in one pass and without a sort; the largest over all
 pairs is one *query* here.
 
-Queries of sparse matrices go through one loop, in double. Of a large dense matrix, sums in single precision say which
-rows can have the largest excess, and these alone are summed in double. Both loops are compiled once they are worth it.
+Queries of sparse matrices go through one loop, in double. Of a large dense matrix, sums in single precision give an
+interval for what each row reaches, by a proved bound on their error (`short_error`); rows whose interval ends below
+where another's begins cannot have the largest excess, and the others alone are summed in double. Where intervals leave
+most rows, or the sum in double is outside them, all pairs are. Both loops are compiled once they are worth it.
 """
 
 from __future__ import annotations
@@ -35,11 +37,8 @@ Compressed = tuple[FloatArray, IntArray, IntArray]
 _SHORT_STRETCH = 256
 """Columns summed in single precision before the sum goes on in double."""
 
-SHORT_MARGIN = (_SHORT_STRETCH + 4) * 2.0**-24
-"""More than what sums in single precision are off by: the rounding of three factors, of each sum, and of the rest."""
-
-_TOO_SMALL = 100 * SHORT_MARGIN
-"""Where no excess is above this, what single precision is off by tells too little apart."""
+_TOO_WIDE = 0.02
+"""Where intervals are wider than this share of the largest excess, they tell too little apart."""
 
 _SHORT_FROM = 20_000
 """With fewer terms than this, sums in single precision save no time."""
@@ -55,6 +54,33 @@ _SHARED_FROM = 1_000_000
 
 _AT_ONCE = 1 << 15
 """Terms that numpy works on at a time, about: as many as fit in the cache."""
+
+
+def short_error(width: int) -> float:
+    """What ``Σ_j min(q_j, λ d_j)`` in single precision, as `_least_shared` sums it, is off by at most.
+
+    Let ``u = 2^-24`` be the unit of rounding, ``k`` the length of a stretch, and let all terms be at most ``q_j``, of
+    which the sum is at most 1. Rounding is monotone, so that the least of two rounded numbers is the least of the two,
+    rounded once: by a share of ``u``, or below the normal numbers by ``2^-150``. A stretch is summed by at most
+    ``k − 1`` additions, in whatever order, each of which rounds by a share of ``u``. So it is off by a share of
+    ``(1 + u)^k − 1 <= γ_k = k u / (1 − k u)``, and all stretches together by no more (Higham, *Accuracy and Stability
+    of Numerical Algorithms*, section 4.2), and by ``2^-150 (1 + γ_k)`` for each term. What is done in double (the
+    product, the sum of the stretches, rows that sum to one within `width` roundings, the sum that this is compared
+    with) adds less than ``4 · width + 8`` roundings of one.
+
+    Parameters
+    ----------
+    width
+        The number of columns.
+
+    Returns
+    -------
+    float
+        About 256 units of single precision.
+    """
+    unit = 2.0**-24
+    rounded = _SHORT_STRETCH * unit / (1 - _SHORT_STRETCH * unit)
+    return rounded + width * 2.0**-149 + (4 * width + 8) * 2.0**-53
 
 
 @dataclass(frozen=True)
@@ -93,7 +119,8 @@ class Peaks:
     rows, others
         The q rows and the d rows that were asked about.
     row_peak
-        For each q row at least its largest excess over the d rows, and no more than `SHORT_MARGIN` twice above it.
+        For each q row at least its largest excess over the d rows; it itself where sums are in double, and otherwise
+        the upper end of an interval that holds it, which `Excess.interval` is as wide as.
     other_peak
         For each d row the same of the largest excess of the q rows.
     best, peak
@@ -156,10 +183,12 @@ class Excess:
         if work >= _SHORT_FROM and np.mean(self.matrix[rows] > slope * self._least) > _FEW:
             row_peak, other_peak = self._bounds(slope, rows, others)
             highest = row_peak.max()
-            some, few = (np.flatnonzero(top >= highest - 2 * SHORT_MARGIN) for top in (row_peak, other_peak))
-            if highest > _TOO_SMALL and 2 * some.size * few.size < rows.size * others.size:
+            surely = highest - self.interval  # some pair's excess is at least this
+            some, few = (np.flatnonzero(top >= surely) for top in (row_peak, other_peak))
+            if self.interval < _TOO_WIDE * highest and 2 * some.size * few.size < rows.size * others.size:
                 found = self._dense_peaks(slope, rows[some], others[few])
-                return Peaks(rows, others, row_peak, other_peak, found.best, found.peak)
+                if surely <= found.peak <= highest:
+                    return Peaks(rows, others, row_peak, other_peak, found.best, found.peak)
         return self._dense_peaks(slope, rows, others)
 
     def _dense_peaks(self, slope: float, rows: IntArray, others: IntArray) -> Peaks:
@@ -186,7 +215,10 @@ class Excess:
         return Peaks(rows, others, row_peak, other_peak, *_best(rows, row_peak, partner))
 
     def _bounds(self, slope: float, rows: IntArray, others: IntArray) -> tuple[FloatArray, FloatArray]:
-        """What no excess of each q row, and of each d row, is above: by sums in single precision."""
+        """What no excess of each q row, and of each d row, is above: by sums in single precision.
+
+        The largest excess of each is in the interval of width `interval` that ends there.
+        """
         # No entry of a q row is above 1, so that nothing is lost where a slope makes those of the others larger than 2.
         ones, scaled = self._short[rows], np.minimum(slope * self.matrix[others], 2.0).astype(np.float32)
         ones = np.concatenate([ones, ones[-1:].repeat(-len(ones) % 4, axis=0)])
@@ -199,7 +231,8 @@ class Excess:
 
         work = rows.size * scaled.size
         other_least = np.min(_in_runs(run, len(ones), work > 8 * _SHARED_FROM), axis=0)
-        return 1.0 - least[: rows.size] + SHORT_MARGIN, 1.0 - other_least + SHORT_MARGIN
+        top = self._masses[1] + short_error(self.width)
+        return top - least[: rows.size], top - other_least
 
     def _sparse_peaks(self, slope: float, rows: IntArray, others: IntArray) -> Peaks:
         """The answer to a query of a sparse matrix, each q row against all d rows."""
@@ -288,6 +321,18 @@ class Excess:
         return np.asarray(self.matrix.min(axis=0))
 
     @cached_property
+    def _masses(self) -> tuple[float, float]:
+        """The least and the greatest sum of a row: one, but for a tolerance."""
+        sums = self.matrix.sum(axis=1)
+        return float(sums.min()), float(sums.max())
+
+    @cached_property
+    def interval(self) -> float:
+        """How wide the intervals are that single precision gives for largest excesses of a dense matrix."""
+        fewest, most = self._masses
+        return most - fewest + 2 * short_error(self.width)
+
+    @cached_property
     def _short(self) -> Short:
         return np.asarray(self.matrix, dtype=np.float32)
 
@@ -339,7 +384,7 @@ def _least_shared(ones: Short, scaled: Short, least: FloatArray, other_least: Fl
     """The least ``Σ_j min(q_j, λ d_j)`` of each q row and of each d row, from single precision, d rows times λ given.
 
     The excess is what a row's mass has beyond that sum, so that the least sum is the largest excess. No term is larger
-    than ``q_j``: a sum is off by at most `_SHORT_STRETCH` roundings of one, whatever the slope.
+    than ``q_j``: a sum is off by at most `short_error`, whatever the slope.
     """
     for b, one in enumerate(ones):
         sums = np.minimum(one, scaled).sum(axis=1, dtype=np.float64)

@@ -75,3 +75,23 @@ ODD_MATRICES = {
     "nearly equal": np.array([[0.5 + 1e-12, 0.5 - 1e-12], [0.5, 0.5]]),
     "tiny entries": np.array([[1.0, 1e-150, 0], [1e-100, 1.0, 1e-190], [0.5, 0.5, 0]]),
 }
+
+
+def loss_by_ratio(matrix: np.ndarray, alphas) -> np.ndarray:
+    """The loss at each α, over all pairs of rows: the best set of a pair holds the largest ratios (Neyman-Pearson).
+
+    In doubles alone, all prefixes of the columns by decreasing ratio, and logarithms of sums of positive terms.
+    """
+    found = np.zeros(len(alphas))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        for q in matrix:
+            ratio = np.where(matrix > 0, q / matrix, np.where(q > 0, np.inf, -1.0))
+            order = np.argsort(-ratio, axis=1, kind="stable")
+            sums = []
+            for rows in (q[order], np.take_along_axis(matrix, order, axis=1)):
+                rest = np.cumsum(rows[:, ::-1], axis=1)[:, ::-1]
+                sums.append((np.log(np.cumsum(rows, axis=1)[:, :-1]), np.log(rest[:, 1:])))
+            for k, alpha in enumerate(alphas):
+                above, below = (np.logaddexp(inside + alpha, outside) for inside, outside in sums)
+                found[k] = max(found[k], np.nanmax(above - below))
+    return found

@@ -13,7 +13,7 @@ from dphmm.leakage import LossFunction, loss, row_pairs
 from dphmm.leakage import loss_function as transition
 from dphmm.leakage.loss_function import as_transition
 from dphmm.leakage.row_pairs import Excess
-from tests.leakage.oracles import random_matrix
+from tests.leakage.oracles import loss_by_ratio, random_matrix
 from tests.sizes import slow
 
 
@@ -89,20 +89,22 @@ def test_the_best_pair_is_exact_and_other_peaks_are_never_told_too_small(backend
     matrix /= matrix.sum(axis=1, keepdims=True)
     matrix[n // 2] = matrix[n // 3] * (1 - 1e-9)  # hardly less than another one
     table = plain_excess(matrix, slope)
-    peaks = Excess(matrix).peaks(slope)
+    one = Excess(matrix)
+    peaks = one.peaks(slope)
     assert table[peaks.best] == pytest.approx(peaks.peak, abs=1e-14) == pytest.approx(table.max(), abs=1e-14)
     for found, wanted in ((peaks.row_peak, table.max(axis=1)), (peaks.other_peak, table.max(axis=0))):
-        assert ((found >= wanted - 1e-14) & (found <= wanted + 2 * row_pairs.SHORT_MARGIN)).all()
+        assert ((found >= wanted - 1e-14) & (found <= wanted + one.interval)).all()
 
 
 def test_sums_in_single_precision_are_off_by_less_than_what_is_allowed_for(backend):
     for width in (1, 255, 256, 257, 1000, 5000):
         matrix = np.full((64, width), 1 / width)  # each of which is rounded to the same side
         matrix[1::2, ::2] *= 1 + 2.0**-26
-        top, other_top = Excess(matrix)._bounds(1.0, np.arange(64), np.arange(64))
+        one = Excess(matrix)
+        top, other_top = one._bounds(1.0, np.arange(64), np.arange(64))
         exact = 1.0 - np.array([[math.fsum(np.minimum(q, d)) for d in matrix[:2]] for q in matrix[:2]])
         for found in (top[:2] - exact.max(axis=1), other_top[:2] - exact.max(axis=0)):
-            assert ((found > 0) & (found < 2 * row_pairs.SHORT_MARGIN)).all()
+            assert ((found > 0) & (found < one.interval)).all()
 
 
 def test_rows_that_all_exceed_alike_have_the_loss_that_doubles_give(monkeypatch):
@@ -112,18 +114,54 @@ def test_rows_that_all_exceed_alike_have_the_loss_that_doubles_give(monkeypatch)
     assert loss(matrix, 1.0) == value
 
 
+ALPHAS = [1e-3, 1.0, 20.0, 60.0, 105.0, 150.0, 300.0, 600.0]
+
+
+def spread_matrix(n: int, least: int, supports: str, seed: int) -> np.ndarray:
+    """Entries from 10^-least to 1; of shrinking supports each row is positive in fewer columns than the one before."""
+    rng = np.random.default_rng(seed)
+    matrix = 10.0 ** (-least * rng.random((n, n)) ** 2)
+    if supports == "shrinking":
+        matrix *= np.arange(n) < np.maximum(n - np.arange(n), n // 4)[:, np.newaxis]
+    return matrix / matrix.sum(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("supports", ["full", "shrinking"])
 @pytest.mark.parametrize("least", [10, 35, 60])
-@pytest.mark.parametrize("n", [28, 40, slow(100)])
-def test_single_precision_drops_no_pair_of_rows_however_small_entries_and_large_losses_are(monkeypatch, n, least):
-    alphas = [1.0, 20.0, 60.0, 105.0, 150.0, 300.0, 600.0]
-    for seed in range(4):
-        matrix = 10.0 ** (-least * np.random.default_rng(seed).random((n, n)) ** 2)
-        matrix /= matrix.sum(axis=1, keepdims=True)
+@pytest.mark.parametrize(("n", "seeds"), [(28, 3), (40, 3), slow(100, 2), slow(300, 1)])
+def test_single_precision_drops_no_pair_of_rows_in_all_of_its_domain(monkeypatch, n, seeds, least, supports):
+    """Entries from 1e-60, α to 600: beside sums in double alone, and beside every pair's sets by decreasing ratio."""
+    for seed in range(seeds):
+        matrix = spread_matrix(n, least, supports, seed)
         with monkeypatch.context() as patched:
             patched.setattr(row_pairs, "_SHORT_FROM", math.inf)
-            wanted = [loss(matrix, alpha) for alpha in alphas]
-        np.testing.assert_allclose([loss(matrix, alpha) for alpha in alphas], wanted, rtol=1e-12)
-        np.testing.assert_allclose(LossFunction(matrix)(alphas), wanted, rtol=1e-11)
+            wanted = [loss(matrix, alpha) for alpha in ALPHAS]
+        np.testing.assert_allclose(wanted, loss_by_ratio(matrix, ALPHAS), rtol=1e-10)
+        np.testing.assert_allclose([loss(matrix, alpha) for alpha in ALPHAS], wanted, rtol=1e-12)
+        np.testing.assert_allclose(LossFunction(matrix)(ALPHAS), wanted, rtol=1e-11)
+
+
+@pytest.mark.parametrize("n", [64, slow(300)])
+@pytest.mark.parametrize("supports", ["full", "shrinking"])
+@pytest.mark.parametrize("slope", [1.0, 1.5, 1e6, 1e40])
+def test_every_largest_excess_is_in_the_interval_that_single_precision_gives_for_it(backend, n, supports, slope):
+    one = Excess(spread_matrix(n, 60, supports, seed=4))
+    exact = one._dense_peaks(slope, one.everything, one.everything)
+    for top, peak in zip(
+        one._bounds(slope, one.everything, one.everything), (exact.row_peak, exact.other_peak), strict=True
+    ):
+        assert ((top - one.interval <= peak) & (peak <= top)).all()
+
+
+def test_a_bound_on_single_precision_that_is_too_small_is_found_out(monkeypatch):
+    """A broken twin: with a bound of nearly nothing, intervals miss largest excesses; the query answers rightly."""
+    one = Excess(spread_matrix(64, 10, "full", seed=4))
+    exact = one._dense_peaks(1.2, one.everything, one.everything)
+    monkeypatch.setattr(row_pairs, "short_error", lambda width: 1e-12)
+    broken = Excess(one.matrix)
+    top, _ = broken._bounds(1.2, one.everything, one.everything)
+    assert not ((top - broken.interval <= exact.row_peak) & (exact.row_peak <= top)).all()
+    assert broken.peaks(1.2).peak == pytest.approx(exact.peak, rel=1e-14)
 
 
 def test_backends_give_the_same_loss_function(monkeypatch):
