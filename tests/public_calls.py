@@ -318,7 +318,7 @@ def releases() -> None:
     right("release.Releaser.beside", _fresh("beside"), f=F[:, :1], epsilon=1.0, mechanism="laplace", spacing=0.01)
     right("release.Releaser.prior", _fresh("prior"), steps=1)
     right("release.Releaser.release_together", _together, state=3, epsilon=[0.5, 0.5], steps=1)
-    right("release.Releaser.private_diagnostics", _diagnosed, state=3)
+    right("release.Releaser.private_diagnostics", _diagnosed, state=3, place=[1.0, 2.0])
     right("release.Releaser.log_likelihood", _likelihood, released=[1.0, 2.0])
     right("release.Ledger.window", release.Ledger.from_records([RECORD]).window, steps=2)
     right(
@@ -360,10 +360,10 @@ def _together(**arguments: Any) -> Any:
     return engine.release_together(arguments.pop("state"), engine.beside(F[:, :1]), **arguments)
 
 
-def _diagnosed(state: Any) -> Any:
+def _diagnosed(state: Any, place: Any) -> Any:
     engine = RELEASER.another(0)
     engine.release(3)
-    return engine.private_diagnostics(state)
+    return engine.private_diagnostics(state, place)
 
 
 def _likelihood(released: Any) -> Any:

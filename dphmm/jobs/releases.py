@@ -8,6 +8,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -149,6 +150,9 @@ class Released:
     def private_facts(self) -> dict[str, Any]:
         """What only the truth tells, such as how long people were away or not recorded. Never publish it.
 
+        Where diagnostics were asked for, moments outside the region are counted apart from those inside: how far the
+        estimates were from the person, and how often the person was within the published radius.
+
         Returns
         -------
         dict
@@ -159,7 +163,20 @@ class Released:
             "private_ticks_without_a_place": self.gaps,
             "private_fixes_skipped": self.people.skipped,
             "private_model_learned_from_these_people": self.own_model,
+            **(self._errors_by_region() if self.diagnostics else {}),
         }
+
+    def _errors_by_region(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for away, where in ((False, "inside"), (True, "outside")):
+            part = [one for one in self.diagnostics if one.outside == away]
+            errors = [1000.0 * one.diagnostics.estimate_error for one in part]
+            found |= {
+                f"private_moments_released_{where}": len(part),
+                f"private_estimate_error_m_median_{where}": float(np.median(errors)) if part else None,
+                f"private_share_within_radius_{where}": fmean(one.within_radius for one in part) if part else None,
+            }
+        return found
 
 
 @checked

@@ -784,13 +784,16 @@ class Releaser:
                 likelihood[outside] = likelihood[self.planner.released_as(outside, constraint)]
         return likelihood
 
-    def private_diagnostics(self, state: int) -> PrivateDiagnostics:
+    def private_diagnostics(self, state: int, place: FloatArray | None = None) -> PrivateDiagnostics:
         """What the last release looks like to someone who knows the true state, which was ``state``. Keep it private.
 
         Parameters
         ----------
         state
             The true state at the last release.
+        place
+            Where the person was, as coordinates of the measurements: a place in a cell is not its centre, and one
+            outside the region may be far from the state that stands for it. Left out, the state's measurement.
 
         Returns
         -------
@@ -800,11 +803,15 @@ class Releaser:
         Raises
         ------
         InvalidInputError
-            Before the first release.
+            Before the first release, or when the place has not as many coordinates as a measurement.
         """
         if self._last is None:
             raise InvalidInputError("nothing was released yet; call release first")
-        return _diagnostics_of(*self._last, self.check_state(state), self.measurements)
+        true = self.check_state(state)
+        place = self.measurements.points[true] if place is None else as_floats(place, "place")
+        if place.shape != self.measurements.points[true].shape:
+            raise InvalidInputError(f"place has shape {place.shape}; give {self.measurements.dimension} coordinates")
+        return _diagnostics_of(*self._last, true, place)
 
     def check_state(self, state: int) -> int:
         """The state as an int, refused with a StateError where it does not exist.
@@ -891,10 +898,9 @@ def _record_of(
 
 
 def _diagnostics_of(
-    record: ReleaseRecord, step: PreparedStep, used: int, true: int, measurements: Measurements
+    record: ReleaseRecord, step: PreparedStep, used: int, true: int, place: FloatArray
 ) -> PrivateDiagnostics:
-    """Of a record, what it was drawn under, the state that was used with its expected error, and the true one."""
-    place = measurements.points[true]
+    """Of a record, what it was drawn under, the state that was used, the true one, and the true place."""
     away = nan if record.released is None else float(np.linalg.norm(np.array(record.released) - place))
     return PrivateDiagnostics(
         index=record.index,

@@ -318,16 +318,16 @@ class PrivateDiagnostics:
     index
         The number of the release that this belongs to.
     true_state
-        Where the person was.
+        The state that stands for where the person was.
     used_state
         The state whose measurement was released with noise.
     stood_in
         Whether `used_state` is not `true_state`: the model did not think the true state possible, and the nearest
         possible one, its surrogate, stood in.
     error
-        The distance of the release from the true measurement; NaN where nothing was drawn.
+        The distance of the release from where the person was; NaN where nothing was drawn.
     estimate_error
-        The distance of the posterior mean from the true measurement.
+        The distance of the posterior mean from where the person was.
     degree_of_protection
         The degree of protection of `used_state`.
     expected_error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import nan
 from pathlib import Path
 from typing import Protocol
@@ -85,6 +85,9 @@ class TimedRelease:
 class TimedDiagnostics:
     """Private diagnostics with user and time, and whether the place lay outside the region. Never publish them.
 
+    Errors are measured from the true coordinates, in the region or not, never from the state that stands for them:
+    kilometres in the plane of the state space, whose lengths are too short far from its centre (0.3 % at 1000 km).
+
     Parameters
     ----------
     user
@@ -95,12 +98,20 @@ class TimedDiagnostics:
         What needs the truth to compute.
     outside
         Whether the place lay outside the region.
+    estimate_radius
+        The expected distance of the estimate from the person that was published beside it, kilometres.
     """
 
     user: str
     time: np.datetime64
     diagnostics: PrivateDiagnostics
     outside: bool = False
+    estimate_radius: float = nan
+
+    @property
+    def within_radius(self) -> bool:
+        """Whether the person was within the published radius of the published estimate."""
+        return self.diagnostics.estimate_error <= self.estimate_radius
 
 
 @checked
@@ -167,10 +178,15 @@ def moments_of(
     releaser.restart()
     releaser.person.account = Account() if before is None else before
     outside, step = releaser.settings.outside, releaser.model.step_seconds
-    for state, away, moment in walk(Remembered(releaser), space, trajectory, outside, step, epsilons):
+    places = space.projection.to_plane(trajectory.latitude, trajectory.longitude)
+    for row, state, away, moment in walk(Remembered(releaser), space, trajectory, outside, step, epsilons):
         if private is not None:
-            diagnostics = releaser.private_diagnostics(state)
-            private(TimedDiagnostics(trajectory.user, moment[0], diagnostics, away))
+            told = place_on_earth(trajectory.user, *moment, space)
+            diagnostics = releaser.private_diagnostics(state, places[row])
+            if told.moved:
+                published = space.projection.to_plane(told.estimate_latitude, told.estimate_longitude)[0]
+                diagnostics = replace(diagnostics, estimate_error=float(np.linalg.norm(published - places[row])))
+            private(TimedDiagnostics(trajectory.user, moment[0], diagnostics, away, told.estimate_radius))
         yield moment
 
 
@@ -277,8 +293,8 @@ def walk(
     outside: Outside,
     step_seconds: float | None,
     epsilons: FloatArray | None = None,
-) -> Iterator[tuple[int, bool, Moment]]:
-    """Every place of a person's trajectory that has a release: its state, whether it lies outside, the moment.
+) -> Iterator[tuple[int, int, bool, Moment]]:
+    """Every place of a person's trajectory that has a release: its row, state, whether it lies outside, the moment.
 
     A place for which no state stands leaves a time step without a row, which says that it has no release: it is agreed
     with the person that it never will, unless it has one, which is then said again.
@@ -305,7 +321,7 @@ def walk(
                 raise
             record = None  # before the last one of which something was said: it has none, and gets none
         if record is not None:
-            yield state, bool(away[row]), (times[row], record)
+            yield row, state, bool(away[row]), (times[row], record)
 
 
 def answer(
@@ -673,7 +689,7 @@ class RecordedPeople(ReleaseStream):
             When a limit would be passed. What was released before stays in the file.
         """
         outside = self._engine.settings.outside
-        for _, _, moment in walk(self._person(track.user), self._space, track, outside, self._step_seconds):
+        for *_, moment in walk(self._person(track.user), self._space, track, outside, self._step_seconds):
             yield moment
 
     def session(self, user: str) -> Session:

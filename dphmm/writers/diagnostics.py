@@ -22,6 +22,7 @@ DIAGNOSTIC_COLUMNS: Mapping[str, Callable[[TimedDiagnostics], object]] = {
     "private_stood_in": lambda one: str(one.diagnostics.stood_in).lower(),
     "private_error_m": lambda one: repr(one.diagnostics.error * 1000.0),
     "private_estimate_error_m": lambda one: repr(one.diagnostics.estimate_error * 1000.0),
+    "private_within_radius": lambda one: str(one.within_radius).lower(),
     "private_degree_of_protection": lambda one: one.diagnostics.degree_of_protection,
     "private_expected_error_m": lambda one: repr(one.diagnostics.expected_error * 1000.0),
 }

@@ -105,6 +105,25 @@ def test_nothing_in_the_output_depends_on_the_truth_but_the_draw(world, run):
     assert {"x_km", "longitude"} <= differing <= moved
 
 
+def test_moments_outside_are_counted_apart_in_private_and_the_public_summary_does_not_tell(world, run):
+    lines = [f"a,2024-03-07T09:0{at}:00Z,{46.0 if at in (2, 3, 8) else 45.001},-30.001\n" for at in range(9)]
+    (world / "walk.csv").write_text("user,time,lat,lon\n" + "".join(lines))
+    words = (*BASIC, "-o", "out.csv", "--summary", "sums.csv", "--private-diagnostics", "PRIVATE.csv", "--json")
+    told = json.loads(run(*words).stdout)
+    assert (told["private_moments_released_inside"], told["private_moments_released_outside"]) == (6, 3)
+    assert told["private_share_within_radius_outside"] == 0.0
+    assert told["private_estimate_error_m_median_inside"] < 3_000
+    assert 105_000 < told["private_estimate_error_m_median_outside"] < 115_000
+    with (world / "PRIVATE.csv").open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    away = [row for row in rows if row["private_outside"] == "true"]
+    assert [float(row["private_error_m"]) > 105_000 for row in away] == [True] * 3
+    assert [row["private_within_radius"] for row in away] == ["false"] * 3
+    for line in (world / "sums.csv").read_text().splitlines()[:1] + (world / "out.csv").read_text().splitlines()[:1]:
+        assert "private" not in line
+        assert "outside" not in line
+
+
 def test_a_limit_holds_for_a_person_over_all_files_of_their_folder(world, run):
     """Two files of three fixes each and a limit of 4 releases: file by file, none of them would pass it."""
     folder = world / "Data" / "041" / "Trajectory"
@@ -127,6 +146,7 @@ def test_places_outside_are_counted_and_so_are_gaps_and_the_promise_is_said(worl
     for outside, rows in (("border", 8), ("omit", 5)):
         told = json.loads(run(*BASIC, "-o", "out.csv", "--overwrite", "--outside", outside, "--json").stdout)
         assert told["private_places_outside_the_region"] == 3
+        assert "private_moments_released_outside" not in told
         assert told["private_ticks_without_a_place"] == 1
         assert len(read_releases(world / "out.csv")) == told["releases"] == rows
         assert told["one_release_from_two_joined_places"] == "at most 1.65 times as likely"

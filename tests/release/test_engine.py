@@ -232,6 +232,13 @@ def test_private_diagnostics_measure_what_they_say():
     assert found.error == pytest.approx(np.linalg.norm(np.array(record.released) - F[4]))
     assert found.estimate_error == pytest.approx(np.linalg.norm(np.array(record.estimate) - F[4]))
     assert found.degree_of_protection == degree_of_protection(graph(), F)[4]
+    place = F[4] + [30.0, 40.0]
+    away = releaser.private_diagnostics(4, place)
+    assert away.error == pytest.approx(np.linalg.norm(np.array(record.released) - place))
+    assert away.estimate_error == pytest.approx(np.linalg.norm(np.array(record.estimate) - place))
+    assert (away.true_state, away.degree_of_protection) == (4, found.degree_of_protection)
+    with pytest.raises(InvalidInputError, match="give 2 coordinates"):
+        releaser.private_diagnostics(4, np.array([1.0]))
 
 
 def test_posterior_mean_errs_less_than_the_release_on_average():

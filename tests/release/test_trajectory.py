@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from pyproj import Geod
 
 from dphmm import Grid, MarkovModel, PolicyGraph, Releaser, release_trajectory
 from dphmm.errors import ConfigurationError, InvalidInputError
 from dphmm.space.trajectory import SlottedTrajectory
+from tests.release.test_place_on_earth import horseshoe
 from tests.sizes import slow
 
 GRID = Grid.over((45.0, 7.0, 45.02, 7.03), 0.5)
@@ -54,6 +56,36 @@ def test_budgets_per_place_and_private_diagnostics():
     released = list(release_trajectory(releaser(), GRID, trajectory([1, 2], [3, 4]), budgets, private.append))
     assert [r.record.epsilon for r in released] == [0.5, 1.5]
     assert [p.diagnostics.true_state for p in private] == [3, 4]
+
+
+def test_private_errors_are_geodesics_to_the_fix_inside_a_cell_and_far_outside():
+    """The oracle is the distance on the ellipsoid; the last three fixes are 3, 35 and 900 km away from the region."""
+    latitude = np.array([45.0112, 45.0158, 45.05, 45.3, 53.0])
+    longitude = np.array([7.0117, 7.0032, 7.01, 7.2, 7.0])
+    private, geod = [], Geod(ellps="WGS84")
+    track = SlottedTrajectory("anna", 300, np.arange(5), latitude, longitude)
+    table = list(release_trajectory(releaser(), GRID, track, private=private.append))
+    for one, told, north, east in zip(private, table, latitude, longitude, strict=True):
+        released = geod.inv(east, north, told.longitude, told.latitude)[2] / 1000
+        estimate = geod.inv(east, north, told.estimate_longitude, told.estimate_latitude)[2] / 1000
+        assert one.diagnostics.error == pytest.approx(released, rel=0.003)
+        assert one.diagnostics.estimate_error == pytest.approx(estimate, rel=0.003)
+        assert one.within_radius == (estimate <= told.estimate_radius)
+    assert [one.outside for one in private] == [False, False, True, True, True]
+    assert [one.within_radius for one in private[2:]] == [False] * 3
+    assert private[3].diagnostics.estimate_error > 30
+    assert private[4].diagnostics.estimate_error > 800
+
+
+def test_a_private_error_is_of_the_published_estimate_where_that_was_moved_into_a_bent_region(tmp_path):
+    engine, private = horseshoe(tmp_path), []
+    space, latitude, longitude = engine.model.space, np.full(40, 45.05), np.where(np.arange(40) % 2, 7.008, 7.052)
+    track = SlottedTrajectory("anna", 60, np.arange(40), latitude, longitude)
+    table = list(release_trajectory(engine, space, track, private=private.append))
+    assert any(one.moved > 0 for one in table)
+    for one, told, north, east in zip(private, table, latitude, longitude, strict=True):
+        away = Geod(ellps="WGS84").inv(east, north, told.estimate_longitude, told.estimate_latitude)[2] / 1000
+        assert one.diagnostics.estimate_error == pytest.approx(away, rel=0.001)
 
 
 def test_a_second_trajectory_starts_anew():
