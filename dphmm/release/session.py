@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from math import ceil
@@ -23,6 +24,7 @@ from dphmm.errors import (
 )
 from dphmm.events.cap import CapKeeper
 from dphmm.model.belief import Belief
+from dphmm.model.point_estimate import point_estimate
 from dphmm.release.engine import Releaser
 from dphmm.release.ledger import DAY_SECONDS, Account, Ledger, Limits, exactly
 from dphmm.release.reader import draw_tiers, share_of_limits, tiers_of
@@ -140,6 +142,8 @@ class Session:
         Whether the queries are those of readers who are told less and less of the same: see `dphmm.release.reader`.
     predicting
         Whether a moment that the limits leave no budget for gets a record with the prediction.
+    listeners
+        As of `open`.
 
     Examples
     --------
@@ -166,8 +170,10 @@ class Session:
         owner: bool,
         tiers: bool = False,
         predicting: bool = False,
+        listeners: Callable[[int], Mapping[str, str]] | None = None,
     ) -> None:
         self._predicting = predicting
+        self._listeners = listeners
         self._store = store
         self._tiers = tiers
         self._owner = owner
@@ -200,6 +206,7 @@ class Session:
         coarser: Sequence[float] = (),
         anew: str | None = None,
         predicting: bool = False,
+        listeners: Callable[[int], Mapping[str, str]] | None = None,
     ) -> Session:
         """Go on with the session of a name, or begin it where the file has none.
 
@@ -252,7 +259,7 @@ class Session:
             if anew is not None:
                 stored = store.agree(stored, terms, anew)
             stored.check_same(terms, limits)
-            return cls(store, stored, queries, owner, bool(coarser), predicting)
+            return cls(store, stored, queries, owner, bool(coarser), predicting, listeners)
         except BaseException:
             if owner:
                 store.close()
@@ -408,7 +415,7 @@ class Session:
         """Have a tier's engine go on from what its reader was told."""
         belief, own = progress.belief, self._own[query]
         if query != MAIN_QUERY:
-            number, belief = self._store.reader(self._stored.number, query)
+            number, belief = self._store.reader(self._stored.number, query) or (0, None)
             if number != progress.count:  # a tier that is new, or was left out for some time, begins anew
                 belief = None
         person, tiers = self._queries[query].person, list(self._queries)
@@ -436,9 +443,9 @@ class Session:
 
         def draw() -> Drawn:
             if not self._tiers:
-                return self._drawn({query: (step, self._queries[query].draw(step, state))})
+                return self._drawn({query: (step, self._queries[query].draw(step, state))}, moment)
             limited = partial(self._limited, slot=moment, predicting=True)
-            return self._drawn(draw_tiers(self._queries, step, state, limited))
+            return self._drawn(draw_tiers(self._queries, step, state, limited), moment)
 
         try:
             drawn = self._store.append(self._stored.number, progress, moment, draw)
@@ -450,8 +457,9 @@ class Session:
                 self._account.add(moment, record.epsilon, record.constrained_factor)
         return drawn
 
-    def _drawn(self, found: Mapping[str, tuple[PreparedStep, ReleaseRecord]]) -> Drawn:
-        beliefs, widths = {}, {}
+    def _drawn(self, found: Mapping[str, tuple[PreparedStep, ReleaseRecord]], moment: int) -> Drawn:
+        beliefs, widths, said = {}, {}, {}
+        others = {} if self._listeners is None else self._listeners(self._stored.number)
         for query, (step, _) in found.items():
             engine = self._queries[query]
             assert engine.belief is not None, "a draw leaves a belief"
@@ -459,7 +467,27 @@ class Session:
             added = len(step.plan.protection.added)
             widths[query] = record_width(engine.measurements.dimension, added, len(step.reach))
         belief = beliefs.popitem()[1]
-        return Drawn({query: record for query, (_, record) in found.items()}, widths, belief, beliefs)
+        for name, own in others.items():
+            if own in found:
+                beliefs[name] = self._listened(name, own, found, moment)
+                guess = point_estimate(beliefs[name].probabilities, self._queries[own].measurements.by_columns)
+                said[name] = own, json.dumps({"estimate": guess.mean, "estimate_radius": guess.mean_error})
+        return Drawn({query: record for query, (_, record) in found.items()}, widths, belief, beliefs, said)
+
+    def _listened(
+        self, name: str, own: str, found: Mapping[str, tuple[PreparedStep, ReleaseRecord]], moment: int
+    ) -> Belief:
+        """What a reader knows who was not told everything before: a prediction since then, and what is told now."""
+        number, belief = self._store.reader(self._stored.number, name) or (0, None)
+        before = 0 if belief is None else number - 1
+        told = next(self._store.releases(self._stored.number, before, before + 1), None)
+        slot = moment if told is None else told.slot
+        belief = (belief or Belief.first(self._model, slot)).predict(self._model, moment - slot, slot)
+        for query, (step, record) in found.items():
+            belief = belief.update(self._queries[query].log_likelihood(step, record.released))
+            if query == own:
+                break
+        return belief
 
     def _longest_window(self, step_seconds: float | None) -> int:
         """The time steps of the longest window whose spending records, limits or a schedule ask for."""

@@ -356,13 +356,17 @@ class Drawn:
     belief
         The public belief of who is told all of it.
     readers
-        Query → the belief of a reader who is told this one and those before, where several tiers are told apart.
+        The name of a reader who is told less → their belief: of a coarser tier, its query; or of someone who was not
+        told everything of a tier.
+    said
+        The name of such a someone → the query of the record of theirs, and what they may be told of it, as JSON text.
     """
 
     records: Mapping[str, ReleaseRecord]
     widths: Mapping[str, int]
     belief: Belief
     readers: Mapping[str, Belief] = field(default_factory=dict)
+    said: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
 
 @checked
@@ -669,12 +673,12 @@ class SessionStore:
                     "INSERT INTO record VALUES (?, ?, ?, ?, ?, ?)", (session, number, slot, query, body, head)
                 )
             count = progress.count + len(drawn.records)
-            for query, belief in drawn.readers.items():
-                self.database.execute(
-                    "INSERT INTO coarse_belief VALUES (?, ?, ?, ?) ON CONFLICT (session, epsilon) DO UPDATE SET "
-                    "number = excluded.number, belief = excluded.belief",
-                    (session, query, count, belief.to_bytes()),
-                )
+            for name, belief in drawn.readers.items():
+                self.set_reader(session, name, count, belief)
+            numbers = {query: number for number, query in enumerate(drawn.records, progress.count)}
+            for name, (query, said) in drawn.said.items():
+                row = session, numbers[query], name, "", said.ljust(_SAID_WIDTH)
+                self.database.execute("INSERT INTO coarser VALUES (?, ?, ?, ?, ?, ?)", (*row, _digest(*row)))
             made = replace(progress, count=count, slot=slot, belief=drawn.belief, head=head)
             self._set_progress(session, made)
         return drawn
@@ -715,7 +719,8 @@ class SessionStore:
             stored.check_same(terms, None)
         for query in set(terms) & set(stored.terms):
             stored.terms[query].check_amendment(terms[query], f"session {stored.name!r}")
-        if self.database.execute("SELECT 1 FROM coarser WHERE session = ? LIMIT 1", (stored.number,)):
+        sums = "SELECT 1 FROM coarser WHERE session = ? AND place <> '' LIMIT 1"
+        if self.database.execute(sums, (stored.number,)):
             raise SessionMismatchError(
                 f"session {stored.name!r} told its tiers sums of noise, as earlier versions did; begin another session"
             )
@@ -765,24 +770,71 @@ class SessionStore:
         found = self.database.execute(query, (session,))
         return found == [(progress.count, progress.omitted, progress.amended)]
 
-    def reader(self, session: int, query: str) -> tuple[int, Belief | None]:
-        """The belief of a coarser tier's reader, and how many of the session's releases there were when it was made.
+    # ---- readers who are told less -------------------------------------------------------------------------------
+
+    def reader(self, session: int, name: str) -> tuple[int, Belief | None] | None:
+        """The belief of a reader who is told less, and how many releases of the session there were when it was made.
 
         Parameters
         ----------
         session
             The number of the session.
-        query
-            The tier's query.
+        name
+            A tier's query, or what `set_reader` was given.
 
         Returns
         -------
-        tuple
-            The number and the belief; 0 and None where nothing was told yet.
+        tuple or None
+            The number and the belief, None for one who was told nothing yet; None where there is no such reader.
         """
         statement = "SELECT number, belief FROM coarse_belief WHERE session = ? AND epsilon = ?"
-        rows = self.database.execute(statement, (session, query))
-        return (rows[0][0], Belief.from_bytes(rows[0][1])) if rows else (0, None)
+        rows = self.database.execute(statement, (session, name))
+        return (rows[0][0], Belief.from_bytes(rows[0][1]) if rows[0][1] else None) if rows else None
+
+    def set_reader(self, session: int, name: str, number: int, belief: Belief | None) -> None:
+        """Keep the belief of a reader who is told less; within a transaction.
+
+        Parameters
+        ----------
+        session
+            The number of the session.
+        name
+            The reader's name.
+        number
+            How many releases of the session there are.
+        belief
+            The belief; None for one who was told nothing yet.
+        """
+        self.database.execute(
+            "INSERT INTO coarse_belief VALUES (?, ?, ?, ?) ON CONFLICT (session, epsilon) DO UPDATE SET "
+            "number = excluded.number, belief = excluded.belief",
+            (session, name, number, b"" if belief is None else belief.to_bytes()),
+        )
+
+    def said(self, session: int, number: int, name: str) -> str | None:
+        """What a reader who was not told everything may be told of a release, as JSON text; None where nothing.
+
+        Parameters
+        ----------
+        session
+            The number of the session.
+        number
+            The number of the release.
+        name
+            The reader's name.
+
+        Returns
+        -------
+        str or None
+            The text.
+        """
+        statement = "SELECT place, said, digest FROM coarser WHERE session = ? AND number = ? AND epsilon = ?"
+        rows = self.database.execute(statement, (session, number, name))
+        if not rows:
+            return None
+        place, said, digest = rows[0]
+        with self._intact(f"release {number} of session number {session}", digest, session, number, name, place, said):
+            return str(said)
 
     def _set_progress(self, session: int, progress: Progress) -> None:
         belief = None if progress.belief is None else progress.belief.to_bytes()
@@ -804,8 +856,8 @@ def _terms(text: str) -> dict[str, Terms]:
     return {query: Terms.from_json(one) for query, one in parse_json(text).items()}
 
 
-_PLACE_WIDTH = 28
-"""Characters that a coordinate takes in JSON at most."""
+_SAID_WIDTH = 160
+"""Characters that what is said to a reader takes in JSON at most: a plane's coordinates, and a radius."""
 
 _ATTEMPTS = 100
 """How many other processes may make a session at the same moment."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import nan
 from pathlib import Path
 from typing import Protocol
@@ -599,6 +600,8 @@ class RecordedPeople(ReleaseStream):
         The engine of a session that may have been agreed on anew; left out, the one given serves every person.
     predicting
         The users whose moments beyond a limit have the prediction: see `Session.open`.
+    listeners
+        User and the number of their session → readers who were not told everything: see `Session.open`.
 
     Raises
     ------
@@ -618,9 +621,10 @@ class RecordedPeople(ReleaseStream):
         coarser: Mapping[str, Sequence[float]] | None = None,
         engine_of: Callable[[StoredSession], Releaser] | None = None,
         predicting: Collection[str] = (),
+        listeners: Callable[[str, int], Mapping[str, str]] | None = None,
     ) -> None:
         super().__init__(engine, accepted)
-        self._predicting = predicting
+        self._predicting, self._listeners = predicting, listeners
         self._engine_of = engine_of
         self._coarser = coarser or {}
         self._limits = limits
@@ -747,6 +751,7 @@ class RecordedPeople(ReleaseStream):
             coarser=self._coarser.get(user, ()),
             anew=anew,
             predicting=user in self._predicting,
+            listeners=None if self._listeners is None else partial(self._listeners, user),
         )
 
     def _person(self, user: str) -> Person:

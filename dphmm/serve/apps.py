@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -395,6 +395,28 @@ class Message:
         estimate = release.estimate_latitude, release.estimate_longitude
         radius = round(1000 * release.estimate_radius, 1)
         return cls(release.user, seconds_of(release.time), row["time"], *estimate, radius, row)
+
+    def of_part(self, epsilon: float, estimate: LatLon, radius_km: float) -> Message:
+        """The same for a recipient who was not told all releases before: with nothing that follows from the others.
+
+        Parameters
+        ----------
+        epsilon
+            The budget of the release.
+        estimate
+            The best estimate from what they were told, degrees.
+        radius_km
+            How far it is from the person, in expectation, for a reader of that alone.
+        """
+        kept = {name: self.row[name] for name in ("released", "user", "time", "latitude", "longitude")}
+        row = {
+            **kept,
+            "estimate_latitude": estimate[0],
+            "estimate_longitude": estimate[1],
+            "estimate_radius_m": 1000 * radius_km,
+            "epsilon": epsilon,
+        }
+        return replace(self, latitude=estimate[0], longitude=estimate[1], radius_m=round(1000 * radius_km, 1), row=row)
 
     @classmethod
     def of_true_place(cls, user: str, fix: Fix) -> Message:

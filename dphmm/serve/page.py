@@ -198,10 +198,12 @@ class PageContent:
 
     def pause(self, user: str, recipient: str, paused: bool) -> bool:
         """Pause a recipient of a person's releases, or go on; False where there is no such recipient."""
-        if not any(one.name == recipient and one.is_about(user) for one in self._config.recipients):
-            return False
-        self._tables.pause(recipient, self._people.session(user).number, paused)
-        return True
+        for one in self._config.recipients:
+            if one.name == recipient and one.is_about(user):
+                query = query_of(self._config.coarser(one))
+                self._tables.pause(recipient, self._people.session(user).number, paused, query)
+                return True
+        return False
 
     def _budget(self, session: Session) -> dict[str, Any]:
         account, limits = session.account, session.limits

@@ -29,15 +29,17 @@ from dphmm.errors import (
     TimeOrderError,
 )
 from dphmm.jobs.models import load_model, people_seen, refuse_own
+from dphmm.model.belief import Belief
 from dphmm.model.model import MarkovModel
 from dphmm.release.database import is_server
 from dphmm.release.drawn_zones import Zones, first_zones
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.reader import query_of, tier_settings
-from dphmm.release.store import SessionStore, StoredSession
-from dphmm.release.trajectory import Accepted, RecordedPeople, place_on_earth
+from dphmm.release.store import MAIN_QUERY, SessionStore, StoredSession
+from dphmm.release.trajectory import Accepted, RecordedPeople, degrees_of, place_on_earth
 from dphmm.serve.apps import Fix, Message, Received
 from dphmm.serve.config import Recipient, RelayConfig, hash_token
+from dphmm.tables.json_toml import parse_json
 
 _ENGINES_KEPT = 256
 """At most this many engines, each of which remembers its last plan, are kept."""
@@ -113,6 +115,11 @@ class Login:
     csrf: str
 
 
+def reader_name(recipient: str) -> str:
+    """What a recipient who was not told everything is called among a session's readers."""
+    return f"recipient {recipient}"
+
+
 class RelayTables:
     """The tables beside those of sessions: how far each recipient was told, pauses and logins.
 
@@ -123,7 +130,7 @@ class RelayTables:
     """
 
     def __init__(self, store: SessionStore) -> None:
-        self._database = store.database
+        self._store, self._database = store, store.database
 
     def leads(self) -> bool:
         """Whether this process is the one that sends to recipients, of all that share the store."""
@@ -133,7 +140,8 @@ class RelayTables:
         """How many of a session's releases a recipient was told, and whether they are paused.
 
         Recipients who are asked for the first time count as told of all that there are: they learn nothing of the time
-        before. Both are read at once, so that what was released in a pause is not told after it.
+        before, and what they are told of later releases follows from these alone. Both are read at once, so that what
+        was released in a pause is not told after it.
 
         Parameters
         ----------
@@ -150,10 +158,13 @@ class RelayTables:
             Whether the person paused the recipient.
         """
         with self._database.transaction():
-            self._database.execute(
-                "INSERT INTO told SELECT ?, session, count, 0 FROM progress WHERE session = ? ON CONFLICT DO NOTHING",
+            new = self._database.execute(
+                "INSERT INTO told SELECT ?, session, count, 0 FROM progress WHERE session = ? ON CONFLICT DO NOTHING "
+                "RETURNING number",
                 (recipient, session),
             )
+            if new and new[0][0]:
+                self._store.set_reader(session, reader_name(recipient), 0, None)
         query = "SELECT number, paused FROM told WHERE recipient = ? AND session = ?"
         ((number, paused),) = self._database.execute(query, (recipient, session))
         return number, bool(paused)
@@ -166,8 +177,8 @@ class RelayTables:
                 (number, recipient, session, number),
             )
 
-    def pause(self, recipient: str, session: int, paused: bool) -> None:
-        """Pause a recipient or go on; they are never told what is released meanwhile.
+    def pause(self, recipient: str, session: int, paused: bool, query: str) -> None:
+        """Pause a recipient or go on; they are never told what is released meanwhile, nor what follows from it.
 
         Parameters
         ----------
@@ -177,15 +188,42 @@ class RelayTables:
             The number of a session in the store.
         paused
             Whether to pause them.
+        query
+            The query whose releases they are told.
         """
         self.sent(recipient, session)
         key = recipient, session
         with self._database.transaction():
-            query = f"SELECT count FROM progress WHERE session = ?{self._database.held}"
-            ((count,),) = self._database.execute(query, (session,))  # nothing is released until this is written
+            statement = f"SELECT count FROM progress WHERE session = ?{self._database.held}"
+            ((count,),) = self._database.execute(statement, (session,))  # nothing is released until this is written
             where = "WHERE recipient = ? AND session = ?"
+            if paused:
+                self._leave(recipient, session, query)
             self._database.execute(f"UPDATE told SET number = ? {where} AND paused = 1", (count, *key))
             self._database.execute(f"UPDATE told SET paused = ? {where}", (int(paused), *key))
+
+    def leave(self, recipient: str, session: int, query: str) -> None:
+        """Keep what a recipient knows who will not be told what comes now."""
+        self.sent(recipient, session)
+        with self._database.transaction():
+            self._leave(recipient, session, query)
+
+    def _leave(self, recipient: str, session: int, query: str) -> None:
+        name, progress = reader_name(recipient), self._store.progress(session)
+        if not progress.count or self._store.reader(session, name) is not None:
+            return
+        statement = "SELECT number FROM told WHERE recipient = ? AND session = ?"
+        ((number,),) = self._database.execute(statement, (recipient, session))
+        known: tuple[int, Belief | None] | None = (0, None)
+        if self.count_from(session, number, query) == 0:  # else they begin anew, as if told nothing
+            known = self._store.reader(session, query) if query != MAIN_QUERY else (progress.count, progress.belief)
+        self._store.set_reader(session, name, *(known or (0, None)))
+
+    def listening(self, session: int) -> set[str]:
+        """The recipients who were not told everything of a session, and are not paused."""
+        statement = "SELECT recipient FROM told WHERE session = ? AND paused = 0"
+        names = [name for (name,) in self._database.execute(statement, (session,))]
+        return {name for name in names if self._store.reader(session, reader_name(name)) is not None}
 
     def count_before(self, session: int, slot: int) -> int:
         """How many releases of a session are of earlier time steps."""
@@ -383,6 +421,7 @@ class Sessions:
             coarser=budgets,
             engine_of=self.engines.next_engine,
             predicting=config.predicting,
+            listeners=self._listeners,
         )
         self._to_close.append(self.people.close)
         self._store = self.people.store
@@ -394,6 +433,8 @@ class Sessions:
             for one in config.recipients:
                 if one.is_about(user):
                     self.tables.sent(one.name, self._number(user))
+                    if one.paused:
+                        self.tables.leave(one.name, self._number(user), query_of(config.coarser(one)))
 
     def _continue(self, user: str) -> None:
         """See that a person's session can continue, where there is one."""
@@ -413,6 +454,12 @@ class Sessions:
         except SessionMismatchError as problem:
             more = "" if self._accept_changes else "; or let all go on under the file's settings by --accept-changes"
             raise ConfigurationError(f"{problem}{more}") from None
+
+    def _listeners(self, user: str, session: int) -> dict[str, str]:
+        """The readers of a person's releases who were not told everything → the query of theirs."""
+        told = [one for one in self._config.told_releases if one.is_about(user) and not one.paused]
+        names = self.tables.listening(session)
+        return {reader_name(one.name): query_of(self._config.coarser(one)) for one in told if one.name in names}
 
     def _take(self, user: str, fixes: Sequence[Fix]) -> Outcome:
         outcome = Outcome()
@@ -454,8 +501,15 @@ class Sessions:
             return None
         if stored.record.withheld and recipient.when_withheld == "nothing":
             return None
-        time, space = self.people.end_of(stored.slot), self.engines.model.space
-        message = Message.of_release(place_on_earth(user, time, stored.record, space))
+        release = place_on_earth(user, self.people.end_of(stored.slot), stored.record, self.engines.model.space)
+        message, name = Message.of_release(release), reader_name(recipient.name)
+        if self._store.reader(session, name) is not None:
+            said = self._store.said(session, number, name)
+            if said is None:  # told to others, in a pause
+                return None
+            guess = parse_json(said)
+            estimate = degrees_of(guess["estimate"], self.engines.model.space)
+            message = message.of_part(stored.record.epsilon, estimate, guess["estimate_radius"])
         if recipient.tells == "place":
             return message
         note = self.people.session(user).agreed_at(number).note

@@ -176,7 +176,11 @@ def test_coarser_recipients_are_told_coarser_releases_and_nothing_that_follows_f
         post(client, 3)
         wait_for(lambda: told_of("new"))
     assert [one["time"] for one in told_of("new")] == ["2024-03-07T09:15:00Z"]
-    assert told_of("new")[0]["epsilon_so_far"] == 0.1
+    assert told_of("new")[0]["epsilon"] == 0.1
+    assert set(told_of("new")[0]) == {
+        "released", "user", "time", "latitude", "longitude", "estimate_latitude", "estimate_longitude",
+        "estimate_radius_m", "epsilon",
+    }  # fmt: skip
 
 
 def test_nobody_is_told_more_than_is_released(config, inbox):

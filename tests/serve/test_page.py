@@ -16,9 +16,12 @@ from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError
 from dphmm.jobs.audits import audit_session
 from dphmm.jobs.models import load_model
 from dphmm.jobs.stored_releases import replay
+from dphmm.model.belief import Belief
 from dphmm.policy.protection import exposed_states
 from dphmm.release.drawn_zones import Zones, first_zones
 from dphmm.release.engine import ReleaseSettings
+from dphmm.release.reader import tiers_of
+from dphmm.release.trajectory import degrees_of
 from dphmm.serve.page import STATIC, policy_effects
 from tests.serve.conftest import START, TOKEN, location, relay, wait_for
 from tests.serve.test_app import ANN, releases
@@ -329,3 +332,55 @@ def test_who_is_paused_on_the_page_is_told_nothing_then_and_nothing_of_it_later_
         wait_for(lambda: len(inbox.messages) == 2)
         time.sleep(0.2)
     assert [one["time"] for one in told(inbox)] == ["2024-03-07T09:00:00Z", "2024-03-07T09:20:00Z"]
+
+
+def test_what_follows_a_pause_follows_from_what_was_told_and_so_it_is_for_who_is_new(config, inbox, tmp_path):
+    """The estimate after a pause and that of a new recipient are Bayes' rule on what these were told: both by hand."""
+    family, friends = recipient(inbox, headers={"X-Name": "family"}), {"name": "friends", "epsilon": 0.2}
+    friends |= {
+        name: value for name, value in recipient(inbox, headers={"X-Name": "friends"}).items() if name != "name"
+    }
+    late = recipient(inbox, headers={"X-Name": "late"}) | {"name": "late"}
+
+    def heard(name):
+        return [json.loads(body) for _, headers, body in inbox.messages if headers["x-name"] == name]
+
+    def pause(client, paused):
+        for name in ("family", "friends"):
+            said = client.post("/page/pause", json={"recipient": name, "paused": paused})
+            assert said.status_code == 200
+
+    with relay(config(recipient=[family, friends])) as client:
+        log_in(client)
+        post(client, 0)
+        wait_for(lambda: heard("family") and heard("friends"))
+        pause(client, True)
+        post(client, 1, 2)
+        pause(client, False)
+    with relay(config(recipient=[family, friends, late])) as client:
+        post(client, 3, 4)
+        wait_for(lambda: len(heard("family")) == len(heard("friends")) == 3)
+        wait_for(lambda: len(heard("late")) == 2)
+    settings, model = config().release, load_model(config().model)
+    tiers = tiers_of(settings.engine(model), [0.2])
+    stored = releases(tmp_path / "people.db")
+    first = stored[0].slot
+    for name, queries, told_at in (
+        ("family", ("tier 0.2", "main"), (0, 3, 4)),
+        ("friends", ("tier 0.2",), (0, 3, 4)),
+        ("late", ("tier 0.2", "main"), (3, 4)),
+    ):
+        belief, slot = Belief.first(model, first), first
+        for at, message in zip(told_at, heard(name)[-len(told_at) :], strict=True):
+            belief, slot = belief.predict(model, first + at - slot, slot), first + at
+            for release in stored:
+                if release.slot == slot and release.query in queries:
+                    engine = tiers[release.query]
+                    step = engine.prepare_on(belief, engine.plan(belief), release.record.epsilon)
+                    belief = belief.update(engine.log_likelihood(step, release.record.released))
+            place = belief.probabilities @ engine.measurements.points
+            expected = degrees_of(tuple(place), model.space)
+            assert (message["estimate_latitude"], message["estimate_longitude"]) == pytest.approx(expected, abs=1e-9)
+        assert ("epsilon_so_far" in message) is False
+    everything = [one.record.estimate for one in stored if one.query == "main"][-1]
+    assert heard("family")[-1]["estimate_latitude"] != pytest.approx(degrees_of(everything, model.space)[0], abs=1e-7)
