@@ -1,18 +1,18 @@
 """The relay over HTTP: paths, who may post, how much, and what is answered; its metrics and OpenAPI description.
 
-No place is ever logged or answered, and no metric is about one person.
+No place is ever logged or answered, and no metric follows from a true place but by way of what was released of it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import httpx
@@ -41,26 +41,25 @@ from dphmm.serve.delivery import Deliveries, Outbox, TruePlaces, cancel, listen,
 from dphmm.serve.requests import REFUSALS, basic_account, bearer_token, body_of, fields_of
 from dphmm.serve.sessions import Outcome, Sessions
 
-_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
-
 
 class Metrics:
-    """Counts since the start: fixes by what became of them, requests by how long they took."""
+    """Counts since the start: fixes by what became of them, and requests.
+
+    None follows from a true place but by way of what was released of it. How long requests take would: where nothing
+    is released of a place, less is computed.
+    """
 
     def __init__(self) -> None:
         self._fixes = Outcome()
-        self._requests: dict[str, list[int]] = {}
-        self._seconds: dict[str, float] = {}
+        self._requests: Counter[str] = Counter()
 
     def add(self, outcome: Outcome) -> None:
         """Count the fixes of a message."""
         self._fixes.add(outcome)
 
-    def took(self, path: str, seconds: float) -> None:
+    def asked(self, path: str) -> None:
         """Count a request."""
-        counts = self._requests.setdefault(path, [0] * (len(_BOUNDS) + 1))
-        counts[next((k for k, bound in enumerate(_BOUNDS) if seconds <= bound), len(_BOUNDS))] += 1
-        self._seconds[path] = self._seconds.get(path, 0.0) + seconds
+        self._requests[path] += 1
 
     def text(self, deliveries: Mapping[str, Deliveries]) -> str:
         """Everything, in Prometheus' text format; `deliveries` are recipients' counts by name."""
@@ -68,15 +67,9 @@ class Metrics:
         lines += [
             f'dphmm_fixes_total{{outcome="{one.name}"}} {getattr(self._fixes, one.name)}' for one in fields(Outcome)
         ]
-        name = "dphmm_request_seconds"
-        lines += [f"# HELP {name} How long messages took.", f"# TYPE {name} histogram"]
-        for path, counts in self._requests.items():
-            total = 0
-            for bound, count in zip((*_BOUNDS, "+Inf"), counts, strict=True):
-                total += count
-                lines.append(f'{name}_bucket{{path="{path}",le="{bound}"}} {total}')
-            lines.append(f'{name}_sum{{path="{path}"}} {self._seconds[path]:.6f}')
-            lines.append(f'{name}_count{{path="{path}"}} {total}')
+        name = "dphmm_requests_total"
+        lines += [f"# HELP {name} Messages from phones.", f"# TYPE {name} counter"]
+        lines += [f'{name}{{path="{path}"}} {count}' for path, count in self._requests.items()]
         name = "dphmm_messages_total"
         lines += [f"# HELP {name} Messages to recipients.", f"# TYPE {name} counter"]
         for recipient, told in deliveries.items():
@@ -219,15 +212,12 @@ class Relay:
         """The path at which an app posts."""
 
         async def endpoint(request: Request) -> Response:
-            started = perf_counter()
-            try:
-                user = await app.user(self.tokens, request)
-                if user is None:
-                    raise HTTPException(*app.refusal)
-                await self.take(user, app.read(await app.content(request)))
-                return app.response()
-            finally:
-                self.metrics.took(app.path, perf_counter() - started)
+            self.metrics.asked(app.path)
+            user = await app.user(self.tokens, request)
+            if user is None:
+                raise HTTPException(*app.refusal)
+            await self.take(user, app.read(await app.content(request)))
+            return app.response()
 
         return Route(app.path, endpoint, methods=list(app.methods))
 
@@ -237,8 +227,7 @@ class Relay:
 
     async def measured(self, _: Request) -> Response:
         """The metrics."""
-        deliveries = {} if self.outbox is None else dict(self.outbox.counts)
-        deliveries |= {one.recipient.name: one.counts for one in self.true_places}
+        deliveries = {} if self.outbox is None else self.outbox.counts
         return Response(self.metrics.text(deliveries), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def described(self, _: Request) -> Response:

@@ -189,7 +189,7 @@ class Outbox:
 
 
 class TruePlaces:
-    """Passes places on to one recipient who is to have them as they are.
+    """Passes places on to one recipient who is to have them as they are; what becomes of them is not counted.
 
     Parameters
     ----------
@@ -200,7 +200,7 @@ class TruePlaces:
     """
 
     def __init__(self, recipient: Recipient, sender: Sender, is_paused: Callable[[str], Awaitable[bool]]) -> None:
-        self.recipient, self.counts = recipient, Deliveries()
+        self.recipient = recipient
         self._sender, self._is_paused = sender, is_paused
         self._waiting: deque[tuple[str, Fix]] = deque(maxlen=_MOST_WAITING)
         self._event = asyncio.Event()
@@ -231,12 +231,10 @@ class TruePlaces:
             user, fix = self._waiting.popleft()
             try:
                 await self._sender.send(Message.of_true_place(user, fix))
-                self.counts.delivered += 1
                 backoff.reset()
             except Refused:
-                self.counts.refused += 1
+                pass
             except Exception as problem:  # whatever it is, the next one goes on; nothing of it is logged but its kind
-                self.counts.failed += 1
                 if len(self._waiting) < _MOST_WAITING:
                     self._waiting.appendleft((user, fix))
                 await backoff.failed(

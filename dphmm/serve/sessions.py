@@ -16,8 +16,6 @@ from dataclasses import dataclass, fields, replace
 from functools import lru_cache, partial
 from typing import TypeVar
 
-import numpy as np
-
 from dphmm.errors import (
     AlreadyKnownError,
     BudgetExceededError,
@@ -264,20 +262,20 @@ class RelayTables:
 
 @dataclass
 class Outcome:
-    """What became of the fixes of a message: counts, which say nothing of places.
+    """What became of the fixes of a message: counts of what is public, or seen without looking at the place.
+
+    Why a time step has no release may tell where the person was: outside the region, late because of a step that was
+    said to have none, or inside and beyond what they may spend. So it is not counted apart.
 
     Attributes
     ----------
     released
-        Answered by a release, a new one or the one that their time step had.
-    silent
-        Of time steps that were said to have no release.
-    late
-        From before the last release, of a time step that has none. They are dropped.
+        Of time steps that have a release, a new one or one from before.
+    unreleased
+        Of time steps that have none: outside the region where such places are omitted, from before the last release,
+        or beyond what the person may spend. They are dropped.
     ahead
         Too far in the future. They are dropped.
-    spent
-        Beyond what the person may spend.
     refused
         Not to be released at all: the model was learned from this person.
     malformed
@@ -285,10 +283,8 @@ class Outcome:
     """
 
     released: int = 0
-    silent: int = 0
-    late: int = 0
+    unreleased: int = 0
     ahead: int = 0
-    spent: int = 0
     refused: int = 0
     malformed: int = 0
 
@@ -413,11 +409,12 @@ class Sessions:
         budgets = {user: config.coarser_of(user) for user in config.users}
         for coarser in set(budgets.values()):
             tier_settings(config.release, coarser)  # refuses what cannot be served
+        self._accepted = Accepted(None, config.clock_skew_seconds, lambda user: refuse_own(seen, [user]))
         self.people = RecordedPeople(
             config.store,
             self.engines.engine(""),
             config.limits,
-            Accepted(None, config.clock_skew_seconds, lambda user: refuse_own(seen, [user])),
+            self._accepted,
             coarser=budgets,
             engine_of=self.engines.next_engine,
             predicting=config.predicting,
@@ -465,20 +462,21 @@ class Sessions:
         outcome = Outcome()
         for fix in fixes:
             try:
-                release = self.people.take(user, fix.time, fix.latitude, fix.longitude)
+                self._accepted.check(user, fix.time, None)  # before the place is looked at
             except TimeOrderError:
-                ahead = bool(fix.time > np.datetime64("now", "us"))
-                outcome.ahead += ahead
-                outcome.late += not ahead
-            except BudgetExceededError:
-                outcome.spent += 1
-            except (SessionBusyError, SessionMismatchError, DataFileError):
-                raise
+                outcome.ahead += 1
+                continue
             except InvalidInputError:
                 outcome.refused += 1
-            else:
-                outcome.released += release is not None
-                outcome.silent += release is None
+                continue
+            try:
+                release = self.people.take(user, fix.time, fix.latitude, fix.longitude)
+            except (SessionBusyError, SessionMismatchError, DataFileError):
+                raise
+            except (BudgetExceededError, InvalidInputError):
+                release = None
+            outcome.released += release is not None
+            outcome.unreleased += release is None
         return outcome
 
     def _first_unsent(self, recipient: str, user: str) -> tuple[int, Message, bool] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import logging
 import socket
@@ -11,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from dphmm.arrays import random_source
+from dphmm.release.noise import StepNoise
 from dphmm.release.store import SessionStore
 from tests.serve.conftest import START, TOKEN, location, relay
 from tests.serve.test_payloads import OSMAND, OVERLAND, TRACCAR
@@ -74,7 +77,7 @@ def test_apps_get_the_answers_that_let_their_queues_go_on(client):
     ahead = client.post("/owntracks", json=location(START + 10**9), auth=ANN)
     assert (late.status_code, ahead.status_code) == (200, 200)
     metrics = client.get("/metrics").text
-    assert 'dphmm_fixes_total{outcome="late"} 1' in metrics
+    assert 'dphmm_fixes_total{outcome="unreleased"} 1' in metrics
     assert 'dphmm_fixes_total{outcome="ahead"} 1' in metrics
 
 
@@ -152,13 +155,56 @@ def test_a_store_that_is_full_or_gone_is_answered_by_later_and_the_same_post_is_
         assert client.post("/owntracks", json=location(), auth=ANN).status_code == 200
 
 
+STEPS = [0, 1, 0, 2, 4, 4, 2, 3, 10**6]
+"""The steps of fixes: new ones, repeated ones, late ones, and one from the far future."""
+HERE, BORDER_AND_BEYOND = (45.0, -30.0), (45.4, -30.4)
+
+
+def seen_of(config, places, caplog, monkeypatch):
+    """What is answered, counted, logged and released of fixes, with draws that are the same whatever the place is."""
+    real, drawn, answers = StepNoise.draw, itertools.count(), []
+    caplog.clear()
+    with monkeypatch.context() as patched:
+        patched.setattr(StepNoise, "draw", lambda self, state, _: real(self, 7, random_source(next(drawn))))
+        with relay(config) as client:
+            for step, (latitude, longitude) in zip(STEPS, places, strict=True):
+                answer = client.post("/owntracks", json=location(START + 300 * step, latitude, longitude), auth=ANN)
+                answers.append((answer.status_code, answer.text, sorted(answer.headers)))
+            answers.append(client.get("/health").json())
+            counted = client.get("/metrics").text
+    logged = [one.getMessage() for one in caplog.records if one.name.startswith("dphmm")]
+    told = [(one.slot, one.record.released) for one in releases(Path(config.store))]
+    return answers, counted, logged, told
+
+
+@pytest.mark.parametrize(
+    ("release", "limits", "released"),
+    [({"outside": "omit"}, {"epsilon": 1.0}, 2), ({"outside": "border"}, None, 4)],
+    ids=["a place outside has no release, and one inside no budget", "a place outside has the nearest one's release"],
+)
+def test_what_the_relay_counts_answers_and_logs_is_the_same_inside_the_region_and_out_where_releases_are(
+    config, tmp_path, caplog, monkeypatch, release, limits, released
+):
+    caplog.set_level(logging.DEBUG)
+    inside, outside = [HERE] * len(STEPS), [HERE] * 3 + [BORDER_AND_BEYOND] * (len(STEPS) - 3)
+    seen = []
+    for name, places in (("in", inside), ("out", outside)):
+        changes = {"store": str(tmp_path / name), "limits": limits}
+        changes["release"] = {"policy": "utility:1km", "epsilon": 0.5, **release}
+        seen.append(seen_of(config(**changes), places, caplog, monkeypatch))
+    assert seen[0] == seen[1]
+    assert len(seen[0][-1]) == released
+    assert 'dphmm_fixes_total{outcome="ahead"} 1' in seen[0][1]
+    assert 'dphmm_requests_total{path="/owntracks"} 9' in seen[0][1]
+
+
 def test_limits_hold_and_phones_are_not_told(config, tmp_path):
     from dphmm import Limits
 
     with relay(config(limits={"epsilon": 1.0})) as client:
         for k in range(4):
             assert client.post("/owntracks", json=location(START + 300 * k), auth=ANN).json() == []
-        assert 'dphmm_fixes_total{outcome="spent"} 2' in client.get("/metrics").text
+        assert 'dphmm_fixes_total{outcome="unreleased"} 2' in client.get("/metrics").text
     assert len(releases(tmp_path / "people.db")) == 2
     assert Limits(epsilon=1.0).epsilon == 1.0
 
