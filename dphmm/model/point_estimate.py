@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dphmm.arrays import FloatArray
+from dphmm.compilation import often
 
 ACCURACY = 0.02
 """By which part of itself the least expected distance may be stated too small."""
@@ -190,27 +191,57 @@ Sums = tuple[int, float, float, float, float, float, float, float]
 """What `_sums_about` returns: near, nearest, mass, error, square, weight, xx and xy of a `_Look`."""
 
 
+def _sums_about_loop(p: FloatArray, columns: FloatArray, at: FloatArray, force: FloatArray) -> Sums:
+    """`_sums_about`, written so that numba can compile it; to the last bit the same."""
+    dimension, size = columns.shape
+    near, nearest, mass, error, square, weight, xx, xy = 0, np.inf, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+    distances = np.empty(size)
+    force[:] = 0.0
+    for i in range(size):
+        total = 0.0
+        for k in range(dimension):
+            total += (columns[k, i] - at[k]) * (columns[k, i] - at[k])
+        distances[i] = np.sqrt(total)
+        error += p[i] * distances[i]
+        square += p[i] * total
+        if distances[i] < nearest:
+            near, nearest = i, distances[i]
+    for i in range(size):
+        if i == near or distances[i] == 0.0:
+            mass += p[i]
+            continue
+        pull = p[i] / distances[i]
+        weight += pull
+        for k in range(dimension):
+            force[k] += pull * (columns[k, i] - at[k])
+        along = pull * (columns[0, i] - at[0]) / (distances[i] * distances[i])
+        xx += along * (columns[0, i] - at[0])
+        xy += along * (columns[-1, i] - at[-1])
+    return near, nearest, mass, error, square, weight, xx, xy
+
+
+@often(_sums_about_loop)
 def _sums_about(p: FloatArray, columns: FloatArray, at: FloatArray, force: FloatArray) -> Sums:
     """The sums of a `_Look`; ``force`` is filled in."""
     away = columns - at[:, np.newaxis]
-    squares = np.einsum("dn,dn->n", away, away)
+    squares = sum(one * one for one in away)
     distances = np.sqrt(squares)
     near = int(distances.argmin())
-    nearest, error, square = float(distances[near]), _sum(p, distances), _sum(p, squares)
+    nearest, error, square = float(distances[near]), _in_order(p * distances), _in_order(p * squares)
     same = distances == 0.0 if nearest == 0.0 else np.arange(near, near + 1)
-    mass = float(p[same].sum())
+    mass = _in_order(p[same])
     distances[same] = inf
     pull = p / distances
     along = pull * away[0] / (distances * distances)
-    np.einsum("n,dn->d", pull, away, out=force)
-    return near, nearest, mass, error, square, float(pull.sum()), _sum(along, away[0]), _sum(along, away[-1])
+    force[:] = [_in_order(pull * one) for one in away]
+    return near, nearest, mass, error, square, _in_order(pull), _in_order(along * away[0]), _in_order(along * away[-1])
+
+
+def _in_order(terms: FloatArray) -> float:
+    """The sum of numbers ``(N,)`` from the first to the last, as a loop adds them: releases depend on the last bit."""
+    return float(np.cumsum(terms)[-1])
 
 
 def _mean(p: FloatArray, columns: FloatArray) -> FloatArray:
     """The mean of points ``(d, N)``; sums are the same for any number of threads."""
     return np.asarray(np.einsum("n,dn->d", p, columns) / p.sum())
-
-
-def _sum(ones: FloatArray, others: FloatArray) -> float:
-    """The sum of the products of numbers ``(N,)``."""
-    return float(np.einsum("n,n->", ones, others))

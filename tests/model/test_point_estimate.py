@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 from scipy.optimize import minimize
 
 from dphmm.model.point_estimate import ACCURACY, expected_errors, point_estimate
+from tests.forms import forms_of
 from tests.sizes import few_every_day
+
+module = sys.modules[point_estimate.__module__]
 
 
 def least_distance(p: np.ndarray, x: np.ndarray) -> float:
@@ -72,3 +77,17 @@ def test_of_many_beliefs_each_gives_the_errors_that_it_gives_alone(dimension):
     squares = [row @ ((points - row @ points) ** 2).sum(axis=1) for row in rows]
     np.testing.assert_allclose(spread, np.sqrt(squares), rtol=1e-12)
     np.testing.assert_array_equal(error, [point_estimate(row, points).least_error for row in rows])
+
+
+@pytest.mark.parametrize("dimension", [1, 2, 3])
+def test_both_forms_agree_to_the_last_bit_for_releases_are_made_anew_from_them(dimension):
+    rng = np.random.default_rng(dimension)
+    for size in (1, 2, 7, 300):
+        columns = np.round(rng.normal(size=(dimension, size)), 1)
+        masses = rng.dirichlet(np.full(size, 0.3))
+        for at in (columns[:, 0].copy(), rng.normal(size=dimension)):  # on a state, and beside all
+            found = []
+            for form in forms_of(module._sums_about):
+                force = np.full(dimension, np.nan)
+                found.append((*form(masses, columns, at, force), *force.tolist()))
+            assert all(one == found[0] for one in found)
