@@ -232,6 +232,9 @@ class Session:
         predicting
             Whether a moment at which a limit would be passed has a record with the prediction, which costs nothing,
             and has it for good; otherwise it is refused, and may be asked for again.
+        listeners
+            The number of the session → readers who are told releases now and were not told all before: their name → the
+            query of theirs. What is kept for them follows from what they were told: see `SessionStore.said`.
 
         Raises
         ------
