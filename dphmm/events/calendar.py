@@ -175,6 +175,8 @@ class Window:
         zone_of(self.zone)
         if not isinstance(self.start, int):
             first, last = self._ends()
+            if last == first and isinstance(self.start, datetime) and self.start != self.end:
+                raise EventError(f"window '{self}' lies where the clock is put forward; give times that it shows")
             if last <= first:
                 raise EventError(f"window '{self}' ends before it begins; give both in order")
         elif self.end < self.start:  # type: ignore[operator]
@@ -233,9 +235,8 @@ class Window:
         day, pieces = start.astimezone(zone).date() - timedelta(days=1), []
         while day <= end.astimezone(zone).date():
             if day.weekday() in KINDS[daily.kind]:
-                first, last = _moment(day, daily.start, zone), _moment(day, daily.end, zone)
-                if daily.end <= daily.start:
-                    last = _moment(day + timedelta(days=1), daily.end, zone)
+                until = day + timedelta(days=daily.end <= daily.start)
+                first, last = _moment(day, daily.start, zone), _moment(until, daily.end, zone, end=True)
                 if first < start:  # a night belongs to the day on which it begins
                     first = start if isinstance(self.start, datetime) else last
                 if first < end < last and isinstance(self.end, datetime):
@@ -327,6 +328,9 @@ def _minutes(text: str) -> int | None:
 def instant_of(bound: Bound, zone: str, end: bool = False) -> datetime:
     """An instant, or the beginning (or the end) of a day, in UTC.
 
+    Where the clock shows a time twice, it is the first as the beginning of a window and the second as its end; one that
+    the clock skips is the moment at which it does.
+
     Raises
     ------
     EventError
@@ -334,17 +338,39 @@ def instant_of(bound: Bound, zone: str, end: bool = False) -> datetime:
     """
     try:
         if isinstance(bound, datetime):
-            return (bound if bound.tzinfo else bound.replace(tzinfo=zone_of(zone))).astimezone(UTC)
+            return bound.astimezone(UTC) if bound.tzinfo else _shown(bound, zone_of(zone), end)
         assert isinstance(bound, date), "steps are no instants"
         return _moment(bound + timedelta(days=end), 0, zone_of(zone))
     except OverflowError:
         raise EventError(f"time {bound} is out of range; give one in the years 2 to 9998") from None
 
 
-def _moment(day: date, minutes: int, zone: tzinfo) -> datetime:
-    """A time of a day in a zone, in UTC."""
-    local = datetime.combine(day, time(0)) + timedelta(minutes=minutes)
-    return local.replace(tzinfo=zone).astimezone(UTC)
+def _moment(day: date, minutes: int, zone: tzinfo, end: bool = False) -> datetime:
+    """A time of a day in a zone, in UTC: see `_shown`."""
+    return _shown(datetime.combine(day, time(0)) + timedelta(minutes=minutes), zone, end)
+
+
+def _shown(local: datetime, zone: tzinfo, end: bool) -> datetime:
+    """From when on (``end``: until when) a window holds that begins (ends) as a zone's clock shows a time, in UTC.
+
+    It begins when the clock first shows that time or a later one, and ends when it shows an earlier one no more: nothing
+    that the clock shows within a window is lost where it is put forward or back.
+    """
+    first, last = (local.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1))
+    if last < first:  # skipped: an offset of before gives a time after the change, and that of after one before it
+        while first - last > _MICROSECOND:
+            middle = last + (first - last) // 2
+            if _reading(middle, zone) < local:
+                last = middle
+            else:
+                first = middle
+        return first
+    return last if end and _reading(last - _MICROSECOND, zone) < local else first
+
+
+def _reading(moment: datetime, zone: tzinfo) -> datetime:
+    """What a zone's clock shows."""
+    return moment.astimezone(zone).replace(tzinfo=None)
 
 
 def _clock(minutes: int) -> str:

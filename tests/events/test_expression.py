@@ -113,6 +113,55 @@ def test_hours_of_days_are_those_of_the_zone_across_its_changes(zone):
     ]
     assert found == expected
 
+def shown_within(start: str, end: str, zone: str, noon: str) -> list[int]:
+    """Minutes since 1970, within a day of a noon, from the first that a zone's clock shows at ``start`` or later to the
+    last that it shows before ``end``: by what the clock shows at each minute of UTC."""
+    begin, until = (datetime.fromisoformat(one) for one in (start, end))
+    middle = int(datetime.fromisoformat(noon).timestamp()) // 60
+    minutes = np.arange(middle - 1440, middle + 1440).tolist()
+    shown = [datetime.fromtimestamp(60 * m, UTC).astimezone(ZoneInfo(zone)).replace(tzinfo=None) for m in minutes]
+    first = next(m for m, local in zip(minutes, shown, strict=True) if local >= begin)
+    last = max(m for m, local in zip(minutes, shown, strict=True) if local < until)
+    return list(range(first, last + 1))
+
+
+CHANGES = [
+    ("Europe/Berlin", "2024-03-31", ["1-2:30", "2:30-6", "2:30-3:30", "1:30-2", "2-3:15", "1-12"]),
+    ("Europe/Berlin", "2024-10-27", ["1-2:30", "2:30-6", "2:15-2:45", "1-2", "2-3", "3-4", "1:30-12"]),
+    ("America/New_York", "2024-03-10", ["1-2:30", "2:30-6"]),
+    ("America/New_York", "2024-11-03", ["0:30-1:30", "1:30-6", "0-1"]),
+    ("America/Havana", "2024-11-03", ["0:30-6", "0-1", "0-24"]),
+    ("America/Havana", "2024-03-10", ["0:30-6", "0-24"]),
+]
+
+
+@pytest.mark.parametrize(("zone", "day", "hours"), [(zone, day, one) for zone, day, many in CHANGES for one in many])
+def test_windows_that_begin_or_end_within_a_change_of_the_clock_lose_no_time(zone, day, hours):
+    """Both changes of a year, minute by minute against what the clock shows."""
+    noon = f"{day}T12:00+00:00"
+    clock = Clock(60, int(datetime.fromisoformat(noon).timestamp()) // 60 - 1440)
+    start, end = [f"{one}:00" if ":" not in one else one for one in hours.split("-")]
+    start, end = (f"{day}T{one:0>5}" for one in (start, end))
+    if hours.endswith("-24"):
+        end = (datetime.fromisoformat(day) + timedelta(days=1)).isoformat(timespec="minutes")
+    expected = [minute - clock.first for minute in shown_within(start, end, zone, noon)]
+    assert steps_within(f"at:home on {day} any day {hours} in {zone}", clock) == expected
+    assert steps_within(f"at:home between {start} and {end} in {zone}", clock) == expected
+
+
+def test_a_night_ends_when_the_clock_last_shows_its_hours():
+    zone, noon = "Europe/Berlin", "2024-10-26T23:00+00:00"
+    clock = Clock(60, int(datetime.fromisoformat(noon).timestamp()) // 60 - 1440)
+    expected = shown_within("2024-10-26T22:00", "2024-10-27T02:30", zone, noon)
+    found = steps_within(f"at:home on 2024-10-26 any day 22-2:30 in {zone}", clock)
+    assert [step + clock.first for step in found] == expected
+    assert len(found) == 5.5 * 60
+
+
+def test_a_window_that_the_clock_skips_is_refused():
+    with pytest.raises(EventError, match="put forward"):
+        parse_event("at:home between 2024-03-31T02:10 and 2024-03-31T02:50 in Europe/Berlin")
+
 
 def test_a_night_belongs_to_the_day_on_which_it_begins():
     expected = [step for day in (1, 2) for step in range(24 * day + 22, 24 * day + 30)]
