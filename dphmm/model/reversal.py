@@ -11,7 +11,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dphmm.arguments import checked
-from dphmm.arrays import BoolArray, FloatArray, as_distribution
+from dphmm.arrays import BoolArray, FloatArray, IntArray, as_distribution
 from dphmm.errors import InvalidInputError, StochasticError
 from dphmm.stochastic import SMALLEST_PROBABILITY, MatrixLike, as_stochastic
 
@@ -130,6 +130,10 @@ def _fill_sparse(backward: Any, positive: BoolArray) -> Any:
     return sp.csr_array(backward[chosen])
 
 
+_ELIMINATED = 600
+"""Up to so many states are eliminated one by one, which takes a second; more are solved for with sparse factors."""
+
+
 @checked
 def stationary(transition: MatrixLike) -> FloatArray:
     """The distribution ``(n,)`` that the chain, begun in all states alike, spends its time in: ``p P = p``.
@@ -152,8 +156,11 @@ def stationary(transition: MatrixLike) -> FloatArray:
 
     Notes
     -----
-    Solved for directly, however slowly the chain mixes. Digits are lost where groups of states are joined by moves that
-    are rarer by a factor that nears ``1e-16`` than those within.
+    Solved for directly, however slowly the chain mixes. Up to 600 states, of a closed class or of those that are left
+    for good, are eliminated one after another without a subtraction (Grassmann, Taksar and Heyman, 1985), so that every
+    state's probability, however small, is right to a relative precision near that of floating point. Of larger ones
+    digits are lost where groups of states are joined by moves that are rarer by a factor that nears ``1e-16`` than those
+    within.
 
     Examples
     --------
@@ -174,21 +181,69 @@ def stationary(transition: MatrixLike) -> FloatArray:
     found = np.full(size, 1.0 / size)
     passing = np.flatnonzero(~closed[member])
     if passing.size:
-        visits = _solved(leaving[passing][:, passing].T, found[passing])
-        found += visits @ moves[passing]
+        if passing.size <= _ELIMINATED:
+            found = _passed_on(moves, passing, found)
+        else:
+            visits = _solved(leaving[passing][:, passing].T, found[passing])
+            found += visits @ moves[passing]
         found[passing] = 0.0
     masses = np.bincount(member, found, minlength=classes)
     order = np.argsort(member, kind="stable")
     for states in np.split(order, np.cumsum(np.bincount(member))[:-1]):
         if states.size == 1 or not closed[member[states[0]]]:
             continue
-        balance: Any = leaving[states][:, states].T.tocsr()
-        shares = np.append(1.0, _solved(balance[1:, 1:], -balance[1:, [0]].toarray().ravel()))
+        if states.size <= _ELIMINATED:
+            shares = _eliminated(moves[states][:, states].toarray())
+        else:
+            balance: Any = leaving[states][:, states].T.tocsr()
+            shares = np.append(1.0, _solved(balance[1:, 1:], -balance[1:, [0]].toarray().ravel()))
         found[states] = masses[member[states[0]]] * shares / shares.sum()
     found /= found.sum()
     if not np.allclose(found @ moves, found * moves.sum(axis=1), rtol=1e-6, atol=1e-15):
         raise _too_rare()
     return np.asarray(found)
+
+
+def _eliminated(moves: FloatArray) -> FloatArray:
+    """What a chain spends in each state of one closed class, up to a factor, from its moves; these are overwritten."""
+    with np.errstate(all="ignore"):
+        for last in range(len(moves) - 1, 0, -1):
+            _eliminate(moves, last)
+        shares = np.ones(len(moves))
+        for state in range(1, len(moves)):
+            shares[state] = shares[:state] @ moves[:state, state]
+            shares[: state + 1] /= shares[: state + 1].max()
+    if not np.isfinite(shares).all():
+        raise _too_rare()
+    return shares
+
+
+def _passed_on(moves: Any, passing: IntArray, masses: FloatArray) -> FloatArray:
+    """Masses once those in the states that are left for good have gone to where they end up."""
+    kept = np.setdiff1d(np.unique(moves[passing].indices), passing)
+    order = np.concatenate([kept, passing])
+    rows, found = np.vstack([np.zeros((kept.size, order.size)), moves[passing][:, order].toarray()]), masses.copy()
+    with np.errstate(all="ignore"):
+        for last in range(order.size - 1, kept.size - 1, -1):
+            shares = _eliminate(rows, last)
+            found[order[:last]] += found[order[last]] * shares
+    if not np.isfinite(found).all():
+        raise _too_rare()
+    return found
+
+
+def _eliminate(moves: FloatArray, last: int) -> FloatArray:
+    """Make the moves into a state go on to those before it, and its column how often it is come to until then.
+
+    Returns where it is left for. What leaves it is a sum of its moves: nothing is subtracted, so no digits are lost.
+    """
+    leaving = moves[last, :last].sum()
+    shares = moves[last, :last] / leaving
+    sources = np.flatnonzero(moves[:last, last])
+    targets = np.flatnonzero(shares)
+    moves[np.ix_(sources, targets)] += moves[sources, last, np.newaxis] * shares[targets]
+    moves[sources, last] /= leaving
+    return shares
 
 
 def _solved(matrix: Any, right: FloatArray) -> FloatArray:

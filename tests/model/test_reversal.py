@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from itertools import pairwise, product
 
 import numpy as np
@@ -118,6 +119,46 @@ def test_stationary_distribution_of_a_chain_that_hardly_moves():
     slow = [[1 - 3e-12, 3e-12, 0], [1e-12, 1 - 1e-12, 0], [0, 0, 1]]
     expected = 2 / 3 * np.array([1e-12, 3e-12]) / 4e-12
     np.testing.assert_allclose(stationary(slow), [*expected, 1 / 3], rtol=1e-12)
+
+
+def exactly_at_rest(matrix: np.ndarray) -> np.ndarray:
+    """Where an irreducible chain comes to rest, in rational numbers: what enters a state leaves it, and the sum is 1."""
+    size = len(matrix)
+    rows = [[Fraction(matrix[j, i]) if i != j else Fraction(0) for j in range(size)] for i in range(size)]
+    for i in range(size):
+        rows[i][i] = -sum((Fraction(matrix[i, j]) for j in range(size) if j != i), Fraction(0))
+    rows[-1] = [Fraction(1)] * size
+    table = [[*row, Fraction(int(i == size - 1))] for i, row in enumerate(rows)]
+    for pivot in range(size):
+        chosen = next(i for i in range(pivot, size) if table[i][pivot] != 0)
+        table[pivot], table[chosen] = table[chosen], table[pivot]
+        table[pivot] = [value / table[pivot][pivot] for value in table[pivot]]
+        for i in range(size):
+            if i != pivot and table[i][pivot] != 0:
+                factor = table[i][pivot]
+                table[i] = [a - factor * b for a, b in zip(table[i], table[pivot], strict=True)]
+    return np.array([float(row[-1]) for row in table])
+
+
+@given(st.integers(0, 10**6), st.integers(2, 9))
+def test_every_state_at_rest_is_right_to_relative_precision_against_exact_rationals(seed, size):
+    """Moves of 1e-12 and 1e-30 beside common ones; probabilities far below 1e-16 keep their digits."""
+    rng = np.random.default_rng(seed)
+    matrix = rng.random((size, size)) * rng.choice([0, 1e-30, 1e-12, 1], (size, size))
+    matrix[np.arange(size), (np.arange(size) + 1) % size] += rng.choice([1e-12, 1], size)
+    matrix[np.arange(size), np.arange(size)] = 0
+    matrix /= 2 * matrix.sum(axis=1, keepdims=True) * rng.choice([1, 1e6], (size, 1))
+    matrix[np.arange(size), np.arange(size)] = 1 - matrix.sum(axis=1)
+    expected = exactly_at_rest(matrix)
+    np.testing.assert_allclose(stationary(matrix), expected, rtol=1e-13)
+
+
+def test_what_ends_up_in_a_class_that_is_hardly_ever_reached_has_its_digits():
+    """From state 0 to state 1 or, once in 1e12 times, to state 2; both are kept for good."""
+    matrix = np.array([[0.5, 0.5 - 1e-12, 1e-12], [0, 1, 0], [0, 0, 1]])
+    leaving = Fraction(matrix[0, 1]) + Fraction(matrix[0, 2])
+    expected = [0, *(float(Fraction(1, 3) + Fraction(1, 3) * Fraction(matrix[0, i]) / leaving) for i in (1, 2))]
+    np.testing.assert_allclose(stationary(matrix), expected, rtol=1e-15)
 
 
 def test_stationary_distribution_of_mobility_size():
