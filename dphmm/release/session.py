@@ -218,7 +218,8 @@ class Session:
         name
             The session: one for each person. Two sessions about one person know nothing of each other's spending.
         releaser
-            The engine. Several queries at one moment: a name → its engine, all with one model and one policy.
+            The engine. Several queries at one moment: a name → its engine, all with one model, one policy and the same
+            caps on events.
         limits
             What may be spent. Left out: as agreed when the session began, none for a new one.
         wait_seconds

@@ -185,7 +185,7 @@ def agreed_on(
     InvalidInputError
         When the session's name or that of a query is none, or there is no query.
     SessionMismatchError
-        When the queries' models, policies or kinds of randomness differ.
+        When the queries' models, policies, kinds of randomness or caps on events differ.
     """
     queries = {MAIN_QUERY: releaser} if isinstance(releaser, Releaser) else dict(releaser)
     if not name or not name.isprintable():
@@ -198,6 +198,11 @@ def agreed_on(
     for part in ("model", "policy", "randomness"):
         if len({getattr(one, part) for one in terms.values()}) > 1:
             raise SessionMismatchError(f"the queries of session {name!r} differ in their {part}; they must share it")
+    # What one query tells of an event the caps of another cannot take back.
+    if len({(tuple(cap.canonical for cap in one.settings.caps), one.settings.priors) for one in queries.values()}) > 1:
+        raise SessionMismatchError(
+            f"the queries of session {name!r} differ in their caps on events; give every query the same caps and priors"
+        )
     return queries, terms
 
 

@@ -405,6 +405,18 @@ def test_queries_of_one_session_share_model_policy_and_randomness(path, other):
         Session.open(path, "a", {"one": engine(), "two": engine(**other)})
 
 
+@pytest.mark.parametrize("others", [(), (Cap(Presence([2], 1, 4), 0.8),), (Cap(Presence([3], 1, 4), 0.9),)])
+def test_queries_of_one_session_share_their_caps(path, others):
+    """A query without the cap would tell what the other holds back; such a session opened, and then always failed."""
+    caps = (Cap(Presence([2], 1, 4), 0.9),)
+    with pytest.raises(SessionMismatchError, match="give every query the same caps"):
+        Session.open(path, "a", {"one": engine(caps=caps), "two": engine(caps=others)})
+    with Session.open(path, "a", {"one": engine(caps=caps), "two": engine(f=F * [1, 2], caps=caps)}) as session:
+        for slot in range(3):
+            session.release(4, slot, query="one")
+            session.release(4, slot, query="two")
+
+
 # ---- files ------------------------------------------------------------------------------------------------------
 
 
