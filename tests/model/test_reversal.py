@@ -122,7 +122,7 @@ def test_stationary_distribution_of_a_chain_that_hardly_moves():
 
 
 def exactly_at_rest(matrix: np.ndarray) -> np.ndarray:
-    """Where an irreducible chain comes to rest, in rational numbers: what enters a state leaves it, and the sum is 1."""
+    """Where an irreducible chain comes to rest, in rational numbers: what enters a state leaves it; the sum is 1."""
     size = len(matrix)
     rows = [[Fraction(matrix[j, i]) if i != j else Fraction(0) for j in range(size)] for i in range(size)]
     for i in range(size):
