@@ -159,8 +159,8 @@ def stationary(transition: MatrixLike) -> FloatArray:
     Solved for directly, however slowly the chain mixes. Up to 600 states, of a closed class or of those that are left
     for good, are eliminated one after another without a subtraction (Grassmann, Taksar and Heyman, 1985), so that every
     state's probability, however small, is right to a relative precision near that of floating point. Of larger ones
-    digits are lost where groups of states are joined by moves that are rarer by a factor that nears ``1e-16`` than those
-    within.
+    digits are lost where groups of states are joined by moves that are rarer by a factor that nears ``1e-16`` than
+    those within.
 
     Examples
     --------

@@ -113,6 +113,7 @@ def test_hours_of_days_are_those_of_the_zone_across_its_changes(zone):
     ]
     assert found == expected
 
+
 def shown_within(start: str, end: str, zone: str, noon: str) -> list[int]:
     """Minutes since 1970, within a day of a noon, from the first that a zone's clock shows at ``start`` or later to the
     last that it shows before ``end``: by what the clock shows at each minute of UTC."""
