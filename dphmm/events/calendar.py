@@ -353,8 +353,8 @@ def _moment(day: date, minutes: int, zone: tzinfo, end: bool = False) -> datetim
 def _shown(local: datetime, zone: tzinfo, end: bool) -> datetime:
     """From when on (``end``: until when) a window holds that begins (ends) as a zone's clock shows a time, in UTC.
 
-    It begins when the clock first shows that time or a later one, and ends when it shows an earlier one no more: nothing
-    that the clock shows within a window is lost where it is put forward or back.
+    It begins when the clock first shows that time or a later one, and ends when it shows an earlier one no more:
+    nothing that the clock shows within a window is lost where it is put forward or back.
     """
     first, last = (local.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1))
     if last < first:  # skipped: an offset of before gives a time after the change, and that of after one before it
