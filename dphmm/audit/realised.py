@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +28,9 @@ from dphmm.policy.graph import PolicyGraph
 from dphmm.release.engine import Releaser
 from dphmm.release.event_caps import chain_of
 from dphmm.release.ledger import day_steps
+
+_Counts = npt.NDArray[Any]
+"""Whole numbers or booleans, by what is counted and by pair of places."""
 
 _MOST_EDGES = 5_000_000
 _MOST_CELLS = 50_000_000
@@ -159,11 +163,9 @@ def realise(releaser: Releaser, sequence: ReleasedSequence) -> Realised:
     for t, replay in enumerate(replay_sequence(releaser, sequence)):
         possible = replay.step.plan.constraint
         told = pairs.compared(replay.log_likelihood, possible)
-        alone = _Window(pairs)
-        alone.add(told)
         by_all.add(told)
-        (rows[t, 0], *_), (rows[t, 1], i, j, at) = alone.widest(), by_all.widest()
-        ruled_out[t, 0], ruled_out[t, 1] = alone.ruled_out(), by_all.ruled_out()
+        (rows[t, 0], *_), (rows[t, 1], i, j, at) = pairs.widest(told.values, told.counted), by_all.widest()
+        ruled_out[t, 0], ruled_out[t, 1] = pairs.ruled_out(told.counted), by_all.ruled_out()
         if rows[t, 1] > most:
             most, worst, releases = rows[t, 1], (i, j, t), by_all.releases(at)
         if day is not None:
@@ -194,7 +196,7 @@ class _Window:
     def __init__(self, pairs: _Edges | _Groups) -> None:
         self._pairs = pairs
         self._sums = np.zeros(pairs.count)
-        self._counts = np.zeros((4, pairs.count), dtype=np.int64)
+        self._counts = np.zeros((4, pairs.count), dtype=np.int32)
 
     def add(self, told: _Told) -> None:
         """Take a release in."""
@@ -231,26 +233,32 @@ class _Edges:
     def compared(self, row: FloatArray, possible: BoolArray) -> _Told:
         """What a release told, by its log densities and which places were possible before it."""
         gone = possible & np.isneginf(row)
-        level = np.where(possible & ~gone, row, 0.0)
         held = possible & ~gone
+        level = np.where(held, row, 0.0)
+        values = level[self._first] - level[self._second]
+        if held.all():
+            return _Told(values, np.broadcast_to(np.True_, (1, self.count)))
         used = held[self._first] & held[self._second]
-        values = np.where(used, level[self._first] - level[self._second], 0.0)
+        values[~used] = 0.0
         if not gone.any():
             return _Told(values, used[np.newaxis])
         both_possible = possible[self._first] & possible[self._second]
         first, second = gone[self._first] & both_possible, gone[self._second] & both_possible
         return _Told(values, np.array([used, first, second, first & second]))
 
-    def widest(self, sums: FloatArray, _: IntArray) -> tuple[float, int, int, int]:
+    def widest(self, sums: FloatArray, _: _Counts) -> tuple[float, int, int, int]:
         """See `_Window.widest`."""
         if not self.count:
             return 0.0, 0, 0, 0
-        at = int(np.abs(sums).argmax())
+        high, low = int(sums.argmax()), int(sums.argmin())
+        at = high if sums[high] >= -sums[low] else low
         return abs(float(sums[at])), int(self._first[at]), int(self._second[at]), at
 
     @staticmethod
-    def ruled_out(counts: IntArray) -> tuple[int, int]:
+    def ruled_out(counts: _Counts) -> tuple[int, int]:
         """See `_Window.ruled_out`."""
+        if not counts[1:3].any():  # or there is no such row, where none was ruled out
+            return 0, 0
         first, second = counts[1] > 0, counts[2] > 0
         return int((first != second).sum()), int((first & second).sum())
 
@@ -283,7 +291,7 @@ class _Groups:
         values[held] = row[held] - level[held]
         return _Told(values, np.array([held, compares, gone & compares, gone]))
 
-    def widest(self, sums: FloatArray, counts: IntArray) -> tuple[float, int, int, int]:
+    def widest(self, sums: FloatArray, counts: _Counts) -> tuple[float, int, int, int]:
         """See `_Window.widest`; where it stands is not told."""
         compared = counts[0] > 0
         high = np.where(compared, sums, -np.inf)[self._places]
@@ -297,7 +305,7 @@ class _Groups:
         return float(apart[group]), int(self._places[part][top]), int(self._places[part][bottom]), 0
 
     @staticmethod
-    def ruled_out(counts: IntArray) -> tuple[int, int]:
+    def ruled_out(counts: _Counts) -> tuple[int, int]:
         """See `_Window.ruled_out`."""
         apart, gone = counts[2] > 0, counts[3] > 0
         return int(apart.sum()), int((gone & ~apart).sum())
