@@ -1,0 +1,79 @@
+"""Features that meet in a session, and the pairs of them that are refused, with what is said."""
+
+from __future__ import annotations
+
+FEATURES = (
+    "tiers",
+    "pauses",
+    "schedule",
+    "caps",
+    "delta",
+    "components",
+    "tables",
+    "zones changed",
+    "several queries",
+    "omitted moments",
+    "gaps",
+    "classes of time",
+    "state pairs",
+    "restarts",
+    "audit",
+)
+
+REFUSED: dict[frozenset[str], str] = {
+    frozenset({"tiers", "delta"}): "delta leaves states out by a reader's belief",
+    frozenset({"tiers", "caps"}): "caps on events are kept for the reader who knows most",
+    frozenset({"tiers", "several queries"}): "several queries have no coarser readers",
+    frozenset({"audit", "several queries"}): "answers several queries, which an audit cannot join yet",
+    frozenset({"caps", "zones changed"}): "keeps caps on events, under its first settings alone",
+}
+
+WHAT = {
+    "tiers": "readers who are told less (`coarser`)",
+    "pauses": "a reader who was not told everything",
+    "schedule": "`target_error`",
+    "caps": "a cap on an event",
+    "delta": "a δ-location set",
+    "components": 'noise by component (`calibration="component"`)',
+    "tables": "a table by hops (`graph-exponential`)",
+    "zones changed": "another policy from a release on",
+    "several queries": "two queries at every moment",
+    "omitted moments": "a moment that has no release",
+    "gaps": "40 steps without a release",
+    "classes of time": "a matrix for each class of hours",
+    "state pairs": "a model of second order",
+    "restarts": "a process for every release",
+    "audit": "the releases replayed",
+}
+
+
+def page() -> str:
+    """The page of the documentation that says which features go together."""
+    notes = sorted(set(REFUSED.values()))
+    number = {feature: str(place) for place, feature in enumerate(FEATURES, 1)}
+    lines = [
+        "# Features together",
+        "",
+        "Promises fail where two features meet, if anywhere. Every pair of the features below is either held by a",
+        "test or refused in one line. The test releases a short walk through a durable session with both features,",
+        "and holds every record against an enumeration that knows the model as plain tables: the set of possible",
+        "states, the noise, the estimate, ε on every edge, someone to hide among for every possible state, the cap",
+        "on the event, and what the audit finds. For every feature that a reader can see something of, an",
+        "enumeration that leaves it out must find a fault.",
+        "",
+        "| | feature | " + " | ".join(number[one] for one in FEATURES) + " |",
+        "|---" * (len(FEATURES) + 2) + "|",
+    ]
+    for row in FEATURES:
+        cells = []
+        for column in FEATURES:
+            refused = REFUSED.get(frozenset({row, column}))
+            cells.append("" if row == column else "✓" if refused is None else f"[{chr(97 + notes.index(refused))}]")
+        lines.append(f"| {number[row]} | {row}: {WHAT[row]} | " + " | ".join(cells) + " |")
+    lines += ["", "✓ held. Refused, with these words:", ""]
+    lines += [f"- [{chr(97 + place)}] … {text} …" for place, text in enumerate(notes)]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    print(page(), end="")

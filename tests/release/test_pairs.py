@@ -1,0 +1,322 @@
+"""Features in pairs: what a session with two of them releases is what enumeration says, or opening it is refused.
+
+The oracle knows the model as plain tables and filters over the last two states, for every reader apart. It is told
+records alone. From its own belief it asks for the plan of a release, holds the record against it, looks at every edge
+and every possible state for what they promise, and takes the release in; the estimate must be that of its belief. Every
+feature has a twin, an oracle that leaves it out, which must find a fault.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+from dphmm import MarkovModel, PolicyGraph, Releaser, Schedule, Session
+from dphmm.audit.sequence import ReleasedSequence, replay_sequence
+from dphmm.errors import DphmmError
+from dphmm.events import Cap, Presence
+from dphmm.jobs import stored_releases
+from dphmm.model import Belief, StatePairs, TimeClasses
+from dphmm.release.reader import finer_plan, query_of, tiers_of
+from dphmm.release.store import MAIN_QUERY
+from tests.pairs import FEATURES, REFUSED, page
+
+N, STEP, FIRST, EPSILON, COARSE = 5, 3600.0, 470_000, 1.0, 0.25
+F = np.array([[0, 0], [2, 0], [0, 2], [6, 0], [8, 1]], dtype=float)
+EAST = F * [1, 0] + [0, 1] * F[::-1]
+PATH = (0, 1, 3, 3, 4, 3)
+POLICY, OTHER = PolicyGraph.from_groups(N, [[0, 1, 2], [3, 4]]), PolicyGraph.from_groups(N, [[0, 1], [2, 3, 4]])
+EVENT = FIRST, FIRST + 5
+
+
+class Tables:
+    """A model as plain numbers: by class of time, where one starts and where one goes from the last two states."""
+
+    def __init__(self, features):
+        rng = np.random.default_rng(7)
+        self.classes = None
+        if "classes of time" in features:
+            self.classes = TimeClasses(tuple(h % 3 for h in range(168)), STEP, "UTC")
+        count = 3 if self.classes else 1
+
+        def rows(*shape):
+            raw = rng.random(shape) ** 3 + 0.01
+            return raw / raw.sum(axis=-1, keepdims=True)
+
+        self.starts, self.single = rows(count, N), rows(count, N, N)
+        self.single[:, 0, 4] = self.single[:, 4, 0] = 0.0
+        self.single /= self.single.sum(axis=-1, keepdims=True)
+        self.pairs = np.repeat(self.single[:, None], N, axis=1)
+        state_pairs = None
+        if "state pairs" in features:
+            state_pairs = StatePairs(N, np.array(list(itertools.product(range(N), range(N)))))
+            self.pairs = self.pairs * (0.2 + rng.random(self.pairs.shape))
+            self.pairs /= self.pairs.sum(axis=-1, keepdims=True)
+        matrices = [csr_array(one) for one in self.single]
+        if state_pairs is not None:
+            matrices = [
+                state_pairs.chain(csr_array(np.concatenate([one, two.reshape(-1, N)])))
+                for one, two in zip(self.single, self.pairs, strict=True)
+            ]
+        starts = self.starts if self.classes else self.starts[0]
+        self.model = MarkovModel(
+            matrices if self.classes else matrices[0], starts, None, STEP, self.classes, state_pairs
+        )
+
+    @property
+    def cap(self):
+        """A little above how probable the event is before anything is released."""
+        return round(Known(self, FIRST).event() + 0.04, 4)
+
+    def number(self, slot):
+        return self.classes.class_of(slot) if self.classes else 0
+
+
+class Known:
+    """What a reader knows: the masses of the last two states, and of whether the event has happened."""
+
+    def __init__(self, tables, slot):
+        self.tables, self.slot, self.begun = tables, slot, False
+        self.mass = np.zeros((2, N, N))  # happened, before, now
+        start = tables.starts[tables.number(slot)]
+        self.mass[0, 0] = start
+        self.happen()
+
+    def happen(self):
+        if EVENT[0] <= self.slot <= EVENT[1]:
+            self.mass[1, :, 3] += self.mass[0, :, 3]
+            self.mass[0, :, 3] = 0.0
+
+    def go(self, slot):
+        while self.slot < slot:
+            self.slot += 1
+            number = self.tables.number(self.slot)
+            if not self.begun:
+                self.mass, self.begun = np.einsum("ehi,ij->eij", self.mass, self.tables.single[number]), True
+            else:
+                self.mass = np.einsum("ehi,hij->eij", self.mass, self.tables.pairs[number])
+            self.happen()
+        return self
+
+    def told(self, logs):
+        self.mass = self.mass * np.exp(logs - logs.max())
+        self.mass /= self.mass.sum()
+
+    def state(self):
+        return self.mass.sum(axis=(0, 1)) / self.mass.sum()
+
+    def event(self):
+        later = Known.__new__(Known)
+        later.tables, later.slot, later.begun, later.mass = self.tables, self.slot, self.begun, self.mass.copy()
+        later.go(max(EVENT[1], self.slot))
+        return float(later.mass[1].sum() / later.mass.sum())
+
+
+def engine(features, tables, policy=POLICY, f=F):
+    settings = {"spacing": 1}
+    if "tables" in features:
+        settings["mechanism"] = "graph-exponential"
+    if "components" in features:
+        settings["calibration"] = "component"
+    if "delta" in features:
+        settings["delta"] = 0.1
+    if "schedule" in features:
+        settings["schedule"] = Schedule(target_error=2.0)
+    if "caps" in features:
+        settings["caps"] = (Cap(Presence([3], 0, 5), tables.cap),)
+    return Releaser(tables.model, f, policy, EPSILON, rng=3, **settings)
+
+
+def run(features, folder):
+    """Release the path under some features: the releases, what is said to a reader who was paused, when what began."""
+    tables, path = Tables(features), folder / "a.session"
+    coarser = [COARSE] if "tiers" in features else []
+    slots = [FIRST + t + (40 if "gaps" in features and t > 2 else 0) for t in range(len(PATH))]
+
+    def opened(policy, anew=None):
+        made = engine(features, tables, policy)
+        if "several queries" in features:
+            made = {"a": made, "b": engine(features, tables, policy, EAST)}
+        told = query_of(COARSE) if coarser else "b" if isinstance(made, dict) else MAIN_QUERY
+        listeners = (lambda number: {"late": told} if listening else {}) if "pauses" in features else None
+        return Session.open(path, "ann", made, coarser=coarser, anew=anew, listeners=listeners)
+
+    listening, policy, said = False, POLICY, {}
+    session = opened(policy)
+    for t, (slot, state) in enumerate(zip(slots, PATH, strict=True)):
+        listening = t not in (0, 1, 2)
+        if "restarts" in features:
+            session.close()
+            session = opened(policy)
+        if "zones changed" in features and t == 3:
+            session.close()
+            policy = OTHER
+            session = opened(policy, anew="drawn")
+        if "omitted moments" in features and t == 2:
+            session.omit(slot)
+        elif "several queries" in features:
+            session.release(state, slot, query="a")
+            session.release(state, slot, query="b")
+        else:
+            session.release(state, slot)
+    stored = session.releases()
+    for number in range(len(stored)):
+        text = session._store.said(session.number, number, "late")
+        if text is not None:
+            said[number] = text
+    agreed = [session.agreed_at(number).first for number in range(len(stored))]
+    session.close()
+    if "audit" in features and "several queries" in features:
+        list(stored_releases._from_store(path, tables.model, None, ()))
+    return tables, stored, said, agreed
+
+
+class Fault(AssertionError):
+    """What the oracle holds against a release."""
+
+
+def hold(claim, what):
+    if not claim:
+        raise Fault(what)
+
+
+def examine(features, found, known=None):
+    """Hold releases against enumeration, by an oracle that knows of some features (all, unless it is a twin)."""
+    known = features if known is None else known
+    _, stored, said, agreed = found
+    tables = Tables(known)
+    engines = {}
+
+    def engine_of(number, query):
+        policy = OTHER if agreed[number] and "zones changed" in known else POLICY
+        key = id(policy), query
+        if key not in engines:
+            made = engine(known, tables, policy, EAST if query == "b" and "several queries" in known else F)
+            made.restart(FIRST)
+            tiers = tiers_of(made, [COARSE]) if "tiers" in known else {query: made}
+            engines[key] = tiers[query if query in tiers else MAIN_QUERY]
+        return engines[key]
+
+    tier, late = query_of(COARSE), Known(tables, stored[0].slot)
+    told_late = stored[0].query if tier == stored[0].query else "b" if stored[0].query == "a" else MAIN_QUERY
+    readers = {MAIN_QUERY: Known(tables, stored[0].slot), tier: Known(tables, stored[0].slot)}
+    steps, slot = [], None
+    for number, release in enumerate(stored):
+        if release.slot != slot:
+            steps, slot = [], release.slot
+        record = release.record
+        one = engine_of(number, release.query)
+        name = tier if release.query == tier and "tiers" in known else MAIN_QUERY
+        if "gaps" not in known and release.slot - readers[name].slot > 2:
+            readers[name].slot = release.slot - 1
+        reader = readers[name].go(release.slot)
+        prior = Belief.of(reader.state())
+        if record.released is None:
+            hold({"schedule", "caps", "tiers"} & set(known), "nothing was drawn")
+            logs = np.zeros(N)
+        else:
+            coarser = [step for query, step in steps if query == tier]
+            plan = finer_plan(one, prior, coarser) if coarser and name == MAIN_QUERY else one.plan(prior)
+            step = one.prepare_on(prior, plan, record.epsilon)
+            steps.append((release.query, step))
+            hold(record.possible == plan.possible, "the number of possible states")
+            hold(np.isclose(record.expected_error, step.noise.expected_error(prior)), "the noise of the record")
+            promise(one, step, record)
+            logs = one.log_likelihood(step, record.released)
+        for reading, who in readers.items():
+            if reading == MAIN_QUERY or name == tier:
+                who.go(release.slot).told(logs)
+        if release.slot >= FIRST + 3 and release.query == told_late:
+            late.go(release.slot).told(logs)
+            if number in said:
+                hold("pauses" in known, "something is said to one who is not there")
+                estimate = json.loads(said[number])["estimate"]
+                hold(np.allclose(estimate, late.state() @ one.measurements.points), "the estimate after the pause")
+        own = reader.state() @ one.measurements.points
+        hold(np.allclose(record.estimate, own), f"the estimate of release {number + 1}")
+        if "caps" in known:
+            hold(readers[MAIN_QUERY].event() <= tables.cap + 1e-9, "the cap")
+    if "pauses" in features:
+        hold("pauses" in known and len(said) > 0, "no one was paused")
+    if "audit" in known:
+        audited(
+            stored, [engine_of(number, one.query) for number, one in enumerate(stored)], readers[MAIN_QUERY].state()
+        )
+
+
+def audited(stored, engines, expected):
+    """The audit of the releases is of a reader who knows what the oracle's finest one knows."""
+    slots = np.array([one.slot for one in stored])
+    tiers = np.array([int(one.query == MAIN_QUERY) for one in stored])
+    sequence = ReleasedSequence(
+        "ann",
+        np.array([one.record.released or (0.0, 0.0) for one in stored]),
+        np.array([one.record.epsilon for one in stored]),
+        np.diff(slots, prepend=slots[0]),
+        np.array([one.record.possible for one in stored]),
+        np.array([one.record.constrained_factor for one in stored]),
+        first=int(slots[0]),
+        engines={number: one for number, one in enumerate(engines) if number and one is not engines[number - 1]},
+        tiers=tiers if len(set(tiers)) == 2 else tiers[:0],
+    )
+    replays = list(replay_sequence(engines[0].another(), sequence))
+    hold(np.allclose(replays[-1].posterior.probabilities, expected), "the audit")
+
+
+def promise(one, step, record):
+    """Every edge costs its epsilon at most, and every possible state has another one it is hidden among."""
+    plan, noise = step.plan, step.noise
+    if plan.is_known:
+        return
+    possible = np.flatnonzero(plan.constraint)
+    loss = np.full((N, N), np.inf)
+    for i, j in itertools.permutations(possible.tolist(), 2):
+        if noise.part_of[i] == noise.part_of[j]:
+            loss[i, j] = noise.at(i).privacy_loss(one.values[i], one.values[j])
+    limit = record.epsilon * (1 + 1e-9)
+    for i, j in [*one.policy.edges().tolist(), *record.added]:
+        if i in possible and j in possible:
+            hold(loss[i, j] <= limit, f"the edge {i}-{j}")
+    hold((loss[possible].min(axis=1) <= limit).all(), "a state that is hidden among no other")
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    return {one: run({one}, tmp_path_factory.mktemp("alone")) for one in FEATURES}
+
+
+def name_of(pair):
+    return " & ".join(pair)
+
+
+PAIRS = list(itertools.combinations(FEATURES, 2))
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=map(name_of, PAIRS))
+def test_two_features_together_release_what_enumeration_says_or_are_refused(pair, tmp_path):
+    refused = REFUSED.get(frozenset(pair))
+    if refused:
+        with pytest.raises(DphmmError, match=refused):
+            run(set(pair), tmp_path)
+        return
+    examine(set(pair), run(set(pair), tmp_path))
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+def test_an_oracle_that_leaves_a_feature_out_finds_a_fault(feature, alone, tmp_path):
+    examine({feature}, alone[feature])
+    if feature == "caps":  # which releases without caps pass
+        with pytest.raises(Fault, match="the cap"):
+            examine({feature}, run(set(), tmp_path))
+    elif feature not in ("restarts", "omitted moments", "audit"):  # of which nobody can see anything
+        with pytest.raises((Fault, DphmmError, KeyError)):
+            examine({feature}, alone[feature], known=set())
+
+
+def test_the_page_of_the_documentation_says_so_of_every_pair():
+    assert page() == Path("docs/reference/together.md").read_text(encoding="utf-8")
