@@ -20,13 +20,15 @@ from dphmm.arrays import BoolArray, FloatArray, IntArray, as_distribution
 from dphmm.audit.sequence import ReleasedSequence, replay_sequence
 from dphmm.audit.tables import Facts
 from dphmm.errors import EventError, InvalidInputError
-from dphmm.events import Event, EventOdds, happened_by
+from dphmm.events import Clock, Event, EventOdds, EventText, happened_by
+from dphmm.events.cap import placed
+from dphmm.events.product_chain import Chain
 from dphmm.facts import fact, facts_of
 from dphmm.model.belief import Belief
 from dphmm.model.point_estimate import point_estimate
 from dphmm.policy.graph import PolicyGraph
 from dphmm.release.engine import Releaser
-from dphmm.release.event_caps import chain_of
+from dphmm.release.event_caps import chain_of, earlier
 from dphmm.release.ledger import day_steps
 
 _Counts = npt.NDArray[Any]
@@ -347,7 +349,7 @@ class EventAudit:
     user
         Whose releases they are.
     event
-        The event, in steps from the first release.
+        The event, in steps from the first release, or from `lead` steps before it.
     wording
         The event as it was asked about.
     prior
@@ -358,6 +360,8 @@ class EventAudit:
         ``(T,)``: ``logit Pr(E | z_1..t) - logit Pr(E)``; infinite once it is certain.
     happened
         ``(T,)``: in hindsight, the probability that it had happened by each release.
+    lead
+        By how many steps the event's time 0 lies before the first release.
     """
 
     user: str = field(metadata=fact())
@@ -367,6 +371,7 @@ class EventAudit:
     times: IntArray = field(repr=False, metadata=fact("steps"))
     told: FloatArray = field(repr=False, metadata=fact("log_odds_told"))
     happened: FloatArray = field(repr=False, metadata=fact("had_happened_in_hindsight"))
+    lead: int = field(default=0, metadata=fact("steps_before_the_first_release"))
 
     @property
     def prior_probability(self) -> float:
@@ -430,7 +435,7 @@ class EventAudit:
 def audit_events(
     releaser: Releaser,
     sequence: ReleasedSequence,
-    events: Sequence[tuple[str, Event]],
+    events: Sequence[tuple[str, Event | EventText]],
     prior: npt.ArrayLike | None = None,
 ) -> tuple[EventAudit, ...]:
     """What a released sequence tells of events, to the public adversary or to one with a prior of their own.
@@ -442,7 +447,8 @@ def audit_events(
     sequence
         The releases; the first is at time 0.
     events
-        Each with how it is worded.
+        Each with how it is worded. One in words that begins before the first release is asked about from its beginning
+        on, by a model that begins at rest, and otherwise refused.
     prior
         ``(N,)``: the distribution of the first state that another adversary holds, who shares the model's transitions.
         Left out, the model's.
@@ -455,7 +461,8 @@ def audit_events(
     Raises
     ------
     EventError
-        When an event begins after the last release, or is certain or impossible before the first.
+        When an event begins after the last release, or before the first one and the model does not begin at rest (or
+        another prior is given, which says nothing of that time); or is certain or impossible before the first.
     StochasticError
         When the prior is no distribution over the states, or rules out what was released.
     InvalidInputError, AlreadyKnownError
@@ -465,21 +472,31 @@ def audit_events(
     moves, begins = chain_of(model, sequence.first)
     start = begins if prior is None else as_distribution(prior, model.size, "the adversary's prior")
     times = np.concatenate([[0], np.cumsum(sequence.steps[1:])]).astype(np.int64)
-    odds = []
-    for wording, event in events:
-        if event.first > times[-1]:
-            raise EventError(
-                f"user {sequence.user}: '{wording}' begins at step {event.first}, after the last release at step "
-                f"{times[-1]}; ask about a time that the releases reach"
-            )
+    clock, sooner = Clock(model.step_seconds, sequence.first), earlier(model, sequence.first)
+    asked: list[tuple[EventOdds, int, tuple[Chain, FloatArray]]] = []
+    for wording, given in events:
         try:
-            odds.append(EventOdds(moves, start, event, wording))
+            event, lead, begun = (
+                (given, 0, None) if isinstance(given, Event) else placed(given, model.states, clock, sooner)
+            )
+            if lead and prior is not None:
+                raise EventError(
+                    f"'{wording}' begins before the first release, of which the adversary's prior says nothing; leave "
+                    "that out, or write 'from the first release' behind the window"
+                )
+            if event.first - lead > times[-1]:
+                raise EventError(
+                    f"'{wording}' begins at step {event.first - lead}, after the last release at step {times[-1]}; ask "
+                    "about a time that the releases reach"
+                )
+            begun = begun or (moves, start)
+            asked.append((EventOdds(*begun, event, wording, lead), lead, begun))
         except EventError as problem:
             raise EventError(f"user {sequence.user}: {problem}") from None
     rows = np.array([replay.log_likelihood for replay in replay_sequence(releaser, sequence)])
     found = []
-    for (wording, event), one in zip(events, odds, strict=True):
-        told = [one.update(row, int(step)) for row, step in zip(rows, np.diff(times, prepend=0), strict=True)]
-        happened = happened_by(moves, start, rows, event, times)
-        found.append(EventAudit(sequence.user, event, wording, one.prior, times, np.array(told), happened))
+    for (wording, _), (odds, lead, begun) in zip(events, asked, strict=True):
+        told = [odds.update(row, int(step)) for row, step in zip(rows, np.diff(times, prepend=0), strict=True)]
+        happened = happened_by(*begun, rows, odds.event, times + lead)
+        found.append(EventAudit(sequence.user, odds.event, wording, odds.prior, times, np.array(told), happened, lead))
     return tuple(found)

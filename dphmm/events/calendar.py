@@ -42,15 +42,19 @@ class Clock:
     step_seconds
         How long a step is; None where it is unknown: events must then be worded in steps.
     first
-        The step of the first release, counted from 1970 (see `dphmm.Session.slot_of`): time 0 of an event. None where
-        it is unknown: events must then be worded in steps.
+        The step of the first release, counted from 1970 (see `dphmm.Session.slot_of`): time 0 of an event without a
+        lead. None where it is unknown: events must then be worded in steps.
+    lead
+        By how many steps time 0 of an event lies before the first release: 0, or more for an event about the time
+        before it.
     """
 
     step_seconds: float | None = None
     first: int | None = 0
+    lead: int = 0
 
     def span(self, start: datetime, end: datetime) -> Span:
-        """The steps at ``start <= t < end``, counted from the first release; where there is none, the last is less.
+        """The steps at ``start <= t < end``, counted from time 0; where there is none, the last is less.
 
         Parameters
         ----------
@@ -69,11 +73,11 @@ class Clock:
         """
         step = self._step()
         ends = [-((_EPOCH - moment) // _MICROSECOND // step) for moment in (start, end)]
-        return ends[0] - self._first(), ends[1] - 1 - self._first()
+        return ends[0] - self._zero(), ends[1] - 1 - self._zero()
 
     @checked
     def step_at(self, moment: datetime) -> int:
-        """The step whose instant this is, or that it lies within, counted from the first release.
+        """The step whose instant this is, or that it lies within, counted from time 0.
 
         Parameters
         ----------
@@ -83,14 +87,14 @@ class Clock:
         Returns
         -------
         int
-            Its step, negative before the first release.
+            Its step, negative before time 0.
 
         Raises
         ------
         EventError
             When the length of a step or the first release is not known.
         """
-        return -(-((moment - _EPOCH) // _MICROSECOND) // self._step()) - self._first()
+        return -(-((moment - _EPOCH) // _MICROSECOND) // self._step()) - self._zero()
 
     def instant(self, step: int) -> str:
         """When a step is, in UTC, for messages; its number where that is unknown.
@@ -98,7 +102,7 @@ class Clock:
         Parameters
         ----------
         step
-            A step, counted from the first release.
+            A step, counted from time 0.
 
         Returns
         -------
@@ -107,16 +111,16 @@ class Clock:
         """
         if self.step_seconds is None or self.first is None:
             return f"step {step}"
-        moment = np.datetime64((self.first + step) * self._step(), "us").astype("datetime64[s]")
+        moment = np.datetime64((self._zero() + step) * self._step(), "us").astype("datetime64[s]")
         return f"{moment}Z"
 
-    def _first(self) -> int:
+    def _zero(self) -> int:
         if self.first is None:
             raise EventError(
                 "the event names dates, and it is not known when the first release is; say it, or give steps: "
                 "between 0 and 9"
             )
-        return self.first
+        return self.first - self.lead
 
     def _step(self) -> int:
         if self.step_seconds is None:
@@ -160,16 +164,21 @@ class Window:
         Only then, or None for all the time.
     zone
         The time zone of days, hours, and instants that name none.
+    clipped
+        Whether only what lies from the first release on is meant.
     """
 
     start: Bound
     end: Bound
     daily: Daily | None = None
     zone: str = "UTC"
+    clipped: bool = False
 
     def __post_init__(self) -> None:
         if isinstance(self.start, int) != isinstance(self.end, int):
             raise EventError(f"window '{self}' goes from a step to a time; give two steps, or two times")
+        if isinstance(self.start, int) and self.clipped:
+            raise EventError(f"window '{self}' counts steps, which are from the first release anyway; leave that out")
         if isinstance(self.start, int) and (self.daily is not None or self.zone != "UTC"):
             raise EventError(f"window '{self}' counts steps, which have no days and no zone; give dates")
         zone_of(self.zone)
@@ -183,28 +192,36 @@ class Window:
             raise EventError(f"window '{self}' ends before it begins; give both in order")
 
     def spans(self, clock: Clock) -> list[Span]:
-        """The steps that lie within, as runs in order, counted from the first release; without those before it.
+        """The steps that lie within, as runs in order, counted from time 0 of the clock.
 
         Raises
         ------
         EventError
-            When there is none, or dates are named and the length of a step is unknown.
+            When there is none, the window begins before time 0 and is not clipped, or dates are named and the length of
+            a step is unknown.
         """
         if isinstance(self.start, int):
-            return [(self.start, int(self.end))]  # type: ignore[arg-type]
+            return [(self.start + clock.lead, int(self.end) + clock.lead)]  # type: ignore[arg-type]
         found: list[Span] = []
         for first, last in self._runs(clock):
             begin = found.pop()[0] if found and found[-1][1] >= first - 1 else first
             found.append((begin, last))
         if not found:
             raise EventError(
-                f"window '{self}' holds no step from the first release on, at {clock.instant(0)}; give a later window"
+                f"window '{self}' holds no step from the first release on, at {clock.instant(clock.lead)}; "
+                "give a later window"
             )
         return found
 
+    def begins(self, clock: Clock) -> int:
+        """Its first step, negative where it begins before the first release and is not clipped; 0 for none."""
+        if isinstance(self.start, int) or self.clipped:
+            return 0
+        return min((first for first, last in self._stretches(clock) if first <= last), default=0)
+
     def is_past(self, clock: Clock) -> bool:
         """Whether it was over before the first release; a window of steps never was."""
-        return not isinstance(self.start, int) and clock.span(*self._ends())[1] < 0
+        return not isinstance(self.start, int) and clock.span(*self._ends())[1] < clock.lead
 
     def days(self, clock: Clock) -> list[list[Span]]:
         """The same for each day alone, without days that hold no step.
@@ -222,9 +239,22 @@ class Window:
         return found
 
     def _runs(self, clock: Clock, by_day: bool = False) -> list[Span]:
-        """The steps of each stretch of time, from the first release on, without stretches that hold none."""
-        spans = [clock.span(*piece) for piece in self._pieces(by_day)]
-        return [(max(first, 0), last) for first, last in spans if max(first, 0) <= last]
+        """The steps of each stretch of time, without stretches that hold none."""
+        spans = [(first, last) for first, last in self._stretches(clock, by_day) if first <= last]
+        if self.clipped:
+            return [(max(first, clock.lead), last) for first, last in spans if clock.lead <= last]
+        if spans and spans[-1][1] < 0:
+            return []
+        if spans and spans[0][0] < 0:
+            raise EventError(
+                f"window '{self}' begins before the first release, at {clock.instant(clock.lead)}, and nothing is said "
+                "of the time before it unless the model begins at rest; write 'from the first release' behind the "
+                "window to ask about that part alone"
+            )
+        return spans
+
+    def _stretches(self, clock: Clock, by_day: bool = False) -> list[Span]:
+        return [clock.span(*piece) for piece in self._pieces(by_day)]
 
     def _pieces(self, by_day: bool = False) -> list[tuple[datetime, datetime]]:
         """The stretches of time, in order."""
@@ -258,7 +288,8 @@ class Window:
         else:
             text = f"between {written(self.start)} and {written(self.end)}"
         zone = "" if self.zone == "UTC" else f" in {self.zone}"
-        return text + ("" if self.daily is None else f" {self.daily}") + zone
+        clipped = " from the first release" if self.clipped else ""
+        return text + ("" if self.daily is None else f" {self.daily}") + zone + clipped
 
 
 def zone_of(name: str) -> tzinfo:

@@ -9,7 +9,7 @@ Caps can be kept for other first distributions too, which adversaries may believ
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, floor, log, log2, log10
 from pathlib import Path
 from typing import Any, ClassVar
@@ -20,11 +20,12 @@ import numpy.typing as npt
 from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, as_distribution, check_budget
 from dphmm.errors import DataFileError, EventError, StochasticError
+from dphmm.events.automaton import LONGEST
 from dphmm.events.calendar import Clock
 from dphmm.events.event import Event
 from dphmm.events.expression import EventText, parse_event
 from dphmm.events.outputs import Outputs, Questions
-from dphmm.events.product_chain import EventOdds, Split, Transition
+from dphmm.events.product_chain import Chain, EventOdds, Split, Transition
 from dphmm.model.transition_operator import log_sum
 from dphmm.space.states import Places, StateSpace
 from dphmm.tables.table import Table
@@ -33,6 +34,9 @@ RUNGS = 96
 """Budgets are tried down to a sixty-fourth of the whole, sixteen to a factor of two: below, a release is all noise."""
 
 _PER_OCTAVE = 16
+
+Earlier = Callable[[int], tuple[Chain, FloatArray] | None]
+"""A number of steps before the first release → the model and the distribution of the state then, if any."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +130,10 @@ class CapKeeper:
         Other distributions of the first state, ``(N,)`` each: the caps are kept for each of them too.
     without
         The numbers of caps that are passed over, counted from 0.
+    earlier
+        A number of steps before the first release → the model and the distribution of the state then, or None where
+        nothing is said of that time: see `dphmm.release.event_caps.earlier`. Events in words that begin before the
+        first release are asked about from their beginning on.
 
     Raises
     ------
@@ -143,6 +151,7 @@ class CapKeeper:
         clock: Clock | None = None,
         priors: Sequence[npt.ArrayLike] = (),
         without: Collection[int] = (),
+        earlier: Earlier | None = None,
     ) -> None:
         self._watched: list[tuple[int, Cap, EventOdds]] = []
         self.count = len(caps)
@@ -150,8 +159,16 @@ class CapKeeper:
         for number, cap in enumerate(caps):
             if number in without:
                 continue
-            event = cap.event if isinstance(cap.event, Event) else cap.event.resolve(space, clock)
-            odds = EventOdds(transition, initial, event, str(cap.event))
+            begun, event, lead = (transition, initial), cap.event, 0
+            if isinstance(event, EventText):
+                event, lead, sooner = placed(event, space, clock, earlier)
+                begun = sooner or begun
+            if lead and priors:
+                raise EventError(
+                    f"event '{cap.event}' begins before the first release, of which other priors say nothing; leave "
+                    "them out, or write 'from the first release' behind the window"
+                )
+            odds = EventOdds(*begun, event, str(cap.event), lead)
             for first in (None, *priors):
                 if first is not None:
                     odds = odds.with_initial(first)
@@ -261,6 +278,41 @@ class CapKeeper:
     def splits(self) -> tuple[Split, ...]:
         """The belief before a release at the next step, cut by the event of each cap, prior by prior."""
         return tuple(odds.split() for _, _, odds in self._watched)
+
+
+def placed(
+    event: EventText, space: StateSpace | None, clock: Clock | None, earlier: Earlier | None
+) -> tuple[Event, int, tuple[Chain, FloatArray] | None]:
+    """An event in words over states, from its beginning on if that is before the first release.
+
+    Parameters
+    ----------
+    event
+        The event in words.
+    space, clock
+        See `EventText.resolve`; the clock has no lead.
+    earlier
+        As in `CapKeeper`.
+
+    Returns
+    -------
+    tuple
+        The event, in steps from time 0; by how many steps that is before the first release; and, where it is, the
+        model and the distribution of the state from then on.
+
+    Raises
+    ------
+    EventError
+        As `EventText.resolve`, so where the event begins before the first release and nothing is said of that time.
+    """
+    timed = clock or Clock()
+    lead = -event.begins(timed)
+    if lead > LONGEST:
+        raise EventError(f"event '{event}' begins over a million steps before the first release; begin it later")
+    sooner = earlier(lead) if lead and earlier is not None else None
+    if sooner is None:
+        return event.resolve(space, timed), 0, None
+    return event.resolve(space, replace(timed, lead=lead)), lead, sooner
 
 
 def rung_of(epsilon: float, rung: int) -> float:

@@ -28,15 +28,16 @@ class EventText(ABC):
 
     @abstractmethod
     def resolve(self, space: StateSpace | None = None, clock: Clock | None = None) -> Event:
-        """The event over the states of a space, in steps from the first release.
+        """The event over the states of a space, in steps from time 0 of a clock.
 
         Parameters
         ----------
         space
             The states; not needed where the text numbers them (``state:3``).
         clock
-            When the first release is, and how long a step is; not needed where the text counts steps. What a window
-            holds before the first release is left out: the model says nothing of it.
+            When the first release is, and how long a step is; not needed where the text counts steps. Without a lead
+            time 0 is the first release, and a window that begins before it is refused unless its text says ``from the
+            first release``: then what it holds before that is left out.
 
         Returns
         -------
@@ -49,6 +50,21 @@ class EventText(ABC):
             When a place is unknown or holds no state, a time lies before the first release, or something is missing.
         DataFileError
             As a file of places does.
+        """
+
+    @abstractmethod
+    def begins(self, clock: Clock) -> int:
+        """The first step that it is about, negative before the first release; what is clipped begins there.
+
+        Parameters
+        ----------
+        clock
+            When the first release is, without a lead.
+
+        Returns
+        -------
+        int
+            The step, counted from the first release; 0 where it is later.
         """
 
     @abstractmethod
@@ -195,6 +211,10 @@ class Visit(EventText):
             raise EventError(f"'{self}' asks for {self.least} times, and the window has {len(moments)} steps")
         return AtLeast(self.least, [Presence(states, step, step) for step in moments])
 
+    def begins(self, clock: Clock) -> int:
+        """As `EventText.begins`."""
+        return min(0, self.when.begins(clock))
+
     def is_past(self, clock: Clock) -> bool:
         """As `EventText.is_past`."""
         return self.when.is_past(clock)
@@ -216,16 +236,26 @@ class Sequence(EventText):
     def resolve(self, space: StateSpace | None = None, clock: Clock | None = None) -> Event:
         """As `EventText.resolve`."""
         timed = clock or Clock()
-        first = self.start if isinstance(self.start, int) else timed.step_at(instant_of(self.start, self.zone))
+        if isinstance(self.start, int):
+            first = self.start + timed.lead
+        else:
+            first = timed.step_at(instant_of(self.start, self.zone))
         if first < 0:
-            raise EventError(f"'{self}' begins before the first release, at {timed.instant(0)}; give a later time")
+            raise EventError(
+                f"'{self}' begins before the first release, at {timed.instant(timed.lead)}, and nothing is said "
+                "of the time before it unless the model begins at rest; give a later time"
+            )
         return Pattern([place.states(space) for place in self.places], first)
+
+    def begins(self, clock: Clock) -> int:
+        """As `EventText.begins`."""
+        return 0 if isinstance(self.start, int) else min(0, clock.step_at(instant_of(self.start, self.zone)))
 
     def is_past(self, clock: Clock) -> bool:
         """As `EventText.is_past`."""
         if isinstance(self.start, int):
             return False
-        return clock.step_at(instant_of(self.start, self.zone)) + len(self.places) <= 0
+        return clock.step_at(instant_of(self.start, self.zone)) + len(self.places) <= clock.lead
 
     def written(self, where: Callable[[Where], str]) -> str:
         """As `EventText.written`."""
@@ -242,6 +272,10 @@ class Negated(EventText):
     def resolve(self, space: StateSpace | None = None, clock: Clock | None = None) -> Event:
         """As `EventText.resolve`."""
         return Not(self.event.resolve(space, clock))
+
+    def begins(self, clock: Clock) -> int:
+        """As `EventText.begins`."""
+        return self.event.begins(clock)
 
     def is_past(self, clock: Clock) -> bool:
         """As `EventText.is_past`."""
@@ -264,6 +298,10 @@ class Joined(EventText):
     def resolve(self, space: StateSpace | None = None, clock: Clock | None = None) -> Event:
         """As `EventText.resolve`."""
         return AtLeast(self.count, [event.resolve(space, clock) for event in self.events])
+
+    def begins(self, clock: Clock) -> int:
+        """As `EventText.begins`."""
+        return min(event.begins(clock) for event in self.events)
 
     def is_past(self, clock: Clock) -> bool:
         """As `EventText.is_past`."""
@@ -339,7 +377,7 @@ def parse_event(text: str) -> EventText:
         ``2024-03-04T08:30Z``, the second is where it ends), ``on 2024-03-04``, or steps counted from the first release
         (``between 0 and 9``, included; ``at 3``). Then may follow ``any weekday 9-12`` (also ``day``, ``weekend``,
         ``monday``, …; hours may cross midnight) and ``in Europe/Berlin``, the zone of days, hours, and instants that
-        name none.
+        name none; and ``from the first release``, which leaves out what a window in dates holds before it.
 
         ``at:PLACE at least 3 times WINDOW`` counts the steps there, ``3 visits`` how often it is entered, ``3 days``
         the days. ``at:A then at:B then at:B from TIME`` is a place for each step in a row.
@@ -455,7 +493,9 @@ class _Parser:
             if self._at < len(self._tokens) and self._tokens[self._at][0].isdecimal():
                 hours = self._next("hours")
             daily = parse_daily(kind, hours)
-        return Window(start, end, daily, self._zone())
+        zone, clipped = self._zone(), self._ahead("from", "the", "first", "release")
+        self._at += 4 * clipped
+        return Window(start, end, daily, zone, clipped)
 
     def _zone(self) -> str:
         if not self._took("in"):

@@ -302,6 +302,8 @@ class EventOdds:
         The event; its times are counted from 0.
     wording
         What messages call it; left out, its text.
+    lead
+        The time of the first release: more than 0 for an event that begins before it.
 
     Raises
     ------
@@ -319,9 +321,14 @@ class EventOdds:
     """
 
     def __init__(
-        self, transition: Transition, initial: npt.ArrayLike, event: Event, wording: str | None = None
+        self,
+        transition: Transition,
+        initial: npt.ArrayLike,
+        event: Event,
+        wording: str | None = None,
+        lead: int = 0,
     ) -> None:
-        chain = transition
+        self._lead, chain = lead, transition
         if not isinstance(chain, Chain):
             chain = Chain.of_matrices(chain, as_floats(initial, "initial distribution", StochasticError).size)
         first = chain.begin(initial)
@@ -393,7 +400,7 @@ class EventOdds:
             ``(N,)``: ``log p(z | s)``, minus infinity where state s could not give it; up to a constant. NaN throughout
             where nothing was released.
         steps
-            The time steps since the last release, 0 for another one of the same moment; the first is at time 0.
+            The time steps since the last release, 0 for another one of the same moment; ignored before the first.
 
         Returns
         -------
@@ -418,7 +425,7 @@ class EventOdds:
         Parameters
         ----------
         steps
-            The time steps since the last release; ignored before the first, which is at time 0.
+            The time steps since the last release; ignored before the first.
 
         Returns
         -------
@@ -435,10 +442,10 @@ class EventOdds:
         return Split(self._path.chain.gathered(happens), self._path.chain.gathered(fails))
 
     def _moved(self, steps: int) -> tuple[int, FloatArray]:
-        """The time `steps` steps after the last release, 0 before the first, and the masses then."""
+        """The time `steps` steps after the last release, that of the first before it, and the masses then."""
         if steps < 0:
             raise InvalidInputError(f"steps is {steps}; time does not go back")
-        return self._moved_to(0 if self.time is None else self.time + steps)
+        return self._moved_to(self._lead if self.time is None else self.time + steps)
 
     def _moved_to(self, time: int) -> tuple[int, FloatArray]:
         if self._ahead is None or self._ahead[0] > time:

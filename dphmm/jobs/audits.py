@@ -30,8 +30,8 @@ from dphmm.audit.policy_audit import (
 from dphmm.audit.realised import EventAudit, audit_events
 from dphmm.audit.sequence import SequenceAudit, Thresholds, audit_sequence, verdict
 from dphmm.audit.tables import edges_graph, possible_states, read_edges, read_prior, read_secrets, read_states
-from dphmm.errors import ConfigurationError, DataFileError, EventError, StochasticError
-from dphmm.events import Clock, Event, EventText, parse_event
+from dphmm.errors import ConfigurationError, DataFileError, StochasticError
+from dphmm.events import Event, EventText, parse_event
 from dphmm.facts import fact, facts_of, plain
 from dphmm.geometry.measurements import Measurements
 from dphmm.jobs.models import Model, load_model
@@ -871,8 +871,7 @@ def audit_event(
     believed, people = _adversary_and_people(path, load_model(model), settings, users, prior)
     found = []
     for one in watch(people, "Replaying", len(people)):
-        events = [(text, _resolved(what, one)) for text, what in worded]
-        found.append(audit_events(one.engine, one.sequence, events, believed))
+        found.append(audit_events(one.engine, one.sequence, worded, believed))
     return EventAudits(people, tuple(found), float(most_certainty), float(least_certainty))
 
 
@@ -884,14 +883,3 @@ def _adversary_and_people(
     if not people:
         raise ConfigurationError(f"{name_of(path)} holds no release; there is nothing to audit")
     return believed, people
-
-
-def _resolved(event: EventText | Event, person: Replayed) -> Event:
-    """An event in steps from a person's first release."""
-    if isinstance(event, Event):
-        return event
-    model = person.engine.model
-    try:
-        return event.resolve(model.states, Clock(model.step_seconds, person.slots[0]))
-    except EventError as problem:
-        raise EventError(f"user {person.sequence.user}: {problem}") from None

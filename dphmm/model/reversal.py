@@ -238,7 +238,7 @@ def _eliminate(moves: FloatArray, last: int) -> FloatArray:
     Returns where it is left for. What leaves it is a sum of its moves: nothing is subtracted, so no digits are lost.
     """
     leaving = moves[last, :last].sum()
-    shares = moves[last, :last] / leaving
+    shares = np.asarray(moves[last, :last] / leaving)
     sources = np.flatnonzero(moves[:last, last])
     targets = np.flatnonzero(shares)
     moves[np.ix_(sources, targets)] += moves[sources, last, np.newaxis] * shares[targets]

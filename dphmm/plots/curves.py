@@ -127,7 +127,8 @@ def event_over_time(
     steps = audit.times.astype(np.float64)
     x: Any = steps if times is None else np.asarray(times)
     few = len(steps) <= _FEW
-    start, end = np.interp([audit.event.first - 0.5, audit.event.last + 0.5], steps, np.arange(len(steps)))
+    ends = [audit.event.first - audit.lead - 0.5, audit.event.last - audit.lead + 0.5]
+    start, end = np.interp(ends, steps, np.arange(len(steps)))
     left, right = (_between(x, at) for at in (start, end))
     ax.axvspan(left, right, color=ORANGE, alpha=0.15, linewidth=0, label="window of the event")
     ax.axhline(audit.prior_probability, color=GREY, linestyle="--", linewidth=1, label="before any release")

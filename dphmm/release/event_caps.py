@@ -9,7 +9,7 @@ import numpy as np
 from dphmm.arrays import FloatArray
 from dphmm.errors import InvalidInputError
 from dphmm.events.calendar import Clock
-from dphmm.events.cap import CapKeeper, read_priors
+from dphmm.events.cap import CapKeeper, Earlier, read_priors
 from dphmm.events.expression import EventText
 from dphmm.events.outputs import Outputs, PartedOutputs, TableOutputs, outputs_of
 from dphmm.events.product_chain import Chain
@@ -17,8 +17,12 @@ from dphmm.model.model import MarkovModel
 from dphmm.release.noise import StepNoise
 from dphmm.release.settings import Settings
 from dphmm.release.step import NextRelease, Planner, PublicState, StepPlan
+from dphmm.space.trajectory import microseconds
 
 _REMEMBERED = 64
+_WEEK = 7 * 24 * 3_600_000_000
+_AT_REST = 1e-8
+"""How far the distribution of the first state may be from the one at rest, relative to it."""
 _LOOKED_AT = 16
 """Where parts of the states have noise of their own: how many outputs are looked at for how far odds can get."""
 
@@ -45,7 +49,7 @@ class Capping:
         if settings.priors is not None:
             self._priors = read_priors(settings.priors, model.space)
         self.passes_over_the_past = False
-        """Whether an event that was over at a person's first release is passed over; else it is refused."""
+        """Whether caps of `over_before` are passed over; else they are refused."""
         self._begun: dict[int | None, CapKeeper] = {}
         self._outputs: tuple[StepPlan, Outputs] | None = None
 
@@ -72,14 +76,17 @@ class Capping:
             clock, states = Clock(self._model.step_seconds, person.first), self._model.states
             moves, start = chain_of(self._model, person.first)
             over = self.over_before(person.first) if self.passes_over_the_past else frozenset()
-            self._begun[person.first] = CapKeeper(self._caps, moves, start, states, clock, self._priors, over)
+            self._begun[person.first] = CapKeeper(
+                self._caps, moves, start, states, clock, self._priors, over, earlier(self._model, person.first)
+            )
         return self._begun[person.first].copy()
 
     def over_before(self, first: int | None) -> frozenset[int]:
-        """The numbers of the caps whose events were over at a first release: the model says nothing of them."""
-        clock = Clock(self._model.step_seconds, first)
+        """The numbers of the caps whose events were over at a first release, where the model says nothing of them."""
+        clock, sooner = Clock(self._model.step_seconds, first), earlier(self._model, first)
         texts = [(number, cap.event) for number, cap in enumerate(self._caps) if isinstance(cap.event, EventText)]
-        return frozenset(number for number, event in texts if event.is_past(clock))
+        over = [(number, event.begins(clock)) for number, event in texts if event.is_past(clock)]
+        return frozenset(number for number, begins in over if not begins or sooner(-begins) is None)
 
     def limit(self, release: NextRelease) -> NextRelease:
         """A release with the largest budget, at most the given one, at which no output passes a cap.
@@ -163,3 +170,41 @@ def chain_of(model: MarkovModel, first: int | None) -> tuple[Chain, FloatArray]:
         When the model varies with time and the slot of the first release is unknown.
     """
     return Chain.of_model(model, first), model.starts[model.class_of(first)]
+
+
+def earlier(model: MarkovModel, first: int | None) -> Earlier:
+    """How a model is begun some steps before the first release, in slot ``first``, if it says anything of that time.
+
+    It does where it begins at rest: where the distribution of the first state is the one that a step, or with classes
+    of time a week, leads to again. Then the chain reversed in time is the same chain, begun at rest earlier on.
+
+    Parameters
+    ----------
+    model
+        The model.
+    first
+        The slot of the first release; None where it is unknown.
+
+    Returns
+    -------
+    Earlier
+        A number of steps → the chain from that many steps before the first release on, and the distribution of the
+        state then; None where the model does not begin at rest, and where its states are pairs.
+    """
+
+    def begun(lead: int) -> tuple[Chain, FloatArray] | None:
+        if first is None or model.state_pairs is not None:
+            return None
+        start, period = model.first_logs(first), 1
+        if model.time_classes is not None:
+            period, rest = divmod(_WEEK, microseconds(model.step, "step"))
+            if rest:
+                return None
+        # A whole period before the first release all is as then; further on in it the distribution is that of later.
+        then = model.operator(-lead % period, first).forward(start)
+        since = [model.operator(period, first).forward(start), model.operator(lead, first - lead).forward(then)]
+        if not all(np.allclose(np.exp(one), np.exp(start), rtol=_AT_REST, atol=1e-12) for one in since):
+            return None
+        return Chain.of_model(model, first - lead), np.exp(then)
+
+    return begun

@@ -80,7 +80,10 @@ def test_a_report_holds_the_picture(released, run):
         (("--event", "at:0,1"), "ends where between, on or at is missing"),
         (("--event", "at:home at 3"), "user a: place 'home' is unknown; give one of the cells 0 to"),
         (("--event", "at:0 on 2024-03-08"), "user a: 'at:0 on 2024-03-08' begins at step 900, after the last release"),
-        (("--event", "at:0 on 2024-03-06"), "holds no step from the first release on, at 2024-03-07T09:00:00Z"),
+        (
+            ("--event", "at:0 on 2024-03-06 from the first release"),
+            "holds no step from the first release on, at 2024-03-07T09:00:00Z",
+        ),
         (("--event", "at:0 | !at:0 at 2"), "ends where|where a window begins"),
         (("--event", "at:0 at 2 | !at:0 at 2"), "has probability 1 under the model"),
         (("--event", "state:none at 2"), "has probability 0 under the model"),

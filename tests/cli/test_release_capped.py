@@ -104,7 +104,10 @@ def test_a_live_stream_answers_a_withheld_moment_and_goes_on(world, run):
             r"user a: event '.*' has probability 0\.488 under the model before anything is released, and is to stay at "
             r"0\.3 or below; give a cap above it",
         ),
-        (("--never-surer", 0.7, "--event", "at:0 on 2024-03-06"), "holds no step from the first release on"),
+        (
+            ("--never-surer", 0.7, "--event", "at:0 on 2024-03-06 from the first release"),
+            "holds no step from the first release on",
+        ),
         (("--never-surer", 0.7, "--event", "state:none at 2"), "has probability 0 under the model"),
         (("--priors", "p.csv"), "priors"),
         (("--priors", "p.csv", "--never-surer", 0.7, "--event", EVENT), "p.csv"),

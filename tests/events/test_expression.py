@@ -27,6 +27,7 @@ TEXTS = [
     "(state:3 at 2 | at:home at 4) & !(state:4 at 3 & state:5 at 3)",
     "2 of (state:1 at 1; state:2 at 2 | state:3 at 3; state:4 at least 3 visits between 0 and 9)",
     "state:none at 1",
+    "at:home on 2024-03-04 any day 9-12 in Europe/Berlin from the first release | at:work at 3",
 ]
 
 
@@ -170,8 +171,10 @@ def test_a_night_belongs_to_the_day_on_which_it_begins():
     assert steps_within("at:home between 2024-03-04T23:00Z and 2024-03-05T02:00Z any day 22-6") == [47, 48, 49]
 
 
-def test_what_lies_before_the_first_release_is_left_out():
-    assert steps_within("at:home between 2024-03-01 and 2024-03-03") == list(range(24))
+def test_what_lies_before_the_first_release_is_left_out_where_the_text_says_so_and_refused_elsewhere():
+    assert steps_within("at:home between 2024-03-01 and 2024-03-03 from the first release") == list(range(24))
+    with pytest.raises(EventError, match="write 'from the first release' behind the window"):
+        steps_within("at:home between 2024-03-01 and 2024-03-03")
     with pytest.raises(EventError, match="holds no step from the first release on, at 2024-03-03T00:00:00Z"):
         steps_within("at:home on 2024-03-02")
     with pytest.raises(EventError, match="begins before the first release"):
