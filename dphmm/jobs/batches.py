@@ -324,7 +324,7 @@ def batch(
         way between them, states of another part then hide no person from such an adversary. The column
         ``forgotten_releases`` says of each release how many before it its session has forgotten. A gap as long
         as the data keeps one session per user, as caps on events do, which go with no other. An event that was over at
-        a person's first release is passed over for them.
+        a person's first release is passed over for them, unless the model begins at rest.
     workers
         Processes on this machine; left out, one per processor. With one, everything happens in this process.
     engine

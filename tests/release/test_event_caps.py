@@ -284,7 +284,7 @@ def test_dates_are_counted_from_each_persons_first_release():
             again.resume(prior.update(row), 1)
             assert odds.log_odds <= logit(0.6)
             last = slot
-    with pytest.raises(EventError, match="user ann: window 'on 2024-03-04 any day 9-12 from .*' holds no step"):
+    with pytest.raises(EventError, match=r"user ann: window 'on 2024-03-04 any day 9-12 from .*' holds no step"):
         list(release_trajectory(releaser, GRID, day("2024-03-05T06:00", 3)))
 
 
