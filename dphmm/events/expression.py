@@ -343,8 +343,8 @@ def _spelled(name: str) -> str:
 
 
 GRAMMAR = (
-    "at:PLACE between TIME and TIME [any weekday 9-12] [in ZONE] [from the first release], at:PLACE at least 3 visits on DAY, "
-    "at:PLACE then at:PLACE from TIME, joined by |, & and !"
+    "at:PLACE between TIME and TIME [any weekday 9-12] [in ZONE] [from the first release], "
+    "at:PLACE at least 3 visits on DAY, at:PLACE then at:PLACE from TIME, joined by |, & and !"
 )
 """What an event may be, for help texts and messages."""
 
