@@ -155,7 +155,7 @@ class Where:
     def _in_file(self, space: StateSpace) -> States:
         from dphmm.policy.zones import categories
 
-        layer = categories(self.names[0], space)
+        layer = categories(self.names[0], space, centres=False)
         if self.part is not None and self.part not in layer:
             names = ", ".join(repr(name) for name in list(layer)[:8])
             raise EventError(f"{self.names[0]} has no polygon named {self.part!r}; it has {names}")

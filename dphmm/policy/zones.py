@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import shapely
 
-from dphmm.arrays import BoolArray, IntArray
+from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, IntArray
 from dphmm.errors import DataFileError
 from dphmm.policy.graph import PolicyGraph
 from dphmm.policy.layer import PolygonLayer
@@ -96,7 +96,9 @@ def _source(layer: str | Path | PolygonLayer) -> str | Path:
     return layer.name if isinstance(layer, PolygonLayer) else layer
 
 
-def categories(layer: str | Path | PolygonLayer, space: StateSpace, label: str | None = None) -> dict[str, IntArray]:
+def categories(
+    layer: str | Path | PolygonLayer, space: StateSpace, label: str | None = None, centres: bool = True
+) -> dict[str, IntArray]:
     """Which states lie in each category of a layer.
 
     Parameters
@@ -104,7 +106,9 @@ def categories(layer: str | Path | PolygonLayer, space: StateSpace, label: str |
     layer, label
         As in `read_polygons`.
     space
-        The states; a state lies in a polygon when its point does, the border included.
+        The states.
+    centres
+        Whether a state lies in a polygon when its point does, the border included; else when it shares area with it.
 
     Returns
     -------
@@ -120,7 +124,10 @@ def categories(layer: str | Path | PolygonLayer, space: StateSpace, label: str |
     places = space.latlon()
     found: dict[str, list[IntArray]] = {}
     for name, polygon in read_polygons(layer, label):
-        inside = shapely.intersects_xy(polygon, places[:, 1], places[:, 0])
+        if centres:
+            inside = shapely.intersects_xy(polygon, places[:, 1], places[:, 0])
+        else:
+            inside = space.share_within(polygon) > 0
         found.setdefault(name, []).append(np.flatnonzero(inside))
     groups = {name: np.unique(np.concatenate(parts)) for name, parts in found.items()}
     if not any(len(states) for states in groups.values()):
@@ -215,9 +222,10 @@ def _say(line: str) -> None:
 
 
 def zones(layer: str | Path | PolygonLayer, space: StateSpace, label: str | None = None) -> dict[str, IntArray]:
-    """The states of each zone of a layer: those whose points lie in a polygon, the border included.
+    """The states of each zone of a layer: those that share area with a polygon, so that no place inside is left out.
 
-    Polygons of one name that share a state are one zone; others are zones of their own.
+    Polygons of one name that share a state are one zone; others are zones of their own. A state that zones of different
+    names share is of the one with most of it: its places are hidden, among that zone's.
 
     Parameters
     ----------
@@ -234,51 +242,49 @@ def zones(layer: str | Path | PolygonLayer, space: StateSpace, label: str | None
     Raises
     ------
     DataFileError
-        As `read_polygons`; when a zone holds no state, and when zones of different names overlap.
+        As `read_polygons`; when a zone holds no state of its own, and when zones of different names overlap.
     """
     path, polygons = _source(layer), read_polygons(layer, label)
     for (one, first), (two, second) in combinations(polygons, 2):
         if one != two and shapely.area(shapely.intersection(first, second)) > ROUNDING * min(first.area, second.area):
             raise DataFileError(path, f"zones {one!r} and {two!r} overlap; cut them apart, or give them one name")
-    places = space.latlon()
+    shares = np.array([space.share_within(polygon) for _, polygon in polygons])
+    most = {name: shares[[one == name for one, _ in polygons]].max(axis=0) for name, _ in polygons}
+    rank = np.stack(list(most.values()))
+    owner = np.where(rank.max(axis=0) > 0, rank.argmax(axis=0), -1)
     found: dict[str, list[IntArray]] = {}
-    for name, polygon in polygons:
-        inside = np.flatnonzero(shapely.intersects_xy(polygon, places[:, 1], places[:, 0]))
-        if not len(inside):
-            raise DataFileError(
-                path, f"zone {name!r} holds no state of the model; draw it larger, or take smaller cells"
-            )
-        apart, together = [], inside
-        for known in found.get(name, []):
-            if np.isin(known, together).any():
-                together = np.union1d(together, known)
-            else:
-                apart.append(known)
-        found[name] = [*apart, together]
+    for number, name in enumerate(most):
+        for share in shares[[one == name for one, _ in polygons]]:
+            inside = np.flatnonzero((share > 0) & (owner == number))
+            if not len(inside):
+                said = " that is not another zone's; give both one name" if (share > 0).any() else "; draw it larger"
+                raise DataFileError(path, f"zone {name!r} holds no state of the model{said}, or take smaller cells")
+            apart, together = [], inside
+            for known in found.get(name, []):
+                if np.isin(known, together).any():
+                    together = np.union1d(together, known)
+                else:
+                    apart.append(known)
+            found[name] = [*apart, together]
     made: dict[str, IntArray] = {}
     for name, parts in found.items():
         for number, states in enumerate(parts, start=1):
             made[name if number == 1 else f"{name} ({number})"] = states
-    taken = np.concatenate(list(made.values()))
-    if len(np.unique(taken)) < len(taken):  # on a border that zones share
-        one, two = next((a, b) for a, b in combinations(made, 2) if np.isin(made[a], made[b]).any())
-        raise DataFileError(path, f"zones {one!r} and {two!r} share a state on their border; move the border a little")
     return made
 
 
 def open_places(layer: str | Path | PolygonLayer, space: StateSpace, label: str | None = None) -> IntArray:
-    """The states in any polygon of a layer.
+    """The states that lie in the polygons of a layer with all their area, so that nowhere else is released as it is.
 
     Raises
     ------
     DataFileError
         As `read_polygons`, and when there is none.
     """
-    places, inside = space.latlon(), np.zeros(space.size, dtype=np.bool_)
-    for _, polygon in read_polygons(layer, label):
-        inside |= shapely.intersects_xy(polygon, places[:, 1], places[:, 0])
+    whole = shapely.union_all([polygon for _, polygon in read_polygons(layer, label)])
+    inside = space.share_within(whole) >= 1 - RELATIVE_TOLERANCE
     if not inside.any():
-        said = "covers no state of the model; check that it is WGS 84 and of the same region"
+        said = "covers no state of the model; check that it is WGS 84 and of the same region, and larger than a cell"
         raise DataFileError(_source(layer), said)
     return np.flatnonzero(inside)
 

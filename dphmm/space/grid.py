@@ -38,6 +38,10 @@ MAX_CELLS = 50_000_000
 """The most cells that a grid's rectangle may have; beyond it a slip in the cell size is likelier than intent."""
 
 _FARTHEST_KM = 4 * REACH_KM
+_KM_PER_DEGREE, _PIECES = 111.2, 8
+"""Of a polygon's edge, straight in degrees, a piece of an eighth of a cell of 1 km is straight in the plane to 1 mm."""
+_ROUNDING = 1e-9
+"""The share of a cell's area that counts for nothing: 0.25 square millimetres of half a kilometre's."""
 _SMALLEST_KM = 1e-9
 """Columns and rows of places on the Earth fit into 64 bits."""
 _MARGIN_KM = 0.001
@@ -221,6 +225,43 @@ class Grid(StateSpace):
         states = np.full(self.columns * self.rows, OUTSIDE, dtype=np.int64)
         states[self._cells] = np.arange(self.size)
         return states
+
+    def share_within(self, polygon: shapely.Geometry) -> FloatArray:
+        """As of any state space; cells that meet the polygon along a border alone, but for rounding, have 0.
+
+        Parameters
+        ----------
+        polygon
+            A polygon or several, in degrees, longitude first; its edges are straight in degrees.
+
+        Returns
+        -------
+        ndarray, shape (size,)
+            From 0 to 1.
+        """
+        found, half, places = np.zeros(self.size), self.cell_km / 2, self.latlon()
+        side = self.cell_km / _KM_PER_DEGREE
+        margin = 2 * side / max(np.cos(np.radians(np.abs(places[:, 0]).max())), 0.01)
+        low, high = places.min(axis=0) - margin, places.max(axis=0) + margin
+        shape = shapely.intersection(polygon, shapely.box(low[1], low[0], high[1], high[0]))
+        if shape.is_empty:
+            return found
+        shape = shapely.segmentize(shape, side / _PIECES)  # edges are not straight in the plane
+        shape = shapely.make_valid(shapely.transform(shape, self._to_plane))
+        low, high = np.reshape(shape.bounds, (2, 2))
+        near = np.flatnonzero(((self.points > low - half) & (self.points < high + half)).all(axis=1))
+        corners = self.points[near]
+        cells = shapely.box(*(corners - half).T, *(corners + half).T)
+        shapely.prepare(shape)
+        whole = shapely.covers(shape, cells)
+        found[near[whole]] = 1.0
+        part = np.flatnonzero(~whole & shapely.intersects(shape, cells))
+        shares = shapely.area(shapely.intersection(cells[part], shape)) / self.cell_km**2
+        found[near[part]] = np.where(shares > _ROUNDING, shares, 0.0)
+        return found
+
+    def _to_plane(self, corners: FloatArray) -> FloatArray:
+        return self.projection.to_plane(corners[:, 1], _wrapped(corners[:, 0]))
 
     def _position(self, plane: FloatArray) -> IntArray:
         """Column and row of points of the plane; a point on a border belongs to the cell east or north of it."""

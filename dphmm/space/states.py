@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+import shapely
 
 from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, IntArray
@@ -139,6 +140,22 @@ class StateSpace(ABC):
         near = np.abs(plane).max(axis=1) <= 2 * REACH_KM
         states[near] = self._locate_plane(plane[near])
         return states
+
+    def share_within(self, polygon: shapely.Geometry) -> FloatArray:
+        """Which share of each state's area lies within a polygon; of states that are points, 1 or 0.
+
+        Parameters
+        ----------
+        polygon
+            A polygon or several, in degrees, longitude first; its edges are straight in degrees.
+
+        Returns
+        -------
+        ndarray, shape (size,)
+            From 0 to 1; a point on the border is within.
+        """
+        places = self.latlon()
+        return np.asarray(shapely.intersects_xy(polygon, places[:, 1], places[:, 0]), dtype=np.float64)
 
     @checked
     def nearest(self, latitude: npt.ArrayLike, longitude: npt.ArrayLike) -> IntArray:

@@ -61,7 +61,8 @@ def test_places_go_by_name_number_and_polygon(tmp_path):
     path.write_text(json.dumps({"type": "FeatureCollection", "features": features}))
 
     def inside(*names: str) -> list[int]:
-        within = [np.abs(grid.points - [squares[name][0], 0]).max(axis=1) <= squares[name][1] for name in names]
+        about = [(np.abs(grid.points - [squares[name][0], 0]).max(axis=1), squares[name][1]) for name in names]
+        within = [distance < half + 0.5 for distance, half in about]  # cells of 1 km that share area
         return np.flatnonzero(np.any(within, axis=0)).tolist()
 
     assert parse_event(f'at:"{path}" at 1').resolve(grid) == Presence(inside("ward 1", "ward 2"), 1, 1)

@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 
 from dphmm.errors import DataFileError, PolicyError
 from dphmm.policy.expression import canonical_policy, parse_policy, policy_in_words, with_buffer
-from dphmm.policy.zones import buffered, zones
+from dphmm.policy.zones import buffered, open_places, zones
 from dphmm.space import Grid, Places
 
 SPACE = Grid.over((39.90, 116.30, 39.93, 116.34), cell_km=0.5)
@@ -44,13 +44,15 @@ def inside(polygon) -> set[int]:
 
 COLUMNS = round(np.ptp(SPACE.points[:, 0]) / 0.5) + 1
 HOME, WORK = box_of(0, 1, COLUMNS), box_of(SPACE.size - 1, SPACE.size - 2)
+PARK = box_of(SPACE.size - 1, SPACE.size - 2, margin=0.0035)
+"""All of two cells and a little of those about them."""
 
 
 @pytest.fixture
 def files(tmp_path):
     layer(tmp_path / "home.geojson", HOME, names=["home"])
     layer(tmp_path / "both.geojson", HOME, WORK, names=["home", "work"])
-    layer(tmp_path / "park.geojson", box_of(SPACE.size - 1, SPACE.size - 2))
+    layer(tmp_path / "park.geojson", PARK)
     return tmp_path
 
 
@@ -78,7 +80,7 @@ def test_what_another_term_connects_is_not_open(files):
 
 
 def test_open_places_are_open_and_others_are_not(files):
-    parks = inside(box_of(SPACE.size - 1, SPACE.size - 2))
+    parks = {SPACE.size - 1, SPACE.size - 2}
     graph = parse_policy(f"categorical:{files}/home.geojson | open:{files}/park.geojson", SPACE)
     assert set(np.flatnonzero(graph.open)) == parks
 
@@ -86,7 +88,7 @@ def test_open_places_are_open_and_others_are_not(files):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("zone:{0}/home.geojson | open:{0}/home.geojson", r"state \d+ is open and in a zone"),
+        ("zone:{0}/park.geojson | open:{0}/park.geojson", r"state \d+ is open and in a zone"),
         ("utility:1km | open:{0}/park.geojson", r"state \d+ is open and connected by the policy"),
         ("utility:1km & open:{0}/park.geojson", "join them by |"),
         ("open:{0}/park.geojson", "joins no two of the"),
@@ -102,9 +104,41 @@ def test_policies_without_a_meaning_are_refused_in_one_line(files, text, message
 
 
 def test_a_zone_without_a_state_is_refused(files):
-    nowhere = shapely.box(LON[-1] - 2e-4, LAT[-1] - 2e-4, LON[-1] - 1e-4, LAT[-1] - 1e-4)
+    nowhere = shapely.box(LON[-1] + 0.1, LAT[-1], LON[-1] + 0.2, LAT[-1] + 0.1)
     with pytest.raises(DataFileError, match="zone 'shed' holds no state of the model; draw it larger"):
         parse_policy(f"zone:{layer(files / 'shed.geojson', HOME, nowhere, names=['home', 'shed'])}", SPACE)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_place_in_a_zone_lies_in_an_open_cell_and_none_beside_an_open_polygon_in_one(files, seed):
+    """Random polygons and 4,000 places about each, asked of shapely; by the cells' centres, places are left out."""
+    rng = np.random.default_rng(seed)
+    corners = rng.uniform([LON.min(), LAT.min()], [LON.max(), LAT.max()], (5, 2))
+    polygon = shapely.MultiPoint(corners).convex_hull.buffer(1e-4)
+    path = layer(files / "any.geojson", polygon, names=["any"])
+    ((_, own),) = zones(path, SPACE).items()
+    places = rng.uniform(*np.reshape(polygon.buffer(0.005).bounds, (2, 2)), (4000, 2))
+    within, cell = shapely.contains_xy(polygon, *places.T), SPACE.locate(places[:, 1], places[:, 0])
+    assert np.isin(cell[within & (cell >= 0)], own).all()
+    assert not np.isin(cell[within & (cell >= 0)], list(inside(polygon))).all()
+    try:
+        whole = open_places(path, SPACE)
+    except DataFileError:
+        return
+    assert not np.isin(cell[~within], whole).any()
+
+
+def test_a_cell_that_two_zones_share_belongs_to_the_one_with_more_of_it(files):
+    west, north = LON[0] + 0.001, LAT[0] + 0.05
+    parts = shapely.box(LON[0] - 0.01, LAT[0], west, north), shapely.box(west, LAT[0], LON[0] + 0.02, north)
+    one, two = zones(layer(files / "two.geojson", *parts, names=["one", "two"]), SPACE).values()
+    assert not np.isin(one, two).any()
+    assert 0 in one
+    assert SPACE.share_within(parts[1])[0] > 0
+    dot = shapely.box(LON[0] + 0.0012, LAT[0], LON[0] + 0.0013, LAT[0] + 1e-4)
+    beside = shapely.difference(parts[1], dot)
+    with pytest.raises(DataFileError, match="that is not another zone's; give both one name"):
+        zones(layer(files / "in.geojson", dot, beside, names=["in", "two"]), SPACE)
 
 
 def test_zones_of_different_names_may_not_overlap_and_those_of_one_name_are_one(files):
