@@ -492,9 +492,9 @@ def of_policy(data: bytes, rng: Random) -> bytes:
 def events() -> list[Seed]:
     """Events over time as text."""
     texts = (
-        "at:3,4 between 2024-03-07 and 2024-03-10 any weekday 9-12 in Europe/Berlin",
+        "at:3,4 between 2024-03-07 and 2024-03-10 any weekday 9-12 in Europe/Berlin from the first release",
         "state:2 between 1 and 2 | !state:0 at 3",
-        "2 of (at:1 on 2024-03-07; at:2 at 3; at:4 at least 2 visits between 0 and 9)",
+        "2 of (at:1 on 2024-03-07 from the first release; at:2 at 3; at:4 at least 2 visits between 0 and 9)",
         "at:1 then at:2 then at:1 from 2024-03-07T09:03Z",
     )
     return [("event.txt", text.encode()) for text in texts]
