@@ -18,6 +18,8 @@ FEATURES = (
     "state pairs",
     "restarts",
     "audit",
+    "calibrate",
+    "people outside",
 )
 
 REFUSED: dict[frozenset[str], str] = {
@@ -25,6 +27,12 @@ REFUSED: dict[frozenset[str], str] = {
     frozenset({"tiers", "caps"}): "caps on events are kept for the reader who knows most",
     frozenset({"tiers", "several queries"}): "several queries have no coarser readers",
     frozenset({"audit", "several queries"}): "answers several queries, which an audit cannot join yet",
+    frozenset({"calibrate", "schedule"}): "caps on events and schedules choose each budget themselves",
+    frozenset({"calibrate", "caps"}): "caps on events and schedules choose each budget themselves",
+    frozenset({"calibrate", "delta"}): "later releases are planned for what earlier ones left likely",
+    frozenset({"calibrate", "components"}): "no budget limits the odds: a release can rule a place out",
+    frozenset({"calibrate", "tables"}): "no budget limits the odds: a release can rule a place out",
+    frozenset({"people outside", "state pairs"}): "pairs of states do not go with people outside",
     frozenset({"caps", "zones changed"}): "keeps caps on events, under its first settings alone",
 }
 
@@ -44,6 +52,8 @@ WHAT = {
     "state pairs": "a model of second order",
     "restarts": "a process for every release",
     "audit": "the releases replayed",
+    "people outside": "twins of border states",
+    "calibrate": "the budget that `--odds 3` gives each query",
 }
 
 
@@ -57,9 +67,9 @@ def page() -> str:
         "Promises fail where two features meet, if anywhere. Every pair of the features below is either held by a",
         "test or refused in one line. The test releases a short walk through a durable session with both features,",
         "and holds every record against an enumeration that knows the model as plain tables: the set of possible",
-        "states, the noise, the estimate, ε on every edge, someone to hide among for every possible state, the cap",
-        "on the event, and what the audit finds. For every feature that a reader can see something of, an",
-        "enumeration that leaves it out must find a fault.",
+        "states, the noise, the estimate and its radius, ε on every edge, someone to hide among for every possible",
+        "state, the cap on the event, how far the odds move, and what the audit finds. For every feature that a reader",
+        "can see something of, an enumeration that leaves it out must find a fault.",
         "",
         "| | feature | " + " | ".join(number[one] for one in FEATURES) + " |",
         "|---" * (len(FEATURES) + 2) + "|",

@@ -717,6 +717,10 @@ def audits_and_jobs() -> None:
         "jobs.audit_event", jobs.audit_event, path="missing.csv", model="missing.npz", event="state:3 between 1 and 2",
         users=["a"], most_certainty=0.9, least_certainty=0.1
     )  # fmt: skip
+    right(
+        "jobs.audit_identity", jobs.audit_identity, path="missing.csv", model="missing.npz", known=str(town),
+        users=["a"], k=3, most_certainty=0.5
+    )  # fmt: skip
 
     right("jobs.read_released", jobs.read_released, source="missing.csv", users=["a"])
 

@@ -2,7 +2,7 @@
 What a budget costs in metres
 =============================
 
-The root mean square error of a release by its budget, for four kinds of noise and the policy ``utility:1km`` on cells
+The root mean square error of a release by its budget, for four kinds of noise and the policy ``centres:1km`` on cells
 of 200 metres. The dotted line is the policy's radius.
 """
 

@@ -105,7 +105,7 @@ class Moves:
 
     @checked
     def __init__(self, model: MarkovModel, parts: int = PARTS, redrawn: float = REDRAWN) -> None:
-        if not model.is_plain:
+        if model.time_classes is not None or model.state_pairs is not None:
             raise ConfigurationError(
                 "the model has classes of time or looks back; an attack needs one without --by and of --order 1"
             )
@@ -122,7 +122,7 @@ class Moves:
         self.parts, self.redrawn = parts, redrawn
         self.initial: FloatArray = model.initial
         self._changes: dict[int, Change] = {}
-        self._powers: dict[int, FloatArray] = {1: np.ascontiguousarray(model.transition.toarray())}
+        self._powers: dict[int, FloatArray] = {1: np.ascontiguousarray(model.moves_inside.toarray())}
 
     def matrix(self, steps: int) -> FloatArray:
         """``(N, N)``: the probabilities of going from each cell to each in `steps` steps.

@@ -115,7 +115,7 @@ class Accuracy:
         )
 
 
-def knowledge(beliefs: Sequence[Belief], points: npt.ArrayLike, k: int = TOP) -> Knowledge:
+def knowledge(beliefs: Sequence[Belief], points: npt.ArrayLike, k: int = TOP, cell: float = 0.0) -> Knowledge:
     """What the holder of some beliefs knows.
 
     Parameters
@@ -126,6 +126,8 @@ def knowledge(beliefs: Sequence[Belief], points: npt.ArrayLike, k: int = TOP) ->
         ``(N, d)`` measurements.
     k
         How many states count as the top; at least 1.
+    cell
+        The side of the cell that each point is the centre of, see `dphmm.model.point_estimate`; 0 for points.
 
     Raises
     ------
@@ -136,7 +138,7 @@ def knowledge(beliefs: Sequence[Belief], points: npt.ArrayLike, k: int = TOP) ->
     which = beliefs.which if isinstance(beliefs, Beliefs) else np.arange(len(beliefs))
     some, number = np.unique(which, return_inverse=True)
     parts = np.array_split(some, -(-len(some) // _TOGETHER))
-    found = [_of_some(_probabilities(beliefs, part), places, k) for part in parts]
+    found = [_of_some(beliefs, part, places, k, cell) for part in parts]
     entropy, spread, error, best, top = np.concatenate(found, axis=1)[:, number]
     return Knowledge(entropy, spread, error, best, top, k)
 
@@ -198,7 +200,7 @@ def no_information(
         rests = bool(same.any()) and model.time_classes is None
         count += int(same.argmax()) + 1 if rests else len(found)
         now = known[count - 1]
-    return Beliefs(known[:count], model.state_pairs, np.minimum(np.arange(len(gaps)), count - 1))
+    return Beliefs(known[:count], model.contexts, np.minimum(np.arange(len(gaps)), count - 1))
 
 
 def _same(logs: FloatArray) -> BoolArray:
@@ -263,10 +265,12 @@ def _true_states(truth: npt.ArrayLike, count: int, size: int) -> IntArray:
     return true
 
 
-def _of_some(rows: FloatArray, places: FloatArray, k: int) -> FloatArray:
+def _of_some(beliefs: Sequence[Belief], part: IntArray, places: FloatArray, k: int, cell: float) -> FloatArray:
     """The numbers of `Knowledge` for some beliefs, ``(5, T)``."""
+    rows = _probabilities(beliefs, part)
+    beyond = beliefs.beyond(part) if isinstance(beliefs, Beliefs) else (beliefs[t].beyond for t in part)
     largest = np.partition(rows, -min(k, len(places)), axis=1)[:, -k:]
-    told = entr(rows).sum(axis=1) / np.log(2.0), *expected_errors(rows, places), largest.max(axis=1)
+    told = entr(rows).sum(axis=1) / np.log(2.0), *expected_errors(rows, places, cell, beyond), largest.max(axis=1)
     found = np.array([*told, largest.sum(axis=1)])
     np.minimum(found[3:], 1.0, out=found[3:])
     return np.asarray(np.maximum(found, 0.0, out=found))

@@ -572,7 +572,7 @@ def audit_entries(
     if model.size != graph.size:
         raise InvalidInputError(f"the model has {model.size} states and the policy {graph.size}; they must agree")
     labels, open_ = graph.components(), graph.open
-    matrix = model.transition
+    matrix = model.moves_inside
     zones = csr_array((np.ones(graph.size), labels, np.arange(graph.size + 1)))[~open_]
     places, into = (matrix[:, ~open_] @ zones).nonzero()
     places, into = places[open_[places]], into[open_[places]]

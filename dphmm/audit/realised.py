@@ -78,6 +78,8 @@ class Realised:
     error, certainty
         ``(T,)``: the expected distance of the best guess after each release, in the unit of the measurements (told at
         most 2 % too small), and the probability of the most probable state.
+    open
+        ``(T,)``: whether the likeliest place after each release is open. Facts count errors of the others.
     is_by_edge
         Whether edges were looked at one by one. Otherwise there are too many, and figures are of places that the policy
         joins by any path, and may be larger.
@@ -93,6 +95,7 @@ class Realised:
     bits: FloatArray = field(repr=False)
     error: FloatArray = field(repr=False)
     certainty: FloatArray = field(repr=False)
+    open: BoolArray = field(repr=False)
     is_by_edge: bool = field(metadata=fact())
 
     @property
@@ -105,6 +108,7 @@ class Realised:
         known = self.last_day[~np.isnan(self.last_day)]
         names = ("compared", "ruled_out_first", "ruled_out_second", "ruled_out_both")
         worst = dict(zip(names, self.worst_releases, strict=bool(self.worst_releases)))
+        errors, certainties = self.error[~self.open], self.certainty[~self.open]
         return facts_of(
             self,
             moved_median=np.median(self.moved),
@@ -122,9 +126,10 @@ class Realised:
             worst_releases=worst or None,
             bits_median=np.median(self.bits),
             bits_most=self.bits.max(),
-            adversary_error_m_median=1000.0 * np.median(self.error),
-            adversary_error_m_least=1000.0 * self.error.min(),
-            adversary_certainty_most=self.certainty.max(),
+            moments_open=self.open.sum(),
+            adversary_error_m_median=1000.0 * np.median(errors) if len(errors) else None,
+            adversary_error_m_least=1000.0 * errors.min() if len(errors) else None,
+            adversary_certainty_most=certainties.max() if len(errors) else None,
         )
 
 
@@ -160,7 +165,7 @@ def realise(releaser: Releaser, sequence: ReleasedSequence) -> Realised:
     by_all, by_day = _Window(pairs), _Window(pairs)
     within: deque[tuple[int, FloatArray, BoolArray]] = deque()
     rows, ruled_out = np.full((count, 6), np.nan), np.full((count, 3, 2), -1, dtype=np.int64)
-    worst, most = (0, 0, 0), -1.0
+    worst, most, opened = (0, 0, 0), -1.0, np.zeros(count, dtype=np.bool_)
     releases: tuple[int, ...] = ()
     for t, replay in enumerate(replay_sequence(releaser, sequence)):
         possible = replay.step.plan.constraint
@@ -176,12 +181,16 @@ def realise(releaser: Releaser, sequence: ReleasedSequence) -> Realised:
             while within[0][0] <= slots[t] - day:
                 by_day.remove(pairs.compared(*within.popleft()[1:]))
             rows[t, 2], ruled_out[t, 2] = by_day.widest()[0], by_day.ruled_out()
-        guess = point_estimate(replay.posterior.probabilities, releaser.measurements.points)
+        points, after = releaser.measurements.points, replay.posterior
+        guess = point_estimate(after.probabilities, points, releaser.cell, after.beyond)
         rows[t, 3:] = _bits(replay.prior, replay.posterior), guess.least_error, guess.certainty
+        opened[t] = replay.engine.likeliest_component(replay.step, replay.posterior).open
     moved, so_far, last_day, bits, error, certainty = rows.T
     apart, vacuous = np.moveaxis(ruled_out, 2, 0)
     is_by_edge = isinstance(pairs, _Edges)
-    return Realised(moved, so_far, last_day, apart, vacuous, worst, releases, bits, error, certainty, is_by_edge)
+    return Realised(
+        moved, so_far, last_day, apart, vacuous, worst, releases, bits, error, certainty, opened, is_by_edge
+    )
 
 
 @dataclass(frozen=True, eq=False)

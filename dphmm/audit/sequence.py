@@ -416,6 +416,7 @@ def audit_sequence(
     prior: npt.ArrayLike | None = None,
     truth: npt.ArrayLike | None = None,
     k: int = TOP,
+    model: MarkovModel | None = None,
 ) -> SequenceAudit:
     """What a released sequence gives away, to the public adversary or to one with a prior of their own.
 
@@ -433,6 +434,8 @@ def audit_sequence(
         ``(T,)``: the true states, where they may be known; the result is private then.
     k
         How many states count as the top.
+    model
+        What another adversary thinks of how the person moves, over the same states; left out, the releaser's.
 
     Returns
     -------
@@ -448,23 +451,24 @@ def audit_sequence(
     InvalidInputError, AlreadyKnownError
         As `replay_sequence` does.
     """
-    model, points = releaser.model, releaser.measurements.points
+    is_public, model = prior is None and model is None, model or releaser.model
+    points, cell = releaser.measurements.points, releaser.cell
     start = None if prior is None else as_distribution(prior, model.size, "the adversary's prior")
     replays = list(replay_sequence(releaser, sequence))
     rows = np.array([replay.log_likelihood for replay in replays])
     observed = Observations(rows, np.asarray(sequence.steps), sequence.first)
-    if start is None and not np.any(sequence.begins[1:]):  # replaying it filtered it
+    if is_public and not np.any(sequence.begins[1:]):  # replaying it filtered it
         before, after = ([one.prior for one in replays], [one.posterior for one in replays])
         filtering = Filtering.of(model, observed, before, after)
     else:
         filtering = filter_releases(model, observed, start)
     filtered = filtering.at()
 
-    path_found = beside(lambda: (path_of_releases(model, observed, start), knowledge(filtered, points, k)))
+    path_found = beside(lambda: (path_of_releases(model, observed, start), knowledge(filtered, points, k, cell)))
     smoothed = smooth_releases(model, observed, filtering)
-    hindsight = knowledge(smoothed, points, k)
+    hindsight = knowledge(smoothed, points, k, cell)
     uninformed = no_information(model, sequence.steps, start, sequence.first)
-    theirs: Iterable[Belief | None] = repeat(None) if start is None else filtering.predicted
+    theirs: Iterable[Belief | None] = repeat(None) if is_public else filtering.predicted
     steps = tuple(_step(replay, belief) for replay, belief in zip(replays, theirs, strict=False))
     path, online = path_found()
     accuracies = None
@@ -482,7 +486,7 @@ def audit_sequence(
         filtering=filtering,
         smoothed=smoothed,
         path=path,
-        uninformed=knowledge(uninformed, points, k),
+        uninformed=knowledge(uninformed, points, k, cell),
         online=online,
         hindsight=hindsight,
         accuracies=accuracies,  # type: ignore[arg-type]
@@ -547,11 +551,11 @@ class HindsightRecorder:
         self._told[t], self._after[t] = person.told, person.belief.chain_logs
         self._slots.append(person.slot)
 
-    def in_hindsight(self, points: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def in_hindsight(self, points: FloatArray, cell: float = 0.0) -> tuple[FloatArray, FloatArray]:
         """What `in_hindsight` finds of the same releases, of at least one."""
         slots = np.array(self._slots)
         observed = Observations(self._told[: len(slots)], np.diff(slots, prepend=slots[0]), int(slots[0]))
-        return _guessed(self._model, observed, self._after[: len(slots)], points)
+        return _guessed(self._model, observed, self._after[: len(slots)], points, cell)
 
 
 def in_hindsight(releaser: Releaser, sequence: ReleasedSequence) -> tuple[FloatArray, FloatArray]:
@@ -572,16 +576,16 @@ def in_hindsight(releaser: Releaser, sequence: ReleasedSequence) -> tuple[FloatA
     observed = Observations(told, np.asarray(sequence.steps), sequence.first)
     if np.any(sequence.begins[1:]):  # replaying it filtered it, but for what they forgot on the way
         after = filter_releases(model, observed).logs
-    return _guessed(model, observed, after, releaser.measurements.points)
+    return _guessed(model, observed, after, releaser.measurements.points, releaser.cell)
 
 
 def _guessed(
-    model: MarkovModel, observed: Observations, filtered: FloatArray, points: FloatArray
+    model: MarkovModel, observed: Observations, filtered: FloatArray, points: FloatArray, cell: float
 ) -> tuple[FloatArray, FloatArray]:
-    beliefs = Beliefs(smoothed_logs(model, observed, filtered), model.state_pairs)
+    beliefs = Beliefs(smoothed_logs(model, observed, filtered), model.contexts)
     error, certainty = np.empty((2, len(observed)))
     for t, belief in enumerate(beliefs):
-        guess = point_estimate(belief.probabilities, points)
+        guess = point_estimate(belief.probabilities, points, cell, belief.beyond)
         error[t], certainty[t] = guess.least_error, guess.certainty
     return error, certainty
 

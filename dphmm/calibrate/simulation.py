@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from itertools import count, islice
 from math import inf
 
@@ -23,6 +24,7 @@ from dphmm.facts import fact
 from dphmm.mechanisms.base import TABLES
 from dphmm.model import MarkovModel, Observations, draw_paths, filter_releases, smooth_releases
 from dphmm.model.belief import Belief
+from dphmm.model.point_estimate import expected_distance
 from dphmm.release.engine import Releaser
 from dphmm.release.event_caps import chain_of
 from dphmm.release.step import StepPlan
@@ -54,7 +56,7 @@ class PathReleases:
         self.engine, self.epsilon, self.steps, self.first = engine, epsilon, steps, first
         self._plans = _public_plans(engine, steps, first)
 
-    def released(self, path: IntArray, rng: np.random.Generator) -> tuple[FloatArray, float, float]:
+    def released(self, path: IntArray, rng: np.random.Generator) -> tuple[FloatArray, float, float, float]:
         """What is known of the releases of a path ``(steps,)``.
 
         Returns
@@ -63,27 +65,40 @@ class PathReleases:
             ``(steps, N)``: log densities in every state, 0 throughout where nothing was drawn.
         spent, withheld
             The sum of the budgets, and the share of the moments without a draw.
+        error
+            The mean of what the releases are expected to err by; NaN where nothing was drawn.
         """
         rows = None if self._plans is None else self._together(self._plans, path, rng)
         if rows is not None:
-            return rows, self.epsilon * self.steps, 0.0
+            return rows, self.epsilon * self.steps, 0.0, self._error
         engine, rows, spent, withheld = self.engine.another(rng), np.empty((self.steps, self.engine.model.size)), 0.0, 0
+        errors = []
         engine.restart(self.first)
         for at, state in enumerate(path.tolist()):
             step = engine.prepare(self.epsilon)
             record = engine.draw(step, state)
             rows[at] = engine.log_likelihood(step, record.released)
             spent, withheld = spent + record.epsilon, withheld + record.withheld
-        return rows, spent, withheld / self.steps
+            if not record.withheld:
+                errors.append(record.expected_error)
+        return rows, spent, withheld / self.steps, float(np.mean(errors)) if errors else float("nan")
+
+    @cached_property
+    def _error(self) -> float:
+        """The mean over the steps where plans do not depend on draws."""
+        assert self._plans is not None, "plans are public"
+        starts = [start for start, _, _ in self._plans]
+        errors = [self.engine.noise(plan, self.epsilon).expected_error(belief) for _, plan, belief in self._plans]
+        return float(np.diff([*starts, self.steps]) @ errors) / self.steps
 
     def _together(
-        self, plans: list[tuple[int, StepPlan]], path: IntArray, rng: np.random.Generator
+        self, plans: list[tuple[int, StepPlan, Belief]], path: IntArray, rng: np.random.Generator
     ) -> FloatArray | None:
         """The log densities; None where an output ruled out a state that is possible."""
         size = self.engine.model.size
         rows, block = np.full((self.steps, size), -np.inf), max(1, _AT_ONCE // size)
-        ends = [start for start, _ in plans[1:]] + [self.steps]
-        for (start, plan), end in zip(plans, ends, strict=True):
+        ends = [start for start, _, _ in plans[1:]] + [self.steps]
+        for (start, plan, _), end in zip(plans, ends, strict=True):
             noise, states = self.engine.noise(plan, self.epsilon), np.flatnonzero(plan.constraint)
             stand_ins = self.engine.planner.released_as(np.arange(size), plan.constraint)
             for at in range(start, end, block):
@@ -143,7 +158,7 @@ def plans_along(engine: Releaser, steps: int, first: int = 0) -> Iterator[tuple[
         last, before = plan, belief
 
 
-def _public_plans(engine: Releaser, steps: int, first: int) -> list[tuple[int, StepPlan]] | None:
+def _public_plans(engine: Releaser, steps: int, first: int) -> list[tuple[int, StepPlan, Belief]] | None:
     """The plans of ``steps`` releases, each with the first step that it serves; None where they depend on draws.
 
     They do with a δ-location set, caps, a schedule, tables, or a repair that is chosen by the belief. What else rules
@@ -152,10 +167,10 @@ def _public_plans(engine: Releaser, steps: int, first: int) -> list[tuple[int, S
     settings, found = engine.settings, []
     if settings.delta is not None or settings.caps or settings.schedule is not None or settings.mechanism in TABLES:
         return None
-    for step, plan, _ in plans_along(engine, steps, first):
+    for step, plan, belief in plans_along(engine, steps, first):
         if plan.prior is not None:
             return None
-        found.append((step, plan))
+        found.append((step, plan, belief))
     return found
 
 
@@ -231,6 +246,8 @@ class Simulation:
         the likeliest state.
     spent, withheld
         ``(people,)``: the sum of the budgets, and the share of the moments for which nothing was drawn.
+    released
+        ``(people,)``: means over each one's releases of what they are expected to err by.
     reached
         ``(people,)``: the highest probability that the event ever had, before a release or after. None without one.
     """
@@ -243,6 +260,7 @@ class Simulation:
     certainty: FloatArray = field(repr=False, metadata=fact("adversary_certainty_in_hindsight"))
     spent: FloatArray = field(repr=False, metadata=fact("epsilon"))
     withheld: FloatArray = field(repr=False, metadata=fact("moments_withheld"))
+    released: FloatArray = field(repr=False, metadata=fact("released_error_m", times=1000))
     reached: FloatArray | None = field(default=None, repr=False, metadata=fact("event_probability_most"))
 
     @property
@@ -390,6 +408,11 @@ def _paths_with(
     model: MarkovModel, event: Event, probability: float, people: int, steps: int, first: int, rng: np.random.Generator
 ) -> IntArray:
     """Paths ``(people, steps)`` of a model on which an event of some probability happens."""
+    if model.away is not None:
+        raise EventError(
+            "simulated people of a model that knows of people outside do not tell who is in a place and who is nearest "
+            "to it; learn one with --no-away"
+        )
     length = max(steps, event.last + 1)
     if people * length > _MOST_DRAWN * probability:
         raise EventError(
@@ -409,14 +432,23 @@ def _figures_of(
 ) -> tuple[float, ...]:
     """The figures of a person, in the order of `Simulation`."""
     drawing = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1, number)))
-    model, points = releases.engine.model, releases.engine.measurements.points
-    rows, spent, withheld = releases.released(path, drawing)
+    engine = releases.engine
+    model, points, cell = engine.model, engine.measurements.points, engine.cell
+    rows, spent, withheld, error = releases.released(path, drawing)
     observed = Observations(rows, np.ones(releases.steps, dtype=np.int64), releases.first)
     filtering, some = filter_releases(model, observed), _looked_at(releases.steps)
     now, smoothed = filtering.at(some), smooth_releases(model, observed, filtering, some)
-    online, later = (knowledge(beliefs, points, 1) for beliefs in (now, smoothed))
-    estimate = float(np.mean([_mean_error(one, points) for one in now]))
-    known = estimate, float(online.error.mean()), float(later.error.mean()), float(later.best.mean()), spent, withheld
+    online, later = (knowledge(beliefs, points, 1, cell) for beliefs in (now, smoothed))
+    estimate = float(np.mean([expected_distance(one.probabilities, points, cell, one.beyond) for one in now]))
+    known = (
+        estimate,
+        float(online.error.mean()),
+        float(later.error.mean()),
+        float(later.best.mean()),
+        spent,
+        withheld,
+        error,
+    )
     if odds is None:
         return known
     own, reached = odds.copy(), odds.log_odds
@@ -430,11 +462,6 @@ def _looked_at(steps: int) -> list[int]:
     return [int(step) for step in np.unique(np.linspace(0, steps - 1, LOOKED_AT).astype(np.int64))]
 
 
-def _mean_error(belief: Belief, points: FloatArray) -> float:
-    probabilities = belief.probabilities
-    return float(probabilities @ np.linalg.norm(points - probabilities @ points, axis=1))
-
-
 def without_releases(releaser: Releaser, steps: int, first: int = 0) -> tuple[float, float, float]:
     """What the model alone tells over ``steps`` steps: no release can make the best guess err by more.
 
@@ -444,8 +471,8 @@ def without_releases(releaser: Releaser, steps: int, first: int = 0) -> tuple[fl
         The mean expected distance of the best guess, that of the mean, and the greatest probability of a state.
     """
     beliefs = no_information(releaser.model, np.ones(steps, dtype=np.int64), None, first)
-    points = releaser.measurements.points
+    points, cell = releaser.measurements.points, releaser.cell
     some = [beliefs[t] for t in _looked_at(steps)]
-    radii = [_mean_error(one, points) for one in some]
+    radii = [expected_distance(one.probabilities, points, cell, one.beyond) for one in some]
     most = max(float(one.probabilities.max()) for one in beliefs)
-    return float(knowledge(some, points, 1).error.mean()), float(np.mean(radii)), most
+    return float(knowledge(some, points, 1, cell).error.mean()), float(np.mean(radii)), most

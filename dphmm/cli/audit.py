@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from dphmm.cli.inputs import (
     cap_options,
     event_option,
     kilometres_of,
+    known_options,
     names_of,
     policy_text,
     settings_options,
@@ -163,6 +164,9 @@ def _row(stated: dict[str, Any]) -> tuple[str, ...]:
 @click.option("--users", metavar="A,B,…", help="These users alone.")
 @click.option("--adversary", type=click.Path(), metavar="FILE.csv", help="Another prior: columns state, probability.")
 @true_options
+@click.option(
+    "--known", multiple=True, type=click.Path(), help="Earlier data of the same people, which the adversary has."
+)
 @click.option("--top", type=int, default=5, show_default=True, help="How many places count as the top.")
 @click.option("--least-error", metavar="LENGTH", help="Exit with 1 where the best guess comes nearer, such as 500m.")
 @click.option("--most-certainty", type=float, help="Exit with 1 where one place is more probable than this.")
@@ -191,6 +195,7 @@ def session(releases: str | Path, **given: Any) -> None:
         users=names_of(given["users"]),
         prior=given["adversary"],
         true=true_data(given),
+        known=true_data(given, "known"),
         top=given["top"],
         thresholds=Thresholds(least, given["most_certainty"]),
         watch=progress,
@@ -213,7 +218,7 @@ def session(releases: str | Path, **given: Any) -> None:
     error = ("error without", "at the time", "in hindsight", "at least")
     head = ("user", "releases", "epsilon", *bits, *guess, *error, "exposed")
     if found.private:
-        echo("dphmm: the true places went into this audit; keep it to yourself.", err=True)
+        echo("dphmm: true places went into this audit; keep it to yourself.", err=True)
     _end(found, given, "Session audit", found.in_words(), head, rows)
 
 
@@ -318,6 +323,71 @@ def mechanism(**given: Any) -> None:
     _end(found, given, "Mechanism audit", verdict, ("states", "claimed", "shown at least", "claim"), rows)
 
 
+@audit_command.command()
+@click.argument("releases", callback=store_of)
+@click.option("--model", type=click.Path(), help="The model that the releases were made with.")
+@settings_options
+@event_option
+@cap_options
+@known_options
+@click.option("--users", metavar="A,B,…", help="These released users alone.")
+@click.option("--top", "k", type=int, default=3, show_default=True, help="How many candidates count as the likeliest.")
+@click.option(
+    "--most-certainty", type=float, default=0.5, show_default=True, help="Exit with 1 where someone is found surer."
+)
+@click.option("--json", "as_json", is_flag=True, help="Say what was found as JSON.")
+def identity(releases: str | Path, **given: Any) -> None:
+    """Who the releases in RELEASES are linked to, by somebody who has earlier data of everybody.
+
+    RELEASES and the settings are as for 'dphmm audit session'. A model of each candidate is made of their data before
+    the first release; the releases are as probable under it as the filter says. The result tells who is who: keep it
+    to yourself. The exit code is 1 where someone is singled out: linked right, with more than --most-certainty.
+    """
+    from dphmm.jobs.identity import audit_identity
+
+    if given["model"] is None:
+        raise ConfigurationError("the model is missing; give --model with the one that the releases were made with")
+    known = true_data(given, "known")
+    if known is None:
+        raise ConfigurationError(
+            "no candidates are given; give --known with earlier data of everybody who was released"
+        )
+    found = audit_identity(
+        releases,
+        given["model"],
+        known,
+        stated_settings_of(given),
+        users=names_of(given["users"]),
+        k=given["k"],
+        most_certainty=given["most_certainty"],
+        watch=progress,
+    )
+    facts = found.facts()
+    echo("dphmm: this says who is who; keep it to yourself.", err=True)
+    if given["as_json"]:
+        echo(json.dumps(facts, ensure_ascii=False, allow_nan=False))
+    else:
+        names = ("user", "moments", "epsilon", "rank", "probability", "likeliest", "probability_of_the_likeliest")
+        rows = [
+            [one if isinstance(one := user[name], str) else f"{one:.4g}" for name in names] for user in facts["users"]
+        ]
+        say_table([name.replace("_", " ") for name in names], rows, most=_LINES)
+        lengths = [(one["moments"], *_found(one)) for one in facts["by_moments"]]
+        head = ("after moments", "people", "linked right", f"among the {found.k} likeliest", "stated")
+        say_table(head, [*((f"{length:,}", *cells) for length, *cells in lengths), ("all", *_found(facts))])
+        echo(found.in_words(), fg="red" if found.is_exposed else None)
+    if found.is_exposed:
+        raise click.exceptions.Exit(EXPOSED)
+
+
+def _found(one: Mapping[str, Any]) -> list[str]:
+    """How many people are found, for a table."""
+    right = (one[f"linked_right{end}"] for end in ("", "_least", "_most"))
+    share, least, most = (f"{100 * value:.0f}" for value in right)
+    rest = (one["right_among_the_k_likeliest"], one["probability_of_the_likeliest"])
+    return [f"{one['people']:,}", f"{share} % ({least} to {most})", *(f"{100 * value:.0f} %" for value in rest)]
+
+
 def _subject(given: dict[str, Any]) -> Subject:
     """The states and the policy that the `_subject_options` name."""
     from dphmm.jobs.audits import Subject
@@ -345,7 +415,7 @@ def _check_report(given: dict[str, Any]) -> None:
     if report is not None:
         if report.suffix.lower() not in (".html", ".htm"):
             raise ConfigurationError(f"{report}: a report is an .html file; name it so")
-        check_output(private_name(report) if given.get("true") else report, given["overwrite"])
+        check_output(private_name(report) if given.get("true") or given.get("known") else report, given["overwrite"])
 
 
 def _end(
@@ -363,7 +433,7 @@ def _end(
         from dphmm.tables import write_text
 
         page = html_page(title, verdict, found.is_exposed, audit_sections(found))
-        write_text(given["report"], page, given["overwrite"], private=bool(given.get("true")))
+        write_text(given["report"], page, given["overwrite"], private=bool(given.get("true") or given.get("known")))
         echo(f"Report: {given['report']}", err=True)
     if found.is_exposed:
         raise click.exceptions.Exit(EXPOSED)

@@ -121,7 +121,8 @@ def _print(found: Calibrated) -> None:
     stated: dict[str, Any] = {"epsilon": repr(facts["epsilon"]), "joined_places": facts["joined_places"]}
     for name, epsilon in found.by_target.items():
         stated[f"largest for {name}"] = f"{epsilon:.6g}"
-    stated["released error m"] = achieved["released_error_m"]
+    if achieved["released_error_m"] is not None:
+        stated["released error m"] = achieved["released_error_m"]
     for key in ("estimate_error_m", "adversary_error_m_at_once", "adversary_error_m_in_hindsight"):
         if key in achieved:
             stated[key] = f"{shown(achieved[key])} ± {shown(achieved[f'{key}_give_or_take'])}"
@@ -131,7 +132,7 @@ def _print(found: Calibrated) -> None:
         stated[key] = f"{achieved[key]:.3g} ± {achieved[f'{key}_give_or_take']:.2g}"
     stated |= {"epsilon_an_hour": achieved["epsilon_an_hour"], "epsilon_a_day": achieved["epsilon_a_day"]}
     if {"certainty", "odds"} & found.by_target.keys():
-        one = "each release" if found.event is None else "each release by itself"
+        one = "each release" if found.event is None else "one release, where no other is made"
         together = one if found.guaranteed == 1 else f"all of {found.guaranteed:,} releases together"
         stated[f"{'certainty and odds are' if found.event is None else 'the event is'} limited for"] = (
             f"{together}, whatever is drawn"
@@ -184,6 +185,8 @@ def _print_row(found: Calibrated) -> None:
             for name, value in zip(names, told, strict=True)
         ]
         spent = "" if one.day_epsilon is None else shown(one.day_epsilon)
-        rows.append([f"{epsilon:.4g}", shown(1000 * one.released_error), *cells, spent])
+        rows.append(
+            [f"{epsilon:.4g}", "" if one.released_error is None else shown(1000 * one.released_error), *cells, spent]
+        )
     what = ("estimate (m)", "adversary at once (m)", "in hindsight (m)", "certainty in hindsight") if names else ()
     say_table(("epsilon", "release (m)", *what, "epsilon a day"), rows)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dphmm.cli.from_fields import option_name, options, options_of
+from dphmm.cli.from_fields import Decorated, option_name, options, options_of
 from dphmm.errors import ConfigurationError, InvalidInputError
 from dphmm.jobs.people import Data
 from dphmm.release.settings import Schedule, Settings
@@ -37,19 +37,27 @@ def store_of(context: click.Context, parameter: click.Parameter, value: str) -> 
 input_options = options_of(Data)
 """The options of `data_of`."""
 
-true_options = options(
-    click.option("--true", "true", multiple=True, type=click.Path(), help="True trajectories: the result is private."),
-    options_of(
-        Data,
-        without=("users", "exclude_users", "skip_bad"),
-        format="The format of --true. Left out, recognised.",
-        columns="Columns of --true, in tables.",
-        user="Whose places all of --true are, where it does not say or says otherwise.",
-        user_per_file="Files of --true that do not say whose they are: one each.",
-    ),
-    heading="True places",
-)
+
+def _options_of_data(name: str, words: str, heading: str) -> Callable[[Decorated], Decorated]:
+    """An option that names trajectories, with those of how they are read."""
+    return options(
+        click.option(f"--{name}", name, multiple=True, type=click.Path(), help=words),
+        options_of(
+            Data,
+            without=("users", "exclude_users", "skip_bad"),
+            format=f"The format of --{name}. Left out, recognised.",
+            columns=f"Columns of --{name}, in tables.",
+            user=f"Whose places all of --{name} are, where it does not say or says otherwise.",
+            user_per_file=f"Files of --{name} that do not say whose they are: one each.",
+        ),
+        heading=heading,
+    )
+
+
+true_options = _options_of_data("true", "True trajectories: the result is private.", "True places")
 """The options of `true_data`."""
+known_options = _options_of_data("known", "Earlier data of the candidates, each by name.", "Candidates")
+"""Those of earlier data."""
 
 buffer_option = options(
     click.option(
@@ -127,9 +135,9 @@ def data_of(paths: Sequence[str | Path], given: Mapping[str, Any]) -> Data:
     return Data.from_options(paths, {**given, **texts, **names})
 
 
-def true_data(given: Mapping[str, Any]) -> Data | None:
-    """What the `true_options` say, of everyone; None where they are not given."""
-    return data_of(given["true"], {**given, "users": None}) if given["true"] else None
+def true_data(given: Mapping[str, Any], name: str = "true") -> Data | None:
+    """What the `true_options` say, or the `known_options`, of everyone; None where they are not given."""
+    return data_of(given[name], {**given, "users": None}) if given[name] else None
 
 
 def space_of(given: Mapping[str, Any]) -> StateSpace:

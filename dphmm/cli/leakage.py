@@ -206,12 +206,15 @@ def _print_realised(told: Realised) -> None:
         f"a release told {facts['bits_median']:.3g} bits (median) of where the person was, "
         f"{facts['bits_most']:.3g} at most"
     )
-    echo(
-        "an adversary who knows the model is expected to err by "
-        f"{facts['adversary_error_m_median']:,.0f} m (median) at each release, "
-        f"{facts['adversary_error_m_least']:,.0f} m at least, and was {facts['adversary_certainty_most']:.2f} "
-        "sure of one place at most; in hindsight: dphmm audit session"
-    )
+    if facts["moments_open"]:
+        echo(f"at {facts['moments_open']:,} of them the likeliest place was open, which is released as it is")
+    if facts["adversary_error_m_median"] is not None:
+        echo(
+            f"an adversary who knows the model is expected to err by {facts['adversary_error_m_median']:,.0f} m "
+            f"(median) at each {'other ' if facts['moments_open'] else ''}release, "
+            f"{facts['adversary_error_m_least']:,.0f} m at least, and was {facts['adversary_certainty_most']:.2f} "
+            "sure of one place at most; in hindsight: dphmm audit session"
+        )
 
 
 def _print_ruled_out(facts: Mapping[str, Any]) -> None:

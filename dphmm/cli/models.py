@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 @click.option(
     "--moves-per-person", type=int, metavar="M", help="With it: of each person at most M moves. [default: 20]"
 )
+@click.option(
+    "--away/--no-away", default=None, help="People outside a grid are states of their own. [default: where any are]"
+)
 @click.option("--least-people", type=int, metavar="K", help="Leave out moves of fewer than K people: no guarantee.")
 @input_options
 @click.option("--overwrite", is_flag=True, help="Replace an output that exists.")
@@ -72,7 +75,7 @@ def learn_command(data: tuple[str, ...], output: Path, as_json: bool, overwrite:
         overwrite,
         max_speed_kmh=given["max_speed"],
         **_time_of(given),
-        **{name: given[name] for name in ("user_epsilon", "moves_per_person", "least_people")},
+        **{name: given[name] for name in ("user_epsilon", "moves_per_person", "least_people", "away")},
     )
     if learned.choice is not None:
         echo(_CHOSEN.format(learned.choice.options), err=True)
@@ -172,8 +175,8 @@ def show(model: Path, output: Path | None, overwrite: bool, as_json: bool, **giv
 
 def _facts_model(model: MarkovModel) -> dict[str, Any]:
     stays = {}
-    if model.is_plain:
-        chances = model.transition.diagonal()
+    if model.is_plain or model.away is not None:
+        chances = model.moves_inside.diagonal()
         stays = {
             "stays_expected": float(model.initial @ chances),
             "least_and_most": f"{chances.min():.3g} to {chances.max():.3g}",

@@ -35,7 +35,7 @@ class Setting:
         ``"utility"``, ``"transition"``, ``"complete"`` on the δ-location set, which is the earlier method that the
         DPHMM paper compares itself with (there called DPLS), or any policy as text, see `dphmm.policy.parse_policy`.
     radius_km
-        The radius of ``"utility"``; 0.0 for the others.
+        The radius of ``"utility"``, between the centres of cells as in the paper (``centres:1km``); 0.0 for the others.
     epsilon
         The budget of a release.
     mechanism, repair, objective, calibration
@@ -60,7 +60,7 @@ class Setting:
     @property
     def release_settings(self) -> ReleaseSettings:
         """The settings of the engine; a state that is known is released as it is."""
-        policy = f"utility:{self.radius_km!r}km" if self.policy == "utility" else self.policy
+        policy = f"centres:{self.radius_km!r}km" if self.policy == "utility" else self.policy
         aims = self.target_error_km or None, self.day_epsilon or None
         return ReleaseSettings(
             policy,

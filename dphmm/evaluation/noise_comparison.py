@@ -155,7 +155,7 @@ def _measured(
 ) -> NoiseRow:
     engine = Releaser.made(settings, model, model.space, graph, seed)
     points, squares = engine.measurements.points, []
-    transition = model.transition
+    transition = model.moves_inside
     for path in paths:
         engine.restart()
         logs, true = [], points[path]

@@ -24,6 +24,8 @@ from dphmm.arrays import FloatArray, IntArray, as_distribution, as_floats, as_in
 from dphmm.errors import EventError, InvalidInputError, StochasticError
 from dphmm.events.automaton import Automaton
 from dphmm.events.event import Event
+from dphmm.model.away import Away
+from dphmm.model.contexts import Contexts
 from dphmm.model.forward_backward import backward_pass
 from dphmm.model.gaps import Gap, one_matrix
 from dphmm.model.model import MarkovModel
@@ -43,14 +45,15 @@ class Chain:
         The number of states of the chain, ``P``.
     operator
         A function from a time and a number of steps, at least one, to the operator that leads from one to the other.
-    states
-        ``(P,)``: the state that each of the chain's own is in, where it tells more apart than the ``N`` states that
-        events and releases are about, of which it has the first ``N``; None where they are the same.
+    contexts
+        What the chain's states are, where it tells more apart than the ``N`` states that events and releases are about;
+        None where they are the same.
     """
 
-    def __init__(self, size: int, operator: Callable[[int, int], Operator], states: IntArray | None = None) -> None:
-        self.size, self.operator, self.states = size, operator, states
-        self.state_count = size if states is None else int(states.max()) + 1
+    def __init__(self, size: int, operator: Callable[[int, int], Operator], contexts: Contexts | None = None) -> None:
+        self.size, self.operator, self.contexts = size, operator, contexts
+        self.states = None if contexts is None else contexts.last
+        self.state_count = size if contexts is None else contexts.size
         """The number of states ``N`` that events and releases are about."""
 
     @classmethod
@@ -68,7 +71,7 @@ class Chain:
         def operator(time: int, steps: int) -> Operator:
             return model.operator(steps, None if first is None else first + time)
 
-        return cls(model.chain_size, operator, None if model.state_pairs is None else model.state_pairs.last)
+        return cls(model.chain_size, operator, model.contexts)
 
     @classmethod
     def of_matrices(cls, transition: MatrixLike | Sequence[MatrixLike], size: int) -> Chain:
@@ -115,12 +118,16 @@ class Chain:
         """The logarithms ``(1, P)`` of a distribution ``(N,)`` of the state at time 0."""
         first = as_distribution(initial, self.state_count, name)
         with np.errstate(divide="ignore"):
-            return np.log(np.pad(first, (0, self.size - self.state_count))[np.newaxis])
+            return np.log((first if self.contexts is None else self.contexts.begun(first))[np.newaxis])
 
     def compile(self, event: Event) -> Automaton:
         """An event compiled over the chain's own states."""
         automaton = Automaton.compile(event, self.state_count)
-        return automaton if self.states is None else automaton.lift(self.states)
+        if self.contexts is None:
+            return automaton
+        if isinstance(self.contexts, Away):  # people outside are in none of the places
+            automaton = Automaton.compile(event, self.state_count + 1)
+        return automaton.lift(self.contexts.present)
 
     def spread(self, rows: FloatArray) -> FloatArray:
         """What is known of states, ``(…, N)``, for each state of the chain, ``(…, P)``."""

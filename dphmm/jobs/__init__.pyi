@@ -18,6 +18,7 @@ from .batches import Batch, batch
 from .calibrations import Achieved, Calibrated, EventLimited, Targets, calibrate
 from .counting import Counted, Counts, Days, compare_counts, count_people, repair_counts
 from .goodness_of_fit import Coverage, Fit, fit_of
+from .identity import IdentityAudit, audit_identity
 from .landmarks import Find, Landmarked, Scheme, landmark_engine, landmark_planar, landmark_series
 from .leaks import Leaked, budget, leak, leak_of_releases, realised_of_releases
 from .mobility import Budgets, Mobility
@@ -46,6 +47,7 @@ __all__ = [
     "EventLimited",
     "Find",
     "Fit",
+    "IdentityAudit",
     "Landmarked",
     "Leaked",
     "Learned",
@@ -66,6 +68,7 @@ __all__ = [
     "Watch",
     "attack",
     "audit_event",
+    "audit_identity",
     "audit_mechanism",
     "audit_policy",
     "audit_secrets",

@@ -40,16 +40,20 @@ from dphmm.jobs.progress import Watch, unwatched
 from dphmm.jobs.stored_releases import Replayed, name_of, replay
 from dphmm.mechanisms.base import MechanismName
 from dphmm.mechanisms.exact import Rational
+from dphmm.model.habits import with_habits
 from dphmm.model.model import MarkovModel
+from dphmm.model.moves import state_sequence
 from dphmm.policy.by_component import Calibration
 from dphmm.policy.expression import parse_policy
 from dphmm.policy.graph import PolicyGraph
 from dphmm.policy.hull_repair import Objective
 from dphmm.policy.protection import protect
 from dphmm.release.engine import Releaser, ReleaseSettings
+from dphmm.release.ledger import day_steps
 from dphmm.release.settings import GIVEN
 from dphmm.release.trajectory import located
 from dphmm.space.states import OUTSIDE, Places, StateSpace
+from dphmm.space.trajectory import Trajectory
 from dphmm.tables.values import iso_time, shorten
 
 Prior = npt.ArrayLike | str | Path
@@ -634,6 +638,7 @@ def audit_session(
     users: Sequence[str] = (),
     prior: Prior | None = None,
     true: DataLike | None = None,
+    known: DataLike | None = None,
     top: int = TOP,
     thresholds: Thresholds | None = None,
     watch: Watch = unwatched,
@@ -648,6 +653,10 @@ def audit_session(
         The distribution of the first state that another adversary holds; left out, the model's.
     true
         The trajectories that were released, where they may be known; the result is private then.
+    known
+        Earlier data of the same people: the adversary is then somebody who has them, and thinks that each moves as
+        `dphmm.model.habits.with_habits` says; of a person nothing from their first release on is used. The result is
+        private.
     top
         How many places count as the top.
     thresholds
@@ -685,11 +694,42 @@ def audit_session(
     learned = load_model(model)
     believed, people = _adversary_and_people(path, learned, settings, users, prior)
     truths = [None] * len(people) if true is None else _true_states(true, people)
+    habits = {} if known is None else habits_of(known, learned, people)
     audits = tuple(
-        audit_sequence(one.engine, one.sequence, believed, truth, top)
+        audit_sequence(one.engine, one.sequence, believed, truth, top, habits.get(one.sequence.user))
         for one, truth in watch(zip(people, truths, strict=True), "Replaying", len(people))
     )
-    return SessionAudit(learned.space, people, audits, true is not None, thresholds or Thresholds())
+    private = true is not None or known is not None
+    return SessionAudit(learned.space, people, audits, private, thresholds or Thresholds())
+
+
+def habits_of(known: DataLike, model: MarkovModel, people: Sequence[Replayed]) -> dict[str, MarkovModel]:
+    """What somebody thinks of how people move who has their data from before their releases: user → model. Private.
+
+    Raises
+    ------
+    ConfigurationError
+        When one of them has no data in the region before their first release.
+    """
+    tracks = {one.user: one for one in Data.from_any(known).read().trajectories}
+    found = {}
+    for one in people:
+        user = one.sequence.user
+        moments = before(tracks[user], model, one.slots[0]) if user in tracks else None
+        if moments is None:
+            raise ConfigurationError(
+                f"user {user} has no data in the region before their first release among what is known; give earlier "
+                "data of everybody who was released, or name others with --users"
+            )
+        found[user] = with_habits(model, *moments, day_steps(model.step) or 1).model
+    return found
+
+
+def before(track: Trajectory, model: MarkovModel, slot: int | None) -> tuple[IntArray, IntArray] | None:
+    """Where a person was before a slot, or at all: slots and states; None where nothing is known of that."""
+    slots, states = state_sequence(track, model.space, model.step, away=model.away)
+    kept = slots < slot if slot is not None else np.ones(len(slots), dtype=np.bool_)
+    return (slots[kept], states[kept]) if (states[kept] >= 0).any() else None
 
 
 def _true_states(data: DataLike, everyone: Sequence[Replayed]) -> list[IntArray]:

@@ -87,6 +87,7 @@ class Tally:
     moments: int = 0
     releases: int = field(default=0, metadata=fact())
     withheld: int = field(default=0, metadata=fact("moments_withheld"))
+    opened: int = field(default=0, metadata=fact("moments_open"))
     never_within: int = field(default=0, metadata=fact("users_never_in_the_region"))
     epsilon: float = field(default=0.0, metadata=fact("epsilon_of_the_user_with_most"))
     constrained_epsilon: float = 0.0
@@ -110,6 +111,7 @@ class Tally:
         self.users, self.moments = self.users + 1, self.moments + one.releases
         self.releases += one.summary["releases"]
         self.withheld += one.summary["moments_withheld"]
+        self.opened += one.summary["moments_open"]
         self.epsilon = max(self.epsilon, one.summary["epsilon_total"])
         self.constrained_epsilon = max(self.constrained_epsilon, one.constrained_epsilon)
         self.forgetting += one.forgetting

@@ -6,10 +6,11 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from math import ceil, inf, log
+from math import ceil, inf, isfinite, isinf, log
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from scipy.special import expit
 
 from dphmm.arguments import checked
@@ -24,7 +25,7 @@ from dphmm.calibrate.budgets import (
     rounded_down,
 )
 from dphmm.calibrate.certified import EventLimit
-from dphmm.calibrate.simulation import CONFIDENCE, Figure, Simulation, plans_along, simulate, without_releases
+from dphmm.calibrate.simulation import CONFIDENCE, Figure, Simulation, beliefs_along, simulate, without_releases
 from dphmm.errors import BudgetError, ConfigurationError, InvalidInputError
 from dphmm.events.calendar import Clock
 from dphmm.events.cap import Cap
@@ -132,7 +133,8 @@ class Achieved:
     epsilon
         The budget of each release.
     released_error
-        The root mean square distance of a release, kilometres, where all is possible that ever is; by formula.
+        The root mean square distance of a release, kilometres, where all is possible that ever is; by formula. With
+        ``delta`` the mean over simulated people's releases, None without them.
     hour_epsilon, day_epsilon
         What a release at every step of the model spends in an hour and in a day; None for a model without a step.
     simulation
@@ -142,7 +144,7 @@ class Achieved:
     """
 
     epsilon: float = field(metadata=fact())
-    released_error: float = field(metadata=fact("released_error_m", times=1000))
+    released_error: float | None = field(metadata=fact("released_error_m", times=1000))
     hour_epsilon: float | None = field(metadata=fact("epsilon_an_hour"))
     day_epsilon: float | None = field(metadata=fact("epsilon_a_day"))
     simulation: Simulation | None
@@ -307,7 +309,8 @@ class Calibrated:
 
 _LEAST_TABLE, _MOST_TABLE, _NEAR_TABLE = 1e-3, 20.0, 1.005
 """Between which budgets a table's is looked for, and how near, as a ratio."""
-_MOST_SUPPORTS = 200
+_MOST_STEPS = 10_000
+"""After so many steps the sets of possible states must have begun to repeat themselves."""
 _MOST_CELLS = 50_000_000
 _OTHERS = 1 << 32
 """What is added to a seed for people whom a search has not looked at."""
@@ -389,7 +392,7 @@ def calibrate(
     >>> model = learn("data/sample/geolife", space, step_seconds=300).model
     >>> found = calibrate(model, ReleaseSettings("utility:1km", 1.0), Targets(error=2.0), people=0)
     >>> found.settings.epsilon, round(found.achieved.released_error, 4)
-    (0.9999, 2.0002)
+    (1.832, 2.0003)
     """
     if settings.caps or settings.schedule is not None:
         raise ConfigurationError(
@@ -459,19 +462,33 @@ class _Job:
 
     @cached_property
     def _plans(self) -> list[tuple[StepPlan, Belief]]:
-        return _plans_by_support(self.engine, min(self.steps, _MOST_SUPPORTS), self.first)
+        return _plans_by_support(self.engine, self.first)
 
     @property
-    def _diameter(self) -> float:
+    def _depends(self) -> bool:
+        """Whether later releases are planned for what earlier ones left likely or possible."""
+        settings = self.engine.settings
+        chosen = settings.mechanism not in TABLES and any(plan.prior is not None for plan, _ in self._plans)
+        return settings.delta is not None or chosen or any(isinf(plan.protection.diameter) for plan, _ in self._plans)
+
+    def _diameter(self, target: str) -> float:
         """The largest constrained-DP factor of a release, times the number of releases that are looked at together."""
-        return max(plan.protection.diameter for plan, _ in self._plans) * self.guaranteed
+        widest = max(plan.protection.diameter for plan, _ in self._plans)
+        if self._depends and isfinite(widest):
+            chosen = "delta is given" if self.engine.settings.delta is not None else "repairs follow the belief"
+            raise ConfigurationError(
+                f"--{target} limits what is learned whatever is drawn, and {chosen}: later releases are planned for "
+                "what earlier ones left likely, and may tell more; leave it out, or give --adversary-error, or --event "
+                "with --share"
+            )
+        return widest * self.guaranteed
 
     def budget(self, target: str, value: float) -> float:
         """The largest budget that meets a target."""
         match target:
             case "certainty" | "odds" if self.event is not None:
                 return self._for_event(self.event, self._limits[target])
-            case "error" if self.engine.settings.mechanism in TABLES:
+            case "error" if self.engine.settings.mechanism in TABLES and not self._depends:
                 return self._for_error_of_tables(value)
             case "error":
                 return self._for_error(value)
@@ -482,7 +499,7 @@ class _Job:
             case "certainty":
                 return self._for_certainty(value)
             case "odds":
-                return epsilon_for_factor(self._diameter, value)
+                return epsilon_for_factor(self._diameter(target), value)
         releases = day_steps(self.engine.model.step)
         assert releases is not None, "the model has a step"
         return epsilon_for_spending(value, releases)
@@ -518,7 +535,7 @@ class _Job:
         if self.guaranteed == 1:
             return self._of_one_release(event, limit)[1]
         before = float(expit(self._log_odds)) * (1.0 + _ROUNDING)
-        return epsilon_for_odds(self._diameter, before, limit)
+        return epsilon_for_odds(self._diameter("over"), before, limit)
 
     def _of_one_release(self, event: Event, limit: float) -> tuple[EventLimit, float]:
         """A limit on the event, and the largest budget at which no output of one release passes it."""
@@ -565,6 +582,8 @@ class _Job:
     # ---- places ------------------------------------------------------------------------------------------------------
 
     def _for_error(self, length: float) -> float:
+        if self._depends:
+            return self._for_simulated("released", inf, length)
         parts = [part for plan, _ in self._plans for part in self.engine.noise(plan, 1.0).parts]
         noisy = [part for part in parts if part.squared_error > 0]  # known and open places are released as they are
         if not noisy:
@@ -575,7 +594,7 @@ class _Job:
 
     def _released_error(self, epsilon: float) -> float:
         """The error of a release where all is possible that ever is, under what the model gives each state."""
-        plan, prior = self._plans[-1]
+        plan, prior = max(self._plans, key=lambda one: int(one[0].constraint.sum()))
         return self.engine.noise(plan, epsilon).expected_error(prior)
 
     def _for_error_of_tables(self, length: float) -> float:
@@ -592,12 +611,12 @@ class _Job:
         return high if errs(high) else rounded_down(largest_between(errs, low, high, _NEAR_TABLE), 3)
 
     def _for_certainty(self, most: float) -> float:
-        before = without_releases(self.engine, self.guaranteed)[2]
+        before = self.alone[2]
         if most <= before:
             raise InvalidInputError(
                 f"--certainty {most:g} is out of reach: the model alone gives a place {before:.4g}; give more than that"
             )
-        return epsilon_for_odds(self._diameter, before, most)
+        return epsilon_for_odds(self._diameter("certainty"), before, most)
 
     def _for_simulated(self, name: str, most: float, length: float) -> float:
         if length >= most:
@@ -617,11 +636,14 @@ class _Job:
     def achieved(self, epsilon: float, what: str) -> Achieved:
         """What a budget does."""
         step, simulation, doing = self.engine.model.step, None, None
+        delta = self.engine.settings.delta
+        error = None if delta is not None else self._released_error(epsilon)
         if self.people:
             simulation = self._simulated(epsilon, what, self.seed + _OTHERS)
+            error = error if delta is None else float(simulation.released.mean())
             doing = None if self.event is None else self._simulated(epsilon, what, self.seed + _OTHERS, self.event)
         hour, day = epsilon * ceil(3600 / step), epsilon * ceil(DAY_SECONDS / step)
-        return Achieved(epsilon, self._released_error(epsilon), hour, day, simulation, doing)
+        return Achieved(epsilon, error, hour, day, simulation, doing)
 
     def _searched(self, figure: Callable[[float, str, int], Figure], bound: float, start: float, about: str) -> float:
         """The largest budget at which a figure of simulated people keeps above a bound."""
@@ -650,11 +672,34 @@ class _Job:
         return simulate(engine or self.engine, epsilon, people, self.steps, seed, watch, event, self.first)
 
 
-def _plans_by_support(engine: Releaser, steps: int, first: int) -> list[tuple[StepPlan, Belief]]:
-    """The plan of each set of possible states that releases without a draw go through, and a belief in it."""
-    found: list[tuple[StepPlan, Belief]] = []
-    for _, plan, belief in plans_along(engine, 1 if engine.settings.delta is not None else steps, first):
-        if found and (belief.support == found[-1][1].support).all():
-            break
-        found.append((plan, belief))
-    return found
+def _plans_by_support(engine: Releaser, first: int) -> list[tuple[StepPlan, Belief]]:
+    """The plan of each set of possible states that releases go through which rule nothing out, and a belief in it.
+
+    The sets follow from the model and the time alone. They are all there once one comes again; where the model varies
+    with time, once every class of it leads from one to the same.
+    """
+    plans: dict[bytes, tuple[StepPlan, Belief]] = {}
+    seen = set[bytes]()
+    for slot, belief in zip(range(first, first + _MOST_STEPS), beliefs_along(engine.model, first), strict=False):
+        now, support = np.isfinite(belief.chain_logs).tobytes(), belief.support.tobytes()
+        if support not in plans:
+            plans[support] = engine.plan(belief), belief
+        is_new = now not in seen
+        seen.add(now)
+        if _stays(engine, belief, slot) if is_new else engine.model.time_classes is None:
+            return list(plans.values())
+    raise ConfigurationError(
+        f"after {_MOST_STEPS:,} steps of the model the possible states still change, so that no limit holds for each "
+        "release; give a model whose moves reach all of its states, such as one with --smoothing"
+    )
+
+
+def _stays(engine: Releaser, belief: Belief, slot: int) -> bool:
+    """Whether the possible states stay the same from a time on, whatever class of time a step is of."""
+    model, possible = engine.model, np.isfinite(belief.chain_logs)
+    slots = {0: slot}
+    if model.time_classes is not None:
+        hour = max(1, round(3600 / model.step))
+        slots = {model.time_classes.class_of(one + 1): one for one in range(slot, slot + 168 * hour, hour)}
+    after = (np.isfinite(belief.predict(model, 1, one).chain_logs) for one in slots.values())
+    return all((one == possible).all() for one in after)

@@ -125,8 +125,8 @@ def fit_of(model: Model, data: DataLike, steps: Sequence[int] = (1, 3, 12)) -> F
     if not steps or any(isinstance(k, bool) or not 1 <= k <= 10_000 for k in steps):
         raise ConfigurationError(f"steps are {tuple(steps)}; give whole numbers from 1 to 10000")
     people = Data.from_any(data).read().trajectories
-    sequences = state_sequences(people, loaded.space, loaded.step)
-    each = [moves_of(one, loaded.size) for one in sequences]
+    sequences = state_sequences(people, loaded.space, loaded.step, away=loaded.away)
+    each = [moves_of(one, loaded.size if loaded.away is None else len(loaded.away)) for one in sequences]
     moves = all_moves(each)
     if not len(moves):
         raise ConfigurationError("no one moves within the model's region from one step to the next; take other data")
@@ -186,9 +186,9 @@ def _ahead(model: MarkovModel, slots: IntArray, starts: IntArray, steps: int) ->
         for number in np.unique(classes).tolist():
             mine = classes == number
             rows[:, mine] = model.steppers[number].ahead.plain(rows[:, mine])
-    if model.state_pairs is None:
+    if model.contexts is None:
         return rows
-    last = model.state_pairs.last
+    last = model.contexts.last
     alike = csr_array((np.ones(len(last)), (last, np.arange(len(last)))), shape=(model.size, len(last)))
     return np.asarray(alike @ rows)
 
@@ -217,4 +217,5 @@ def _apart(model: MarkovModel, slots: IntArray, states: IntArray, steps: int) ->
     there = later < len(slots)
     there[there] = slots[later[there]] == slots[there] + steps
     varies = model.time_classes is not None
-    return slots[there] if varies else np.zeros(int(there.sum()), dtype=np.int64), starts[there], states[later[there]]
+    ended = states if model.away is None else model.away.last[states]
+    return slots[there] if varies else np.zeros(int(there.sum()), dtype=np.int64), starts[there], ended[later[there]]

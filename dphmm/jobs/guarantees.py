@@ -207,22 +207,26 @@ def _disclosed(table: ReleaseTable, rows: Sequence[dict[str, Any]]) -> Rows:
     def hindsight(key: str, text: Any) -> str:
         return text(facts[f"{key}_in_hindsight"]) if later else "not worked out: dphmm audit session"
 
-    def off(value: float) -> str:
-        return metres(value / 1000.0)
+    def off(value: float | None) -> str:
+        return "no moment is hidden" if value is None else metres(value / 1000.0)
 
-    drawn = table["expected_error_m"][~table["withheld"]]
+    drawn = table["expected_error_m"][~table["withheld"] & ~table["open"]]
     best = "how far the best guess of an adversary who knows the model is from the person"
     known, least, most = "adversary_error_m_median", "adversary_error_m_least", "adversary_certainty_most"
+    opened = f"{int(table['open'].sum()):,} of {len(table):,}"
     return (
         ("how far a released point is from its place", off(float(np.median(drawn))) if len(drawn) else "none", ""),
         ("how far the published estimate is from the person", off(facts["estimate_radius_m_median"]), ""),
         (best, off(facts[known]), hindsight(known, off)),
         ("the same at the moment that is known best", off(facts[least]), hindsight(least, off)),
         ("how sure they are of one place at the moment that is known best", _sure(facts[most]), hindsight(most, _sure)),
+        ("moments when the likeliest place is open, released as it is, and counted in none of these", opened, ""),
     )
 
 
-def _sure(probability: float) -> str:
+def _sure(probability: float | None) -> str:
+    if probability is None:
+        return "no moment is hidden"
     if probability >= 1.0 - 1e-6:
         return "certain"
     return f"{100 * probability:.3g} % (odds {odds_in_words(probability)})"

@@ -247,13 +247,18 @@ def leak_of_releases(model: Model, releases: ReleaseTable | str | Path, user: st
 
 def _leak_of(model: MarkovModel, user: str, first: int, budgets: FloatArray) -> Leaked:
     """What a person's releases leak, by their budgets at every step of the clock from a first one on."""
-    if not model.is_plain:
+    if not model.is_plain and not _is_too_large(model):
         pasts, futures = _varying(model, first, budgets.size, highest(as_budgets(budgets)))
         return Leaked(account_users({user: (pasts, futures)}, budgets), float(budgets.max()), {user: {}})
-    if model.transition.nnz > MOST_MOVES:
+    if _is_too_large(model):
         nothing = np.eye(2)  # of which the state before and after is certain, as no person's is
         return replace(leak({user: (nothing, nothing)}, budgets), suprema={user: {}}, forgets=False)
     return leak({user: Mobility.from_source(model)}, budgets)
+
+
+def _is_too_large(model: MarkovModel) -> bool:
+    """Whether what fades from one step to the next is not worked out, for a chain with one matrix."""
+    return model.time_classes is None and model.state_pairs is None and model.possible_moves > MOST_MOVES
 
 
 def _without_bound(model: MarkovModel, user: str, first: int, budgets: FloatArray, times: IntArray) -> Leaked:
@@ -266,7 +271,7 @@ def _without_bound(model: MarkovModel, user: str, first: int, budgets: FloatArra
         future[stop:] = _leak_of(model, user, first + stop, budgets[stop:]).leakage.by_user[user].forward
     epsilons = budgets.copy()
     epsilons[times] = np.inf
-    forgets = not model.is_plain or model.transition.nnz <= MOST_MOVES
+    forgets = not _is_too_large(model)
     leakage = PopulationLeakage({user: Leakage(epsilons, past, future)})
     return Leaked(leakage, float("inf"), {user: {}}, forgets, tuple(times.tolist()))
 
@@ -279,7 +284,7 @@ def _varying(model: MarkovModel, first: int, times: int, most: float) -> tuple[I
     slots = first + np.arange(1, times)
     classes = model.classes_of(slots)
     functions = {number: LossFunction(model.transitions[number], most) for number in np.unique(classes).tolist()}
-    start = model.starts[model.class_of(first)]
+    start = np.exp(model.first_logs(first))
 
     def pasts() -> Iterator[Any]:
         known: dict[tuple[int, bytes], LossFunction] = {}

@@ -26,6 +26,7 @@ from dphmm.jobs.people import Data, DataLike, Dropped, People
 from dphmm.jobs.private_models import MOVES_PER_PERSON, PrivateModel, fit_private
 from dphmm.mechanisms.exact import Rational, rational
 from dphmm.mechanisms.lattice_noise import laplace_steps
+from dphmm.model.away import away_of, twins_of
 from dphmm.model.fitting import Extension, ShrunkModel, extend, fit_shrunk
 from dphmm.model.model import MarkovModel
 from dphmm.model.moves import state_sequences
@@ -322,7 +323,7 @@ class Learned:
     @property
     def dropped(self) -> tuple[Dropped, ...]:
         """What of the data the model does not count, and why. Private."""
-        return self.people.dropped(self.model.space, self.model.step)
+        return self.people.dropped(self.model.space, self.model.step, self.model.away is not None)
 
     def facts(self) -> dict[str, Any]:
         """What was learned, and of what.
@@ -343,6 +344,9 @@ class Learned:
             "fixes_at_the_same_time": people.merged,
             **facts_of(self),
         }
+        if model.away is not None:
+            square = float(model.away.share @ model.away.square / model.away.share.sum())
+            found |= {"states_outside_the_region": len(model.away.border), "distance_outside_m_rms": 1000 * square**0.5}
         if made is not None:
             found["it"] = model.in_words
             if model.time_classes is not None:
@@ -468,6 +472,7 @@ def learn(
     user_epsilon: Rational | None = None,
     moves_per_person: int | None = None,
     least_people: int | None = None,
+    away: bool | None = None,
 ) -> Learned:
     """Learn how people move, as ``dphmm learn`` does.
 
@@ -507,6 +512,11 @@ def learn(
         With `user_epsilon`: how many moves of one person count at most; left out, 20.
     least_people
         Moves of fewer people than this are left out, which is no guarantee for anybody.
+    away
+        Whether people outside a grid have states of their own, as `dphmm.model.away` says, so that releases know how
+        far outside they may be. Left out, where anybody is, and nothing that these do not go with is asked for: pairs
+        of states, smoothing and `least_people` take everybody to be inside. With a budget nothing may follow from
+        whether anybody is outside: only if asked for, and then of what is said of all border cells alike.
 
     Returns
     -------
@@ -552,12 +562,27 @@ def learn(
     assert space is not None, "given or chosen"
     step = 60.0 if step_seconds is None else float(step_seconds)
     time_classes = _time_classes(by, zone, step)
-    sequences = state_sequences(people.trajectories, space, step, gap_seconds)
+    simple = order == 1 and smoothing is None and least_people is None
+    if away and not simple:
+        raise ConfigurationError(
+            "--away goes with a model of first order; leave out --order, --smoothing and --least-people"
+        )
+    twins, outside = None, None
+    if user_epsilon is not None and away:
+        twins = twins_of(space)
+        outside = [] if twins is None else [twins.seen(one, space, step)[1] for one in people.trajectories]
+    elif user_epsilon is None and simple and away is not False:
+        twins = away_of(people.trajectories, space, step)
+    if away and twins is None:
+        raise ConfigurationError(
+            "--away is given, and no one is outside a grid; leave it out, or give a smaller region"
+        )
+    sequences = state_sequences(people.trajectories, space, step, gap_seconds, twins)
     speed = MAX_SPEED_KMH if max_speed_kmh is None else max_speed_kmh
     private = shrunk = extension = None
     if budget is not None:
         most = MOVES_PER_PERSON if moves_per_person is None else moves_per_person
-        private = fit_private(sequences, space, step, budget, most, speed, order=order)
+        private = fit_private(sequences, space, step, budget, most, speed, order=order, outside=outside)
         private = private.with_spending("region", None if choice is None else choice.epsilon)
         model = private.model
     elif smoothing is not None:
@@ -565,7 +590,7 @@ def learn(
         model = model.saying({"promise": _NO_PROMISE, "smoothing": smoothing})
     else:
         least = 1 if least_people is None else least_people
-        shrunk = fit_shrunk(sequences, space, step, speed, least_people=least)
+        shrunk = fit_shrunk(sequences, space, step, speed, least_people=least, away=twins)
         said = {"promise": _NO_PROMISE, "max_speed_kmh": speed, "weight": shrunk.weight}
         if least > 1:
             said |= {"promise": _NO_GUARANTEE, "least_people": least}
@@ -578,11 +603,10 @@ def learn(
             model.save(part)
             write_list(private_list(output), model, [one.user for one in people.trajectories], overwrite)
     states = np.concatenate([found for _, found in sequences])
+    beyond = (states < 0) | (states >= space.size)
     moves = sum(int(((np.diff(slots) == 1) & (found[1:] >= 0) & (found[:-1] >= 0)).sum()) for slots, found in sequences)
-    visited = len(np.unique(states[states >= 0]))
-    return Learned(
-        model, people, len(states), int((states < 0).sum()), visited, moves, extension, shrunk, private, choice
-    )
+    visited = len(np.unique(states[~beyond]))
+    return Learned(model, people, len(states), int(beyond.sum()), visited, moves, extension, shrunk, private, choice)
 
 
 _NO_PROMISE = "none: moves were counted without noise"

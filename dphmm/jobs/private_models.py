@@ -17,7 +17,7 @@ private for the sum of the parts (Dwork et al., TCC 2006), whatever is already k
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import log, sqrt
@@ -33,6 +33,7 @@ from dphmm.errors import BudgetError, ConfigurationError, InvalidInputError
 from dphmm.facts import fact, facts_of
 from dphmm.mechanisms.exact import Rational, rational
 from dphmm.mechanisms.lattice_noise import laplace_steps
+from dphmm.model.away import Away, twins_of
 from dphmm.model.fitting import EVEN, RegionKernel
 from dphmm.model.model import MarkovModel
 from dphmm.model.moves import Moves, MoveTable, StateSequence, moves_of
@@ -201,6 +202,7 @@ def fit_private(
     max_speed_kmh: float = MAX_SPEED_KMH,
     rng: Rng = None,
     order: int = 1,
+    outside: Sequence[FloatArray] | None = None,
 ) -> PrivateModel:
     """Learn a model with differential privacy for whole people.
 
@@ -220,6 +222,11 @@ def fit_private(
         Where the noise comes from; left out, the operating system, otherwise the model is not private.
     order
         1, or 2 for a model that looks back two steps.
+    outside
+        Of each person ``(t,)``, how far from the point of the nearest state they are at each entry of their sequence,
+        kilometres, where they are outside; the sequences then number such places as `dphmm.model.away.twins_of` does.
+        An eighth of the budget goes into what part of those who get to a border state are outside, and how far, alike
+        for the whole region. Left out, everybody is taken to be inside. Not with order 2.
 
     Returns
     -------
@@ -252,11 +259,21 @@ def fit_private(
         raise BudgetError(f"epsilon is {epsilon}; its noise may pass 64 bits, so give a larger one")
     if order not in (1, 2):
         raise ConfigurationError(f"the order is {order}; give 1 or 2")
-    people = [moves_of(sequence, space.size) for sequence in sequences]
+    twins = None if outside is None else twins_of(space)
+    if twins is not None and order == 2:
+        raise ConfigurationError("pairs of states do not go with people outside; give one of the two")
+    listed = list(sequences)
+    people = [moves_of(sequence, space.size if twins is None else len(twins)) for sequence in listed]
     reach = SpeedLimit(space, step_seconds, max_speed_kmh)
     noise = _Noise(budget, random_source(rng))
     count = int(noise.add("people", len(people), 1, budget * _OF_PEOPLE))
     extras = dict.fromkeys(["leaving", "turns"] * (order == 2), budget * _OF_PAIRS)
+    if twins is not None and outside is not None:
+        extras["outside"] = budget * _OF_PAIRS
+        leaving, most = leaving_region(people, outside, twins, moves_per_person), 2 * moves_per_person
+        leaving = noise.add("outside", leaving, most, extras["outside"])
+        twins, shares_out = _private_twins(twins, leaving, most / float(extras["outside"]))
+        people = [one.within(twins.last) for one in people]
     rest = budget - sum(extras.values(), Fraction(0))
     several = max(count, 1)
     # A table needs four times as many people, each weighing its part of the budget, as there are possible moves.
@@ -274,12 +291,53 @@ def fit_private(
         table = noise.add("table", true.table, moves_per_person, parts["table"])
         matrix = _with_table(kernel, table, places[1], moves_per_person / float(parts["table"]))
     family = "table" if with_table else "kernel"
-    model = MarkovModel(matrix, kernel.attraction, space, float(step_seconds))
+    if twins is not None:
+        matrix = twins.chain(matrix, matrix, *shares_out)
+    model = MarkovModel(matrix, kernel.attraction, space, float(step_seconds), away=twins)
     if order == 2:
         model = _of_second_order(model, people, reach, moves_per_person, noise, parts)
     made = PrivateModel(model, budget, dict(noise.spent), moves_per_person, max(count, 0), family, side)
     said = {"extended": model.in_words} if order == 2 else {}
     return replace(made, model=model.saying({**made.facts, **said, "max_speed_kmh": reach.max_speed_kmh}))
+
+
+_ASSUMED = 0.1, 0.9
+"""The part of people inside, and outside, who are outside after a move to the border, as far as noise hides it."""
+_DISTANCES = 0.125 * 2.0 ** np.arange(15)
+"""Edges of the classes of distances outside, kilometres; longer ones are of the last class."""
+
+
+def leaving_region(people: list[Moves], outside: Sequence[FloatArray], twins: Away, most: int) -> IntArray:
+    """Moves of people inside, and outside, that end at a border state and outside ``(4,)``, and how far outside.
+
+    A person adds at most ``most`` to the first four and to the classes of distances each.
+    """
+    found = np.zeros((2, 2), dtype=np.int64)
+    distances = np.zeros(len(_DISTANCES), dtype=np.int64)
+    at_border = np.isin(np.arange(twins.size), twins.border)
+    for one, lengths in zip(people, outside, strict=True):
+        kept = one.thinned(most)
+        ends = (kept.targets >= twins.size) | at_border[twins.last[kept.targets]]
+        np.add.at(found, ((kept.sources[ends] >= twins.size) * 1, (kept.targets[ends] >= twins.size) * 1), 1)
+        some = lengths[(np.arange(min(most, len(lengths))) * len(lengths)) // max(min(most, len(lengths)), 1)]
+        some = some[some > 0]
+        distances += np.bincount(np.searchsorted(_DISTANCES[1:], some), minlength=len(_DISTANCES))
+    return np.concatenate([found.ravel(), distances])
+
+
+def _private_twins(twins: Away, noisy: IntArray, scale: float) -> tuple[Away, tuple[FloatArray, FloatArray]]:
+    """The twins out of noisy counts, and the part of moves to the border that lead outside, from inside and outside.
+
+    Where noise drowns the counts it is what `_ASSUMED` says, and that there are half as many people twice as far away.
+    """
+    counts, classes = np.maximum(noisy[:4].reshape(2, 2), 0), noisy[4:]
+    share = (counts[:, 1] + scale * np.array(_ASSUMED)) / (counts.sum(axis=1) + scale)
+    overall = share[0] / (share[0] + 1.0 - share[1])  # of a chain of two states at rest
+    known = np.where(classes >= scale * log(len(classes)), classes, 0) + scale * 0.5 ** np.arange(1, len(classes) + 1)
+    middles = 1.5 * _DISTANCES
+    moments = (float(known @ middles**power) / float(known.sum()) for power in (1, 2))
+    of_all = [np.full(len(twins.border), value) for value in (*moments, overall, *share)]
+    return Away(twins.size, twins.border, *of_all[:3]), (of_all[3], of_all[4])
 
 
 def _parts(people: int, epsilon: Fraction, spent: Fraction, with_table: bool) -> dict[str, Fraction]:

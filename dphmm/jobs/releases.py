@@ -125,12 +125,14 @@ class Released:
             Names of facts → plain JSON values.
         """
         table, drawn = self.table, self.table.select(~self.table["withheld"])
+        errors = drawn["expected_error_m"][~drawn["open"]]
         epsilons, reasons = table["epsilon"], table["withheld_for"]
         spent = max(row["epsilon_total"] for row in self._by_user)
         promise = guarantees_in_words(epsilons.max(), (table["constrained_factor"] * epsilons).max(), spent)
         return {
             "releases": len(drawn),
             **{f"moments_withheld_for_{reason}": int((reasons == reason).sum()) for reason in WITHHELD_FOR},
+            "moments_open": int(table["open"].sum()),
             "users": len(self._by_user),
             "mechanism": str(table["mechanism"][0]),
             "exact": bool(table["exact"].all()),
@@ -138,7 +140,7 @@ class Released:
             "joined_places": policy_in_words(self.settings.policy),
             **unless_seeded(promise, self.is_private),
             **exposure_facts(self._by_user),
-            "expected_error_m_median": float(np.median(drawn["expected_error_m"])) if len(drawn) else None,
+            "expected_error_m_median": float(np.median(errors)) if len(errors) else None,
             "possible_states_least": int(table["possible_states"].min()),
             "least_protection": int(table["least_protection"].min()),
             "states_the_policy_joins_to_none": self.alone,
@@ -411,7 +413,7 @@ def _released(
                 raise AlreadyKnownError(f"user {track.user}: {problem}, with --allow-known") from None
             made.extend(placed(track.user, moments, model.space))
             if heard is not None and moments:
-                known.append(heard.in_hindsight(engine.measurements.points))
+                known.append(heard.in_hindsight(engine.measurements.points, engine.cell))
 
     for _ in watch(everything(), "Releasing", sum(len(track) for track in tracks)):
         pass

@@ -10,8 +10,9 @@ import numpy as np
 from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray, as_floats, locked
 from dphmm.errors import CoordinateError, InvalidInputError, StochasticError
+from dphmm.model.away import Away, Beyond
+from dphmm.model.contexts import Contexts
 from dphmm.model.model import MarkovModel
-from dphmm.model.state_pairs import StatePairs
 from dphmm.model.transition_operator import log_normalised, plain_masses
 from dphmm.tables.values import shorten
 
@@ -49,18 +50,18 @@ class Belief:
             raise StochasticError("a belief's masses must be positive exactly on its support, and finite")
         self._logs: FloatArray = locked(log_normalised(logs)[0])
 
-    state_pairs: StatePairs | None = None
+    contexts: Contexts | None = None
     """What the masses are of, where a model of second order tells more apart than states."""
 
     @classmethod
-    def owning(cls, logs: FloatArray, state_pairs: StatePairs | None = None) -> Belief:
+    def owning(cls, logs: FloatArray, contexts: Contexts | None = None) -> Belief:
         """The belief of log masses that sum to one, of states or of their pairs; the array is taken over.
 
         Parameters
         ----------
         logs
             ``(N,)``, or ``(P,)`` over pairs of states: log masses that sum to one; they become read-only.
-        state_pairs
+        contexts
             What they are of, where it is not states.
 
         Returns
@@ -69,7 +70,7 @@ class Belief:
             The belief.
         """
         belief = cls.__new__(cls)
-        belief._logs, belief.state_pairs = locked(logs), state_pairs
+        belief._logs, belief.contexts = locked(logs), contexts
         return belief
 
     @classmethod
@@ -95,7 +96,7 @@ class Belief:
         ConfigurationError
             When the model varies with time and no slot is given.
         """
-        return cls.owning(model.first_logs(slot, initial), model.state_pairs)
+        return cls.owning(model.first_logs(slot, initial), model.contexts)
 
     @classmethod
     def of(cls, probabilities: FloatArray) -> Belief:
@@ -127,10 +128,15 @@ class Belief:
         """Log masses of what the model's chain tells apart: of states, or of pairs of them."""
         return self._logs
 
+    @property
+    def beyond(self) -> Beyond | None:
+        """What is known of a person outside the region; None where the model knows of nobody there."""
+        return self.contexts.beyond(self._logs) if isinstance(self.contexts, Away) else None
+
     @cached_property
     def log_mass(self) -> FloatArray:
         """Natural logarithms of the probabilities, ``(N,)``; minus infinity exactly off the support."""
-        return self._logs if self.state_pairs is None else locked(self.state_pairs.summed(self._logs))
+        return self._logs if self.contexts is None else locked(self.contexts.summed(self._logs))
 
     @cached_property
     def support(self) -> BoolArray:
@@ -221,7 +227,7 @@ class Belief:
                 "the model that it was made with"
             )
         logs = model.operator(int(steps), since).forward(self._logs)
-        return Belief.owning(logs if steps < 2 else log_normalised(logs)[0], model.state_pairs)
+        return Belief.owning(logs if steps < 2 else log_normalised(logs)[0], model.contexts)
 
     def update(self, log_likelihood: FloatArray) -> Belief:
         """The belief after an observation (Equation 2).
@@ -243,12 +249,12 @@ class Belief:
             When no possible state could have given the observation.
         """
         logs = as_floats(log_likelihood, "log likelihoods", StochasticError)
-        size = len(self._logs) if self.state_pairs is None else self.state_pairs.size
+        size = len(self._logs) if self.contexts is None else self.contexts.size
         if logs.shape != (size,) or not logs.max(initial=-np.inf) < np.inf:
             raise StochasticError(
                 f"log likelihoods have shape {logs.shape}; give one below infinity for each of {size} states"
             )
-        found = self._logs + (logs if self.state_pairs is None else self.state_pairs.spread(logs))
+        found = self._logs + (logs if self.contexts is None else self.contexts.spread(logs))
         top = float(found.max())
         if top == -np.inf:
             raise StochasticError("no possible state could have given this observation; model and release do not match")
@@ -256,8 +262,8 @@ class Belief:
         masses = plain_masses(found)
         total = float(masses.sum())
         found -= log(total)
-        belief = Belief.owning(found, self.state_pairs)
-        if self.state_pairs is None:  # they are at hand, and asked for next
+        belief = Belief.owning(found, self.contexts)
+        if self.contexts is None:  # they are at hand, and asked for next
             vars(belief)["probabilities"] = locked(masses / total)
         return belief
 

@@ -29,6 +29,7 @@ from dphmm.arguments import checked
 from dphmm.arrays import LARGEST, SMALLEST, FloatArray, IntArray, as_floats, as_integers
 from dphmm.errors import ConfigurationError, InvalidInputError, StateError
 from dphmm.facts import fact
+from dphmm.model.away import Away, shares
 from dphmm.model.model import MarkovModel
 from dphmm.model.moves import Moves, MoveTable, StateSequence, all_moves, moves_of
 from dphmm.model.speed_limit import MAX_SPEED_KMH, SpeedLimit
@@ -192,6 +193,7 @@ def fit_shrunk(
     max_speed_kmh: float = MAX_SPEED_KMH,
     weight: float | None = None,
     least_people: int = 1,
+    away: Away | None = None,
 ) -> ShrunkModel:
     """Learn a model in which every move that a person can make is possible, whether it was seen or not.
 
@@ -211,6 +213,10 @@ def fit_shrunk(
     least_people
         Moves that fewer people made are left out, and so are visits of places where fewer were. That is no guarantee:
         who knows what the others did can still tell what one person did.
+    away
+        Twins of border states, whose numbers sequences use for people outside, see `dphmm.model.away`. Moves of people
+        inside and outside then have kernels and counts of their own; what part of those who get to a border state is
+        outside is counted at each, and shrunk towards that of all.
 
     Returns
     -------
@@ -238,25 +244,39 @@ def fit_shrunk(
         raise InvalidInputError(f"weight is {weight}; give a number of moves from {SMALLEST:g} to {LARGEST:g}")
     if least_people < 1:
         raise InvalidInputError(f"least_people is {least_people}; give at least one")
-    people = [moves_of(sequence, space.size) for sequence in sequences]
+    last = np.arange(space.size) if away is None else away.last
+    people = [moves_of(sequence, len(last)) for sequence in sequences]
     moves = all_moves(people)
-    if not len(moves.visits):
+    if not (moves.visits < space.size).any():
         raise InvalidInputError("no sequence visits any state; check the region, the step and the times of the data")
     reach = SpeedLimit(space, step_seconds, max_speed_kmh)
-    entries = reach.find(moves.sources, moves.targets)
+    entries = reach.find(last[moves.sources], last[moves.targets])
     owner = np.repeat(np.arange(len(people)), [len(one) for one in people])
     visitor = np.repeat(np.arange(len(people)), [len(one.visits) for one in people])
-    visits = moves.visits[_often(visitor, moves.visits, least_people)]
+    visits = last[moves.visits[_often(visitor, moves.visits, least_people)]]
     fast = entries < 0
     known = ~fast & _often(owner, entries, least_people)
-    kernel = RegionKernel.fit(reach, entries[known])
-    chosen = _best_weight(kernel, owner[known], moves.sources[known], entries[known]) if weight is None else weight
-    counts = np.bincount(entries[known], minlength=reach.entries)
-    matrix = shrunk(kernel, counts, float(chosen))
+
+    def rows(some: npt.NDArray[np.bool_]) -> tuple[RegionKernel, float, csr_array]:
+        kernel, sources = RegionKernel.fit(reach, entries[some]), last[moves.sources[some]]
+        chosen = _best_weight(kernel, owner[some], sources, entries[some]) if weight is None else float(weight)
+        return kernel, chosen, shrunk(kernel, np.bincount(entries[some], minlength=reach.entries), chosen)
+
+    inside = moves.sources < space.size
+    kernel, chosen, matrix = rows(known & inside)
+    if away is not None:
+        getting_out = (_shares_out(moves.targets[known & some], away) for some in (inside, ~inside))
+        matrix = away.chain(matrix, rows(known & ~inside)[2], *getting_out)
     first = attraction_of(np.bincount(visits, minlength=space.size))
-    model = MarkovModel(matrix, first, space, float(step_seconds))
+    model = MarkovModel(matrix, first, space, float(step_seconds), away=away)
     rare = int((~known & ~fast).sum())
-    return ShrunkModel(model, kernel, float(chosen), int(known.sum()), int(fast.sum()), rare)
+    return ShrunkModel(model, kernel, chosen, int(known.sum()), int(fast.sum()), rare)
+
+
+def _shares_out(targets: IntArray, away: Away) -> FloatArray:
+    """The part of moves to each border state, or to places nearest to it, that lead outside, ``(m,)``."""
+    counts = np.bincount(targets, minlength=len(away))
+    return shares(counts[away.size :], counts[away.border])
 
 
 def _often(people: IntArray, things: IntArray, least: int) -> npt.NDArray[np.bool_]:
@@ -407,13 +427,13 @@ def extend(
     """
     if order not in (1, 2):
         raise ConfigurationError(f"the order is {order}; give 1 or 2")
-    if not model.is_plain:
-        raise ConfigurationError(f"the model {model.in_words}; extend one of first order")
-    base = model.transition
-    listed = [_checked(one, model.size) for one in sequences]
-    each = [moves_of(one, model.size) for one in listed]
+    if model.time_classes is not None or model.state_pairs is not None or (order == 2 and model.away is not None):
+        raise ConfigurationError(f"the model {model.in_words}; extend one of first order, for pairs with --no-away")
+    base = model.transitions[0]
+    listed = [_checked(one, model.chain_size) for one in sequences]
+    each = [moves_of(one, model.chain_size) for one in listed]
     seen = all_moves(each)
-    everywhere = MoveTable(base, np.arange(model.size))
+    everywhere = MoveTable(base, np.arange(model.chain_size))
     possible = everywhere.holds(seen.sources, seen.targets)
     moves, person = seen.some(possible), np.repeat(np.arange(len(each)), [len(one) for one in each])[possible]
     rows, table, state_pairs, pair_weight = moves.sources, everywhere, None, float("nan")
@@ -445,7 +465,7 @@ def extend(
         ]
         starts = _starts(model, listed, time_classes)
     matrices = [one.matrix if state_pairs is None else state_pairs.chain(one.matrix) for one in tables]
-    made = MarkovModel(matrices, starts, model.states, model.step_seconds, time_classes, state_pairs)
+    made = MarkovModel(matrices, starts, model.states, model.step_seconds, time_classes, state_pairs, model.away)
     said = {"promise": "none: moves were counted without noise", "extended": made.in_words}
     vars(made).update(learned={**(model.learned or {}), **said})
     return Extension(made, class_weight, pair_weight, len(moves.slots), len(seen.slots) - len(moves.slots))
@@ -560,6 +580,7 @@ def _starts(
     """The distribution of the state by class, shrunken towards that of all times."""
     parts = [(np.full(len(slots), person), slots, states) for person, (slots, states) in enumerate(sequences)]
     person, slots, states = (np.concatenate(column) for column in zip(*parts, strict=True))
+    states = states if model.away is None else np.where(states < 0, -1, model.away.last[states])
     good = (states >= 0) & (model.initial[np.maximum(states, 0)] > 0)
     person, slots, states = person[good], slots[good], states[good]
     classes = time_classes.classes_of(slots)

@@ -19,9 +19,10 @@ from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, IntArray, as_distribution, as_integers, as_numbers, locked
 from dphmm.compilation import often
 from dphmm.errors import InvalidInputError, StochasticError
+from dphmm.model.away import Beyond
 from dphmm.model.belief import Belief
+from dphmm.model.contexts import Contexts
 from dphmm.model.model import MarkovModel
-from dphmm.model.state_pairs import StatePairs
 from dphmm.model.transition_operator import (
     IDENTITY,
     NARROW,
@@ -340,17 +341,15 @@ class Beliefs(Sequence[Belief]):
     ----------
     logs
         ``(T, P)``: log masses of the chain, rows that sum to one.
-    state_pairs
+    contexts
         What they are of, where it is not states.
     which
         ``(T,)``: the row of each time; left out, there is one for each.
     """
 
-    def __init__(
-        self, logs: FloatArray, state_pairs: StatePairs | None = None, which: npt.ArrayLike | None = None
-    ) -> None:
+    def __init__(self, logs: FloatArray, contexts: Contexts | None = None, which: npt.ArrayLike | None = None) -> None:
         self.which: IntArray = np.asarray(np.arange(len(logs)) if which is None else which, dtype=np.int64)
-        self._logs, self._state_pairs = logs, state_pairs
+        self._logs, self._contexts = logs, contexts
 
     def __len__(self) -> int:
         return len(self.which)
@@ -361,14 +360,18 @@ class Beliefs(Sequence[Belief]):
     def __getitem__(self, t: slice) -> Beliefs: ...
     def __getitem__(self, t: int | slice) -> Belief | Beliefs:
         if isinstance(t, slice):
-            return Beliefs(self._logs, self._state_pairs, self.which[t])
-        return Belief.owning(self._logs[self.which[t]], self._state_pairs)
+            return Beliefs(self._logs, self._contexts, self.which[t])
+        return Belief.owning(self._logs[self.which[t]], self._contexts)
 
     def probabilities(self, rows: IntArray) -> FloatArray:
         """The probabilities of states in some rows of the log masses, ``(k, N)``."""
-        if self._state_pairs is None:
+        if self._contexts is None:
             return np.asarray(np.exp(self._logs[rows]))
-        return np.array([np.exp(self._state_pairs.summed(self._logs[row])) for row in rows.tolist()])
+        return np.array([np.exp(self._contexts.summed(self._logs[row])) for row in rows.tolist()])
+
+    def beyond(self, rows: IntArray) -> list[Beyond | None]:
+        """What is known in some rows of a person outside, see `Belief.beyond`."""
+        return [Belief.owning(self._logs[row], self._contexts).beyond for row in rows.tolist()]
 
 
 class Filtering:
@@ -442,13 +445,13 @@ class Filtering:
         Beliefs
             One for each.
         """
-        return Beliefs(self.logs, self._model.state_pairs, times)
+        return Beliefs(self.logs, self._model.contexts, times)
 
     @cached_property
     def predicted(self) -> tuple[Belief, ...]:
         """``p(s_t | z_1..t-1)``, one per release, worked out when it is asked for."""
         model, slots = self._model, self._observations.slots
-        first = Belief.owning(self._first, model.state_pairs)
+        first = Belief.owning(self._first, model.contexts)
         steps = self._observations.steps[1:].tolist()
         since = [None] * len(steps) if slots is None else slots[:-1].tolist()
         later = [one.predict(model, *how) for one, *how in zip(self.filtered, steps, since, strict=False)]
@@ -509,7 +512,7 @@ def smooth_releases(
     sequence of Belief
         One per release.
     """
-    return Beliefs(smoothed_logs(model, observations, filtering.logs), model.state_pairs, times)
+    return Beliefs(smoothed_logs(model, observations, filtering.logs), model.contexts, times)
 
 
 def smoothed_logs(model: MarkovModel, observations: Observations, filtered: FloatArray) -> FloatArray:
@@ -528,15 +531,15 @@ def first_logs(model: MarkovModel, observations: Observations, initial: npt.Arra
 
 def chain_rows(model: MarkovModel, observations: Observations) -> FloatArray:
     """The log densities of the releases in every state of the model's chain."""
-    rows, state_pairs = observations.log_likelihood, model.state_pairs
-    if state_pairs is None:
+    rows, contexts = observations.log_likelihood, model.contexts
+    if contexts is None:
         return rows
-    if len(rows) * len(state_pairs) > _MOST:
+    if len(rows) * len(contexts) > _MOST:
         raise InvalidInputError(
-            f"{len(rows)} releases and {len(state_pairs)} pairs of states are more than fit into memory; infer from "
+            f"{len(rows)} releases and {len(contexts)} pairs of states are more than fit into memory; infer from "
             "fewer releases at a time, or with a model of first order"
         )
-    return np.ascontiguousarray(state_pairs.spread(rows))
+    return np.ascontiguousarray(contexts.spread(rows))
 
 
 @checked

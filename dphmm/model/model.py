@@ -17,6 +17,8 @@ from scipy.sparse import csr_array
 from dphmm.arguments import checked
 from dphmm.arrays import LARGEST, FloatArray, IntArray, as_distribution, as_floats, as_integers, content_hash, locked
 from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError, StateError, StochasticError
+from dphmm.model.away import Away
+from dphmm.model.contexts import Contexts
 from dphmm.model.gaps import Gap, Powers, one_matrix
 from dphmm.model.moves import StateSequence, all_moves, check_states, moves_of, pair_counts
 from dphmm.model.state_pairs import StatePairs
@@ -32,6 +34,8 @@ from dphmm.tables.values import as_number, one_line
 
 _FORMAT = "dphmm-markov-model-1"
 _VARYING_FORMAT = "dphmm-markov-model-2"
+_AWAY_FORMAT = "dphmm-markov-model-3"
+_OF_AWAY = ("border", "reach", "square", "share")
 """The format of a model with classes of time or pairs of states; versions that know neither refuse it by name."""
 _LONGEST = 100 * 366 * 86_400_000_000
 """No gap of a model with classes of time is longer than a hundred years, in microseconds."""
@@ -71,6 +75,9 @@ class MarkovModel:
         The classes of time; left out, one matrix serves all steps.
     state_pairs
         Which pairs of states the chain tells apart; left out, none: a chain of first order.
+    away
+        Twins of border states for people outside, whose matrices are ``(P, P)`` too: see `dphmm.model.away`. Not with
+        pairs of states.
 
     Raises
     ------
@@ -91,6 +98,7 @@ class MarkovModel:
     step_seconds: float | None
     time_classes: TimeClasses | None
     state_pairs: StatePairs | None
+    away: Away | None
     learned: Mapping[str, Any] | None = None
     """How it was learned and what is promised to those it was learned from, as its file says; nothing is computed from
     it."""
@@ -103,6 +111,7 @@ class MarkovModel:
         step_seconds: float | None = None,
         time_classes: TimeClasses | None = None,
         state_pairs: StatePairs | None = None,
+        away: Away | None = None,
     ) -> None:
         begun = as_floats(initial, "initial", StochasticError)
         if begun.ndim == 1 and time_classes is None:
@@ -120,21 +129,24 @@ class MarkovModel:
         name = "transition matrix" if count == 1 else "transition matrix {}"
         made = [locked(as_stochastic(one, name.format(i), compressed=True)) for i, one in enumerate(given)]
         chain = int(made[0].shape[0])
-        size = chain if state_pairs is None else state_pairs.size
+        if state_pairs is not None and away is not None:
+            raise ConfigurationError("pairs of states do not go with people outside; give one of the two")
+        contexts = state_pairs or away
+        size = chain if contexts is None else contexts.size
         if begun.ndim == 1:
             starts = as_distribution(begun, size)[np.newaxis]
         elif begun.ndim == 2 and len(begun) == count:
             starts = np.array([as_distribution(row, size) for row in begun])
         else:
             raise StochasticError(f"starts have shape {begun.shape}; give one distribution for each of {count} classes")
-        if {int(one.shape[0]) for one in made} != {chain if state_pairs is None else len(state_pairs)}:
+        if {int(one.shape[0]) for one in made} != {chain if contexts is None else len(contexts)}:
             raise StochasticError("transition matrices differ in size, or are not of the contexts; give one size")
         if states is not None and states.size != size:
             raise StateError(f"the space has {states.size} states and the model {size}; they must agree")
         if step_seconds is not None:
             microseconds(step_seconds, "step_seconds")
-        for one in made if state_pairs is not None else ():
-            state_pairs.check(one)  # type: ignore[union-attr]
+        for one in made if contexts is not None else ():
+            contexts.check(one)  # type: ignore[union-attr]
         average = starts[0] if time_classes is None else time_classes.shares @ starts
         vars(self).update(
             transitions=tuple(made),
@@ -144,6 +156,7 @@ class MarkovModel:
             step_seconds=step_seconds,
             time_classes=time_classes,
             state_pairs=state_pairs,
+            away=away,
         )
 
     @property
@@ -158,20 +171,42 @@ class MarkovModel:
         if not self.is_plain:
             raise ConfigurationError(
                 f"the model {self.in_words}, and this needs one matrix of moves between states; learn a model without "
-                "--by and --order"
+                "--by and --order, and with --no-away"
             )
         return self.transitions[0]
 
     @property
+    def moves_inside(self) -> csr_array:
+        """The one matrix of moves between states, ``(N, N)`` CSR, of people inside the region where others are known.
+
+        Who gets outside counts as in the border state.
+
+        Raises
+        ------
+        ConfigurationError
+            As `transition`, but for models that know of people outside.
+        """
+        if self.away is None or self.time_classes is not None:
+            return self.transition
+        return self.away.moves_inside(self.transitions[0])
+
+    @property
     def is_plain(self) -> bool:
-        """Whether one matrix of moves between states says all: no classes of time, no pairs of states."""
-        return self.time_classes is None and self.state_pairs is None
+        """Whether one matrix of moves between states says all: no classes of time, no pairs, no one known outside."""
+        return self.time_classes is None and self.contexts is None
+
+    @property
+    def contexts(self) -> Contexts | None:
+        """What the chain tells apart beyond states; None where it is states."""
+        return self.state_pairs or self.away
 
     @property
     def in_words(self) -> str:
         """How the model differs from one of first order with one matrix."""
         said = [f"has a matrix for each of {self.time_classes.count} classes of time"] if self.time_classes else []
-        return " and ".join(said + (["looks back two steps"] if self.state_pairs else [])) or "is of first order"
+        said += ["looks back two steps"] if self.state_pairs else []
+        said += ["knows of people outside its region"] if self.away else []
+        return " and ".join(said) or "is of first order"
 
     @property
     def size(self) -> int:
@@ -220,7 +255,7 @@ class MarkovModel:
         found = csr_array(self.transitions[0].astype(np.bool_))
         for one in self.transitions[1:]:
             found = csr_array(found + one.astype(np.bool_))
-        return locked(found if self.state_pairs is None else self.state_pairs.moves(found))
+        return locked(found if self.contexts is None else self.contexts.moves(found))
 
     @cached_property
     def content_hash(self) -> str:
@@ -232,7 +267,7 @@ class MarkovModel:
         about = (None if self.states is None else self.states.content_hash, self.step_seconds)
         if self.is_plain:
             return content_hash(self.size, *parts, self.initial, *about)
-        others = (None if one is None else one.content_hash for one in (self.time_classes, self.state_pairs))
+        others = (None if one is None else one.content_hash for one in (self.time_classes, self.contexts))
         return content_hash(_VARYING_FORMAT, self.size, *parts, self.starts, *about, *others)
 
     # ---- how a distribution moves ----------------------------------------------------------------------------------
@@ -291,7 +326,7 @@ class MarkovModel:
         """
         given = self.starts[self.class_of(slot)] if initial is None else initial
         with np.errstate(divide="ignore"):
-            return np.asarray(np.log(given if self.state_pairs is None else self.state_pairs.begun(given)))
+            return np.asarray(np.log(given if self.contexts is None else self.contexts.begun(given)))
 
     def operator(self, steps: int = 1, slot: int | None = None) -> Operator:
         """What takes log masses of the chain some steps on, and log likelihoods back: all that inference asks for.
@@ -466,7 +501,7 @@ class MarkovModel:
             When the file exists and may not be overwritten, or cannot be written.
         """
         about: dict[str, Any] = {
-            "format": _FORMAT if self.is_plain else _VARYING_FORMAT,
+            "format": _AWAY_FORMAT if self.away else _FORMAT if self.is_plain else _VARYING_FORMAT,
             "states": None if self.states is None else self.states.to_json(),
             "step_seconds": self.step_seconds,
         }
@@ -480,6 +515,8 @@ class MarkovModel:
             arrays = {"starts": self.starts}
             if self.state_pairs is not None:
                 arrays["pairs"] = self.state_pairs.pairs
+            if self.away is not None:
+                arrays |= {name: getattr(self.away, name) for name in _OF_AWAY}
             for i, one in enumerate(self.transitions):
                 arrays |= {f"data_{i}": one.data, f"indices_{i}": one.indices, f"indptr_{i}": one.indptr}
         if self.learned is not None:
@@ -555,8 +592,13 @@ def _varying(arrays: Mapping[str, npt.NDArray[Any]], about: Mapping[str, Any]) -
     if order == 2 and "pairs" not in arrays:
         raise ValueError("there is no array 'pairs'")
     pairs = StatePairs(size, arrays["pairs"]) if order == 2 else None
+    missing = [name for name in _OF_AWAY if name not in arrays and about["format"] == _AWAY_FORMAT]
+    if missing:
+        raise ValueError(f"there is no array {missing[0]!r}")
+    away = Away(size, *(arrays[name] for name in _OF_AWAY)) if about["format"] == _AWAY_FORMAT else None
+    contexts = pairs or away
     classes = None if about.get("rhythm") is None else TimeClasses.from_dict(about["rhythm"])
-    chain = size if pairs is None else len(pairs)
+    chain = size if contexts is None else len(contexts)
     matrices = []
     for i in range(len(starts)):
         parts = {name: arrays.get(f"{name}_{i}") for name in ("data", "indices", "indptr")}
@@ -564,7 +606,7 @@ def _varying(arrays: Mapping[str, npt.NDArray[Any]], about: Mapping[str, Any]) -
             raise ValueError(f"there is no array of matrix {i}")
         given = {**parts, "format": "csr", "shape": (chain, chain)}
         matrices.append(csr_of_arrays(given, f"transition matrix {i}"))
-    return size, [matrices, starts, classes, pairs]
+    return size, [matrices, starts, classes, pairs, away]
 
 
 def _told(model: MarkovModel, about: Mapping[str, Any]) -> MarkovModel:
@@ -587,8 +629,8 @@ def _about(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, Any]:
     if text.shape != () or text.dtype.kind != "U":
         raise ValueError(f"'about' is {text.dtype} of shape {text.shape}")
     about = parse_json(text.item())
-    if not isinstance(about, dict) or about.get("format") not in (_FORMAT, _VARYING_FORMAT):
-        raise ValueError(f"it is of another format than {_FORMAT} and {_VARYING_FORMAT}")
+    if not isinstance(about, dict) or about.get("format") not in (_FORMAT, _VARYING_FORMAT, _AWAY_FORMAT):
+        raise ValueError(f"it is of another format than {_FORMAT}, {_VARYING_FORMAT} and {_AWAY_FORMAT}")
     plain = ("data", "indices", "indptr", "initial")
     missing = [name for name in plain if name not in arrays and about["format"] == _FORMAT]
     if missing:

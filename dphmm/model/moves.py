@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from math import inf
 
 import numpy as np
@@ -14,6 +14,7 @@ from scipy.sparse import coo_array, csr_array
 from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray, IntArray, as_integers
 from dphmm.errors import InvalidInputError, StateError
+from dphmm.model.away import Away
 from dphmm.space.states import StateSpace
 from dphmm.space.trajectory import Trajectory, microseconds
 
@@ -56,6 +57,11 @@ class Moves:
         """Those of the moves that have some numbers, or are marked, with all visits."""
         parts = (self.sources, self.targets, self.before, self.slots)
         return Moves(self.visits, *(part[chosen] for part in parts))
+
+    def within(self, last: IntArray) -> Moves:
+        """The same of states alone, where numbers are those of contexts whose states are ``last``, ``(P,)``."""
+        before = np.where(self.before < 0, -1, last[self.before])
+        return Moves(last[self.visits], last[self.sources], last[self.targets], before, self.slots)
 
     def counts(self, size: int) -> csr_array:
         """``(N, N)``: how often each move was made."""
@@ -175,7 +181,11 @@ def check_states(states: IntArray, size: int) -> None:
 
 @checked
 def state_sequence(
-    trajectory: Trajectory, space: StateSpace, step_seconds: float, gap_seconds: float | None = None
+    trajectory: Trajectory,
+    space: StateSpace,
+    step_seconds: float,
+    gap_seconds: float | None = None,
+    away: Away | None = None,
 ) -> tuple[IntArray, IntArray]:
     """Slot numbers and states of a trajectory on the clock of `dphmm.space.Trajectory.resample`.
 
@@ -190,11 +200,13 @@ def state_sequence(
     gap_seconds
         A person who is seen again within this time is taken to have stayed in the earlier state until then, and the
         empty slots are filled with it; a longer gap cuts the sequence. Left out, one step: nothing is filled.
+    away
+        Twins of border states: places outside the space then have the number of their twin, see `dphmm.model.away`.
 
     Returns
     -------
     slots, states
-        Shape ``(n,)`` each; a state of -1 is a place outside the space.
+        Shape ``(n,)`` each; a state of -1 is a place outside the space where there are no twins.
 
     Raises
     ------
@@ -202,7 +214,8 @@ def state_sequence(
         When the step or the gap is not a positive, finite number of seconds.
     """
     slotted = trajectory.resample(step_seconds)
-    slots, states = slotted.slots, space.locate(slotted.latitude, slotted.longitude)
+    locate = space.locate if away is None else partial(away.located, space)
+    slots, states = slotted.slots, locate(slotted.latitude, slotted.longitude)
     if gap_seconds is None:
         return slots, states
     held = microseconds(gap_seconds, "gap") // microseconds(step_seconds, "step")
@@ -214,7 +227,11 @@ def state_sequence(
 
 @checked
 def state_sequences(
-    trajectories: Iterable[Trajectory], space: StateSpace, step_seconds: float, gap_seconds: float | None = None
+    trajectories: Iterable[Trajectory],
+    space: StateSpace,
+    step_seconds: float,
+    gap_seconds: float | None = None,
+    away: Away | None = None,
 ) -> list[tuple[IntArray, IntArray]]:
     """`state_sequence` of each trajectory.
 
@@ -226,12 +243,12 @@ def state_sequences(
         The states.
     step_seconds
         How long a step is.
-    gap_seconds
-        As `state_sequence` takes it.
+    gap_seconds, away
+        As `state_sequence` takes them.
 
     Returns
     -------
     list of (IntArray, IntArray)
         Slots and states of each, as `state_sequence` gives them.
     """
-    return [state_sequence(trajectory, space, step_seconds, gap_seconds) for trajectory in trajectories]
+    return [state_sequence(trajectory, space, step_seconds, gap_seconds, away) for trajectory in trajectories]

@@ -29,7 +29,9 @@ class PathSampler:
 
     def __init__(self, model: MarkovModel, rng: Rng = None) -> None:
         matrices, starts = model.transitions, model.starts
-        self._time_classes, self._state_pairs = model.time_classes, model.state_pairs
+        if model.contexts is not None:
+            starts = np.array([model.contexts.begun(row) for row in starts])
+        self._time_classes, self._contexts = model.time_classes, model.contexts
         self._source, self._chain = random_source(rng), model.chain_size
         self._starts = np.cumsum(starts, axis=1)
         self._starts /= self._starts[:, -1:]
@@ -53,8 +55,8 @@ class PathSampler:
         found = np.empty((length, count), dtype=np.int32)
         classes = self._classes(firsts, 0)
         now = self._begin(classes, count)
-        found[0] = now
-        last = None if self._state_pairs is None else self._state_pairs.last
+        last = None if self._contexts is None else self._contexts.last
+        found[0] = now if last is None else last[now]
         for k in range(1, length):
             now = self.step(now, self._classes(firsts, k))
             found[k] = now if last is None else last[now]

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import hypot, inf, sqrt
+from itertools import zip_longest
+from math import asinh, hypot, inf, sqrt
 from typing import NamedTuple
 
 import numpy as np
 
 from dphmm.arrays import FloatArray
 from dphmm.compilation import often
+from dphmm.model.away import Beyond
 
 ACCURACY = 0.02
 """By which part of itself the least expected distance may be stated too small."""
+
+_ROOT_MEAN_SQUARE, _MEAN = sqrt(1 / 6), (sqrt(2) + asinh(1)) / 6
+"""The distance of a place anywhere in a square from its centre, in sides: by its mean square, and the mean itself."""
 
 _FEW = 4096
 """Among more states than this, those of hardly any mass are left out: the lower bound can only get smaller."""
@@ -31,13 +36,13 @@ class PointEstimate(NamedTuple):
     mean
         The mean of the points under the belief.
     mean_error
-        The expected distance of the mean from the person.
+        The expected distance of the mean from the person; within a cell, by the mean of the square.
     spread
         The root of the expected square of that distance.
     least_error
         The expected distance of the best point there is, the one that is expected to be nearest (the geometric median
         of the belief): a certified lower bound, which is above `ACCURACY` less than it but where rounding or points in
-        one line keep the search from an end.
+        one line keep the search from an end. Within a cell no less than what is expected of its centre.
     certainty
         The probability of the most probable state.
     """
@@ -49,7 +54,30 @@ class PointEstimate(NamedTuple):
     certainty: float
 
 
-def point_estimate(probabilities: FloatArray, points: FloatArray) -> PointEstimate:
+def within_cell(cell: float) -> float:
+    """The root of the mean square distance of a place, anywhere in a square cell of this side, from the centre."""
+    return _ROOT_MEAN_SQUARE * cell
+
+
+def expected_distance(
+    probabilities: FloatArray, points: FloatArray, cell: float = 0.0, beyond: Beyond | None = None
+) -> float:
+    """The ``mean_error`` of `point_estimate` alone, whose parameters these are."""
+    vectors = points - probabilities @ points
+    distances = np.sqrt(np.einsum("nd,nd->n", vectors, vectors))
+    found = float(probabilities @ np.sqrt(distances**2 + within_cell(cell) ** 2))
+    return found if beyond is None else found + _further(distances[beyond.states], cell, beyond)
+
+
+def _further(distances: FloatArray, cell: float, beyond: Beyond) -> float:
+    """How much larger an expected distance is for people outside, whose points are some distances ``(m,)`` away."""
+    inside = np.sqrt(distances**2 + within_cell(cell) ** 2)
+    return float(beyond.masses @ np.maximum(distances + beyond.reach - inside, 0.0))
+
+
+def point_estimate(
+    probabilities: FloatArray, points: FloatArray, cell: float = 0.0, beyond: Beyond | None = None
+) -> PointEstimate:
     """What a belief amounts to: see `PointEstimate`.
 
     Parameters
@@ -58,6 +86,13 @@ def point_estimate(probabilities: FloatArray, points: FloatArray) -> PointEstima
         ``(N,)``, not negative, with sum one.
     points
         ``(N, d)``. Of points that lie in memory by columns no copy is made.
+    cell
+        The side of the square cell that each point is the centre of, in the same unit: the person is anywhere in it. 0
+        where they are at the point.
+    beyond
+        What of the masses is of people outside the region, see `dphmm.model.away`. Of such a person, in a direction
+        that is not known, the mean's error is at most the distance of the point and how far from it they are; and
+        ``least_error`` counts them as found.
 
     Notes
     -----
@@ -72,33 +107,54 @@ def point_estimate(probabilities: FloatArray, points: FloatArray) -> PointEstima
     if 2 * len(positive) < len(p):
         p, columns = p[positive], columns.take(positive, axis=1)
     mean, certainty = _mean(p, columns), min(float(p.max()), 1.0)
+    about = mean
     look = _look(p, columns, mean)
+    error, square, within = look.error, look.square, within_cell(cell)
+    if cell:
+        squares = sum(one * one for one in columns - mean[:, np.newaxis])
+        error = _in_order(p * np.sqrt(squares + within * within))
+    square += within * within
+    if beyond is not None:
+        distances = np.linalg.norm(points[beyond.states] - mean, axis=1)
+        error += _further(distances, cell, beyond)
+        squares = (distances + np.sqrt(beyond.square)) ** 2 - distances**2 - within * within
+        square += float(beyond.masses @ np.maximum(squares, 0.0))
+        p, columns = probabilities.copy(), np.ascontiguousarray(points.T)
+        p[beyond.states] = np.maximum(p[beyond.states] - beyond.masses, 0.0)
+        p, columns = p[p > 0.0], columns[:, p > 0.0]
+        if not len(p):
+            return PointEstimate(tuple(mean.tolist()), error, sqrt(square), 0.0, certainty)
+        about = _mean(p, columns)
+        look = _look(p, columns, about)
     if len(columns) == 1:
         least = _about_the_median(p, columns[0])
     elif len(p) <= _FEW:
-        least = _search(p, columns, mean, look)
+        least = _search(p, columns, about, look)
     else:
         kept = np.flatnonzero(p > _FAINT / len(p))
         p, columns = p[kept], columns.take(kept, axis=1)
         middle = _mean(p, columns)
         least = _search(p, columns, middle, _look(p, columns, middle))
-    return PointEstimate(
-        tuple(mean.tolist()), look.error, sqrt(look.square), min(max(least, 0.0), look.error), certainty
-    )
+    least = min(max(least, _MEAN * cell * (1.0 if beyond is None else float(p.sum()))), error)
+    return PointEstimate(tuple(mean.tolist()), error, sqrt(square), least, certainty)
 
 
-def expected_errors(rows: Iterable[FloatArray], points: FloatArray) -> FloatArray:
+def expected_errors(
+    rows: Iterable[FloatArray], points: FloatArray, cell: float = 0.0, beyond: Iterable[Beyond | None] = ()
+) -> FloatArray:
     """How far guesses are expected to be off under some beliefs, ``(2, T)``: spread and least error of `PointEstimate`.
 
     Parameters
     ----------
     rows
         ``(T, N)``: probabilities, with sum one in each row.
-    points
-        ``(N, d)``.
+    points, cell
+        As of `point_estimate`.
+    beyond
+        That of each row; left out, none.
     """
     columns = np.asfortranarray(points)
-    guesses = (point_estimate(row, columns) for row in rows)
+    guesses = (point_estimate(row, columns, cell, out) for row, out in zip_longest(rows, beyond))
     return np.array([(guess.spread, guess.least_error) for guess in guesses]).reshape(-1, 2).T
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
@@ -11,10 +9,11 @@ from scipy.sparse import csr_array
 from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, IntArray, as_integers, content_hash, locked
 from dphmm.errors import StateError, StochasticError
+from dphmm.model.contexts import Contexts
 
 
 @checked
-class StatePairs:
+class StatePairs(Contexts):
     """The states of a second-order chain: pairs of states, and for every state one context for all other ways into it.
 
     Context ``i < N`` is 'in state i, come from anywhere that has no context of its own, or from an unknown state';
@@ -50,9 +49,6 @@ class StatePairs:
         self.pairs: IntArray = locked(found.copy())
         self.last: IntArray = locked(np.concatenate([np.arange(size), found[:, 1]]))
         """The state that the person is in, for each context ``(P,)``."""
-
-    def __len__(self) -> int:
-        return len(self.last)
 
     @property
     def content_hash(self) -> str:
@@ -132,21 +128,6 @@ class StatePairs:
                 "the model anew"
             )
 
-    def spread(self, values: FloatArray) -> FloatArray:
-        """What is known of states ``(…, N)``, for each context ``(…, P)``.
-
-        Parameters
-        ----------
-        values
-            ``(…, N)``: a number for each state.
-
-        Returns
-        -------
-        FloatArray
-            ``(…, P)``: a number for each context.
-        """
-        return values[..., self.last]
-
     def begun(self, values: FloatArray) -> FloatArray:
         """A distribution of first states ``(N,)``, over contexts ``(P,)``, where the state before is unknown.
 
@@ -161,47 +142,3 @@ class StatePairs:
             ``(P,)``: a distribution of contexts.
         """
         return np.concatenate([values, np.zeros(len(self) - self.size)])
-
-    def summed(self, logs: FloatArray) -> FloatArray:
-        """Log masses of contexts ``(P,)``, summed over those of each state ``(N,)``.
-
-        Parameters
-        ----------
-        logs
-            ``(P,)``: log masses of contexts.
-
-        Returns
-        -------
-        FloatArray
-            ``(N,)``: log masses of states.
-        """
-        order, starts = self._order
-        terms = logs[order]
-        tops = np.maximum.reduceat(terms, starts)
-        terms = terms - np.repeat(np.where(tops > -np.inf, tops, 0.0), np.diff(starts, append=len(order)))
-        with np.errstate(divide="ignore"):
-            return np.asarray(np.log(np.add.reduceat(np.exp(terms), starts)) + np.where(tops > -np.inf, tops, 0.0))
-
-    def moves(self, structure: csr_array) -> csr_array:
-        """Which moves between states some moves between contexts make, as a boolean matrix ``(N, N)``.
-
-        Parameters
-        ----------
-        structure
-            ``(P, P)``: the moves between contexts.
-
-        Returns
-        -------
-        csr_array
-            ``(N, N)``, boolean.
-        """
-        rows = np.repeat(np.arange(len(self)), np.diff(structure.indptr))
-        from_, to = self.last[rows], self.last[structure.indices]
-        found = csr_array((np.ones(len(from_), dtype=np.int64), (from_, to)), shape=(self.size, self.size))
-        return found.astype(np.bool_)
-
-    @cached_property
-    def _order(self) -> tuple[IntArray, IntArray]:
-        """The contexts by their states, and where each state's begin."""
-        order = np.argsort(self.last, kind="stable")
-        return order, np.searchsorted(self.last[order], np.arange(self.size))

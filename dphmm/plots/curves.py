@@ -193,7 +193,14 @@ def trade_off(ax: Axes, found: Calibrated) -> None:
     if len(everyone) < 2:
         raise InvalidInputError("the calibration has no row of budgets; give at least two")
     epsilons = [one.epsilon for one in everyone]
-    ax.plot(epsilons, [1000 * one.released_error for one in everyone], "s-", color=BLUE, ms=4, label="release (RMS)")
+    ax.plot(
+        epsilons,
+        [1000 * (one.released_error or np.nan) for one in everyone],
+        "s-",
+        color=BLUE,
+        ms=4,
+        label="release (RMS)",
+    )
     for name, (label, color) in _DRAWN.items():
         figures = [one.simulation.figure(name) for one in everyone if one.simulation is not None]
         if figures:

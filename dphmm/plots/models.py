@@ -83,7 +83,7 @@ def draw_flows(ax: Axes, model: MarkovModel, occupancy: FloatArray) -> None:
     occupancy
         ``(N,)`` the share of time in each state.
     """
-    flows = model.transition.tocoo()
+    flows = model.moves_inside.tocoo()
     size = occupancy[flows.row] * flows.data * (flows.row != flows.col)
     largest = np.argsort(-size, kind="stable")[:_MOST_ARROWS]
     largest = largest[size[largest] > 0]
@@ -114,13 +114,13 @@ def model_figure(model: MarkovModel) -> Any:
     matplotlib.figure.Figure
         Three panels.
     """
-    occupancy, space = stationary(model.transition), model.space
+    occupancy, space = stationary(model.moves_inside), model.space
     (west, south), (east, north) = extent(space)
     wide = (east - west) > 1.3 * (north - south)
     figure, axes = new_panels(8.0, 13.0, rows=3) if wide else new_panels(16.0, 6.0, columns=3)
     maps = (
         ("Where people are", occupancy, "share of time in the long run", _powers_of_ten(occupancy)),
-        ("Where they stay", model.transition.diagonal(), "probability of staying for a step", None),
+        ("Where they stay", model.moves_inside.diagonal(), "probability of staying for a step", None),
     )
     for ax, (title, values, label, norm) in zip(axes, maps, strict=False):
         figure.colorbar(draw_values(ax, space, values, "cividis", norm), ax=ax, label=label, shrink=0.8)

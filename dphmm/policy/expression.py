@@ -25,14 +25,15 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 GRAMMAR = (
-    "utility:1km, complete, transition, categorical:LAYER.geojson[@PROPERTY], zone:LAYER.geojson[@PROPERTY][+300m], "
-    "open:LAYER.geojson, graph:FILE.json, joined by & and |"
+    "utility:1km, centres:1km, complete, transition, categorical:LAYER.geojson[@PROPERTY], "
+    "zone:LAYER.geojson[@PROPERTY][+300m], open:LAYER.geojson, graph:FILE.json, joined by & and |"
 )
 """What a policy may be, for help texts and messages."""
 
 _LENGTH = re.compile(r"([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*(km|m)")
 _LABELLED_FILE = re.compile(r"(.+\.(?:(?:geo)?json|kml|gpkg|fgb|shp))@([^/\\]+)", re.IGNORECASE)
 _WIDENED = re.compile(r"(.+)\+\s*([0-9.eE]+\s*k?m)\s*")
+_RADII = ("utility", "centres")
 _KM_PER_UNIT = {"km": 1.0, "m": 0.001}
 
 
@@ -48,13 +49,15 @@ def parse_policy(
     Parameters
     ----------
     text
-        ``utility:1km`` (states at most that far apart; also in ``m``), ``complete``, ``transition`` (states that share
-        a possible predecessor), ``categorical:LAYER.geojson`` (states in the same polygon of a layer;
-        ``@PROPERTY`` after it names the property that holds the category), ``zone:LAYER.geojson`` (states in the same
-        polygon; what no zone holds and the whole policy leaves without an edge is open; ``+300m`` after it widens the
-        zones by the places up to so far away from which they can be entered), ``open:LAYER.geojson`` (states in its
-        polygons are open), or ``graph:FILE.json`` (a node-link graph of states, or of the names of places). ``&``
-        intersects and binds more tightly than ``|``, which unites.
+        ``utility:1km`` (states that hold two places at most that far apart; also in ``m``), ``centres:1km`` (states
+        whose points, such as the centres of a grid's cells, are: the papers' rule, which promises less for real
+        places), ``complete``, ``transition`` (states that share a possible predecessor),
+        ``categorical:LAYER.geojson`` (states in the same polygon of a layer; ``@PROPERTY`` after it names the
+        property that holds the category), ``zone:LAYER.geojson`` (states in the same polygon; what no zone holds and
+        the whole policy leaves without an edge is open; ``+300m`` after it widens the zones by the places up to so
+        far away from which they can be entered), ``open:LAYER.geojson`` (states in its polygons are open), or
+        ``graph:FILE.json`` (a node-link graph of states, or of the names of places). ``&`` intersects and binds more
+        tightly than ``|``, which unites.
     space
         The states.
     transition
@@ -164,7 +167,7 @@ def canonical_policy(text: str, layers: Sequence[PolygonLayer] = ()) -> str:
     Examples
     --------
     >>> canonical_policy("complete & utility:500m|transition")
-    'complete&utility:0.5km|transition'
+    'complete&utility:0.5km:places|transition'
     """
     return "|".join("&".join(_canonical_term(term, layers) for term in terms) for terms in _terms(text))
 
@@ -177,7 +180,7 @@ def policy_radius(text: str) -> float | None:
     >>> policy_radius("complete & utility:500m | transition"), policy_radius("complete")
     (0.5, None)
     """
-    radii = (term.partition(":")[2] for terms in _terms(text) for term in terms if term.startswith("utility:"))
+    radii = (term.partition(":")[2] for terms in _terms(text) for term in terms if _kind(term) in _RADII)
     return max(map(kilometres, radii), default=None)
 
 
@@ -200,8 +203,9 @@ def policy_in_words(text: str) -> str:
 
 def _in_words(term: str) -> str:
     kind, _, argument = (part.strip() for part in term.partition(":"))
-    if kind == "utility":
-        return f"are at most {kilometres(argument):g} km apart"
+    if kind in _RADII:
+        near = f"are at most {kilometres(argument):g} km apart"
+        return near if kind == "utility" else f"belong to states whose points {near}"
     if kind == "categorical":
         return f"lie in one area of {Path(_layer(argument)[0]).name}"
     if kind == "zone":
@@ -262,8 +266,8 @@ def _open(term: str, space: StateSpace, layers: Sequence[PolygonLayer]) -> IntAr
 
 def _canonical_term(text: str, layers: Sequence[PolygonLayer]) -> str:
     kind, _, argument = (part.strip() for part in text.partition(":"))
-    if kind == "utility":
-        return f"utility:{kilometres(argument)!r}km"
+    if kind in _RADII:  # what was written 'utility' when it was about centres has the hash that it had
+        return f"utility:{kilometres(argument)!r}km{':places' if kind == 'utility' else ''}"
     if kind in ("categorical", "open", "zone"):
         path, label, length = _zone(text, layers) if kind == "zone" else (*_layer(argument, layers), None)
         widened = "" if length is None else f"+{length!r}km"
@@ -293,7 +297,7 @@ def _policy(text: str, space: StateSpace, transition: csr_array | None, layers: 
     makers: dict[tuple[str, bool], Callable[[], PolicyGraph]] = {
         ("complete", False): lambda: PolicyGraph.complete(space.size),
         ("transition", False): lambda: _transition(transition),
-        ("utility", True): lambda: _utility(text, argument, space),
+        **{(one, True): lambda: _within(text, argument, space) for one in _RADII},
         ("categorical", True): lambda: _categorical(argument, space, layers),
         ("graph", True): lambda: _graph(argument, space),
     }
@@ -303,8 +307,9 @@ def _policy(text: str, space: StateSpace, transition: csr_array | None, layers: 
     return maker()
 
 
-def _utility(text: str, argument: str, space: StateSpace) -> PolicyGraph:
-    graph = PolicyGraph.utility(space.measurements(), kilometres(argument))
+def _within(text: str, argument: str, space: StateSpace) -> PolicyGraph:
+    cell = space.cell_km if _kind(text) == "utility" else 0.0
+    graph = PolicyGraph.utility(space.measurements(), kilometres(argument), cell)
     return refuse_if_empty(graph, text, space, is_radius=True)
 
 
@@ -325,7 +330,7 @@ def kilometres(text: str) -> float:
     matched = _LENGTH.fullmatch(text.strip())
     value = float(matched[1]) * _KM_PER_UNIT[matched[2]] if matched else math.nan
     if not math.isfinite(value):
-        raise PolicyError(f"policy 'utility' has radius {text!r}; give a length with its unit, such as 1km or 500m")
+        raise PolicyError(f"policy has length {text!r}; give a length with its unit, such as 1km or 500m")
     return value
 
 

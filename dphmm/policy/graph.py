@@ -124,8 +124,8 @@ class PolicyGraph:
 
     @classmethod
     @checked
-    def utility(cls, f: npt.ArrayLike | Measurements, radius: float) -> PolicyGraph:
-        """States whose measurements are at most ``radius`` apart (Euclidean, closed) are connected.
+    def utility(cls, f: npt.ArrayLike | Measurements, radius: float, cell: float = 0.0) -> PolicyGraph:
+        """States that hold two places at most ``radius`` apart (Euclidean, closed) are connected.
 
         Parameters
         ----------
@@ -133,10 +133,20 @@ class PolicyGraph:
             ``(N, d)`` measurements, or where the states are.
         radius
             In the unit of ``f``; kilometres for locations. Zero, or from 1e-30 to 1e30.
+        cell
+            The side of the cell that each state is the centre of, in the unit of ``f`` and along its axes; likewise.
+            With 0, where states are points, measurements at most ``radius`` apart are connected, as in the paper (§4.2)
+            also for the centres of cells: for real places the promise then holds for a shorter distance.
+
+        Raises
+        ------
+        PolicyError
+            When the radius or the cell is out of range.
         """
-        if not (radius == 0 or SMALLEST <= radius <= LARGEST):
-            raise PolicyError(f"radius is {radius}; give zero or a number from {SMALLEST:g} to {LARGEST:g}")
-        return cls(RadiusEdges(Measurements.of(f), float(radius)))
+        for name, value in (("radius", radius), ("cell", cell)):
+            if not (value == 0 or SMALLEST <= value <= LARGEST):
+                raise PolicyError(f"{name} is {value}; give zero or a number from {SMALLEST:g} to {LARGEST:g}")
+        return cls(RadiusEdges(Measurements.of(f), float(radius), float(cell)))
 
     @classmethod
     @checked

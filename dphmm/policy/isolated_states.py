@@ -37,7 +37,8 @@ def refuse_if_empty(graph: PolicyGraph, text: str, space: StateSpace, is_radius:
         return graph
     said = "states that must stay indistinguishable need an edge"
     if is_radius:
-        said = f"no two are that near, give at least utility:{length(_nearest(space, np.ones(space.size, bool)).min())}"
+        near = length(_nearest(space, np.ones(space.size, bool)).min())
+        said = f"no two are that near, give {text.partition(':')[0].strip()}:{near} or more"
     raise PolicyError(f"policy {text!r} joins no two of the {space.size:,} states; {said}")
 
 

@@ -1,4 +1,4 @@
-"""Edges between states within a distance of each other: the utility policy."""
+"""Edges between states that hold two places within a distance of each other: the utility policy."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from dphmm.compilation import often
 from dphmm.geometry import loops
 from dphmm.geometry.disc import Disc
 from dphmm.geometry.gauge import Gauge
+from dphmm.geometry.hull import SensitivityHull
 from dphmm.geometry.incremental_hull import GrowingBody, origin
 from dphmm.geometry.measurements import Measurements, Raster
 from dphmm.geometry.neighbours import CoordinateBody, count_within, near_pairs
@@ -26,7 +27,7 @@ _ROUNDING = 64 * float(np.finfo(np.float64).eps)
 
 
 class RadiusEdges(EdgeSet):
-    """All pairs at most ``radius`` apart (closed, within the one tolerance), in Euclidean distance.
+    """All pairs of states that hold two places at most ``radius`` apart (closed, within the one tolerance).
 
     Parameters
     ----------
@@ -34,12 +35,16 @@ class RadiusEdges(EdgeSet):
         Where the states are, in the space that distance is measured in.
     radius
         Not negative; in the unit of ``places``.
+    cell
+        The side of the cell along the axes that a state is the centre of; 0 for states that are points. Two cells whose
+        centres differ by ``v`` are as far apart as the vector with ``max(|v_k| - cell, 0)`` is long.
     """
 
-    def __init__(self, places: Measurements, radius: float) -> None:
+    def __init__(self, places: Measurements, radius: float, cell: float = 0.0) -> None:
         self.size = places.size
         self.places = places
         self.radius = radius
+        self.cell = cell
         self._found: tuple[tuple[Measurements, IntArray | None], ...] = ()
         self._whole: tuple[IntArray, tuple[GrowingBody, list[tuple[int, int]]]] | None = None
         self._proportion: tuple[FloatArray, tuple[Raster, IntArray, FloatArray] | None] | None = None
@@ -48,14 +53,15 @@ class RadiusEdges(EdgeSet):
         """Near pairs, block by block."""
         index = np.flatnonzero(nodes)
         points = self.places.points[index]
-        for rows, columns in near_pairs(points, np.full(self.places.dimension, self.radius)):
+        for rows, columns in near_pairs(points, np.full(self.places.dimension, self.radius + self.cell)):
             forward = index[rows] < index[columns]
             rows, columns = rows[forward], columns[forward]
             near = self._near(points[rows] - points[columns])
             yield np.stack([index[rows[near]], index[columns[near]]], axis=1)
 
     def _near(self, vectors: npt.NDArray[Any]) -> BoolArray:
-        return np.asarray(np.linalg.norm(vectors, axis=1) <= self.radius * (1 + RELATIVE_TOLERANCE))
+        apart = np.linalg.norm(np.maximum(np.abs(vectors) - self.cell, 0.0), axis=1)
+        return np.asarray(apart <= self.radius + RELATIVE_TOLERANCE * (self.radius + self.cell))
 
     def connects(self, first: IntArray, second: IntArray) -> BoolArray:
         """Whether the states are near enough."""
@@ -71,8 +77,8 @@ class RadiusEdges(EdgeSet):
 
     @property
     def content_hash(self) -> str:
-        """Of the places and the radius."""
-        return content_hash("radius", self.places.points, self.radius)
+        """Of the places, the radius, and the cell if there is one."""
+        return content_hash("radius", self.places.points, self.radius, *([self.cell] if self.cell else []))
 
     def is_empty(self, nodes: BoolArray) -> bool:
         """Whether no state has another one near enough."""
@@ -80,9 +86,17 @@ class RadiusEdges(EdgeSet):
 
     def connected(self, nodes: BoolArray) -> BoolArray:
         """Which states have another one near enough."""
-        if self.radius == 0:
+        body: Disc | SensitivityHull
+        if self.cell:  # lattice vectors near enough are all that lie in their hull: a square and a disc are convex
+            offsets = self._offsets(self.places)
+            if offsets is None or not len(offsets):
+                return super().connected(nodes)
+            body = self.places.hull_of(self._hull_of_offsets(self.places, offsets)[0])
+        elif self.radius == 0:
             return super().connected(nodes)
-        return count_within(CoordinateBody(self.places, Disc(self.radius, self.places.dimension)), nodes) > 1
+        else:
+            body = Disc(self.radius, self.places.dimension)
+        return count_within(CoordinateBody(self.places, body), nodes) > 1
 
     def components(self, nodes: BoolArray) -> IntArray:
         """On a raster: cells that touch are joined at once, what is left by one offset after another."""
@@ -214,14 +228,14 @@ class RadiusEdges(EdgeSet):
     def _find_offsets(self, raster: Raster, step: FloatArray) -> IntArray:
         spacing: FloatArray = np.ones(2)
         spacing[: len(step)] = step
-        reach = np.minimum(self.radius * (1 + RELATIVE_TOLERANCE) / spacing, [raster.width - 1, raster.height - 1])
-        a, b = (int(x) for x in reach)
+        reach = (self.radius + self.cell) * (1 + RELATIVE_TOLERANCE) / spacing
+        a, b = (int(x) for x in np.minimum(reach, [raster.width - 1, raster.height - 1]))
         x, y = np.meshgrid(np.arange(-a, a + 1), np.arange(b + 1))
         offsets = np.stack([x.ravel(), y.ravel()], axis=1)
         offsets = offsets[(offsets[:, 1] > 0) | (offsets[:, 0] > 0)]
-        lengths = np.linalg.norm(offsets * spacing, axis=1)
-        order = np.argsort(-lengths, kind="stable")
-        return np.asarray(offsets[order][lengths[order] <= self.radius * (1 + RELATIVE_TOLERANCE)])
+        vectors = offsets * spacing
+        order = np.argsort(-np.linalg.norm(vectors, axis=1), kind="stable")
+        return np.asarray(offsets[order][self._near(vectors)[order]])
 
 
 def _touching(occupied: BoolArray, offsets: IntArray) -> tuple[IntArray, IntArray]:

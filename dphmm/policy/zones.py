@@ -301,7 +301,7 @@ def buffered(
     space
         The states.
     length
-        Kilometres: a place further than this from every state of a zone is not added to it.
+        Kilometres: a state with no place so near to one of a zone is not added to it.
     structure
         ``(N, N)``: which state can follow which. A place is added only if it leads into the zone by places that are
         added; left out, all places within the length are.
@@ -309,13 +309,13 @@ def buffered(
     Returns
     -------
     dict
-        The same zones, larger. A place near several zones goes to the nearest, and none to a zone's own states.
+        The same zones, larger. A state near several zones goes to the nearest, and none to a zone's own states.
     """
     points = space.measurements().points
-    distance, nearest = _nearest_zone(list(groups.values()), points)
+    distance, nearest = _nearest_zone(list(groups.values()), points, space.cell_km, length * (1 + 1e-9))
     taken = np.zeros(len(points), dtype=np.bool_)
     taken[np.concatenate(list(groups.values()))] = True
-    near = (distance <= length * (1 + 1e-9)) & ~taken
+    near = np.isfinite(distance) & ~taken
     found = {}
     for number, (name, states) in enumerate(groups.items()):
         around = near & (nearest == number)
@@ -325,12 +325,27 @@ def buffered(
     return found
 
 
-def _nearest_zone(groups: list[IntArray], points: np.ndarray) -> tuple[np.ndarray, IntArray]:
-    """How far each point is from the nearest zone, and which that is; of equally near ones the first."""
+def _nearest_zone(
+    groups: list[IntArray], points: np.ndarray, cell: float, length: float
+) -> tuple[np.ndarray, IntArray]:
+    """How far each cell is from the nearest zone's, infinite beyond a length, and which that is.
+
+    Of equally near zones the one whose centres are nearer, and then the first.
+    """
     from scipy.spatial import cKDTree
 
-    found = np.stack([cKDTree(points[states]).query(points)[0] for states in groups])
-    return found.min(axis=0), np.asarray(found.argmin(axis=0), dtype=np.int64)
+    between, apart = [], []
+    for states in groups:
+        tree = cKDTree(points[states])
+        between.append(tree.query(points)[0])
+        some = np.flatnonzero(between[-1] <= length + np.sqrt(2) * cell)
+        apart.append(np.full(len(points), np.inf))
+        for one, others in zip(some, tree.query_ball_point(points[some], length + np.sqrt(2) * cell), strict=True):
+            gaps = np.maximum(np.abs(points[states[others]] - points[one]) - cell, 0.0)
+            distance = np.linalg.norm(gaps, axis=1).min()
+            apart[-1][one] = distance if distance <= length else np.inf
+    nearest = np.lexsort((np.stack(between), np.stack(apart)), axis=0)[0]
+    return np.min(apart, axis=0), np.asarray(nearest, dtype=np.int64)
 
 
 def _leading(inside: BoolArray, around: BoolArray, structure: csr_array) -> BoolArray:

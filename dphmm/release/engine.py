@@ -235,11 +235,17 @@ class Releaser:
             The engine.
         """
         engine = cls.__new__(cls)
-        engine._begin(settings, model, policy.check_measurements(space.measurements()), policy, rng)
+        engine._begin(settings, model, policy.check_measurements(space.measurements()), policy, rng, space.cell_km)
         return engine
 
     def _begin(
-        self, settings: ReleaseSettings, model: MarkovModel, measurements: Measurements, policy: PolicyGraph, rng: Rng
+        self,
+        settings: ReleaseSettings,
+        model: MarkovModel,
+        measurements: Measurements,
+        policy: PolicyGraph,
+        rng: Rng,
+        cell: float = 0.0,
     ) -> None:
         if model.size != policy.size:
             raise StateError(f"the model has {model.size} states and the policy {policy.size}; they must agree")
@@ -247,14 +253,14 @@ class Releaser:
         if settings.policy == GIVEN:
             settings = replace(settings, policy=GIVEN + content_hash(policy.content_hash, measurements.points))
             self.query.check_told_apart()
-        self.settings, self.model, self.policy = settings, model, policy
+        self.settings, self.model, self.policy, self.cell = settings, model, policy, cell
         self.measurements = self.query.measurements
         """What is measured, on the published lattice for exact noise."""
         self.values: npt.NDArray[Any] = self.query.values
         """``(N, d)``: what the mechanism takes as true values: points, or whole steps of the published lattice."""
         self.soundness = SoundnessCheck(policy, self.values)
         self.capping = Capping(settings, model)
-        self.scheduling = Scheduling(settings.schedule, model, self.measurements.points)
+        self.scheduling = Scheduling(settings.schedule, model, self.measurements.points, cell)
         self.source = random_source(rng)
         self.planner = Planner(settings, policy, self.query)
         self._under: dict[ReleaseSettings, Releaser] = {}
@@ -299,7 +305,7 @@ class Releaser:
         if settings not in self._under:
             engine = self.another()
             engine.settings, engine.planner = settings, Planner(settings, self.policy, self.query)
-            engine.scheduling = Scheduling(settings.schedule, self.model, self.measurements.points)
+            engine.scheduling = Scheduling(settings.schedule, self.model, self.measurements.points, self.cell)
             self._under[settings] = engine
         engine = self._under[settings].another()
         engine.source = self.source
@@ -717,7 +723,7 @@ class Releaser:
         person = self.person
         keeper = self.capping.updated(person, likelihood, step.steps) if self.settings.caps else None
         spent = person.spend(step, self.model.step_seconds)
-        guess = point_estimate(posterior.probabilities, self.measurements.by_columns)
+        guess = point_estimate(posterior.probabilities, self.measurements.by_columns, self.cell, posterior.beyond)
         component = self.likeliest_component(step, posterior)
         record = _record_of(step, person.count, place, guess, spent, component, self.settings, self.model.content_hash)
         person.advance(posterior, person.count + 1, keeper, person.slot_after(step.steps), likelihood)

@@ -193,7 +193,7 @@ def earlier(model: MarkovModel, first: int | None) -> Earlier:
     """
 
     def begun(lead: int) -> tuple[Chain, FloatArray] | None:
-        if first is None or model.state_pairs is not None:
+        if first is None or model.contexts is not None:
             return None
         start, period = model.first_logs(first), 1
         if model.time_classes is not None:

@@ -18,7 +18,7 @@ from dphmm.errors import ConfigurationError, InvalidInputError
 from dphmm.events.cap import rung_of
 from dphmm.model.belief import Belief
 from dphmm.model.model import MarkovModel
-from dphmm.model.point_estimate import point_estimate
+from dphmm.model.point_estimate import expected_distance, within_cell
 from dphmm.release.ledger import DAY_SECONDS, exactly
 from dphmm.release.noise import StepNoise, distance_after_tables
 from dphmm.release.settings import Schedule
@@ -50,8 +50,10 @@ class Growth:
     errors: FloatArray
 
     @classmethod
-    def from_model(cls, model: MarkovModel, points: FloatArray) -> Growth:
+    def from_model(cls, model: MarkovModel, points: FloatArray, cell: float = 0.0) -> Growth:
         """The curve of a model for measurements ``(N, d)``: from a few places, until the error hardly grows.
+
+        Where these are the centres of cells, the error is at least that within one.
 
         Where the model varies with time they are left at hours that are spread over a day.
         """
@@ -65,10 +67,11 @@ class Growth:
             Belief.first(model, slot, np.eye(1, model.size, start)[0])
             for slot, start in zip(slots, starts, strict=True)
         ]
-        settled, errors = _SETTLED * _error(rest, points), [0.0]
+        settled, errors = _SETTLED * expected_distance(rest.probabilities, points, cell), [within_cell(cell)]
         for step in range(int(np.clip(_WORK / (_PLACES * model.size), _FEWEST, _MOST))):
             beliefs = [one.predict(model, 1, slot + step) for one, slot in zip(beliefs, slots, strict=True)]
-            errors.append(max(sum(_error(one, points) for one in beliefs) / _PLACES, errors[-1]))
+            reached = sum(expected_distance(one.probabilities, points, cell) for one in beliefs) / _PLACES
+            errors.append(max(reached, errors[-1]))
             if errors[-1] >= settled:
                 break
         return cls(np.array(errors))
@@ -104,12 +107,6 @@ class Growth:
         known = np.interp(times, np.arange(len(self.errors)), self.errors)
         known[0], known[-1] = low, high
         return end - start, float(np.trapezoid(np.maximum(high - known, 0.0), times))
-
-
-def _error(belief: Belief, points: FloatArray) -> float:
-    """The expected distance from the mean under a belief."""
-    masses = belief.probabilities
-    return float(masses @ np.linalg.norm(points - masses @ points, axis=1))
 
 
 NODES = 96
@@ -158,6 +155,8 @@ class Scheduling:
     the error grows back to ``v`` in ``T(e)`` steps, along a curve that follows from the model. What is drawn with is
     the budget that saves the most error per epsilon until then, ``sum (v - error) / e``.
 
+    How far outside the region a person may be is left out of all errors: no draw tells.
+
     *With a target* nothing is drawn unless ``v`` exceeds it. *With a budget for a window* nothing is drawn unless the
     cycle that comes back to ``v`` can be kept up: ``e / T(e)`` is at most the greatest steady rate of spending that
     fits into every window which begins before now and ends later. So the level at which draws happen is about the least
@@ -171,6 +170,8 @@ class Scheduling:
         The model.
     points
         ``(N, d)``: what is measured in each state.
+    cell
+        The side of the cell whose centre that is; 0 where it is a point.
     nodes
         For how many draws the error that a release would leave is worked out.
 
@@ -180,8 +181,10 @@ class Scheduling:
         When there is a budget for a window and the model does not say how long its steps are.
     """
 
-    def __init__(self, schedule: Schedule | None, model: MarkovModel, points: FloatArray, nodes: int = NODES) -> None:
-        self.schedule, self._model, self._points, self._nodes = schedule, model, points, nodes
+    def __init__(
+        self, schedule: Schedule | None, model: MarkovModel, points: FloatArray, cell: float = 0.0, nodes: int = NODES
+    ) -> None:
+        self.schedule, self._model, self._points, self._cell, self._nodes = schedule, model, points, cell, nodes
         self.window = 0
         """The steps of a window; 0 where there is no budget for one."""
         if schedule is not None and schedule.window_epsilon is not None:
@@ -193,7 +196,7 @@ class Scheduling:
     @cached_property
     def growth(self) -> Growth:
         """How fast an estimate gets worse without releases."""
-        return Growth.from_model(self._model, self._points)
+        return Growth.from_model(self._model, self._points, self._cell)
 
     def limit(self, release: NextRelease) -> NextRelease:
         """A release within the schedule: with the budget that saves most error for it, or with why nothing is drawn.
@@ -206,7 +209,7 @@ class Scheduling:
         schedule = self.schedule
         if schedule is None:
             return release
-        level = point_estimate(release.prior.probabilities, self._points).mean_error
+        level = expected_distance(release.prior.probabilities, self._points, self._cell)
         if level <= (schedule.target_error or 0.0):
             return replace(release, reason="target")
         left, pace = self._rate(release.person, release.steps, schedule.window_epsilon)
@@ -275,13 +278,14 @@ class Scheduling:
         """
         noise, probabilities = release.noise(epsilon), release.prior.probabilities
         if any(part.table is not None for part in noise.parts):
-            return distance_after_tables(noise, probabilities)
+            return float(np.hypot(distance_after_tables(noise, probabilities), within_cell(self._cell)))
         states, weights = _represented(probabilities, release.plan.constraint, self._points)
         levels = (np.arange(self._nodes) + 0.5) / self._nodes
         true = states[np.searchsorted(np.cumsum(weights), levels * weights.sum()).clip(max=len(states) - 1)]
         values = noise.query.values
         added = self._added(noise)[noise.part_of[true], np.arange(self._nodes)]
-        return _mean_error(noise.log_densities(values[true] + added, states), weights, self._points[states])
+        logs, within = noise.log_densities(values[true] + added, states), within_cell(self._cell)
+        return _mean_error(logs, weights, self._points[states], within)
 
     def _added(self, noise: StepNoise) -> npt.NDArray[Any]:
         """What each part of a noise adds at the nodes, ``(parts, n, d)``; kept for as long as the noise is."""
@@ -314,10 +318,10 @@ def _represented(
     return np.asarray(order[by_mass[first]], dtype=np.int64), np.asarray(masses, dtype=np.float64)
 
 
-def _mean_error(logs: FloatArray, weights: FloatArray, places: FloatArray) -> float:
+def _mean_error(logs: FloatArray, weights: FloatArray, places: FloatArray, within: float) -> float:
     """The expected distance from the posterior mean, averaged over ``n`` outputs of log likelihoods ``(n, k)``."""
     logs -= logs.max(axis=1, keepdims=True)
     posterior = np.exp(logs) * weights
     posterior /= posterior.sum(axis=1, keepdims=True)
     away = places[None] - (posterior @ places)[:, None]
-    return float(np.einsum("nk,nk->", posterior, np.sqrt(np.einsum("nkd,nkd->nk", away, away)))) / len(logs)
+    return float(np.einsum("nk,nk->", posterior, np.sqrt(np.einsum("nkd,nkd->nk", away, away) + within**2))) / len(logs)

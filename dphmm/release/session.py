@@ -474,7 +474,9 @@ class Session:
         for name, own in others.items():
             if own in found:
                 beliefs[name] = self._listened(name, own, found, moment)
-                guess = point_estimate(beliefs[name].probabilities, self._queries[own].measurements.by_columns)
+                engine = self._queries[own]
+                known, points = beliefs[name], engine.measurements.by_columns
+                guess = point_estimate(known.probabilities, points, engine.cell, known.beyond)
                 said[name] = own, json.dumps({"estimate": guess.mean, "estimate_radius": guess.mean_error})
         return Drawn({query: record for query, (_, record) in found.items()}, widths, belief, beliefs, said)
 

@@ -37,11 +37,14 @@ class StateSpace(ABC):
         The plane that the points lie in.
     points
         Shape ``(size, 2)``: kilometres east and north of the projection's centre; not writable.
+    cell_km
+        The side of the square cell that each state is the centre of, in kilometres; 0 where states are points.
     """
 
     kind: ClassVar[str]
     projection: LocalProjection
     points: FloatArray
+    cell_km: float = 0.0
     _sealed = False
     """Set at the end of every constructor: no attribute can be set from then on."""
 

@@ -17,17 +17,18 @@ SUMMARY_COLUMNS: Mapping[str, Callable[[ReleaseTable], Any]] = {
     "user": lambda rows: str(rows["user"][0]),
     "releases": lambda rows: int((~rows["withheld"]).sum()),
     "moments_withheld": lambda rows: int(rows["withheld"].sum()),
+    "moments_open": lambda rows: int(rows["open"].sum()),
     "first_time": lambda rows: iso_time(rows["time"].min()),
     "last_time": lambda rows: iso_time(rows["time"].max()),
     "epsilon_total": lambda rows: fsum(rows["epsilon"].tolist()),
     "epsilon_dearest_day": lambda rows: _of_known(rows["epsilon_last_day"], np.max),
     "exact": lambda rows: bool(rows["exact"].all()),
     "expected_error_m_median": lambda rows: _of_known(rows["expected_error_m"], np.median),
-    "estimate_radius_m_median": lambda rows: float(np.median(rows["estimate_radius_m"])),
-    "adversary_error_m_median": lambda rows: float(np.median(rows["adversary_error_m"])),
-    "adversary_error_m_least": lambda rows: float(rows["adversary_error_m"].min()),
-    "adversary_certainty_median": lambda rows: float(np.median(rows["adversary_certainty"])),
-    "adversary_certainty_most": lambda rows: float(rows["adversary_certainty"].max()),
+    "estimate_radius_m_median": lambda rows: _of_hidden(rows, "estimate_radius_m", np.median),
+    "adversary_error_m_median": lambda rows: _of_hidden(rows, "adversary_error_m", np.median),
+    "adversary_error_m_least": lambda rows: _of_hidden(rows, "adversary_error_m", np.min),
+    "adversary_certainty_median": lambda rows: _of_hidden(rows, "adversary_certainty", np.median),
+    "adversary_certainty_most": lambda rows: _of_hidden(rows, "adversary_certainty", np.max),
     "possible_states_least": lambda rows: int(rows["possible_states"].min()),
     "possible_states_most": lambda rows: int(rows["possible_states"].max()),
     "least_protection": lambda rows: int(rows["least_protection"].min()),
@@ -38,10 +39,17 @@ SUMMARY_COLUMNS: Mapping[str, Callable[[ReleaseTable], Any]] = {
 }
 """Column → what it says of one user's releases.
 
-Budgets add up over time, so `epsilon_total` is what all releases of a user cost together, and `epsilon_dearest_day` the
-most that was spent within 24 hours up to one of them; `exact` is whether all of them were drawn by integers alone. The
-adversary knows the model and the releases up to the one in question.
+Budgets add up over time, so `epsilon_total` is what all releases of a user cost together, and `epsilon_dearest_day`
+the most that was spent within 24 hours up to one of them; `exact` is whether all of them were drawn by integers
+alone. The adversary knows the model and the releases up to the one in question. How well estimate and adversary know
+the person, in hindsight too, is of moments when the likeliest place is hidden: those of `moments_open` are released
+as they are.
 """
+
+
+def _of_hidden(rows: ReleaseTable, column: str, statistic: Callable[[FloatArray], Any]) -> float:
+    """A statistic of the moments whose likeliest place is not open; NaN where none is."""
+    return _of_known(rows[column][~rows["open"]], statistic)
 
 
 def _of_known(values: FloatArray, statistic: Callable[[FloatArray], Any]) -> float:
@@ -91,17 +99,18 @@ def summarise(table: ReleaseTable, daily: bool = False, hindsight: Hindsight | N
             chosen = table.select(part)
             row = {name: value(chosen) for name, value in SUMMARY_COLUMNS.items()}
             if hindsight is not None:
-                row |= _in_hindsight(hindsight.error_m[part], hindsight.certainty[part])
+                hidden = part & ~table["open"]
+                row |= _in_hindsight(hindsight.error_m[hidden], hindsight.certainty[hidden])
             rows.append(row if day is None else {"user": row.pop("user"), "day": str(day), **row})
     return rows
 
 
 def _in_hindsight(error_m: FloatArray, certainty: FloatArray) -> dict[str, float]:
     return {
-        "adversary_error_m_median_in_hindsight": float(np.median(error_m)),
-        "adversary_error_m_least_in_hindsight": float(error_m.min()),
-        "adversary_certainty_median_in_hindsight": float(np.median(certainty)),
-        "adversary_certainty_most_in_hindsight": float(certainty.max()),
+        "adversary_error_m_median_in_hindsight": _of_known(error_m, np.median),
+        "adversary_error_m_least_in_hindsight": _of_known(error_m, np.min),
+        "adversary_certainty_median_in_hindsight": _of_known(certainty, np.median),
+        "adversary_certainty_most_in_hindsight": _of_known(certainty, np.max),
     }
 
 

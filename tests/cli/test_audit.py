@@ -184,7 +184,7 @@ def session_files(folder) -> tuple[MarkovModel, list[int]]:
     return model, states
 
 
-GIVEN = ("--model", "m.npz", "--policy", "utility:1km")
+GIVEN = ("--model", "m.npz", "--policy", "centres:1km")
 
 
 def test_releases_and_sessions_are_audited_end_to_end(folder):
@@ -277,16 +277,16 @@ def test_sessions_whose_model_or_policy_is_missing_or_another(folder):
     model, _ = session_files(folder)
     MarkovModel(np.eye(model.size), model.initial, model.states, 60.0).save(folder / "other.npz")
     for arguments, words in (
-        (("s.session", "--policy", "utility:1km"), "the model is missing"),
-        (("s.session", "--model", "gone.npz", "--policy", "utility:1km"), "gone.npz"),
+        (("s.session", "--policy", "centres:1km"), "the model is missing"),
+        (("s.session", "--model", "gone.npz", "--policy", "centres:1km"), "gone.npz"),
         (("s.session", "--model", "m.npz"), "was given as a graph; give its text"),
-        (("s.session", "--model", "other.npz", "--policy", "utility:1km"), "began with model"),
-        (("s.session", "--model", "m.npz", "--policy", "utility:2km"), "began with policy"),
-        (("r.csv", "--model", "m.npz", "--policy", "utility:2km"), "was released with settings"),
+        (("s.session", "--model", "other.npz", "--policy", "centres:1km"), "began with model"),
+        (("s.session", "--model", "m.npz", "--policy", "centres:2km"), "began with policy"),
+        (("r.csv", "--model", "m.npz", "--policy", "centres:2km"), "was released with settings"),
         (("r.csv", *GIVEN, "--epsilon", "0.7", "--mechanism", "k-norm", "--delta", "0.1"), "released with settings"),
         (("r.csv", *GIVEN, "--delta", "0.1"), "epsilon is missing"),
         (("r.csv", "--model", "m.npz"), "no policy is given"),
-        (("r.csv", "--model", "other.npz", "--policy", "utility:1km"), "was released with model"),
+        (("r.csv", "--model", "other.npz", "--policy", "centres:1km"), "was released with model"),
         (("s.session", *GIVEN, "--epsilon", "0.7"), "began with mechanism laplace, not lattice"),
         (("r.csv", *GIVEN, "--users", "bob"), "no releases of 'bob'"),
         (("gone.csv", *GIVEN), "there is no such file"),
@@ -311,7 +311,7 @@ def test_a_geolife_session_end_to_end(few_of_geolife, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     data = str(few_of_geolife)
     learn = ["learn", data, "--preset", "geolife", "--step", "300", "--exclude-users", "007", "--cell", "0.8"]
-    release = ["release", data, "--users", "007", "--policy", "utility:1km", "--epsilon", "1"]
+    release = ["release", data, "--users", "007", "--policy", "centres:1km", "--epsilon", "1"]
     for arguments in (
         [*learn, "-o", "m.npz"],
         [*release, "--model", "m.npz", "--session", "s.session", "-o", "r.csv"],

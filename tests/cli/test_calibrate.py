@@ -75,7 +75,7 @@ def test_a_limit_on_an_event_is_said_with_what_simulated_people_show_and_what_a_
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["epsilon_of_each"] == told["epsilon_for_one_release"]
     printed = run(*BASIC, *EVENT, "--certainty", "0.8", "--people", "5").stdout
-    assert "each release by itself, whatever is drawn" in printed
+    assert "one release, where no other is made, whatever is drawn" in printed
     assert "with --never-surer instead" in printed
 
 

@@ -180,7 +180,9 @@ def test_a_place_outside_the_region_has_a_row_unless_it_is_left_out(folder):
     track = next(one for one in read(SAMPLE).trajectories if one.user == "000").resample(1800)
     small = folder / "small.npz"
     box = (44.97, -30.04, 45.01, -29.99)
-    done = invoke("learn", SAMPLE, "--bbox", *box, "--cell", 1, "--step", 1800, "-o", small, "--exclude-users", "000")
+    done = invoke(
+        "learn", SAMPLE, "--bbox", *box, "--cell", 1, "--step", 1800, "-o", small, "--exclude-users", "000", "--no-away"
+    )
     assert done.exit_code == 0, done.output
     options = ("--users", "000", "--model", small, "--policy", "complete", "--epsilon", 4, "--scheme", "uniform")
     assert run(SAMPLE, *options, "-o", "border.csv").exit_code == 0

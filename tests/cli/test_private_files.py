@@ -96,6 +96,7 @@ LINES = (
         ("audit", "event", "r.csv", *RELEASE, "--event", "state:1 between 0 and 5", "--report", "event.html"),
         ("event.html",),
     ),
+    (("audit", "identity", "r.csv", *RELEASE[:4], "--known", "earlier.csv", "--most-certainty", "0.999"), ()),
     (("audit", "session", "r.csv", *RELEASE[:4], "--report", "told.html"), ("told.html",)),
     (
         ("audit", "session", "r.csv", *RELEASE[:4], "--true", "walks.csv", "--report", "PRIVATE-told.html"),
@@ -187,6 +188,7 @@ class World:
         self.bytes = {np.float64(value).tobytes() for value in truths if value}
         head = "user_id,tracked_at,latitude,longitude"
         (folder / "walks.csv").write_text("\n".join([head, *lines]) + "\n")
+        (folder / "earlier.csv").write_text("\n".join([head, *(one.replace("03-07", "03-06") for one in lines)]) + "\n")
         (folder / "one.csv").write_text("\n".join([head, *lines[:12]]) + "\n")
         (folder / "e.toml").write_text(EVALUATION)
         (folder / "matrix.csv").write_text("0.8,0.2\n0.2,0.8\n")

@@ -112,7 +112,7 @@ def test_own_policies_mechanisms_and_repairs_are_compared():
     assert {setting.mechanism for setting in settings} == {"lattice", "planar-laplace"}
     for setting in settings:
         made = setting.release_settings
-        assert made.policy == ("utility:1.0km" if setting.policy == "utility" else setting.policy)
+        assert made.policy == ("centres:1.0km" if setting.policy == "utility" else setting.policy)
         assert (made.mechanism, made.objective) == (setting.mechanism, "volume")
         assert made.delta == (0.01 if setting.policy == "complete" else None)
 

@@ -247,7 +247,7 @@ def test_a_long_gap_begins_a_new_session(model_path, people, tmp_path, monkeypat
 
 
 def capped(when: str, state: int = 20) -> ReleaseSettings:
-    return ReleaseSettings("utility:1km", 2.0, caps=[{"event": f"at:{state} {when}", "probability": 0.6}])
+    return ReleaseSettings("centres:1km", 2.0, caps=[{"event": f"at:{state} {when}", "probability": 0.6}])
 
 
 def test_caps_are_kept_over_gaps_and_passed_over_where_the_event_was_over(model_path, people, tmp_path):

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice
 from math import exp, log
 
 import numpy as np
 import pytest
 
-from dphmm import MarkovModel, ReleaseSettings
+from dphmm import MarkovModel, PolicyGraph, Releaser, ReleaseSettings
+from dphmm.calibrate.simulation import beliefs_along, simulate
 from dphmm.errors import BudgetError, ConfigurationError, InvalidInputError
 from dphmm.jobs import Targets, calibrate
 from dphmm.jobs.calibrations import _plans_by_support
+from dphmm.model import draw_paths
+from dphmm.model.time_classes import TimeClasses
 from dphmm.space import Grid
 
 GRID = Grid.over((45.0, -30.0, 45.02, -29.97), 0.5)
@@ -65,15 +69,79 @@ def test_odds_and_certainty_hold_for_releases_and_add_up_over_time():
     assert (one.guaranteed, eight.guaranteed) == (1, 8)
     assert eight.by_target["odds"] == pytest.approx(one.by_target["odds"] / 8)
     engine = one.settings.engine(moves, 1)
-    for plan, _ in _plans_by_support(engine, 24, 0):
+    for plan, _ in _plans_by_support(engine, 0):
         assert plan.protection.diameter * one.settings.epsilon <= log(3.0)
     sure = calibrate(moves, SETTINGS, Targets(certainty=0.4), people=0)
-    before = 1 / len(GRID.points)
+    before = max(belief.probabilities.max() for belief in islice(beliefs_along(moves), 24))
+    assert before > 1 / len(GRID.points), "later than at the first moment"
     odds = before / (1 - before) * exp(engine.plan(engine.prior()).protection.diameter * sure.by_target["certainty"])
     assert odds / (1 + odds) == pytest.approx(0.4)
     for _ in range(50):
         engine = sure.settings.engine(moves)
         assert engine.release(3).adversary_certainty <= 0.4
+
+
+def test_limits_count_every_set_of_states_that_becomes_possible_however_late():
+    """Of a person who goes one cell further a day: the far cells come after more steps than are simulated."""
+    line = Grid.over((45.0, -30.0, 45.001, -29.9), 0.5)
+    line = Grid(line.projection, (0, 0), 0.5, 40, 1)
+    moves = 0.98 * np.eye(40) + 0.02 * np.eye(40, k=1)
+    moves[39, 39] = 1.0
+    chain = MarkovModel(moves, np.eye(40)[0], states=line, step_seconds=3600.0)
+    settings = ReleaseSettings("centres:500m", 1.0, allow_known=True)
+    found = calibrate(chain, settings, Targets(odds=3.0), people=0)
+    assert found.by_target["odds"] == pytest.approx(log(3.0) / 39), "39 cells apart, in the norm of one"
+    early = max(settings.engine(chain).plan(one).protection.diameter for one in islice(beliefs_along(chain), 24))
+    assert log(3.0) / early > 1.6 * found.by_target["odds"], "the broken twin looks at the first day alone"
+
+
+def test_possible_states_that_come_and_go_are_looked_at_until_they_repeat_themselves():
+    turns = MarkovModel(np.roll(np.eye(6), 1, axis=1), np.eye(6)[[0, 1]].mean(axis=0))
+    engine = Releaser(turns, [[0, 0], [1, 0], [2, 0], [3, 0], [5, 0], [9, 0]], PolicyGraph.complete(6), 1.0)
+    supports = {tuple(np.flatnonzero(plan.constraint).tolist()) for plan, _ in _plans_by_support(engine, 0)}
+    assert supports == {tuple(sorted([k, (k + 1) % 6])) for k in range(6)}
+    night = np.eye(3)
+    day = np.array([[0.5, 0.5, 0.0], [0.0, 0.5, 0.5], [0.0, 0.0, 1.0]])
+    clock = TimeClasses(tuple(int(hour % 24 >= 20) for hour in range(168)), 3600.0)
+    mixed = MarkovModel([day, night], [[1.0, 0.0, 0.0]] * 2, time_classes=clock, step_seconds=3600.0)
+    engine = Releaser(mixed, [[0, 0], [1, 0], [2, 0]], PolicyGraph.complete(3), 1.0, allow_known=True)
+    for first in (0, 10, 15, 16):  # Thursday 0:00 on; from 16 on the first eight moves are of the night
+        supports = {tuple(np.flatnonzero(plan.constraint).tolist()) for plan, _ in _plans_by_support(engine, first)}
+        assert supports == {(0,), (0, 1), (0, 1, 2)}
+
+
+def test_with_delta_limits_are_refused_and_errors_simulated():
+    """Plans follow what was drawn: a bound by the first is passed by a later one, and its error not reached."""
+    moves = model()
+    settings = ReleaseSettings("utility:1km", 1.0, delta=0.3, allow_known=True)
+    for targets in (Targets(odds=3.0), Targets(certainty=0.5), Targets(event="at:0 between 2 and 5", certainty=0.5)):
+        with pytest.raises(ConfigurationError, match="delta is given: later releases are planned for what earlier"):
+            calibrate(moves, settings, targets, people=0, over_seconds=6 * 3600)
+    there = MarkovModel(
+        moves.transition, np.isin(np.arange(moves.size), [0, 1]) / 2.0, states=GRID, step_seconds=3600.0
+    )
+    engine = replace(settings, policy="centres:500m", allow_known=True).engine(there, 4)
+    factors = [engine.release(1).constrained_factor for _ in range(20)]
+    assert max(factors) > 1.5 * factors[0], "the broken twin looks at the first plan alone"
+    found = calibrate(moves, settings, Targets(error=1.0), people=24, over_seconds=12 * 3600)
+    told = found.achieved.simulation.figure("released")
+    assert told.least >= 1.0
+    assert found.achieved.released_error == pytest.approx(told.mean)
+    # 60 other people, seed 5, the error of each of 12 releases as its record says; 4 standard errors (alpha 6e-5)
+    engine, rng, means = found.settings.engine(moves, 5), np.random.default_rng(5), []
+    for path in draw_paths(moves, 60, 12, 0, rng).tolist():
+        engine.restart(0)
+        means.append(np.mean([engine.release(state).expected_error for state in path]))
+    assert np.mean(means) + 4 * np.std(means) / np.sqrt(60) >= 1.0
+    formula = calibrate(moves, replace(settings, delta=None), Targets(error=1.0), people=0).settings.epsilon
+    assert simulate(settings.engine(moves), formula, 24, 12).figure("released").mean < 0.97, (
+        "the broken twin: a formula"
+    )
+    with pytest.raises(ConfigurationError, match="give --people 2 or more"):
+        calibrate(moves, settings, Targets(error=1.0), people=0)
+    assert (
+        calibrate(moves, settings, Targets(day_epsilon=5.0), people=0).facts()["achieved"]["released_error_m"] is None
+    )
 
 
 def test_spending_of_a_day_is_met_and_several_targets_hold_together():

@@ -10,7 +10,9 @@ import pytest
 from click.testing import CliRunner
 from scipy.optimize import minimize
 
-from dphmm import MarkovModel, ReleaseSettings
+from dphmm import MarkovModel, PolicyGraph, Releaser, ReleaseSettings
+from dphmm.audit.realised import realise
+from dphmm.audit.sequence import ReleasedSequence
 from dphmm.cli import main
 from dphmm.errors import ConfigurationError
 from dphmm.jobs import realised_of_releases
@@ -29,10 +31,10 @@ SETTINGS = ReleaseSettings("complete", 0.7)
 PATH = [0, 0, 1, 2, 2]
 
 
-def walked(seed: int, hours: float = 1.0):
+def walked(seed: int, hours: float = 1.0, engine: Releaser | None = None):
     """An engine and the table of five releases."""
     model = MarkovModel(MOVES, FIRST, states=STOPS, step_seconds=3600.0 * hours)
-    engine = SETTINGS.engine(model, seed)
+    engine = engine or SETTINGS.engine(model, seed)
     start = np.datetime64("2024-03-07T22:00:00", "us")
     times = start + np.arange(5) * np.timedelta64(int(3600 * hours), "s")
     track = Trajectory("ann", times, STOPS.latitude[PATH], STOPS.longitude[PATH]).resample(3600.0 * hours)
@@ -69,6 +71,30 @@ def test_figures_in_hindsight_are_those_of_all_paths(seed):
     assert row["adversary_certainty_most_in_hindsight"] == known.certainty.max()
     assert row["adversary_error_m_median_in_hindsight"] == np.median(known.error_m)
     assert not np.allclose(known.certainty, table["adversary_certainty"]), "the filter would be the broken twin"
+
+
+def test_open_moments_are_counted_apart_from_hidden_ones():
+    """Of c, which is open, the adversary is sure; that says nothing of how well a and b are hidden."""
+    model = MarkovModel(MOVES, FIRST, states=STOPS, step_seconds=3600.0)
+    policy = PolicyGraph.from_edges(3, [(0, 1)]).with_open([False, False, True])
+    engine = Releaser(model, STOPS.points, policy, 0.7, rng=2, calibration="component")
+    _, table = walked(0, engine=engine)
+    known = hindsight_of(table, engine.another())
+    (row,) = summarise(table, hindsight=known)
+    assert row["moments_open"] == table["open"].sum() == 2
+    hidden = ~table["open"]
+    assert row["adversary_certainty_most"] == table["adversary_certainty"][hidden].max() < 0.9
+    assert row["adversary_error_m_least"] == table["adversary_error_m"][hidden].min() > 50
+    assert row["adversary_certainty_most_in_hindsight"] == known.certainty[hidden].max() < 0.9
+    assert row["estimate_radius_m_median"] == np.median(table["estimate_radius_m"][hidden])
+    assert table["adversary_certainty"].max() == 1.0, "the broken twin, all moments together, would be certain"
+    (opened,) = summarise(table.select(~hidden))
+    assert exposure_facts([opened])["adversary_certainty_most"] is None
+    assert not [said for said in warnings_of([opened], "complete") if "sure" in said]
+    released = np.stack([table["x_km"], table["y_km"]], axis=1)
+    told = realise(engine.another(), ReleasedSequence("ann", released, table["epsilon"], [0, 1, 1, 1, 1]))
+    assert told.open.tolist() == (~hidden).tolist()
+    assert told.facts()["adversary_certainty_most"] == told.certainty[hidden].max()
 
 
 def test_a_row_a_day_speaks_of_that_day_alone(tmp_path):

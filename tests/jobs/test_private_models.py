@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from dphmm import Grid, MarkovModel
 from dphmm.audit import audit_pair
-from dphmm.errors import BudgetError, InvalidInputError
+from dphmm.errors import BudgetError, ConfigurationError, InvalidInputError
 from dphmm.jobs import fit_private, private_models
-from dphmm.jobs.private_models import UNITS, BoundedCounts, leaving_counts, turn_counts
+from dphmm.jobs.private_models import UNITS, BoundedCounts, leaving_counts, leaving_region, turn_counts
 from dphmm.model import SpeedLimit, fit_shrunk
+from dphmm.model.away import twins_of
 from dphmm.model.moves import Moves, moves_of
 from dphmm.space import LocalProjection
 from tests.sizes import fewer
@@ -243,3 +244,59 @@ def test_a_budget_is_positive_and_not_too_small(epsilon):
 def test_the_bound_on_moves_is_within_its_range(most):
     with pytest.raises(InvalidInputError, match="moves_per_person"):
         fit_private([[0, 1]], GRID, 60, 1, most)
+
+
+TWINS = twins_of(GRID)
+contexts = st.lists(st.lists(st.integers(-1, len(TWINS) - 1), max_size=12), min_size=1, max_size=5)
+
+
+def _largest_change_outside(drawn, most, bound):
+    """Whether leaving one person out changes what is counted of people outside by more than a bound."""
+    moves = [moves_of(one, len(TWINS)) for one in drawn]
+    lengths = [np.where(np.array(one, dtype=int) >= GRID.size, 0.3 + np.arange(len(one)), 0.0) for one in drawn]
+    everyone = leaving_region(moves, lengths, TWINS, most)
+    rest = (
+        leaving_region(moves[:out] + moves[out + 1 :], lengths[:out] + lengths[out + 1 :], TWINS, most)
+        for out in range(len(moves))
+    )
+    return max(int(np.abs(everyone - one).sum()) for one in rest) <= bound
+
+
+@settings(max_examples=fewer(60, 20))
+@given(contexts, st.integers(1, 6))
+def test_a_person_changes_what_is_counted_outside_by_no_more_than_noise_is_made_for(drawn, most):
+    assert _largest_change_outside(drawn, most, 2 * most)
+
+
+def test_noise_for_half_of_that_would_not_suffice():
+    assert not _largest_change_outside([[0] + [GRID.size] * 12], 6, 6), "the broken twin: moves alone are bounded"
+
+
+def test_a_private_model_learns_of_people_outside_from_its_budget_alone():
+    """With a large budget the counts, with a small one what is assumed; the same for every border cell (seed 3)."""
+    rng, people, lengths = np.random.default_rng(3), [], []
+    for _ in range(400):
+        now, path = 0, []
+        for _ in range(20):
+            out = now >= GRID.size
+            leaves = rng.random() < (0.95 if out else 0.2)
+            now = int(GRID.size + rng.integers(len(TWINS.border))) if leaves else int(rng.integers(GRID.size))
+            path.append(now)
+        people.append(path)
+        lengths.append(np.where(np.array(path) >= GRID.size, 3.0, 0.0))
+    made = fit_private(people, GRID, 3600, 10_000, 30, rng=1, outside=lengths)
+    away = made.model.away
+    assert made.spent["outside"] == Fraction(10_000, 8)
+    assert sum(made.spent.values()) == 10_000
+    assert away.reach == pytest.approx(np.full(len(away.border), 3.0), rel=0.5), "to the classes of distances"
+    chain = made.model.transitions[0].toarray()
+    staying = chain[GRID.size :, GRID.size :].sum(axis=1).mean() / chain[GRID.size :][:, away.border].sum(axis=1).mean()
+    assert chain[: GRID.size, GRID.size :].sum() < chain[GRID.size :, GRID.size :].sum() * GRID.size / len(away.border)
+    assert staying > 1
+    low = fit_private(people, GRID, 3600, Fraction(1, 100), 30, rng=1, outside=lengths).model.away
+    assert 0.5 < low.reach[0] < 5.0
+    assert (low.share == low.share[0]).all()
+    plain = fit_private([[x % GRID.size for x in one] for one in people], GRID, 3600, 1, 30, rng=1)
+    assert plain.model.away is None
+    with pytest.raises(ConfigurationError, match="do not go with people outside"):
+        fit_private(people, GRID, 3600, 1, 30, order=2, outside=lengths)

@@ -69,6 +69,27 @@ def test_who_knows_the_state_errs_by_nothing():
     assert guess == ((3.0, 4.0), 0.0, 0.0, 0.0, 1.0)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_of_cells_the_figures_are_those_of_places_anywhere_in_them(seed):
+    """40,000 places drawn from a belief over cells, seed as given; 4 standard errors (alpha 6e-5 for each figure)."""
+    rng, cell = np.random.default_rng(seed), 0.5
+    p = rng.dirichlet(np.full(30, 0.2)) if seed else np.eye(30)[4]
+    centres = cell * rng.permutation(np.stack(np.divmod(np.arange(36), 6), axis=1))[:30].astype(float)
+    guess, as_points = point_estimate(p, centres, cell), point_estimate(p, centres)
+    there = centres[rng.choice(30, 40_000, p=p)] + rng.uniform(-cell / 2, cell / 2, (40_000, 2))
+    away = np.linalg.norm(there - guess.mean, axis=1)
+    margin = 4 * away.std() / 200
+    assert away.mean() - margin <= guess.mean_error <= 1.07 * away.mean() + margin, "the root of a mean square"
+    assert abs(np.mean(away**2) - guess.spread**2) <= 4 * (away**2).std() / 200
+    best = min(np.linalg.norm(there - q, axis=1).mean() for q in [*centres, guess.mean])
+    assert guess.least_error <= best + margin
+    if not seed:
+        assert guess.least_error == pytest.approx(best, abs=margin), "of one cell it is the distance from its centre"
+        assert as_points.mean_error == as_points.least_error == 0.0, (
+            "without the cell an open place seems known exactly"
+        )
+
+
 @pytest.mark.parametrize("dimension", [1, 2, 3])
 def test_of_many_beliefs_each_gives_the_errors_that_it_gives_alone(dimension):
     rng = np.random.default_rng(dimension)

@@ -29,7 +29,7 @@ def page_of(found: ReleaseMap, **options) -> str:
 
 @pytest.fixture(scope="module")
 def pages() -> dict[str, str]:
-    policy = PolicyGraph.utility(walks.GRID.measurements(), 2.0)
+    policy = PolicyGraph.utility(walks.GRID.measurements(), 2.0, walks.GRID.cell_km)
     told = {"policy": policy, "policy_text": "utility:2km"}
     return {
         "one": page_of(ReleaseMap(walks.released(1), walks.GRID, **told)),
@@ -142,7 +142,7 @@ def test_the_hull_is_drawn_once_and_the_states_that_the_policy_joins_at_the_poin
     purple = "235,201,221"  # a hull's fill over white, see drawNoise
     near = lambda a, b: all(abs(int(x) - int(y)) < 8 for x, y in zip(a.split(","), b.split(","), strict=True))  # noqa: E731
     assert sum(n for colour, n in colours(page).items() if near(colour, purple)) > 200
-    graph = PolicyGraph.utility(walks.GRID.measurements(), 2.0)
+    graph = PolicyGraph.utility(walks.GRID.measurements(), 2.0, walks.GRID.cell_km)
     middle = int(walks.GRID.locate(34.02, -118.30)[0])
     latitude, longitude = walks.GRID.latlon()[middle]
     at = page.evaluate(f"map.latLngToContainerPoint([{latitude}, {longitude}])")

@@ -24,12 +24,13 @@ def _edges(text, space=SPACE, transition=TRANSITION):
     ("text", "graph"),
     [
         ("complete", PolicyGraph.complete(SPACE.size)),
-        ("utility:1km", PolicyGraph.utility(SPACE.points, 1.0)),
-        (" utility: 700 m ", PolicyGraph.utility(SPACE.points, 0.7)),
+        ("utility:1km", PolicyGraph.utility(SPACE.points, 1.0, SPACE.cell_km)),
+        (" utility: 700 m ", PolicyGraph.utility(SPACE.points, 0.7, SPACE.cell_km)),
+        ("centres:1km", PolicyGraph.utility(SPACE.points, 1.0)),
         ("transition", PolicyGraph.transition(TRANSITION)),
-        ("transition & utility:1km", PolicyGraph.transition(TRANSITION) & PolicyGraph.utility(SPACE.points, 1.0)),
+        ("transition & centres:1km", PolicyGraph.transition(TRANSITION) & PolicyGraph.utility(SPACE.points, 1.0)),
         (
-            "transition | utility:1km & utility:500m",
+            "transition | centres:1km & centres:500m",
             PolicyGraph.transition(TRANSITION) | PolicyGraph.utility(SPACE.points, 0.5),
         ),
     ],
@@ -87,18 +88,18 @@ def test_a_layer_may_name_its_property(tmp_path):
 @pytest.mark.parametrize(
     ("text", "least"),
     [
-        ("utility:100m", "500m"),
-        ("utility: 499 m", "500m"),
-        ("complete | utility:0.4km", "500m"),
-        ("utility:0km", "500m"),
+        ("centres:100m", "500m"),
+        ("centres: 499 m", "500m"),
+        ("complete | centres:0.4km", "500m"),
+        ("centres:0km", "500m"),
     ],
 )
 def test_a_radius_below_the_cell_is_refused_with_the_least_useful_one(text, least):
     with pytest.raises(
-        PolicyError, match=f"joins no two of the 30 states; no two are that near, give at least utility:{least}"
+        PolicyError, match=f"joins no two of the 30 states; no two are that near, give centres:{least} or more"
     ):
         parse_policy(text, SPACE, TRANSITION)
-    assert parse_policy(f"utility:{least}", SPACE).edges().tolist()
+    assert parse_policy(f"centres:{least}", SPACE).edges().tolist()
 
 
 def test_a_policy_without_an_edge_is_refused(tmp_path):

@@ -16,14 +16,16 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from dphmm import MarkovModel, PolicyGraph, Releaser, Schedule, Session
+from dphmm import MarkovModel, PolicyGraph, Releaser, ReleaseSettings, Schedule, Session
 from dphmm.audit.sequence import ReleasedSequence, replay_sequence
 from dphmm.errors import DphmmError
 from dphmm.events import Cap, Presence
-from dphmm.jobs import stored_releases
+from dphmm.jobs import Targets, calibrate, stored_releases
 from dphmm.model import Belief, StatePairs, TimeClasses
+from dphmm.model.away import Away
 from dphmm.release.reader import finer_plan, query_of, tiers_of
 from dphmm.release.store import MAIN_QUERY
+from dphmm.space import LocalProjection, Places
 from tests.pairs import FEATURES, REFUSED, page
 
 N, STEP, FIRST, EPSILON, COARSE = 5, 3600.0, 470_000, 1.0, 0.25
@@ -32,6 +34,9 @@ EAST = F * [1, 0] + [0, 1] * F[::-1]
 PATH = (0, 1, 3, 3, 4, 3)
 POLICY, OTHER = PolicyGraph.from_groups(N, [[0, 1, 2], [3, 4]]), PolicyGraph.from_groups(N, [[0, 1], [2, 3, 4]])
 EVENT = FIRST, FIRST + 5
+ODDS = 3.0
+_PLANE = LocalProjection(45.0, 7.0)
+PLACES = Places(list("abcde"), *_PLANE.to_latlon(F).T, projection=_PLANE)
 
 
 class Tables:
@@ -44,14 +49,19 @@ class Tables:
             self.classes = TimeClasses(tuple(h % 3 for h in range(168)), STEP, "UTC")
         count = 3 if self.classes else 1
 
+        away = Away(N, [2, 3], [2.0, 3.0], [5.0, 11.0], [0.3, 0.6]) if "people outside" in features else None
+        self.last = np.arange(N) if away is None else away.last
+        self.reach = np.zeros(N) if away is None else np.r_[np.zeros(N), away.reach]
+        size = N if "state pairs" in features else len(self.last)
+
         def rows(*shape):
             raw = rng.random(shape) ** 3 + 0.01
             return raw / raw.sum(axis=-1, keepdims=True)
 
-        self.starts, self.single = rows(count, N), rows(count, N, N)
+        self.starts, self.single = rows(count, N), rows(count, size, size)
         self.single[:, 0, 4] = self.single[:, 4, 0] = 0.0
         self.single /= self.single.sum(axis=-1, keepdims=True)
-        self.pairs = np.repeat(self.single[:, None], N, axis=1)
+        self.pairs = np.repeat(self.single[:, None], size, axis=1)
         state_pairs = None
         if "state pairs" in features:
             state_pairs = StatePairs(N, np.array(list(itertools.product(range(N), range(N)))))
@@ -65,8 +75,10 @@ class Tables:
             ]
         starts = self.starts if self.classes else self.starts[0]
         self.model = MarkovModel(
-            matrices if self.classes else matrices[0], starts, None, STEP, self.classes, state_pairs
+            matrices if self.classes else matrices[0], starts, PLACES, STEP, self.classes, state_pairs, away
         )
+        if away is not None:
+            self.starts = np.array([away.begun(one) for one in self.starts])
 
     @property
     def cap(self):
@@ -82,7 +94,7 @@ class Known:
 
     def __init__(self, tables, slot):
         self.tables, self.slot, self.begun = tables, slot, False
-        self.mass = np.zeros((2, N, N))  # happened, before, now
+        self.mass = np.zeros((2, len(tables.last), len(tables.last)))  # happened, before, now
         start = tables.starts[tables.number(slot)]
         self.mass[0, 0] = start
         self.happen()
@@ -104,11 +116,15 @@ class Known:
         return self
 
     def told(self, logs):
-        self.mass = self.mass * np.exp(logs - logs.max())
+        self.mass = self.mass * np.exp(logs - logs.max())[self.tables.last]
         self.mass /= self.mass.sum()
 
     def state(self):
-        return self.mass.sum(axis=(0, 1)) / self.mass.sum()
+        return np.bincount(self.tables.last, self.mass.sum(axis=(0, 1)), N) / self.mass.sum()
+
+    def radius(self, points):
+        away = np.linalg.norm(points[self.tables.last] - self.state() @ points, axis=1) + self.tables.reach
+        return self.mass.sum(axis=(0, 1)) @ away / self.mass.sum()
 
     def event(self):
         later = Known.__new__(Known)
@@ -117,7 +133,24 @@ class Known:
         return float(later.mass[1].sum() / later.mass.sum())
 
 
-def engine(features, tables, policy=POLICY, f=F):
+def engine(features, tables, policy=POLICY, f=F, epsilon=EPSILON):
+    return Releaser(tables.model, f, policy, epsilon, rng=3, **settings_of(features, tables))
+
+
+def calibrated(features, tables, folder):
+    """The largest budget that moves no odds by more than `ODDS`, under each of the policies."""
+    found = []
+    for policy in (POLICY, OTHER) if "zones changed" in features else (POLICY,):
+        edges = [{"source": PLACES.names[i], "target": PLACES.names[j]} for i, j in policy.edges().tolist()]
+        graph = {"nodes": [{"id": name} for name in PLACES.names], "edges": edges}
+        (folder / "policy.json").write_text(json.dumps(graph))
+        settings = ReleaseSettings(f"graph:{folder}/policy.json", EPSILON, **settings_of(features, tables))
+        found.append(calibrate(tables.model, settings, Targets(odds=ODDS), people=0, first=FIRST).settings.epsilon)
+        (folder / "policy.json").unlink()
+    return min(found)
+
+
+def settings_of(features, tables):
     settings = {"spacing": 1}
     if "tables" in features:
         settings["mechanism"] = "graph-exponential"
@@ -129,20 +162,21 @@ def engine(features, tables, policy=POLICY, f=F):
         settings["schedule"] = Schedule(target_error=2.0)
     if "caps" in features:
         settings["caps"] = (Cap(Presence([3], 0, 5), tables.cap),)
-    return Releaser(tables.model, f, policy, EPSILON, rng=3, **settings)
+    return settings
 
 
 def run(features, folder):
     """Release the path under some features: the releases, what is said to a reader who was paused, when what began."""
     tables, path = Tables(features), folder / "a.session"
-    coarser = [COARSE] if "tiers" in features else []
+    epsilon = calibrated(features, tables, folder) if "calibrate" in features else EPSILON
+    coarser = [COARSE * epsilon] if "tiers" in features else []
     slots = [FIRST + t + (40 if "gaps" in features and t > 2 else 0) for t in range(len(PATH))]
 
     def opened(policy, anew=None):
-        made = engine(features, tables, policy)
+        made = engine(features, tables, policy, F, epsilon)
         if "several queries" in features:
-            made = {"a": made, "b": engine(features, tables, policy, EAST)}
-        told = query_of(COARSE) if coarser else "b" if isinstance(made, dict) else MAIN_QUERY
+            made = {"a": made, "b": engine(features, tables, policy, EAST, epsilon)}
+        told = query_of(coarser[0]) if coarser else "b" if isinstance(made, dict) else MAIN_QUERY
         listeners = (lambda number: {"late": told} if listening else {}) if "pauses" in features else None
         return Session.open(path, "ann", made, coarser=coarser, anew=anew, listeners=listeners)
 
@@ -198,14 +232,15 @@ def examine(features, found, known=None):
         if key not in engines:
             made = engine(known, tables, policy, EAST if query == "b" and "several queries" in known else F)
             made.restart(FIRST)
-            tiers = tiers_of(made, [COARSE]) if "tiers" in known else {query: made}
+            tiers = tiers_of(made, [float(tier.split()[1])]) if "tiers" in known else {query: made}
             engines[key] = tiers[query if query in tiers else MAIN_QUERY]
         return engines[key]
 
-    tier, late = query_of(COARSE), Known(tables, stored[0].slot)
+    tier = stored[0].query if stored[0].query.startswith("tier") else query_of(COARSE)
+    late = Known(tables, stored[0].slot)
     told_late = stored[0].query if tier == stored[0].query else "b" if stored[0].query == "a" else MAIN_QUERY
     readers = {MAIN_QUERY: Known(tables, stored[0].slot), tier: Known(tables, stored[0].slot)}
-    steps, slot = [], None
+    steps, slot, moved = [], None, 0.0
     for number, release in enumerate(stored):
         if release.slot != slot:
             steps, slot = [], release.slot
@@ -228,6 +263,9 @@ def examine(features, found, known=None):
             hold(np.isclose(record.expected_error, step.noise.expected_error(prior)), "the noise of the record")
             promise(one, step, record)
             logs = one.log_likelihood(step, record.released)
+            moved = moved + np.ptp(logs[plan.constraint]) if number and steps[:-1] else np.ptp(logs[plan.constraint])
+            limit = np.log(ODDS) * (2 if "several queries" in known else 1)
+            hold("calibrate" not in known or moved <= limit * (1 + 1e-9), "the odds move further")
         for reading, who in readers.items():
             if reading == MAIN_QUERY or name == tier:
                 who.go(release.slot).told(logs)
@@ -239,6 +277,7 @@ def examine(features, found, known=None):
                 hold(np.allclose(estimate, late.state() @ one.measurements.points), "the estimate after the pause")
         own = reader.state() @ one.measurements.points
         hold(np.allclose(record.estimate, own), f"the estimate of release {number + 1}")
+        hold(np.isclose(record.estimate_radius, reader.radius(one.measurements.points)), "the radius")
         if "caps" in known:
             hold(readers[MAIN_QUERY].event() <= tables.cap + 1e-9, "the cap")
     if "pauses" in features:
@@ -310,8 +349,8 @@ def test_two_features_together_release_what_enumeration_says_or_are_refused(pair
 @pytest.mark.parametrize("feature", FEATURES)
 def test_an_oracle_that_leaves_a_feature_out_finds_a_fault(feature, alone, tmp_path):
     examine({feature}, alone[feature])
-    if feature == "caps":  # which releases without caps pass
-        with pytest.raises(Fault, match="the cap"):
+    if feature in ("caps", "calibrate"):  # which releases without them pass
+        with pytest.raises(Fault, match=r"the cap|the odds move further"):
             examine({feature}, run(set(), tmp_path))
     elif feature not in ("restarts", "omitted moments", "audit"):  # of which nobody can see anything
         with pytest.raises((Fault, DphmmError, KeyError)):

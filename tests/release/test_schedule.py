@@ -135,7 +135,7 @@ def test_the_error_after_a_draw_is_that_of_enumeration(epsilon):
     prior = np.array([0.4, 0.05, 0.2, 0.2, 0.1, 0.05])
     exact, releaser = enumerated(prior, epsilon), engine(Schedule(0.9))
     for nodes, close in ((96, 0.04 * away(prior)), (20_000, 0.004 * away(prior))):
-        scheduling = Scheduling(Schedule(0.9), releaser.model, F, nodes)
+        scheduling = Scheduling(Schedule(0.9), releaser.model, F, nodes=nodes)
         found = scheduling.outlook(next_release(releaser, prior), away(prior), epsilon)
         assert found.error == pytest.approx(exact, abs=close)
 

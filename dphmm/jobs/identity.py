@@ -1,0 +1,327 @@
+"""Whose releases are these? What somebody finds who has earlier data of everybody whom they may be from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.special import softmax
+from scipy.stats import beta
+
+from dphmm.arguments import checked
+from dphmm.arrays import FloatArray
+from dphmm.audit.sequence import replay_sequence
+from dphmm.errors import ConfigurationError, StochasticError
+from dphmm.facts import fact, facts_of
+from dphmm.jobs.audits import before
+from dphmm.jobs.models import Model, load_model
+from dphmm.jobs.people import Data, DataLike
+from dphmm.jobs.progress import Watch, unwatched
+from dphmm.jobs.stored_releases import Replayed, name_of, replay
+from dphmm.model.forward_backward import Observations, chain_rows, first_logs, forward_pass
+from dphmm.model.habits import with_habits
+from dphmm.model.model import MarkovModel
+from dphmm.release.engine import ReleaseSettings
+from dphmm.release.ledger import day_steps
+
+CONFIDENCE = 0.99
+"""That of every interval."""
+
+SINGLED_OUT = 0.5
+"""Where the likeliest candidate is right and more probable than this, a person is singled out."""
+
+LENGTHS = (10, 20, 50, 100, 200, 500, 1000)
+"""After how many moments, with a draw or without, it is looked at too."""
+
+
+@dataclass(frozen=True, eq=False)
+class Linked:
+    """What is found of one person.
+
+    Parameters
+    ----------
+    user
+        Whose the releases are.
+    epsilon
+        The sum of their budgets.
+    log_evidence
+        ``(T, C)``: of each candidate the logarithm of how probable the releases up to each are, but for a constant of
+        each row.
+    own
+        The number of the candidate who it is.
+    """
+
+    user: str
+    epsilon: float
+    log_evidence: FloatArray = field(repr=False)
+    own: int
+
+    def posterior(self, moments: int) -> FloatArray:
+        """The probabilities of the candidates ``(C,)``, all equally likely before, after some moments.
+
+        Parameters
+        ----------
+        moments
+            How many, from 1.
+
+        Returns
+        -------
+        ndarray, shape (C,)
+            They sum to one.
+        """
+        return np.asarray(softmax(self.log_evidence[moments - 1]))
+
+    def rank(self, moments: int) -> int:
+        """The place of the right candidate, from 1, after some moments; of equal ones the last.
+
+        Parameters
+        ----------
+        moments
+            How many, from 1.
+
+        Returns
+        -------
+        int
+            1 where no other candidate is as probable.
+        """
+        row = self.log_evidence[moments - 1]
+        return int((row >= row[self.own]).sum())
+
+    def __len__(self) -> int:
+        return len(self.log_evidence)
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """How many people are found among the candidates.
+
+    Parameters
+    ----------
+    moments
+        After how many moments, with a draw or without; None for all that each person has.
+    people
+        How many people have as many.
+    first, first_least, first_most
+        The share of those whose candidate is the likeliest, with its interval.
+    within
+        The share of those whose candidate is among the `k` likeliest.
+    stated
+        The mean probability of the likeliest candidate: how often somebody believes to be right, beside `first`.
+    """
+
+    moments: int | None = field(metadata=fact())
+    people: int = field(metadata=fact())
+    first: float = field(metadata=fact("linked_right"))
+    first_least: float = field(metadata=fact("linked_right_least"))
+    first_most: float = field(metadata=fact("linked_right_most"))
+    within: float = field(metadata=fact("right_among_the_k_likeliest"))
+    stated: float = field(metadata=fact("probability_of_the_likeliest"))
+
+
+@dataclass(frozen=True, eq=False)
+class IdentityAudit:
+    """Whether people are found among candidates by their releases. Private: it needs who is who.
+
+    Parameters
+    ----------
+    people
+        What is found of each.
+    candidates
+        Who they may be.
+    k
+        How many candidates count as the likeliest.
+    most_certainty
+        Above which probability of the right candidate, being the likeliest, a person is singled out.
+    """
+
+    people: tuple[Linked, ...] = field(repr=False)
+    candidates: tuple[str, ...] = field(repr=False)
+    k: int = field(metadata=fact())
+    most_certainty: float = field(metadata=fact())
+
+    @cached_property
+    def singled_out(self) -> tuple[str, ...]:
+        """Whose candidate is the likeliest, and more probable than `most_certainty`, after all moments."""
+        return tuple(
+            one.user
+            for one in self.people
+            if one.rank(len(one)) == 1 and one.posterior(len(one))[one.own] > self.most_certainty
+        )
+
+    @property
+    def is_exposed(self) -> bool:
+        """Whether anyone is singled out."""
+        return bool(self.singled_out)
+
+    def found(self, moments: int | None = None) -> Found | None:
+        """How many people are found after some moments; None where no one has as many.
+
+        Parameters
+        ----------
+        moments
+            How many; left out, all that each has.
+
+        Returns
+        -------
+        Found or None
+            Of the people who have as many.
+        """
+        some = [one for one in self.people if moments is None or len(one) >= moments]
+        if not some:
+            return None
+        ranks = np.array([one.rank(moments or len(one)) for one in some])
+        stated = [one.posterior(moments or len(one)).max() for one in some]
+        right, count = int((ranks == 1).sum()), len(some)
+        half = (1 - CONFIDENCE) / 2
+        least = float(beta.ppf(half, right, count - right + 1)) if right else 0.0
+        most = float(beta.ppf(1 - half, right + 1, count - right)) if right < count else 1.0
+        within = float((ranks <= self.k).mean())
+        return Found(moments, count, right / count, least, most, within, float(np.mean(stated)))
+
+    def in_words(self) -> str:
+        """The verdict in some sentences.
+
+        Returns
+        -------
+        str
+            Plain text.
+        """
+        all_ = self.found()
+        assert all_ is not None, "there is a person"
+        spent = max(one.epsilon for one in self.people)
+        right, count = round(all_.first * all_.people), len(self.candidates)
+        return (
+            f"Of {all_.people:,} people {right:,} are linked to their earlier data among {count:,} candidates "
+            f"({100 * all_.first:.0f} %, with confidence {CONFIDENCE:g} between {100 * all_.first_least:.0f} and "
+            f"{100 * all_.first_most:.0f} %; by chance {100 / count:.3g} %), {len(self.singled_out):,} of them with "
+            f"more than {self.most_certainty:g} of the probability. The promise limits this for two people whose paths "
+            f"the policy joins throughout, to e^{spent:.4g}; for others it says nothing of identity."
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """What was found as plain JSON values.
+
+        Returns
+        -------
+        dict
+            Names of facts → plain JSON values.
+        """
+        lengths = [one for length in LENGTHS if (one := self.found(length)) is not None]
+        all_ = self.found()
+        users = [
+            {
+                "user": one.user,
+                "moments": len(one),
+                "epsilon": one.epsilon,
+                "rank": one.rank(len(one)),
+                "probability": float(one.posterior(len(one))[one.own]),
+                "likeliest": self.candidates[int(one.posterior(len(one)).argmax())],
+                "probability_of_the_likeliest": float(one.posterior(len(one)).max()),
+            }
+            for one in self.people
+        ]
+        told = {"exposed": self.is_exposed, "in_words": self.in_words(), "candidates": len(self.candidates)}
+        found = [facts_of(one) for one in lengths]
+        return facts_of(self, **told, **facts_of(all_), by_moments=found, singled_out=self.singled_out, users=users)
+
+
+@checked
+def audit_identity(
+    path: str | Path,
+    model: Model,
+    known: DataLike,
+    settings: ReleaseSettings | str | None = None,
+    *,
+    users: Sequence[str] = (),
+    k: int = 3,
+    most_certainty: float = SINGLED_OUT,
+    watch: Watch = unwatched,
+) -> IdentityAudit:
+    """Whether releases are linked to people by somebody who has earlier data of each, as ``dphmm audit identity`` does.
+
+    Of each candidate a model is made of their earlier data (`dphmm.model.habits.with_habits`). Under it, and with the
+    noise of each release as it was drawn, the releases have an exact likelihood, by the filter; all candidates are
+    equally likely before. Data of a person from their own first release on are not used.
+
+    Parameters
+    ----------
+    path, model, settings, users
+        As in `dphmm.jobs.audit_session`.
+    known
+        Earlier data of the candidates, among whom each released person is, by name.
+    k
+        How many candidates count as the likeliest.
+    most_certainty
+        Above which probability of the right candidate, being the likeliest, a person is singled out.
+    watch
+        Shows how far the job has come; see `dphmm.jobs.Watch`.
+
+    Returns
+    -------
+    IdentityAudit
+        What was found; private.
+
+    Raises
+    ------
+    ConfigurationError
+        When there is no release, fewer than two candidates, or a released person is not among these or has no earlier
+        data in the region; when the certainty is no probability, or ``k`` below 1.
+    DphmmError
+        As `dphmm.jobs.audit_session` and the data.
+    """
+    if not 0 < most_certainty < 1 or k < 1:
+        raise ConfigurationError(f"most_certainty is {most_certainty:g} and k {k}; give a probability, and 1 or more")
+    learned = load_model(model)
+    released = tuple(replay(path, learned, settings, users))
+    if not released:
+        raise ConfigurationError(f"{name_of(path)} holds no release; there is nothing to audit")
+    begins = {one.sequence.user: one.slots[0] for one in released}
+    moments = {
+        track.user: found
+        for track in Data.from_any(known).read().trajectories
+        if (found := before(track, learned, begins.get(track.user))) is not None
+    }
+    missing = next((user for user in begins if user not in moments), None)
+    if missing is not None:
+        raise ConfigurationError(
+            f"user {missing} has no data in the region before their first release among what is known; give "
+            "earlier data of everybody who was released, or name others with --users"
+        )
+    if len(moments) < 2:
+        raise ConfigurationError("there is one candidate; give earlier data of two people or more")
+    observed = [_observed(one) for one in watch(released, "Replaying", len(released))]
+    evidence = np.array(  # a model at a time: each keeps what its gaps take
+        [
+            _evidence(with_habits(learned, *found, day_steps(learned.step) or 1).model, observed)
+            for found in watch(list(moments.values()), "Comparing", len(moments))
+        ]
+    )
+    ends = np.cumsum([len(one) for one in observed])[:-1]
+    names = tuple(moments)
+    people = tuple(
+        Linked(one.sequence.user, float(np.sum(one.sequence.epsilons)), found, names.index(one.sequence.user))
+        for one, found in zip(released, np.split(evidence.T, ends), strict=True)
+    )
+    return IdentityAudit(people, names, k, most_certainty)
+
+
+def _observed(one: Replayed) -> Observations:
+    rows = np.array([step.log_likelihood for step in replay_sequence(one.engine, one.sequence)])
+    return Observations(rows, np.asarray(one.sequence.steps), one.sequence.first)
+
+
+def _evidence(model: MarkovModel, people: Sequence[Observations]) -> FloatArray:
+    """The logarithms of how probable each person's releases up to each are, but for a constant, one after another."""
+    found = []
+    for observed in people:
+        operators = model.operators(observed.gaps, observed.slots)
+        try:
+            sums = forward_pass(operators, chain_rows(model, observed), first_logs(model, observed, None)).log_sums
+        except StochasticError:  # the person went where this candidate's model thinks that no one can be
+            sums = np.full(len(observed), -np.inf)
+        found.append(np.cumsum(sums))
+    return np.concatenate(found)
