@@ -19,12 +19,10 @@ from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.attack.mesh import Change, Moves, logs_of
 from dphmm.errors import StochasticError
 from dphmm.model.forward_backward import backward_pass, forward_pass
+from dphmm.model.habits import NIGHT
 from dphmm.model.transition_operator import log_normalised, plain_masses
 from dphmm.space.states import OUTSIDE
 from dphmm.space.trajectory import Trajectory
-
-NIGHT = (0, 6)
-"""Hours of the night, mean solar time: a person is taken to live where they are then."""
 
 _LONGEST_GAP_SECONDS = 86400.0
 

@@ -17,7 +17,7 @@ from scipy.special import expit
 
 from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray, IntArray, as_distribution
-from dphmm.audit.sequence import ReleasedSequence, replay_sequence
+from dphmm.audit.sequence import PUBLIC, Adversary, ReleasedSequence, replay_sequence
 from dphmm.audit.tables import Facts
 from dphmm.errors import EventError, InvalidInputError
 from dphmm.events import Clock, Event, EventOdds, EventText, happened_by
@@ -371,6 +371,8 @@ class EventAudit:
         ``(T,)``: in hindsight, the probability that it had happened by each release.
     lead
         By how many steps the event's time 0 lies before the first release.
+    knows
+        What the adversary knows of how the person moves, in words.
     """
 
     user: str = field(metadata=fact())
@@ -381,6 +383,7 @@ class EventAudit:
     told: FloatArray = field(repr=False, metadata=fact("log_odds_told"))
     happened: FloatArray = field(repr=False, metadata=fact("had_happened_in_hindsight"))
     lead: int = field(default=0, metadata=fact("steps_before_the_first_release"))
+    knows: str = field(default=PUBLIC.knows, metadata=fact("adversary_knows"))
 
     @property
     def prior_probability(self) -> float:
@@ -446,8 +449,9 @@ def audit_events(
     sequence: ReleasedSequence,
     events: Sequence[tuple[str, Event | EventText]],
     prior: npt.ArrayLike | None = None,
+    adversary: Adversary = PUBLIC,
 ) -> tuple[EventAudit, ...]:
-    """What a released sequence tells of events, to the public adversary or to one with a prior of their own.
+    """What a released sequence tells of events, to the public adversary or to another one.
 
     Parameters
     ----------
@@ -459,8 +463,9 @@ def audit_events(
         Each with how it is worded. One in words that begins before the first release is asked about from its beginning
         on, by a model that begins at rest, and otherwise refused.
     prior
-        ``(N,)``: the distribution of the first state that another adversary holds, who shares the model's transitions.
-        Left out, the model's.
+        ``(N,)``: the distribution of the first state that the adversary holds. Left out, their model's.
+    adversary
+        Who reads the releases; a prior of their own goes before `prior`.
 
     Returns
     -------
@@ -477,7 +482,8 @@ def audit_events(
     InvalidInputError, AlreadyKnownError
         As `dphmm.audit.replay_sequence`.
     """
-    model = releaser.model
+    model = adversary.model or releaser.model
+    prior = prior if adversary.prior is None else adversary.prior
     moves, begins = chain_of(model, sequence.first)
     start = begins if prior is None else as_distribution(prior, model.size, "the adversary's prior")
     times = np.concatenate([[0], np.cumsum(sequence.steps[1:])]).astype(np.int64)
@@ -507,5 +513,8 @@ def audit_events(
     for (wording, _), (odds, lead, begun) in zip(events, asked, strict=True):
         told = [odds.update(row, int(step)) for row, step in zip(rows, np.diff(times, prepend=0), strict=True)]
         happened = happened_by(*begun, rows, odds.event, times + lead)
-        found.append(EventAudit(sequence.user, odds.event, wording, odds.prior, times, np.array(told), happened, lead))
+        told_of = np.array(told)
+        found.append(
+            EventAudit(sequence.user, odds.event, wording, odds.prior, times, told_of, happened, lead, adversary.knows)
+        )
     return tuple(found)

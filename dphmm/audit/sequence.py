@@ -204,6 +204,29 @@ class StepAudit:
 
 
 @dataclass(frozen=True, eq=False)
+class Adversary:
+    """Somebody who reads releases, and what they think of how the person moves.
+
+    Parameters
+    ----------
+    knows
+        What they know of that, in words, such as ``"their habits"``.
+    model
+        What they think of how the person moves, over the same states; None for the model of the releases.
+    prior
+        ``(N,)``: the distribution of the first state that they hold; None for their model's.
+    """
+
+    knows: str
+    model: MarkovModel | None = field(default=None, repr=False)
+    prior: npt.ArrayLike | None = field(default=None, repr=False)
+
+
+PUBLIC = Adversary("the model")
+"""Who knows the public model and nothing of the person."""
+
+
+@dataclass(frozen=True, eq=False)
 class SequenceAudit:
     """What a released sequence says, and to whom.
 
@@ -225,6 +248,8 @@ class SequenceAudit:
         Where the truth was given: the same three, then the bound of being told every true measurement.
     path_hits
         Where the truth was given: the share of releases at which the most probable path is right; otherwise NaN.
+    knows
+        What the adversary knows of how the person moves, in words.
     """
 
     user: str = field(metadata=fact())
@@ -239,6 +264,7 @@ class SequenceAudit:
     hindsight: Knowledge = field(repr=False)
     accuracies: tuple[Accuracy, Accuracy, Accuracy, Accuracy] | None = field(repr=False)
     path_hits: float
+    knows: str = field(default=PUBLIC.knows, metadata=fact("adversary_knows"))
 
     @property
     def exposed_steps(self) -> tuple[int, ...]:
@@ -260,8 +286,9 @@ class SequenceAudit:
             For people.
         """
         before, after = self.uninformed, self.hindsight
+        who = "" if self.knows == PUBLIC.knows else f" somebody who knows {self.knows}"
         return (
-            f"All releases of {self.user} leave {after.entropy.mean():.2f} of {before.entropy.mean():.2f} bits "
+            f"All releases of {self.user} leave{who} {after.entropy.mean():.2f} of {before.entropy.mean():.2f} bits "
             f"of uncertainty about a place; the likeliest is the true one with probability {after.best.mean():.2f} "
             f"on average, {after.best.max():.2f} at the surest release ({before.best.mean():.2f} without releases)."
         )
@@ -416,7 +443,6 @@ def audit_sequence(
     prior: npt.ArrayLike | None = None,
     truth: npt.ArrayLike | None = None,
     k: int = TOP,
-    model: MarkovModel | None = None,
 ) -> SequenceAudit:
     """What a released sequence gives away, to the public adversary or to one with a prior of their own.
 
@@ -434,8 +460,6 @@ def audit_sequence(
         ``(T,)``: the true states, where they may be known; the result is private then.
     k
         How many states count as the top.
-    model
-        What another adversary thinks of how the person moves, over the same states; left out, the releaser's.
 
     Returns
     -------
@@ -451,12 +475,56 @@ def audit_sequence(
     InvalidInputError, AlreadyKnownError
         As `replay_sequence` does.
     """
-    is_public, model = prior is None and model is None, model or releaser.model
-    points, cell = releaser.measurements.points, releaser.cell
-    start = None if prior is None else as_distribution(prior, model.size, "the adversary's prior")
+    return audit_adversaries(releaser, sequence, (Adversary(PUBLIC.knows, prior=prior),), truth, k)[0]
+
+
+@checked
+def audit_adversaries(
+    releaser: Releaser,
+    sequence: ReleasedSequence,
+    adversaries: Sequence[Adversary],
+    truth: npt.ArrayLike | None = None,
+    k: int = TOP,
+) -> tuple[SequenceAudit, ...]:
+    """What a released sequence gives away to each of several adversaries, who know different things of the person.
+
+    Parameters
+    ----------
+    releaser, sequence, truth, k
+        As for `audit_sequence`.
+    adversaries
+        Who reads the releases, at least one.
+
+    Returns
+    -------
+    tuple of SequenceAudit
+        One for each adversary.
+
+    Raises
+    ------
+    DphmmError
+        As `audit_sequence`.
+    """
     replays = list(replay_sequence(releaser, sequence))
     rows = np.array([replay.log_likelihood for replay in replays])
     observed = Observations(rows, np.asarray(sequence.steps), sequence.first)
+    return tuple(_audited(releaser, sequence, replays, observed, one, truth, k) for one in adversaries)
+
+
+def _audited(
+    releaser: Releaser,
+    sequence: ReleasedSequence,
+    replays: Sequence[Replay],
+    observed: Observations,
+    adversary: Adversary,
+    truth: npt.ArrayLike | None,
+    k: int,
+) -> SequenceAudit:
+    is_public, model = adversary.model is None and adversary.prior is None, adversary.model or releaser.model
+    points, cell = releaser.measurements.points, releaser.cell
+    start = None
+    if adversary.prior is not None:
+        start = as_distribution(adversary.prior, model.size, "the adversary's prior")
     if is_public and not np.any(sequence.begins[1:]):  # replaying it filtered it
         before, after = ([one.prior for one in replays], [one.posterior for one in replays])
         filtering = Filtering.of(model, observed, before, after)
@@ -491,6 +559,7 @@ def audit_sequence(
         hindsight=hindsight,
         accuracies=accuracies,  # type: ignore[arg-type]
         path_hits=float("nan") if truth is None else float((path.states == np.asarray(truth)).mean()),
+        knows=adversary.knows,
     )
 
 
@@ -551,11 +620,14 @@ class HindsightRecorder:
         self._told[t], self._after[t] = person.told, person.belief.chain_logs
         self._slots.append(person.slot)
 
-    def in_hindsight(self, points: FloatArray, cell: float = 0.0) -> tuple[FloatArray, FloatArray]:
-        """What `in_hindsight` finds of the same releases, of at least one."""
+    def in_hindsight(
+        self, points: FloatArray, cell: float = 0.0, model: MarkovModel | None = None
+    ) -> tuple[FloatArray, FloatArray]:
+        """What `in_hindsight` finds of the same releases, of at least one, to somebody who thinks of a model."""
         slots = np.array(self._slots)
         observed = Observations(self._told[: len(slots)], np.diff(slots, prepend=slots[0]), int(slots[0]))
-        return _guessed(self._model, observed, self._after[: len(slots)], points, cell)
+        after = self._after[: len(slots)] if model is None else filter_releases(model, observed).logs
+        return _guessed(model or self._model, observed, after, points, cell)
 
 
 def in_hindsight(releaser: Releaser, sequence: ReleasedSequence) -> tuple[FloatArray, FloatArray]:
@@ -657,7 +729,8 @@ def verdict(audit: SequenceAudit) -> str:
         f"{when} {metres(float(np.median(one.error)))} ({metres(one.error.min())})" for when, one in known.items()
     )
     odds = ", ".join(f"{when} {odds_in_words(float(one.best.max()))}" for when, one in known.items())
+    who = "" if audit.knows == PUBLIC.knows else f" by somebody who knows {audit.knows}"
     return (
-        f"As far as the model is right, the best guess of where {audit.user} was is expected to be so far off (median, "
-        f"and least): {errors}; and the odds of the likeliest place are at most: {odds}"
+        f"As far as the model is right, the best guess{who} of where {audit.user} was is expected to be so far off "
+        f"(median, and least): {errors}; and the odds of the likeliest place are at most: {odds}"
     )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from itertools import count, islice
-from math import inf
+from math import hypot, inf
 
 import numpy as np
 from scipy.special import expit
@@ -24,7 +24,7 @@ from dphmm.facts import fact
 from dphmm.mechanisms.base import TABLES
 from dphmm.model import MarkovModel, Observations, draw_paths, filter_releases, smooth_releases
 from dphmm.model.belief import Belief
-from dphmm.model.point_estimate import expected_distance
+from dphmm.model.point_estimate import expected_distance, within_cell
 from dphmm.release.engine import Releaser
 from dphmm.release.event_caps import chain_of
 from dphmm.release.step import StepPlan
@@ -343,6 +343,7 @@ def simulate(
     watch: Callable[[Iterable[int]], Iterable[int]] = iter,
     event: Event | None = None,
     first: int = 0,
+    habits: Sequence[MarkovModel] = (),
 ) -> Simulation:
     """Release people whose paths follow the engine's model, one release a step, and say what is known of them.
 
@@ -367,6 +368,10 @@ def simulate(
         such that do it: drawn by the model until there are enough.
     first
         The time step of the first release, counted from 1970, for models that vary with time.
+    habits
+        How each person moves, one model after another and then from the start again: the adversary knows that of the
+        person, and the estimate, which follows from the engine's model, is held against the path. Left out, everyone
+        moves as the engine's model says.
 
     Returns
     -------
@@ -396,11 +401,18 @@ def simulate(
     releases = PathReleases(releaser, epsilon, steps, first)
     odds = None if event is None else EventOdds(*chain_of(releaser.model, first), event)
     moving = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(0,)))
-    if event is None or odds is None:
+    if habits and event is not None:
+        raise InvalidInputError("an event is asked about for people who move as the model says; leave the habits out")
+    own = [habits[number % len(habits)] for number in range(people)] if habits else [releaser.model] * people
+    if habits:
+        paths = np.concatenate([draw_paths(one, 1, steps, first, moving) for one in own]).astype(np.int64)
+    elif event is None or odds is None:
         paths = draw_paths(releaser.model, people, steps, first, moving).astype(np.int64)
     else:
         paths = _paths_with(releaser.model, event, float(expit(odds.prior)), people, steps, first, moving)
-    found = np.array([_figures_of(releases, odds, paths[number], seed, number) for number in watch(range(people))])
+    found = np.array(
+        [_figures_of(releases, odds, paths[number], seed, number, own[number]) for number in watch(range(people))]
+    )
     return Simulation(epsilon, steps, *found.T)
 
 
@@ -428,7 +440,7 @@ def _paths_with(
 
 
 def _figures_of(
-    releases: PathReleases, odds: EventOdds | None, path: IntArray, seed: int, number: int
+    releases: PathReleases, odds: EventOdds | None, path: IntArray, seed: int, number: int, own: MarkovModel
 ) -> tuple[float, ...]:
     """The figures of a person, in the order of `Simulation`."""
     drawing = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1, number)))
@@ -437,9 +449,16 @@ def _figures_of(
     rows, spent, withheld, error = releases.released(path, drawing)
     observed = Observations(rows, np.ones(releases.steps, dtype=np.int64), releases.first)
     filtering, some = filter_releases(model, observed), _looked_at(releases.steps)
-    now, smoothed = filtering.at(some), smooth_releases(model, observed, filtering, some)
-    online, later = (knowledge(beliefs, points, 1, cell) for beliefs in (now, smoothed))
-    estimate = float(np.mean([expected_distance(one.probabilities, points, cell, one.beyond) for one in now]))
+    now = filtering.at(some)
+    if own is model:
+        estimates = [expected_distance(one.probabilities, points, cell, one.beyond) for one in now]
+    else:  # the recipient's belief is not right for this person
+        away = [points[path[t]] - one.probabilities @ points for t, one in zip(some, now, strict=True)]
+        estimates = [hypot(float(np.linalg.norm(one)), within_cell(cell)) for one in away]
+        filtering = filter_releases(own, observed)
+    smoothed = smooth_releases(own, observed, filtering, some)
+    online, later = (knowledge(beliefs, points, 1, cell) for beliefs in (filtering.at(some), smoothed))
+    estimate = float(np.mean(estimates))
     known = (
         estimate,
         float(online.error.mean()),
@@ -451,10 +470,10 @@ def _figures_of(
     )
     if odds is None:
         return known
-    own, reached = odds.copy(), odds.log_odds
+    told, reached = odds.copy(), odds.log_odds
     for row in rows:
-        own.update(row)
-        reached = max(reached, own.log_odds)
+        told.update(row)
+        reached = max(reached, told.log_odds)
     return *known, float(expit(reached))
 
 
@@ -462,15 +481,17 @@ def _looked_at(steps: int) -> list[int]:
     return [int(step) for step in np.unique(np.linspace(0, steps - 1, LOOKED_AT).astype(np.int64))]
 
 
-def without_releases(releaser: Releaser, steps: int, first: int = 0) -> tuple[float, float, float]:
-    """What the model alone tells over ``steps`` steps: no release can make the best guess err by more.
+def without_releases(
+    releaser: Releaser, steps: int, first: int = 0, model: MarkovModel | None = None
+) -> tuple[float, float, float]:
+    """What a model alone tells over ``steps`` steps: no release can make the best guess err by more.
 
     Returns
     -------
     tuple of float
         The mean expected distance of the best guess, that of the mean, and the greatest probability of a state.
     """
-    beliefs = no_information(releaser.model, np.ones(steps, dtype=np.int64), None, first)
+    beliefs = no_information(model or releaser.model, np.ones(steps, dtype=np.int64), None, first)
     points, cell = releaser.measurements.points, releaser.cell
     some = [beliefs[t] for t in _looked_at(steps)]
     radii = [expected_distance(one.probabilities, points, cell, one.beyond) for one in some]

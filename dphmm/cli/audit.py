@@ -13,10 +13,13 @@ import click
 from dphmm.cli.console import OnceGroup, echo, progress, say_table, shown
 from dphmm.cli.from_fields import options, options_of
 from dphmm.cli.inputs import (
+    adversaries_of,
+    adversary_options,
     buffer_option,
     cap_options,
     event_option,
     kilometres_of,
+    known_format_options,
     known_options,
     names_of,
     policy_text,
@@ -164,9 +167,7 @@ def _row(stated: dict[str, Any]) -> tuple[str, ...]:
 @click.option("--users", metavar="A,B,…", help="These users alone.")
 @click.option("--adversary", type=click.Path(), metavar="FILE.csv", help="Another prior: columns state, probability.")
 @true_options
-@click.option(
-    "--known", multiple=True, type=click.Path(), help="Earlier data of the same people, which the adversary has."
-)
+@adversary_options
 @click.option("--top", type=int, default=5, show_default=True, help="How many places count as the top.")
 @click.option("--least-error", metavar="LENGTH", help="Exit with 1 where the best guess comes nearer, such as 500m.")
 @click.option("--most-certainty", type=float, help="Exit with 1 where one place is more probable than this.")
@@ -178,9 +179,10 @@ def session(releases: str | Path, **given: Any) -> None:
     server that keeps them; they say how they were made. Or it is a file that 'dphmm release -o' wrote. Then give the
     settings it was made with: --policy alone where all but the epsilon and the mechanism were left at their defaults,
     otherwise all of them. Errors are those that the adversary expects of the best guess, at some release and in
-    hindsight.
+    hindsight. --known, --adversary-model and --knows ask about other adversaries beside the public one, who knows the
+    model and nothing of the person; the verdict is about the one who knows most.
     """
-    from dphmm.audit.sequence import Thresholds
+    from dphmm.audit.sequence import PUBLIC, Thresholds
     from dphmm.facts import metres
     from dphmm.jobs.audits import audit_session
 
@@ -195,14 +197,16 @@ def session(releases: str | Path, **given: Any) -> None:
         users=names_of(given["users"]),
         prior=given["adversary"],
         true=true_data(given),
-        known=true_data(given, "known"),
+        adversaries=adversaries_of(given),
         top=given["top"],
         thresholds=Thresholds(least, given["most_certainty"]),
         watch=progress,
     )
+    several = any(audit.knows != PUBLIC.knows for audit in found.audits)
     rows = [
         (
             audit.user,
+            *([audit.knows] if several else []),
             f"{len(audit.steps):,}",
             f"{audit.epsilon:.4g}",
             *(f"{known.entropy.mean():.2f}" for known in (audit.uninformed, audit.online, audit.hindsight)),
@@ -216,7 +220,8 @@ def session(releases: str | Path, **given: Any) -> None:
     ]
     bits, guess = ("bits without", "at the time", "in hindsight"), ("best guess without", "in hindsight", "at most")
     error = ("error without", "at the time", "in hindsight", "at least")
-    head = ("user", "releases", "epsilon", *bits, *guess, *error, "exposed")
+    who = ("adversary knows",) if several else ()
+    head = ("user", *who, "releases", "epsilon", *bits, *guess, *error, "exposed")
     if found.private:
         echo("dphmm: true places went into this audit; keep it to yourself.", err=True)
     _end(found, given, "Session audit", found.in_words(), head, rows)
@@ -234,6 +239,8 @@ def session(releases: str | Path, **given: Any) -> None:
 @cap_options
 @click.option("--users", metavar="A,B,…", help="These users alone.")
 @click.option("--adversary", type=click.Path(), metavar="FILE.csv", help="Another prior: columns state, probability.")
+@adversary_options
+@known_format_options
 @_output_options
 def event(releases: str | Path, **given: Any) -> None:
     """What the releases in RELEASES tell of an event over time, such as 'was at the clinic this week'.
@@ -244,6 +251,7 @@ def event(releases: str | Path, **given: Any) -> None:
     and !. The exit code is 1 where one was learned at some release. --never-surer, --never-less and --priors say that
     the releases were made with such caps on these events.
     """
+    from dphmm.audit.sequence import PUBLIC
     from dphmm.jobs.audits import CERTAINTY, audit_event
 
     _check_report(given)
@@ -257,10 +265,12 @@ def event(releases: str | Path, **given: Any) -> None:
         stated_settings_of(given),
         users=names_of(given["users"]),
         prior=given["adversary"],
+        adversaries=adversaries_of(given),
         watch=progress,
         most_certainty=CERTAINTY if most is None else most,
         least_certainty=given["least_certainty"],
     )
+    several = any(audit.knows != PUBLIC.knows for audits in found.audits for audit in audits)
     rows = []
     for person, audits in zip(found.people, found.audits, strict=True):
         for audit in audits:
@@ -268,13 +278,25 @@ def event(releases: str | Path, **given: Any) -> None:
             rows.append(
                 (
                     audit.user,
+                    *([audit.knows] if several else []),
                     audit.wording if len(audit.wording) <= 40 else f"{audit.wording[:39]}…",
                     *(f"{one:.3g}" for one in (audit.prior_probability, probability.min(), probability.max())),
                     f"{probability[-1]:.3g}",
                     f"{found.when(person, audit, moved)} ({audit.moved[moved]:+.2f})",
                 )
             )
-    head = ("user", "event", "before", "least", "most", "at the end", "moved most by the release of")
+    if found.private:
+        echo("dphmm: true places went into this audit; keep it to yourself.", err=True)
+    head = (
+        "user",
+        *(("adversary knows",) if several else ()),
+        "event",
+        "before",
+        "least",
+        "most",
+        "at the end",
+        "moved most by the release of",
+    )
     verdict = "An event was learned." if found.is_exposed else "No event was learned."
     _end(found, given, "Event audit", verdict, head, rows)
 

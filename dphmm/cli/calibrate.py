@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dphmm.cli.console import Once, echo, progress, say, say_table, shown
-from dphmm.cli.inputs import AIMS, kilometres_of, noise_options, seconds_of, settings_of
+from dphmm.cli.inputs import (
+    AIMS,
+    kilometres_of,
+    known_format_options,
+    noise_options,
+    seconds_of,
+    settings_of,
+    true_data,
+)
 from dphmm.cli.leakage import check_picture, draw
 from dphmm.errors import ConfigurationError
 
@@ -43,6 +51,13 @@ _LENGTHS = ("error", "estimate_error", "adversary_error")
 @click.option("--people", type=click.IntRange(0, 100_000), default=16, show_default=True, help="Simulated people.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Which people are simulated.")
 @click.option("--row", metavar="E,E,…", help="Budgets to say the same figures of, beside the one found.")
+@click.option(
+    "--against",
+    type=click.Choice(["public", "known"]),
+    help="Whom targets are held against: who knows the model, or each person's habits. [default: known with --known]",
+)
+@click.option("--known", multiple=True, type=click.Path(), help="Earlier data of people, which somebody has.")
+@known_format_options
 @noise_options
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw the trade-off into this new file; needs --row.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
@@ -53,6 +68,9 @@ def calibrate_command(**given: Any) -> None:
     --certainty, --odds and --day-epsilon follow by formula. --estimate-error and --adversary-error are averages over
     simulated people who move as the model says, with a 99 % interval, a release at every step. Certainty and odds are
     limits for whatever is drawn, of one release or, with --over, of all within that time; limits for a day are strict.
+
+    With --known, errors and certainty are held against somebody who has earlier data of those people and knows by which
+    habits each moves; simulated people move by them.
 
     With --event 'at:clinic.geojson between 3 and 9' both are about the event: of one release, found by looking at all
     its outputs; with --over of all within that time; with --share 0.1 of all up to the event's end, for nine in ten of
@@ -68,6 +86,9 @@ def calibrate_command(**given: Any) -> None:
     asked: dict[str, Any] = {name: given[name] for name in ("certainty", "odds", "day_epsilon", "event", "share")}
     for name in _LENGTHS:
         asked[name] = None if given[name] is None else kilometres_of(given[name], f"--{name.replace('_', '-')}")
+    known = true_data(given, "known")
+    if given["against"] == "known" and known is None:
+        raise ConfigurationError("--against known holds targets against who has earlier data; give it with --known")
     row = _row(given["row"])
     if given["plot"] is not None and len(row) < 2:
         raise ConfigurationError("--plot draws a row of budgets; give at least two in --row, such as 0.01,0.1,1")
@@ -80,8 +101,11 @@ def calibrate_command(**given: Any) -> None:
         row=row,
         seed=given["seed"],
         first=None if given["first"] is None else first_slot(given["model"], given["first"]),
+        known=None if given["against"] == "public" else known,
         watch=progress,
     )
+    if known is not None:
+        echo("dphmm: true places went into this calibration; keep it to yourself.", err=True)
     if given["as_json"]:
         echo(json.dumps(found.facts(), ensure_ascii=False, allow_nan=False))
     else:
@@ -126,6 +150,7 @@ def _print(found: Calibrated) -> None:
     for key in ("estimate_error_m", "adversary_error_m_at_once", "adversary_error_m_in_hindsight"):
         if key in achieved:
             stated[key] = f"{shown(achieved[key])} ± {shown(achieved[f'{key}_give_or_take'])}"
+    stated["adversary_knows"] = facts["adversary_knows"]
     stated["adversary_error_m_without_releases"] = facts["adversary_error_m_without_releases"]
     key = "adversary_certainty_in_hindsight"
     if key in achieved:

@@ -16,6 +16,7 @@ from dphmm.jobs.people import Data
 from dphmm.release.settings import Schedule, Settings
 
 if TYPE_CHECKING:
+    from dphmm.jobs.adversaries import Adversaries
     from dphmm.jobs.workers import Engine
     from dphmm.release.engine import ReleaseSettings
     from dphmm.space.states import StateSpace
@@ -38,10 +39,9 @@ input_options = options_of(Data)
 """The options of `data_of`."""
 
 
-def _options_of_data(name: str, words: str, heading: str) -> Callable[[Decorated], Decorated]:
-    """An option that names trajectories, with those of how they are read."""
+def _format_options(name: str, heading: str) -> Callable[[Decorated], Decorated]:
+    """How the trajectories that an option names are read."""
     return options(
-        click.option(f"--{name}", name, multiple=True, type=click.Path(), help=words),
         options_of(
             Data,
             without=("users", "exclude_users", "skip_bad"),
@@ -54,10 +54,41 @@ def _options_of_data(name: str, words: str, heading: str) -> Callable[[Decorated
     )
 
 
+def _options_of_data(name: str, words: str, heading: str) -> Callable[[Decorated], Decorated]:
+    """An option that names trajectories, with those of how they are read."""
+    given = click.option(f"--{name}", name, multiple=True, type=click.Path(), help=words)
+    return options(given, _format_options(name, heading), heading=heading)
+
+
 true_options = _options_of_data("true", "True trajectories: the result is private.", "True places")
 """The options of `true_data`."""
 known_options = _options_of_data("known", "Earlier data of the candidates, each by name.", "Candidates")
 """Those of earlier data."""
+known_format_options = _format_options("known", "Other adversaries")
+"""How they are read, for commands with `adversary_options`."""
+
+adversary_options = options(
+    click.option("--known", multiple=True, type=click.Path(), help="Earlier data of the people, which somebody has."),
+    click.option("--adversary-model", type=click.Path(), metavar="FILE", help="Another model that somebody believes."),
+    click.option(
+        "--knows",
+        multiple=True,
+        metavar="PLACE",
+        help="Where somebody knows the person to be often: home or work (found in --known), or a place of an event.",
+    ),
+    heading="Other adversaries",
+)
+"""The options of `adversaries_of`."""
+
+earlier_option = options(
+    click.option(
+        "--known",
+        multiple=True,
+        type=click.Path(),
+        help="Earlier data of the people: what releases tell somebody who has them is worked out, for yourself.",
+    ),
+    heading="Other adversaries",
+)
 
 buffer_option = options(
     click.option(
@@ -138,6 +169,13 @@ def data_of(paths: Sequence[str | Path], given: Mapping[str, Any]) -> Data:
 def true_data(given: Mapping[str, Any], name: str = "true") -> Data | None:
     """What the `true_options` say, or the `known_options`, of everyone; None where they are not given."""
     return data_of(given[name], {**given, "users": None}) if given[name] else None
+
+
+def adversaries_of(given: Mapping[str, Any]) -> Adversaries:
+    """Who reads releases besides the public adversary, by the `adversary_options`."""
+    from dphmm.jobs.adversaries import Adversaries
+
+    return Adversaries(true_data(given, "known"), given["adversary_model"], given["knows"])
 
 
 def space_of(given: Mapping[str, Any]) -> StateSpace:

@@ -21,6 +21,7 @@ from dphmm.cli.inputs import (
     caps_of,
     columns_of,
     data_of,
+    earlier_option,
     engine_of,
     engine_options,
     event_option,
@@ -32,6 +33,7 @@ from dphmm.cli.inputs import (
     seed_option,
     settings_of,
     settings_options,
+    true_data,
 )
 from dphmm.errors import (
     AlreadyKnownError,
@@ -90,6 +92,7 @@ class ReleaseJob(BaseModel):
     user: str | None = None
     user_per_file: bool = False
     overwrite: bool = False
+    known: tuple[str, ...] = Field(default=(), strict=False)
     geometry: Literal["estimate", "released"] = "estimate"
 
     @property
@@ -98,6 +101,13 @@ class ReleaseJob(BaseModel):
         from dphmm.jobs.people import Data
 
         return Data.from_options(self.data, dict(self))
+
+    @property
+    def earlier(self) -> Data | None:
+        """Earlier data of the same people, read as their places are."""
+        from dphmm.jobs.people import Data
+
+        return Data.from_options(self.known, dict(self)) if self.known else None
 
     @property
     def limits(self) -> Limits | None:
@@ -350,6 +360,7 @@ _output_options = options(
 @_session_options
 @_stream_options
 @seed_option
+@earlier_option
 @click.option("--job", type=click.Path(path_type=Path), metavar="FILE", help="A TOML file with these options as keys.")
 @input_options
 @click.option("--overwrite", is_flag=True, default=None, help="Replace outputs that exist.")
@@ -399,6 +410,7 @@ def _release_files(job: ReleaseJob, as_json: bool) -> None:
         rng=job.seed,
         overwrite=job.overwrite,
         geometry=job.geometry,
+        known=job.earlier,
         watch=progress,
     )
     asked = {"policy": job.settings.policy, "epsilon_of_each": job.settings.epsilon}
@@ -450,6 +462,7 @@ def _release_stream(job: ReleaseJob) -> None:
 @click.option("--files", "kind", default="parquet", show_default=True, help="The users' files: parquet, csv, …")
 @engine_options
 @seed_option
+@earlier_option
 @click.option("--resume", is_flag=True, help="Go on with the batch in the folder; users who are released stay.")
 @input_options
 @click.option("--json", "as_json", is_flag=True, help="Say what was released as JSON.")
@@ -474,6 +487,7 @@ def batch_command(
     warn_of_seed(seed)
     more = {name: given[name] for name in ("kind", "session_gap", "resume")}
     more["allow_own_model"] = bool(given["allow_own_model"])
+    more["known"] = true_data(given, "known")
     engine = engine_of(given)
     found = batch(data_of(data, given), folder, model, settings, engine=engine, seed=seed, watch=progress, **more)
     warnings = found.warnings()

@@ -405,6 +405,27 @@ def parse_event(text: str) -> EventText:
     return _Parser(text).parsed()
 
 
+def place_of(text: str) -> Where:
+    """The place that a text names, as it stands behind ``at:`` in an event.
+
+    Parameters
+    ----------
+    text
+        Such as ``home``, ``95,99``, ``clinic.geojson`` or ``state:3``; ``at:`` may stand before it.
+
+    Returns
+    -------
+    Where
+        The place; `Where.states` says which states it is.
+
+    Raises
+    ------
+    EventError
+        When the text names no place.
+    """
+    return _Parser(text if text.lower().startswith(("at:", "state:")) else f"at:{text}").place()
+
+
 class _Parser:
     """One text, token by token."""
 
@@ -424,6 +445,12 @@ class _Parser:
         if self._at < len(self._tokens):
             raise self._problem(f"goes on with {self._tokens[self._at]!r}")
         return event
+
+    def place(self) -> Where:
+        found = self._place()
+        if self._at < len(self._tokens):
+            raise self._problem("goes on behind the place")
+        return found
 
     def _all(self, sign: str, part: Callable[[], Part]) -> list[Part]:
         """What a sign joins."""

@@ -1,4 +1,5 @@
 # The public names, imported on first use (lazy_loader reads this file); type checkers read it too.
+from .adversaries import Adversaries
 from .attacks import Attacked, attack
 from .audits import (
     Constraint,
@@ -32,6 +33,7 @@ from .synthesis import Comparison, Synthesized, compare_people, synthesize
 
 __all__ = [
     "Achieved",
+    "Adversaries",
     "Attacked",
     "Batch",
     "Budgets",

@@ -28,32 +28,29 @@ from dphmm.audit.policy_audit import (
     support_sequence,
 )
 from dphmm.audit.realised import EventAudit, audit_events
-from dphmm.audit.sequence import SequenceAudit, Thresholds, audit_sequence, verdict
+from dphmm.audit.sequence import PUBLIC, SequenceAudit, Thresholds, audit_adversaries, verdict
 from dphmm.audit.tables import edges_graph, possible_states, read_edges, read_prior, read_secrets, read_states
 from dphmm.errors import ConfigurationError, DataFileError, StochasticError
 from dphmm.events import Event, EventText, parse_event
 from dphmm.facts import fact, facts_of, plain
 from dphmm.geometry.measurements import Measurements
+from dphmm.jobs.adversaries import Adversaries
 from dphmm.jobs.models import Model, load_model
 from dphmm.jobs.people import Data, DataLike
 from dphmm.jobs.progress import Watch, unwatched
 from dphmm.jobs.stored_releases import Replayed, name_of, replay
 from dphmm.mechanisms.base import MechanismName
 from dphmm.mechanisms.exact import Rational
-from dphmm.model.habits import with_habits
 from dphmm.model.model import MarkovModel
-from dphmm.model.moves import state_sequence
 from dphmm.policy.by_component import Calibration
 from dphmm.policy.expression import parse_policy
 from dphmm.policy.graph import PolicyGraph
 from dphmm.policy.hull_repair import Objective
 from dphmm.policy.protection import protect
 from dphmm.release.engine import Releaser, ReleaseSettings
-from dphmm.release.ledger import day_steps
 from dphmm.release.settings import GIVEN
 from dphmm.release.trajectory import located
 from dphmm.space.states import OUTSIDE, Places, StateSpace
-from dphmm.space.trajectory import Trajectory
 from dphmm.tables.values import iso_time, shorten
 
 Prior = npt.ArrayLike | str | Path
@@ -562,10 +559,12 @@ class SessionAudit:
     ----------
     space
         The states.
-    people, audits
-        Their releases, and what was found about each.
+    people
+        Their releases.
+    audits
+        What was found about each, one for each adversary, the public one's first.
     private
-        Whether the truth went in; what was found is private then.
+        Whether the truth went in, or earlier data of these people; what was found is private then.
     thresholds
         What was to be learned at most.
     """
@@ -589,8 +588,13 @@ class SessionAudit:
     @cached_property
     def beyond(self) -> dict[str, tuple[str, ...]]:
         """User → what was learned of them beyond the thresholds, in words; those alone of whom something was."""
-        found = {audit.user: self.thresholds.violations(audit) for audit in self.audits}
-        return {user: said for user, said in found.items() if said}
+        found: dict[str, tuple[str, ...]] = {}
+        for audit in self.audits:
+            who = "" if audit.knows == PUBLIC.knows else f"to somebody who knows {audit.knows}, "
+            said = tuple(f"{who}{one}" for one in self.thresholds.violations(audit))
+            if said:
+                found[audit.user] = found.get(audit.user, ()) + said
+        return found
 
     def in_words(self) -> str:
         """What each release hides, what all of them disclose of the person known best, and whether that is much.
@@ -610,7 +614,7 @@ class SessionAudit:
         text = f"{kept} {known_best.in_words()} {verdict(known_best)}."
         for user, said in list(self.beyond.items())[:1]:
             return (
-                f"{text} Beyond the thresholds are {len(self.beyond)} of {len(self.audits)} users; {user}: "
+                f"{text} Beyond the thresholds are {len(self.beyond)} of {len(self.people)} users; {user}: "
                 f"{'; '.join(said)}. Release less often or with a smaller epsilon: dphmm calibrate finds it."
             )
         return text if self.thresholds == Thresholds() else f"{text} No one is known beyond the thresholds."
@@ -623,8 +627,8 @@ class SessionAudit:
         dict
             Names of facts → plain JSON values.
         """
-        names, each = state_names(self.space), zip(self.audits, self.people, strict=True)
-        users = [{**audit.facts(names), "randomness_was_private": one.private} for audit, one in each]
+        names, was = state_names(self.space), {one.sequence.user: one.private for one in self.people}
+        users = [{**audit.facts(names), "randomness_was_private": was[audit.user]} for audit in self.audits]
         found = {"exposed": self.is_exposed, "in_words": self.in_words(), "thresholds": vars(self.thresholds)}
         return facts_of(self, **found, beyond=self.beyond, users=users)
 
@@ -638,7 +642,7 @@ def audit_session(
     users: Sequence[str] = (),
     prior: Prior | None = None,
     true: DataLike | None = None,
-    known: DataLike | None = None,
+    adversaries: Adversaries | None = None,
     top: int = TOP,
     thresholds: Thresholds | None = None,
     watch: Watch = unwatched,
@@ -653,10 +657,9 @@ def audit_session(
         The distribution of the first state that another adversary holds; left out, the model's.
     true
         The trajectories that were released, where they may be known; the result is private then.
-    known
-        Earlier data of the same people: the adversary is then somebody who has them, and thinks that each moves as
-        `dphmm.model.habits.with_habits` says; of a person nothing from their first release on is used. The result is
-        private.
+    adversaries
+        Who else reads the releases, such as somebody with earlier data of the same people; the result has an audit for
+        each of them beside the public one's, and may be private.
     top
         How many places count as the top.
     thresholds
@@ -694,42 +697,21 @@ def audit_session(
     learned = load_model(model)
     believed, people = _adversary_and_people(path, learned, settings, users, prior)
     truths = [None] * len(people) if true is None else _true_states(true, people)
-    habits = {} if known is None else habits_of(known, learned, people)
+    others = adversaries or Adversaries()
+    readers = others.of(learned, {one.sequence.user: one.slots[0] for one in people})
     audits = tuple(
-        audit_sequence(one.engine, one.sequence, believed, truth, top, habits.get(one.sequence.user))
+        audit
         for one, truth in watch(zip(people, truths, strict=True), "Replaying", len(people))
+        for audit in audit_adversaries(
+            one.engine,
+            one.sequence,
+            [replace(reader, prior=believed) for reader in readers[one.sequence.user]],
+            truth,
+            top,
+        )
     )
-    private = true is not None or known is not None
+    private = true is not None or others.is_private
     return SessionAudit(learned.space, people, audits, private, thresholds or Thresholds())
-
-
-def habits_of(known: DataLike, model: MarkovModel, people: Sequence[Replayed]) -> dict[str, MarkovModel]:
-    """What somebody thinks of how people move who has their data from before their releases: user → model. Private.
-
-    Raises
-    ------
-    ConfigurationError
-        When one of them has no data in the region before their first release.
-    """
-    tracks = {one.user: one for one in Data.from_any(known).read().trajectories}
-    found = {}
-    for one in people:
-        user = one.sequence.user
-        moments = before(tracks[user], model, one.slots[0]) if user in tracks else None
-        if moments is None:
-            raise ConfigurationError(
-                f"user {user} has no data in the region before their first release among what is known; give earlier "
-                "data of everybody who was released, or name others with --users"
-            )
-        found[user] = with_habits(model, *moments, day_steps(model.step) or 1).model
-    return found
-
-
-def before(track: Trajectory, model: MarkovModel, slot: int | None) -> tuple[IntArray, IntArray] | None:
-    """Where a person was before a slot, or at all: slots and states; None where nothing is known of that."""
-    slots, states = state_sequence(track, model.space, model.step, away=model.away)
-    kept = slots < slot if slot is not None else np.ones(len(slots), dtype=np.bool_)
-    return (slots[kept], states[kept]) if (states[kept] >= 0).any() else None
 
 
 def _true_states(data: DataLike, everyone: Sequence[Replayed]) -> list[IntArray]:
@@ -767,15 +749,18 @@ class EventAudits:
     people
         Their releases.
     audits
-        For each of the people, one for each event.
+        For each of the people, one for each adversary and event.
     most_certainty, least_certainty
         Above and below which probability an event counts as learned.
+    private
+        Whether earlier data of these people went in; what was found is private then.
     """
 
     people: tuple[Replayed, ...]
     audits: tuple[tuple[EventAudit, ...], ...] = field(repr=False)
     most_certainty: float = field(metadata=fact())
     least_certainty: float = field(metadata=fact())
+    private: bool = field(default=False, metadata=fact())
 
     @property
     def is_exposed(self) -> bool:
@@ -847,6 +832,7 @@ def audit_event(
     *,
     users: Sequence[str] = (),
     prior: Prior | None = None,
+    adversaries: Adversaries | None = None,
     most_certainty: float = CERTAINTY,
     least_certainty: float = 0.0,
     watch: Watch = unwatched,
@@ -862,6 +848,8 @@ def audit_event(
         each person's first release; what they hold before it is left out, because the model says nothing of it.
     prior
         The distribution of the first state that another adversary holds; left out, the model's.
+    adversaries
+        Who else reads the releases, beside the public adversary; what is found may be private then.
     most_certainty, least_certainty
         Above and below which probability an event counts as learned.
     watch
@@ -908,11 +896,14 @@ def audit_event(
     if not asked:
         raise ConfigurationError("no event is given; give one such as 'at:clinic.geojson on 2024-03-04'")
     worded = [(str(one), parse_event(one) if isinstance(one, str) else one) for one in asked]
-    believed, people = _adversary_and_people(path, load_model(model), settings, users, prior)
+    learned, others = load_model(model), adversaries or Adversaries()
+    believed, people = _adversary_and_people(path, learned, settings, users, prior)
+    readers = others.of(learned, {one.sequence.user: one.slots[0] for one in people})
     found = []
     for one in watch(people, "Replaying", len(people)):
-        found.append(audit_events(one.engine, one.sequence, worded, believed))
-    return EventAudits(people, tuple(found), float(most_certainty), float(least_certainty))
+        theirs = [audit_events(one.engine, one.sequence, worded, believed, who) for who in readers[one.sequence.user]]
+        found.append(tuple(audit for each in theirs for audit in each))
+    return EventAudits(people, tuple(found), float(most_certainty), float(least_certainty), others.is_private)
 
 
 def _adversary_and_people(

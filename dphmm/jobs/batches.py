@@ -8,25 +8,29 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from dphmm.arguments import checked
 from dphmm.arrays import Rng
+from dphmm.audit.sequence import PUBLIC, HindsightRecorder
 from dphmm.errors import AlreadyKnownError, ConfigurationError, DphmmError, need
 from dphmm.facts import fact, facts_of, guarantees_in_words, unless_seeded
+from dphmm.jobs.adversaries import HABITS, Moments, before, habits, tracks_of
 from dphmm.jobs.guarantees import best_known_users, exposure_facts, warnings_of
 from dphmm.jobs.models import load_model, people_seen, refuse_own
 from dphmm.jobs.people import OUTSIDE_REGION, SAME_TICK, Data, DataLike, Dropped
 from dphmm.jobs.progress import Watch, unwatched
 from dphmm.jobs.run_folder import KEY, LAYOUT, Checkpoint, Entry, Published, file_hash, folder_key, keyed_source
+from dphmm.jobs.stored_releases import MOST_CELLS
 from dphmm.jobs.workers import Engine, Processes
 from dphmm.policy.expression import policy_in_words
 from dphmm.policy.isolated_states import said_of_alone
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.ledger import Account
-from dphmm.release.trajectory import TimedRelease, moments_of, placed
+from dphmm.release.trajectory import Moment, TimedRelease, moments_of, placed
 from dphmm.space.states import OUTSIDE
 from dphmm.space.trajectory import Trajectory
 from dphmm.writers.formats import write_releases
@@ -55,6 +59,9 @@ class UserDone:
         How many releases belong to a later session than the first, whose belief forgets the releases before.
     passed_over
         How many capped events were over at the first release.
+    in_hindsight
+        Of somebody who knows the model, and of somebody who knows this person's habits: the median error of the best
+        guess in hindsight, metres, and the greatest probability of a place. Private; empty where not worked out.
     """
 
     entry: Entry
@@ -64,6 +71,7 @@ class UserDone:
     constrained_epsilon: float = 0.0
     forgetting: int = 0
     passed_over: int = 0
+    in_hindsight: tuple[tuple[float, float], ...] = field(default=(), repr=False)
 
     @property
     def user(self) -> str:
@@ -98,6 +106,8 @@ class Tally:
     outside_users: int = 0
     shared: int = 0
     shared_users: int = 0
+    without_history: int = 0
+    in_hindsight: tuple[tuple[float, float], ...] = ()
     best_known_users: list[Mapping[str, Any]] = field(default_factory=list, repr=False)
     """The summaries of users that facts and warnings are about, see `dphmm.jobs.guarantees.best_known_users`."""
 
@@ -117,6 +127,11 @@ class Tally:
         self.forgetting += one.forgetting
         self.forgetting_users += one.forgetting > 0
         self.passed_over_users += one.passed_over > 0
+        self.without_history += not one.in_hindsight
+        if one.in_hindsight:
+            before = self.in_hindsight or one.in_hindsight
+            pairs = zip(before, one.in_hindsight, strict=True)
+            self.in_hindsight = tuple((min(a[0], b[0]), max(a[1], b[1])) for a, b in pairs)
         self.best_known_users = best_known_users([*self.best_known_users, one.summary])
 
 
@@ -204,7 +219,14 @@ class Batch:
         dict
             Names of facts → plain JSON values.
         """
-        return {"private_places_outside_the_region": self.tally.outside}
+        found: dict[str, Any] = {"private_places_outside_the_region": self.tally.outside}
+        if self.tally.in_hindsight:
+            found["private_users_without_earlier_days"] = self.tally.without_history
+            for knows, (error, certainty) in zip((PUBLIC.knows, HABITS), self.tally.in_hindsight, strict=True):
+                who = f"in_hindsight_knowing_{knows.replace(' ', '_')}"
+                found[f"private_adversary_error_m_median_{who}"] = error
+                found[f"private_adversary_certainty_most_{who}"] = certainty
+        return found
 
 
 FILE_KINDS = {"parquet": ("pyarrow.parquet",), "csv": (), "geojson": (), "gpkg": ("pyogrio", "geopandas")}
@@ -297,6 +319,7 @@ def batch(
     seed: int | None = None,
     resume: bool = False,
     allow_own_model: bool = False,
+    known: DataLike | None = None,
     watch: Watch = unwatched,
 ) -> Batch:
     """Release every user in some data, each into a file of their own, as ``dphmm batch`` does.
@@ -339,6 +362,9 @@ def batch(
         refused.
     allow_own_model
         Whether to release people whose own data the model has seen; see `dphmm.jobs.models`.
+    known
+        Earlier data of the people, all held in memory: what releases tell somebody who has learned habits from them is
+        worked out beside what they tell who knows the model, of the person known best by each, for yourself alone.
     watch
         Shows how far the job has come; see `dphmm.jobs.Watch`.
 
@@ -389,6 +415,9 @@ def batch(
     Checkpoint.look(folder, terms, resume)
     left_out: list[Dropped] = []
     tally, done = Tally(), list[Entry]()
+    earlier = {} if known is None else tracks_of(known)
+    if earlier and learned.state_pairs is not None:
+        raise ConfigurationError("the model looks back two steps; habits are learned on one of first order")
     with crew.begun():  # before any place is read: what a copy of this process has not got it cannot lose
         named = Data.from_any(data).one_after_another(partial(refuse_own, seen), left_out)  # refuses before a release
         people = _not_seen(named, seen)
@@ -399,7 +428,7 @@ def batch(
                 if published.lost and not (folder / KEY).exists():
                     raise published.refusal(min(published.lost))
                 job = replace(job, key=folder_key(folder))
-            for one in watch(release_everyone(job, people, crew, published), "Releasing users"):
+            for one in watch(release_everyone(job, people, crew, published, earlier), "Releasing users"):
                 tally.add(one)
                 done.append(one.entry)
             if published.lost:
@@ -422,7 +451,11 @@ def _not_seen(people: Iterable[Trajectory], seen: Collection[str] | None) -> Ite
 
 
 def release_everyone(
-    job: BatchJob, people: Iterable[Trajectory], engine: Engine, published: Published | None = None
+    job: BatchJob,
+    people: Iterable[Trajectory],
+    engine: Engine,
+    published: Published | None = None,
+    earlier: Mapping[str, Trajectory] = MappingProxyType({}),
 ) -> Iterator[UserDone]:
     """Release one user after another, each from a belief of their own, and write their file.
 
@@ -439,6 +472,8 @@ def release_everyone(
         Who works.
     published
         What the folder holds; left out, it is looked at here.
+    earlier
+        Earlier data of people, by name.
 
     Returns
     -------
@@ -455,7 +490,9 @@ def release_everyone(
         When a file cannot be written, or workers keep dying.
     """
     folder = Published(Path(job.folder), job.kind) if published is None else published
-    waiting = (Person(job, folder.part(one.user), one) for one in people if not folder.has(one.user))
+    waiting = (
+        Person(job, folder.part(one.user), one, earlier.get(one.user)) for one in people if not folder.has(one.user)
+    )
     for done in engine.groups(_release_user, waiting):
         folder.add([one.entry for one in done])
         yield from done
@@ -468,6 +505,7 @@ class Person:
     job: BatchJob
     part: Path
     trajectory: Trajectory = field(repr=False)
+    earlier: Trajectory | None = field(default=None, repr=False)
 
 
 def _release_user(work: Person) -> UserDone:
@@ -477,10 +515,15 @@ def _release_user(work: Person) -> UserDone:
     whole = person.resample(model.step)
     made: list[TimedRelease] = []
     account = Account()
+    history = None if work.earlier is None else before(work.earlier, model, int(whole.slots[0]))
+    heard = HindsightRecorder(model, len(whole)) if history and len(whole) * model.size <= MOST_CELLS else None
     try:
         for track in whole.split(min(job.gap * model.step, _LONGEST_SECONDS)):
-            forgotten = account.count
-            moments = list(moments_of(releaser, model.space, track, before=account))
+            forgotten, moments = account.count, list[Moment]()
+            for moment in moments_of(releaser, model.space, track, before=account):
+                moments.append(moment)
+                if heard is not None:
+                    heard.record(releaser)
             made += placed(person.user, moments, model.space, forgotten)
     except AlreadyKnownError as problem:
         raise AlreadyKnownError(f"user {person.user}: {problem}, with --allow-known") from None
@@ -499,7 +542,22 @@ def _release_user(work: Person) -> UserDone:
         max(one.record.constrained_epsilon for one in made),
         sum(1 for one in made if one.forgotten),
         len(releaser.capping.over_before(int(whole.slots[0]))) if job.settings.caps else 0,
+        _in_hindsight(releaser, table, heard, history),
     )
+
+
+def _in_hindsight(
+    engine: Releaser, table: ReleaseTable, heard: HindsightRecorder | None, history: Moments | None
+) -> tuple[tuple[float, float], ...]:
+    """What somebody knows in hindsight who knows the model, and who knows the person's habits; see `UserDone`."""
+    hidden = ~table["open"]
+    if heard is None or history is None or not hidden.any():
+        return ()
+    found = []
+    for model in (engine.model, habits(engine.model, history)):  # after a gap neither has forgotten anything
+        error, certainty = heard.in_hindsight(engine.measurements.points, engine.cell, model)
+        found.append((1000.0 * float(np.median(error[hidden])), float(certainty[hidden].max())))
+    return tuple(found)
 
 
 @lru_cache(maxsize=1)

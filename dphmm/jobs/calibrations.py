@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from math import ceil, inf, isfinite, isinf, log
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from scipy.special import expit
 
 from dphmm.arguments import checked
 from dphmm.arrays import check_budget
+from dphmm.audit.sequence import PUBLIC
 from dphmm.calibrate.budgets import (
     epsilon_for_error,
     epsilon_for_factor,
@@ -33,11 +35,14 @@ from dphmm.events.event import Event
 from dphmm.events.expression import EventText, parse_event
 from dphmm.events.product_chain import EventOdds
 from dphmm.facts import fact, facts_of, metres
+from dphmm.jobs.adversaries import HABITS, before, habits, tracks_of
 from dphmm.jobs.models import Model, load_model
+from dphmm.jobs.people import DataLike
 from dphmm.jobs.progress import Watch, unwatched
 from dphmm.mechanisms.base import TABLES
 from dphmm.mechanisms.exact import rational
 from dphmm.model.belief import Belief
+from dphmm.model.model import MarkovModel
 from dphmm.policy.expression import policy_in_words
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.event_caps import chain_of
@@ -251,6 +256,8 @@ class Calibrated:
         The model's file, where it is one.
     event
         How a limit on an event holds; None without one.
+    knows
+        What the adversary knows of how people move, in words.
     """
 
     settings: ReleaseSettings
@@ -264,6 +271,7 @@ class Calibrated:
     uninformed: float = field(metadata=fact("adversary_error_m_without_releases", times=1000))
     model: str | None
     event: EventLimited | None = None
+    knows: str = field(default=PUBLIC.knows, metadata=fact("adversary_knows"))
 
     @property
     def binding(self) -> str:
@@ -333,6 +341,7 @@ def calibrate(
     row: Sequence[float] = (),
     seed: int = 0,
     first: int | None = None,
+    known: DataLike | None = None,
     watch: Watch = unwatched,
 ) -> Calibrated:
     """The largest budget of a release that meets some targets, as ``dphmm calibrate`` does.
@@ -368,6 +377,10 @@ def calibrate(
     first
         The time step of the first release, counted from 1970: what events of dates need, and models that vary with
         time, for which 0 is used where it is left out.
+    known
+        Earlier data of people: targets are held against somebody who has them. Simulated people move by their habits,
+        one of these people after another, and the adversary knows which; see `dphmm.model.habits.with_habits`. What is
+        found is private then.
     watch
         Shows how far the job has come; see `dphmm.jobs.Watch`.
 
@@ -403,9 +416,12 @@ def calibrate(
     if isinstance(event, EventText):
         event = event.resolve(engine.model.states, Clock(engine.model.step_seconds, first))
     assert not isinstance(event, str), "targets read their event"
+    if known is not None and event is not None:
+        raise ConfigurationError("limits on an --event are held against who knows the model; leave out --known")
     steps = _steps_of(engine, over_seconds, None if event is None else event.last + 1)
+    theirs = () if known is None else _habits_of(known, engine.model)
     guaranteed = 1 if over_seconds is None else steps
-    job = _Job(engine, targets, event, steps, guaranteed, people, seed, watch, first or 0)
+    job = _Job(engine, targets, event, steps, guaranteed, people, seed, watch, first or 0, theirs)
     by_target = {name: job.budget(name, value) for name, value in targets.numbers.items()}
     chosen = rounded_down(min(by_target.values()))
     while not job.keeps(chosen):  # a smaller budget than one that was looked at may not keep the limit
@@ -424,7 +440,16 @@ def calibrate(
         job.alone[0],
         str(model) if isinstance(model, str | Path) else None,
         None if event is None else job.limited(event, achieved),
+        HABITS if theirs else PUBLIC.knows,
     )
+
+
+def _habits_of(known: DataLike, model: MarkovModel) -> tuple[MarkovModel, ...]:
+    tracks = tracks_of(known).values()
+    found = [moments for one in tracks if (moments := before(one, model, None)) is not None]
+    if not found:
+        raise ConfigurationError("no place of the earlier data lies in the model's region; give data of other people")
+    return tuple(habits(model, moments) for moments in found)
 
 
 def _steps_of(engine: Releaser, over_seconds: float | None, otherwise: int | None) -> int:
@@ -453,12 +478,16 @@ class _Job:
     seed: int
     watch: Watch
     first: int
+    habits: tuple[MarkovModel, ...] = ()
     _one_release: dict[float, tuple[EventLimit, float]] = field(default_factory=dict)
 
     @cached_property
     def alone(self) -> tuple[float, float, float]:
-        """What the model tells without any release: see `without_releases`."""
-        return without_releases(self.engine, self.steps, self.first)
+        """What the adversary's models tell without any release, on average and at most: see `without_releases`."""
+        models = self.habits[: self.people or None] or (self.engine.model,)
+        found = [without_releases(self.engine, self.steps, self.first, model) for model in models]
+        guess, mean, most = zip(*found, strict=True)
+        return fmean(guess), fmean(mean), max(most)
 
     @cached_property
     def _plans(self) -> list[tuple[StepPlan, Belief]]:
@@ -493,7 +522,7 @@ class _Job:
             case "error":
                 return self._for_error(value)
             case "estimate_error":
-                return self._for_simulated("estimate", self.alone[1], value)
+                return self._for_simulated("estimate", inf if self.habits else self.alone[1], value)
             case "adversary_error":
                 return self._for_simulated("hindsight", self.alone[0], value)
             case "certainty":
@@ -669,7 +698,7 @@ class _Job:
         """Releases of simulated people; with an event, of such who do it."""
         people = people or self.people
         watch = partial(self.watch, what=what, total=people)
-        return simulate(engine or self.engine, epsilon, people, self.steps, seed, watch, event, self.first)
+        return simulate(engine or self.engine, epsilon, people, self.steps, seed, watch, event, self.first, self.habits)
 
 
 def _plans_by_support(engine: Releaser, first: int) -> list[tuple[StepPlan, Belief]]:

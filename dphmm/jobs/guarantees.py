@@ -46,6 +46,9 @@ _EXTREMES: Mapping[str, Callable[..., Any]] = {
 }
 """What is looked at of a user's releases → which of the users is known best by it."""
 
+IN_HINDSIGHT = tuple(key for key in _EXTREMES if key.endswith("in_hindsight"))
+"""Those of what is known once all releases are there."""
+
 
 def best_known_users(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The few rows that `exposure_facts` and `warnings_of` say the same of as of them all; the first of equal ones."""

@@ -17,16 +17,14 @@ from dphmm.arrays import FloatArray
 from dphmm.audit.sequence import replay_sequence
 from dphmm.errors import ConfigurationError, StochasticError
 from dphmm.facts import fact, facts_of
-from dphmm.jobs.audits import before
+from dphmm.jobs.adversaries import before, habits
 from dphmm.jobs.models import Model, load_model
 from dphmm.jobs.people import Data, DataLike
 from dphmm.jobs.progress import Watch, unwatched
 from dphmm.jobs.stored_releases import Replayed, name_of, replay
 from dphmm.model.forward_backward import Observations, chain_rows, first_logs, forward_pass
-from dphmm.model.habits import with_habits
 from dphmm.model.model import MarkovModel
 from dphmm.release.engine import ReleaseSettings
-from dphmm.release.ledger import day_steps
 
 CONFIDENCE = 0.99
 """That of every interval."""
@@ -296,7 +294,7 @@ def audit_identity(
     observed = [_observed(one) for one in watch(released, "Replaying", len(released))]
     evidence = np.array(  # a model at a time: each keeps what its gaps take
         [
-            _evidence(with_habits(learned, *found, day_steps(learned.step) or 1).model, observed)
+            _evidence(habits(learned, found), observed)
             for found in watch(list(moments.values()), "Comparing", len(moments))
         ]
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,14 +15,16 @@ import numpy as np
 
 from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, Rng
-from dphmm.audit.sequence import HindsightRecorder
+from dphmm.audit.sequence import PUBLIC, HindsightRecorder
 from dphmm.errors import AlreadyKnownError, ConfigurationError
 from dphmm.facts import guarantees_in_words, unless_seeded
-from dphmm.jobs.guarantees import exposure_facts, warnings_of
+from dphmm.jobs.adversaries import HABITS, before, habits, tracks_of
+from dphmm.jobs.guarantees import IN_HINDSIGHT, exposure_facts, warnings_of
 from dphmm.jobs.models import Model, load_model, people_seen, read_others, refuse_own
 from dphmm.jobs.people import DataLike, Dropped, People
 from dphmm.jobs.progress import Watch, unwatched
 from dphmm.jobs.stored_releases import MOST_CELLS
+from dphmm.model.model import MarkovModel
 from dphmm.policy.expression import policy_in_words
 from dphmm.policy.isolated_states import said_of_alone
 from dphmm.release.engine import Releaser, ReleaseSettings
@@ -39,7 +41,7 @@ from dphmm.release.trajectory import (
     placed,
 )
 from dphmm.space.states import OUTSIDE
-from dphmm.space.trajectory import SlottedTrajectory
+from dphmm.space.trajectory import SlottedTrajectory, Trajectory
 from dphmm.tables import check_output
 from dphmm.writers.diagnostics import check_private_name, write_diagnostics
 from dphmm.writers.formats import check_format, write_releases
@@ -80,6 +82,10 @@ class Released:
         million releases times states, and of durable sessions, which may hold more releases. `audit_session` does it.
     dropped
         What of the data was not released as it was, and why. Private.
+    habits
+        The same as `hindsight` to somebody who knows each person's habits; None where that was not worked out. Private.
+    habits_from
+        What these were learned from, in words.
     """
 
     table: ReleaseTable
@@ -93,6 +99,8 @@ class Released:
     settings: ReleaseSettings
     hindsight: Hindsight | None = None
     dropped: tuple[Dropped, ...] = ()
+    habits: Hindsight | None = None
+    habits_from: str = ""
 
     @cached_property
     def _by_user(self) -> list[dict[str, Any]]:
@@ -165,8 +173,20 @@ class Released:
             "private_ticks_without_a_place": self.gaps,
             "private_fixes_skipped": self.people.skipped,
             "private_model_learned_from_these_people": self.own_model,
+            **self._by_adversary(),
             **(self._errors_by_region() if self.diagnostics else {}),
         }
+
+    def _by_adversary(self) -> dict[str, Any]:
+        """What is known of the person known best by who knows the model, and by who knows their habits."""
+        if self.habits is None:
+            return {}
+        found: dict[str, Any] = {"private_habits_learned_from": self.habits_from}
+        for knows, hindsight in ((PUBLIC.knows, self.hindsight), (HABITS, self.habits)):
+            facts = exposure_facts(summarise(self.table, hindsight=hindsight))
+            for key in IN_HINDSIGHT:
+                found[f"private_{key}_knowing_{knows.replace(' ', '_')}"] = facts[key]
+        return found
 
     def _errors_by_region(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -197,6 +217,7 @@ def release(
     rng: Rng = None,
     overwrite: bool = False,
     geometry: Geometry = "estimate",
+    known: DataLike | None = None,
     watch: Watch = unwatched,
 ) -> Released:
     """Release the places of everyone in some data, person by person, as ``dphmm release`` does.
@@ -232,6 +253,10 @@ def release(
         Whether files that exist may be replaced.
     geometry
         Where a row of a file with one place for each is: at the ``"estimate"``, or where something was ``"released"``.
+    known
+        Earlier data of the people, from which somebody may have learned their habits: what the releases tell them is
+        worked out too, for yourself alone. Left out, habits are learned from the days that are released, which is more
+        than anyone has. A person without earlier data is thought to move as the model says.
     watch
         Shows how far the job has come; see `dphmm.jobs.Watch`.
 
@@ -271,6 +296,8 @@ def release(
             check_output(check(path), overwrite)
     if session is not None and private_diagnostics:
         raise ConfigurationError("--private-diagnostics need the truth, which a session does not keep; leave one out")
+    if session is not None and known is not None:
+        raise ConfigurationError("--known is for releases of one run; of sessions dphmm audit session --known tells")
     learned = load_model(model)
     engine = settings.engine(learned, rng)  # refuses what they do not agree on before anything is read
     people, own = read_others(data, model, learned, allow_own_model)
@@ -282,7 +309,11 @@ def release(
     kept: list[TimedDiagnostics] = []
     with sessions_of(engine, session, limits) as recorded:
         counts = [len(one) - omits * gone for one, gone in zip(tracks, away, strict=True)]
-        made, known = _released(tracks, counts, engine, recorded, kept if private_diagnostics else None, watch)
+        earlier = {one.user: one for one in people.trajectories} if known is None else tracks_of(known)
+        theirs = _habits(learned, earlier, {one.user: int(one.slots[0]) for one in tracks if known is not None})
+        made, told, nearer = _released(
+            tracks, counts, engine, recorded, kept if private_diagnostics else None, theirs, watch
+        )
     done = Released(
         ReleaseTable.from_releases(made),
         people,
@@ -293,14 +324,16 @@ def release(
         own,
         said_of_alone(engine.policy, learned.space),
         settings,
-        known,
+        told,
         people.dropped(learned.space, learned.step, settings.outside == "border"),
+        nearer,
+        "the days that are released" if known is None else "earlier days",
     )
     if output is not None:
         write_releases(output, done.table, overwrite, geometry)
     for file, by_day in ((summary, False), (daily, True)):
         if file is not None:
-            write_summary(file, done.table, overwrite, by_day, known)
+            write_summary(file, done.table, overwrite, by_day, told)
     if diagnostics_file is not None:
         write_diagnostics(diagnostics_file, kept, overwrite)
     return done
@@ -389,11 +422,13 @@ def _released(
     engine: Releaser,
     recorded: RecordedPeople | None,
     diagnostics: list[TimedDiagnostics] | None,
+    habits_of: Callable[[str], MarkovModel] | None,
     watch: Watch,
-) -> tuple[list[TimedRelease], Hindsight | None]:
+) -> tuple[list[TimedRelease], Hindsight | None, Hindsight | None]:
     private = None if diagnostics is None else diagnostics.append
     model, made = engine.model, list[TimedRelease]()
     known: list[tuple[FloatArray, FloatArray]] = []
+    nearer: list[tuple[FloatArray, FloatArray]] = []
     hears = recorded is None and max(counts) * model.size <= MOST_CELLS
 
     def everything() -> Iterator[Moment]:
@@ -414,10 +449,31 @@ def _released(
             made.extend(placed(track.user, moments, model.space))
             if heard is not None and moments:
                 known.append(heard.in_hindsight(engine.measurements.points, engine.cell))
+                if habits_of is not None:
+                    own = habits_of(track.user)
+                    nearer.append(heard.in_hindsight(engine.measurements.points, engine.cell, own))
 
     for _ in watch(everything(), "Releasing", sum(len(track) for track in tracks)):
         pass
-    if not hears:
-        return made, None
+    return made, _in_metres(known), _in_metres(nearer)
+
+
+def _in_metres(known: Sequence[tuple[FloatArray, FloatArray]]) -> Hindsight | None:
+    if not known:
+        return None
     error, certainty = np.concatenate(known, axis=1)
-    return made, Hindsight(1000.0 * error, certainty)
+    return Hindsight(1000.0 * error, certainty)
+
+
+def _habits(
+    model: MarkovModel, earlier: Mapping[str, Trajectory], begins: Mapping[str, int]
+) -> Callable[[str], MarkovModel] | None:
+    """What somebody thinks of how each person moves who has earlier data of them, of before each one's beginning."""
+    if model.state_pairs is not None:
+        return None
+
+    def of(user: str) -> MarkovModel:
+        moments = before(earlier[user], model, begins.get(user)) if user in earlier else None
+        return model if moments is None else habits(model, moments)
+
+    return of

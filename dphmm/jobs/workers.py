@@ -211,16 +211,20 @@ class DaskCluster(Engine):
                 if waiting.is_empty():
                     return
                 finished = waiting.next_batch()
-                if done := [future.result() for future in finished if future.status == "finished"]:
+                done, problems = [], list[Exception]()
+                for future in finished:  # one may be pending again by now: its worker died after it was finished
+                    try:
+                        done.append(future.result())
+                    except Exception as problem:
+                        problems.append(problem)
+                if done:
                     yield done
-                try:
-                    for future in finished:
-                        if future.status != "finished":
-                            future.result()
-                except distributed.KilledWorker:
+                if problems and isinstance(problems[0], distributed.KilledWorker):
                     raise EngineError(
                         f"workers of {self.address} keep dying; see that they have enough memory, then resume"
                     ) from None
+                if problems:
+                    raise problems[0]
 
 
 def _on_one_thread(function: Callable[[Work], Done], piece: Work) -> Done:

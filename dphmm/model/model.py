@@ -415,6 +415,37 @@ class MarkovModel:
         vars(made).update(learned=dict(learned))
         return made
 
+    def with_moves(self, transitions: Sequence[csr_array], starts: FloatArray) -> MarkovModel:
+        """A model of the same places, steps, classes of time and contexts with other probabilities.
+
+        Parameters
+        ----------
+        transitions
+            ``(P, P)`` each: the transition matrix of each class of time.
+        starts
+            ``(K, N)``: the first distribution of each class.
+
+        Returns
+        -------
+        MarkovModel
+            The other model.
+
+        Raises
+        ------
+        StochasticError
+            As for a new model.
+        """
+        many = self.time_classes is not None
+        return MarkovModel(
+            list(transitions) if many else transitions[0],
+            starts if many else starts[0],
+            self.states,
+            self.step_seconds,
+            self.time_classes,
+            self.state_pairs,
+            away=self.away,
+        )
+
     @classmethod
     @checked
     def fit(

@@ -54,8 +54,9 @@ def audit_sections(found: Audit) -> list[Section]:
     if isinstance(found, EventAudits):
         return _events(found)
     points = found.space.points
-    everyone = zip(found.audits, found.people, stated["users"], strict=True)
-    return [_sequence(audit, one.sequence, points, user) for audit, one, user in everyone]
+    sequences = {one.sequence.user: one.sequence for one in found.people}
+    everyone = zip(found.audits, stated["users"], strict=True)
+    return [_sequence(audit, sequences[audit.user], points, user) for audit, user in everyone]
 
 
 def _policy(found: PolicyAudit, stated: list[Facts]) -> list[Section]:

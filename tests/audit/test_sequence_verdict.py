@@ -17,6 +17,7 @@ def known(errors, bests):
 
 AUDIT = SimpleNamespace(
     user="ann",
+    knows="the model",
     uninformed=known([5.7, 5.7], [0.1, 0.1]),
     online=known([0.9, 0.5], [0.3, 0.5]),
     hindsight=known([0.4, 0.5], [0.75, 0.5]),

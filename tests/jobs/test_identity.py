@@ -14,7 +14,7 @@ from dphmm import MarkovModel, ReleaseSettings
 from dphmm.audit.sequence import replay_sequence
 from dphmm.cli import main
 from dphmm.errors import ConfigurationError
-from dphmm.jobs import audit_identity, audit_session, release
+from dphmm.jobs import Adversaries, audit_identity, audit_session, release
 from dphmm.jobs.people import Data
 from dphmm.jobs.stored_releases import replay
 from dphmm.model.habits import WEIGHTS, with_habits
@@ -116,9 +116,8 @@ def test_somebody_who_knows_the_habits_of_a_person_is_nearer_and_believes_what_p
     truth = Data((written(tmp_path / "later.csv", later, 10),))
     settings = ReleaseSettings("centres:500m", 0.5)
     release(truth, model, settings, tmp_path / "r.csv", rng=6)
-    public, knowing = (
-        audit_session(tmp_path / "r.csv", model, settings, true=truth, known=one).audits for one in (None, known)
-    )
+    audits = audit_session(tmp_path / "r.csv", model, settings, true=truth, adversaries=Adversaries(known)).audits
+    public, knowing = ([one for one in audits if one.knows == knows] for knows in ("the model", "their habits"))
     for one, other in zip(public, knowing, strict=True):
         assert other.accuracies[2].expected_error.mean() < 0.9 * one.accuracies[2].expected_error.mean()
         assert other.uninformed.entropy.mean() < one.uninformed.entropy.mean()
@@ -181,12 +180,15 @@ def test_the_command_says_who_is_found_and_leaves_with_one(tmp_path, monkeypatch
     assert {one["user"] for one in told["users"]} == {"p0", "p1", "p2", "p3"}
     assert told["by_moments"][0]["moments"] == 10
     session = ["audit", "session", *line[2:], "--json"]
-    knowing = json.loads(CliRunner().invoke(main, session).stdout)
+    both = json.loads(CliRunner().invoke(main, session).stdout)
     public = json.loads(CliRunner().invoke(main, [*session[:-3], "--json"]).stdout)
-    assert knowing["private"]
+    assert both["private"]
     assert not public["private"]
-    told = [one["users"][0]["knowledge"]["in_hindsight"]["entropy_bits_mean"] for one in (knowing, public)]
-    assert told[0] < told[1]
+    assert both["users"][0] == public["users"][0]
+    assert [one["adversary_knows"] for one in both["users"]] == ["the model", "their habits"] * 4
+    told = [one["knowledge"]["in_hindsight"]["entropy_bits_mean"] for one in both["users"][:2]]
+    assert told[1] < told[0]
+    assert "somebody who knows their habits" in both["in_words"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,141 @@
+"""Who reads releases: besides those who know the public model, somebody who knows the person, or has another model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from dphmm.arguments import checked
+from dphmm.arrays import IntArray
+from dphmm.audit.sequence import PUBLIC, Adversary
+from dphmm.errors import ConfigurationError
+from dphmm.events.expression import place_of
+from dphmm.jobs.models import Model, load_model
+from dphmm.jobs.people import Data, DataLike
+from dphmm.model.habits import usual_state, with_habits, with_pull
+from dphmm.model.model import MarkovModel
+from dphmm.model.moves import state_sequence
+from dphmm.release.ledger import day_steps
+from dphmm.space.trajectory import Trajectory
+
+Moments = tuple[IntArray, IntArray]
+"""Slots and states ``(t,)`` of a person, of which -1 is unknown."""
+
+
+@checked
+@dataclass(frozen=True, eq=False)
+class Adversaries:
+    """Whom a figure is about besides the public adversary, who knows the model and nothing of the person.
+
+    Parameters
+    ----------
+    known
+        Earlier data of the people, by name: one adversary has them, and thinks that each person moves as
+        `dphmm.model.habits.with_habits` says. Of a person nothing from their first release on is used.
+    model
+        Another model of the same places, and its file: one adversary thinks that people move like that.
+    knows
+        Places of the person that one adversary each knows, and is drawn to in their mind
+        (`dphmm.model.habits.with_pull`): ``home`` or ``work``, found in `known`, or a place such as ``clinic.geojson``,
+        ``at:95,99`` or a name.
+
+    Raises
+    ------
+    ConfigurationError
+        When home or work are to be found and no data are given.
+    """
+
+    known: DataLike | None = None
+    model: Model | None = None
+    knows: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.known is None and {"home", "work"} & set(self.knows):
+            raise ConfigurationError("home and work are found in earlier data; give --known too, or name the place")
+
+    @property
+    def is_private(self) -> bool:
+        """Whether what is said against them is private: it tells of data of these people."""
+        return self.known is not None
+
+    def of(self, public: MarkovModel, begins: Mapping[str, int | None]) -> dict[str, tuple[Adversary, ...]]:
+        """Who reads the releases of each person, the public adversary first.
+
+        Parameters
+        ----------
+        public
+            The model that releases are made with.
+        begins
+            Each person's name → the slot of their first release, None where it is not known.
+
+        Returns
+        -------
+        dict
+            Each person's name → the adversaries.
+
+        Raises
+        ------
+        ConfigurationError
+            When a person has no earlier data in the region, a place is unknown, or the other model has other places.
+        DphmmError
+            As the data and the model.
+        """
+        everybody = [PUBLIC]
+        if self.model is not None:
+            name = f"another model ({self.model})" if isinstance(self.model, str | Path) else "another model"
+            everybody.append(Adversary(name, _of_same_places(load_model(self.model), public)))
+        tracks = {} if self.known is None else tracks_of(self.known)
+        found = {}
+        for user, begin in begins.items():
+            theirs = list(everybody)
+            moments = before(tracks[user], public, begin) if user in tracks else None
+            if self.known is not None:
+                if moments is None:
+                    raise ConfigurationError(
+                        f"user {user} has no data in the region before their first release among what is known; give "
+                        "earlier data of everybody who was released, or name others with --users"
+                    )
+                theirs.append(Adversary(HABITS, habits(public, moments)))
+            theirs += [_knowing(place, public, moments) for place in self.knows]
+            found[user] = tuple(theirs)
+        return found
+
+
+HABITS = "their habits"
+"""What somebody knows who has a person's earlier data."""
+
+
+def tracks_of(known: DataLike) -> dict[str, Trajectory]:
+    """Earlier data of people, by name."""
+    return {one.user: one for one in Data.from_any(known).read().trajectories}
+
+
+def habits(public: MarkovModel, moments: Moments) -> MarkovModel:
+    """What somebody thinks of how a person moves who has these data of them. Errors as `with_habits`."""
+    return with_habits(public, *moments, day_steps(public.step) or 1).model
+
+
+def before(track: Trajectory, model: MarkovModel, slot: int | None) -> Moments | None:
+    """Where a person was before a slot, or at all: slots and states; None where nothing is known of that."""
+    slots, states = state_sequence(track, model.space, model.step, away=model.away)
+    kept = slots < slot if slot is not None else np.ones(len(slots), dtype=np.bool_)
+    return (slots[kept], states[kept]) if (states[kept] >= 0).any() else None
+
+
+def _of_same_places(model: MarkovModel, public: MarkovModel) -> MarkovModel:
+    if model.space.content_hash != public.space.content_hash or model.step != public.step:
+        raise ConfigurationError(
+            f"the adversary's model has {model.size:,} places every {model.step:g} s, and the releases' "
+            f"{public.size:,} every {public.step:g} s; give one of the same region, cells and step"
+        )
+    return model
+
+
+def _knowing(place: str, public: MarkovModel, moments: Moments | None) -> Adversary:
+    if place in ("home", "work"):
+        assert moments is not None, "home and work are found in data"
+        return Adversary(f"their {place}", with_pull(public, [usual_state(public, *moments, place)]))
+    return Adversary(f"that they keep coming to {place}", with_pull(public, place_of(place).states(public.space)))
