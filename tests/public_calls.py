@@ -597,7 +597,7 @@ def audits_and_jobs() -> None:
     right("jobs.Days", jobs.Days, hours=(0.0, 24.0), utc_offset=1.0, least_seen=0.5)
     right("jobs.Find", jobs.Find, rule="stays", radius=0.2, minutes=20.0, utc_offset=1.0)
     right("jobs.Scheme", jobs.Scheme, name="adaptive", rate=1.0, change=0.2, least_rate=0.1)
-    right("jobs.Adversaries", jobs.Adversaries, known=str(town), model="missing.npz", knows=("home", "clinic"))
+    right("jobs.Adversaries", jobs.Adversaries, known=str(town), knows=("home", "clinic"))
     right("jobs.Data.from_any", jobs.Data.from_any, data=str(town))
     right("jobs.Counts.read", jobs.Counts.read, path="missing.csv")
     right("jobs.Mobility.from_source", jobs.Mobility.from_source, model="missing.npz", smoothing=0.1)
