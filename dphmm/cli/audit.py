@@ -352,12 +352,18 @@ def mechanism(**given: Any) -> None:
 @event_option
 @cap_options
 @known_options
+@click.option(
+    "--true", multiple=True, type=click.Path(), help="What was released, read as --known: how few true places suffice."
+)
+@click.option("--prior", type=click.Path(), metavar="FILE.csv", help="Candidates before: columns state, probability.")
 @click.option("--users", metavar="A,B,…", help="These released users alone.")
 @click.option("--top", "k", type=int, default=3, show_default=True, help="How many candidates count as the likeliest.")
 @click.option(
     "--most-certainty", type=float, default=0.5, show_default=True, help="Exit with 1 where someone is found surer."
 )
-@click.option("--json", "as_json", is_flag=True, help="Say what was found as JSON.")
+@click.option("--no-names", is_flag=True, help="Print shares alone, and nothing of single people.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Which known points are drawn, with --true.")
+@_output_options
 def identity(releases: str | Path, **given: Any) -> None:
     """Who the releases in RELEASES are linked to, by somebody who has earlier data of everybody.
 
@@ -367,6 +373,7 @@ def identity(releases: str | Path, **given: Any) -> None:
     """
     from dphmm.jobs.identity import audit_identity
 
+    _check_report(given)
     if given["model"] is None:
         raise ConfigurationError("the model is missing; give --model with the one that the releases were made with")
     known = true_data(given, "known")
@@ -380,24 +387,34 @@ def identity(releases: str | Path, **given: Any) -> None:
         known,
         stated_settings_of(given),
         users=names_of(given["users"]),
+        true=true_data(given),
+        prior=given["prior"],
         k=given["k"],
         most_certainty=given["most_certainty"],
+        seed=given["seed"],
         watch=progress,
     )
-    facts = found.facts()
-    echo("dphmm: this says who is who; keep it to yourself.", err=True)
+    facts = found.without_names() if given["no_names"] else found.facts()
+    if not given["no_names"]:
+        echo("dphmm: this says who is who; keep it to yourself.", err=True)
     if given["as_json"]:
         echo(json.dumps(facts, ensure_ascii=False, allow_nan=False))
     else:
         names = ("user", "moments", "epsilon", "rank", "probability", "likeliest", "probability_of_the_likeliest")
         rows = [
-            [one if isinstance(one := user[name], str) else f"{one:.4g}" for name in names] for user in facts["users"]
+            [one if isinstance(one := user[name], str) else f"{one:.4g}" for name in names]
+            for user in facts.get("users", ())
         ]
-        say_table([name.replace("_", " ") for name in names], rows, most=_LINES)
+        if rows:
+            say_table([name.replace("_", " ") for name in names], rows, most=_LINES)
         lengths = [(one["moments"], *_found(one)) for one in facts["by_moments"]]
         head = ("after moments", "people", "linked right", f"among the {found.k} likeliest", "stated")
         say_table(head, [*((f"{length:,}", *cells) for length, *cells in lengths), ("all", *_found(facts))])
+        if found.unique:
+            points = ("known points", "told apart by times alone", "by releases", "by true places")
+            say_table(points, [_unique(one) for one in facts["unique"]])
         echo(found.in_words(), fg="red" if found.is_exposed else None)
+    _report(found, given, "Identity audit", found.in_words())
     if found.is_exposed:
         raise click.exceptions.Exit(EXPOSED)
 
@@ -408,6 +425,14 @@ def _found(one: Mapping[str, Any]) -> list[str]:
     share, least, most = (f"{100 * value:.0f}" for value in right)
     rest = (one["right_among_the_k_likeliest"], one["probability_of_the_likeliest"])
     return [f"{one['people']:,}", f"{share} % ({least} to {most})", *(f"{100 * value:.0f} %" for value in rest)]
+
+
+def _unique(one: Mapping[str, Any]) -> list[str]:
+    """How many people a few known points tell from all others, for a table."""
+    ends = f" ({100 * one['by_releases_least']:.0f} to {100 * one['by_releases_most']:.0f})" if one["drawn"] else ""
+    by = (f"{100 * one[name]:.3g} %" for name in ("by_times", "by_releases", "by_places"))
+    times, releases, places = by
+    return [str(one["known_points"]), times, releases + ends, places]
 
 
 def _subject(given: dict[str, Any]) -> Subject:
@@ -449,13 +474,19 @@ def _end(
     else:
         say_table(header, rows, most=_LINES)
         echo(verdict, fg="red" if found.is_exposed else None)
-    if given["report"] is not None:
-        from dphmm.plots.audit_report import audit_sections
-        from dphmm.reports import html_page
-        from dphmm.tables import write_text
-
-        page = html_page(title, verdict, found.is_exposed, audit_sections(found))
-        write_text(given["report"], page, given["overwrite"], private=bool(given.get("true") or given.get("known")))
-        echo(f"Report: {given['report']}", err=True)
+    _report(found, given, title, verdict)
     if found.is_exposed:
         raise click.exceptions.Exit(EXPOSED)
+
+
+def _report(found: Audit, given: dict[str, Any], title: str, verdict: str) -> None:
+    """Write the report where one is asked for."""
+    if given["report"] is None:
+        return
+    from dphmm.plots.audit_report import audit_sections
+    from dphmm.reports import html_page
+    from dphmm.tables import write_text
+
+    page = html_page(title, verdict, found.is_exposed, audit_sections(found))
+    write_text(given["report"], page, given["overwrite"], private=bool(given.get("true") or given.get("known")))
+    echo(f"Report: {given['report']}", err=True)

@@ -696,7 +696,7 @@ def audit_session(
     """
     learned = load_model(model)
     believed, people = _adversary_and_people(path, learned, settings, users, prior)
-    truths = [None] * len(people) if true is None else _true_states(true, people)
+    truths = [None] * len(people) if true is None else true_states(true, people)
     others = adversaries or Adversaries()
     readers = others.of(learned, {one.sequence.user: one.slots[0] for one in people})
     audits = tuple(
@@ -714,7 +714,7 @@ def audit_session(
     return SessionAudit(learned.space, people, audits, private, thresholds or Thresholds())
 
 
-def _true_states(data: DataLike, everyone: Sequence[Replayed]) -> list[IntArray]:
+def true_states(data: DataLike, everyone: Sequence[Replayed]) -> list[IntArray]:
     """The true states of each person at each of their releases, ``(T,)`` each. Private."""
     users = tuple(one.sequence.user for one in everyone)
     tracks = {one.user: one for one in replace(Data.from_any(data), users=users).read().trajectories}

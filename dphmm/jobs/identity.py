@@ -13,11 +13,12 @@ from scipy.special import softmax
 from scipy.stats import beta
 
 from dphmm.arguments import checked
-from dphmm.arrays import FloatArray
+from dphmm.arrays import FloatArray, IntArray
 from dphmm.audit.sequence import replay_sequence
 from dphmm.errors import ConfigurationError, StochasticError
 from dphmm.facts import fact, facts_of
 from dphmm.jobs.adversaries import before, habits
+from dphmm.jobs.audits import Prior, checked_prior, true_states
 from dphmm.jobs.models import Model, load_model
 from dphmm.jobs.people import Data, DataLike
 from dphmm.jobs.progress import Watch, unwatched
@@ -121,6 +122,33 @@ class Found:
 
 
 @dataclass(frozen=True, eq=False)
+class Unique:
+    """How many people are told from all others by a few true places at known times.
+
+    Parameters
+    ----------
+    k
+        How many places and times are known of somebody.
+    drawn
+        How many times a person and as many of their moments were drawn; 0 where all were gone through.
+    by_times
+        The share of those known moments of which no other record has all the times.
+    by_releases, least, most
+        The share in which the person's releases are the likeliest, with its interval where they were drawn.
+    by_places
+        The share in which no other true trajectory has all the places at those times.
+    """
+
+    k: int = field(metadata=fact("known_points"))
+    drawn: int = field(metadata=fact())
+    by_times: float = field(metadata=fact())
+    by_releases: float = field(metadata=fact())
+    least: float = field(metadata=fact("by_releases_least"))
+    most: float = field(metadata=fact("by_releases_most"))
+    by_places: float = field(metadata=fact())
+
+
+@dataclass(frozen=True, eq=False)
 class IdentityAudit:
     """Whether people are found among candidates by their releases. Private: it needs who is who.
 
@@ -134,12 +162,15 @@ class IdentityAudit:
         How many candidates count as the likeliest.
     most_certainty
         Above which probability of the right candidate, being the likeliest, a person is singled out.
+    unique
+        How many people are told from all others by a few known points; empty where true places were not given.
     """
 
     people: tuple[Linked, ...] = field(repr=False)
     candidates: tuple[str, ...] = field(repr=False)
     k: int = field(metadata=fact())
     most_certainty: float = field(metadata=fact())
+    unique: tuple[Unique, ...] = ()
 
     @cached_property
     def singled_out(self) -> tuple[str, ...]:
@@ -174,11 +205,37 @@ class IdentityAudit:
         ranks = np.array([one.rank(moments or len(one)) for one in some])
         stated = [one.posterior(moments or len(one)).max() for one in some]
         right, count = int((ranks == 1).sum()), len(some)
-        half = (1 - CONFIDENCE) / 2
-        least = float(beta.ppf(half, right, count - right + 1)) if right else 0.0
-        most = float(beta.ppf(1 - half, right + 1, count - right)) if right < count else 1.0
+        least, most = _interval(right, count)
         within = float((ranks <= self.k).mean())
         return Found(moments, count, right / count, least, most, within, float(np.mean(stated)))
+
+    def calibration(self, bins: int = 5) -> list[dict[str, Any]]:
+        """How often the likeliest candidate is right where somebody states a probability, over people and lengths.
+
+        Parameters
+        ----------
+        bins
+            How many equal parts probabilities fall into; empty ones are left out.
+
+        Returns
+        -------
+        list of dict
+            ``from``, ``to``, how often (``count``), the mean ``stated`` and the share that was ``right``.
+        """
+        looked = [(one, n) for one in self.people for n in (*LENGTHS, len(one)) if n <= len(one)]
+        stated = np.array([one.posterior(n).max() for one, n in looked])
+        right = np.array([one.rank(n) == 1 for one, n in looked])
+        bin_of = np.minimum((stated * bins).astype(np.int64), bins - 1)
+        return [
+            {
+                "from": number / bins,
+                "to": (number + 1) / bins,
+                "count": int((bin_of == number).sum()),
+                "stated": float(stated[bin_of == number].mean()),
+                "right": float(right[bin_of == number].mean()),
+            }
+            for number in np.unique(bin_of).tolist()
+        ]
 
     def in_words(self) -> str:
         """The verdict in some sentences.
@@ -222,9 +279,23 @@ class IdentityAudit:
             }
             for one in self.people
         ]
+        ranks = [one.rank(len(one)) for one in self.people]
         told = {"exposed": self.is_exposed, "in_words": self.in_words(), "candidates": len(self.candidates)}
-        found = [facts_of(one) for one in lengths]
-        return facts_of(self, **told, **facts_of(all_), by_moments=found, singled_out=self.singled_out, users=users)
+        told |= {"rank_mean": float(np.mean(ranks)), "rank_mean_by_chance": (len(self.candidates) + 1) / 2}
+        told |= {"by_moments": [facts_of(one) for one in lengths], "calibration": self.calibration()}
+        told |= {"unique": [facts_of(one) for one in self.unique]}
+        return facts_of(self, **told, **facts_of(all_), singled_out=self.singled_out, users=users)
+
+    def without_names(self) -> dict[str, Any]:
+        """The facts without those of single people: shares and means alone.
+
+        Returns
+        -------
+        dict
+            Names of facts → plain JSON values.
+        """
+        found = self.facts()
+        return {name: value for name, value in found.items() if name not in ("users", "singled_out")}
 
 
 @checked
@@ -235,15 +306,18 @@ def audit_identity(
     settings: ReleaseSettings | str | None = None,
     *,
     users: Sequence[str] = (),
+    true: DataLike | None = None,
+    prior: Prior | None = None,
     k: int = 3,
     most_certainty: float = SINGLED_OUT,
+    seed: int = 0,
     watch: Watch = unwatched,
 ) -> IdentityAudit:
     """Whether releases are linked to people by somebody who has earlier data of each, as ``dphmm audit identity`` does.
 
     Of each candidate a model is made of their earlier data (`dphmm.model.habits.with_habits`). Under it, and with the
-    noise of each release as it was drawn, the releases have an exact likelihood, by the filter; all candidates are
-    equally likely before. Data of a person from their own first release on are not used.
+    noise of each release as it was drawn, the releases have an exact likelihood, by the filter. Data of a person from
+    their own first release on are not used.
 
     Parameters
     ----------
@@ -251,10 +325,18 @@ def audit_identity(
         As in `dphmm.jobs.audit_session`.
     known
         Earlier data of the candidates, among whom each released person is, by name.
+    true
+        The trajectories that were released: it is then asked, too, whether a few true places at known times tell a
+        person from all others (see `Unique`), of one and two points for all of a person's moments.
+    prior
+        How probable the candidates are before: numbers in the order of their names in `known`, or a table of
+        ``state``, their name, and ``probability``. Left out, all are equally likely.
     k
         How many candidates count as the likeliest.
     most_certainty
         Above which probability of the right candidate, being the likeliest, a person is singled out.
+    seed
+        Which moments are drawn where more points are known than can be gone through.
     watch
         Shows how far the job has come; see `dphmm.jobs.Watch`.
 
@@ -298,13 +380,93 @@ def audit_identity(
             for found in watch(list(moments.values()), "Comparing", len(moments))
         ]
     )
-    ends = np.cumsum([len(one) for one in observed])[:-1]
     names = tuple(moments)
+    before_all = checked_prior(prior, names)
+    if before_all is not None:
+        with np.errstate(divide="ignore"):
+            evidence += np.log(before_all)[:, None]
+    ends = np.cumsum([len(one) for one in observed])[:-1]
     people = tuple(
         Linked(one.sequence.user, float(np.sum(one.sequence.epsilons)), found, names.index(one.sequence.user))
         for one, found in zip(released, np.split(evidence.T, ends), strict=True)
     )
-    return IdentityAudit(people, names, k, most_certainty)
+    unique = () if true is None else _unique(released, observed, true_states(true, released), seed)
+    return IdentityAudit(people, names, k, most_certainty, unique)
+
+
+KNOWN_POINTS = (1, 2, 3, 5, 10)
+"""How many true places and times somebody knows of a person."""
+
+_DRAWN, _MOST_PAIRS = 2000, 200_000_000
+
+
+def _unique(
+    released: Sequence[Replayed], observed: Sequence[Observations], truths: Sequence[IntArray], seed: int
+) -> tuple[Unique, ...]:
+    """Of each number of known points, whether they tell a person's record from all others."""
+    slots = [np.asarray(one.slots, dtype=np.int64) for one in released]
+    tables = [_of_each_record(number, slots, observed, truths) for number in range(len(released))]
+    pairs = sum(len(one) ** 2 for one in slots) * len(slots)
+    rng, found = np.random.default_rng(seed), []
+    for k in KNOWN_POINTS:
+        if k <= 2 and (k == 1 or pairs <= _MOST_PAIRS):
+            shares = [_all_of(k, table) for table in tables if len(table) >= k]
+            if shares:
+                times, releases, places = np.mean(shares, axis=0).tolist()
+                found.append(Unique(k, 0, times, releases, releases, releases, places))
+            continue
+        enough = [table for table in tables if len(table) >= k]
+        if not enough:
+            continue
+        which = rng.integers(0, len(enough), _DRAWN)
+        hits = np.array(
+            [_told_apart(enough[one][rng.choice(len(enough[one]), k, replace=False)].sum(axis=0)) for one in which]
+        )
+        times, releases, places = hits.mean(axis=0).tolist()
+        least, most = _interval(int(hits[:, 1].sum()), _DRAWN)
+        found.append(Unique(k, _DRAWN, times, releases, least, most, places))
+    return tuple(found)
+
+
+def _of_each_record(
+    number: int, slots: Sequence[IntArray], observed: Sequence[Observations], truths: Sequence[IntArray]
+) -> FloatArray:
+    """At each of a person's moments ``(T, 3, C)`` the log likelihood of each record, the person's own first.
+
+    By times it is 0 where a record has the moment and minus infinity where it has not; by releases that of the
+    release, at the person's true place; by places 0 where the other person was at the same.
+    """
+    mine, where = slots[number], truths[number]
+    found = np.full((len(mine), 3, len(slots)), -np.inf)
+    order = [number, *(other for other in range(len(slots)) if other != number)]
+    for column, other in enumerate(order):
+        _, here, there = np.intersect1d(mine, slots[other], return_indices=True)
+        found[here, 0, column] = 0.0
+        found[here, 1, column] = observed[other].log_likelihood[there, where[here]]
+        found[here, 2, column] = np.where(truths[other][there] == where[here], 0.0, -np.inf)
+    return found
+
+
+def _told_apart(sums: FloatArray) -> FloatArray:
+    """Whether the own record ``(…, 3, C)``, the first, is likelier than every other one."""
+    return np.asarray(sums[..., 0] > sums[..., 1:].max(axis=-1, initial=-np.inf))
+
+
+def _all_of(k: int, table: FloatArray) -> FloatArray:
+    """The shares ``(3,)`` of one person's known moments, or pairs of them, that tell their record from all others."""
+    if k == 1:
+        return np.asarray(_told_apart(table).mean(axis=0))
+    hits, count = np.zeros(3), len(table)
+    for first in range(count - 1):
+        hits += _told_apart(table[first] + table[first + 1 :]).sum(axis=0)
+    return hits / (count * (count - 1) / 2)
+
+
+def _interval(right: int, count: int) -> tuple[float, float]:
+    """Clopper and Pearson's interval of a share."""
+    half = (1 - CONFIDENCE) / 2
+    least = float(beta.ppf(half, right, count - right + 1)) if right else 0.0
+    return least, float(beta.ppf(1 - half, right + 1, count - right)) if right < count else 1.0
 
 
 def _observed(one: Replayed) -> Observations:

@@ -13,6 +13,7 @@ from dphmm.audit.empirical import PairAudit
 from dphmm.audit.policy_audit import BodyAudit, ConstraintAudit, EntryAudit
 from dphmm.audit.sequence import SequenceAudit
 from dphmm.geometry.disc import Disc
+from dphmm.jobs.identity import LENGTHS, IdentityAudit
 from dphmm.plots.curves import draw_steps
 from dphmm.plots.figures import EDGE, ESTIMATE, EXPOSED, HULL, ORANGE, RELEASED, TRUE, label_map, show_around
 from dphmm.plots.maps import MOST_CELLS, MOST_EDGES, cells, draw_body, draw_edges
@@ -340,3 +341,63 @@ def _outline(audit: BodyAudit) -> FloatArray:
         return audit.body.vertices
     angles = np.linspace(0, 2 * np.pi, 120)
     return audit.body.radius * np.stack([np.cos(angles), np.sin(angles)], axis=1)
+
+
+def draw_linked(ax: Axes, found: IdentityAudit) -> None:
+    """The share of people who are linked right after more and more moments, with intervals, beside chance.
+
+    Parameters
+    ----------
+    found
+        What was found of people and candidates.
+    """
+    lengths = [one for n in LENGTHS if (one := found.found(n)) is not None]
+    everything = found.found()
+    assert everything is not None, "there is a person"
+    shown = [*lengths, everything]
+    labels = [*(f"{one.moments:,}" for one in lengths), "all"]
+    at, right = np.arange(len(shown)), np.array([one.first for one in shown])
+    ends = np.array([[one.first - one.first_least, one.first_most - one.first] for one in shown]).T
+    ax.errorbar(at, right, yerr=ends, fmt="o-", color=ESTIMATE, capsize=3, label="linked right (99 %)")
+    ax.plot(at, [one.within for one in shown], "s--", color=ORANGE, label=f"among the {found.k} likeliest")
+    ax.plot(at, [one.stated for one in shown], "^:", color=RELEASED, label="stated of the likeliest")
+    ax.axhline(1 / len(found.candidates), color=EDGE, lw=1, label="by chance")
+    ax.set_xticks(at, labels)
+    ax.set(xlabel="released moments", ylabel="share of people", ylim=(-0.03, 1.03))
+
+
+def draw_calibration(ax: Axes, found: IdentityAudit) -> None:
+    """How often the likeliest candidate is right, by how probable it is stated to be.
+
+    Parameters
+    ----------
+    found
+        What was found of people and candidates.
+    """
+    bins = found.calibration()
+    ax.plot([0, 1], [0, 1], color=EDGE, lw=1, label="as stated")
+    ax.plot([one["stated"] for one in bins], [one["right"] for one in bins], "o-", color=ESTIMATE, label="right")
+    for one in bins:
+        ax.annotate(str(one["count"]), (one["stated"], one["right"]), xytext=(5, -10), textcoords="offset points")
+    ax.set(
+        xlabel="stated probability of the likeliest", ylabel="share that is right", xlim=(0, 1.03), ylim=(-0.03, 1.03)
+    )
+
+
+def draw_unique(ax: Axes, found: IdentityAudit) -> None:
+    """The share of people who are told from all others, by how many of their true places and times are known.
+
+    Parameters
+    ----------
+    found
+        What was found of people and candidates, with true places.
+    """
+    at = np.arange(len(found.unique))
+    for values, style, color, label in (
+        ([one.by_places for one in found.unique], "s--", TRUE, "by true places"),
+        ([one.by_releases for one in found.unique], "o-", ESTIMATE, "by releases"),
+        ([one.by_times for one in found.unique], "^:", EDGE, "by times alone"),
+    ):
+        ax.plot(at, values, style, color=color, label=label)
+    ax.set_xticks(at, [str(one.k) for one in found.unique])
+    ax.set(xlabel="known places and times", ylabel="share told from all others", ylim=(-0.03, 1.03))

@@ -14,12 +14,13 @@ from dphmm.audit.policy_audit import ConstraintAudit, EntryAudit
 from dphmm.audit.sequence import ReleasedSequence, SequenceAudit
 from dphmm.audit.tables import Facts
 from dphmm.jobs.audits import EventAudits, MechanismAudit, PolicyAudit, SessionAudit, Subject
+from dphmm.jobs.identity import IdentityAudit
 from dphmm.plots import audit as pictures
 from dphmm.plots.curves import event_over_time
 from dphmm.plots.figures import legend_below, new_figure, png
 from dphmm.reports import Picture, Section
 
-Audit = PolicyAudit | SecretsAudit | SessionAudit | EventAudits | MechanismAudit
+Audit = PolicyAudit | SecretsAudit | SessionAudit | EventAudits | MechanismAudit | IdentityAudit
 """What has a report."""
 
 _SHOWN = 12
@@ -53,6 +54,8 @@ def audit_sections(found: Audit) -> list[Section]:
         return [_mechanism(found, stated["pairs"])]
     if isinstance(found, EventAudits):
         return _events(found)
+    if isinstance(found, IdentityAudit):
+        return [_identity(found, stated)]
     points = found.space.points
     sequences = {one.sequence.user: one.sequence for one in found.people}
     everyone = zip(found.audits, stated["users"], strict=True)
@@ -307,6 +310,33 @@ def _mechanism(found: MechanismAudit, stated: list[Facts]) -> Section:
     header = ("states", "claimed", "shown at least", "claim", "event seen under the one and the other", "found by")
     drawn = _picture("Bounds and claims", pictures.draw_bounds, pairs=found.pairs, names=found.subject.names)
     return Section(f"{found.mechanism} under {found.constraint.label}", (), header, rows, [drawn])
+
+
+def _identity(found: IdentityAudit, stated: Facts) -> Section:
+    rows = [
+        (
+            one["user"],
+            f"{one['moments']:,}",
+            f"{one['epsilon']:.4g}",
+            str(one["rank"]),
+            f"{one['probability']:.3g}",
+            one["likeliest"],
+            f"{one['probability_of_the_likeliest']:.3g}",
+        )
+        for one in stated["users"]
+    ]
+    header = ("user", "moments", "epsilon", "rank", "probability", "likeliest", "its probability")
+    said = [
+        f"The mean rank of the right candidate is {stated['rank_mean']:.3g}; by chance it is "
+        f"{stated['rank_mean_by_chance']:.3g}."
+    ]
+    drawn = [
+        _picture("Linked right, by how much was released", pictures.draw_linked, found=found),
+        _picture("How often a stated probability is right", pictures.draw_calibration, found=found),
+    ]
+    if found.unique:
+        drawn.append(_picture("Told from all others by known points", pictures.draw_unique, found=found))
+    return Section("Everybody who was released", said, header, rows, drawn)
 
 
 def _picture(caption: str, draw: Callable[..., object], **what: Any) -> Picture:

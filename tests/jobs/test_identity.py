@@ -210,3 +210,85 @@ def test_candidates_that_cannot_be_compared_are_refused(people, given, words, tm
     after = written(tmp_path / "after.csv", crowd(2, 3, 1), 30)
     with pytest.raises(ConfigurationError, match="user p0 has no data in the region before their first release"):
         audit_identity(tmp_path / "r.csv", model, Data((after,)), SETTINGS)
+
+
+def test_known_points_tell_a_record_apart_as_often_as_all_of_them_gone_through_one_by_one(tmp_path):
+    """Three people, ten moments each, one of them with other times; brute force over all pairs and all triples."""
+    model, people = public_model(), crowd(3, 6, 4)
+    known = Data((written(tmp_path / "known.csv", people, 0),))
+    later = {user: states[:10] for user, states in crowd(3, 1, 5).items()}
+    truth = Path(written(tmp_path / "later.csv", later, 10))
+    lines = truth.read_text().splitlines()
+    truth.write_text("\n".join(line for line in lines if not line.startswith("p2,2024-03-11T03")))
+    release(Data((str(truth),)), model, SETTINGS, tmp_path / "r.csv", rng=6)
+    found = audit_identity(tmp_path / "r.csv", model, known, SETTINGS, true=Data((str(truth),)))
+    rows, true, slots = {}, {}, {}
+    for one in replay(tmp_path / "r.csv", model, SETTINGS):
+        user = one.sequence.user
+        rows[user] = np.array([step.log_likelihood for step in replay_sequence(one.engine, one.sequence)])
+        slots[user] = [int(slot) for slot in one.slots]
+        true[user] = [int(later[user][slot - min(slots["p0"])]) for slot in slots[user]]
+
+    def told(user, points):
+        def score(other):
+            if not {slots[user][t] for t in points} <= set(slots[other]):
+                return -np.inf, -np.inf, -np.inf
+            at = [slots[other].index(slots[user][t]) for t in points]
+            logs = sum(rows[other][i][true[user][t]] for i, t in zip(at, points, strict=True))
+            same = all(true[other][i] == true[user][t] for i, t in zip(at, points, strict=True))
+            return 0.0, logs, 0.0 if same else -np.inf
+
+        return [score(user)[by] > max(score(other)[by] for other in rows if other != user) for by in range(3)]
+
+    for one, k in zip(found.unique, (1, 2, 3, 5), strict=False):
+        shares = [np.mean([told(u, c) for c in itertools.combinations(range(len(rows[u])), k)], axis=0) for u in rows]
+        wanted = np.mean(shares, axis=0)
+        assert one.k == k
+        if k <= 2:
+            assert one.drawn == 0
+            np.testing.assert_allclose((one.by_times, one.by_releases, one.by_places), wanted)
+        else:
+            assert one.least <= wanted[1] <= one.most
+            assert abs(one.by_places - wanted[2]) < 0.04
+    assert 0 < found.unique[0].by_times < found.unique[0].by_releases < 1
+    broken = [told("p0", (t,))[1] for t in range(10)]
+    assert np.mean(broken) != pytest.approx(found.unique[0].by_places), "the broken twin looks at true places"
+
+
+def test_probabilities_before_move_the_posterior_by_bayes_rule(tmp_path):
+    model, people = public_model(), crowd(3, 6, 4)
+    known = Data((written(tmp_path / "known.csv", people, 0),))
+    truth = Data((written(tmp_path / "later.csv", crowd(3, 1, 5), 10),))
+    release(truth, model, SETTINGS, tmp_path / "r.csv", rng=6)
+    even, other = (
+        audit_identity(tmp_path / "r.csv", model, known, SETTINGS, prior=prior) for prior in (None, [0.2, 0.7, 0.1])
+    )
+    for one, changed in zip(even.people, other.people, strict=True):
+        wanted = one.posterior(5) * np.array([0.2, 0.7, 0.1])
+        np.testing.assert_allclose(changed.posterior(5), wanted / wanted.sum(), rtol=1e-9)
+    (tmp_path / "prior.csv").write_text("state,probability\np0,0.2\np1,0.7\np2,0.1\n")
+    table = audit_identity(tmp_path / "r.csv", model, known, SETTINGS, prior=tmp_path / "prior.csv")
+    np.testing.assert_allclose(table.people[0].posterior(5), other.people[0].posterior(5))
+
+
+def test_without_names_nothing_is_said_of_single_people_and_a_report_has_pictures(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model = public_model()
+    model.save("m.npz")
+    written(Path("known.csv"), crowd(4, 8, 7), 0)
+    written(Path("later.csv"), crowd(4, 2, 8), 20)
+    release(Data(("later.csv",)), model, ReleaseSettings("centres:500m", 2.0), "r.csv", rng=9)
+    line = ["audit", "identity", "r.csv", "--model", "m.npz", "--policy", "centres:500m", "--known", "known.csv"]
+    done = CliRunner().invoke(main, [*line, "--true", "later.csv", "--no-names"])
+    assert not [name for name in ("p0", "p1", "p2", "p3") if name in done.output]
+    assert "told apart by times alone" in done.output
+    done = CliRunner().invoke(main, [*line, "--true", "later.csv", "--report", "PRIVATE-who.html", "--json"])
+    told = json.loads(done.stdout)
+    assert sum(one["count"] for one in told["calibration"]) >= 4
+    assert told["rank_mean"] < told["rank_mean_by_chance"] == 2.5
+    page = Path("PRIVATE-who.html").read_text()
+    assert page.count("data:image/png") == 3
+    assert "Told from all others by known points" in page
+    done = CliRunner().invoke(main, [*line, "--report", "who.html"])
+    assert done.exit_code == 2
+    assert "PRIVATE" in done.output
