@@ -27,6 +27,8 @@ HEADINGS = (
     "Session and limits",
     "Stream",
     "Output",
+    "Other adversaries",
+    "Candidates",
     "Workers",
     "Experiments",
 )
