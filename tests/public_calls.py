@@ -719,6 +719,10 @@ def audits_and_jobs() -> None:
         users=["a"], most_certainty=0.9, least_certainty=0.1
     )  # fmt: skip
     right(
+        "jobs.audit_membership", jobs.audit_membership, model="missing.npz", members=str(town), others=str(town),
+        alpha=0.05
+    )  # fmt: skip
+    right(
         "jobs.audit_identity", jobs.audit_identity, path="missing.csv", model="missing.npz", known=str(town),
         users=["a"], k=3, most_certainty=0.5
     )  # fmt: skip

@@ -17,6 +17,7 @@ from dphmm.cli.inputs import (
     adversary_options,
     buffer_option,
     cap_options,
+    data_of,
     event_option,
     kilometres_of,
     known_format_options,
@@ -33,6 +34,7 @@ from dphmm.errors import ConfigurationError
 from dphmm.release.settings import Settings
 
 if TYPE_CHECKING:
+    from dphmm.audit.sequence import SequenceAudit
     from dphmm.jobs.audits import Constraint, Subject
     from dphmm.plots.audit_report import Audit
 
@@ -214,6 +216,7 @@ def session(releases: str | Path, **given: Any) -> None:
             f"{audit.hindsight.best.max():.2f}",
             *(metres(float(median(one.error))) for one in (audit.uninformed, audit.online, audit.hindsight)),
             metres(audit.hindsight.error.min()),
+            *_truly(audit),
             f"{len(audit.exposed_steps):,}",
         )
         for audit in found.audits
@@ -221,10 +224,21 @@ def session(releases: str | Path, **given: Any) -> None:
     bits, guess = ("bits without", "at the time", "in hindsight"), ("best guess without", "in hindsight", "at most")
     error = ("error without", "at the time", "in hindsight", "at least")
     who = ("adversary knows",) if several else ()
-    head = ("user", *who, "releases", "epsilon", *bits, *guess, *error, "exposed")
+    truly = ("right in hindsight", "truly off") if given["true"] else ()
+    head = ("user", *who, "releases", "epsilon", *bits, *guess, *error, *truly, "exposed")
     if found.private:
         echo("dphmm: true places went into this audit; keep it to yourself.", err=True)
     _end(found, given, "Session audit", found.in_words(), head, rows)
+
+
+def _truly(audit: SequenceAudit) -> tuple[str, ...]:
+    """How often the best guess in hindsight is right, and how far the mean is off; empty without the truth."""
+    from dphmm.facts import metres
+
+    if audit.accuracies is None:
+        return ()
+    later = audit.accuracies[2]
+    return f"{later.best_hits.mean():.2f}", metres(float(median(later.estimate_error)))
 
 
 @audit_command.command()
@@ -425,6 +439,47 @@ def _found(one: Mapping[str, Any]) -> list[str]:
     share, least, most = (f"{100 * value:.0f}" for value in right)
     rest = (one["right_among_the_k_likeliest"], one["probability_of_the_likeliest"])
     return [f"{one['people']:,}", f"{share} % ({least} to {most})", *(f"{100 * value:.0f} %" for value in rest)]
+
+
+@audit_command.command()
+@click.argument("model", type=click.Path())
+@click.option("--members", multiple=True, type=click.Path(), help="People whom the model was learned from.")
+@click.option("--others", multiple=True, type=click.Path(), help="People like them whom it was not learned from.")
+@click.option("--synthetic", multiple=True, type=click.Path(), help="Ask of people drawn from the model instead.")
+@click.option("--member-users", metavar="A,B,…", help="These users alone of --members.")
+@click.option("--other-users", metavar="A,B,…", help="These users alone of --others.")
+@click.option("--alpha", type=float, default=0.05, show_default=True, help="The share of others taken for members.")
+@known_format_options
+@_output_options
+def membership(model: str, **given: Any) -> None:
+    """Whether people are told to be among those whom MODEL was learned from.
+
+    Somebody who knows a person's moves asks whether they are more probable under the model (or one learned from
+    --synthetic people) than under a model of other people without this person. The result tells who is who: keep it to
+    yourself. The exit code is 1 where members are told from others (p < 0.01).
+    """
+    from dphmm.jobs.membership import audit_membership
+
+    _check_report({**given, "known": True})
+    people = {
+        name: data_of(given[name], {**given, "users": given[f"{name[:-1]}_users"]}) for name in ("members", "others")
+    }
+    for name in people:
+        if not given[name]:
+            raise ConfigurationError(f"no {name} are given; give data of people with --{name}")
+    drawn = data_of(given["synthetic"], {**given, "users": None}) if given["synthetic"] else None
+    found = audit_membership(model, **people, synthetic=drawn, alpha=given["alpha"], watch=progress)
+    echo("dphmm: this says who was a member; keep it to yourself.", err=True)
+    rows = [
+        [
+            f"{100 * one['alpha']:.3g} %",
+            f"{100 * one['found']:.0f} % ({100 * one['found_least']:.0f} to {100 * one['found_most']:.0f})",
+            f"{100 * one['promised_most']:.3g} %",
+        ]
+        for one in found.facts()["rates"]
+    ]
+    head = ("others taken for members", "members found", "at most by the promise")
+    _end(found, {**given, "known": True}, "Membership audit", found.in_words(), head, rows)
 
 
 def _unique(one: Mapping[str, Any]) -> list[str]:

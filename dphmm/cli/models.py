@@ -48,6 +48,9 @@ if TYPE_CHECKING:
 @click.option(
     "--away/--no-away", default=None, help="People outside a grid are states of their own. [default: where any are]"
 )
+@click.option(
+    "--radii/--no-radii", default=None, help="Leave people out and follow them, for circles that hold. [default: of 20]"
+)
 @click.option("--least-people", type=int, metavar="K", help="Leave out moves of fewer than K people: no guarantee.")
 @input_options
 @click.option("--overwrite", is_flag=True, help="Replace an output that exists.")
@@ -75,7 +78,7 @@ def learn_command(data: tuple[str, ...], output: Path, as_json: bool, overwrite:
         overwrite,
         max_speed_kmh=given["max_speed"],
         **_time_of(given),
-        **{name: given[name] for name in ("user_epsilon", "moves_per_person", "least_people", "away")},
+        **{name: given[name] for name in ("user_epsilon", "moves_per_person", "least_people", "away", "radii")},
     )
     if learned.choice is not None:
         echo(_CHOSEN.format(learned.choice.options), err=True)

@@ -22,6 +22,7 @@ from .goodness_of_fit import Coverage, Fit, fit_of
 from .identity import IdentityAudit, audit_identity
 from .landmarks import Find, Landmarked, Scheme, landmark_engine, landmark_planar, landmark_series
 from .leaks import Leaked, budget, leak, leak_of_releases, realised_of_releases
+from .membership import MembershipAudit, audit_membership
 from .mobility import Budgets, Mobility
 from .models import Learned, learn, load_model, region
 from .people import Data, People
@@ -54,6 +55,7 @@ __all__ = [
     "Leaked",
     "Learned",
     "MechanismAudit",
+    "MembershipAudit",
     "Mobility",
     "People",
     "PolicyAudit",
@@ -72,6 +74,7 @@ __all__ = [
     "audit_event",
     "audit_identity",
     "audit_mechanism",
+    "audit_membership",
     "audit_policy",
     "audit_secrets",
     "audit_session",

@@ -16,7 +16,7 @@ from dphmm.facts import fact, facts_of
 from dphmm.jobs.models import Model, load_model, people_seen
 from dphmm.jobs.people import Data, DataLike
 from dphmm.model.model import MarkovModel
-from dphmm.model.moves import all_moves, moves_of, state_sequences
+from dphmm.model.moves import Moves, all_moves, moves_of, state_sequences
 
 LEVELS = (0.5, 0.9, 0.99)
 """The masses of the regions that are looked at."""
@@ -130,17 +130,7 @@ def fit_of(model: Model, data: DataLike, steps: Sequence[int] = (1, 3, 12)) -> F
     moves = all_moves(each)
     if not len(moves):
         raise ConfigurationError("no one moves within the model's region from one step to the next; take other data")
-    pairs, classes = loaded.state_pairs, loaded.classes_of(moves.slots)
-    origins, entered, stayed = moves.sources, moves.targets, moves.sources
-    if pairs is not None:
-        origins, entered = pairs.entered(moves.before, origins), pairs.entered(origins, entered)
-        stayed = pairs.entered(moves.sources, moves.sources)
-    chances, stays, degrees = np.zeros((3, len(moves)))
-    for number, matrix in enumerate(loaded.transitions):
-        mine = classes == number
-        chances[mine] = np.asarray(matrix[origins[mine], entered[mine]]).ravel()
-        stays[mine] = np.asarray(matrix[origins[mine], stayed[mine]]).ravel()
-        degrees[mine] = np.diff(matrix.indptr)[origins[mine]]
+    chances, stays, degrees = _of_moves(loaded, moves)
     possible = chances > 0
     seen = people_seen(model, loaded)
     return Fit(
@@ -154,6 +144,28 @@ def fit_of(model: Model, data: DataLike, steps: Sequence[int] = (1, 3, 12)) -> F
         stays_expected=float(stays.mean()),
         coverage=tuple(_coverage(loaded, sequences, sorted({int(k) for k in steps}))),
     )
+
+
+def chances_of(model: MarkovModel, sequence: tuple[IntArray, IntArray]) -> FloatArray:
+    """How probable a model thinks each move of a person, ``(m,)``; 0 where it thinks it impossible."""
+    found = _of_moves(model, moves_of(sequence, model.size if model.away is None else len(model.away)))
+    return np.asarray(found[0])
+
+
+def _of_moves(model: MarkovModel, moves: Moves) -> FloatArray:
+    """How probable moves are, how probable it was to stay, and how many moves were possible, ``(3, m)``."""
+    pairs, classes = model.state_pairs, model.classes_of(moves.slots)
+    origins, entered, stayed = moves.sources, moves.targets, moves.sources
+    if pairs is not None:
+        origins, entered = pairs.entered(moves.before, origins), pairs.entered(origins, entered)
+        stayed = pairs.entered(moves.sources, moves.sources)
+    found = np.zeros((3, len(moves)))
+    for number, matrix in enumerate(model.transitions):
+        mine = classes == number
+        found[0, mine] = np.asarray(matrix[origins[mine], entered[mine]]).ravel()
+        found[1, mine] = np.asarray(matrix[origins[mine], stayed[mine]]).ravel()
+        found[2, mine] = np.diff(matrix.indptr)[origins[mine]]
+    return found
 
 
 def _coverage(model: MarkovModel, sequences: Sequence[tuple[IntArray, IntArray]], steps: list[int]) -> list[Coverage]:

@@ -205,7 +205,7 @@ class IdentityAudit:
         ranks = np.array([one.rank(moments or len(one)) for one in some])
         stated = [one.posterior(moments or len(one)).max() for one in some]
         right, count = int((ranks == 1).sum()), len(some)
-        least, most = _interval(right, count)
+        least, most = share_interval(right, count)
         within = float((ranks <= self.k).mean())
         return Found(moments, count, right / count, least, most, within, float(np.mean(stated)))
 
@@ -423,7 +423,7 @@ def _unique(
             [_told_apart(enough[one][rng.choice(len(enough[one]), k, replace=False)].sum(axis=0)) for one in which]
         )
         times, releases, places = hits.mean(axis=0).tolist()
-        least, most = _interval(int(hits[:, 1].sum()), _DRAWN)
+        least, most = share_interval(int(hits[:, 1].sum()), _DRAWN)
         found.append(Unique(k, _DRAWN, times, releases, least, most, places))
     return tuple(found)
 
@@ -462,8 +462,8 @@ def _all_of(k: int, table: FloatArray) -> FloatArray:
     return hits / (count * (count - 1) / 2)
 
 
-def _interval(right: int, count: int) -> tuple[float, float]:
-    """Clopper and Pearson's interval of a share."""
+def share_interval(right: int, count: int) -> tuple[float, float]:
+    """Clopper and Pearson's interval of a share, of confidence `CONFIDENCE`."""
     half = (1 - CONFIDENCE) / 2
     least = float(beta.ppf(half, right, count - right + 1)) if right else 0.0
     return least, float(beta.ppf(1 - half, right + 1, count - right)) if right < count else 1.0

@@ -84,8 +84,6 @@ class Released:
         What of the data was not released as it was, and why. Private.
     habits
         The same as `hindsight` to somebody who knows each person's habits; None where that was not worked out. Private.
-    habits_from
-        What these were learned from, in words.
     """
 
     table: ReleaseTable
@@ -100,7 +98,6 @@ class Released:
     hindsight: Hindsight | None = None
     dropped: tuple[Dropped, ...] = ()
     habits: Hindsight | None = None
-    habits_from: str = ""
 
     @cached_property
     def _by_user(self) -> list[dict[str, Any]]:
@@ -181,7 +178,7 @@ class Released:
         """What is known of the person known best by who knows the model, and by who knows their habits."""
         if self.habits is None:
             return {}
-        found: dict[str, Any] = {"private_habits_learned_from": self.habits_from}
+        found: dict[str, Any] = {}
         for knows, hindsight in ((PUBLIC.knows, self.hindsight), (HABITS, self.habits)):
             facts = exposure_facts(summarise(self.table, hindsight=hindsight))
             for key in IN_HINDSIGHT:
@@ -197,6 +194,7 @@ class Released:
                 f"private_moments_released_{where}": len(part),
                 f"private_estimate_error_m_median_{where}": float(np.median(errors)) if part else None,
                 f"private_share_within_radius_{where}": fmean(one.within_radius for one in part) if part else None,
+                f"private_share_within_radius_90_{where}": fmean(one.is_held for one in part) if part else None,
             }
         return found
 
@@ -255,8 +253,8 @@ def release(
         Where a row of a file with one place for each is: at the ``"estimate"``, or where something was ``"released"``.
     known
         Earlier data of the people, from which somebody may have learned their habits: what the releases tell them is
-        worked out too, for yourself alone. Left out, habits are learned from the days that are released, which is more
-        than anyone has. A person without earlier data is thought to move as the model says.
+        worked out too, for yourself alone; some seconds a person. One without earlier data is thought to move as the
+        model says.
     watch
         Shows how far the job has come; see `dphmm.jobs.Watch`.
 
@@ -309,8 +307,8 @@ def release(
     kept: list[TimedDiagnostics] = []
     with sessions_of(engine, session, limits) as recorded:
         counts = [len(one) - omits * gone for one, gone in zip(tracks, away, strict=True)]
-        earlier = {one.user: one for one in people.trajectories} if known is None else tracks_of(known)
-        theirs = _habits(learned, earlier, {one.user: int(one.slots[0]) for one in tracks if known is not None})
+        earlier = None if known is None else tracks_of(known)
+        theirs = None if earlier is None else _habits(learned, earlier, {one.user: int(one.slots[0]) for one in tracks})
         made, told, nearer = _released(
             tracks, counts, engine, recorded, kept if private_diagnostics else None, theirs, watch
         )
@@ -327,7 +325,6 @@ def release(
         told,
         people.dropped(learned.space, learned.step, settings.outside == "border"),
         nearer,
-        "the days that are released" if known is None else "earlier days",
     )
     if output is not None:
         write_releases(output, done.table, overwrite, geometry)
@@ -467,13 +464,11 @@ def _in_metres(known: Sequence[tuple[FloatArray, FloatArray]]) -> Hindsight | No
 
 def _habits(
     model: MarkovModel, earlier: Mapping[str, Trajectory], begins: Mapping[str, int]
-) -> Callable[[str], MarkovModel] | None:
+) -> Callable[[str], MarkovModel]:
     """What somebody thinks of how each person moves who has earlier data of them, of before each one's beginning."""
-    if model.state_pairs is not None:
-        return None
 
     def of(user: str) -> MarkovModel:
-        moments = before(earlier[user], model, begins.get(user)) if user in earlier else None
+        moments = before(earlier[user], model, begins[user]) if user in earlier else None
         return model if moments is None else habits(model, moments)
 
     return of

@@ -20,6 +20,7 @@ from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError, S
 from dphmm.model.away import Away
 from dphmm.model.contexts import Contexts
 from dphmm.model.gaps import Gap, Powers, one_matrix
+from dphmm.model.held_radii import HeldRadii
 from dphmm.model.moves import StateSequence, all_moves, check_states, moves_of, pair_counts
 from dphmm.model.state_pairs import StatePairs
 from dphmm.model.time_classes import TimeClasses
@@ -102,6 +103,9 @@ class MarkovModel:
     learned: Mapping[str, Any] | None = None
     """How it was learned and what is promised to those it was learned from, as its file says; nothing is computed from
     it."""
+    held_radii: HeldRadii | None = None
+    """How much wider than expected circles about estimates have to be to hold people; None where that is not known. No
+    hash counts it: only the published radius follows from it."""
 
     def __init__(
         self,
@@ -415,6 +419,23 @@ class MarkovModel:
         vars(made).update(learned=dict(learned))
         return made
 
+    def holding(self, radii: HeldRadii | None) -> MarkovModel:
+        """The same model with factors by which circles about estimates hold people.
+
+        Parameters
+        ----------
+        radii
+            The factors, see `dphmm.model.left_out.held_radii`; None for none.
+
+        Returns
+        -------
+        MarkovModel
+            The same model with them.
+        """
+        made = copy(self)
+        vars(made).update(held_radii=radii)
+        return made
+
     def with_moves(self, transitions: Sequence[csr_array], starts: FloatArray) -> MarkovModel:
         """A model of the same places, steps, classes of time and contexts with other probabilities.
 
@@ -552,6 +573,8 @@ class MarkovModel:
                 arrays |= {f"data_{i}": one.data, f"indices_{i}": one.indices, f"indptr_{i}": one.indptr}
         if self.learned is not None:
             about["learned"] = self.learned
+        if self.held_radii is not None:
+            about["held_radii"] = self.held_radii.to_dict()
         with new_file(path, overwrite, private) as part, part.open("wb") as file:
             np.savez_compressed(file, allow_pickle=False, about=np.array(json.dumps(about)), **arrays)
 
@@ -649,7 +672,13 @@ def _told(model: MarkovModel, about: Mapping[str, Any]) -> MarkovModel:
         json.dumps(learned, allow_nan=False)
     except ValueError:
         raise ValueError("'learned' holds a number that is infinite or none") from None
-    return model if learned is None else model.saying(learned)
+    model = model if learned is None else model.saying(learned)
+    radii = about.get("held_radii")
+    if radii is None:
+        return model
+    if not isinstance(radii, dict):
+        raise ValueError(f"'held_radii' is {type(radii).__name__}")
+    return model.holding(HeldRadii.from_dict(radii))
 
 
 def _about(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, Any]:

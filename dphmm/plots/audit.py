@@ -14,6 +14,7 @@ from dphmm.audit.policy_audit import BodyAudit, ConstraintAudit, EntryAudit
 from dphmm.audit.sequence import SequenceAudit
 from dphmm.geometry.disc import Disc
 from dphmm.jobs.identity import LENGTHS, IdentityAudit
+from dphmm.jobs.membership import MembershipAudit
 from dphmm.plots.curves import draw_steps
 from dphmm.plots.figures import EDGE, ESTIMATE, EXPOSED, HULL, ORANGE, RELEASED, TRUE, label_map, show_around
 from dphmm.plots.maps import MOST_CELLS, MOST_EDGES, cells, draw_body, draw_edges
@@ -401,3 +402,25 @@ def draw_unique(ax: Axes, found: IdentityAudit) -> None:
         ax.plot(at, values, style, color=color, label=label)
     ax.set_xticks(at, [str(one.k) for one in found.unique])
     ax.set(xlabel="known places and times", ylabel="share told from all others", ylim=(-0.03, 1.03))
+
+
+def draw_membership(ax: Axes, found: MembershipAudit) -> None:
+    """The share of members above each threshold over that of others, beside chance and what the promise allows.
+
+    Parameters
+    ----------
+    found
+        What was found of members and others.
+    """
+    others, members = found.curve()
+    ax.plot([0, 1], [0, 1], color=EDGE, lw=1, label="by chance")
+    if found.epsilon is not None:
+        at = np.linspace(0, 1, 201)
+        ax.plot(at, [found.bound(one) for one in at], "--", color=ORANGE, label=f"at most, by e^{found.epsilon:g}")
+    ax.step(others, members, where="post", color=ESTIMATE, label=f"found (area {found.area:.2f})")
+    ax.set(
+        xlabel="share of others taken for members",
+        ylabel="share of members found",
+        xlim=(-0.02, 1.02),
+        ylim=(-0.02, 1.02),
+    )

@@ -15,12 +15,13 @@ from dphmm.audit.sequence import ReleasedSequence, SequenceAudit
 from dphmm.audit.tables import Facts
 from dphmm.jobs.audits import EventAudits, MechanismAudit, PolicyAudit, SessionAudit, Subject
 from dphmm.jobs.identity import IdentityAudit
+from dphmm.jobs.membership import MembershipAudit
 from dphmm.plots import audit as pictures
 from dphmm.plots.curves import event_over_time
 from dphmm.plots.figures import legend_below, new_figure, png
 from dphmm.reports import Picture, Section
 
-Audit = PolicyAudit | SecretsAudit | SessionAudit | EventAudits | MechanismAudit | IdentityAudit
+Audit = PolicyAudit | SecretsAudit | SessionAudit | EventAudits | MechanismAudit | IdentityAudit | MembershipAudit
 """What has a report."""
 
 _SHOWN = 12
@@ -54,6 +55,9 @@ def audit_sections(found: Audit) -> list[Section]:
         return [_mechanism(found, stated["pairs"])]
     if isinstance(found, EventAudits):
         return _events(found)
+    if isinstance(found, MembershipAudit):
+        drawn = [_picture("Members and others above each threshold", pictures.draw_membership, found=found)]
+        return [Section("Members and others", [], (), [], drawn)]
     if isinstance(found, IdentityAudit):
         return [_identity(found, stated)]
     points = found.space.points

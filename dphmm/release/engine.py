@@ -725,7 +725,7 @@ class Releaser:
         spent = person.spend(step, self.model.step_seconds)
         guess = point_estimate(posterior.probabilities, self.measurements.by_columns, self.cell, posterior.beyond)
         component = self.likeliest_component(step, posterior)
-        record = _record_of(step, person.count, place, guess, spent, component, self.settings, self.model.content_hash)
+        record = _record_of(step, person.count, place, guess, spent, component, self.settings, self.model)
         person.advance(posterior, person.count + 1, keeper, person.slot_after(step.steps), likelihood)
         self._last = (record, step, used)
         return record
@@ -867,13 +867,13 @@ def _record_of(
     index: int,
     released: tuple[float, ...] | None,
     guess: PointEstimate,
-    spent: tuple[float | None, float | None],
+    spent: tuple[float | None, float | None, float | None],
     component: LikeliestComponent,
     settings: ReleaseSettings,
-    model: str,
+    model: MarkovModel,
 ) -> ReleaseRecord:
     """The record of a prepared step and of what was drawn."""
-    plan, noise = step.plan, step.noise
+    plan, noise, radii, hours = step.plan, step.noise, model.held_radii, spent[2]
     return ReleaseRecord(
         index=index,
         steps=step.steps if index else 0,
@@ -885,7 +885,7 @@ def _record_of(
         expected_error=noise.expected_error(step.prior),
         already_known=plan.is_known or (step.reason != "" and plan.possible == 1),
         settings=settings.content_hash,
-        model=model,
+        model=model.content_hash,
         estimate_radius=guess.mean_error,
         adversary_error=guess.least_error,
         adversary_certainty=guess.certainty,
@@ -898,6 +898,7 @@ def _record_of(
         component_error=component.error,
         open=component.open,
         reason=step.reason,
+        held_radius=None if radii is None or hours is None else radii.factor(hours) * guess.mean_error,
         **plan.facts,
         **vars(noise.comparison(step.prior)),
     )

@@ -41,6 +41,8 @@ class Account:
         The sum of the budgets (Theorem 7.1).
     constrained_epsilon
         The constrained-DP level of the sequence (Theorem 7.2); infinite once a release could rule a state out.
+    drawn
+        The time step of the last release with a draw; None before the first.
     """
 
     def __init__(self, longest: int | None = None) -> None:
@@ -48,6 +50,7 @@ class Account:
         self.count = 0
         self.epsilon = Fraction(0)
         self.constrained_epsilon: Fraction | float = Fraction(0)
+        self.drawn: int | None = None
         self._slots: list[int] = []
         self._before: list[Fraction] = []
 
@@ -56,6 +59,8 @@ class Account:
         self.count += 1
         self._slots.append(slot)
         self._before.append(self.epsilon)
+        if epsilon > 0:
+            self.drawn = slot
         self.epsilon += exactly(epsilon)
         self.constrained_epsilon += constrained_cost(epsilon, constrained_factor)
         if self.longest is not None and len(self._slots) >= _TIDIED and self._slots[0] <= slot - self.longest:

@@ -115,6 +115,10 @@ class ReleaseRecord:
         Why nothing was drawn, which only public things decide: ``"target"`` or ``"budget"``, a `Schedule` says,
         ``"caps"`` on events, or ``"partners"``, where coarser tiers' releases of the moment leave none. Empty where
         something was.
+    held_radius
+        The radius of a circle about `estimate` that holds 90 % of moments on average over people the model was not
+        learned from, as far as people like the training people were followed; see `dphmm.model.held_radii`. None where
+        the model says nothing of that, or it is not known when the last draw was.
     """
 
     index: int
@@ -151,6 +155,7 @@ class ReleaseRecord:
     least_error: float | None = None
     mean_error: float | None = None
     gain: float | None = None
+    held_radius: float | None = None
 
     @property
     def withheld(self) -> bool:
@@ -293,7 +298,7 @@ def _text(value: Any, name: str) -> str:
 
 
 _LARGEST = 1 << 62
-_NEWER = frozenset({"least_error", "mean_error", "gain"})
+_NEWER = frozenset({"least_error", "mean_error", "gain", "held_radius"})
 """What records that were written before these were told lack."""
 _READ: Mapping[str, Callable[[Any, str], Any]] = {
     "int": _whole_number,

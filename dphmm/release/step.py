@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
+from math import inf
 from typing import Any, Literal
 
 import numpy as np
@@ -65,11 +66,11 @@ class PublicState:
     coarser: tuple[Account, ...] = ()
     """What the queries have cost that their reader is told besides: records sum over all of them."""
 
-    def spend(self, step: PreparedStep, step_seconds: float | None) -> tuple[float | None, float | None]:
-        """Enter a release into the account; what all have spent, and those of the day that ends with it."""
+    def spend(self, step: PreparedStep, step_seconds: float | None) -> tuple[float | None, float | None, float | None]:
+        """Enter a release into the account; what all have spent, what its day, and the hours since the last draw."""
         account, day = self.account, day_steps(step_seconds)
         if account is None:
-            return None, None
+            return None, None, None
         slot = account.slot or 0
         if self.count:
             slot += step.steps
@@ -77,8 +78,12 @@ class PublicState:
             slot = self.first
         account.add(slot, step.epsilon, step.plan.protection.diameter)
         told = (account, *self.coarser)
-        spent = sum((one.epsilon for one in told), Fraction(0))
-        return float(spent), None if day is None else float(sum(one.window(slot, day) for one in told))
+        spent = float(sum((one.epsilon for one in told), Fraction(0)))
+        if day is None or step_seconds is None:
+            return spent, None, None
+        draws = [one.drawn for one in told if one.drawn is not None]
+        hours = (slot - max(draws)) * step_seconds / 3600 if draws else inf
+        return spent, float(sum(one.window(slot, day) for one in told)), hours
 
     def advance(
         self,

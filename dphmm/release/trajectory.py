@@ -81,6 +81,11 @@ class TimedRelease:
         """The expected distance of the estimate from the person, kilometres; at most that where it was moved."""
         return self.record.estimate_radius + self.moved
 
+    @property
+    def held_radius(self) -> float:
+        """The radius of a circle about the estimate that holds 90 % of people's moments, kilometres; NaN if unknown."""
+        return nan if self.record.held_radius is None else self.record.held_radius + self.moved
+
 
 @dataclass(frozen=True)
 class TimedDiagnostics:
@@ -99,8 +104,9 @@ class TimedDiagnostics:
         What needs the truth to compute.
     outside
         Whether the place lay outside the region.
-    estimate_radius
-        The expected distance of the estimate from the person that was published beside it, kilometres.
+    estimate_radius, held_radius
+        The expected distance of the estimate from the person that was published beside it, kilometres, and the radius
+        of the circle that is to hold 90 % of moments; NaN where none was published.
     """
 
     user: str
@@ -108,6 +114,12 @@ class TimedDiagnostics:
     diagnostics: PrivateDiagnostics
     outside: bool = False
     estimate_radius: float = nan
+    held_radius: float = nan
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the person was within the circle that is to hold 90 % of moments."""
+        return self.diagnostics.estimate_error <= self.held_radius
 
     @property
     def within_radius(self) -> bool:
@@ -187,7 +199,9 @@ def moments_of(
             if told.moved:
                 published = space.projection.to_plane(told.estimate_latitude, told.estimate_longitude)[0]
                 diagnostics = replace(diagnostics, estimate_error=float(np.linalg.norm(published - places[row])))
-            private(TimedDiagnostics(trajectory.user, moment[0], diagnostics, away, told.estimate_radius))
+            private(
+                TimedDiagnostics(trajectory.user, moment[0], diagnostics, away, told.estimate_radius, told.held_radius)
+            )
         yield moment
 
 

@@ -117,6 +117,7 @@ COLUMNS = (
     Column("estimate_latitude", "number", lambda one: one.estimate_latitude),
     Column("estimate_longitude", "number", lambda one: one.estimate_longitude),
     Column("estimate_radius_m", "number", lambda one: one.estimate_radius * 1000.0),
+    Column("radius_90_m", "number", lambda one: one.held_radius * 1000.0),
     Column("adversary_error_m", "number", lambda one: one.record.adversary_error * 1000.0),
     Column("adversary_certainty", "number", lambda one: one.record.adversary_certainty),
     Column("epsilon", "number", lambda one: one.record.epsilon),
@@ -161,6 +162,8 @@ column                   what it says
 ``estimate_longitude``   posterior mean of the place given all releases so far, degrees
 ``estimate_radius_m``    expected distance of the estimate from the person, metres, to those who know the model and all
                          releases so far; too small for people who do not move as the model says
+``radius_90_m``          radius of a circle about the estimate that holds 90 % of moments, on average over people like
+                         those the model was learned from, metres; empty where the model does not know
 ``adversary_error_m``    expected distance of their point estimate, the point expected to be nearest, metres; stated at
                          most 2 % too small, never too large
 ``adversary_certainty``  the probability of the state that they hold most probable
@@ -202,6 +205,9 @@ WITHHELD_FOR: Mapping[str, str] = {
 CRS = "EPSG:4326"
 """The reference system of every latitude and longitude written: WGS 84."""
 
+_NEWER = ("radius_90_m",)
+"""What files that were written before these columns were lack."""
+
 _BY_NAME: Mapping[str, Column] = {column.name: column for column in COLUMNS}
 
 
@@ -226,7 +232,8 @@ class ReleaseTable:
     def __post_init__(self) -> None:
         if not isinstance(self.columns, Mapping) or not all(isinstance(name, str) for name in self.columns):
             raise InvalidInputError("the columns are no mapping; give an array for each name")
-        wrong = set(self.columns) ^ set(_BY_NAME)
+        given = {**{name: np.full(np.shape(self.columns.get("user", ())), math.nan) for name in _NEWER}, **self.columns}
+        wrong = set(given) ^ set(_BY_NAME)
         if wrong:
             name = min(wrong)
             problem = "is missing" if name in _BY_NAME else "is unknown"
@@ -234,7 +241,7 @@ class ReleaseTable:
         kept: dict[str, npt.NDArray[Any]] = {}
         for name, column in _BY_NAME.items():
             try:
-                array = np.array(self.columns[name], dtype=_DTYPES[column.kind])
+                array = np.array(given[name], dtype=_DTYPES[column.kind])
             except (TypeError, ValueError, OverflowError):
                 raise InvalidInputError(f"column {name!r} does not hold a {column.kind} in every row") from None
             array.setflags(write=False)
@@ -347,10 +354,10 @@ class ReleaseTable:
         found: dict[str, list[Any]] = {column.name: [] for column in COLUMNS}
         for number, row in enumerate(rows, start=1):
             for column in COLUMNS:
-                if column.name not in row:
+                if column.name not in row and column.name not in _NEWER:
                     raise InvalidInputError(f"release {number} has no column {column.name!r}")
                 try:
-                    found[column.name].append(column.parse(row[column.name]))
+                    found[column.name].append(column.parse(row.get(column.name)))
                 except ValueError as problem:
                     raise InvalidInputError(f"release {number}: {problem}") from None
         return cls(found)

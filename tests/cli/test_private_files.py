@@ -97,6 +97,7 @@ LINES = (
         ("event.html",),
     ),
     (("audit", "identity", "r.csv", *RELEASE[:4], "--known", "earlier.csv", "--most-certainty", "0.999"), ()),
+    (("audit", "membership", "m.npz", "--members", "members.csv", "--others", "others.csv"), ()),
     (("audit", "session", "r.csv", *RELEASE[:4], "--report", "told.html"), ("told.html",)),
     (
         ("audit", "session", "r.csv", *RELEASE[:4], "--true", "walks.csv", "--report", "PRIVATE-told.html"),
@@ -189,6 +190,9 @@ class World:
         head = "user_id,tracked_at,latitude,longitude"
         (folder / "walks.csv").write_text("\n".join([head, *lines]) + "\n")
         (folder / "earlier.csv").write_text("\n".join([head, *(one.replace("03-07", "03-06") for one in lines)]) + "\n")
+        for file, name in (("members.csv", "m"), ("others.csv", "o")):
+            crowd = [f"{name}{number}{one[one.index(',') :]}" for number in range(6) for one in lines[:12]]
+            (folder / file).write_text("\n".join([head, *crowd]) + "\n")
         (folder / "one.csv").write_text("\n".join([head, *lines[:12]]) + "\n")
         (folder / "e.toml").write_text(EVALUATION)
         (folder / "matrix.csv").write_text("0.8,0.2\n0.2,0.8\n")
