@@ -722,6 +722,7 @@ def audits_and_jobs() -> None:
         "jobs.audit_membership", jobs.audit_membership, model="missing.npz", members=str(town), others=str(town),
         alpha=0.05
     )  # fmt: skip
+    right("jobs.audit_utility", jobs.audit_utility, source="missing.csv", model="missing.npz", true=str(town))
     right(
         "jobs.audit_identity", jobs.audit_identity, path="missing.csv", model="missing.npz", known=str(town),
         users=["a"], k=3, most_certainty=0.5

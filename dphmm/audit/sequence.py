@@ -241,13 +241,14 @@ class SequenceAudit:
     steps
         One per release.
     filtering, smoothed, path
-        What the adversary infers: at each release, of each release in hindsight, and as a whole.
+        What the adversary infers: at each release, of each release in hindsight, and as a whole; the path is None for
+        one who thinks of another model of the person, as it takes most of the time.
     uninformed, online, hindsight
         What is known without releases, at each release, and in hindsight.
     accuracies
         Where the truth was given: the same three, then the bound of being told every true measurement.
     path_hits
-        Where the truth was given: the share of releases at which the most probable path is right; otherwise NaN.
+        Where there are truth and path: the share of releases at which the most probable path is right; otherwise NaN.
     knows
         What the adversary knows of how the person moves, in words.
     """
@@ -258,7 +259,7 @@ class SequenceAudit:
     steps: tuple[StepAudit, ...] = field(repr=False, metadata=fact())
     filtering: Filtering = field(repr=False)
     smoothed: Sequence[Belief] = field(repr=False)
-    path: MostProbablePath = field(repr=False)
+    path: MostProbablePath | None = field(repr=False)
     uninformed: Knowledge = field(repr=False)
     online: Knowledge = field(repr=False)
     hindsight: Knowledge = field(repr=False)
@@ -318,12 +319,12 @@ class SequenceAudit:
             states_exposed_before_repair_most=max(step.exposed_before_repair for step in self.steps),
             edges_added=sum(len(step.added) for step in self.steps),
             knowledge={name: one.facts() for name, one in known.items()},
-            most_probable_path=named(self.path.states.tolist(), names),
+            most_probable_path=None if self.path is None else named(self.path.states.tolist(), names),
         )
         if self.accuracies is not None:
             labels = (*known, "told_every_measurement")
             facts["accuracy"] = {name: one.facts() for name, one in zip(labels, self.accuracies, strict=True)}
-            facts["accuracy"]["most_probable_path_right"] = self.path_hits
+            facts["accuracy"]["most_probable_path_right"] = None if self.path is None else self.path_hits
         return facts
 
 
@@ -532,7 +533,11 @@ def _audited(
         filtering = filter_releases(model, observed, start)
     filtered = filtering.at()
 
-    path_found = beside(lambda: (path_of_releases(model, observed, start), knowledge(filtered, points, k, cell)))
+    def path_and_online() -> tuple[MostProbablePath | None, Knowledge]:
+        path = path_of_releases(model, observed, start) if adversary.model is None else None
+        return path, knowledge(filtered, points, k, cell)
+
+    path_found = beside(path_and_online)
     smoothed = smooth_releases(model, observed, filtering)
     hindsight = knowledge(smoothed, points, k, cell)
     uninformed = no_information(model, sequence.steps, start, sequence.first)
@@ -558,7 +563,7 @@ def _audited(
         online=online,
         hindsight=hindsight,
         accuracies=accuracies,  # type: ignore[arg-type]
-        path_hits=float("nan") if truth is None else float((path.states == np.asarray(truth)).mean()),
+        path_hits=float("nan") if truth is None or path is None else float((path.states == np.asarray(truth)).mean()),
         knows=adversary.knows,
     )
 

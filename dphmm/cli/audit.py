@@ -224,7 +224,7 @@ def session(releases: str | Path, **given: Any) -> None:
     bits, guess = ("bits without", "at the time", "in hindsight"), ("best guess without", "in hindsight", "at most")
     error = ("error without", "at the time", "in hindsight", "at least")
     who = ("adversary knows",) if several else ()
-    truly = ("right in hindsight", "truly off") if given["true"] else ()
+    truly = ("right in hindsight", "expected off", "truly off") if given["true"] else ()
     head = ("user", *who, "releases", "epsilon", *bits, *guess, *error, *truly, "exposed")
     if found.private:
         echo("dphmm: true places went into this audit; keep it to yourself.", err=True)
@@ -232,13 +232,14 @@ def session(releases: str | Path, **given: Any) -> None:
 
 
 def _truly(audit: SequenceAudit) -> tuple[str, ...]:
-    """How often the best guess in hindsight is right, and how far the mean is off; empty without the truth."""
+    """How often the best guess in hindsight is right, and how far off it is on average; empty without the truth."""
     from dphmm.facts import metres
 
     if audit.accuracies is None:
         return ()
     later = audit.accuracies[2]
-    return f"{later.best_hits.mean():.2f}", metres(float(median(later.estimate_error)))
+    off = (float(one.mean()) for one in (audit.hindsight.error, later.estimate_error))
+    return f"{later.best_hits.mean():.2f}", *map(metres, off)
 
 
 @audit_command.command()
@@ -480,6 +481,46 @@ def membership(model: str, **given: Any) -> None:
     ]
     head = ("others taken for members", "members found", "at most by the promise")
     _end(found, {**given, "known": True}, "Membership audit", found.in_words(), head, rows)
+
+
+@audit_command.command()
+@click.argument("releases", callback=store_of)
+@click.option("--model", type=click.Path(), help="The model that the releases were made with.")
+@true_options
+@click.option("--users", metavar="A,B,…", help="These released users alone.")
+@click.option("--json", "as_json", is_flag=True, help="Say what was found as JSON.")
+def utility(releases: str | Path, **given: Any) -> None:
+    """What the releases in RELEASES are good for: errors of estimates, circles that hold, and crowds that stay alike.
+
+    RELEASES is what 'dphmm release' or 'dphmm batch' wrote, or sessions. It is held against what was released (--true),
+    so the result is private. Measures of likeness are those of 'dphmm synthesize --compare'.
+    """
+    from dphmm.facts import metres
+    from dphmm.jobs.utility import audit_utility
+
+    if given["model"] is None:
+        raise ConfigurationError("the model is missing; give --model with the one that the releases were made with")
+    true = true_data(given)
+    if true is None:
+        raise ConfigurationError("there is nothing to hold the releases against; give --true with what was released")
+    found = audit_utility(releases, given["model"], true, users=names_of(given["users"]), watch=progress)
+    echo("dphmm: true places went into this audit; keep it to yourself.", err=True)
+    if given["as_json"]:
+        echo(json.dumps(found.facts(), ensure_ascii=False, allow_nan=False))
+        return
+    rows = [
+        (
+            one["user"],
+            f"{one['moments']:,}",
+            *(metres(one[f"error_m_{name}"] / 1000) for name in ("mean", "median", "90_percent")),
+            "" if one["within_radius_90"] is None else f"{100 * one['within_radius_90']:.0f} %",
+        )
+        for one in found.facts()["users"]
+    ]
+    head = ("user", "moments", "error, mean", "median", "90 % below", "within the circle of 90 %")
+    say_table(head, rows, most=_LINES)
+    say_table(("alike", "divergence"), [(name.replace("_", " "), f"{one:.3f}") for name, one in found.measures.items()])
+    echo(found.in_words())
 
 
 def _unique(one: Mapping[str, Any]) -> list[str]:

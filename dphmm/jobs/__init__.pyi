@@ -31,6 +31,7 @@ from .progress import Watch
 from .releases import Released, live, release
 from .stored_releases import Replayed, StoredReleases, export_sessions, read_released, read_sessions, replay
 from .synthesis import Comparison, Synthesized, compare_people, synthesize
+from .utility import UtilityAudit, audit_utility
 
 __all__ = [
     "Achieved",
@@ -69,6 +70,7 @@ __all__ = [
     "Subject",
     "Synthesized",
     "Targets",
+    "UtilityAudit",
     "Watch",
     "attack",
     "audit_event",
@@ -78,6 +80,7 @@ __all__ = [
     "audit_policy",
     "audit_secrets",
     "audit_session",
+    "audit_utility",
     "batch",
     "budget",
     "calibrate",

@@ -275,7 +275,7 @@ def compare_people(
         )
     stretches: list[tuple[int, int, IntArray]] = []
     for who, person in enumerate(watch(others, "Reading people", len(others))):
-        stretches += _stretches(who, *state_sequence(person, space, learned.step, gap_seconds))
+        stretches += stretches_of(who, *state_sequence(person, space, learned.step, gap_seconds))
     if not stretches:
         raise ConfigurationError(
             "no one was seen for two steps in a row within the model's region; take more data, or give a longer --gap"
@@ -283,7 +283,7 @@ def compare_people(
     owners, firsts = (np.array(column) for column in list(zip(*stretches, strict=True))[:2])
     true = [states for _, _, states in stretches]
     lengths = np.array([len(states) for states in true])
-    classes = _classes(learned, firsts, lengths)
+    classes = hours_of(learned, firsts, lengths)
     crowd = Crowd.of(true, space.points, classes)
     drawn = Crowd.of(draw_like(learned, firsts, lengths, source), space.points, classes)
     probabilities = move_probabilities(learned, true, firsts)
@@ -305,7 +305,7 @@ def compare_people(
     )
 
 
-def _stretches(who: int, slots: IntArray, states: IntArray) -> list[tuple[int, int, IntArray]]:
+def stretches_of(who: int, slots: IntArray, states: IntArray) -> list[tuple[int, int, IntArray]]:
     """The stretches of a sequence without a gap within the region, of two places or more, with their first slots."""
     within = states >= 0
     cut = np.flatnonzero((np.diff(slots) != 1) | ~within[1:] | ~within[:-1]) + 1
@@ -313,7 +313,7 @@ def _stretches(who: int, slots: IntArray, states: IntArray) -> list[tuple[int, i
     return [(who, int(at[0]), found) for at, found in parts if len(found) >= _SHORTEST and found[0] >= 0]
 
 
-def _classes(model: MarkovModel, firsts: IntArray, lengths: IntArray) -> list[IntArray]:
+def hours_of(model: MarkovModel, firsts: IntArray, lengths: IntArray) -> list[IntArray]:
     """The hour of each step: the model's class of it, or the hour in UTC where it has none."""
     whole = np.repeat(firsts, lengths) + np.concatenate([np.arange(length) for length in lengths.tolist()])
     if model.time_classes is not None:

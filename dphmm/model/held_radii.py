@@ -14,6 +14,9 @@ from dphmm.errors import InvalidInputError
 COVERAGE = 0.9
 """The share of moments, on average over people, at which a person is to be within the circle."""
 
+MOST_PEOPLE, MOSTLY = 0.9, 0.8
+"""The share of people who are to be within it at this share of their moments or more."""
+
 HOURS = (0.0, 1.0, 3.0)
 """Until so many hours after the last draw factors differ; the last one is for what is longer."""
 
@@ -24,9 +27,9 @@ class HeldRadii:
     """Factors by which circles about estimates are wider than the estimate's expected distance, to hold people.
 
     Cross-conformal: people who were left out of a fit were followed with noise, and the factor of a class of times
-    since the last draw is the quantile of (distance / expected distance) over them, each person alike. It holds on
-    average over people exchangeable with these; of few people it is itself uncertain, and single people may be held
-    less.
+    since the last draw is the least that held `COVERAGE` of (distance / expected distance) over them, each person
+    alike, and `MOST_PEOPLE` of them at `MOSTLY` of their moments. It holds on average over people exchangeable with
+    these; of few people it is itself uncertain, and single people may be held less.
 
     Parameters
     ----------

@@ -312,7 +312,8 @@ def draw_belief_map(ax: Axes, points: FloatArray, audit: SequenceAudit, released
     dots = ax.scatter(points[shown, 0], points[shown, 1], c=total[shown], s=18, cmap="YlGnBu", marker="s", zorder=1)
     ax.figure.colorbar(dots, ax=ax, label="expected releases from here", shrink=0.8)
     ax.plot(*released.T, "o", color=RELEASED, ms=3, alpha=0.5, mew=0, zorder=2, label="released")
-    ax.plot(*points[audit.path.states].T, "-", color=TRUE, lw=1.0, zorder=3, label="most probable path")
+    if audit.path is not None:
+        ax.plot(*points[audit.path.states].T, "-", color=TRUE, lw=1.0, zorder=3, label="most probable path")
     show_around(ax, points[shown], 0.3 * max(float(np.ptp(points[shown], axis=0).max()), 1e-9))
     _title_map(ax, "What all releases together say")
 

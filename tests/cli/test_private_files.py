@@ -98,6 +98,7 @@ LINES = (
     ),
     (("audit", "identity", "r.csv", *RELEASE[:4], "--known", "earlier.csv", "--most-certainty", "0.999"), ()),
     (("audit", "membership", "m.npz", "--members", "members.csv", "--others", "others.csv"), ()),
+    (("audit", "utility", "r.csv", "--model", "m.npz", "--true", "walks.csv"), ()),
     (("audit", "session", "r.csv", *RELEASE[:4], "--report", "told.html"), ("told.html",)),
     (
         ("audit", "session", "r.csv", *RELEASE[:4], "--true", "walks.csv", "--report", "PRIVATE-told.html"),
