@@ -1,4 +1,4 @@
-"""Writes the basemap that the package ships, `dphmm/plots/ground/world.npz`; running it again writes the same.
+"""Writes the basemap that the package ships, `dphmm/space/ground/world.npz`; running it again writes the same.
 
 Usage: python scripts/make_basemap.py NATURAL_EARTH CITIES [OUTPUT]
 
@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import shapely
 
-from dphmm.plots.basemap import LINE_STEP, NAME_STEP, WORLD, coded, planes
+from dphmm.space.world_map import LINE_STEP, NAME_STEP, WORLD, coded, planes
 
 LAYERS = {"land": "ne_10m_land", "lake": "ne_10m_lakes", "border": "ne_10m_admin_0_boundary_lines_land"}
 LEAST_PEOPLE = 5000

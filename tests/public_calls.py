@@ -197,6 +197,7 @@ def geometry_and_model() -> None:
         "model.fit_shrunk", movement.fit_shrunk, "space", sequences=[[0, 1, -1, 2]], space=GRID, step_seconds=60.0,
         max_speed_kmh=100.0, weight=3.0, least_people=1
     )  # fmt: skip
+    right("model.blank", movement.blank, "space", space=GRID, step_seconds=60.0, kind="walking", max_speed_kmh=30.0)
     right("model.SpeedLimit", movement.SpeedLimit, "space", space=GRID, step_seconds=60.0, max_speed_kmh=100.0)
     reach = movement.SpeedLimit(GRID, 60.0)
     right("model.SpeedLimit.find", reach.find, sources=[0, 1], targets=[1, 2])
@@ -608,6 +609,7 @@ def audits_and_jobs() -> None:
         "jobs.region", jobs.region, preset=None, bbox=(45.0, -30.0, 45.02, -29.97), polygon=None, places=None,
         within=None, cell=0.5
     )  # fmt: skip
+    right("jobs.blank_model", jobs.blank_model, bbox=(45.0, -30.0, 45.02, -29.97), step_seconds=60.0, kind="walking")
     right("jobs.audit_secrets", jobs.audit_secrets, secrets="missing.csv", edges="missing.csv", epsilon=1.0)
     right("jobs.read_sessions", jobs.read_sessions, file="missing.db", names=["a"])
     right("jobs.export_sessions", jobs.export_sessions, file="missing.db", output="out.csv", names=["a"])

@@ -134,6 +134,10 @@ region_options = options(
         metavar="FILE",
         help="The region: the polygons of a layer (GeoJSON, KML, GeoPackage).",
     ),
+    click.option("--town", metavar="NAME", help="The region: 20 km by 20 km around a town, found on the map on board."),
+    click.option(
+        "--extent", type=click.Path(), metavar="FILE", help="The region: the box of a layer that is not private."
+    ),
     click.option("--places", type=click.Path(), metavar="FILE", help="Named places in a CSV: name, latitude, …"),
     click.option("--within", type=float, metavar="KM", help="With --places: how far from a place a fix may lie."),
     click.option("--cell", type=float, metavar="KM", help="The side of a cell of the region's grid, kilometres."),
@@ -156,7 +160,7 @@ seed_option = options(
     heading="Experiments",
 )
 
-REGION = ("preset", "bbox", "polygon", "places", "within", "cell")
+REGION = ("preset", "bbox", "town", "polygon", "extent", "places", "within", "cell")
 
 
 def data_of(paths: Sequence[str | Path], given: Mapping[str, Any]) -> Data:

@@ -11,6 +11,7 @@ import click
 from dphmm.cli.console import Once, OnceGroup, cell, dropped_facts, echo, progress, say, say_dropped, say_table
 from dphmm.cli.inputs import REGION, data_of, input_options, region_options, space_of, true_options
 from dphmm.errors import ConfigurationError
+from dphmm.model.published_laws import KINDS
 
 if TYPE_CHECKING:
     from dphmm.jobs.synthesis import Comparison
@@ -198,6 +199,37 @@ def _facts_model(model: MarkovModel) -> dict[str, Any]:
     }
     plain = {name: one for name, one in told.items() if isinstance(one, str | int | float)}
     return known | {name: one for name, one in plain.items() if name not in known}  # a file does not overrule these
+
+
+@model_command.command(cls=Once)
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The model, a .npz file.")
+@region_options
+@click.option("--step", type=float, metavar="SECONDS", help="One time step. [default: 300 everyday, otherwise 60]")
+@click.option(
+    "--kind",
+    default="everyday",
+    show_default=True,
+    type=click.Choice(tuple(KINDS)),
+    help="How people move: all day, with long rests, or as in recordings of people on their way.",
+)
+@click.option("--top-speed", type=float, metavar="KMH", help="Faster moves are impossible. [default: the kind's]")
+@click.option("--overwrite", is_flag=True, help="Replace an output that exists.")
+@click.option("--json", "as_json", is_flag=True, help="Say what was made as JSON.")
+def blank(output: Path, step: float | None, kind: str, top_speed: float | None, **given: Any) -> None:
+    """Make a model of a region alone, learned from nobody.
+
+    Every command takes it. It knows how fast people can be and, by published laws, how they move in general, and
+    nothing of the region: estimates are farther off than with a model of people there.
+    """
+    from dphmm.jobs.models import blank_model
+
+    as_json, overwrite = given.pop("as_json"), given.pop("overwrite")
+    boxes = {name: given[name] for name in ("bbox", "town", "extent")}
+    alone = all(given[name] is None for name in REGION if name not in boxes) and any(boxes.values())
+    made = blank_model(
+        None if alone else space_of(given), step, kind, top_speed, output, overwrite, **(boxes if alone else {})
+    )
+    say("Made, out of no data", {"model": str(output), **made.facts()}, as_json)
 
 
 _BEST = {"top_places": "1 is best", "rank_correlation": "1 is best"}

@@ -24,7 +24,7 @@ from .landmarks import Find, Landmarked, Scheme, landmark_engine, landmark_plana
 from .leaks import Leaked, budget, leak, leak_of_releases, realised_of_releases
 from .membership import MembershipAudit, audit_membership
 from .mobility import Budgets, Mobility
-from .models import Learned, learn, load_model, region
+from .models import Blank, Learned, blank_model, learn, load_model, region
 from .people import Data, People
 from .private_models import PrivateModel, fit_private
 from .progress import Watch
@@ -38,6 +38,7 @@ __all__ = [
     "Adversaries",
     "Attacked",
     "Batch",
+    "Blank",
     "Budgets",
     "Calibrated",
     "Comparison",
@@ -82,6 +83,7 @@ __all__ = [
     "audit_session",
     "audit_utility",
     "batch",
+    "blank_model",
     "budget",
     "calibrate",
     "compare_counts",

@@ -31,14 +31,16 @@ from dphmm.model.fitting import Extension, ShrunkModel, extend, fit_shrunk
 from dphmm.model.left_out import LEAST_PEOPLE, held_radii
 from dphmm.model.model import MarkovModel
 from dphmm.model.moves import state_sequences
+from dphmm.model.published_laws import NOBODY, blank, kind_of
 from dphmm.model.speed_limit import MAX_SPEED_KMH
 from dphmm.model.time_classes import By, TimeClasses
 from dphmm.policy.zones import read_polygons
 from dphmm.readers.table import read_places
-from dphmm.space.grid import Grid, preset_box
+from dphmm.space.grid import Box, Grid, preset_box
 from dphmm.space.projection import LocalProjection
 from dphmm.space.states import StateSpace
 from dphmm.space.trajectory import Trajectory
+from dphmm.space.world_map import town_box
 from dphmm.tables import check_output, new_file, write_text
 
 _FORMAT = "dphmm-learned-from-1"
@@ -79,13 +81,15 @@ def people_seen(file: str | Path | MarkovModel, model: MarkovModel) -> frozenset
     Returns
     -------
     frozenset of str or None
-        None where no list is about the model.
+        None where no list is about the model; nobody of one that says that it is blank.
 
     Raises
     ------
     DataFileError
         When a list in the folder cannot be read.
     """
+    if (model.learned or {}).get("learned_from") == NOBODY:
+        return frozenset()
     if isinstance(file, MarkovModel):
         return None
     folders = {Path(file).absolute().parent, Path(file).resolve().parent}
@@ -404,8 +408,10 @@ def region(
     places: str | Path | None = None,
     within: float | None = None,
     cell: float | None = None,
+    town: str | None = None,
+    extent: str | Path | None = None,
 ) -> StateSpace:
-    """The states that exactly one of four descriptions of a region gives.
+    """The states that exactly one of six descriptions of a region gives.
 
     Parameters
     ----------
@@ -423,6 +429,10 @@ def region(
         With `places`: how far from its place a fix may lie, kilometres; left out, any distance.
     cell
         The side of a grid's cell, kilometres.
+    town
+        A town on the shipped map: the square of 20 km around it. See `dphmm.space.world_map.town_box`.
+    extent
+        A file whose places are *not* private, such as a layer of districts: the box around them.
 
     Returns
     -------
@@ -441,8 +451,10 @@ def region(
     >>> region(bbox=(44.97, -30.04, 45.03, -29.96), cell=0.5)
     Grid(182 states of 0.5 km in 13 columns and 14 rows)
     """
-    if sum(choice is not None for choice in (preset, bbox, polygon, places)) != 1:
-        raise ConfigurationError("no single region is given; give one of --preset, --bbox, --polygon and --places")
+    if sum(choice is not None for choice in (preset, bbox, polygon, places, town, extent)) != 1:
+        raise ConfigurationError(
+            "no single region is given; give one of --preset, --bbox, --town, --polygon, --extent and --places"
+        )
     if places is not None:
         if cell is not None:
             raise ConfigurationError("--cell is for grids; leave it out with --places")
@@ -454,9 +466,136 @@ def region(
         return Grid.preset(preset) if cell is None else Grid.over(preset_box(preset), cell)
     if cell is None:
         raise ConfigurationError("no cell size is given; give --cell in kilometres, such as --cell 0.5")
-    if bbox is not None:
-        return Grid.over(bbox, cell)
+    if bbox is not None or town is not None or extent is not None:
+        return Grid.over(_box(bbox, town, extent), cell)
     return Grid.over(shapely.union_all([shape for _, shape in read_polygons(str(polygon))]), cell)
+
+
+def _box(bbox: Box | None, town: str | None, extent: str | Path | None) -> Box:
+    """The box of a region that is described by one."""
+    if bbox is not None:
+        return bbox
+    if town is not None:
+        return town_box(town)
+    west, south, east, north = shapely.total_bounds([shape for _, shape in read_polygons(str(extent))]).tolist()
+    return south, west, north, east
+
+
+@dataclass(frozen=True)
+class Blank:
+    """A model of a region alone, with what it assumes.
+
+    Parameters
+    ----------
+    model
+        The model.
+    """
+
+    model: MarkovModel
+
+    def facts(self) -> dict[str, Any]:
+        """What the model holds possible, assumes and costs.
+
+        Returns
+        -------
+        dict
+            Names of facts → plain JSON values.
+        """
+        model = self.model
+        return {
+            "states": model.size,
+            "transitions": model.possible_moves,
+            "step_seconds": model.step_seconds,
+            **(model.learned or {}),
+            "costs": BLANK_COSTS,
+        }
+
+
+BLANK_COSTS = (
+    "at the same promise, estimates of people not seen were from 7 % nearer to 29 % farther off than with a model of "
+    "others of their city (GeoLife, Gowalla, by kind); who knows the region better is nearer than this model says"
+)
+"""What a blank model costs beside one that was learned; docs/explanation/models.md says how that was measured."""
+
+
+@checked
+def blank_model(
+    space: StateSpace | None = None,
+    step_seconds: float | None = None,
+    kind: str = "everyday",
+    max_speed_kmh: float | None = None,
+    output: str | Path | None = None,
+    overwrite: bool = False,
+    *,
+    bbox: Box | None = None,
+    town: str | None = None,
+    extent: str | Path | None = None,
+) -> Blank:
+    """A model of a region alone, learned from nobody, as ``dphmm model blank`` makes it.
+
+    Parameters
+    ----------
+    space
+        The states; see `region`. Left out, cells of the box that is given next: the smallest, from 250 m, of which
+        there are at most `MOST_STATES`.
+    step_seconds
+        One time step; left out, 300 for everyday life, otherwise 60.
+    kind
+        How people move: ``"everyday"`` (all day, with long rests), ``"walking"``, ``"cycling"`` or ``"driving"``
+        (recordings of people on their way); see `dphmm.model.published_laws`.
+    max_speed_kmh
+        What decides which moves a person can make; left out, that of the kind.
+    output, overwrite
+        A ``.npz`` file for the model, and whether one that exists may be replaced.
+    bbox, town, extent
+        In place of the space: one of them, as for `region`.
+
+    Returns
+    -------
+    Blank
+        The model, and what it assumes.
+
+    Raises
+    ------
+    ConfigurationError
+        When there is not one region, the kind is another, or too many moves are possible.
+    OutputError
+        When the output exists.
+    DataFileError, CoordinateError
+        As the region says.
+
+    Examples
+    --------
+    >>> made = blank_model(bbox=(44.97, -30.04, 45.03, -29.96), kind="cycling")
+    >>> made.model
+    MarkovModel(675 states, 26937 possible moves)
+    """
+    about = kind_of(kind)
+    if output is not None:
+        check_model_output(output, overwrite)
+    if (space is None) != (sum(one is not None for one in (bbox, town, extent)) == 1):
+        raise ConfigurationError("no single region is given; give a space, or one of --bbox, --town and --extent")
+    if space is None:
+        box = _box(bbox, town, extent)
+        space = Grid.over(box, _cell(box))
+    made = Blank(blank(space, about.step_seconds if step_seconds is None else step_seconds, kind, max_speed_kmh))
+    if output is not None:
+        with new_file(output, overwrite) as part:
+            made.model.save(part)
+    return made
+
+
+def check_model_output(output: str | Path, overwrite: bool) -> None:
+    """Refuse the path of a model's file before any work is done for it.
+
+    Raises
+    ------
+    ConfigurationError, OutputError
+        When it is no ``.npz`` file, or as `dphmm.tables.check_output`.
+    """
+    if Path(output).suffix != ".npz":
+        raise ConfigurationError(f"{output}: a model is a .npz file; name it so")
+    check_output(output, overwrite)
 
 
 @checked
@@ -544,10 +683,8 @@ def learn(
         As `MarkovModel.fit`.
     """
     if output is not None:
-        if Path(output).suffix != ".npz":
-            raise ConfigurationError(f"{output}: a model is a .npz file; name it so")
-        for path in (Path(output), private_list(output)):
-            check_output(path, overwrite)
+        check_model_output(output, overwrite)
+        check_output(private_list(output), overwrite)
     if user_epsilon is not None and by is not None:
         raise ConfigurationError(
             "--user-epsilon makes a model that is the same all day; leave out --by, or learn without --user-epsilon"

@@ -5,6 +5,7 @@
   trajectories as what it is learned from by counting.
 - `fit_shrunk`: a model in which every move within a highest speed is possible (`SpeedLimit`), and counts of moves are
   shrunk towards what the region has in common (`RegionKernel`).
+- `blank`: a model of a region alone, in which nobody's movement is.
 - `extend`: such a model by counting, each class and pair shrunken towards what is known of all.
 - `Belief`: a distribution over states, predicted and updated.
 - `draw_paths`, `draw_like`: people who do not exist; `Crowd`, `compare_crowds`, `jensen_shannon`: how alike they are
@@ -26,6 +27,7 @@ from dphmm.model.mobility_statistics import Crowd, compare_crowds, jensen_shanno
 from dphmm.model.model import MarkovModel
 from dphmm.model.moves import state_sequence, state_sequences
 from dphmm.model.path_sampling import draw_like, draw_paths
+from dphmm.model.published_laws import blank
 from dphmm.model.reversal import reverse, reverses, stationary
 from dphmm.model.speed_limit import MAX_SPEED_KMH, SpeedLimit
 from dphmm.model.state_pairs import StatePairs
@@ -47,6 +49,7 @@ __all__ = [
     "SpeedLimit",
     "StatePairs",
     "TimeClasses",
+    "blank",
     "compare_crowds",
     "draw_like",
     "draw_paths",

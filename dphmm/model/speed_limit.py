@@ -72,6 +72,8 @@ class SpeedLimit:
         self._indptr, self._indices = locked(found[0]), locked(found[1])
         self.ring_count: int = found[3]
         """How many rings there are; a public number, whether or not a move lies in each."""
+        self.ring_ends_km: FloatArray = locked(found[4])
+        """``(ring_count - 2,)``: where each ring but staying and the last ends, kilometres."""
 
     @cached_property
     def moves(self) -> csr_array:
@@ -164,7 +166,7 @@ class SpeedLimit:
         return f"SpeedLimit({self.entries} moves among {self.size} states within {self.distance_km:g} km)"
 
 
-_Found = tuple[npt.NDArray[Any], npt.NDArray[np.int32], npt.NDArray[np.uint8], int]
+_Found = tuple[npt.NDArray[Any], npt.NDArray[np.int32], npt.NDArray[np.uint8], int, FloatArray]
 
 
 def _on_grid(space: Any, distance: float) -> _Found:
@@ -190,7 +192,7 @@ def _on_grid(space: Any, distance: float) -> _Found:
         total = _check_count(total + int(counts[-1].sum()), first + len(found), space.size)
         targets.append(found[known])
         rings.append(np.broadcast_to(ring, found.shape)[known])
-    return (*_joined(counts, targets, rings), len(ends) + 2)
+    return (*_joined(counts, targets, rings), len(ends) + 2, ends * space.cell_km)
 
 
 def _among_places(space: StateSpace, distance: float) -> _Found:
@@ -211,7 +213,7 @@ def _among_places(space: StateSpace, distance: float) -> _Found:
         total = _check_count(total + len(found), first + len(apart), space.size)
         targets.append(found.astype(np.int32))
         rings.append(_rings(lengths[sources, found] / unit, own, ends))
-    return (*_joined(counts, targets, rings), len(ends) + 2)
+    return (*_joined(counts, targets, rings), len(ends) + 2, ends * unit)
 
 
 def _spacing(points: FloatArray) -> float:

@@ -10,51 +10,22 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
-from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import shapely
 
 from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, as_floats
 from dphmm.errors import CoordinateError, DataFileError
 from dphmm.space.grid import Box
+from dphmm.space.world_map import CREDIT, Outlines, names_within, outlines
+from dphmm.space.world_map import PlaceName as PlaceName
 from dphmm.tables.vector_files import KINDS, Feature, geometry_of, read_layers, to_degrees
-
-WORLD = files("dphmm.plots").joinpath("ground/world.npz")
-"""The map of the world that the package ships; `scripts/make_basemap.py` wrote it."""
-CREDIT = "Coast, lakes and borders: Natural Earth. Names: GeoNames, CC BY 4.0."
-"""Whose map that is."""
-
-LINE_STEP, NAME_STEP = 0.001, 0.002
-"""The steps of its coordinates in degrees: outlines within 60 m of Natural Earth's, names within 120 m."""
 
 LINES = ("road", "street", "stream", "border", "line")
 """The kinds of lines on a basemap; a line of which nothing is known is a ``line``."""
-
-
-class PlaceName(NamedTuple):
-    """A name on a map.
-
-    Parameters
-    ----------
-    name
-        The text.
-    latitude, longitude
-        Degrees.
-    rank
-        Names of higher ranks come first: ten times the decimal logarithm of how many people live there, or another
-        number.
-    """
-
-    name: str
-    latitude: float
-    longitude: float
-    rank: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +81,7 @@ def shipped_basemap(box: Box, most_names: int = 300) -> Basemap:
     if east <= west:
         return Basemap()
     frame = shapely.box(west, south, east, north)
-    world = _world()
+    world = outlines()
     land = _area(world["land"], frame)
     if land.is_empty:  # nothing to recognise
         return Basemap()
@@ -119,7 +90,7 @@ def shipped_basemap(box: Box, most_names: int = 300) -> Basemap:
     return Basemap(
         polygons(water),
         {"border": pieces(world["border"].within(frame), frame)},
-        _names(frame, most_names),
+        names_within(frame, most_names),
         CREDIT,
     )
 
@@ -152,50 +123,7 @@ def pieces(lines: Iterable[FloatArray], frame: shapely.Polygon) -> list[FloatArr
     return [shapely.get_coordinates(part) for part in inside if part.geom_type == "LineString"]
 
 
-# ---- the file --------------------------------------------------------------------------------------------------------
-
-
-def planes(values: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-    """Code whole numbers below 2^32 as four rows of bytes, the lowest first; most of the others are zero."""
-    whole = values.astype(np.uint32)
-    return np.stack([(whole >> np.uint32(8 * row)).astype(np.uint8) for row in range(4)])
-
-
-def _numbers(rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
-    return sum((rows[row].astype(np.int64) << (8 * row) for row in range(4)), start=np.zeros(rows.shape[1:], np.int64))
-
-
-def coded(points: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
-    """Code points ``(n, 2)`` in whole steps as `planes` of their differences, whose signs are their lowest bits."""
-    moves = np.diff(points, axis=0, prepend=np.zeros((1, 2), np.int64))
-    return planes((moves << 1) ^ (moves >> 63))
-
-
-def _decoded(rows: npt.NDArray[np.uint8], step: float) -> FloatArray:
-    folded = _numbers(rows)
-    return np.cumsum((folded >> 1) ^ -(folded & 1), axis=0) * step
-
-
-class _Outlines(NamedTuple):
-    """Rings or lines: their points, where each begins, its bounds, and whether it is a hole."""
-
-    points: FloatArray
-    starts: npt.NDArray[np.int64]
-    low: FloatArray
-    high: FloatArray
-    hole: npt.NDArray[np.bool_]
-
-    def within(self, frame: shapely.Polygon, holes: bool | None = None) -> list[FloatArray]:
-        """Those whose bounds meet a rectangle's."""
-        west, south, east, north = frame.bounds
-        near = (self.low <= [east, north]).all(axis=1) & (self.high >= [west, south]).all(axis=1)
-        if holes is not None:
-            near &= self.hole == holes
-        ends = np.append(self.starts[1:], len(self.points))
-        return [self.points[self.starts[one] : ends[one]] for one in np.flatnonzero(near)]
-
-
-def _area(outlines: _Outlines, frame: shapely.Polygon) -> Any:
+def _area(outlines: Outlines, frame: shapely.Polygon) -> Any:
     """The area of rings within a rectangle."""
 
     def covered(holes: bool) -> Any:
@@ -203,33 +131,6 @@ def _area(outlines: _Outlines, frame: shapely.Polygon) -> Any:
         return shapely.union_all(shapely.make_valid(shapely.clip_by_rect(rings, *frame.bounds)))
 
     return shapely.difference(covered(False), covered(True))
-
-
-@lru_cache(maxsize=1)
-def _world() -> dict[str, _Outlines]:
-    found = {}
-    with WORLD.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
-        for layer in ("land", "lake", "border"):
-            points = _decoded(arrays[f"{layer}_points"], LINE_STEP)
-            starts = np.cumsum(_numbers(arrays[f"{layer}_lengths"])) - _numbers(arrays[f"{layer}_lengths"])
-            low, high = np.minimum.reduceat(points, starts), np.maximum.reduceat(points, starts)
-            found[layer] = _Outlines(points, starts, low, high, arrays[f"{layer}_holes"])
-    return found
-
-
-@lru_cache(maxsize=1)
-def _towns() -> tuple[FloatArray, npt.NDArray[np.uint8], list[str]]:
-    with WORLD.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
-        points, texts = _decoded(arrays["name_points"], NAME_STEP), bytes(arrays["name_texts"])
-        return points, arrays["name_ranks"], texts.decode("utf-8").split("\n")
-
-
-def _names(frame: shapely.Polygon, most: int) -> list[PlaceName]:
-    west, south, east, north = frame.bounds
-    points, ranks, texts = _towns()
-    inside = np.flatnonzero((points >= [west, south]).all(axis=1) & (points <= [east, north]).all(axis=1))
-    first = inside[np.argsort(-ranks[inside].astype(np.int64), kind="stable")][:most]
-    return [PlaceName(texts[one], float(points[one, 1]), float(points[one, 0]), float(ranks[one])) for one in first]
 
 
 MOST_POINTS = 60_000

@@ -33,6 +33,7 @@ _PLANAR = [*_ONE, "--unit", "1", "--centre", "45", "-30"]
 
 BASES = {
     "learn": ["walk.csv", "-o", "new.npz", *_BOX],
+    "model blank": ["-o", "new.npz", *_BOX],
     "release": [*_WALK, "-o", "new.csv", "--allow-own-model"],
     "release session": [*_WALK, "--session", "new.session", "--limit-epsilon", "50", "-o", "new.csv"],
     "release stream": [*_GIVEN, "--seed", "1"],

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dphmm.errors import CoordinateError
-from dphmm.plots import basemap
 from dphmm.plots.basemap import shipped_basemap
+from dphmm.space.world_map import WORLD, coded, decoded
 
 WET = {
     "Santa Monica Bay": (33.95, -118.60),
@@ -69,8 +69,8 @@ def test_a_box_that_is_none_is_refused(box):
 
 
 def test_the_file_is_small_and_its_licences_stand_beside_it():
-    folder = basemap.WORLD.parent
-    assert basemap.WORLD.stat().st_size < 2_000_000
+    folder = WORLD.parent
+    assert WORLD.stat().st_size < 2_000_000
     said = (folder / "README.md").read_text(encoding="utf-8")
     assert "public domain" in said
     assert "Creative Commons Attribution 4.0" in said
@@ -93,4 +93,4 @@ def test_the_coast_is_that_of_natural_earth_to_a_hundred_metres(real_data):
 @given(st.lists(st.tuples(st.integers(-180_000, 180_000), st.integers(-90_000, 90_000)), min_size=1))
 def test_points_come_back_out_of_their_planes(points):
     steps = np.array(points, dtype=np.int64)
-    np.testing.assert_array_equal(np.round(basemap._decoded(basemap.coded(steps), 1.0)), steps)
+    np.testing.assert_array_equal(np.round(decoded(coded(steps), 1.0)), steps)

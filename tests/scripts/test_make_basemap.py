@@ -9,6 +9,7 @@ import pytest
 import shapely
 
 from dphmm.plots import basemap
+from dphmm.space import world_map
 from scripts.make_basemap import main
 
 
@@ -31,11 +32,11 @@ def made(tmp_path, monkeypatch):
     }
     (tmp_path / "cities.json").write_text(json.dumps(told), encoding="utf-8")
     main(tmp_path, tmp_path / "cities.json", tmp_path / "world.npz")
-    monkeypatch.setattr(basemap, "WORLD", tmp_path / "world.npz")
-    for cached in (basemap._world, basemap._towns):
+    monkeypatch.setattr(world_map, "WORLD", tmp_path / "world.npz")
+    for cached in (world_map.outlines, world_map.towns):
         cached.cache_clear()
     yield tmp_path / "world.npz"
-    for cached in (basemap._world, basemap._towns):
+    for cached in (world_map.outlines, world_map.towns):
         cached.cache_clear()
 
 
@@ -48,7 +49,7 @@ def test_land_inland_seas_lakes_borders_and_names_come_back(made):
     (border,) = found.lines["border"]
     np.testing.assert_allclose(border, [[10, 40.5], [12, 40.6]], atol=1e-9)
     assert [(place.name, place.rank) for place in found.names] == [("Great", 63.0), ("Seat", 0.0)]
-    assert found.names[1].longitude == pytest.approx(10.123456, abs=basemap.NAME_STEP / 2)
+    assert found.names[1].longitude == pytest.approx(10.123456, abs=world_map.NAME_STEP / 2)
 
 
 def test_the_same_input_makes_the_same_file(made, tmp_path):

@@ -48,7 +48,8 @@ def test_a_wheel_has_the_page_and_the_licences_of_what_it_holds_of_others(tmp_pa
     names = zipfile.ZipFile(made).namelist()
     inside = {name.removeprefix("dphmm/") for name in names}
     assert {f"serve/static/{name}" for name in ("index.html", "page.css", "page.js")} <= inside
-    pages = ("webmap.html", "webmap.css", "webmap.js", "ground/world.npz", "ground/README.md")
+    pages = ("webmap.html", "webmap.css", "webmap.js")
     assert {f"plots/{name}" for name in pages} <= inside
+    assert {"space/ground/world.npz", "space/ground/README.md"} <= inside
     for library, script in (("leaflet", "leaflet.js"), ("leaflet-geoman", "leaflet-geoman.min.js")):
         assert {f"vendor/{library}/LICENSE", f"vendor/{library}/{script}"} <= inside

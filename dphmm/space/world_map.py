@@ -1,0 +1,157 @@
+"""The coarse map of the world that the package ships: outlines, and the names of its towns by which one finds them."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import shapely
+
+from dphmm.arguments import checked
+from dphmm.arrays import FloatArray
+from dphmm.errors import ConfigurationError
+from dphmm.space.grid import Box
+from dphmm.space.projection import LocalProjection
+
+WORLD = files("dphmm.space").joinpath("ground/world.npz")
+"""The map of the world that the package ships; `scripts/make_basemap.py` wrote it."""
+CREDIT = "Coast, lakes and borders: Natural Earth. Names: GeoNames, CC BY 4.0."
+"""Whose map that is."""
+
+LINE_STEP, NAME_STEP = 0.001, 0.002
+"""The steps of its coordinates in degrees: outlines within 60 m of Natural Earth's, names within 120 m."""
+
+
+class PlaceName(NamedTuple):
+    """A name on a map.
+
+    Parameters
+    ----------
+    name
+        The text.
+    latitude, longitude
+        Degrees.
+    rank
+        Names of higher ranks come first: ten times the decimal logarithm of how many people live there, or another
+        number.
+    """
+
+    name: str
+    latitude: float
+    longitude: float
+    rank: float
+
+
+def planes(values: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    """Code whole numbers below 2^32 as four rows of bytes, the lowest first; most of the others are zero."""
+    whole = values.astype(np.uint32)
+    return np.stack([(whole >> np.uint32(8 * row)).astype(np.uint8) for row in range(4)])
+
+
+def _numbers(rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
+    return sum((rows[row].astype(np.int64) << (8 * row) for row in range(4)), start=np.zeros(rows.shape[1:], np.int64))
+
+
+def coded(points: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+    """Code points ``(n, 2)`` in whole steps as `planes` of their differences, whose signs are their lowest bits."""
+    moves = np.diff(points, axis=0, prepend=np.zeros((1, 2), np.int64))
+    return planes((moves << 1) ^ (moves >> 63))
+
+
+def decoded(rows: npt.NDArray[np.uint8], step: float) -> FloatArray:
+    """Points ``(n, 2)`` out of what `coded` made of them."""
+    folded = _numbers(rows)
+    return np.cumsum((folded >> 1) ^ -(folded & 1), axis=0) * step
+
+
+class Outlines(NamedTuple):
+    """Rings or lines: their points, where each begins, its bounds, and whether it is a hole."""
+
+    points: FloatArray
+    starts: npt.NDArray[np.int64]
+    low: FloatArray
+    high: FloatArray
+    hole: npt.NDArray[np.bool_]
+
+    def within(self, frame: shapely.Polygon, holes: bool | None = None) -> list[FloatArray]:
+        """Those whose bounds meet a rectangle's."""
+        west, south, east, north = frame.bounds
+        near = (self.low <= [east, north]).all(axis=1) & (self.high >= [west, south]).all(axis=1)
+        if holes is not None:
+            near &= self.hole == holes
+        ends = np.append(self.starts[1:], len(self.points))
+        return [self.points[self.starts[one] : ends[one]] for one in np.flatnonzero(near)]
+
+
+@lru_cache(maxsize=1)
+def outlines() -> dict[str, Outlines]:
+    """Land, lakes and borders of countries, by layer."""
+    found = {}
+    with WORLD.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
+        for layer in ("land", "lake", "border"):
+            points = decoded(arrays[f"{layer}_points"], LINE_STEP)
+            starts = np.cumsum(_numbers(arrays[f"{layer}_lengths"])) - _numbers(arrays[f"{layer}_lengths"])
+            low, high = np.minimum.reduceat(points, starts), np.maximum.reduceat(points, starts)
+            found[layer] = Outlines(points, starts, low, high, arrays[f"{layer}_holes"])
+    return found
+
+
+@lru_cache(maxsize=1)
+def towns() -> tuple[FloatArray, npt.NDArray[np.uint8], list[str]]:
+    """The points of all towns, longitude first, their ranks and their names."""
+    with WORLD.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
+        points, texts = decoded(arrays["name_points"], NAME_STEP), bytes(arrays["name_texts"])
+        return points, arrays["name_ranks"], texts.decode("utf-8").split("\n")
+
+
+def names_within(frame: shapely.Polygon, most: int) -> list[PlaceName]:
+    """The names in a rectangle, those of the largest towns first."""
+    west, south, east, north = frame.bounds
+    points, ranks, texts = towns()
+    inside = np.flatnonzero((points >= [west, south]).all(axis=1) & (points <= [east, north]).all(axis=1))
+    first = inside[np.argsort(-ranks[inside].astype(np.int64), kind="stable")][:most]
+    return [PlaceName(texts[one], float(points[one, 1]), float(points[one, 0]), float(ranks[one])) for one in first]
+
+
+@checked
+def town_box(name: str, across_km: float = 20.0) -> Box:
+    """A square around a town of the shipped map; of several of one name, around the largest.
+
+    Parameters
+    ----------
+    name
+        What the town is called; upper and lower case are alike.
+    across_km
+        The side of the square, kilometres.
+
+    Returns
+    -------
+    tuple of float
+        South, west, north, east, degrees, to three decimals.
+
+    Raises
+    ------
+    ConfigurationError
+        When no town has the name; naming some that begin or sound like it.
+
+    Examples
+    --------
+    >>> town_box("Lyon")
+    (45.659, 4.72, 45.839, 4.976)
+    """
+    points, ranks, texts = towns()
+    wanted = name.strip().casefold()
+    found = [number for number, text in enumerate(texts) if text.casefold() == wanted]
+    if not found:
+        like = get_close_matches(name.strip().title(), texts, n=4) or ["Lyon", "Portland", "Taipei"]
+        raise ConfigurationError(
+            f"no town on the map is called {name!r}; give --bbox, or one such as {', '.join(like)}"
+        )
+    east, north = points[max(found, key=lambda number: int(ranks[number]))].tolist()
+    plane = LocalProjection(north, east)
+    (south, west), (top, right) = plane.to_latlon(np.array([[-1, -1], [1, 1]]) * across_km / 2).round(3).tolist()
+    return south, west, top, right
