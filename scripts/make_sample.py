@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dphmm.readers.synthetic_city import build_city, synthetic_trajectories
+from dphmm.readers.synthetic_city import City, build_city, synthetic_ride, synthetic_trajectories
 from dphmm.space import Trajectory
 
 PLT_HEADER = (
@@ -86,6 +86,25 @@ def geojson(day: Trajectory) -> str:
     return json.dumps({"type": "FeatureCollection", "features": features}, separators=(",", ":")) + "\n"
 
 
+def ride(city: City) -> str:
+    """A bicycle ride as a watch has it: a fix every second, heart rate and cadence, and a name that says too much."""
+    told = synthetic_ride(city, (4, 8), ((8, 11), (10, 5)))
+    minutes = np.arange(len(told)) / 60
+    heart = np.round(150 - 70 * np.exp(-minutes / 4)).astype(int)
+    points = "".join(
+        f'<trkpt lat="{lat:.6f}" lon="{lon:.6f}"><time>{time}Z</time>'
+        f"<extensions><x:hr>{hr}</x:hr><x:cad>82</x:cad></extensions></trkpt>\n"
+        for (time, lat, lon), hr in zip(fixes(told), heart.tolist(), strict=True)
+    )
+    return (
+        '<?xml version="1.0" encoding="UTF-8"?>\n'
+        '<gpx version="1.1" creator="dphmm" xmlns="http://www.topografix.com/GPX/1/1" '
+        'xmlns:x="http://www.garmin.com/xmlschemas/TrackPointExtension/v1">\n'
+        f"<metadata><time>{next(fixes(told))[0]}Z</time></metadata>\n"
+        f"<trk><name>From my door and back</name><type>cycling</type><trkseg>\n{points}</trkseg></trk>\n</gpx>\n"
+    )
+
+
 def gpx(day: Trajectory) -> str:
     points = "".join(
         f'<trkpt lat="{lat:.6f}" lon="{lon:.6f}"><ele>30</ele><time>{time}Z</time></trkpt>\n'
@@ -142,6 +161,7 @@ def sample_files() -> dict[str, bytes]:
         "sample/table.csv": table(people[:4]),
         "sample/points.geojson": geojson(one_day["p05"]),
         "sample/track.gpx": gpx(one_day["p06"]),
+        "sample/ride.gpx": ride(city),
         "sample/phone.rec": owntracks(one_day["p07"]),
         "sample/cabs/new_pacifa.txt": cab(one_day["p08"]),
         "sample/cabs/new_pobrid.txt": cab(one_day["p09"]),

@@ -610,6 +610,7 @@ def audits_and_jobs() -> None:
         within=None, cell=0.5
     )  # fmt: skip
     right("jobs.blank_model", jobs.blank_model, bbox=(45.0, -30.0, 45.02, -29.97), step_seconds=60.0, kind="walking")
+    right("jobs.hide", jobs.hide, data="missing.gpx", near=[(45.0, -30.0)], within_km=0.5, kind="cycling", keep=["hr"])
     right("jobs.audit_secrets", jobs.audit_secrets, secrets="missing.csv", edges="missing.csv", epsilon=1.0)
     right("jobs.read_sessions", jobs.read_sessions, file="missing.db", names=["a"])
     right("jobs.export_sessions", jobs.export_sessions, file="missing.db", output="out.csv", names=["a"])

@@ -20,6 +20,7 @@ from dphmm.errors import DphmmError
 
 COMMANDS: Mapping[str, str] = {
     "demo": "Learn, release and draw in a synthetic city: no data, no download.",
+    "hide": "Hide a home in one recording: exact elsewhere, nothing around it.",
     "data": "Fetch the public data sets that the papers use.",
     "learn": "Learn a Markov model of movement from trajectories.",
     "model": "What a model says, a map of it, and how well it fits.",

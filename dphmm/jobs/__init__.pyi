@@ -19,6 +19,7 @@ from .batches import Batch, batch
 from .calibrations import Achieved, Calibrated, EventLimited, Targets, calibrate
 from .counting import Counted, Counts, Days, compare_counts, count_people, repair_counts
 from .goodness_of_fit import Coverage, Fit, fit_of
+from .hiding import Hidden, hide
 from .identity import IdentityAudit, audit_identity
 from .landmarks import Find, Landmarked, Scheme, landmark_engine, landmark_planar, landmark_series
 from .leaks import Leaked, budget, leak, leak_of_releases, realised_of_releases
@@ -52,6 +53,7 @@ __all__ = [
     "EventLimited",
     "Find",
     "Fit",
+    "Hidden",
     "IdentityAudit",
     "Landmarked",
     "Leaked",
@@ -92,6 +94,7 @@ __all__ = [
     "export_sessions",
     "fit_of",
     "fit_private",
+    "hide",
     "landmark_engine",
     "landmark_planar",
     "landmark_series",

@@ -11,8 +11,8 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from dphmm.errors import MissingDependencyError
-from dphmm.tables import new_file
+from dphmm.errors import ConfigurationError, MissingDependencyError, check_installed
+from dphmm.tables import check_output, new_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -114,6 +114,41 @@ def save(figure: Any, file: Path | BinaryIO, **options: Any) -> None:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
         figure.savefig(file, **options)
+
+
+PICTURES = (".png", ".svg", ".pdf")
+"""What pictures are called."""
+
+
+def check_picture(path: str | Path, overwrite: bool = False) -> Path:
+    """Refuse the path of a picture before any work is done for it.
+
+    Parameters
+    ----------
+    path
+        The file.
+    overwrite
+        Whether a file that exists may be replaced.
+
+    Returns
+    -------
+    Path
+        The same path.
+
+    Raises
+    ------
+    ConfigurationError
+        When no picture goes by its extension.
+    MissingDependencyError
+        Without matplotlib.
+    OutputError
+        As `dphmm.tables.check_output`.
+    """
+    path = Path(path)
+    if path.suffix.lower() not in PICTURES:
+        raise ConfigurationError(f"{path}: no picture goes by {path.suffix!r}; use {', '.join(PICTURES)}")
+    check_installed("matplotlib", "plots")
+    return check_output(path, overwrite)
 
 
 def save_picture(figure: Any, path: Path, overwrite: bool = False, private: bool = True) -> None:

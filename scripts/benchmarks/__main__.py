@@ -13,6 +13,7 @@ from scripts.benchmarks import (
     engine,
     evaluation,
     events,
+    hide,
     history,
     landmarks,
     lattice,
@@ -44,6 +45,7 @@ MODULES = (
     relay,
     tables,
     zones,
+    hide,
 )
 STAGES = {module.__name__.rpartition(".")[2]: module for module in MODULES}
 

@@ -33,6 +33,7 @@ _PLANAR = [*_ONE, "--unit", "1", "--centre", "45", "-30"]
 
 BASES = {
     "learn": ["walk.csv", "-o", "new.npz", *_BOX],
+    "hide": ["ride.gpx", "--ends", "--within", "100m", "-o", "new.gpx"],
     "model blank": ["-o", "new.npz", *_BOX],
     "release": [*_WALK, "-o", "new.csv", "--allow-own-model"],
     "release session": [*_WALK, "--session", "new.session", "--limit-epsilon", "50", "-o", "new.csv"],
@@ -186,6 +187,8 @@ def _template() -> Path:
     (folder / "matrix.csv").write_bytes(seeds.matrix_csv()[0][1])
     (folder / "states.csv").write_bytes(seeds.states()[0][1])
     (folder / "edges.csv").write_bytes(seeds.edges()[0][1])
+    fixes = "".join(f'<trkpt lat="45.001" lon="{-30.012 + at / 2500:.6f}"/>' for at in range(60))
+    (folder / "ride.gpx").write_text(f'<gpx version="1.1"><trk><trkseg>{fixes}</trkseg></trk></gpx>')
     (folder / "lines.json").write_bytes(seeds.lines()[0][1] + b"\n")
     (folder / "job.toml").write_text(
         'data = ["walk.csv"]\nmodel = "m.npz"\npolicy = "complete"\nepsilon = 1.0\noutput = "new.csv"\n'

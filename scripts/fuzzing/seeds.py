@@ -25,6 +25,7 @@ from dphmm.errors import DphmmError
 from dphmm.evaluation.run import COLUMNS as STEP_COLUMNS
 from dphmm.evaluation.run import StepTable
 from dphmm.evaluation.split import Split
+from dphmm.jobs import hide
 from dphmm.jobs.models import write_list
 from dphmm.jobs.people import Data
 from dphmm.jobs.releases import release
@@ -159,6 +160,18 @@ def gpx() -> list[Seed]:
         )
         made.append(("t.gpx", text.encode()))
     return made
+
+
+RIDE, HOME = Path(__file__).parents[2] / "data/sample/ride.gpx", (45.01, -30.01)
+"""A recording, and where it begins."""
+
+
+@cache
+def hidden_places() -> list[Seed]:
+    """What a file of sessions counts of one recording."""
+    with tempfile.TemporaryDirectory() as folder:
+        hide(RIDE, [HOME], session=Path(folder, "s.json"))
+        return [("s.json", Path(folder, "s.json").read_bytes())]
 
 
 @cache

@@ -27,6 +27,7 @@ from dphmm.evaluation.config import load_config
 from dphmm.evaluation.run import StepTable
 from dphmm.evaluation.split import Split
 from dphmm.events import Clock, EventOdds, parse_event, read_priors
+from dphmm.jobs import hide
 from dphmm.jobs.counting import Counts
 from dphmm.jobs.landmarks import moments_of
 from dphmm.jobs.leaks import leak_of_releases
@@ -48,6 +49,7 @@ from dphmm.policy.zones import categories
 from dphmm.readers import read_places
 from dphmm.readers.fetch import fetch_data
 from dphmm.readers.instants import Instants
+from dphmm.readers.recordings import read_recording
 from dphmm.readers.table import ParquetFixes
 from dphmm.release.record import ReleaseRecord
 from dphmm.release.store import Terms, _digest
@@ -57,6 +59,7 @@ from dphmm.space.projection import LocalProjection
 from dphmm.tables import Table, TimedTable, parse_time, write_csv
 from dphmm.writers import read_releases, summarise
 from dphmm.writers.formats import FORMATS
+from dphmm.writers.recordings import write_recording
 from scripts.fuzzing import nasty, seeds, values
 from scripts.fuzzing.archives import of_gzip, of_tar, of_zip
 from scripts.fuzzing.arrays import of_npy, of_npz
@@ -108,6 +111,16 @@ def _by_people(path: Path) -> None:
 
 def _skipping(path: Path) -> None:
     read(path, skip_bad=True)
+
+
+def _recording(path: Path) -> None:
+    recording = read_recording(path)
+    for suffix in (".gpx", ".geojson", ".csv"):
+        write_recording(path.with_name(f"again{suffix}"), recording, overwrite=True)
+
+
+def _hidden_places(path: Path) -> None:
+    hide(seeds.RIDE, [seeds.HOME], session=path)
 
 
 def _table(path: Path) -> None:
@@ -437,6 +450,8 @@ TARGETS: Mapping[str, Target] = {
     "parquet-times": Target(seeds.parquet, of_parquet, _zoned),
     "geoparquet": Target(seeds.geoparquet, of_parquet, _trajectories),
     "gpx": Target(seeds.gpx, mixed(nasty.of_xml), _trajectories),
+    "recording": Target(seeds.gpx, mixed(nasty.of_xml), _recording),
+    "hidden-places": Target(seeds.hidden_places, JSON, _hidden_places),
     "owntracks": Target(seeds.owntracks, mixed(nasty.of_json_lines), _trajectories),
     "geolife": Target(seeds.geolife, mixed(nasty.of_fields), partial(_trajectories, format="geolife")),
     "cabspotting": Target(

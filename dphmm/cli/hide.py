@@ -1,0 +1,105 @@
+"""``dphmm hide``: a place hidden in one recording, in one step."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import click
+
+from dphmm.cli.console import Once, cell, echo
+from dphmm.cli.inputs import kilometres_of
+from dphmm.errors import ConfigurationError
+
+_PLACE = re.compile(r"\s*([+-]?\d+(?:\.\d*)?)\s*[,;]\s*([+-]?\d+(?:\.\d*)?)\s*", re.ASCII)
+
+
+@click.command(cls=Once)
+@click.argument("data", type=click.Path(path_type=Path))
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="A .gpx, .geojson or .csv file.")
+@click.option(
+    "--near",
+    multiple=True,
+    metavar="LAT,LON",
+    help="A place to hide, in degrees; may be repeated. Or a GeoJSON file of points.",
+)
+@click.option("--ends", is_flag=True, help="Hide where the recording begins and where it ends.")
+@click.option(
+    "--within", default="500m", show_default=True, metavar="LENGTH", help="No point is told within this of a place."
+)
+@click.option(
+    "--kind",
+    type=click.Choice(["walking", "cycling", "driving"]),
+    help="How a reader takes people to move. [default: what the file says, or cycling]",
+)
+@click.option("--keep", multiple=True, type=click.Choice(["hr", "atemp"]), help="Keep heart rate, or temperature.")
+@click.option("--no-times", is_flag=True, help="Leave out times.")
+@click.option("--session", type=click.Path(path_type=Path), help="A file that counts what several recordings tell.")
+@click.option("--picture", type=click.Path(path_type=Path), help="A picture of what a reader sees: .png, .svg or .pdf.")
+@click.option("--overwrite", is_flag=True, help="Replace outputs that exist.")
+@click.option("--json", "as_json", is_flag=True, help="Say it as JSON.")
+def hide_command(
+    data: Path,
+    output: Path,
+    near: tuple[str, ...],
+    ends: bool,
+    within: str,
+    kind: str | None,
+    keep: tuple[str, ...],
+    no_times: bool,
+    session: Path | None,
+    picture: Path | None,
+    overwrite: bool,
+    as_json: bool,
+) -> None:
+    """Hide places in the recording DATA, such as home in a ride: exact elsewhere, nothing around them.
+
+    A zone is a square of the same public pattern for everybody and a ring around it, so that it does not tell where in
+    the square the place is, and that another recording of the same place has the same zone. Names, descriptions,
+    bounds, totals, heart rate and temperature are left out of the file.
+    """
+    from dphmm.jobs.hiding import hide
+
+    length = kilometres_of(within, "--within")
+    if picture is not None:
+        from dphmm.plots.figures import check_picture
+
+        check_picture(picture, overwrite)
+    spots, files = [], []
+    for text in near:
+        place = _PLACE.fullmatch(text)
+        if place is not None:
+            spots.append((float(place[1]), float(place[2])))
+        else:
+            files.append(text)
+    if files and (spots or len(files) > 1):
+        raise ConfigurationError(
+            f"--near {files[0]!r} is no LATITUDE,LONGITUDE; give places, or one GeoJSON file of points"
+        )
+    found = hide(
+        data,
+        files[0] if files else spots,
+        length,
+        output,
+        ends=ends,
+        kind=kind,
+        keep=keep,
+        times=not no_times,
+        session=session,
+        overwrite=overwrite,
+    )
+    if picture is not None:
+        from dphmm.plots.figures import save_picture
+        from dphmm.plots.hiding import hidden_figure
+
+        save_picture(hidden_figure(found), picture, overwrite, private=False)
+    if as_json:
+        echo(json.dumps({**found.facts(), "sentences": found.sentences}, ensure_ascii=False, allow_nan=False))
+        return
+    for sentence in found.sentences:
+        echo(sentence)
+    left = f"; besides, left out: {', '.join(found.left_out)}" if found.left_out else ""
+    echo(f"{cell(str(output))}: {len(found.public):,} of {found.points:,} points{left}.")
+    if picture is not None:
+        echo(f"{cell(str(picture))}: what a reader sees.")
