@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from dphmm.arguments import checked
-from dphmm.arrays import BoolArray, FloatArray, content_hash
+from dphmm.arrays import BoolArray, FloatArray, as_floats, content_hash
 from dphmm.audit.hidden_place import CELLS, READERS, Gate, HiddenZone, Known, Stretch, known_of
-from dphmm.errors import ConfigurationError, DataFileError
+from dphmm.errors import ConfigurationError, CoordinateError, DataFileError
 from dphmm.facts import metres
 from dphmm.readers.recordings import read_recording
 from dphmm.space.recording import Recording, Segment
@@ -192,7 +193,7 @@ Place = tuple[float, float]
 @checked
 def hide(
     data: str | Path,
-    near: Sequence[Place] | str | Path = (),
+    near: str | Path | npt.ArrayLike = (),
     within_km: float = 0.5,
     output: str | Path | None = None,
     *,
@@ -210,7 +211,7 @@ def hide(
     data
         A GPX file, or another of one person.
     near
-        The places, latitude and longitude in degrees; or a GeoJSON file of points.
+        ``(n, 2)``: the places, latitude and longitude in degrees; or a GeoJSON file of points.
     within_km
         No point within this distance of a place is told, nor of any other place in the same public square: that is the
         smallest of 25 m to 12.8 km, doubled again and again, at least one and a half times as wide as this distance.
@@ -257,7 +258,7 @@ def hide(
     unknown = sorted(set(keep) - {"hr", "atemp"})
     if unknown:
         raise ConfigurationError(f"keep names {unknown[0]!r}; give hr (heart rate) or atemp (temperature)")
-    spots = _places(near) if isinstance(near, str | Path) else [(float(y), float(x)) for y, x in near]
+    spots = _places(near) if isinstance(near, str | Path) else _pairs(near)
     if not spots and not ends:
         raise ConfigurationError("no place is given; give --near LATITUDE,LONGITUDE, a file of points, or --ends")
     squares = [Square.around(*spot, least_km=_CORE * within_km) for spot in spots]
@@ -305,6 +306,14 @@ def hide(
 
 _MOVES = {"running": "walking", "walking": "walking", "hiking": "walking", "driving": "driving"}
 """What a file calls an activity → how a reader takes people to move."""
+
+
+def _pairs(near: npt.ArrayLike) -> list[Place]:
+    """Places out of an array."""
+    found = as_floats(near, "near", CoordinateError)
+    if found.size and (found.ndim != 2 or found.shape[1] != 2):
+        raise CoordinateError(f"near has shape {found.shape}; give a latitude and a longitude for each place")
+    return [(float(y), float(x)) for y, x in found.reshape(-1, 2)]
 
 
 def _places(path: str | Path) -> list[Place]:
