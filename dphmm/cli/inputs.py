@@ -195,7 +195,7 @@ def option_of(key: str) -> str:
 
 
 def settings_of(
-    given: Mapping[str, Any], named: Callable[[str], str] = option_of, elsewhere: str = ""
+    given: Mapping[str, Any], named: Callable[[str], str] = option_of, elsewhere: str = "", for_a_day: bool = False
 ) -> ReleaseSettings:
     """How to release, out of the `settings_options`.
 
@@ -207,6 +207,8 @@ def settings_of(
         What messages call a setting by.
     elsewhere
         Where a setting that is missing may be said but in its option, with braces for its name.
+    for_a_day
+        Whether a policy and a budget that are missing are those of `ReleaseSettings.for_a_day`.
 
     Raises
     ------
@@ -215,9 +217,13 @@ def settings_of(
     """
     from dphmm.policy.expression import with_buffer
     from dphmm.release.engine import ReleaseSettings
-    from dphmm.release.settings import NAMES
+    from dphmm.release.settings import A_DAY, A_DRAW, NAMES
 
     values = {name: given[name] for name in NAMES if given.get(name) is not None}
+    if for_a_day:
+        said = [name for name in ("epsilon", "schedule", *AIMS) if given.get(name) is not None]
+        given = given if said else {**given, "day_epsilon": A_DAY}
+        values = values if "epsilon" in said else {"policy": ReleaseSettings().policy, "epsilon": A_DRAW, **values}
     values |= _aimed(given, named)
     if given.get("buffer") is not None and "policy" in values:
         values["policy"] = with_buffer(values["policy"], given["buffer"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -154,7 +154,7 @@ def load_job(path: Path | None, options: Mapping[str, Any]) -> ReleaseJob:
         if flaw == "missing":
             raise ConfigurationError(f"{key} is missing; give {option_of(key)}{_OR_KEY.format(key)}") from None
         raise ConfigurationError(f"{named(key)} {said}") from None
-    return job.model_copy(update={"settings": settings_of(both, named, _OR_KEY)})
+    return job.model_copy(update={"settings": settings_of(both, named, _OR_KEY, for_a_day=True)})
 
 
 _KEYS = (*NAMES, *AIMS, "buffer", *(name for name in ReleaseJob.model_fields if name != "settings"))
@@ -323,6 +323,38 @@ _session_options = options(
     heading="Session and limits",
 )
 
+_IN_SHORT = (
+    "moments_withheld_for",
+    "joined_places",
+    "one_release_from_two",
+    "all_releases_from",
+    "epsilon_within_24_hours",
+    "estimate_radius_m_median",
+    "adversary_error_m_median",
+    "adversary_certainty_most_in_hindsight",
+    "expected_error_m_median",
+    "private_",
+)
+"""How facts begin that are told without --details, besides `_COUNTS`."""
+_COUNTS = ("releases", "users", "output", "folder")
+
+_details_option = options(
+    click.option("--details", is_flag=True, help="Say everything of how it was released, not the main figures alone."),
+    heading="Output",
+)
+
+
+def _say_verdict(verdict: Sequence[str], facts: Mapping[str, Any], as_json: bool, details: bool) -> None:
+    """Two sentences first, then figures: the main ones, or all."""
+    if as_json:
+        say("Released", {"verdict": list(verdict), **facts}, as_json)
+        return
+    for sentence in verdict:
+        echo(sentence)
+    chosen = {name: fact for name, fact in facts.items() if details or name in _COUNTS or name.startswith(_IN_SHORT)}
+    say("Released", chosen, as_json)
+
+
 _stream_options = options(
     click.option(
         "--accept-epsilon", type=float, metavar="MAX", help="Without DATA: a fix may ask for an epsilon up to this."
@@ -364,8 +396,9 @@ _output_options = options(
 @click.option("--job", type=click.Path(path_type=Path), metavar="FILE", help="A TOML file with these options as keys.")
 @input_options
 @click.option("--overwrite", is_flag=True, default=None, help="Replace outputs that exist.")
+@_details_option
 @click.option("--json", "as_json", is_flag=True, help="Say what was released as JSON.")
-def release_command(job: Path | None, as_json: bool, **given: Any) -> None:
+def release_command(job: Path | None, as_json: bool, details: bool, **given: Any) -> None:
     """Release private locations for the trajectories in DATA.
 
     Without DATA, fixes are read from standard input as JSON lines such as {"user": "a", "time":
@@ -383,12 +416,12 @@ def release_command(job: Path | None, as_json: bool, **given: Any) -> None:
     what = load_job(job, given)
     warn_of_seed(what.seed)
     if what.data:
-        _release_files(what, as_json)
+        _release_files(what, as_json, details)
     else:
         _release_stream(what)
 
 
-def _release_files(job: ReleaseJob, as_json: bool) -> None:
+def _release_files(job: ReleaseJob, as_json: bool, details: bool) -> None:
     from dphmm.jobs.releases import release
 
     for key in ("accept_epsilon", "clock_skew"):
@@ -419,7 +452,8 @@ def _release_files(job: ReleaseJob, as_json: bool) -> None:
     told = {**asked, "outside_the_region": job.settings.outside, **done.facts(), **done.private_facts()}
     warnings = done.warnings()
     listed = {"private_left_out": dropped_facts(done.dropped), "warnings": warnings} if as_json else {}
-    say("Released", {**told, "settings": job.settings.content_hash, **written, **listed}, as_json)
+    facts = {**told, "settings": job.settings.content_hash, **written, **listed}
+    _say_verdict(done.verdict(), facts, as_json, details)
     if not as_json:
         say_dropped(done.dropped)
     warn(warnings)
@@ -465,9 +499,10 @@ def _release_stream(job: ReleaseJob) -> None:
 @earlier_option
 @click.option("--resume", is_flag=True, help="Go on with the batch in the folder; users who are released stay.")
 @input_options
+@_details_option
 @click.option("--json", "as_json", is_flag=True, help="Say what was released as JSON.")
 def batch_command(
-    data: tuple[Path, ...], folder: Path, model: Path, seed: int | None, as_json: bool, **given: Any
+    data: tuple[Path, ...], folder: Path, model: Path, seed: int | None, as_json: bool, details: bool, **given: Any
 ) -> None:
     """Release every user in DATA, each in a file of their own, without a true place in any of them.
 
@@ -483,7 +518,7 @@ def batch_command(
     """
     from dphmm.jobs.batches import batch
 
-    settings = settings_of({**given, "caps": caps_of(given)})
+    settings = settings_of({**given, "caps": caps_of(given)}, for_a_day=True)
     warn_of_seed(seed)
     more = {name: given[name] for name in ("kind", "session_gap", "resume")}
     more["allow_own_model"] = bool(given["allow_own_model"])
@@ -492,7 +527,8 @@ def batch_command(
     found = batch(data_of(data, given), folder, model, settings, engine=engine, seed=seed, watch=progress, **more)
     warnings = found.warnings()
     listed = {"private_left_out": dropped_facts(found.dropped), "warnings": warnings} if as_json else {}
-    say("Released", {**found.facts(), **found.private_facts(), "folder": str(folder), **listed}, as_json)
+    facts = {**found.facts(), **found.private_facts(), "folder": str(folder), **listed}
+    _say_verdict(found.verdict(), facts, as_json, details)
     if not as_json:
         say_dropped(found.dropped)
     warn(warnings)

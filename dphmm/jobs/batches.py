@@ -19,7 +19,7 @@ from dphmm.audit.sequence import PUBLIC, HindsightRecorder
 from dphmm.errors import AlreadyKnownError, ConfigurationError, DphmmError, need
 from dphmm.facts import fact, facts_of, guarantees_in_words, unless_seeded
 from dphmm.jobs.adversaries import HABITS, Moments, before, habits, tracks_of
-from dphmm.jobs.guarantees import best_known_users, exposure_facts, warnings_of
+from dphmm.jobs.guarantees import best_known_users, exposure_facts, verdict_of, warnings_of
 from dphmm.jobs.models import load_model, people_seen, refuse_own
 from dphmm.jobs.people import OUTSIDE_REGION, SAME_TICK, Data, DataLike, Dropped
 from dphmm.jobs.progress import Watch, unwatched
@@ -173,6 +173,17 @@ class Batch:
         shared = Dropped(SAME_TICK, tally.shared, tally.shared_users)
         outside = Dropped(f"{OUTSIDE_REGION}, {where}", tally.outside, tally.outside_users)
         return tuple(one for one in (*self.unchosen, shared, outside) if one.fixes)
+
+    def verdict(self) -> tuple[str, ...]:
+        """What a day's releases tell at most, and what a reader is expected to have learned; public.
+
+        Returns
+        -------
+        tuple of str
+            Two sentences; none where nobody was released.
+        """
+        rows = self.tally.best_known_users
+        return verdict_of(rows, self.settings, self.is_private) if rows else ()
 
     def warnings(self) -> list[str]:
         """What a reader of 'private' has to know besides, with what to do about it; public.

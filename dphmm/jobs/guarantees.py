@@ -116,6 +116,45 @@ def warnings_of(rows: Sequence[Mapping[str, Any]], policy: str) -> list[str]:
     return said
 
 
+def verdict_of(rows: Sequence[Mapping[str, Any]], settings: ReleaseSettings, is_private: bool) -> tuple[str, str]:
+    """What a day's releases tell at most, and what a reader is expected to have learned: two sentences, public.
+
+    Parameters
+    ----------
+    rows
+        What `dphmm.writers.summarise` found of users, one row each, at least one.
+    settings
+        How places were released.
+    is_private
+        Whether the noise came from the operating system.
+    """
+    facts, schedule = exposure_facts(rows), settings.schedule
+    dearest = facts["epsilon_within_24_hours_most"]
+    if not is_private:
+        promised = "Nothing is promised: the noise follows from a seed."
+    elif schedule is not None and schedule.window_epsilon is not None:
+        promised = (
+            f"All that these releases tell of any {schedule.window_seconds / 3600:g} hours of a person is together "
+            f"{factor_in_words(schedule.window_epsilon)} from one way of theirs as from another that the policy joins "
+            f"to it throughout ({_joined(settings)}); longer times add up."
+        )
+    else:
+        level = "" if isnan(dearest) else f": in the dearest 24 hours it was {factor_in_words(dearest)}"
+        promised = (
+            f"One release is {factor_in_words(settings.epsilon)} from one place as from another that the policy joins "
+            f"to it ({_joined(settings)}), and nothing limits what those of a day tell together{level}."
+        )
+    when = "_in_hindsight" if "adversary_error_m_median_in_hindsight" in facts else ""
+    off, sure = facts[f"adversary_error_m_median{when}"], facts[f"adversary_certainty_most{when}"]
+    if off is None or isnan(off):
+        return promised, "What a reader learns was not worked out; dphmm audit session does it."
+    learned = (
+        f"Who knows the model and keeps all releases is expected to be {off:,.0f} m off (median) of the person they "
+        f"know best, and was up to {100 * sure:.0f} % sure of one place."
+    )
+    return promised, learned
+
+
 def _worst(rows: Sequence[Mapping[str, Any]], key: str, of: Callable[..., Any]) -> Mapping[str, Any] | None:
     known = [row for row in rows if not isnan(row.get(key, nan))]
     return of(known, key=lambda row: row[key]) if known else None

@@ -19,7 +19,7 @@ from dphmm.audit.sequence import PUBLIC, HindsightRecorder
 from dphmm.errors import AlreadyKnownError, ConfigurationError
 from dphmm.facts import guarantees_in_words, unless_seeded
 from dphmm.jobs.adversaries import HABITS, before, habits, tracks_of
-from dphmm.jobs.guarantees import IN_HINDSIGHT, exposure_facts, warnings_of
+from dphmm.jobs.guarantees import IN_HINDSIGHT, exposure_facts, verdict_of, warnings_of
 from dphmm.jobs.models import Model, load_model, people_seen, read_others, refuse_own
 from dphmm.jobs.people import DataLike, Dropped, People
 from dphmm.jobs.progress import Watch, unwatched
@@ -102,6 +102,16 @@ class Released:
     @cached_property
     def _by_user(self) -> list[dict[str, Any]]:
         return summarise(self.table, hindsight=self.hindsight)
+
+    def verdict(self) -> tuple[str, str]:
+        """What a day's releases tell at most, and what a reader is expected to have learned; public.
+
+        Returns
+        -------
+        tuple of str
+            Two sentences.
+        """
+        return verdict_of(self._by_user, self.settings, self.is_private)
 
     def warnings(self) -> list[str]:
         """What a reader of 'private' has to know besides, with what to do about it; public.

@@ -29,7 +29,7 @@ from dphmm.release.ledger import Account, Ledger
 from dphmm.release.noise import LikeliestComponent, Query, StepNoise
 from dphmm.release.record import PrivateDiagnostics, ReleaseRecord
 from dphmm.release.schedule import Scheduling
-from dphmm.release.settings import GIVEN, NAMES, Settings
+from dphmm.release.settings import A_DAY, GIVEN, NAMES, Schedule, Settings
 from dphmm.release.soundness import SoundnessCheck
 from dphmm.release.step import NextRelease, Planner, PreparedStep, PublicState, Reason, StepPlan, as_state, check_steps
 from dphmm.space.states import StateSpace
@@ -838,6 +838,34 @@ class Releaser:
 @dataclass(frozen=True)
 class ReleaseSettings(Settings):  # noqa: D101 (its parameters are those of its fields)
     __doc__ = Settings.__doc__
+
+    @classmethod
+    def for_a_day(cls, epsilon: float = A_DAY, **settings: Any) -> ReleaseSettings:
+        """Settings under which no 24 hours cost more than a budget, spent where it tells most: see `Schedule`.
+
+        Parameters
+        ----------
+        epsilon
+            What the releases of any 24 hours may cost together. One may cost all of it.
+        **settings
+            Any other of a `ReleaseSettings`.
+
+        Returns
+        -------
+        ReleaseSettings
+            What ``dphmm release`` takes where no budget is given.
+
+        Raises
+        ------
+        ConfigurationError, BudgetError
+            As `ReleaseSettings`.
+
+        Examples
+        --------
+        >>> ReleaseSettings.for_a_day().schedule.to_dict()
+        {'window_epsilon': 3.0, 'window_seconds': 86400.0}
+        """
+        return cls(epsilon=epsilon, schedule=Schedule(window_epsilon=epsilon), **settings)
 
     def engine(self, model: MarkovModel, rng: Rng = None) -> Releaser:
         """An engine that releases the places of a model's states.

@@ -12,7 +12,7 @@ from math import ceil, inf
 import numpy as np
 
 from dphmm.arguments import checked
-from dphmm.arrays import check_epsilon
+from dphmm.arrays import IntArray, check_epsilon
 from dphmm.errors import BudgetExceededError, InvalidInputError
 from dphmm.options import setting
 from dphmm.release.record import ReleaseRecord
@@ -87,6 +87,10 @@ class Account:
         sums = [*self._before[first:], self.epsilon]
         found = zip(self._slots[first:], sums, sums[1:], strict=False)
         return [(when, after - before) for when, before, after in found if after > before]
+
+    def moments(self, slot: int, steps: int) -> IntArray:
+        """The slots of the releases in the ``steps`` time steps that end with ``slot``, withheld or not, each once."""
+        return np.unique(np.array(self._slots[self._first(slot, steps) :], dtype=np.int64))
 
     def _first(self, slot: int, steps: int) -> int:
         assert self.longest is None or steps <= self.longest, "what such a window holds was not kept"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from math import ceil
+from math import ceil, inf
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -97,17 +97,6 @@ class Growth:
         """In how many steps the error grows from one level to another."""
         return max(0.0, self.step_of(high) - self.step_of(low))
 
-    def cycle(self, low: float, high: float) -> tuple[float, float]:
-        """The steps from one level to a higher one, at least one, and the error saved meanwhile against the higher."""
-        start, end = self.step_of(low), self.step_of(high)
-        if end - start <= 1.0:
-            return 1.0, high - low
-        inner = np.arange(np.floor(start) + 1, np.ceil(end))
-        times = np.concatenate([[start], inner, [end]])
-        known = np.interp(times, np.arange(len(self.errors)), self.errors)
-        known[0], known[-1] = low, high
-        return end - start, float(np.trapezoid(np.maximum(high - known, 0.0), times))
-
 
 NODES = 96
 """For how many draws the error that a release would leave is worked out."""
@@ -118,8 +107,24 @@ _SEED = 7
 _STATES = 768
 """By how many states a belief is represented there at most."""
 
-_LADDER = (0, 8, 16, 24, 32, 40, 48)
+_LADDER = range(0, 88, 8)
 """Budgets tried, in sixteenths of an octave below the greatest: a factor of the square root of two apart."""
+
+_DOWN_TO = 0.6
+"""What a draw is to leave of the expected error. Measured on people not seen: `scripts/benchmark frontier`."""
+
+_EAGER = 1.3
+"""How much more than an even share of what is left a moment may have: what is not drawn with in time is lost."""
+
+_PART = 0.5
+"""Which part of the budget that a draw should have it must have at least, where less than that is left."""
+
+_UNKNOWN, _UNKNOWN_WEIGHT = 24.0, 0.25
+"""How many moments follow one within a window, where nothing is known of a person, and how many of theirs that equals.
+"""
+
+REMEMBERED, _MOMENTS = 28, 2048
+"""How many windows back it is looked how often a person reported, and at how many moments at most."""
 
 _NEGLIGIBLE = 1e-6
 """The mass of states that is left out of it."""
@@ -137,14 +142,76 @@ class Outlook:
         The estimate's expected error after it, averaged over what could be drawn.
     steps
         After how many steps without a release the error would be back where it is now; at least one.
-    saved
-        The error that it saves meanwhile, summed over the steps.
     """
 
     epsilon: float
     error: float
     steps: float
-    saved: float
+
+
+class Arrivals:
+    """How often a person reports, learned from the moments so far, which are public.
+
+    Parameters
+    ----------
+    slots
+        ``(n,)``: the time steps of the moments before the present one, increasing.
+    now
+        The present one.
+    window
+        The steps of a window.
+    """
+
+    def __init__(self, slots: IntArray, now: int, window: int) -> None:
+        self._slots, self._now, self._window = slots, now, window
+
+    def after(self, steps: float) -> float:
+        """How many moments are expected within some steps after one: as many as there were after those so far.
+
+        One of which less time has passed counts for the part of it that has.
+        """
+        slots = self._slots
+        counts = np.searchsorted(slots, slots + steps, side="right") - 1 - np.arange(len(slots))
+        seen = np.minimum(1.0, (self._now - slots) / max(steps, 1.0))
+        unknown = _UNKNOWN_WEIGHT * _UNKNOWN * steps / self._window
+        return float((counts.sum() + unknown) / (seen.sum() + _UNKNOWN_WEIGHT))
+
+    def served(self, steps: float) -> float:
+        """How many moments a draw serves that lasts for some steps, with the present one: as have just been, or more.
+
+        Where reports come in bursts, those of the last steps tell more than the mean.
+        """
+        just = np.count_nonzero(self._slots > self._now - steps)
+        return 1.0 + max(float(just), self.after(steps))
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What a budget for a window allows of now.
+
+    Parameters
+    ----------
+    left
+        What is left for now.
+    each
+        What each of the moments to come may have, in every window that begins before now.
+    arrivals
+        How often the person reports; None without a budget.
+    saved
+        How many moments of the window, with the present one, there were since the last draw.
+    """
+
+    left: Fraction | float = inf
+    each: float = inf
+    arrivals: Arrivals | None = None
+    saved: int = 1
+
+    def over(self, steps: float) -> float:
+        """The most that a draw may cost which lasts for some steps: what was saved, or what the moments have it serves.
+
+        Where an error is as large as it gets soon after a draw, no draw lasts until the next can be paid for.
+        """
+        return self.each if self.arrivals is None else self.each * max(self.saved, self.arrivals.served(steps))
 
 
 class Scheduling:
@@ -152,15 +219,21 @@ class Scheduling:
 
     Before each moment: with ``v`` the expected error of the prediction, a draw with budget ``e`` would take it down to
     ``u(e)``, the mean over what could be drawn (at fixed nodes: a function of the belief alone). Without further draws
-    the error grows back to ``v`` in ``T(e)`` steps, along a curve that follows from the model. What is drawn with is
-    the budget that saves the most error per epsilon until then, ``sum (v - error) / e``.
+    the error grows back to ``v`` in ``T(e)`` steps, along a curve that follows from the model. Drawn is seldom and
+    strongly: what a draw tells grows with the square of a small budget, and noise that is drawn again and again for
+    somebody who stays averages out in hindsight.
 
     How far outside the region a person may be is left out of all errors: no draw tells.
 
-    *With a target* nothing is drawn unless ``v`` exceeds it. *With a budget for a window* nothing is drawn unless the
-    cycle that comes back to ``v`` can be kept up: ``e / T(e)`` is at most the greatest steady rate of spending that
-    fits into every window which begins before now and ends later. So the level at which draws happen is about the least
-    that can be kept without an hour in which nothing is left.
+    *With a target* nothing is drawn unless ``v`` exceeds it. The budget is then the least that takes the error down to
+    0.6 of the target, or all that a release may have.
+
+    *With a budget for a window* the least ``e`` that takes the error down to ``0.6 v`` is drawn with where it can be
+    kept up: ``e`` is at most what the moments that it serves, until the error is back at ``v``, may have together, or
+    those since the last draw. How many come in some time is learned from those so far (`Arrivals`), and what each may
+    have is the least, over all windows which begin before now and end later, of what is left in them by the moments
+    that they will hold. Where one moment's share is more than ``e``, it is the share. What a window may cost is looked
+    at before a draw all the same, in exact numbers.
 
     Parameters
     ----------
@@ -209,66 +282,63 @@ class Scheduling:
         schedule = self.schedule
         if schedule is None:
             return release
-        level = expected_distance(release.prior.probabilities, self._points, self._cell)
-        if level <= (schedule.target_error or 0.0):
+        level, target = expected_distance(release.prior.probabilities, self._points, self._cell), schedule.target_error
+        if level <= (target or 0.0):
             return replace(release, reason="target")
-        left, pace = self._rate(release.person, release.steps, schedule.window_epsilon)
+        pace = self._pace(release.person, release.steps, schedule.window_epsilon)
+        if not pace.left:
+            return replace(release, reason="budget")
         budgets = [rung_of(release.epsilon, rung) for rung in _LADDER]
-        if left is not None and pace is not None:
-            budgets = [budget for budget in budgets if exactly(budget) <= left]
-            longest = self.growth.steps_between(0.0, level)
-            budgets = [budget for budget in budgets if budget <= pace * max(longest, 1.0)]
-        if not budgets:
+        best = self._least(release, level, _DOWN_TO * (target or level), budgets)
+        rest = next((budget for budget in budgets if exactly(budget) <= pace.left), 0.0)
+        if best.epsilon > rest >= _PART * best.epsilon:
+            best = self.outlook(release, level, rest)
+        if best.epsilon > rest or best.epsilon > pace.over(best.steps):
             return replace(release, reason="budget")
-        best = self._best(release, level, budgets)
-        if pace is not None and not (best.saved > 0 and best.epsilon <= pace * best.steps):
-            return replace(release, reason="budget")
-        return replace(release, epsilon=best.epsilon)
+        share = next((one for one in budgets if one <= min(pace.each, rest)), 0.0) if target is None else 0.0
+        return replace(release, epsilon=max(best.epsilon, share))
 
-    def _best(self, release: NextRelease, level: float, budgets: Sequence[float]) -> Outlook:
-        """The budget that saves the most error per epsilon, from the greatest down for as long as less is better.
-
-        What a draw tells grows with the square of a small budget, so that of two small ones the greater is better.
-        """
-        best = self.outlook(release, level, budgets[0])
-        for budget in budgets[1:]:
-            next_one = self.outlook(release, level, budget)
-            if next_one.saved / next_one.epsilon <= best.saved / best.epsilon:
-                break
-            best = next_one
+    def _least(self, release: NextRelease, level: float, goal: float, budgets: Sequence[float]) -> Outlook:
+        """The least budget of some, the greatest first, after which the error is down to a goal; else the greatest."""
+        best, low, high = self.outlook(release, level, budgets[0]), 0, len(budgets)
+        while best.error <= goal and high - low > 1:
+            middle = (low + high) // 2
+            look = self.outlook(release, level, budgets[middle])
+            if look.error <= goal:
+                low, best = middle, look
+            else:
+                high = middle
         return best
 
-    def _rate(
-        self, person: PublicState, steps: int, budget: float | None
-    ) -> tuple[Fraction, float] | tuple[None, None]:
-        """What is left for now, and the greatest steady rate that fits every window over now; None without a budget.
+    def _pace(self, person: PublicState, steps: int, budget: float | None) -> Pace:
+        """What the windows allow that begin before now and end later.
 
         A release at ``s`` counts in windows that end before ``s + W``. So the windows that bind end just before a
         release falls out of them, and ``W`` steps on.
         """
         if budget is None:
-            return None, None
+            return Pace()
         account, whole = person.account, exactly(budget)
         if account is None:
             raise InvalidInputError("what earlier releases cost is not known; resume with it, or replay them")
         now = (account.slot or 0) + steps
         if not person.count:
             now = (account.slot or 0) if person.first is None else person.first
+        moments = account.moments(now, REMEMBERED * self.window)
+        arrivals = Arrivals(moments[moments < now][-_MOMENTS:], now, self.window)
         recent = account.recent(now, self.window)
         used = sum((spent for _, spent in recent), Fraction(0))
-        left, rate = whole - used, float(whole) / self.window
+        left, each = whole - used, float(whole) / (1.0 + arrivals.after(self.window))
         for slot, spent in recent:
-            rate = min(rate, float(whole - used) / (slot + self.window - now))
+            each = min(each, float(whole - used) / (1.0 + arrivals.after(slot + self.window - now)))
             used -= spent
-        return left, rate
+        since = recent[-1][0] if recent else now - self.window
+        return Pace(left, _EAGER * each, arrivals, 1 + int(np.count_nonzero((moments > since) & (moments < now))))
 
     def outlook(self, release: NextRelease, level: float, epsilon: float) -> Outlook:
         """What a release with a budget would do, from a belief whose expected error is ``level``."""
         error = self._error_after(release, epsilon)
-        if error >= level:
-            return Outlook(epsilon, error, 1.0, 0.0)
-        steps, saved = self.growth.cycle(error, level)
-        return Outlook(epsilon, error, steps, saved)
+        return Outlook(epsilon, error, max(1.0, self.growth.steps_between(error, level)))
 
     def _error_after(self, release: NextRelease, epsilon: float) -> float:
         """The estimate's expected error after a draw: over all outputs of tables, otherwise at fixed nodes.

@@ -29,6 +29,7 @@ from dphmm.release.engine import Releaser
 from dphmm.release.ledger import DAY_SECONDS, Account, Ledger, Limits, exactly
 from dphmm.release.reader import draw_tiers, share_of_limits, tiers_of
 from dphmm.release.record import ReleaseRecord
+from dphmm.release.schedule import REMEMBERED
 from dphmm.release.step import PreparedStep
 from dphmm.release.store import (
     MAIN_QUERY,
@@ -496,10 +497,10 @@ class Session:
         return belief
 
     def _longest_window(self, step_seconds: float | None) -> int:
-        """The time steps of the longest window whose spending records, limits or a schedule ask for."""
+        """How many time steps back records, limits or a schedule look."""
         schedules = [engine.settings.schedule for engine in self._queries.values()]
-        seconds = [DAY_SECONDS, *(one.window_seconds for one in schedules if one is not None)]
-        ours = [] if step_seconds is None else [max(1, ceil(one / step_seconds)) for one in seconds]
+        looks = [(1, DAY_SECONDS), *((REMEMBERED, one.window_seconds) for one in schedules if one is not None)]
+        ours = [] if step_seconds is None else [times * max(1, ceil(one / step_seconds)) for times, one in looks]
         return max([1, self._stored.limits.window_steps or 1, *ours])
 
     def _catch_up(self, progress: Progress) -> None:

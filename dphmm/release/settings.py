@@ -160,6 +160,14 @@ class Schedule:
         return cls(**given)
 
 
+A_DAY, A_DRAW = 3.0, 4.0
+"""Where no budget is given: what the releases of a day may cost together, and with a target alone what one may.
+
+With 3, nothing is more than e^3 = 20.1 times as likely from one of two days as from another that the policy joins to
+it. A target is kept with the fewest draws where each is strong: see docs/how-to/budgets.md.
+"""
+
+
 @dataclass(frozen=True)
 class Settings:
     """How places are released: the policy, the budget, the noise, the repair.

@@ -93,7 +93,6 @@ CASES = {
         "--mechanism is 'gauss'; choose one of lattice",
     ),
     "delta": (_nothing, (*RELEASE, "--delta", "2"), "delta is 2.0; give a number from 0 to below 1"),
-    "no epsilon": (_nothing, [w for w in RELEASE if w not in ("--epsilon", "1")], "epsilon is missing; give --epsilon"),
     "no format": (_nothing, _with("-o", "out.xlsx"), "no format goes by '.xlsx'; use .gpkg"),
     "no folder": (_nothing, _with("-o", "absent/out.csv"), "there is no folder absent"),
     "no output": (_nothing, RELEASE[:-2], "no output is given; name one with -o"),

@@ -13,6 +13,7 @@ import pytest
 from dphmm.model.model import MarkovModel
 from dphmm.readers import read
 from dphmm.release.engine import ReleaseSettings
+from dphmm.release.settings import Schedule
 from dphmm.release.trajectory import release_trajectory
 from dphmm.writers import COLUMNS, FORMATS, ReleaseTable, read_releases
 
@@ -66,6 +67,27 @@ def test_the_settings_by_name_are_in_the_output_and_the_summary(world, run):
     assert set(table["settings"]) == {settings.content_hash[:16]}
     assert set(table["model"]) == {MarkovModel.load(world / "m.npz").content_hash[:16]}
     assert np.abs(table["x_km"] * 100 - np.rint(table["x_km"] * 100)).max() < 1e-9
+
+
+def test_where_nothing_is_said_of_a_budget_a_day_has_one_and_the_first_line_says_so(world, run):
+    words = ("release", "walk.csv", "--model", "m.npz", "-o", "out.csv", "--overwrite")
+    told = json.loads(run(*words, "--json").stdout)
+    assert told["settings"] == ReleaseSettings.for_a_day().content_hash
+    assert ReleaseSettings.for_a_day().policy == "utility:1km"
+    short, long = run(*words), run(*words, "--details")
+    for result in (short, long):
+        first, second, title, *_ = result.stdout.splitlines()
+        assert "any 24 hours of a person is together at most 20.1 times as likely" in first
+        assert second.startswith("Who knows the model and keeps all releases is expected to be ")
+        assert title == "Released"
+    assert len(short.stdout.splitlines()) < len(long.stdout.splitlines())
+    assert read_releases(world / "out.csv")["epsilon_last_day"].max() <= 3
+    for more, settings in (
+        (("--target-error", "500m"), ReleaseSettings(epsilon=4, schedule=Schedule(0.5))),
+        (("--epsilon", "2", "--policy", "complete"), ReleaseSettings("complete", 2)),
+    ):
+        assert json.loads(run(*words, *more, "--json").stdout)["settings"] == settings.content_hash
+    assert "nothing limits what those of a day tell together" in run(*words, "--epsilon", "2", "--policy", "complete").stdout
 
 
 def test_the_quadratic_program_and_the_half_spaces_agree(world, run):

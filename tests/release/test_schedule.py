@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dphmm import Limits, MarkovModel, Releaser, ReleaseSettings, Schedule, Session
 from dphmm.errors import BudgetError, ConfigurationError, InvalidInputError, SessionMismatchError
 from dphmm.model.belief import Belief
-from dphmm.release.schedule import Growth, Scheduling
+from dphmm.release.schedule import Arrivals, Growth, Scheduling
 from dphmm.release.step import NextRelease
 from tests.running_example import F, graph
 
@@ -152,8 +152,7 @@ def test_the_growth_of_an_error_is_that_of_powers_of_the_matrix():
     found = Growth.from_model(model, F).errors[:8]
     assert (wanted.min(axis=1) - 1e-12 <= found).all()
     assert (found <= wanted.max(axis=1) + 1e-12).all()
-    steps, saved = Growth(np.array([0.0, 1.0, 3.0, 4.0])).cycle(0.5, 3.5)
-    assert (steps, saved) == (2.0, pytest.approx(3.5 * 2 - (0.75 * 0.5 + 2.0 + 3.25 * 0.5)))
+    assert Growth(np.array([0.0, 1.0, 3.0, 4.0])).steps_between(0.5, 3.5) == 2.0
 
 
 def test_an_error_beyond_the_curve_is_reached_as_it_grew_there_last_and_never_in_less_than_no_time():
@@ -196,6 +195,96 @@ def test_a_day_is_not_spent_in_its_first_hour():
     budgets = np.array([releaser.release(2).epsilon for _ in range(48)])
     assert (budgets.reshape(8, 6).sum(axis=1) > 0).all()
     assert 20 <= budgets.sum() <= 60
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(1, 30), max_size=12), st.sampled_from([1, 7, 20, 60]))
+def test_moments_to_come_are_counted_as_they_came_so_far(gaps, steps):
+    slots = np.cumsum([0, *gaps])
+    now = int(slots[-1]) + 5
+    counts, seen = 0.25 * 24 * steps / 100, 0.25
+    for one in slots:
+        counts += sum(one < other <= one + steps for other in slots)
+        seen += min(1.0, (now - one) / steps)
+    arrivals = Arrivals(slots, now, 100)
+    assert arrivals.after(steps) == pytest.approx(counts / seen)
+    assert arrivals.served(steps) == 1 + max(arrivals.after(steps), sum(now - steps < one for one in slots))
+
+
+def spends_of(reports, budget, days, seed, **more):
+    """Slots and budgets of somebody who reports at some ticks of ten minutes between 7 and 22 o'clock each day."""
+    rng, model = np.random.default_rng(seed), MarkovModel(STAY, START, step_seconds=600.0)
+    schedule = Schedule(window_epsilon=budget)
+    releaser = Releaser(model, F, graph(), budget, "lattice", rng=seed, spacing=1, schedule=schedule, **more)
+    slots = np.concatenate(
+        [144 * day + np.sort(rng.choice(np.arange(42, 132), int(rng.choice(reports)), False)) for day in range(days)]
+    )
+    releaser.restart(int(slots[0]))
+    gaps = np.diff(slots, prepend=slots[0] - 1)
+    records = [releaser.release(int(rng.integers(6)), steps=int(gap)) for gap in gaps]
+    return slots, np.array([record.epsilon for record in records])
+
+
+@pytest.mark.parametrize("budget", [3.0, 10.0])
+def test_who_reports_20_to_40_times_a_day_has_most_of_a_days_budget_spent(budget):
+    """Of six days after the first, with seeds 0 to 2; today's plan for a report at every tick spends far less."""
+    for seed in range(3):
+        slots, spent = spends_of([20, 30, 40], budget, 7, seed)
+        assert spent[slots >= 144].sum() > 0.85 * 6 * budget
+        assert worst_window(slots.tolist(), spent.tolist(), 144) <= Fraction(repr(budget))
+
+
+def test_a_plan_for_a_report_at_every_tick_fails_that_test(monkeypatch):
+    monkeypatch.setattr(Arrivals, "after", lambda _, steps: float(steps))
+    slots, spent = spends_of([20, 30, 40], 3.0, 7, 0)
+    assert spent[slots >= 144].sum() < 0.85 * 6 * 3
+
+
+def most_told(releaser, window, moments, seed):
+    """The greatest log ratio of what any window told, of two paths that the policy joins throughout."""
+    rng = np.random.default_rng(seed)
+    edges = np.concatenate([graph().edges(), graph().edges()[:, ::-1]])
+    paths = edges[rng.integers(len(edges), size=moments)]
+    logs = []
+    for first, second in paths:
+        step = releaser.prepare()
+        record = releaser.draw(step, int(first))
+        row = releaser.log_likelihood(step, record.released)
+        logs.append(abs(row[first] - row[second]))
+    return max(sum(logs[end - window : end]) for end in range(window, moments + 1))
+
+
+def test_two_days_that_the_policy_joins_are_told_apart_by_no_more_than_a_days_budget():
+    """By the densities themselves, in the worst case of every moment at once: no draw of another sign makes up for it.
+
+    The broken twin, which draws at every moment, passes the bound.
+    """
+    for seed in range(3):
+        assert 0 < most_told(engine(Schedule(window_epsilon=5.0), seed, 5.0), 24, 96, seed) <= 5.0 + 1e-9
+        assert most_told(engine(None, seed, 5.0), 24, 96, seed) > 5.0
+
+
+def test_a_target_never_costs_more_than_the_constant_budget_of_the_same_error():
+    """The constant's spending at the target's error lies between that of two budgets; seed 0, 200 moments each.
+
+    The broken twin draws as weakly as a moment needs, at nearly all of them.
+    """
+
+    def walk(schedule, epsilon, seed):
+        rng, releaser = np.random.default_rng(seed), engine(schedule, seed, epsilon)
+        state, radii, spent = 0, [], 0.0
+        for _ in range(200):
+            state = int(rng.choice(6, p=STAY[state] / STAY[state].sum()))
+            record = releaser.release(state)
+            radii.append(record.estimate_radius)
+            spent += record.epsilon
+        return float(np.mean(radii)), spent
+
+    constant = np.array([walk(None, epsilon, 0) for epsilon in (0.3, 0.6, 1.2, 2.0, 3.0)])
+    found = {(target, most): walk(Schedule(target), most, 0) for target, most in ((0.6, 4.0), (0.9, 4.0), (0.9, 0.5))}
+    shares = {how: spent / np.interp(-error, -constant[:, 0], constant[:, 1]) for how, (error, spent) in found.items()}
+    assert max(shares[0.6, 4.0], shares[0.9, 4.0]) < 1
+    assert shares[0.9, 0.5] > 0.8
 
 
 def test_a_budget_for_a_window_wants_a_clock_and_what_was_spent():
