@@ -13,6 +13,7 @@ from scripts.benchmarks import (
     engine,
     evaluation,
     events,
+    frontier,
     hide,
     history,
     landmarks,
@@ -46,6 +47,7 @@ MODULES = (
     tables,
     zones,
     hide,
+    frontier,
 )
 STAGES = {module.__name__.rpartition(".")[2]: module for module in MODULES}
 
