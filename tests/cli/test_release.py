@@ -87,7 +87,8 @@ def test_where_nothing_is_said_of_a_budget_a_day_has_one_and_the_first_line_says
         (("--epsilon", "2", "--policy", "complete"), ReleaseSettings("complete", 2)),
     ):
         assert json.loads(run(*words, *more, "--json").stdout)["settings"] == settings.content_hash
-    assert "nothing limits what those of a day tell together" in run(*words, "--epsilon", "2", "--policy", "complete").stdout
+    every = run(*words, "--epsilon", "2", "--policy", "complete")
+    assert "nothing limits what those of a day tell together" in every.stdout
 
 
 def test_the_quadratic_program_and_the_half_spaces_agree(world, run):
