@@ -221,9 +221,9 @@ def settings_of(
 
     values = {name: given[name] for name in NAMES if given.get(name) is not None}
     if for_a_day:
-        said = [name for name in ("epsilon", "schedule", *AIMS) if given.get(name) is not None]
-        given = given if said else {**given, "day_epsilon": A_DAY}
-        values = values if "epsilon" in said else {"policy": ReleaseSettings().policy, "epsilon": A_DRAW, **values}
+        budgets = [name for name in ("epsilon", "schedule", *AIMS) if given.get(name) is not None]
+        given = given if budgets else {**given, "day_epsilon": A_DAY}
+        values = values if "epsilon" in budgets else {"policy": ReleaseSettings().policy, "epsilon": A_DRAW, **values}
     values |= _aimed(given, named)
     if given.get("buffer") is not None and "policy" in values:
         values["policy"] = with_buffer(values["policy"], given["buffer"])
