@@ -811,6 +811,10 @@ def pictures() -> None:
         "plots.draw_steps", plots.draw_steps, "ax colour label", ax=Figure().subplots(), times=[1, 2],
         values=[0.5, 1.0], colour="red", label="a"
     )  # fmt: skip
+    right(
+        "plots.extract_basemap", plots.extract_basemap, path="missing.geojson", model="missing.npz",
+        output="town.geojson", overwrite=False,
+    )  # fmt: skip
     right("plots.read_basemap", plots.read_basemap, path="missing.geojson", box=(44.0, 7.0, 45.0, 8.0))
     right("plots.shipped_basemap", plots.shipped_basemap, box=(44.0, 7.0, 45.0, 8.0), most_names=3)
 

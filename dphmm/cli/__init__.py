@@ -32,6 +32,7 @@ COMMANDS: Mapping[str, str] = {
     "evaluate": "Compare policies, mechanisms and budgets on a data set.",
     "synthesize": "People who do not exist, out of a model; compared with real ones.",
     "show": "Draw a release: a picture, or a map to open in a browser.",
+    "basemap": "Make a small map of a region out of a large one, such as OpenStreetMap's.",
     "report": "One page about releases, for colleagues: before and after, promise, odds.",
     "audit": "What a policy exposes, what releases tell, what the noise really gives.",
     "attack": "What deployed ways of blurring give away: rounding, grids, offsets, noise.",
@@ -51,6 +52,7 @@ FILES: Mapping[str, str] = {
     "leak": "leakage",
     "budget": "leakage",
     "show": "pictures",
+    "basemap": "pictures",
     "report": "pictures",
     "data": "demo",
 }

@@ -1,4 +1,4 @@
-"""``dphmm show``, a picture or a map of releases, and ``dphmm report``, a page about them."""
+"""``dphmm show``, a picture or a map of releases, ``dphmm report``, a page about them, and ``dphmm basemap`` below."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from dphmm.cli.console import Once, cell, echo
+from dphmm.cli.console import Once, cell, echo, say
 from dphmm.cli.inputs import (
     cap_options,
     event_option,
@@ -34,7 +34,7 @@ from dphmm.cli.inputs import (
     help="A policy over the model's states, to draw its edges and hull. [default: the one of a batch or of sessions]",
 )
 @click.option("--layer", type=click.Path(path_type=Path), help="Polygons to draw below: GeoJSON, KML or GeoPackage.")
-@click.option("--basemap", type=click.Path(path_type=Path), help="A finer map to draw on: .gpkg, .fgb, .geojson, .shp.")
+@click.option("--basemap", type=click.Path(path_type=Path), help="A finer map: .gpkg, .fgb, .geojson, .shp, .osm.pbf.")
 @click.option("--tiles", metavar="URL", help="A server of map tiles, https://…/{z}/{x}/{y}.png: told where you look.")
 @true_options
 @click.option("--users", metavar="A,B,…", help="These users alone.")
@@ -66,7 +66,7 @@ def show_command(releases: str | Path, output: Path | None, **given: Any) -> Non
 @event_option
 @cap_options
 @true_options
-@click.option("--basemap", type=click.Path(path_type=Path), help="A finer map to draw on: .gpkg, .fgb, .geojson, .shp.")
+@click.option("--basemap", type=click.Path(path_type=Path), help="A finer map: .gpkg, .fgb, .geojson, .shp, .osm.pbf.")
 @click.option("--users", metavar="A,B,…", help="These users alone.")
 @click.option("--title", help="The title of the page.")
 @click.option("--seed", type=int, help="Repeatable: the invented person, and the noise about that person.")
@@ -88,3 +88,20 @@ def report_command(releases: Path, output: Path, model: str, seed: int | None, *
     if true is not None:
         echo("dphmm: true places are on this page; keep it to yourself.", err=True)
     echo(cell(str(written)))
+
+
+@click.command(cls=Once)
+@click.argument("extract", type=click.Path(path_type=Path))
+@click.option("--model", required=True, type=click.Path(path_type=Path), help="The model, whose region is kept.")
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="A .geojson or .geojson.gz file.")
+@click.option("--overwrite", is_flag=True, help="Replace an output that exists.")
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def basemap_command(extract: Path, model: Path, output: Path, overwrite: bool, as_json: bool) -> None:
+    """Make a small map of a model's region out of EXTRACT: water, roads, streets, rivers and names.
+
+    EXTRACT is a file that you downloaded: an .osm.pbf of OpenStreetMap, or a .gpkg, .fgb, .geojson or .shp with the
+    same words. The map is for --basemap of 'dphmm show', and for the key 'basemap' of a relay's file.
+    """
+    from dphmm.plots.basemap import extract_basemap
+
+    say(f"Map in {cell(str(output))}", extract_basemap(extract, model, output, overwrite), as_json)

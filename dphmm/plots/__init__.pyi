@@ -1,7 +1,7 @@
 # The public names, imported on first use (lazy_loader reads this file); type checkers read it too.
 from .attack import attack_figure, attack_sections, attack_verdict
 from .audit_report import audit_sections
-from .basemap import Basemap, PlaceName, read_basemap, shipped_basemap
+from .basemap import Basemap, PlaceName, extract_basemap, read_basemap, shipped_basemap
 from .curves import (
     approach_to_supremum,
     budget_and_loss,
@@ -58,6 +58,7 @@ __all__ = [
     "error_by_share",
     "evaluation_figures",
     "event_over_time",
+    "extract_basemap",
     "leakage_over_time",
     "loss_pieces",
     "model_figure",

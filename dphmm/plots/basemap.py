@@ -6,10 +6,12 @@ too. All places are in degrees, WGS 84.
 
 from __future__ import annotations
 
+import gzip
+import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +20,18 @@ import shapely
 
 from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, as_floats
-from dphmm.errors import CoordinateError, DataFileError
+from dphmm.errors import ConfigurationError, CoordinateError, DataFileError
+from dphmm.jobs.models import Model, load_model
 from dphmm.space.grid import Box
+from dphmm.space.states import StateSpace
 from dphmm.space.world_map import CREDIT, Outlines, names_within, outlines
 from dphmm.space.world_map import PlaceName as PlaceName
+from dphmm.tables.output import check_output, new_file
+from dphmm.tables.source import suffix_of
 from dphmm.tables.vector_files import KINDS, Feature, geometry_of, read_layers, to_degrees
 
-LINES = ("road", "street", "stream", "border", "line")
-"""The kinds of lines on a basemap; a line of which nothing is known is a ``line``."""
+LINES = ("road", "street", "lane", "stream", "border", "line")
+"""The kinds of lines on a basemap; a lane is a small street, and a line of which nothing is known a ``line``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +140,9 @@ def _area(outlines: Outlines, frame: shapely.Polygon) -> Any:
 
 
 MOST_POINTS = 60_000
-"""A map has lines of at most this many points in all: streets are left out first, and then roads."""
+"""A map has lines of at most this many points in all: lanes are left out first, then streets, and then roads."""
+EXTRACT_POINTS = 250_000
+"""A map that is made for a region has this many at most."""
 _ALONG = 3000
 """Corners nearer to one another than such a part of the map's width are one."""
 
@@ -144,13 +152,15 @@ _WATER = {
 }
 _ROADS = {"motorway", "trunk", "primary", "motorway_link", "trunk_link", "primary_link", "major_road", "freeway"}
 _STREETS = {"roads", "road", "transportation", "street", "streets"}
+_LANES = {"residential", "living_street", "unclassified"}
 _PATHS = {
     "path", "footway", "cycleway", "steps", "track", "pedestrian", "bridleway", "rail", "ferry", "service", "pier",
 }
 _STREAMS = {"waterway", "waterways", "stream", "river", "canal", "coastline", "coast", "shore"}
 _BORDERS = {"boundary", "boundaries", "border", "administrative"}
 _KINDS_OF_LINES = {
-    "road": _ROADS | {"highway"}, "stream": _STREAMS, "border": _BORDERS, "street": _STREETS | {"highway="},
+    "road": _ROADS | {"highway"}, "stream": _STREAMS, "border": _BORDERS, "lane": _LANES,
+    "street": _STREETS | {"highway="},
 }
 _PLACES = ("city", "town", "borough", "suburb", "village", "quarter", "neighbourhood", "hamlet", "locality")
 _LAYERS = _WATER | _STREETS | _STREAMS | _BORDERS
@@ -163,9 +173,17 @@ _NOT_SHOWN = {
 """Words in the names of layers of OpenStreetMap's usual extracts that a map below others does not need."""
 _TELLING = (
     *("kind", "pmap:kind", "class", "subclass", "type", "natural", "water", "waterway", "highway", "place", "boundary"),
-    *("featurecla", "railway", "fclass"),
+    *("featurecla", "railway", "fclass", "landuse"),
 )
 """Properties that say what a feature is, in OpenStreetMap, its extracts, and Natural Earth."""
+_COASTLINE = '"natural"=>"coastline"'
+_OPENSTREETMAP = "© OpenStreetMap contributors."
+_OF_OPENSTREETMAP: Mapping[str, str] = {
+    "points": "place IS NOT NULL",
+    "lines": f"highway IS NOT NULL OR waterway IN ('river', 'canal') OR other_tags LIKE '%{_COASTLINE}%'",
+    "multipolygons": "\"natural\" = 'water' OR landuse IN ('reservoir', 'basin')",
+}
+"""What is read of each layer of an extract as OpenStreetMap's own format has it."""
 
 
 @checked
@@ -175,9 +193,9 @@ def read_basemap(path: str | Path, box: Box) -> Basemap:
     Parameters
     ----------
     path
-        GeoPackage, FlatGeobuf, GeoJSON, Shapefile or KML. What is water, a road, a street, a border or a place follows
-        from the properties, and the names of layers, that extracts of OpenStreetMap and Natural Earth give them. Lines
-        of which nothing is known, and outlines of such polygons, are drawn as they are.
+        GeoPackage, FlatGeobuf, GeoJSON, Shapefile, KML, or ``.osm.pbf``. What is water, a road, a street, a border or a
+        place follows from the properties, and the names of layers, that extracts of OpenStreetMap and Natural Earth
+        give them. Lines of which nothing is known, and outlines of such polygons, are drawn as they are.
     box
         South, west, north, east in degrees; of a box over the date line nothing is drawn.
 
@@ -195,9 +213,14 @@ def read_basemap(path: str | Path, box: Box) -> Basemap:
     MissingDependencyError
         For anything but GeoJSON without pyogrio.
     """
-    path, box = Path(path), check_box(box)
+    return _read(Path(path), check_box(box), MOST_POINTS)
+
+
+def _read(path: Path, box: Box, most_points: int) -> Basemap:
+    raw = suffix_of(path) == ".pbf"
     found = _Sorted(box)
-    for layer in read_layers(path, box if box[3] > box[1] else None):
+    wanted = _OF_OPENSTREETMAP if raw else None
+    for layer in read_layers(path, box if box[3] > box[1] else None, wanted, wanted):
         words = set(re.findall("[a-z]+", layer.name.lower()))
         if box[3] > box[1] and not words & _NOT_SHOWN:
             try:
@@ -206,10 +229,137 @@ def read_basemap(path: str | Path, box: Box) -> Basemap:
                 raise DataFileError(path, f"is in a reference system that is not known ({problem})") from None
             for feature in layer.features:
                 found.add(words & _LAYERS, feature, convert)
-    basemap = found.basemap(f"Basemap: {path.name}.")
+    basemap = found.basemap(_OPENSTREETMAP if raw else f"Basemap: {path.name}.", most_points)
     if basemap.is_empty:
         raise DataFileError(path, "holds no map of the region; give an extract of it, or leave the basemap out")
     return basemap
+
+
+@checked
+def basemap_of(path: str | Path | None, box: Box, most_points: int = MOST_POINTS) -> Basemap:
+    """The map in a file, with the shipped one for what it lacks of water or names; without a file the shipped one.
+
+    Parameters
+    ----------
+    path
+        As for `read_basemap`; None for no file.
+    box
+        South, west, north, east in degrees.
+    most_points
+        Lines have at most this many points in all.
+
+    Raises
+    ------
+    DataFileError, CoordinateError, MissingDependencyError
+        As `read_basemap`.
+    """
+    world = shipped_basemap(box)
+    if path is None:
+        return world
+    found = _read(Path(path), check_box(box), most_points)
+    if (found.water or not world.water) and (found.names or not world.names):
+        return found
+    credit = f"{found.credit} {world.credit}"
+    return replace(found, water=found.water or world.water, names=found.names or world.names, credit=credit)
+
+
+def around(space: StateSpace, share: float) -> Box:
+    """The box of a model's places, and by this part of its longer side more at each end."""
+    (south, west), (north, east) = (edge(space.latlon(), axis=0).tolist() for edge in (np.min, np.max))
+    more = share * max(north - south, east - west, 0.01)
+    return max(south - more, -90.0), west - more, min(north + more, 90.0), east + more
+
+
+_AROUND_REGION = 0.15
+
+
+@checked
+def extract_basemap(path: str | Path, model: Model, output: str | Path, overwrite: bool = False) -> dict[str, Any]:
+    """Make a small map of a model's region out of a large one, such as a country's extract of OpenStreetMap.
+
+    Parameters
+    ----------
+    path
+        As for `read_basemap`.
+    model
+        The model, or its file.
+    output
+        A ``.geojson``, or ``.geojson.gz``, that `read_basemap` reads: water, roads, streets, rivers and names.
+    overwrite
+        Whether an output that exists may be replaced.
+
+    Returns
+    -------
+    dict
+        What is on it, to be shown.
+
+    Raises
+    ------
+    DataFileError, MissingDependencyError
+        As `read_basemap`.
+    ConfigurationError
+        When the output has another ending, or the model no region.
+    OutputError
+        When the output exists or cannot be written.
+    """
+    output = check_output(output, overwrite)
+    if suffix_of(output) != ".geojson":
+        raise ConfigurationError(f"the map is a .geojson or .geojson.gz file, and the output {output.name}; rename it")
+    found = _read(Path(path), around(load_model(model).space, _AROUND_REGION), EXTRACT_POINTS)
+    write_basemap(output, found, overwrite)
+    lines = {kind: len(some) for kind, some in found.lines.items()}
+    return {"water": len(found.water), **lines, "names": len(found.names), "bytes": output.stat().st_size}
+
+
+def write_basemap(path: Path, basemap: Basemap, overwrite: bool = False) -> None:
+    """Write a map as GeoJSON that `read_basemap` reads, gzipped where the name ends in ``.gz``."""
+    text = json.dumps(_collection(basemap), ensure_ascii=False, separators=(",", ":")).encode()
+    with new_file(path, overwrite) as part:
+        part.write_bytes(gzip.compress(text, mtime=0) if path.suffix.lower() == ".gz" else text)
+
+
+_WRITTEN = {
+    "road": "primary", "street": "street", "lane": "residential",
+    "stream": "river", "border": "boundary", "line": "line",
+}  # fmt: skip
+"""Kind of a line → the word by which it is known again."""
+
+
+def _collection(found: Basemap) -> dict[str, Any]:
+    """A basemap as a GeoJSON collection that reads as the same, to a metre."""
+
+    def feature(kind: str, shapes: Sequence[Any]) -> dict[str, Any]:
+        shape = shapely.multipolygons(shapes) if kind == "water" else shapely.multilinestrings(shapes)
+        geometry = json.loads(shapely.to_geojson(shapely.set_precision(shape, 1e-5, mode="pointwise")))
+        return {"type": "Feature", "properties": {"kind": kind, "credit": found.credit}, "geometry": geometry}
+
+    features = [feature("water", found.water)] if found.water else []
+    features += [feature(_WRITTEN[kind], [*map(shapely.LineString, some)]) for kind, some in found.lines.items()]
+    for name in found.names:
+        said = {"place": "locality", "name": name.name, "population": 10 ** (name.rank / 10)}
+        at = {"type": "Point", "coordinates": [round(name.longitude, 5), round(name.latitude, 5)]}
+        features.append({"type": "Feature", "properties": said, "geometry": at})
+    return {"type": "FeatureCollection", "features": features}
+
+
+def coded_basemap(basemap: Basemap) -> dict[str, Any]:
+    """A basemap in few bytes of JSON.
+
+    Water is polygons, each a list of rings, and lines are by kind; a ring or a line is its latitudes and longitudes in
+    turn, in whole steps of 1e-5 degrees, the first two from 0 and all others from the place before. Names are text,
+    latitude, longitude and rank.
+    """
+
+    def moves(points: FloatArray) -> list[int]:
+        steps = np.round(points[:, ::-1] * 1e5).astype(np.int64)
+        return np.diff(steps, axis=0, prepend=np.zeros((1, 2), np.int64)).ravel().tolist()
+
+    return {
+        "water": [[moves(shapely.get_coordinates(ring)) for ring in shapely.get_rings(one)] for one in basemap.water],
+        "lines": {kind: [moves(line) for line in some] for kind, some in basemap.lines.items()},
+        "names": [[one.name, round(one.latitude, 5), round(one.longitude, 5), one.rank] for one in basemap.names],
+        "credit": basemap.credit,
+    }
 
 
 class _Sorted:
@@ -221,6 +371,8 @@ class _Sorted:
         self._grain = (east - west) / _ALONG if east > west else 1.0
         self._water: list[shapely.Polygon] = []
         self._lines: dict[str, list[FloatArray]] = {kind: [] for kind in LINES}
+        self._coast: list[FloatArray] = []
+        self._credit = ""
         self._names: dict[tuple[str, float, float], PlaceName] = {}
 
     def add(self, layer: set[str], feature: Feature, convert: Callable[..., Any] | None) -> None:
@@ -229,6 +381,7 @@ class _Sorted:
         if shape is None or not shapely.intersects(shapely.box(*shape.bounds), self._frame):
             return
         words = _words(layer, feature.properties)
+        self._credit = self._credit or str(feature.properties.get("credit") or "")
         kind = shape.geom_type.removeprefix("Multi")
         if kind == "Polygon":
             self._area(shape, words, feature.properties)
@@ -250,7 +403,8 @@ class _Sorted:
         if words & _PATHS:
             return
         kind = next((kind for kind, telling in _KINDS_OF_LINES.items() if words & telling), "line")
-        self._keep(kind, [shapely.get_coordinates(part) for part in shapely.get_parts(shape)])
+        kept = self._keep(kind, [shapely.get_coordinates(part) for part in shapely.get_parts(shape)])
+        self._coast += kept if "coastline" in words else ()
 
     def _place(self, shape: Any, words: set[str], properties: Mapping[str, Any]) -> None:
         kinds = [number for number, word in enumerate(_PLACES) if word in words]
@@ -270,18 +424,35 @@ class _Sorted:
             key = (name, round(east, 2), round(north, 2))  # which another layer may hold too
             self._names[key] = PlaceName(name[:80], north, east, rank)
 
-    def _keep(self, kind: str, lines: Iterable[FloatArray]) -> None:
+    def _keep(self, kind: str, lines: Iterable[FloatArray]) -> list[FloatArray]:
         inside = pieces((line for line in lines if len(line) > 1), self._frame)
         kept = [shapely.get_coordinates(shapely.simplify(shapely.LineString(line), self._grain)) for line in inside]
         self._lines[kind] += kept
+        return kept
 
-    def basemap(self, credit: str) -> Basemap:
+    def basemap(self, credit: str, most_points: int) -> Basemap:
         lines = {kind: some for kind, some in self._lines.items() if some}
-        for kind in ("street", "road", "stream", "line"):
-            if sum(len(line) for some in lines.values() for line in some) > MOST_POINTS:
+        for kind in ("lane", "street", "road", "stream", "line"):
+            if sum(len(line) for some in lines.values() for line in some) > most_points:
                 lines.pop(kind, None)
         names = sorted(self._names.values(), key=lambda place: (-place.rank, place.name))
-        return Basemap(self._water, lines, names, credit)
+        return Basemap(self._water + _sea(self._coast, self._frame), lines, names, self._credit or credit)
+
+
+def _sea(coast: Sequence[FloatArray], frame: shapely.Polygon) -> list[shapely.Polygon]:
+    """The sea within a rectangle, by coastlines with the land on their left; none where these do not part the two."""
+    if not coast:
+        return []
+    parted = shapely.union_all([shapely.LineString(line) for line in coast] + [frame.boundary])
+    faces = polygons(shapely.polygonize(shapely.get_parts(parted)))
+    tree, sides = shapely.STRtree(faces), np.zeros((2, len(faces)), np.int64)
+    for line in coast:
+        along = np.diff(line, axis=0)
+        middles, right = line[:-1] + along / 2, along[:, ::-1] * [1, -1]
+        right *= 1e-7 / np.maximum(np.hypot(*right.T), 1e-12)[:, None]  # a centimetre
+        for side, points in enumerate((middles + right, middles - right)):
+            np.add.at(sides[side], tree.query(shapely.points(points), "within")[1], 1)
+    return [face for face, right, left in zip(faces, *sides.tolist(), strict=True) if right > 20 * left]
 
 
 def _shape(geometry: Any, convert: Callable[..., Any] | None) -> Any:
@@ -309,6 +480,8 @@ def _words(layer: set[str], properties: Mapping[str, Any]) -> set[str]:
             words |= {value.lower()} | ({"highway="} if key == "highway" else set())
     if str(properties.get("name")).lower() in _STREAMS:
         words.add("coast")
+    if _COASTLINE in str(properties.get("other_tags")):
+        words.add("coastline")
     if "highway=" in words:
         words.discard("highway")
     return words

@@ -257,6 +257,7 @@ _WATER, _NAMED = "#c9dcea", "#777777"
 _LOOKS: dict[str, dict[str, Any]] = {
     "stream": {"colors": "#b3cfe2", "linewidths": 0.9},
     "line": {"colors": "#9a9a9a", "linewidths": 0.8},
+    "lane": {"colors": "#e6e1d6", "linewidths": 0.5},
     "street": {"colors": "#e6e1d6", "linewidths": 0.7},
     "road": {"colors": "#d8c9a3", "linewidths": 1.5},
     "border": {"colors": "#a58fa8", "linewidths": 0.9, "linestyles": (0, (6, 4))},

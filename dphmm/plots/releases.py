@@ -22,7 +22,7 @@ from dphmm.jobs.people import Data, DataLike
 from dphmm.jobs.stored_releases import read_released
 from dphmm.model.model import MarkovModel
 from dphmm.plots import maps
-from dphmm.plots.basemap import Basemap, read_basemap, shipped_basemap
+from dphmm.plots.basemap import Basemap, basemap_of
 from dphmm.plots.figures import (
     EDGE,
     ESTIMATE,
@@ -358,15 +358,7 @@ class ReleaseMap:
         return _box(self.projection, low - margin, high + margin)
 
     def _basemap(self, box: Box | None) -> Basemap:
-        if box is None:
-            return Basemap()
-        if self.basemap is None:
-            return shipped_basemap(box)
-        found, world = read_basemap(self.basemap, box), shipped_basemap(box)
-        if (found.water or not world.water) and (found.names or not world.names):
-            return found
-        credit = f"{found.credit} {world.credit}"
-        return replace(found, water=found.water or world.water, names=found.names or world.names, credit=credit)
+        return Basemap() if box is None else basemap_of(self.basemap, box)
 
 
 def some_edges(policy: PolicyGraph, most: int) -> IntArray | None:

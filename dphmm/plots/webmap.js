@@ -191,7 +191,7 @@ function drawGround() {
     pen.setTransform(unit, 0, 0, unit, (origin[0] * view.scale - view.left) * view.ratio, (origin[1] * view.scale - view.top) * view.ratio);
     pen.fill(path, "evenodd"); flat();
   }
-  const looks = { stream: ["#b3cfe2", 1.2], line: ["#9a9a9a", 1], street: ["#e3ded2", 1.2], road: ["#d8c9a3", 2.4], border: ["#a58fa8", 1.2, [6, 4]] };
+  const looks = { stream: ["#b3cfe2", 1.2], line: ["#9a9a9a", 1], lane: ["#e3ded2", 0.8], street: ["#e3ded2", 1.2], road: ["#d8c9a3", 2.4], border: ["#a58fa8", 1.2, [6, 4]] };
   for (const [kind, look] of Object.entries(looks)) if (ground.lines[kind]) stroked(ground.lines[kind], ...look);
 }
 

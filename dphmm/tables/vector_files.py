@@ -4,8 +4,9 @@ The standard library reads GeoJSON, so that times stay the texts they are and a 
 fixes the reference system to WGS 84; the ``crs`` member of the older specification says so once more in what is
 written, for readers that look for it (GDAL, QGIS).
 
-GDAL (pyogrio) reads GeoPackage, KML, FlatGeobuf and Shapefile. It recognises a file by its content, and some of what it
-recognises names other files and addresses; so a file has to begin as its extension says before GDAL sees it.
+GDAL (pyogrio) reads GeoPackage, KML, FlatGeobuf, Shapefile and extracts of OpenStreetMap. It recognises a file by its
+content, and some of what it recognises names other files and addresses; so a file has to begin as its extension says
+before GDAL sees it.
 """
 
 from __future__ import annotations
@@ -232,9 +233,10 @@ _BEGINNINGS: Mapping[str, bytes] = {
     ".kml": b"",  # which is parsed
     ".fgb": b"fgb\x03fgb",
     ".shp": b"\0\0\x27\x0a",
+    ".pbf": b"\n\tOSMHeader",  # after the length of a header, four bytes
 }
 """Extension → how such a file begins."""
-_DRIVERS = ("GPKG", "LIBKML", "KML", "FlatGeobuf", "ESRI Shapefile")
+_DRIVERS = ("GPKG", "LIBKML", "KML", "FlatGeobuf", "ESRI Shapefile", "OSM")
 _TILES = (".pmtiles", ".mbtiles", ".mvt")
 
 
@@ -269,8 +271,15 @@ def check_vector_file(path: str | Path) -> Path:
 
 
 @checked
-def read_layers(path: str | Path, box: Box | None = None, names: Collection[str] | None = None) -> list[Layer]:
-    """Read the layers of a vector file: GeoPackage, KML, FlatGeobuf or Shapefile, by its extension; otherwise GeoJSON.
+def read_layers(
+    path: str | Path,
+    box: Box | None = None,
+    names: Collection[str] | None = None,
+    where: Mapping[str, str] | None = None,
+) -> list[Layer]:
+    """Read the layers of a vector file, by its extension; what has none of the following is read as GeoJSON.
+
+    GeoPackage, KML, FlatGeobuf, Shapefile, and ``.osm.pbf``, an extract of OpenStreetMap.
 
     Parameters
     ----------
@@ -280,6 +289,8 @@ def read_layers(path: str | Path, box: Box | None = None, names: Collection[str]
         South, west, north, east in degrees: features elsewhere may be left out.
     names
         The layers that are read; left out, all that have geometries.
+    where
+        Layer → a condition of OGR's SQL on the features that are read of it; it narrows down no GeoJSON.
 
     Returns
     -------
@@ -313,7 +324,10 @@ def read_layers(path: str | Path, box: Box | None = None, names: Collection[str]
                     raise ValueError(f"a {info['driver']} file of {info['features']} features")
                 system = None if suffix == ".kml" else info["crs"] or ""
                 part = None if box is None else _bounds(box, system)
-                meta, _, shapes, columns = raw.read(given, layer=number, datetime_as_string=True, bbox=part)
+                condition = None if where is None else where.get(name)
+                meta, _, shapes, columns = raw.read(
+                    given, layer=number, datetime_as_string=True, bbox=part, where=condition
+                )
                 found.append(Layer(name, _features(list(meta["fields"]), columns, shapes), system))
     except (RuntimeError, ValueError) as problem:
         raise DataFileError(path, f"is no whole {suffix} file ({one_line(problem)}); export it again") from None
@@ -334,7 +348,7 @@ def _features(fields: list[str], columns: list[Any], shapes: Any) -> list[Featur
 def _checked_path(path: Path, suffix: str) -> Path:
     """Return the path of a file, refused unless it begins as its extension says."""
     with readable(path), path.open("rb") as stream:
-        begins = stream.read(len(_BEGINNINGS[suffix])) == _BEGINNINGS[suffix]
+        begins = stream.read(4 * (suffix == ".pbf") + len(_BEGINNINGS[suffix])).endswith(_BEGINNINGS[suffix])
     if not begins:
         raise DataFileError(path, f"is no {suffix} file; export it again")
     if suffix == ".gpkg":

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 import shapely
 
-from dphmm.errors import DataFileError, MissingDependencyError
+from dphmm.errors import ConfigurationError, DataFileError, MissingDependencyError, OutputError
+from dphmm.jobs import learn, load_model, region
 from dphmm.plots import basemap as basemap_files
-from dphmm.plots.basemap import read_basemap
+from dphmm.plots.basemap import around, extract_basemap, read_basemap
+from tests.openstreetmap import write_extract
 
 BOX = (44.9, -30.1, 45.1, -29.9)
 ACROSS = [[-30.2, 45.0], [-29.8, 45.0]]
@@ -34,7 +36,8 @@ def line(*points):
         ({"highway": "motorway"}, "road"),
         ({"kind": "highway"}, "road"),
         ({"class": "primary"}, "road"),
-        ({"highway": "residential"}, "street"),
+        ({"highway": "residential"}, "lane"),
+        ({"highway": "tertiary"}, "street"),
         ({"highway": "footway"}, None),
         ({"waterway": "river"}, "stream"),
         ({"natural": "coastline"}, "stream"),
@@ -180,3 +183,69 @@ def test_a_file_that_stands_for_another_is_not_followed(tmp_path, frames):
         (tmp_path / f"b{suffix}").write_text(f"{text}</OGRVRTLayer></OGRVRTDataSource>")
         with pytest.raises(DataFileError, match=r"is no"):
             read_basemap(tmp_path / f"b{suffix}", BOX)
+
+
+# ---- extracts of OpenStreetMap ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def extract(tmp_path_factory):
+    """A town on a coast that goes north with the land on its left, so that the sea is in the east."""
+    pytest.importorskip("pyogrio")
+    coast = [(44.8, -30.0, {}), (45.0, -29.98, {}), (45.2, -30.0, {})]
+    across = [(45.0, -30.2, {}), (45.0, -30.01, {})]
+    pond = [(44.95 + y, -30.05 + x, {}) for y, x in ((0, 0), (0, 0.01), (0.01, 0.01), (0.01, 0))]
+    places = [
+        (45.01, -30.02, {"place": "town", "name": "Stadt", "name:en": "Town"}), (45.02, -30.02, {"amenity": "cafe"}),
+    ]  # fmt: skip
+    ways = [
+        ([0, 1, 2], {"natural": "coastline"}), ([3, 4], {"highway": "primary", "name": "Main"}),
+        ([3, 4], {"highway": "residential"}), ([3, 4], {"highway": "footway"}), ([5, 6, 7, 8, 5], {"natural": "water"}),
+    ]  # fmt: skip
+    path = tmp_path_factory.mktemp("extract") / "town.osm.pbf"
+    return write_extract(path, [*coast, *across, *pond, *places], ways)
+
+
+def test_an_extract_of_openstreetmap_gives_roads_names_ponds_and_the_sea_on_the_right_of_its_coast(extract):
+    found = read_basemap(extract, BOX)
+    assert {kind: len(some) for kind, some in found.lines.items()} == {"road": 1, "lane": 1, "stream": 1}
+    assert [(one.name, round(one.latitude, 7), round(one.longitude, 7)) for one in found.names] == [
+        ("Stadt", 45.01, -30.02)
+    ]
+    water = shapely.union_all(found.water)
+    assert [shapely.intersects_xy(water, x, y) for x, y in ((-29.95, 45.0), (-30.045, 44.955), (-30.05, 45.0))] == [
+        True, True, False,
+    ]  # fmt: skip
+    assert found.credit == "© OpenStreetMap contributors."
+
+
+def test_a_coast_that_ends_within_the_region_floods_nothing(tmp_path):
+    pytest.importorskip("pyogrio")
+    nodes, ways = [(44.95, -30.0, {}), (45.2, -30.0, {})], [([0, 1], {"natural": "coastline"})]
+    found = read_basemap(write_extract(tmp_path / "a.osm.pbf", nodes, ways), BOX)
+    assert (list(found.lines), list(found.water)) == (["stream"], [])
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    path = tmp_path_factory.mktemp("model") / "model.npz"
+    learn("data/sample/geolife", region(bbox=(44.97, -30.04, 45.03, -29.96), cell=1), step_seconds=300, output=path)
+    return path
+
+
+@pytest.mark.parametrize("name", ["town.geojson", "town.geojson.gz"])
+def test_a_map_made_for_a_model_reads_as_the_extract_does(extract, tmp_path, model, name):
+    said = extract_basemap(extract, model, tmp_path / name)
+    assert (said["water"], said["road"], said["lane"], said["names"]) == (1, 1, 1, 1)
+    box = around(load_model(model).space, 0.1)
+    small, large = read_basemap(tmp_path / name, box), read_basemap(extract, box)
+    assert (small.names[0].name, small.credit) == (large.names[0].name, large.credit)
+    assert small.names[0][1:] == pytest.approx(large.names[0][1:], abs=1e-5)
+    assert shapely.union_all(small.water).symmetric_difference(shapely.union_all(large.water)).area < 1e-5
+    assert {kind: len(some) for kind, some in small.lines.items()} == {
+        kind: len(some) for kind, some in large.lines.items()
+    }
+    with pytest.raises(OutputError, match="exists"):
+        extract_basemap(extract, model, tmp_path / name)
+    with pytest.raises(ConfigurationError, match=r"\.geojson"):
+        extract_basemap(extract, model, tmp_path / "town.gpkg")
