@@ -3,6 +3,7 @@ from . import (
     attack,
     audit,
     calibrate,
+    certificate,
     cli,
     counts,
     evaluation,

@@ -141,6 +141,19 @@ def locked(array: ArrayT) -> ArrayT:
     return array
 
 
+def runs(mask: BoolArray) -> list[int]:
+    """The first and the last index of each run of true entries, one after another.
+
+    Examples
+    --------
+    >>> runs(np.array([True, True, False, True]))
+    [0, 1, 3, 3]
+    """
+    ends = np.flatnonzero(np.diff(mask.astype(np.int8), prepend=0, append=0))
+    ends[1::2] -= 1
+    return list(ends.tolist())
+
+
 def check_epsilon(epsilon: float, name: str = "epsilon") -> float:
     """The budget as a float, refused unless positive and finite.
 

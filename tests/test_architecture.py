@@ -24,7 +24,7 @@ PAGE = page("architecture.md")
 
 BASE = {"errors", "options", "arguments", "arrays", "stochastic", "tables", "threads", "compilation", "facts"}
 ENGINE = BASE | {"geometry", "space", "readers", "model", "policy", "mechanisms", "events", "release"}
-JOINED = ENGINE | {"audit", "calibrate", "attack", "leakage", "landmarks", "counts", "writers"}
+JOINED = ENGINE | {"audit", "calibrate", "attack", "leakage", "landmarks", "counts", "writers", "certificate"}
 MAY_IMPORT = {
     "errors": set(),
     "options": set(),
@@ -51,6 +51,7 @@ MAY_IMPORT = {
     "calibrate": ENGINE | {"audit"},
     "attack": ENGINE | {"calibrate"},
     "writers": BASE | {"space", "release"},
+    "certificate": ENGINE - {"readers", "events"},
     "jobs": JOINED,
     "reports": {"arguments"},
     "evaluation": JOINED | {"jobs", "reports"},

@@ -73,6 +73,7 @@ class ReleaseJob(BaseModel):
     summary: Path | None = Field(default=None, strict=False)
     daily: Path | None = Field(default=None, strict=False)
     private_diagnostics: Path | None = Field(default=None, strict=False)
+    certificate: Path | None = Field(default=None, strict=False)
     session: str | None = None
     limit_epsilon: float | None = None
     limit_constrained: float | None = None
@@ -376,6 +377,12 @@ _output_options = options(
     click.option(
         "--private-diagnostics", type=click.Path(), metavar="FILE", help="Errors and true states, for yourself alone."
     ),
+    click.option(
+        "--certificate",
+        type=click.Path(),
+        metavar="FILE",
+        help="The proof, for anyone: scripts/dphmm-verify checks it.",
+    ),
     heading="Output",
 )
 
@@ -444,10 +451,11 @@ def _release_files(job: ReleaseJob, as_json: bool, details: bool) -> None:
         overwrite=job.overwrite,
         geometry=job.geometry,
         known=job.earlier,
+        certificate=job.certificate,
         watch=progress,
     )
     asked = {"policy": job.settings.policy, "epsilon_of_each": job.settings.epsilon}
-    files = {"output": job.output, "private_diagnostics": job.private_diagnostics}
+    files = {"output": job.output, "private_diagnostics": job.private_diagnostics, "certificate": job.certificate}
     written = {name: None if path is None else str(path) for name, path in files.items()}
     told = {**asked, "outside_the_region": job.settings.outside, **done.facts(), **done.private_facts()}
     warnings = done.warnings()
@@ -462,7 +470,7 @@ def _release_files(job: ReleaseJob, as_json: bool, details: bool) -> None:
 def _release_stream(job: ReleaseJob) -> None:
     from dphmm.jobs.releases import CLOCK_SKEW_SECONDS, live
 
-    for key in ("output", "summary", "daily", "private_diagnostics"):
+    for key in ("output", "summary", "daily", "private_diagnostics", "certificate"):
         if getattr(job, key) is not None:
             raise ConfigurationError(f"{option_of(key)} needs DATA; without it, lines go to standard output")
     skew = CLOCK_SKEW_SECONDS if job.clock_skew is None else seconds_of(job.clock_skew, "--clock-skew")

@@ -16,6 +16,8 @@ import numpy as np
 from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, Rng
 from dphmm.audit.sequence import PUBLIC, HindsightRecorder
+from dphmm.certificate.canonical_forms import check_certifiable
+from dphmm.certificate.writer import CertificateWriter
 from dphmm.errors import AlreadyKnownError, ConfigurationError
 from dphmm.facts import guarantees_in_words, unless_seeded
 from dphmm.jobs.adversaries import HABITS, before, habits, tracks_of
@@ -30,6 +32,7 @@ from dphmm.policy.isolated_states import said_of_alone
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.ledger import Limits
 from dphmm.release.record import NO_GAIN
+from dphmm.release.store import MAIN_QUERY
 from dphmm.release.trajectory import (
     Accepted,
     Moment,
@@ -42,7 +45,7 @@ from dphmm.release.trajectory import (
 )
 from dphmm.space.states import OUTSIDE
 from dphmm.space.trajectory import SlottedTrajectory, Trajectory
-from dphmm.tables import check_output
+from dphmm.tables import check_output, new_file
 from dphmm.writers.diagnostics import check_private_name, write_diagnostics
 from dphmm.writers.formats import check_format, write_releases
 from dphmm.writers.frames import Geometry
@@ -226,6 +229,7 @@ def release(
     overwrite: bool = False,
     geometry: Geometry = "estimate",
     known: DataLike | None = None,
+    certificate: str | Path | None = None,
     watch: Watch = unwatched,
 ) -> Released:
     """Release the places of everyone in some data, person by person, as ``dphmm release`` does.
@@ -265,6 +269,8 @@ def release(
         Earlier data of the people, from which somebody may have learned their habits: what the releases tell them is
         worked out too, for yourself alone; some seconds a person. One without earlier data is thought to move as the
         model says.
+    certificate
+        A file for the proof of what is promised, which `scripts/dphmm-verify` checks: JSON lines, public.
     watch
         Shows how far the job has come; see `dphmm.jobs.Watch`.
 
@@ -299,15 +305,22 @@ def release(
     True
     """
     diagnostics_file = None if isinstance(private_diagnostics, bool) else Path(private_diagnostics)
-    for path, check in ((output, check_format), (summary, Path), (daily, Path), (diagnostics_file, check_private_name)):
+    outputs = (output, check_format), (summary, Path), (daily, Path), (certificate, Path)
+    for path, check in (*outputs, (diagnostics_file, check_private_name)):
         if path is not None:
             check_output(check(path), overwrite)
     if session is not None and private_diagnostics:
         raise ConfigurationError("--private-diagnostics need the truth, which a session does not keep; leave one out")
+    if session is not None and certificate is not None:
+        raise ConfigurationError(
+            "--certificate is for releases of one run; of a file of sessions 'dphmm certify' makes one"
+        )
     if session is not None and known is not None:
         raise ConfigurationError("--known is for releases of one run; of sessions dphmm audit session --known tells")
     learned = load_model(model)
     engine = settings.engine(learned, rng)  # refuses what they do not agree on before anything is read
+    if certificate is not None:
+        check_certifiable(engine)
     people, own = read_others(data, model, learned, allow_own_model)
     tracks = [one.resample(learned.step) for one in people.trajectories]
     away = [int((learned.space.locate(one.latitude, one.longitude) == OUTSIDE).sum()) for one in tracks]
@@ -315,12 +328,12 @@ def release(
     if outside == sum(map(len, tracks)):
         raise ConfigurationError("no place of the data lies in the model's region; learn a model of that region")
     kept: list[TimedDiagnostics] = []
-    with sessions_of(engine, session, limits) as recorded:
+    with sessions_of(engine, session, limits) as recorded, certified(certificate, overwrite) as proof:
         counts = [len(one) - omits * gone for one, gone in zip(tracks, away, strict=True)]
         earlier = None if known is None else tracks_of(known)
         theirs = None if earlier is None else _habits(learned, earlier, {one.user: int(one.slots[0]) for one in tracks})
         made, told, nearer = _released(
-            tracks, counts, engine, recorded, kept if private_diagnostics else None, theirs, watch
+            tracks, counts, engine, recorded, kept if private_diagnostics else None, theirs, proof, watch
         )
     done = Released(
         ReleaseTable.from_releases(made),
@@ -423,6 +436,36 @@ def sessions_of(
         yield recorded
 
 
+@contextmanager
+def certified(path: str | Path | None, overwrite: bool = False) -> Iterator[CertificateWriter | None]:
+    """What writes a certificate to a file, which appears when the block ends well; None where there is none.
+
+    Parameters
+    ----------
+    path
+        The file.
+    overwrite
+        Whether one that exists may be replaced.
+
+    Yields
+    ------
+    CertificateWriter or None
+        What takes releases.
+
+    Raises
+    ------
+    OutputError
+        When the file exists or cannot be written.
+    """
+    if path is None:
+        yield None
+        return
+    with new_file(path, overwrite) as part, part.open("w", encoding="utf-8", newline="\n") as file:
+        writer = CertificateWriter(file.write)
+        yield writer
+        writer.end()
+
+
 def _released(
     tracks: Sequence[SlottedTrajectory],
     counts: Sequence[int],
@@ -430,6 +473,7 @@ def _released(
     recorded: RecordedPeople | None,
     diagnostics: list[TimedDiagnostics] | None,
     habits_of: Callable[[str], MarkovModel] | None,
+    proof: CertificateWriter | None,
     watch: Watch,
 ) -> tuple[list[TimedRelease], Hindsight | None, Hindsight | None]:
     private = None if diagnostics is None else diagnostics.append
@@ -443,12 +487,16 @@ def _released(
             heard, moments = HindsightRecorder(model, count) if hears else None, list[Moment]()
             if recorded is None:
                 found = moments_of(engine, model.space, track, private=private)
+                if proof is not None:
+                    proof.begin(track.user, {MAIN_QUERY: engine})
             else:
                 found = recorded.moments(track)
             try:
                 for moment in found:
                     if heard is not None:
                         heard.record(engine)
+                    if proof is not None and engine.last is not None and engine.person.slot is not None:
+                        proof.add(*engine.last, engine.person.slot)
                     moments.append(moment)
                     yield moment
             except AlreadyKnownError as problem:

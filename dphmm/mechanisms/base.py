@@ -170,6 +170,17 @@ class Mechanism(ABC):
         return None
 
     @property
+    def corners(self) -> IntArray | None:
+        """The corners of the body of noise ``(h, d)``, counter-clockwise, where draws are made by integers alone.
+
+        Returns
+        -------
+        ndarray or None
+            In whole steps of the lattice; none of a point. None for noise of real numbers, and for a table.
+        """
+        return None if self.rank else np.zeros((0, self.dimension), dtype=np.int64)
+
+    @property
     def table(self) -> Table | None:
         """The law in whole numbers where it is a table; None for noise that is added."""
         return None

@@ -277,6 +277,11 @@ class LatticeKNormMechanism(Mechanism):
         return self.hull.norm_form.normals, self.hull.norm_form.equations
 
     @property
+    def corners(self) -> IntArray | None:
+        """Those of the hull, in lattice steps."""
+        return np.rint(self.hull.vertices).astype(np.int64) if self.rank else super().corners
+
+    @property
     def spacing(self) -> Fraction:
         """The length of a lattice step in the unit of the points."""
         return self.lattice.step

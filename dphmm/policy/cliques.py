@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import BoolArray, FloatArray, IntArray, content_hash, frozen
+from dphmm.arrays import BoolArray, FloatArray, IntArray, content_hash, frozen, runs
 from dphmm.compilation import often
 from dphmm.geometry import check_loops, planar
 from dphmm.geometry.gauge import Gauge
 from dphmm.geometry.incremental_hull import GrowingBody, PlanarBody, origin
 from dphmm.geometry.measurements import Measurements
-from dphmm.policy.edges import EdgeSet, joined
+from dphmm.policy.edges import EdgeSet, cut_to, joined
 
 _SMALL_GROUP = 32
 """Groups up to this size are compared pair by pair; larger ones by their convex hulls."""
@@ -96,6 +96,12 @@ class CliqueEdges(EdgeSet):
         ones = np.ones(len(groups), dtype=np.int32)
         incidence = csr_array((ones, (self.members, groups)), shape=(self.size, len(self.starts) - 1))
         return np.asarray(incidence[first].multiply(incidence[second]).sum(axis=1)).ravel() > 0
+
+    def terms(self, nodes: BoolArray) -> list[dict[str, Any]]:
+        """The groups."""
+        groups = np.split(self.members, self.starts[1:-1]) if len(self.starts) > 1 else []
+        masks = [np.isin(np.arange(self.size), group) for group in groups]
+        return [cut_to({"groups": [runs(one) for one in masks]}, nodes)]
 
     def count_bound(self) -> int:
         """The number of pairs within groups."""

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import BoolArray, FloatArray, IntArray, content_hash, frozen
+from dphmm.arrays import BoolArray, FloatArray, IntArray, content_hash, frozen, runs
+from dphmm.errors import PolicyError
 from dphmm.geometry.gauge import Gauge
 from dphmm.geometry.hull import SensitivityHull
 from dphmm.geometry.incremental_hull import GrowingBody, origin
@@ -95,6 +96,19 @@ class EdgeSet(ABC):
         """Whether there is no edge within ``nodes``; looks until it finds one."""
         return not any(len(edges) for edges in self.chunks(nodes))
 
+    def terms(self, nodes: BoolArray) -> list[dict[str, Any]]:
+        """The edges within ``nodes`` as plain JSON values: terms of a certificate's policy, whose edges are all theirs.
+
+        Raises
+        ------
+        PolicyError
+            When they have to be listed, and are more than two million.
+        """
+        if self.count_bound() > _LISTED:
+            raise PolicyError(f"a certificate lists at most {_LISTED:,} edges, and this policy has more; join fewer")
+        listed = [np.zeros((0, 2), dtype=np.int64), *self.chunks(nodes)]
+        return [{"pairs": np.unique(np.concatenate(listed), axis=0).tolist()}]
+
     @property
     def is_complete(self) -> bool:
         """Whether every two states are known to be connected."""
@@ -120,6 +134,11 @@ class EdgeSet(ABC):
         It is what `components` is checked by, and uses nothing of it.
         """
         return any(bool((labels[edges[:, 0]] != labels[edges[:, 1]]).any()) for edges in self.chunks(nodes))
+
+
+def cut_to(term: dict[str, Any], nodes: BoolArray) -> dict[str, Any]:
+    """A term of a certificate's policy with the states between which its edges count, where these are not all."""
+    return term if nodes.all() else term | {"within": runs(nodes)}
 
 
 def joined(components: IntArray, pairs: IntArray) -> IntArray:
@@ -217,6 +236,10 @@ class UnionEdges(EdgeSet):
         for part, own in self.parts:
             found |= own[first] & own[second] & part.connects(first, second)
         return found
+
+    def terms(self, nodes: BoolArray) -> list[dict[str, Any]]:
+        """Those of the parts."""
+        return [term for part, own in self.parts for term in part.terms(nodes & own)]
 
     def count_bound(self) -> int:
         """The sum over the parts."""

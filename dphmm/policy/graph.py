@@ -351,6 +351,21 @@ class PolicyGraph:
         parts = () if self._open is None else ("open", self.open)
         return content_hash("policy", self._edge_set.content_hash, self._nodes, *parts)
 
+    def terms(self) -> list[dict[str, Any]]:
+        """The edges as plain JSON values, as a certificate has them: near cells, groups, listed pairs.
+
+        Returns
+        -------
+        list of dict
+            Terms; an edge is one of any of them.
+
+        Raises
+        ------
+        PolicyError
+            When edges have to be listed, and are more than two million.
+        """
+        return self._edge_set.terms(self._nodes)
+
     def edges(self) -> IntArray:
         """All edges ``(m, 2)``, the smaller state first, in lexicographic order.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from dphmm.geometry.hull import SensitivityHull
 from dphmm.geometry.incremental_hull import GrowingBody, origin
 from dphmm.geometry.measurements import Measurements, Raster
 from dphmm.geometry.neighbours import CoordinateBody, count_within, near_pairs
-from dphmm.policy.edges import EdgeSet, joined
+from dphmm.policy.edges import EdgeSet, cut_to, joined
 
 _CELLS_AT_A_TIME = 1 << 16
 _FEW_PAIRS = 1 << 13
@@ -66,6 +67,16 @@ class RadiusEdges(EdgeSet):
     def connects(self, first: IntArray, second: IntArray) -> BoolArray:
         """Whether the states are near enough."""
         return self._near(self.places.points[first] - self.places.points[second])
+
+    def terms(self, nodes: BoolArray) -> list[dict[str, Any]]:
+        """The radius and the cells, where the places are on a lattice of two axes at most; otherwise all edges."""
+        if not self.places.is_lattice or self.places.dimension > 2:
+            return super().terms(nodes)
+        at, side = np.zeros((self.size, 2), dtype=np.int64), np.ones(2)
+        at[:, : self.places.dimension] = self.places.coordinates
+        side[: self.places.dimension] = np.where(self.places.spacing > 0, self.places.spacing, 1.0)
+        lengths = [str(Fraction(repr(one))) for one in (self.radius, self.cell, *side.tolist())]
+        return [cut_to({"near": lengths[0], "cell": lengths[1], "side": lengths[2:], "at": at.tolist()}, nodes)]
 
     def count_bound(self) -> int:
         """All pairs, or what a raster of this density allows."""

@@ -412,6 +412,11 @@ class Releaser:
         return self.person.belief
 
     @property
+    def last(self) -> tuple[ReleaseRecord, PreparedStep] | None:
+        """The last release and the step that it was drawn from, all of it public; None before the first."""
+        return None if self._last is None else self._last[:2]
+
+    @property
     def is_private(self) -> bool:
         """Whether noise comes from the operating system; where it follows from a seed, nothing is private."""
         return self.source.bytes is os.urandom

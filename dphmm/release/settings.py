@@ -461,7 +461,12 @@ class Settings:
 
     @cached_property
     def content_hash(self) -> str:
-        """The SHA-256 of what the settings say, in hexadecimal: the content of files that they name counts.
+        """The SHA-256 of `canonical`, in hexadecimal. Errors are the same."""
+        return hashlib.sha256(self.canonical.encode("utf-8")).hexdigest()
+
+    @cached_property
+    def canonical(self) -> str:
+        """What the settings say, as JSON of one form: the content of files that they name counts, by its SHA-256.
 
         Raises
         ------
@@ -475,8 +480,7 @@ class Settings:
         }
         values = {**self.to_dict(), **said}
         del values["layers"]  # the policy holds their content, and not what they are called
-        text = json.dumps(values, sort_keys=True, allow_nan=False)
-        return hashlib.sha256(text.encode("utf-8")).hexdigest()
+        return json.dumps(values, sort_keys=True, allow_nan=False)
 
     # ---- at work -------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,205 @@
+"""A certificate's lines, one after another, while releases are made or gone through again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from dphmm.arrays import BoolArray
+from dphmm.certificate.canonical_forms import (
+    changes,
+    check_certifiable,
+    model_of,
+    noise_of,
+    places_of,
+    policy_of,
+    released_form,
+)
+from dphmm.errors import InvalidInputError
+from dphmm.release.engine import Releaser
+from dphmm.release.ledger import Account, Limits, day_steps, exactly
+from dphmm.release.record import ReleaseRecord
+from dphmm.release.step import PreparedStep
+from dphmm.release.store import MAIN_QUERY
+
+FORMAT = 1
+_SHORT = 16
+"""How many digits of a part's digest stand where it is referred to."""
+
+
+class CertificateWriter:
+    """Writes a certificate: what everything that is promised of releases follows from, for others to check.
+
+    Everything in it is a function of the model, the policy, the settings and the releases, all of which are public. It
+    is checked by ``scripts/dphmm-verify``, which shares no code with this package.
+
+    Parameters
+    ----------
+    write
+        Takes each line, with its end.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dphmm import MarkovModel, PolicyGraph, Releaser
+    >>> f = [[1, 0], [2, 1], [3, 0], [0, 1], [4, 2], [1, 2]]
+    >>> model = MarkovModel(np.full((6, 6), 1 / 6), np.full(6, 1 / 6))
+    >>> engine = Releaser(model, f, PolicyGraph.categorical([0, 1, 1, 2, 2, 2]), epsilon=1.0, spacing=1)
+    >>> lines = []
+    >>> certificate = CertificateWriter(lines.append)
+    >>> certificate.begin("ann", {"main": engine})
+    >>> record = engine.release(4)
+    >>> certificate.add(*engine.last, slot=0)
+    >>> certificate.end()
+    >>> lines[-1]
+    '{"end":1}\\n'
+    """
+
+    def __init__(self, write: Callable[[str], object]) -> None:
+        self._write = write
+        self._known: set[str] = set()
+        self._digests: dict[tuple[str, str], str] = {}
+        self._last_noise: dict[str, tuple[object, object, str]] = {}
+        self._accounts: dict[tuple[str, int], Account] = {}
+        self._person, self._count, self._total = "", 0, 0
+        self._engines: Mapping[str, Releaser] = {}
+        self._possible: dict[str, BoolArray] = {}
+        self._ranks: dict[str, int] = {}
+        self._line({"certificate": FORMAT})
+
+    def begin(
+        self, person: str, engines: Mapping[str, Releaser], limits: Limits | None = None, tiers: bool = False
+    ) -> None:
+        """Say whose releases follow, and how they are made; all that is believed of the person begins anew.
+
+        Parameters
+        ----------
+        person
+            Whose.
+        engines
+            Query → its engine; one of each for queries about one person, which share a model and a policy.
+        limits
+            What all may spend.
+        tiers
+            Whether the queries are those of readers, the coarsest first, each of whom is told the ones before too.
+
+        Raises
+        ------
+        ConfigurationError, InvalidInputError, PolicyError
+            When no certificate can be made of them.
+        """
+        first = next(iter(engines.values()))
+        for engine in engines.values():
+            check_certifiable(engine)
+        self._person, self._count, self._engines = person, 0, dict(engines)
+        self._possible = {query: np.zeros(first.model.size, dtype=np.bool_) for query in engines}
+        self._ranks = {query: number * tiers for number, query in enumerate(engines)}
+        self._last_noise = {}
+        for rank in self._ranks.values():
+            self._accounts.setdefault((person, rank), Account())
+        queries = [
+            {
+                "query": query,
+                "rank": self._ranks[query],
+                "settings": engine.settings.canonical,
+                "places": self._told(places_of(engine)),
+            }
+            for query, engine in engines.items()
+        ]
+        line: dict[str, Any] = {
+            "begin": person,
+            "model": self._part("model", first.model.content_hash, lambda: model_of(first.model)),
+            "policy": self._part("policy", first.policy.content_hash, lambda: policy_of(first.policy)),
+            "queries": queries,
+        }
+        if limits is not None and (limits.epsilon is not None or limits.window_epsilon is not None):
+            line["limits"] = {
+                "epsilon": None if limits.epsilon is None else str(exactly(limits.epsilon)),
+                "window_epsilon": None if limits.window_epsilon is None else str(exactly(limits.window_epsilon)),
+                "window_steps": limits.window_steps,
+            }
+        self._line(line)
+
+    def add(self, record: ReleaseRecord, step: PreparedStep, slot: int, query: str = MAIN_QUERY) -> None:
+        """Certify one more release.
+
+        Parameters
+        ----------
+        record
+            What was published.
+        step
+            What it was drawn from, as `dphmm.Releaser.prepare` gave it.
+        slot
+            The time step that it is of.
+        query
+            Which query it answers.
+
+        Raises
+        ------
+        InvalidInputError
+            Before `begin`, and when the budget is above that of the settings.
+        """
+        if query not in self._engines:
+            raise InvalidInputError(f"query {query!r} was not begun; call begin with its engine first")
+        engine, rank = self._engines[query], self._ranks[query]
+        if exactly(step.epsilon) > exactly(engine.settings.epsilon):
+            raise InvalidInputError(
+                f"a release has epsilon {step.epsilon:g}, above the {engine.settings.epsilon:g} of its settings, which "
+                "a certificate is about; raise that of the settings"
+            )
+        for (person, own), account in self._accounts.items():
+            if person == self._person and own >= rank:
+                account.add(slot, step.epsilon, 0.0)
+        account, day = self._accounts[self._person, rank], day_steps(engine.model.step_seconds)
+        line: dict[str, Any] = {
+            "step": self._count,
+            "slot": slot,
+            "query": query,
+            "epsilon": str(exactly(step.epsilon)) if step.epsilon else "0",
+            "sum": str(account.epsilon),
+            "day": None if day is None else str(account.window(slot, day)),
+            **changes(self._possible[query], step.plan.constraint),
+        }
+        if step.withheld:
+            line["withheld"] = step.reason
+        else:
+            assert record.released is not None, "something was drawn"
+            line["noise"] = self._noise(step, engine, query)
+            line["z"] = released_form(step, record.released, engine)
+        self._possible[query] = step.plan.constraint
+        self._count, self._total = self._count + 1, self._total + 1
+        self._line(line)
+
+    def end(self) -> None:
+        """Say that nothing follows, so that what is missing shows."""
+        self._line({"end": self._total})
+
+    def _noise(self, step: PreparedStep, engine: Releaser, query: str) -> str:
+        known = self._last_noise.get(query)
+        if known is None or known[0] is not step.noise or known[1] is not step.plan:
+            known = self._last_noise[query] = step.noise, step.plan, self._told(noise_of(step, engine))
+        return known[2]
+
+    def _part(self, kind: str, key: str, make: Callable[[], dict[str, Any]]) -> str:
+        """The short digest of a part; it is made and written where it is new."""
+        if (kind, key) not in self._digests:
+            self._digests[kind, key] = self._told(make())
+        return self._digests[kind, key]
+
+    def _told(self, part: dict[str, Any]) -> str:
+        digest = hashlib.sha256(_canonical(part).encode("utf-8")).hexdigest()
+        if digest not in self._known:
+            self._known.add(digest)
+            self._line({"part": digest, "value": part})
+        return digest[:_SHORT]
+
+    def _line(self, value: dict[str, Any]) -> None:
+        self._write(_canonical(value) + "\n")
+
+
+def _canonical(value: dict[str, Any]) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
