@@ -89,7 +89,7 @@ def model_of(model: MarkovModel) -> Plain:
     starts = [one if model.contexts is None else model.contexts.begun(one) for one in model.starts]
     found: Plain = {
         "is": "model",
-        "hash": model.content_hash,
+        "hash": model.content_hash[:16],
         "states": model.size,
         "chain": model.chain_size,
         "step": None if model.step_seconds is None else str(exactly(model.step_seconds)),

@@ -72,11 +72,15 @@ class RadiusEdges(EdgeSet):
         """The radius and the cells, where the places are on a lattice of two axes at most; otherwise all edges."""
         if not self.places.is_lattice or self.places.dimension > 2:
             return super().terms(nodes)
-        at, side = np.zeros((self.size, 2), dtype=np.int64), np.ones(2)
-        at[:, : self.places.dimension] = self.places.coordinates
-        side[: self.places.dimension] = np.where(self.places.spacing > 0, self.places.spacing, 1.0)
-        lengths = [str(Fraction(repr(one))) for one in (self.radius, self.cell, *side.tolist())]
-        return [cut_to({"near": lengths[0], "cell": lengths[1], "side": lengths[2:], "at": at.tolist()}, nodes)]
+        at, side, first = np.zeros((self.size, 2), dtype=np.int64), np.ones(2), np.zeros(2)
+        axes = slice(self.places.dimension)
+        at[:, axes] = self.places.coordinates
+        side[axes] = np.where(self.places.spacing > 0, self.places.spacing, 1.0)
+        first[axes] = self.places.points.min(axis=0) - at[:, axes].min(axis=0) * side[axes]
+        radius, cell, *rest = (
+            str(Fraction(repr(one))) for one in (self.radius, self.cell, *side.tolist(), *first.tolist())
+        )
+        return [cut_to({"near": radius, "cell": cell, "side": rest[:2], "first": rest[2:], "at": at.tolist()}, nodes)]
 
     def count_bound(self) -> int:
         """All pairs, or what a raster of this density allows."""
