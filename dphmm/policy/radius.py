@@ -77,9 +77,8 @@ class RadiusEdges(EdgeSet):
         at[:, axes] = self.places.coordinates
         side[axes] = np.where(self.places.spacing > 0, self.places.spacing, 1.0)
         first[axes] = self.places.points.min(axis=0) - at[:, axes].min(axis=0) * side[axes]
-        radius, cell, *rest = (
-            str(Fraction(repr(one))) for one in (self.radius, self.cell, *side.tolist(), *first.tolist())
-        )
+        lengths = (self.radius, self.cell, *side.tolist(), *first.tolist())
+        radius, cell, *rest = (str(Fraction(repr(one))) for one in lengths)
         return [cut_to({"near": radius, "cell": cell, "side": rest[:2], "first": rest[2:], "at": at.tolist()}, nodes)]
 
     def count_bound(self) -> int:

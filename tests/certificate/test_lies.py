@@ -711,9 +711,10 @@ def changed(value: Any, rng: random.Random) -> Any:
         return rng.choice([str(number + 1), str(number * 2 or 7), str(-number - 1), str(number / 3 or 8), 0])
     if isinstance(value, list):
         some = list(value)
-        rng.choice([some.reverse, some.clear, lambda: some.pop(), lambda: some.append(some[0])])() if len(
-            some
-        ) > 1 else some.append(1)
+        if len(some) > 1:
+            rng.choice([some.reverse, some.clear, some.pop, lambda: some.append(some[0])])()
+        else:
+            some.append(1)
         return some if some != value else [*some, 0]
     kept = dict(value)
     kept.pop(rng.choice(list(kept)), None) if kept else kept.update(x=1)
