@@ -614,6 +614,7 @@ def audits_and_jobs() -> None:
     right("jobs.audit_secrets", jobs.audit_secrets, secrets="missing.csv", edges="missing.csv", epsilon=1.0)
     right("jobs.read_sessions", jobs.read_sessions, file="missing.db", names=["a"])
     right("jobs.export_sessions", jobs.export_sessions, file="missing.db", output="out.csv", names=["a"])
+    right("jobs.certify", jobs.certify, source="missing.csv", model="missing.npz", output="proof.jsonl", users=["a"])
     right("jobs.replay", jobs.replay, path="missing.csv", model="missing.npz", settings="complete", users=["a"])
     right("jobs.audit_session", jobs.audit_session, path="missing.csv", model="missing.npz", users=["a"], top=3)
     right("jobs.leak_of_releases", jobs.leak_of_releases, model="missing.npz", releases="missing.csv", user="a")

@@ -22,7 +22,6 @@ from dphmm.certificate.canonical_forms import (
 from dphmm.errors import InvalidInputError
 from dphmm.release.engine import Releaser
 from dphmm.release.ledger import Account, Limits, day_steps, exactly
-from dphmm.release.record import ReleaseRecord
 from dphmm.release.step import PreparedStep
 from dphmm.release.store import MAIN_QUERY
 
@@ -53,7 +52,7 @@ class CertificateWriter:
     >>> certificate = CertificateWriter(lines.append)
     >>> certificate.begin("ann", {"main": engine})
     >>> record = engine.release(4)
-    >>> certificate.add(*engine.last, slot=0)
+    >>> certificate.add(engine.last[1], record.released, slot=0)
     >>> certificate.end()
     >>> lines[-1]
     '{"end":1}\\n'
@@ -124,15 +123,15 @@ class CertificateWriter:
             }
         self._line(line)
 
-    def add(self, record: ReleaseRecord, step: PreparedStep, slot: int, query: str = MAIN_QUERY) -> None:
+    def add(self, step: PreparedStep, released: tuple[float, ...] | None, slot: int, query: str = MAIN_QUERY) -> None:
         """Certify one more release.
 
         Parameters
         ----------
-        record
-            What was published.
         step
             What it was drawn from, as `dphmm.Releaser.prepare` gave it.
+        released
+            What was drawn, in the unit of the measurements; None where nothing was.
         slot
             The time step that it is of.
         query
@@ -167,9 +166,10 @@ class CertificateWriter:
         if step.withheld:
             line["withheld"] = step.reason
         else:
-            assert record.released is not None, "something was drawn"
+            if released is None:
+                raise InvalidInputError(f"nothing was drawn at slot {slot}, of a step with epsilon; give the release")
             line["noise"] = self._noise(step, engine, query)
-            line["z"] = released_form(step, record.released, engine)
+            line["z"] = released_form(step, released, engine)
         self._possible[query] = step.plan.constraint
         self._count, self._total = self._count + 1, self._total + 1
         self._line(line)

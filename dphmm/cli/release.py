@@ -33,6 +33,8 @@ from dphmm.cli.inputs import (
     seed_option,
     settings_of,
     settings_options,
+    stated_settings_of,
+    store_of,
     true_data,
 )
 from dphmm.errors import (
@@ -540,3 +542,28 @@ def batch_command(
     if not as_json:
         say_dropped(found.dropped)
     warn(warnings)
+
+
+@click.command(cls=Once)
+@click.argument("releases", callback=store_of)
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The certificate, JSON lines.")
+@click.option("--model", required=True, type=click.Path(), help="The model that the releases were made with.")
+@settings_options
+@event_option
+@cap_options
+@click.option("--users", metavar="A,B,…", help="These users alone.")
+@click.option("--overwrite", is_flag=True, help="Replace an output that exists.")
+@click.option("--json", "as_json", is_flag=True, help="Say what was certified as JSON.")
+def certify_command(
+    releases: str | Path, output: Path, model: str, users: str | None, overwrite: bool, as_json: bool, **given: Any
+) -> None:
+    """Write what the promise of RELEASES follows from, for anyone to check with scripts/dphmm-verify.
+
+    RELEASES is a file of releases, the folder of a batch, or a file or server of durable sessions; all but the first
+    say how they were made. Nothing of the person's places but the releases goes in, and nothing is drawn.
+    """
+    from dphmm.jobs.certificates import certify
+
+    chosen = stated_settings_of(given)
+    found = certify(releases, model, output, chosen, users=names_of(users), overwrite=overwrite, watch=progress)
+    say("Certified", {**found.facts(), "certificate": str(output)}, as_json)

@@ -17,6 +17,7 @@ from .audits import (
 )
 from .batches import Batch, batch
 from .calibrations import Achieved, Calibrated, EventLimited, Targets, calibrate
+from .certificates import Certified, certify
 from .counting import Counted, Counts, Days, compare_counts, count_people, repair_counts
 from .goodness_of_fit import Coverage, Fit, fit_of
 from .hiding import Hidden, hide
@@ -42,6 +43,7 @@ __all__ = [
     "Blank",
     "Budgets",
     "Calibrated",
+    "Certified",
     "Comparison",
     "Constraint",
     "Counted",

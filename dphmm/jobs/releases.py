@@ -21,6 +21,7 @@ from dphmm.certificate.writer import CertificateWriter
 from dphmm.errors import AlreadyKnownError, ConfigurationError
 from dphmm.facts import guarantees_in_words, unless_seeded
 from dphmm.jobs.adversaries import HABITS, before, habits, tracks_of
+from dphmm.jobs.certificates import certified
 from dphmm.jobs.guarantees import IN_HINDSIGHT, exposure_facts, verdict_of, warnings_of
 from dphmm.jobs.models import Model, load_model, people_seen, read_others, refuse_own
 from dphmm.jobs.people import DataLike, Dropped, People
@@ -45,7 +46,7 @@ from dphmm.release.trajectory import (
 )
 from dphmm.space.states import OUTSIDE
 from dphmm.space.trajectory import SlottedTrajectory, Trajectory
-from dphmm.tables import check_output, new_file
+from dphmm.tables import check_output
 from dphmm.writers.diagnostics import check_private_name, write_diagnostics
 from dphmm.writers.formats import check_format, write_releases
 from dphmm.writers.frames import Geometry
@@ -436,36 +437,6 @@ def sessions_of(
         yield recorded
 
 
-@contextmanager
-def certified(path: str | Path | None, overwrite: bool = False) -> Iterator[CertificateWriter | None]:
-    """What writes a certificate to a file, which appears when the block ends well; None where there is none.
-
-    Parameters
-    ----------
-    path
-        The file.
-    overwrite
-        Whether one that exists may be replaced.
-
-    Yields
-    ------
-    CertificateWriter or None
-        What takes releases.
-
-    Raises
-    ------
-    OutputError
-        When the file exists or cannot be written.
-    """
-    if path is None:
-        yield None
-        return
-    with new_file(path, overwrite) as part, part.open("w", encoding="utf-8", newline="\n") as file:
-        writer = CertificateWriter(file.write)
-        yield writer
-        writer.end()
-
-
 def _released(
     tracks: Sequence[SlottedTrajectory],
     counts: Sequence[int],
@@ -496,7 +467,8 @@ def _released(
                     if heard is not None:
                         heard.record(engine)
                     if proof is not None and engine.last is not None and engine.person.slot is not None:
-                        proof.add(*engine.last, engine.person.slot)
+                        record, step = engine.last
+                        proof.add(step, record.released, engine.person.slot)
                     moments.append(moment)
                     yield moment
             except AlreadyKnownError as problem:

@@ -429,19 +429,20 @@ def _engines(
         agreed = session.agreed_at(number)
         key = agreed.first, release.query
         if key not in made:
-            made[key] = _engine(session, agreed, release.query, given, engine_of)
+            made[key] = engine_agreed(session, agreed, release.query, given, engine_of)
         if key != last:
             found[number], last = made[key], key
     return found
 
 
-def _engine(
+def engine_agreed(
     session: StoredSession,
     agreed: Agreed,
     query: str,
     given: ReleaseSettings | str | None,
     engine_of: Callable[[ReleaseSettings], Releaser],
 ) -> Releaser:
+    """The engine of what a session was agreed on for a query; one that differs is refused."""
     terms = agreed.terms[query]
     settings = redrawn(terms.settings, agreed.note)
     if not agreed.note and given is not None:

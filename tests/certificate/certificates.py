@@ -74,10 +74,10 @@ def walked(engine: Releaser, path: list[tuple[int, int]], **begin: Any) -> list[
         last = None
         engine.restart(first=path[0][1])
         for state, slot in path:
-            engine.release(state, steps=1 if last is None else slot - last)
+            record = engine.release(state, steps=1 if last is None else slot - last)
             last = slot
             assert engine.last is not None
-            writer.add(*engine.last, slot)
+            writer.add(engine.last[1], record.released, slot)
 
     return certificate(engine, draw, **begin)
 
@@ -105,7 +105,7 @@ def town_certificate(
     for (state, slot), (_, before) in zip(path, [(0, path[0][1] - 1), *path], strict=False):
         record = engine.release(state, steps=slot - before)
         assert engine.last is not None
-        writer.add(*engine.last, slot)
+        writer.add(engine.last[1], record.released, slot)
         made.append(place_on_earth("ann", np.datetime64(slot * 300, "s").astype("datetime64[us]"), record, model.space))
     writer.end()
     write_delimited(folder / "rows.csv", ReleaseTable.from_releases(made))

@@ -163,11 +163,11 @@ def test_what_cannot_be_certified_is_refused():
         writer.begin("ann", {"main": Releaser(UNIFORM, F, GRAPH, 1.0, "k-norm")})
     engine = Releaser(UNIFORM, F, GRAPH, 1.0, rng=0, spacing=1)
     writer.begin("ann", {"main": engine})
-    engine.release(4, epsilon=2.0)
+    record = engine.release(4, epsilon=2.0)
     with pytest.raises(InvalidInputError, match="above the 1 of its settings"):
-        writer.add(*engine.last, 0)
+        writer.add(engine.last[1], record.released, 0)
     with pytest.raises(InvalidInputError, match="was not begun"):
-        writer.add(*engine.last, 0, "other")
+        writer.add(engine.last[1], record.released, 0, "other")
     with pytest.raises(InvalidInputError, match="3 dimensions"):
         writer.begin("ann", {"main": Releaser(UNIFORM, np.eye(6)[:, :3], GRAPH, 1.0, spacing=1)})
 

@@ -1,0 +1,270 @@
+"""Certificates of releases that were made before: of a file, a batch's folder, or durable sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dphmm.arguments import checked
+from dphmm.certificate.writer import CertificateWriter
+from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError
+from dphmm.jobs.models import Model, load_model
+from dphmm.jobs.progress import Watch, unwatched
+from dphmm.jobs.stored_releases import check_made_with, engine_agreed, read_released, read_sessions, stated_settings
+from dphmm.model.model import MarkovModel
+from dphmm.release.database import is_server, is_store
+from dphmm.release.engine import Releaser, ReleaseSettings
+from dphmm.release.reader import finer_plan
+from dphmm.release.step import PreparedStep
+from dphmm.release.store import MAIN_QUERY, TIER
+from dphmm.space.trajectory import microseconds
+from dphmm.tables import check_output, new_file
+
+
+@dataclass(frozen=True)
+class Certified:
+    """What a certificate is about.
+
+    Parameters
+    ----------
+    people
+        How many people.
+    releases
+        How many releases.
+    size
+        How many bytes it has.
+    """
+
+    people: int
+    releases: int
+    size: int
+
+    def facts(self) -> dict[str, Any]:
+        """The same by name, with the bytes of a release.
+
+        Returns
+        -------
+        dict
+            Names of facts → plain JSON values.
+        """
+        return {**vars(self), "bytes_of_a_release": round(self.size / max(1, self.releases), 1)}
+
+
+class Told(NamedTuple):
+    """A stored release: of which time step and query, what was drawn with what budget, or why nothing was."""
+
+    slot: int
+    query: str
+    released: tuple[float, ...] | None
+    epsilon: float
+    reason: Any
+
+
+@contextmanager
+def certified(path: str | Path | None, overwrite: bool = False) -> Iterator[CertificateWriter | None]:
+    """What writes a certificate to a file, which appears when the block ends well; None where there is none.
+
+    Parameters
+    ----------
+    path
+        The file.
+    overwrite
+        Whether one that exists may be replaced.
+
+    Yields
+    ------
+    CertificateWriter or None
+        What takes releases.
+
+    Raises
+    ------
+    OutputError
+        When the file exists or cannot be written.
+    """
+    if path is None:
+        yield None
+        return
+    with new_file(path, overwrite) as part, part.open("w", encoding="utf-8", newline="\n") as file:
+        writer = CertificateWriter(file.write)
+        yield writer
+        writer.end()
+
+
+@checked
+def certify(
+    source: str | Path,
+    model: Model,
+    output: str | Path,
+    settings: ReleaseSettings | str | None = None,
+    *,
+    users: Sequence[str] = (),
+    overwrite: bool = False,
+    watch: Watch = unwatched,
+) -> Certified:
+    """Write the certificate of releases that were made before, as ``dphmm certify`` does.
+
+    They are gone through again from public things alone, and nothing is drawn. Everything that the certificate says can
+    be worked out by whoever has the model, the settings and the releases.
+
+    Parameters
+    ----------
+    source
+        A file of releases, the folder of a batch, a file of durable sessions or the address of their server.
+    model
+        The model that they were made with.
+    output
+        The certificate.
+    settings
+        For a file of releases: how they were made, or the policy where all else but the epsilon and the mechanism,
+        which the file tells, was left at its default. Batches and sessions say so themselves.
+    users
+        Whose releases; left out, everyone's.
+    overwrite
+        Whether an output that exists may be replaced.
+    watch
+        Shows how far the job has come; see `dphmm.jobs.Watch`.
+
+    Returns
+    -------
+    Certified
+        What was certified.
+
+    Raises
+    ------
+    ConfigurationError
+        When settings are missing or others, for noise of real numbers, and for sessions of several queries or that were
+        agreed on anew.
+    DataFileError
+        When releases do not follow from the model and the settings.
+    """
+    check_output(output, overwrite)
+    learned = load_model(model)
+    people = releases = 0
+    with certified(output, overwrite) as writer:
+        assert writer is not None, "there is a path"
+        if is_server(source) or is_store(Path(source)):
+            everyone = _of_sessions(source, learned, users)
+        else:
+            everyone = _of_table(Path(source), learned, settings, users)
+        for user, begun in watch(everyone, "Certifying", None):
+            for engines, told, more in begun:
+                try:
+                    _go_through(writer, user, engines, told, more)
+                except InvalidInputError as problem:
+                    raise DataFileError(source, f"user {user}: {problem}; give what it was made with") from None
+                releases += len(told)
+            people += 1
+    return Certified(people, releases, Path(output).stat().st_size)
+
+
+_Begun = tuple[Mapping[str, Releaser], Sequence[Told], dict[str, Any]]
+"""The engines of some queries, what was told from a beginning on, and what a certificate says of it besides."""
+
+
+def _go_through(
+    writer: CertificateWriter, user: str, engines: Mapping[str, Releaser], told: Sequence[Told], more: dict[str, Any]
+) -> None:
+    """Certify releases from a first one on; every engine's belief is that of the reader of its query."""
+    writer.begin(user, engines, **more)
+    for engine in engines.values():
+        engine.restart(first=told[0].slot)
+    last = told[0].slot
+    for slot, moment in groupby(told, lambda one: one.slot):
+        steps, logs, drawn = slot - last, np.zeros(next(iter(engines.values())).model.size), list[PreparedStep]()
+        for one in moment:
+            engine = engines[one.query]
+            step = _step_of(engine, one, steps, logs, drawn)
+            writer.add(step, one.released, slot, one.query)
+            own = engine.log_likelihood(step, one.released)
+            prior = step.prior
+            engine.resume(prior.update(own), engine.person.count + 1, slot=slot)
+            logs = logs + own
+            drawn.append(step)
+        last = slot
+
+
+def _step_of(
+    engine: Releaser, one: Told, steps: int, logs: np.ndarray[Any, Any], drawn: Sequence[PreparedStep]
+) -> PreparedStep:
+    """A stored release as it was prepared, after the coarser ones of its moment."""
+    prior = engine.prior(steps)
+    if drawn:
+        prior = prior.update(logs)
+    if one.released is None:
+        return engine.prepare_nothing(prior, steps, one.reason)
+    plan = finer_plan(engine, prior, drawn) if drawn else engine.plan(prior)
+    if plan is None:
+        raise InvalidInputError(f"the release of slot {one.slot} hides someone among no other one")
+    return engine.prepare_on(prior, plan, one.epsilon, steps)
+
+
+def _of_table(
+    path: Path, model: MarkovModel, given: ReleaseSettings | str | None, users: Sequence[str]
+) -> Iterator[tuple[str, list[_Begun]]]:
+    found = read_released(path, model, users)
+    table, step = found.table, microseconds(model.step, "step")
+    engine_of = cache(lambda settings: settings.engine(model))
+    for user in dict.fromkeys(table["user"].tolist()):
+        if users and user not in users:
+            continue
+        rows = table.select(table["user"] == user)
+        settings = found.settings or (given if isinstance(given, ReleaseSettings) else None)
+        if settings is None:
+            if given is None:
+                raise ConfigurationError(f"{path} does not say how its releases were made; give --policy")
+            settings = stated_settings(path, user, rows, str(given))
+        engine: Releaser = engine_of(settings).another()
+        check_made_with(path, user, rows, engine)
+        slots = (rows["time"].astype("datetime64[us]").astype(np.int64) // step).tolist()
+        begun: list[_Begun] = []
+        for _, group in groupby(range(len(rows)), lambda row: int(rows["forgotten_releases"][row])):  # noqa: B023
+            told = [_told(rows, row, slots[row]) for row in group]
+            begun.append(({MAIN_QUERY: engine}, told, {}))
+        yield user, begun
+
+
+def _told(rows: Any, row: int, slot: int) -> Told:
+    x, y, epsilon = (float(rows[name][row]) for name in ("x_km", "y_km", "epsilon"))
+    withheld = bool(rows["withheld"][row])
+    return Told(slot, MAIN_QUERY, None if withheld else (x, y), epsilon, str(rows["withheld_for"][row]))
+
+
+def _of_sessions(source: str | Path, model: MarkovModel, users: Sequence[str]) -> Iterator[tuple[str, list[_Begun]]]:
+    engine_of = cache(lambda settings: settings.engine(model))
+    for content in read_sessions(source, users):
+        session, releases = content.session, content.releases
+        name, queries = session.name, list(session.terms)
+        tiers = any(query.startswith(TIER) for query in queries)
+        if len(session.agreed) > 1:
+            raise ConfigurationError(
+                f"session {name!r} was agreed on anew after {session.agreed[1].first} releases, and a certificate is "
+                "of one agreement; name the others with --users"
+            )
+        if not all(query == MAIN_QUERY or query.startswith(TIER) for query in queries):
+            raise ConfigurationError(f"session {name!r} answers several queries, of which no certificate is made yet")
+        if not releases:
+            continue
+        order = [one.query for one in _first_moment(releases)]
+        if any([one.query for one in found] != order for found in _moments(releases)) or set(order) != set(queries):
+            raise ConfigurationError(f"session {name!r} gained or lost readers, of which no certificate is made yet")
+        engines = {query: engine_agreed(session, session.agreed[0], query, None, engine_of) for query in order}
+        told = [
+            Told(one.slot, one.query, one.record.released, one.record.epsilon, one.record.reason) for one in releases
+        ]
+        yield name, [(engines, told, {"limits": session.limits, "tiers": tiers})]
+
+
+def _moments(releases: Iterable[Any]) -> Iterator[list[Any]]:
+    for _, found in groupby(releases, lambda one: one.slot):
+        yield list(found)
+
+
+def _first_moment(releases: Iterable[Any]) -> list[Any]:
+    return next(_moments(releases))
