@@ -29,11 +29,13 @@ from dphmm.cli.inputs import (
     store_of,
     true_data,
     true_options,
+    within_factor_option,
 )
 from dphmm.errors import ConfigurationError
 from dphmm.release.settings import Settings
 
 if TYPE_CHECKING:
+    from dphmm.audit.realised import EventAudit
     from dphmm.audit.sequence import SequenceAudit
     from dphmm.jobs.audits import Constraint, Subject
     from dphmm.plots.audit_report import Audit
@@ -170,6 +172,7 @@ def _row(stated: dict[str, Any]) -> tuple[str, ...]:
 @click.option("--adversary", type=click.Path(), metavar="FILE.csv", help="Another prior: columns state, probability.")
 @true_options
 @adversary_options
+@within_factor_option
 @click.option("--top", type=int, default=5, show_default=True, help="How many places count as the top.")
 @click.option("--least-error", metavar="LENGTH", help="Exit with 1 where the best guess comes nearer, such as 500m.")
 @click.option("--most-certainty", type=float, help="Exit with 1 where one place is more probable than this.")
@@ -200,6 +203,7 @@ def session(releases: str | Path, **given: Any) -> None:
         prior=given["adversary"],
         true=true_data(given),
         adversaries=adversaries_of(given),
+        within_factor=given["within_factor"],
         top=given["top"],
         thresholds=Thresholds(least, given["most_certainty"]),
         watch=progress,
@@ -214,6 +218,7 @@ def session(releases: str | Path, **given: Any) -> None:
             *(f"{known.entropy.mean():.2f}" for known in (audit.uninformed, audit.online, audit.hindsight)),
             *(f"{known.best.mean():.2f}" for known in (audit.uninformed, audit.hindsight)),
             f"{audit.hindsight.best.max():.2f}",
+            *_within(audit, given),
             *(metres(float(median(one.error))) for one in (audit.uninformed, audit.online, audit.hindsight)),
             metres(audit.hindsight.error.min()),
             *_truly(audit),
@@ -225,10 +230,23 @@ def session(releases: str | Path, **given: Any) -> None:
     error = ("error without", "at the time", "in hindsight", "at least")
     who = ("adversary knows",) if several else ()
     truly = ("right in hindsight", "expected off", "truly off") if given["true"] else ()
-    head = ("user", *who, "releases", "epsilon", *bits, *guess, *error, *truly, "exposed")
+    within = _within_head(given)
+    head = ("user", *who, "releases", "epsilon", *bits, *guess, *within, *error, *truly, "exposed")
     if found.private:
         echo("dphmm: true places went into this audit; keep it to yourself.", err=True)
     _end(found, given, "Session audit", found.in_words(), head, rows)
+
+
+def _within_head(given: dict[str, Any]) -> tuple[str, ...]:
+    factor = given["within_factor"]
+    return () if factor is None else (f"at most within {factor:g} ×",)
+
+
+def _within(audit: SequenceAudit | EventAudit, given: dict[str, Any]) -> tuple[str, ...]:
+    """How sure somebody near the model may be, where it was asked for; of other adversaries nothing is said."""
+    if given["within_factor"] is None:
+        return ()
+    return ("" if audit.within is None else f"{audit.within.largest:.3g}",)
 
 
 def _truly(audit: SequenceAudit) -> tuple[str, ...]:
@@ -255,6 +273,7 @@ def _truly(audit: SequenceAudit) -> tuple[str, ...]:
 @click.option("--users", metavar="A,B,…", help="These users alone.")
 @click.option("--adversary", type=click.Path(), metavar="FILE.csv", help="Another prior: columns state, probability.")
 @adversary_options
+@within_factor_option
 @known_format_options
 @_output_options
 def event(releases: str | Path, **given: Any) -> None:
@@ -281,6 +300,7 @@ def event(releases: str | Path, **given: Any) -> None:
         users=names_of(given["users"]),
         prior=given["adversary"],
         adversaries=adversaries_of(given),
+        within_factor=given["within_factor"],
         watch=progress,
         most_certainty=CERTAINTY if most is None else most,
         least_certainty=given["least_certainty"],
@@ -297,6 +317,7 @@ def event(releases: str | Path, **given: Any) -> None:
                     audit.wording if len(audit.wording) <= 40 else f"{audit.wording[:39]}…",
                     *(f"{one:.3g}" for one in (audit.prior_probability, probability.min(), probability.max())),
                     f"{probability[-1]:.3g}",
+                    *_within(audit, given),
                     f"{found.when(person, audit, moved)} ({audit.moved[moved]:+.2f})",
                 )
             )
@@ -310,6 +331,7 @@ def event(releases: str | Path, **given: Any) -> None:
         "least",
         "most",
         "at the end",
+        *_within_head(given),
         "moved most by the release of",
     )
     verdict = "An event was learned." if found.is_exposed else "No event was learned."

@@ -80,6 +80,16 @@ adversary_options = options(
 )
 """The options of `adversaries_of`."""
 
+within_factor_option = options(
+    click.option(
+        "--within-factor",
+        type=float,
+        metavar="R",
+        help="How sure the surest of those could be whose every move is within a factor of R of the model's.",
+    ),
+    heading="Other adversaries",
+)
+
 earlier_option = options(
     click.option(
         "--known",

@@ -527,7 +527,7 @@ def log_odds(
     array([-0.041325,  0.27461 ,  1.415043,  1.809419])
     """
     odds = EventOdds(transition, initial, event)
-    rows, when = _checked(log_likelihoods, times, odds._path.chain)
+    rows, when = as_releases(log_likelihoods, times, odds._path.chain)
     told = np.zeros(len(rows))
     for t, row in enumerate(rows):
         try:
@@ -572,7 +572,7 @@ def happened_by(
     """
     odds = EventOdds(transition, initial, event)
     path = odds._path
-    rows, when = _checked(log_likelihoods, times, path.chain)
+    rows, when = as_releases(log_likelihoods, times, path.chain)
     operators = [IDENTITY]
     operators += [path.chain.operator(a, b - a) if b > a else IDENTITY for a, b in pairwise(when.tolist())]
     later = backward_pass(operators, np.nan_to_num(rows, nan=0.0, neginf=-np.inf))
@@ -588,7 +588,10 @@ def happened_by(
 # ---- arrays in -------------------------------------------------------------------------------------------------------
 
 
-def _checked(log_likelihoods: npt.ArrayLike, times: npt.ArrayLike | None, chain: Chain) -> tuple[FloatArray, IntArray]:
+def as_releases(
+    log_likelihoods: npt.ArrayLike, times: npt.ArrayLike | None, chain: Chain
+) -> tuple[FloatArray, IntArray]:
+    """Log likelihoods ``(T, N)`` over the chain's own states ``(T, P)``, and the time of each; refused if unsound."""
     rows = as_floats(log_likelihoods, "log_likelihoods")
     if rows.ndim != 2 or not len(rows):
         raise InvalidInputError(f"log_likelihoods have shape {rows.shape}; give one row per time, a column per state")
