@@ -21,7 +21,7 @@ from dphmm.jobs.progress import Watch, unwatched
 from dphmm.jobs.stored_releases import name_of, read_released
 from dphmm.jobs.synthesis import hours_of, stretches_of
 from dphmm.model.held_radii import COVERAGE, MOSTLY
-from dphmm.model.mobility_statistics import Crowd, compare_crowds
+from dphmm.model.mobility_statistics import Crowd, compare_crowds, jensen_shannon
 from dphmm.space.trajectory import microseconds
 
 
@@ -70,7 +70,8 @@ class UtilityAudit:
     measures
         The measures of `dphmm.model.mobility_statistics` between the estimates and the true places at the same
         moments: divergences from 0 (alike) to 1, but for ``top_places`` (a share) and ``rank_correlation``, where 1 is
-        best. Empty where no one was inside the region for two moments in a row.
+        best. Visits are those of all moments inside the region, the others of stretches of two in a row and more: they
+        are missing where there are none.
     """
 
     people: tuple[PersonUtility, ...] = field(repr=False)
@@ -178,7 +179,7 @@ def audit_utility(
     if not names:
         raise ConfigurationError(f"{name_of(source)} holds no release; there is nothing to look at")
     fixes = {one.user: one.resample(learned.step) for one in Data.from_any(true).read().trajectories}
-    people, seen, shown, firsts = [], [], [], []
+    people, seen, shown, firsts, visits = [], [], [], [], np.zeros((2, space.size))
     for name in watch(names, "Comparing", len(names)):
         mine = np.flatnonzero(rows["user"] == name)
         slots = rows["time"][mine].astype("datetime64[us]").astype(np.int64) // step
@@ -191,17 +192,20 @@ def audit_utility(
         planes = [space.projection.to_plane(*one) for one in (estimate, truth)]
         off, radius = np.linalg.norm(planes[0] - planes[1], axis=1), rows["radius_90_m"][mine] / 1000
         people.append(PersonUtility(name, off, _held(off, radius)))
-        states = space.locate(*truth)
+        states, told = space.locate(*truth), space.nearest(*estimate)
+        for kind, some in zip(visits, (told, states), strict=True):
+            kind += np.bincount(some[states >= 0], minlength=space.size)
         for _, first, stretch in stretches_of(0, slots, states):
             begin = int(np.searchsorted(slots, first))
             seen.append(stretch)
-            shown.append(space.nearest(*(one[begin : begin + len(stretch)] for one in estimate)))
+            shown.append(told[begin : begin + len(stretch)])
             firsts.append(first)
-    measures: Mapping[str, float] = {}
+    measures = {"visits": jensen_shannon(*visits)} if visits.any() else {}
     if seen:
         lengths = np.array([len(one) for one in seen])
         classes = hours_of(learned, np.array(firsts), lengths)
-        measures = compare_crowds(Crowd.of(shown, space.points, classes), Crowd.of(seen, space.points, classes))
+        pair = (Crowd.of(some, space.points, classes) for some in (shown, seen))
+        measures = compare_crowds(*pair) | measures
     return UtilityAudit(tuple(people), measures)
 
 
