@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dphmm.cli.console import Once, echo, progress, say_table, warn
+from dphmm.cli.console import FILE, Once, echo, progress, say_table, warn
 from dphmm.cli.inputs import data_of, input_options, kilometres_of, own_model_option
 from dphmm.errors import ConfigurationError, need
 
@@ -34,9 +34,7 @@ _PAGES, _PICTURES = (".html", ".htm"), (".png", ".svg", ".pdf")
 @click.option("--home-within", default="200m", show_default=True, metavar="LENGTH", help="When a home counts as found.")
 @click.option("--most-steps", default=432, show_default=True, help="At most this many times of each person.")
 @click.option("--seed", default=0, show_default=True, help="Which draws.")
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path), help="A new .html page, .csv table, or .png, .svg or .pdf."
-)
+@click.option("-o", "--output", type=FILE, help="A new .html page, .csv table, or .png, .svg or .pdf.")
 @input_options
 @own_model_option
 @click.option("--overwrite", is_flag=True, help="Replace an output that exists.")

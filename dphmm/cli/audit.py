@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dphmm.cli.console import OnceGroup, echo, progress, say_table, shown
+from dphmm.cli.console import FILE, OnceGroup, echo, progress, say_table, shown
 from dphmm.cli.from_fields import options, options_of
 from dphmm.cli.inputs import (
     adversaries_of,
@@ -59,7 +59,7 @@ _subject_options = options(
 )
 _output_options = options(
     click.option("--json", "as_json", is_flag=True, help="Say what was found as JSON."),
-    click.option("--report", type=click.Path(path_type=Path), metavar="FILE.html", help="A report with pictures."),
+    click.option("--report", type=FILE, metavar="FILE.html", help="A report with pictures."),
     click.option("--overwrite", is_flag=True, help="Replace a report that exists."),
 )
 

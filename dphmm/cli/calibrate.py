@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from datetime import UTC
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from dphmm.cli.console import Once, echo, progress, say, say_table, shown
+from dphmm.cli.console import FILE, Once, echo, progress, say, say_table, shown
 from dphmm.cli.inputs import (
     AIMS,
     kilometres_of,
@@ -59,7 +58,7 @@ _LENGTHS = ("error", "estimate_error", "adversary_error")
 @click.option("--known", multiple=True, type=click.Path(), help="Earlier data of people, which somebody has.")
 @known_format_options
 @noise_options
-@click.option("--plot", type=click.Path(path_type=Path), help="Draw the trade-off into this new file; needs --row.")
+@click.option("--plot", type=FILE, help="Draw the trade-off into this new file; needs --row.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def calibrate_command(**given: Any) -> None:
     """Which epsilon, for a model and a policy, and what it achieves.

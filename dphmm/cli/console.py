@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -35,8 +36,49 @@ HEADINGS = (
 """What help lists options under, in this order: those of every day first."""
 
 
+class Output(click.Path):
+    """The type of an option that names what a command writes: looked at before the command does anything.
+
+    Parameters
+    ----------
+    is_folder
+        Whether it is a folder, which may be there.
+    is_store
+        Whether it is a file of sessions, which may be there, or the address of a server.
+    """
+
+    def __init__(self, is_folder: bool = False, is_store: bool = False) -> None:
+        super().__init__(path_type=str if is_store else Path)
+        self.is_folder, self.is_store = is_folder, is_store
+
+
+FILE, FOLDER, STORE = Output(), Output(is_folder=True), Output(is_store=True)
+
+
+def _check_outputs(command: click.Command, ctx: click.Context) -> None:
+    """Refuse outputs that could not be written, or need what is not installed, or are one file."""
+    from dphmm.tables.output import check_folder, check_output, check_outputs
+
+    named = [(one.type, ctx.params.get(one.name or "")) for one in command.params if isinstance(one.type, Output)]
+    files = [(about, path) for about, path in named if path is not None and not (about.is_store and "://" in str(path))]
+    for about, path in files:
+        if about.is_folder:
+            check_folder(path)
+        else:
+            check_output(path, about.is_store or bool(ctx.params.get("overwrite")))
+    check_outputs([path for about, path in files if not about.is_folder], overwrite=True)
+
+
 class Once(click.Command):
-    """A command that refuses a second value of an option which takes one. Flags may be repeated."""
+    """A command that refuses a second value of an option which takes one. Flags may be repeated.
+
+    Its outputs are looked at before anything is read, drawn or spent.
+    """
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command, if what it is to write can be written."""
+        _check_outputs(self, ctx)
+        return super().invoke(ctx)
 
     def make_parser(self, ctx: click.Context) -> Any:
         """Click's parser, which then counts what it was given."""

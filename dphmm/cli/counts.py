@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from dphmm.cli.console import OnceGroup, dropped_facts, progress, say, say_dropped, warn_of_seed
+from dphmm.cli.console import FILE, OnceGroup, dropped_facts, progress, say, say_dropped, warn_of_seed
 from dphmm.cli.from_fields import options
 from dphmm.cli.inputs import REGION, data_of, input_options, own_model_option, region_options, seed_option, space_of
 from dphmm.errors import ConfigurationError
@@ -44,7 +44,7 @@ def counts_command() -> None:
 @counts_command.command()
 @click.argument("data", nargs=-1, type=click.Path())
 @click.option("--counts", "table", type=click.Path(path_type=Path), help="True counts in a table, in place of DATA.")
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Noisy counts, .csv or .parquet.")
+@click.option("-o", "--output", required=True, type=FILE, help="Noisy counts, .csv or .parquet.")
 @_mobility_options
 @own_model_option
 @region_options
@@ -57,7 +57,7 @@ def counts_command() -> None:
 @click.option("--least-seen", default=0.0, metavar="SHARE", help="With --daily: of the times, to count a day.")
 @_budget_options
 @_mechanism_option
-@click.option("--private-counts", type=click.Path(), metavar="FILE", help="The true counts, a .csv for yourself alone.")
+@click.option("--private-counts", type=FILE, metavar="FILE", help="The true counts, a .csv for yourself alone.")
 @seed_option
 @input_options
 @click.option("--overwrite", is_flag=True, help="Replace outputs that exist.")
@@ -108,7 +108,7 @@ def release(data: tuple[str, ...], table: Path | None, seed: int | None, as_json
 
 @counts_command.command()
 @click.argument("noisy", type=click.Path(path_type=Path))
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The counts, .csv or .parquet.")
+@click.option("-o", "--output", required=True, type=FILE, help="The counts, .csv or .parquet.")
 @click.option("--users", required=True, type=int, help="The number of people, which is public.")
 @_mobility_options
 @click.option("--estimator", default="coupled", show_default=True, type=_estimators)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dphmm.cli.console import Once, OnceGroup, echo, say
+from dphmm.cli.console import FOLDER, Once, OnceGroup, echo, say
 from dphmm.errors import OutputError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def data_command() -> None:
 
 @data_command.command()
 @click.argument("name", metavar="geolife|gowalla")
-@click.option("--to", "folder", default="data", show_default=True, type=click.Path(path_type=Path), help="The folder.")
+@click.option("--to", "folder", default="data", show_default=True, type=FOLDER, help="The folder.")
 @click.option("--sha256", metavar="HEX", help="The digest that the file must have.")
 @click.option("--base-url", metavar="URL", help="A mirror to take it from.")
 @click.option("--json", "as_json", is_flag=True, help="Say what was fetched as JSON.")
@@ -53,10 +53,10 @@ STEP_SECONDS, CELL_KM = 300, 0.25
 
 
 @click.command(cls=Once)
-@click.option("-o", "--output", "folder", default="dphmm-demo", show_default=True, type=click.Path(path_type=Path))
+@click.option("-o", "--output", "folder", default="dphmm-demo", show_default=True, type=FOLDER)
 @click.option("--policy", default="utility:1km", show_default=True, help="As in 'dphmm release'.")
 @click.option("--epsilon", default=1.0, show_default=True, help="The privacy budget of each release.")
-@click.option("--seed", type=int, help="Repeatable noise: the releases are then not private.")
+@click.option("--seed", type=click.IntRange(0), help="Repeatable noise: the releases are then not private.")
 @click.option("--overwrite", is_flag=True, help="Replace outputs that exist.")
 @click.option("--json", "as_json", is_flag=True, help="Say what was made as JSON.")
 def demo_command(folder: Path, policy: str, epsilon: float, seed: int | None, overwrite: bool, as_json: bool) -> None:
@@ -67,6 +67,7 @@ def demo_command(folder: Path, policy: str, epsilon: float, seed: int | None, ov
     files.
     """
     started = time.perf_counter()
+    _check_settings(policy, epsilon)
     files = _files(folder)
     _make_room(folder, files, overwrite)
     box = _write_city(files, overwrite)
@@ -76,6 +77,16 @@ def demo_command(folder: Path, policy: str, epsilon: float, seed: int | None, ov
         for words in _commands(files, box, policy, epsilon):
             _run([*words, *(noise if words[0] == "release" else []), *again])
     _finish(files, time.perf_counter() - started, as_json)
+
+
+def _check_settings(policy: str, epsilon: float) -> None:
+    """Refuse what could not be released, on a model of the city's cells alone, before anything is written."""
+    from dphmm.jobs.models import blank_model, region
+    from dphmm.readers.synthetic_city import build_city
+    from dphmm.release.engine import ReleaseSettings
+
+    space = region(bbox=build_city().box, cell=CELL_KM)
+    ReleaseSettings(policy, epsilon).engine(blank_model(space, STEP_SECONDS).model)
 
 
 def _files(folder: Path) -> dict[str, Path]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dphmm.cli.console import Once, cell, echo, progress, say, say_table
+from dphmm.cli.console import FOLDER, Once, cell, echo, progress, say, say_table
 from dphmm.cli.inputs import engine_of, engine_options
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @click.command(cls=Once)
 @click.argument("config", type=click.Path(path_type=Path))
-@click.option("-o", "--output", "folder", required=True, type=click.Path(path_type=Path), help="A new folder.")
+@click.option("-o", "--output", "folder", required=True, type=FOLDER, help="A new folder.")
 @engine_options
 @click.option("--resume", is_flag=True, help="Go on with the run in the folder; what is finished stays.")
 @click.option("--compare-noise", is_flag=True, help="One table of all kinds of noise instead, and its picture.")

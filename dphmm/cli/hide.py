@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from dphmm.cli.console import Once, cell, echo
+from dphmm.cli.console import FILE, STORE, Once, cell, echo
 from dphmm.cli.inputs import kilometres_of
 from dphmm.errors import ConfigurationError
 
@@ -17,7 +17,7 @@ _PLACE = re.compile(r"\s*([+-]?\d+(?:\.\d*)?)\s*[,;]\s*([+-]?\d+(?:\.\d*)?)\s*",
 
 @click.command(cls=Once)
 @click.argument("data", type=click.Path(path_type=Path))
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="A .gpx, .geojson or .csv file.")
+@click.option("-o", "--output", required=True, type=FILE, help="A .gpx, .geojson or .csv file.")
 @click.option(
     "--near",
     multiple=True,
@@ -35,8 +35,8 @@ _PLACE = re.compile(r"\s*([+-]?\d+(?:\.\d*)?)\s*[,;]\s*([+-]?\d+(?:\.\d*)?)\s*",
 )
 @click.option("--keep", multiple=True, type=click.Choice(["hr", "atemp"]), help="Keep heart rate, or temperature.")
 @click.option("--no-times", is_flag=True, help="Leave out times.")
-@click.option("--session", type=click.Path(path_type=Path), help="A file that counts what several recordings tell.")
-@click.option("--picture", type=click.Path(path_type=Path), help="A picture of what a reader sees: .png, .svg or .pdf.")
+@click.option("--session", type=STORE, help="A file that counts what several recordings tell.")
+@click.option("--picture", type=FILE, help="A picture of what a reader sees: .png, .svg or .pdf.")
 @click.option("--overwrite", is_flag=True, help="Replace outputs that exist.")
 @click.option("--json", "as_json", is_flag=True, help="Say it as JSON.")
 def hide_command(
@@ -48,7 +48,7 @@ def hide_command(
     kind: str | None,
     keep: tuple[str, ...],
     no_times: bool,
-    session: Path | None,
+    session: str | None,
     picture: Path | None,
     overwrite: bool,
     as_json: bool,

@@ -166,7 +166,9 @@ own_model_option = options(
 )
 
 seed_option = options(
-    click.option("--seed", type=int, help="Repeatable noise, for experiments: the output is not private."),
+    click.option(
+        "--seed", type=click.IntRange(0), help="Repeatable noise, for experiments: the output is not private."
+    ),
     heading="Experiments",
 )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dphmm.cli.console import Once, dropped_facts, progress, say, say_dropped, warn_of_seed
+from dphmm.cli.console import FILE, Once, dropped_facts, progress, say, say_dropped, warn_of_seed
 from dphmm.cli.from_fields import options
 from dphmm.cli.inputs import data_of, input_options, own_model_option, seed_option, settings_of
 from dphmm.cli.leakage import check_picture, draw
@@ -30,7 +30,7 @@ _moment_options = options(
 
 @click.command(cls=Once)
 @click.argument("source", nargs=-1, required=True, type=click.Path())
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The releases, .csv or .parquet.")
+@click.option("-o", "--output", required=True, type=FILE, help="The releases, .csv or .parquet.")
 @click.option("--epsilon", required=True, type=float, help="Spent by all landmarks and any one regular time together.")
 @click.option("--scheme", default="adaptive", show_default=True, type=click.Choice(["skip", "uniform", "adaptive"]))
 @_moment_options
@@ -61,7 +61,7 @@ _moment_options = options(
 @click.option("--rate", default=1.0, show_default=True, help="Adaptive: probability of publishing at the start.")
 @click.option("--change", default=0.2, show_default=True, help="Adaptive: how fast the probability changes.")
 @click.option("--least-rate", default=0.1, show_default=True, help="Adaptive: it never falls below this.")
-@click.option("--plot", type=click.Path(path_type=Path), help="Draw budget and loss over time into this new file.")
+@click.option("--plot", type=FILE, help="Draw budget and loss over time into this new file.")
 @seed_option
 @input_options
 @click.option("--overwrite", is_flag=True, help="Replace an output that exists.")

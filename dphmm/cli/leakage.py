@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dphmm.cli.console import Once, cell, echo, say_table
+from dphmm.cli.console import FILE, Once, cell, echo, say_table
 from dphmm.cli.from_fields import options
 from dphmm.cli.inputs import AIMS, cap_options, event_option, settings_options, stated_settings_of
-from dphmm.errors import ConfigurationError, OutputError, need
+from dphmm.errors import ConfigurationError, OutputError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -75,22 +75,11 @@ def read_adversaries(given: Mapping[str, Any]) -> Adversaries:
 
 
 def check_picture(path: Path | None) -> None:
-    """Refuse a picture that cannot be drawn before anything is computed.
+    """Refuse a picture that cannot be drawn before anything is computed, as `dphmm.plots.figures.check_picture`."""
+    if path is not None:
+        from dphmm.plots import figures
 
-    Raises
-    ------
-    MissingDependencyError
-        When matplotlib is not installed.
-    OutputError
-        When the file exists already, or its folder does not.
-    """
-    if path is None:
-        return
-    need("matplotlib", "plots")
-    if path.exists():
-        raise OutputError(f"{path} exists already; name another file or remove it")
-    if not path.parent.is_dir():
-        raise OutputError(f"{path.parent} is not a folder; make it first")
+        figures.check_picture(path)
 
 
 def draw(path: Path, paint: Callable[[Axes], None]) -> None:
@@ -125,7 +114,7 @@ def draw(path: Path, paint: Callable[[Axes], None]) -> None:
 @click.option("--epsilons", type=click.Path(path_type=Path), help="File of budgets, one for each time.")
 @click.option("--window", type=int, metavar="W", help="Say also what leaks of any W times together, at most.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-@click.option("--plot", type=click.Path(path_type=Path), help="Draw the leakage over time into this new file.")
+@click.option("--plot", type=FILE, help="Draw the leakage over time into this new file.")
 @settings_options
 @event_option
 @cap_options
@@ -333,7 +322,7 @@ def _print(found: Leaked, widest: dict[str, Any] | None) -> None:
 @click.option("--alpha", type=float, required=True, help="The leakage that no time may pass.")
 @click.option("--steps", type=int, help="Number of releases; left out, one budget for a stream of any length.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-@click.option("--plot", type=click.Path(path_type=Path), help="Draw budgets and leakage into this new file.")
+@click.option("--plot", type=FILE, help="Draw budgets and leakage into this new file.")
 def budget_command(alpha: float, steps: int | None, as_json: bool, plot: Path | None, **given: Any) -> None:
     """Budgets under which temporal privacy leakage stays at or below ALPHA at every time.
 

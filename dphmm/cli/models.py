@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dphmm.cli.console import Once, OnceGroup, cell, dropped_facts, echo, progress, say, say_dropped, say_table
+from dphmm.cli.console import FILE, Once, OnceGroup, cell, dropped_facts, echo, progress, say, say_dropped, say_table
 from dphmm.cli.inputs import REGION, data_of, input_options, region_options, space_of, true_options
 from dphmm.errors import ConfigurationError
 from dphmm.model.published_laws import KINDS
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @click.command(cls=Once)
 @click.argument("data", nargs=-1, required=True, type=click.Path())
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The model, a .npz file.")
+@click.option("-o", "--output", required=True, type=FILE, help="The model, a .npz file.")
 @region_options
 @click.option("--step", type=float, metavar="SECONDS", help="One time step. [default: 60, or chosen with the region]")
 @click.option(
@@ -135,7 +135,7 @@ def model_command() -> None:
 
 @model_command.command()
 @click.argument("model", type=click.Path(path_type=Path))
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="A map: a .png, .svg or .pdf file.")
+@click.option("-o", "--output", type=FILE, help="A map: a .png, .svg or .pdf file.")
 @true_options
 @click.option("--users", metavar="A,B,…", help="These users of --true alone.")
 @click.option("--exclude-users", metavar="A,B,…", help="Everyone of --true but these users.")
@@ -202,7 +202,7 @@ def _facts_model(model: MarkovModel) -> dict[str, Any]:
 
 
 @model_command.command(cls=Once)
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The model, a .npz file.")
+@click.option("-o", "--output", required=True, type=FILE, help="The model, a .npz file.")
 @region_options
 @click.option("--step", type=float, metavar="SECONDS", help="One time step. [default: 300 everyday, otherwise 60]")
 @click.option(
@@ -237,7 +237,7 @@ _BEST = {"top_places": "1 is best", "rank_correlation": "1 is best"}
 
 @click.command(cls=Once, name="synthesize")
 @click.option("--model", required=True, type=click.Path(path_type=Path), help="A model that 'dphmm learn' wrote.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="A .csv, .parquet or .gpkg file of people.")
+@click.option("-o", "--output", type=FILE, help="A .csv, .parquet or .gpkg file of people.")
 @click.option("--people", default=1000, show_default=True, help="How many people.")
 @click.option("--days", default=7.0, show_default=True, help="For how long.")
 @click.option("--start", default="2024-01-01", show_default=True, metavar="DAY", help="Their first day.")
@@ -248,7 +248,7 @@ _BEST = {"top_places": "1 is best", "rank_correlation": "1 is best"}
     metavar="SECONDS",
     help="With --compare: who is seen again within this time has stayed until then. [default: one step]",
 )
-@click.option("--plot", type=click.Path(path_type=Path), help="With --compare: a picture, PRIVATE in its name.")
+@click.option("--plot", type=FILE, help="With --compare: a picture, PRIVATE in its name.")
 @click.option("--seed", type=int, help="Repeatable people.")
 @input_options
 @click.option("--overwrite", is_flag=True, help="Replace an output that exists.")

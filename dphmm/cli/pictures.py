@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from dphmm.cli.console import Once, cell, echo, say
+from dphmm.cli.console import FILE, Once, cell, echo, say
 from dphmm.cli.inputs import (
     cap_options,
     event_option,
@@ -25,7 +25,7 @@ from dphmm.cli.inputs import (
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=FILE,
     help="A .png, .svg, .pdf or .html file; with --true, PRIVATE in its name. [default: RELEASES.html]",
 )
 @click.option("--model", type=click.Path(path_type=Path), help="The model, to draw its states.")
@@ -60,7 +60,7 @@ def show_command(releases: str | Path, output: Path | None, **given: Any) -> Non
 
 @click.command(cls=Once)
 @click.argument("releases", type=click.Path(path_type=Path))
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="An .html file.")
+@click.option("-o", "--output", required=True, type=FILE, help="An .html file.")
 @click.option("--model", required=True, type=click.Path(), help="The model that the releases were made with.")
 @settings_options
 @event_option
@@ -93,7 +93,7 @@ def report_command(releases: Path, output: Path, model: str, seed: int | None, *
 @click.command(cls=Once)
 @click.argument("extract", type=click.Path(path_type=Path))
 @click.option("--model", required=True, type=click.Path(path_type=Path), help="The model, whose region is kept.")
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="A .geojson or .geojson.gz file.")
+@click.option("-o", "--output", required=True, type=FILE, help="A .geojson or .geojson.gz file.")
 @click.option("--overwrite", is_flag=True, help="Replace an output that exists.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def basemap_command(extract: Path, model: Path, output: Path, overwrite: bool, as_json: bool) -> None:

@@ -13,7 +13,19 @@ import click
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from dphmm.cli.console import Once, dropped_facts, echo, progress, say, say_dropped, warn, warn_of_seed
+from dphmm.cli.console import (
+    FILE,
+    FOLDER,
+    STORE,
+    Once,
+    dropped_facts,
+    echo,
+    progress,
+    say,
+    say_dropped,
+    warn,
+    warn_of_seed,
+)
 from dphmm.cli.from_fields import option_name, options, options_of
 from dphmm.cli.inputs import (
     AIMS,
@@ -321,7 +333,12 @@ def _number(value: Any, what: str) -> float:
 
 
 _session_options = options(
-    click.option("--session", metavar="FILE", help="Keep a durable session for every user here; or postgresql://…"),
+    click.option(
+        "--session",
+        type=STORE,
+        metavar="FILE",
+        help="Keep a durable session for every user here; or postgresql://…",
+    ),
     options_of(Limits),
     heading="Session and limits",
 )
@@ -374,14 +391,17 @@ _output_options = options(
     click.option(
         "--geometry", help="Where rows are in files with one place for each: estimate or released. [default: estimate]"
     ),
-    click.option("--summary", type=click.Path(), metavar="FILE", help="A .csv with one row per user."),
-    click.option("--daily", type=click.Path(), metavar="FILE", help="A .csv with one row per user and day (UTC)."),
+    click.option("--summary", type=FILE, metavar="FILE", help="A .csv with one row per user."),
+    click.option("--daily", type=FILE, metavar="FILE", help="A .csv with one row per user and day (UTC)."),
     click.option(
-        "--private-diagnostics", type=click.Path(), metavar="FILE", help="Errors and true states, for yourself alone."
+        "--private-diagnostics",
+        type=FILE,
+        metavar="FILE",
+        help="Errors and true states, for yourself alone.",
     ),
     click.option(
         "--certificate",
-        type=click.Path(),
+        type=FILE,
         metavar="FILE",
         help="The proof, for anyone: scripts/dphmm-verify checks it.",
     ),
@@ -391,7 +411,7 @@ _output_options = options(
 
 @click.command(cls=Once)
 @click.argument("data", nargs=-1, type=click.Path())
-@click.option("-o", "--output", type=click.Path(), help="The releases: .gpkg, .geojson, .csv, .gpx or .parquet.")
+@click.option("-o", "--output", type=FILE, help="The releases: .gpkg, .geojson, .csv, .gpx or .parquet.")
 @click.option("--model", type=click.Path(), help="A model that 'dphmm learn' wrote.")
 @settings_options
 @event_option
@@ -491,7 +511,7 @@ def _release_stream(job: ReleaseJob) -> None:
 
 @click.command(cls=Once)
 @click.argument("data", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("-o", "--output", "folder", required=True, type=click.Path(path_type=Path), help="A new folder.")
+@click.option("-o", "--output", "folder", required=True, type=FOLDER, help="A new folder.")
 @click.option("--model", required=True, type=click.Path(path_type=Path), help="A model that 'dphmm learn' wrote.")
 @settings_options
 @event_option
@@ -546,7 +566,7 @@ def batch_command(
 
 @click.command(cls=Once)
 @click.argument("releases", callback=store_of)
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The certificate, JSON lines.")
+@click.option("-o", "--output", required=True, type=FILE, help="The certificate, JSON lines.")
 @click.option("--model", required=True, type=click.Path(), help="The model that the releases were made with.")
 @settings_options
 @event_option

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from dphmm.cli.console import Once, OnceGroup, cell, echo, say
+from dphmm.cli.console import FILE, Once, OnceGroup, cell, echo, say
 from dphmm.cli.inputs import store_of
 from dphmm.errors import ConfigurationError
 
@@ -108,7 +108,7 @@ def show(file: str | Path, name: str, as_json: bool) -> None:
 @click.argument("file", callback=store_of)
 @click.argument("names", nargs=-1)
 @click.option(
-    "-o", "--output", required=True, type=click.Path(path_type=Path), help="A .jsonl of all records; with --model, "
+    "-o", "--output", required=True, type=FILE, help="A .jsonl of all records; with --model, "
     "a .gpkg, .geojson, .csv, .gpx or .parquet of places.",
 )  # fmt: skip
 @click.option("--model", type=click.Path(path_type=Path), help="The model of the sessions, to tell places and times.")

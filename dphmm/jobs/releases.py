@@ -30,6 +30,7 @@ from dphmm.jobs.stored_releases import MOST_CELLS
 from dphmm.model.model import MarkovModel
 from dphmm.policy.expression import policy_in_words
 from dphmm.policy.isolated_states import said_of_alone
+from dphmm.release.database import is_server
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.ledger import Limits
 from dphmm.release.record import NO_GAIN
@@ -47,6 +48,7 @@ from dphmm.release.trajectory import (
 from dphmm.space.states import OUTSIDE
 from dphmm.space.trajectory import SlottedTrajectory, Trajectory
 from dphmm.tables import check_output
+from dphmm.tables.output import check_outputs
 from dphmm.writers.diagnostics import check_private_name, write_diagnostics
 from dphmm.writers.formats import check_format, write_releases
 from dphmm.writers.frames import Geometry
@@ -306,10 +308,11 @@ def release(
     True
     """
     diagnostics_file = None if isinstance(private_diagnostics, bool) else Path(private_diagnostics)
-    outputs = (output, check_format), (summary, Path), (daily, Path), (certificate, Path)
-    for path, check in (*outputs, (diagnostics_file, check_private_name)):
-        if path is not None:
-            check_output(check(path), overwrite)
+    files = (output, check_format), (summary, Path), (daily, Path), (certificate, Path)
+    named = [check(path) for path, check in (*files, (diagnostics_file, check_private_name)) if path is not None]
+    check_outputs(named, overwrite)
+    if session is not None and not is_server(session):
+        check_outputs([check_output(session, overwrite=True), *named], overwrite=True)
     if session is not None and private_diagnostics:
         raise ConfigurationError("--private-diagnostics need the truth, which a session does not keep; leave one out")
     if session is not None and certificate is not None:

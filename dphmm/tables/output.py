@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from dphmm.arguments import checked
-from dphmm.errors import ConfigurationError, DphmmError, OutputError
+from dphmm.errors import ConfigurationError, DphmmError, OutputError, check_installed
 from dphmm.tables.values import is_text, one_line
 
 _OWNER_ONLY = 0o600
@@ -18,7 +18,7 @@ _SQLITE_LEFTOVERS = ("-journal", "-wal", "-shm")
 
 @checked
 def check_output(path: str | Path, overwrite: bool = False) -> Path:
-    """Refuse the path of an output before any work is done for it.
+    """Refuse the path of an output before any work is done for it: the one place where all outputs are looked at.
 
     Parameters
     ----------
@@ -35,11 +35,13 @@ def check_output(path: str | Path, overwrite: bool = False) -> Path:
     Raises
     ------
     OutputError
-        When the file exists and may not be overwritten, or its folder does not exist, or a folder is in its place.
+        When the file exists and may not be overwritten, its folder does not exist or may not be written to, or a folder
+        is in its place.
+    MissingDependencyError
+        When a file of its extension takes a library that is not installed; naming the command that installs it.
     """
-    path = Path(path)
-    if "\0" in str(path) or not is_text(str(path)):
-        raise OutputError(f"{path} is no path, since it holds a character that no name may hold; correct it")
+    path = _plain(path)
+    check_extras(path)
     try:
         if path.is_dir():
             raise OutputError(f"{path} is a folder; name a file")
@@ -47,9 +49,91 @@ def check_output(path: str | Path, overwrite: bool = False) -> Path:
             raise OutputError(f"{path} exists; name another file or pass --overwrite")
         if not path.parent.is_dir():
             raise OutputError(f"{path}: there is no folder {path.parent}; make it first")
+        _check_may_write(path, path.parent)
     except OSError as problem:
         raise _refusal(path, problem) from None
     return path
+
+
+EXTRAS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    ".gpkg": ("files", ("pyogrio", "geopandas")),
+    ".parquet": ("files", ("pyarrow",)),
+    ".geoparquet": ("files", ("pyarrow",)),
+    **dict.fromkeys((".png", ".svg", ".pdf"), ("plots", ("matplotlib",))),
+}
+"""Extension → the extra that brings what such files take, and the libraries."""
+
+
+def check_extras(path: Path) -> None:
+    """Refuse a file whose extension takes a library that is not installed.
+
+    Raises
+    ------
+    MissingDependencyError
+        Naming the command that installs it.
+    """
+    extra, libraries = EXTRAS.get(path.suffix.lower(), ("", ()))
+    for library in libraries:
+        check_installed(library, extra)
+
+
+@checked
+def check_folder(path: str | Path) -> Path:
+    """Refuse the path of a folder of outputs, which may be there or be made, before any work is done for it.
+
+    Parameters
+    ----------
+    path
+        The folder.
+
+    Returns
+    -------
+    Path
+        The same path.
+
+    Raises
+    ------
+    OutputError
+        When a file is in its place, or on the way to it, or it could not be written to.
+    """
+    path = _plain(path)
+    try:
+        there = next(one for one in (path, *path.absolute().parents) if one.exists())
+        if not there.is_dir():
+            raise OutputError(f"{there} is a file; name another folder")
+        _check_may_write(path, there)
+    except OSError as problem:
+        raise _refusal(path, problem) from None
+    return path
+
+
+def check_outputs(files: Iterable[str | Path], overwrite: bool = False) -> None:
+    """Refuse several outputs of one command, as `check_output`, or two that are one file.
+
+    Raises
+    ------
+    OutputError, MissingDependencyError
+        As `check_output`.
+    """
+    seen: set[Path] = set()
+    for path in (check_output(one, overwrite) for one in files):
+        if path.absolute() in seen:
+            raise OutputError(f"{path} is named for two outputs; give each a file of its own")
+        seen.add(path.absolute())
+
+
+def _plain(path: str | Path) -> Path:
+    path = Path(path)
+    if "\0" in str(path) or not is_text(str(path)):
+        raise OutputError(f"{path} is no path, since it holds a character that no name may hold; correct it")
+    return path
+
+
+def _check_may_write(path: Path, folder: Path) -> None:
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise OutputError(
+            f"{path}: nothing may be written to the folder {folder}; choose another, or change its permissions"
+        )
 
 
 @checked

@@ -163,7 +163,7 @@ STREAM = ("--epsilon", 0.1, "--steps", 3)
         (leak_command, ("--backward", "none.csv", *STREAM), DataFileError, "none.csv: there is no such file"),
         (leak_command, ("--backward", "past.csv", "--forward", "three.npz", *STREAM), StochasticError, "3 states"),
         (leak_command, (*BOTH, "--epsilon", -0.1, "--steps", 3), BudgetError, r"epsilon 0 is -0\.1"),
-        (leak_command, (*BOTH, *STREAM, "--plot", "no/folder.png"), OutputError, "not a folder"),
+        (leak_command, (*BOTH, *STREAM, "--plot", "no/folder.png"), OutputError, "there is no folder"),
         (budget_command, (*BOTH, "--alpha", 0), BudgetError, "alpha is 0"),
         (budget_command, (*BOTH, "--alpha", "nan"), BudgetError, "alpha is nan"),
         (budget_command, (*BOTH, "--alpha", 1, "--steps", 0), DphmmError, "steps is 0"),

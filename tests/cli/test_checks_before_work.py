@@ -1,0 +1,149 @@
+"""Every command looks at outputs, extras and options before anything is read, drawn, written or spent.
+
+Each command of the fuzzer's list, which does well as it stands, is run with one thing wrong: an output that cannot be
+written, a library that is not installed, an option of a wrong value. It ends with one line and exit code 2, and every
+file of its small world is as it was.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from dphmm.cli.console import FILE, FOLDER, STORE, Output
+from dphmm.tables.output import EXTRAS
+from scripts.fuzzing.commands import BASES, SLOW, _command, _path, _world
+
+LIBRARIES = {library for _, libraries in EXTRAS.values() for library in libraries}
+NAMED = re.compile(r"(PRIVATE-)?new(\.|$)")
+WRITING = [(name, at) for name, words in BASES.items() for at, word in enumerate(words) if NAMED.match(word)]
+
+
+def outputs(name: str) -> list[click.Option]:
+    return [one for one in _command(name).params if isinstance(one, click.Option) and isinstance(one.type, Output)]
+
+
+def files() -> dict[str, bytes]:
+    sqlite = ("-shm", "-wal")
+    found = {str(path): path for path in Path().rglob("*") if path.is_file() and not path.name.endswith(sqlite)}
+    return {name: path.read_bytes() for name, path in found.items()}
+
+
+def refused(run, name: str, words: list[str]) -> str:
+    """What a command says that refuses, with everything as it was."""
+    before = files()
+    done = run(*_path(name), *words, stdin=Path("lines.json").read_bytes())
+    assert done.exit_code == 2, (name, words, done.output, done.exception)
+    assert files() == before, (name, words)
+    return done.stderr.splitlines()[-1]
+
+
+@pytest.fixture
+def world():
+    with _world() as folder:
+        yield folder
+
+
+@pytest.fixture
+def bare(monkeypatch):
+    """No library of an extra for files and pictures is installed."""
+    found = importlib.util.find_spec
+
+    class Missing:
+        @staticmethod
+        def find_spec(name, path=None, target=None):
+            if name.partition(".")[0] in LIBRARIES:
+                raise ImportError(name)
+
+    for module in [name for name in sys.modules if name.partition(".")[0] in LIBRARIES]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *more: None if name in LIBRARIES else found(name, *more)
+    )
+    monkeypatch.setattr(sys, "meta_path", [Missing, *sys.meta_path])
+
+
+def test_what_a_command_writes_is_declared():
+    """An option that could be an output by its name is one; the list of commands covers all that write."""
+    names = {"output", "folder", "report", "plot", "picture", "summary", "daily", "session", "certificate"}
+    for name in BASES:
+        for one in _command(name).params:
+            if (
+                isinstance(one, click.Option)
+                and not one.is_flag
+                and (one.name in names or str(one.name).startswith("private_"))
+            ):
+                assert one.type in (FILE, FOLDER, STORE), (name, one.name)
+    assert {name for name in BASES if any(one.required for one in outputs(name))} <= {name for name, _ in WRITING}
+    assert len(WRITING) > 18
+
+
+@pytest.mark.parametrize(("name", "at"), WRITING)
+@pytest.mark.parametrize("where", ["nowhere", "locked", "walk.csv"])
+def test_an_output_that_cannot_be_written_is_refused_first(world, run, monkeypatch, name, at, where):
+    words = list(BASES[name])
+    words[at] = f"{where}/{words[at]}"
+    is_folder = any(one.type is FOLDER and words[at - 1] in one.opts for one in outputs(name))
+    if where == "nowhere" and is_folder:
+        return  # it is made
+    if where == "locked":
+        (world / "locked").mkdir()
+        able = os.access
+        monkeypatch.setattr(
+            os, "access", lambda path, mode, **more: Path(path).name != "locked" and able(path, mode, **more)
+        )
+    assert words[at] in refused(run, name, words) or where == "walk.csv"
+
+
+@pytest.mark.usefixtures("bare", "world")
+@pytest.mark.parametrize("suffix", sorted(EXTRAS))
+@pytest.mark.parametrize(("name", "at"), [(name, at) for name, at in WRITING if "." in BASES[name][at]])
+def test_a_missing_library_is_said_first(run, name, at, suffix):
+    words = list(BASES[name])
+    if words[at - 1] == "--session":
+        return  # whatever it is called, it is SQLite
+    words[at] = re.sub(r"\.\w+$", suffix, words[at])
+    assert refused(run, name, words).startswith("dphmm")
+
+
+@pytest.mark.usefixtures("world")
+@pytest.mark.parametrize("name", [name for name in BASES if name not in SLOW])
+def test_a_value_of_no_use_is_refused_before_anything_is_written(run, name):
+    for option in [one for one in _command(name).params if isinstance(one, click.Option) and not one.is_flag]:
+        words = list(BASES[name])
+        for flag in option.opts:
+            if flag in words:
+                at = words.index(flag)
+                del words[at : at + 1 + option.nargs]
+        before = files()
+        done = run(*_path(name), *words, option.opts[-1], *["\0"] * option.nargs, stdin=Path("lines.json").read_bytes())
+        if done.exit_code == 2:  # some take any text
+            assert files() == before, (name, option.name)
+        for path in set(files()) - set(before):
+            Path(path).unlink()
+
+
+@pytest.mark.usefixtures("bare", "world")
+def test_nothing_is_spent_for_a_file_that_cannot_be_written(run):
+    """The session would be charged for releases that never come to be in a file."""
+    words = ["walk.csv", "--model", "m.npz", "--policy", "complete", "--epsilon", "1", "--session", "people.db"]
+    assert "pip install 'dphmm[files]'" in refused(run, "release", [*words, "-o", "x.gpkg"])
+    assert "named for two outputs" in refused(
+        run, "release", [*words, "-o", "people.db.csv", "--summary", "people.db.csv"]
+    )
+    assert "named for two outputs" in refused(run, "release", [*words[:-1], "x.csv", "-o", "x.csv"])
+    done = run("release", *words, "-o", "x.csv")
+    assert done.exit_code == 0, done.stderr
+
+
+def test_the_demo_writes_nothing_for_a_policy_that_is_none(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for wrong in (("--policy", "[]"), ("--policy", "zone:nowhere.geojson"), ("--epsilon", "-1"), ("--seed", "-1")):
+        assert run("demo", "-o", "city", *wrong).exit_code == 2
+    assert list(tmp_path.iterdir()) == []
