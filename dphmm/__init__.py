@@ -6,10 +6,9 @@ left of it shapes the noise (`dphmm.geometry`); a mechanism draws (`dphmm.mechan
 record says what happened (`dphmm.release`).
 
 Apart from that loop: `dphmm.events` (what releases tell of things that happen over time), `dphmm.leakage` (temporal
-privacy leakage), `dphmm.landmarks` (significant timestamps), `dphmm.counts` (count streams), `dphmm.audit`,
-`dphmm.calibrate` (which epsilon), `dphmm.attack` (what deployed blurring gives away), `dphmm.evaluation` and
-`dphmm.plots`. Whole jobs, each a function that the command
-line only wraps, are in `dphmm.jobs`.
+privacy leakage), `dphmm.landmarks` (significant timestamps), `dphmm.counts` (count streams), `dphmm.flows` (tables of
+where people go), `dphmm.audit`, `dphmm.calibrate` (which epsilon), `dphmm.attack` (what deployed blurring gives away),
+`dphmm.evaluation` and `dphmm.plots`. Whole jobs, each a function that the command line only wraps, are in `dphmm.jobs`.
 
 The names below are imported on first use, so that ``import dphmm`` costs nothing that is not needed.
 """

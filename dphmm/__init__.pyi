@@ -8,6 +8,7 @@ from . import (
     counts,
     evaluation,
     events,
+    flows,
     geometry,
     jobs,
     landmarks,

@@ -22,6 +22,7 @@ import dphmm.calibrate as calibrate
 import dphmm.counts as counts
 import dphmm.evaluation as evaluation
 import dphmm.events as events
+import dphmm.flows as flows
 import dphmm.geometry as geometry
 import dphmm.jobs as jobs
 import dphmm.landmarks as landmarks
@@ -599,6 +600,35 @@ def audits_and_jobs() -> None:
     town = ROOT / "data/sample/geolife"
     right("jobs.Budgets", jobs.Budgets, epsilon=1.0)
     right("jobs.Days", jobs.Days, hours=(0.0, 24.0), utc_offset=1.0, least_seen=0.5)
+    areas = flows.Areas.from_space(GRID, block=2)
+    flow_settings = flows.FlowSettings("flows", trips_per_person=3)
+    right("flows.Areas.from_space", flows.Areas.from_space, "space", space=GRID, block=2)
+    right(
+        "flows.Areas.from_polygons", flows.Areas.from_polygons, layer="missing.geojson", label="name", district="zone"
+    )
+    right(
+        "flows.FlowSettings", flows.FlowSettings, tables="visits,flows", split="flows=3", visits_per_person=3,
+        trips_per_person=3, by="6,18", flows_by="all", zone="UTC", stay=5.0, gap=6.0, first_day="2024-03-01",
+        last_day="2024-03-14", window=7, tree=True, cells_alone=True, aim="area", balanced=True, confidence=0.9
+    )  # fmt: skip
+    right(
+        "jobs.flows",
+        jobs.flows,
+        "areas settings",
+        data=str(town),
+        areas=areas,
+        user_epsilon=1.0,
+        settings=flow_settings,
+    )
+    right(
+        "jobs.plan_flows", jobs.plan_flows, "areas settings", areas=areas, user_epsilon=1.0, settings=flow_settings,
+        relative_error=0.2
+    )  # fmt: skip
+    right(
+        "jobs.attack_tables", jobs.attack_tables, "areas", data=str(town), areas=areas, user_epsilon=1.0, rounds=4,
+        hours_per_person=24, most_people=4, zone="UTC", seed=1
+    )  # fmt: skip
+    right("writers.FlowRows.read", writers.FlowRows.read, path="missing.json")
     right("jobs.Find", jobs.Find, rule="stays", radius=0.2, minutes=20.0, utc_offset=1.0)
     right("jobs.Scheme", jobs.Scheme, name="adaptive", rate=1.0, change=0.2, least_rate=0.1)
     right("jobs.Adversaries", jobs.Adversaries, known=str(town), knows=("home", "clinic"))

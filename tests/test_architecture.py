@@ -24,7 +24,7 @@ PAGE = page("architecture.md")
 
 BASE = {"errors", "options", "arguments", "arrays", "stochastic", "tables", "threads", "compilation", "facts"}
 ENGINE = BASE | {"geometry", "space", "readers", "model", "policy", "mechanisms", "events", "release"}
-JOINED = ENGINE | {"audit", "calibrate", "attack", "leakage", "landmarks", "counts", "writers", "certificate"}
+JOINED = ENGINE | {"audit", "calibrate", "attack", "leakage", "landmarks", "counts", "flows", "writers", "certificate"}
 MAY_IMPORT = {
     "errors": set(),
     "options": set(),
@@ -47,10 +47,11 @@ MAY_IMPORT = {
     "leakage": BASE,
     "landmarks": BASE | {"geometry", "leakage", "mechanisms"},
     "counts": BASE | {"model", "mechanisms"},
+    "flows": BASE | {"space", "model", "policy", "mechanisms", "landmarks"},
     "audit": ENGINE,
     "calibrate": ENGINE | {"audit"},
     "attack": ENGINE | {"calibrate"},
-    "writers": BASE | {"space", "release"},
+    "writers": BASE | {"space", "release", "flows"},
     "certificate": ENGINE - {"readers", "events"},
     "jobs": JOINED,
     "reports": {"arguments"},

@@ -66,6 +66,10 @@ BAD = {
 NOT_VARIED = {
     "certificate.CertificateWriter": "takes a function alone, and engines and what they made",
     "audit.replay_sequence": "takes engines and sequences alone",
+    "flows.NoisyTable": "takes what has noise alone",
+    "jobs.AttackedTable": "is what an attack found",
+    "jobs.Flows": "takes tables alone",
+    "jobs.Planned": "is what a plan says",
     "jobs.Watch": "is a protocol",
     "model.compare_crowds": "takes crowds alone",
     "mechanisms.Mechanism": "is a protocol",

@@ -38,6 +38,7 @@ COMMANDS: Mapping[str, str] = {
     "audit": "What a policy exposes, what releases tell, what the noise really gives.",
     "attack": "What deployed ways of blurring give away: rounding, grids, offsets, noise.",
     "leak": "Temporal privacy leakage of a stream of releases.",
+    "flows": "Where people go: visits, flows between areas, with a promise for whole people.",
     "counts": "Counts of people per place and time: release, repair, compare.",
     "landmarks": "Protect significant moments of a series or a trajectory.",
     "budget": "Budgets that keep temporal privacy leakage at a level.",

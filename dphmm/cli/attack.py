@@ -31,6 +31,10 @@ _PAGES, _PICTURES = (".html", ".htm"), (".png", ".svg", ".pdf")
     help="A way to blur: round:3, android, offset:500m, release:utility:1km@1, table:FILE, … May be repeated. "
     "[default: fifteen of them]",
 )
+@click.option("--areas", type=click.Path(), metavar="FILE", help="Attack tables of people by area and hour instead.")
+@click.option("--label", metavar="PROPERTY", help="With --areas: what names a polygon. [default: category or name]")
+@click.option("--user-epsilon", metavar="EPSILON", help="With --areas: the budget of a table with noise. [default: 1]")
+@click.option("--zone", metavar="ZONE", help="With --areas: the time zone of hours. [default: UTC]")
 @click.option("--home-within", default="200m", show_default=True, metavar="LENGTH", help="When a home counts as found.")
 @click.option("--most-steps", default=432, show_default=True, help="At most this many times of each person.")
 @click.option("--seed", default=0, show_default=True, help="Which draws.")
@@ -45,10 +49,18 @@ def attack_command(data: tuple[str, ...], model: Path | None, channels: tuple[st
     Rounding, grids, Meshtastic's bits, Android's approximate location, fresh noise, a fixed offset, trimming about
     home, planar Laplace and this package's own releases are tried on the same true places. Without DATA it takes
     people of a synthetic city, who do not exist. DATA are private, and so is what is found.
+
+    With --areas it tries what tables of people by area and hour give away, as they are, with small numbers hidden and
+    with noise: tracks that are recovered, and who is in the data.
     """
     from dphmm.attack.deployed_channels import DEFAULT_CHANNELS
     from dphmm.jobs.attacks import attack
 
+    if given["areas"] is not None:
+        _attack_tables(data, model, channels, given)
+        return
+    if any(given[name] is not None for name in ("label", "user_epsilon", "zone")):
+        raise ConfigurationError("--label, --user-epsilon and --zone are for tables; give --areas FILE")
     _check(given["output"], bool(data), given["overwrite"])
     found = attack(
         data_of(data, given) if data else None,
@@ -70,6 +82,33 @@ def attack_command(data: tuple[str, ...], model: Path | None, channels: tuple[st
         echo(f"Report: {given['output']}", err=True)
     if data:
         echo("dphmm: this comes from true places; keep it to yourself.", err=True)
+
+
+def _attack_tables(data: tuple[str, ...], model: Path | None, channels: tuple[str, ...], given: dict[str, Any]) -> None:
+    from dphmm.flows.areas import Areas
+    from dphmm.jobs.flow_attacks import attack_tables
+
+    if not data or model is not None or channels or given["output"] is not None:
+        raise ConfigurationError("--areas attacks tables of DATA; give DATA, and no --model, --channel or -o")
+    found = attack_tables(
+        data_of(data, given),
+        Areas.from_polygons(given["areas"], given["label"]),
+        given["user_epsilon"] or 1,
+        zone=given["zone"] or "UTC",
+        seed=given["seed"],
+        watch=progress,
+    )
+    if given["as_json"]:
+        echo(json.dumps([one.facts() for one in found], ensure_ascii=False, allow_nan=False))
+    else:
+        header = ("table", "places recovered", "in the data? right", "of the worst tenth", "at most")
+        rows = [
+            (one.protection, *(f"{share:.0%}" for share in (one.recovered, one.membership, one.membership_of_worst)),
+             "-" if one.bound is None else f"{one.bound:.0%}")
+            for one in found
+        ]  # fmt: skip
+        say_table(header, rows, "People by area and hour of a week")
+    echo("dphmm: this comes from true places; keep it to yourself.", err=True)
 
 
 def _check(output: Path | None, is_real: bool, overwrite: bool) -> None:

@@ -23,6 +23,8 @@ HEADINGS = (
     "Region",
     "True places",
     "Promise",
+    "Time",
+    "Levels",
     "Noise",
     "Schedule and caps",
     "Session and limits",

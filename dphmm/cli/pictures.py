@@ -45,10 +45,16 @@ from dphmm.cli.inputs import (
 def show_command(releases: str | Path, output: Path | None, **given: Any) -> None:
     """Draw RELEASES: a file of 'dphmm release', a folder of 'dphmm batch', or (with --model) a store of sessions.
 
+    Of a file of 'dphmm flows' it draws areas, and flows between them by width.
     The HTML map needs no network: it can be moved, zoomed, narrowed down to a person's day and played through time.
     """
+    from dphmm.plots.flow_maps import show_flows
     from dphmm.plots.releases import show
+    from dphmm.writers.flow_files import is_flow_file
 
+    if is_flow_file(releases):
+        echo(cell(str(show_flows(releases, output, given["title"], given["overwrite"]))))
+        return
     true = true_data(given)
     options = {name: given[name] for name in ("model", "policy", "layer", "basemap", "tiles")}
     options |= {name: given[name] for name in ("start", "end", "title", "overwrite")}

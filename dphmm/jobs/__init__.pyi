@@ -19,6 +19,7 @@ from .batches import Batch, batch
 from .calibrations import Achieved, Calibrated, EventLimited, Targets, calibrate
 from .certificates import Certified, certify
 from .counting import Counted, Counts, Days, compare_counts, count_people, repair_counts
+from .flow_attacks import AttackedTable, attack_tables
 from .goodness_of_fit import Coverage, Fit, fit_of
 from .hiding import Hidden, hide
 from .identity import IdentityAudit, audit_identity
@@ -28,6 +29,7 @@ from .membership import MembershipAudit, audit_membership
 from .mobility import Budgets, Mobility
 from .models import Blank, Learned, blank_model, learn, load_model, region
 from .people import Data, People
+from .people_flows import Flows, Planned, flows, plan_flows
 from .private_models import PrivateModel, fit_private
 from .progress import Watch
 from .releases import Released, live, release
@@ -39,6 +41,7 @@ __all__ = [
     "Achieved",
     "Adversaries",
     "Attacked",
+    "AttackedTable",
     "Batch",
     "Blank",
     "Budgets",
@@ -55,6 +58,7 @@ __all__ = [
     "EventLimited",
     "Find",
     "Fit",
+    "Flows",
     "Hidden",
     "IdentityAudit",
     "Landmarked",
@@ -64,6 +68,7 @@ __all__ = [
     "MembershipAudit",
     "Mobility",
     "People",
+    "Planned",
     "PolicyAudit",
     "PrivateModel",
     "Released",
@@ -78,6 +83,7 @@ __all__ = [
     "UtilityAudit",
     "Watch",
     "attack",
+    "attack_tables",
     "audit_event",
     "audit_identity",
     "audit_mechanism",
@@ -96,6 +102,7 @@ __all__ = [
     "export_sessions",
     "fit_of",
     "fit_private",
+    "flows",
     "hide",
     "landmark_engine",
     "landmark_planar",
@@ -105,6 +112,7 @@ __all__ = [
     "learn",
     "live",
     "load_model",
+    "plan_flows",
     "read_released",
     "read_sessions",
     "realised_of_releases",

@@ -24,15 +24,14 @@ from math import log, sqrt
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from dphmm.arguments import checked
-from dphmm.arrays import FloatArray, IntArray, RandomSource, Rng, random_source
+from dphmm.arrays import FloatArray, IntArray, Rng, random_source
 from dphmm.errors import BudgetError, ConfigurationError, InvalidInputError
 from dphmm.facts import fact, facts_of
+from dphmm.mechanisms.count_noise import LARGEST_SCALE, CountNoise
 from dphmm.mechanisms.exact import Rational, rational
-from dphmm.mechanisms.lattice_noise import laplace_steps
 from dphmm.model.away import Away, twins_of
 from dphmm.model.fitting import EVEN, RegionKernel
 from dphmm.model.model import MarkovModel
@@ -56,7 +55,6 @@ _FAR_FLOOR = 0.02
 _STAY_WEIGHT = 10.0
 _LEAST_KERNEL_WEIGHT = 30.0
 _STAYS = 0.01, 0.998
-_WIDEST = 2**42
 
 LARGEST = 6_000_000
 """A model has no more possible moves than this: of more, fewer pairs of states have contexts of their own."""
@@ -176,22 +174,6 @@ class PrivateModel:
         return replace(made, model=self.model.saying({**(self.model.learned or {}), **made.facts}))
 
 
-class _Noise:
-    """Exact noise out of a budget that is written down."""
-
-    def __init__(self, epsilon: Fraction, source: RandomSource) -> None:
-        self.left, self.source = epsilon, source
-        self.spent: dict[str, Fraction] = {}
-
-    def add(self, name: str, counts: npt.ArrayLike, sensitivity: int, epsilon: Fraction) -> IntArray:
-        if not 0 < epsilon <= self.left:
-            raise BudgetError(f"{name} would take {epsilon} of epsilon, and {self.left} is left")
-        self.left -= epsilon
-        self.spent[name] = epsilon
-        true = np.asarray(counts, dtype=np.int64)
-        return true + laplace_steps(epsilon / sensitivity, true.size, self.source).reshape(true.shape)
-
-
 @checked
 def fit_private(
     sequences: Iterable[StateSequence],
@@ -255,7 +237,7 @@ def fit_private(
     budget = rational(epsilon)
     if not 1 <= moves_per_person <= MOST_PER_PERSON:
         raise InvalidInputError(f"moves_per_person is {moves_per_person}; give 1 to {MOST_PER_PERSON}")
-    if budget * _WIDEST < 1000 * moves_per_person:
+    if budget * LARGEST_SCALE < 1000 * moves_per_person:
         raise BudgetError(f"epsilon is {epsilon}; its noise may pass 64 bits, so give a larger one")
     if order not in (1, 2):
         raise ConfigurationError(f"the order is {order}; give 1 or 2")
@@ -265,7 +247,7 @@ def fit_private(
     listed = list(sequences)
     people = [moves_of(sequence, space.size if twins is None else len(twins)) for sequence in listed]
     reach = SpeedLimit(space, step_seconds, max_speed_kmh)
-    noise = _Noise(budget, random_source(rng))
+    noise = CountNoise(budget, random_source(rng))
     count = int(noise.add("people", len(people), 1, budget * _OF_PEOPLE))
     extras = dict.fromkeys(["leaving", "turns"] * (order == 2), budget * _OF_PAIRS)
     if twins is not None and outside is not None:
@@ -425,7 +407,7 @@ def _of_second_order(
     people: list[Moves],
     reach: SpeedLimit,
     most: int,
-    noise: _Noise,
+    noise: CountNoise,
     parts: Mapping[str, Fraction],
 ) -> MarkovModel:
     """The model of first order, with two factors for the whole region: a table by pair would drown in noise.

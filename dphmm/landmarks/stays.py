@@ -29,6 +29,9 @@ from dphmm.landmarks.schemes import as_times, check_increasing
 
 Times = npt.NDArray[np.datetime64]
 
+_MONDAY = 72
+"""1970 began on a Thursday, this many hours after a Monday."""
+
 _LONGEST = 1e11
 """Minutes, more than 64 bits of microseconds can tell apart: no stay is that long."""
 
@@ -213,23 +216,37 @@ def repeated_places(stays: Stays, radius: float, utc_offset: float = 0.0) -> Rep
     centre = np.column_stack([np.bincount(place, hours * axis, count) / total for axis in stays.centre.T])
     shift = np.timedelta64(round(float(offset) * 3600e6), "us")
     local = stays.start + shift, stays.end + shift
-    night = np.bincount(place, _hours_within(*local, 22, 30, weekdays=False), count)
+    night = np.bincount(place, hours_within(*local, 22, 30, weekdays=False), count)
     home = int(night.argmax()) if night.max() > 0 else -1
-    day = np.bincount(place, _hours_within(*local, 9, 17, weekdays=True), count)
+    day = np.bincount(place, hours_within(*local, 9, 17, weekdays=True), count)
     day[home if home >= 0 else slice(0, 0)] = 0.0
     work = int(day.argmax()) if day.max() > 0 else -1
     return RepeatedPlaces(place, centre, total, np.bincount(place, minlength=count), home, work)
 
 
-def _hours_within(start: Times, end: Times, opens: int, closes: int, weekdays: bool) -> FloatArray:
-    """Hours of each span between two hours of the day; `closes` may reach into the next day."""
-    result = np.zeros(len(start))
-    day = np.timedelta64(1, "D")
-    for i, (a, b) in enumerate(zip(start, end, strict=True)):
-        days = np.arange(a.astype("datetime64[D]") - day, b.astype("datetime64[D]") + day)
-        if weekdays:
-            days = days[np.is_busday(days)]
-        low = np.maximum(days + np.timedelta64(opens, "h"), a)
-        high = np.minimum(days + np.timedelta64(closes, "h"), b)
-        result[i] = np.maximum((high - low) / np.timedelta64(1, "h"), 0.0).sum()
-    return result
+def hours_within(start: Times, end: Times, opens: int, closes: int, weekdays: bool) -> FloatArray:
+    """Hours of each span between two hours of the day; `closes` may reach into the next day.
+
+    Parameters
+    ----------
+    start, end
+        ``(k,)`` local times.
+    opens, closes
+        Hours of the day, less than a day apart.
+    weekdays
+        Whether days count from Monday to Friday alone, by the day on which they open.
+
+    Returns
+    -------
+    FloatArray
+        ``(k,)``.
+    """
+    period, days = (168, 5) if weekdays else (24, 1)
+    hours = [(one.astype("datetime64[us]").astype(np.int64) / 3.6e9 + _MONDAY) for one in (start, end)]
+    found = np.zeros(len(start))
+    for day in range(days):
+        for one, sign in zip(hours, (-1, 1), strict=True):
+            since = one - 24 * day - opens
+            whole = np.floor(since / period)
+            found += sign * (whole * (closes - opens) + np.minimum(since - period * whole, closes - opens))
+    return np.asarray(np.maximum(found, 0.0))

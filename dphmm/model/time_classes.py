@@ -180,7 +180,7 @@ class TimeClasses:
         if int(slots.max()) * self._step > _MOST or int(slots.min() - 1) * self._step < -_MOST:
             return np.array([self.class_of(int(slot)) for slot in slots.ravel()]).reshape(slots.shape)
         start = (slots - 1) * self._step
-        local = start + self._offsets(start)
+        local = start + offsets(start, self.zone)
         return np.asarray(self._table[(local // _HOUR + _MONDAY) % WEEK])
 
     def runs(self, after: int, steps: int) -> Iterator[tuple[int, int]]:
@@ -294,17 +294,31 @@ class TimeClasses:
     def _table(self) -> IntArray:
         return np.array(self.classes, dtype=np.int64)
 
-    def _offsets(self, instants: IntArray) -> IntArray:
-        """Offsets from UTC, microseconds: one a day where its ends agree, otherwise one a quarter of an hour."""
-        days, at = np.unique(instants // _DAY, return_inverse=True)
-        ends = [[_offset(self.zone, (day + end) * _DAY // _QUARTER) for end in (0, 1)] for day in days.tolist()]
-        both = np.array(ends, dtype=np.int64).reshape(-1, 2)
-        found = both[at.reshape(instants.shape), 0]
-        changing = (both[:, 0] != both[:, 1])[at.reshape(instants.shape)]
-        quarters, at = np.unique(instants[changing] // _QUARTER, return_inverse=True)
-        if len(quarters):
-            found[changing] = np.array([_offset(self.zone, quarter) for quarter in quarters.tolist()])[at]
-        return np.asarray(found)
+
+def offsets(instants: IntArray, zone: str) -> IntArray:
+    """Offsets of a zone from UTC, microseconds: one a day where its ends agree, otherwise one a quarter of an hour.
+
+    Parameters
+    ----------
+    instants
+        Microseconds since 1970, UTC.
+    zone
+        The time zone.
+
+    Returns
+    -------
+    IntArray
+        Of the instants' shape.
+    """
+    days, at = np.unique(instants // _DAY, return_inverse=True)
+    ends = [[_offset(zone, (day + end) * _DAY // _QUARTER) for end in (0, 1)] for day in days.tolist()]
+    both = np.array(ends, dtype=np.int64).reshape(-1, 2)
+    found = both[at.reshape(instants.shape), 0]
+    changing = (both[:, 0] != both[:, 1])[at.reshape(instants.shape)]
+    quarters, at = np.unique(instants[changing] // _QUARTER, return_inverse=True)
+    if len(quarters):
+        found[changing] = np.array([_offset(zone, quarter) for quarter in quarters.tolist()])[at]
+    return np.asarray(found)
 
 
 _NAMES = ("classes", "step_seconds", "zone")

@@ -216,7 +216,7 @@ function drawNames() {
   if (!data.tiles) for (const [name, x, y] of ground.names.slice(0, 400)) { if (taken.length > 40) break; label(name, px(x), py(y), 12, "#666", taken); }
 }
 
-const drawShapes = layer => stroked(layer.path, layer.colour, layer.kind === "outlines" ? 1.2 : 0.7);
+const drawShapes = layer => stroked(layer.path, layer.colour, layer.width || (layer.kind === "outlines" ? 1.2 : 0.7));
 
 function drawPolicy() {
   if (policy.edges > 5000) return;

@@ -178,6 +178,8 @@ class MapLayer:
         Whether the colour of a line tells the time; otherwise all of it has the layer's.
     visible
         Whether it is switched on at first.
+    width
+        How wide strokes are, in pixels; 0 for thin ones.
     """
 
     name: str
@@ -191,6 +193,7 @@ class MapLayer:
     trips: npt.ArrayLike = ()
     by_time: bool = False
     visible: bool = True
+    width: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
         """The layer as the page's script reads it: rows by user and time, columns in few bytes.
@@ -209,7 +212,7 @@ class MapLayer:
         if self.kind in ("outlines", "strokes"):
             labels = [str(label) for label in np.asarray(self.facts.get("name", ())).tolist()]
             self._check("facts", len(labels), len(self.points))
-            return {**told, **coded_lines(self.points), "labels": labels}
+            return {**told, **coded_lines(self.points), "labels": labels, "width": self.width}
         points = as_points(self.points) if np.size(self.points) else np.zeros((0, 2))
         if points.shape[1:] != (2,):
             raise InvalidInputError(f"layer {self.name!r} has points of shape {points.shape}; give two columns")

@@ -30,13 +30,15 @@ LAYERS: Mapping[str, str] = {
 """The layers of a GeoPackage of releases → what each is; `styles` has how QGIS is to draw it."""
 
 
-def style_rows(changed: str) -> list[dict[str, Any]]:
+def style_rows(changed: str, layers: Mapping[str, str] = LAYERS) -> list[dict[str, Any]]:
     """Make the rows of the table ``layer_styles``, one for each layer, as QGIS reads them.
 
     Parameters
     ----------
     changed
         When the styles were last changed, ISO 8601.
+    layers
+        The layers → what each is.
 
     Returns
     -------
@@ -59,7 +61,7 @@ def style_rows(changed: str) -> list[dict[str, Any]]:
             "ui": "",
             "update_time": changed,
         }
-        for layer, description in LAYERS.items()
+        for layer, description in layers.items()
     ]
 
 

@@ -126,6 +126,10 @@ LINES = (
     (("counts", "evaluate", "PRIVATE-c.csv", "--model", "m.npz", *EPSILON, "--runs", "1"), ()),
     (("counts", "postprocess", "c.csv", "--users", "3", "--model", "m.npz", "-o", "repaired.csv"), ("repaired.csv",)),
     (
+        ("flows", "walks.csv", "--bbox", *map(str, BOX), "--cell", CELL, "--user-epsilon", "1", "-o", "flows.parquet"),
+        ("flows.parquet",),
+    ),
+    (
         ("landmarks", "one.csv", *RELEASE, "--at", "2024-03-07T09:03:00", "-o", "marked.csv", "--plot", "marked.png"),
         ("marked.csv", "marked.png"),
     ),

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from dphmm import Grid, MarkovModel
 from dphmm.audit import audit_pair
 from dphmm.errors import BudgetError, ConfigurationError, InvalidInputError
-from dphmm.jobs import fit_private, private_models
+from dphmm.jobs import fit_private
 from dphmm.jobs.private_models import UNITS, BoundedCounts, leaving_counts, leaving_region, turn_counts
+from dphmm.mechanisms import count_noise
 from dphmm.model import SpeedLimit, fit_shrunk
 from dphmm.model.away import twins_of
 from dphmm.model.moves import Moves, moves_of
@@ -93,7 +94,7 @@ def test_a_private_model_of_second_order_is_made_of_noisy_counts_alone(monkeypat
         claimed[name] = sensitivity
         return np.array(30) if name == "people" else pool[name][: np.size(counts)].reshape(np.shape(counts))
 
-    monkeypatch.setattr(private_models._Noise, "add", fixed)
+    monkeypatch.setattr(count_noise.CountNoise, "add", fixed)
     files = []
     for number, data in enumerate(([], [[0, 1, 1, 5, 4, 4]] * 50)):
         found = fit_private(data, GRID, 60, 1, 7, 40, order=2)
@@ -140,13 +141,13 @@ def test_the_bound_is_met_and_without_thinning_it_is_passed():
 
 @pytest.mark.parametrize(("epsilon", "count"), [("1", 40), ("1/3", 40), (2, 3), ("4000", 40)])
 def test_every_count_gets_noise_and_the_parts_sum_to_the_budget(monkeypatch, epsilon, count):
-    drawn, real = [], private_models.laplace_steps
+    drawn, real = [], count_noise.laplace_steps
 
     def recorded(decay, size, source):
         drawn.append((decay, size))
         return real(decay, size, source)
 
-    monkeypatch.setattr(private_models, "laplace_steps", recorded)
+    monkeypatch.setattr(count_noise, "laplace_steps", recorded)
     found = fit_private([[0, 1, 1, 5]] * count, GRID, 60, epsilon, 7, 40, rng=1)
     budget = Fraction(epsilon)
     assert sum(found.spent.values()) == found.epsilon == budget
@@ -171,7 +172,7 @@ def test_the_file_is_a_function_of_the_noisy_counts(monkeypatch, tmp_path, table
         size = np.asarray(counts).size
         return np.array(10**6 if table else 30) if name == "people" else pool[name][:size].reshape(np.shape(counts))
 
-    monkeypatch.setattr(private_models._Noise, "add", fixed)
+    monkeypatch.setattr(count_noise.CountNoise, "add", fixed)
     files = []
     for number, data in enumerate(([], [[3]], [[0, 1, 1, 5]] * 50, [[11, 10, 11, -1, 2]] * 9)):
         found = fit_private(data, GRID, 60, 1, 7, 40)

@@ -1,0 +1,171 @@
+"""Areas between which people move: cells or polygons, within districts; all of it is public."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import shapely
+
+from dphmm.arguments import checked
+from dphmm.arrays import FloatArray, IntArray
+from dphmm.errors import ConfigurationError, DataFileError
+from dphmm.policy.layer import PolygonLayer
+from dphmm.policy.zones import read_polygons
+from dphmm.space.grid import Grid
+from dphmm.space.states import OUTSIDE, StateSpace
+
+ELSEWHERE = "elsewhere"
+"""The district of areas that are in none."""
+
+_SQUARE = np.array([[0, 0], [1, 0], [1, 1], [0, 1]]) - 0.5
+
+
+@dataclass(frozen=True, eq=False)
+class Areas:
+    """Areas, each with a name, an outline and a district. Choose them without looking at the data.
+
+    Parameters
+    ----------
+    names
+        One for each of the n areas.
+    places
+        ``(n, 2)``: latitude and longitude of a point of each.
+    outlines
+        Their polygons in degrees, longitude first; points where a place has no extent.
+    district_of
+        ``(n,)``: the number of the district that each lies in.
+    districts
+        The names of the districts, each of which holds an area.
+    space
+        The states that these areas are; None where they are polygons.
+    """
+
+    names: tuple[str, ...]
+    places: FloatArray
+    outlines: tuple[Any, ...]
+    district_of: IntArray
+    districts: tuple[str, ...]
+    space: StateSpace | None = None
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @classmethod
+    @checked
+    def from_space(cls, space: StateSpace, block: int = 4) -> Areas:
+        """The states of a space as areas; districts are blocks of a grid's cells.
+
+        Parameters
+        ----------
+        space
+            A grid, or named places.
+        block
+            How many cells a side of a district has; 1 for no districts. Named places have none.
+
+        Returns
+        -------
+        Areas
+            An area for each state, in their order.
+
+        Raises
+        ------
+        ConfigurationError
+            When the block is less than one cell.
+        """
+        if block < 1:
+            raise ConfigurationError(f"districts of {block} cells a side are none; give 1 or more")
+        places = space.latlon()
+        if not isinstance(space, Grid):
+            names = tuple(getattr(space, "names", map(str, range(space.size))))
+            points = tuple(shapely.points(places[:, 1], places[:, 0]))
+            return cls(names, places, points, np.zeros(space.size, dtype=np.int64), ("everywhere",), space)
+        corners = space.points[:, None, :] + space.cell_km * _SQUARE
+        degrees = space.projection.to_latlon(corners.reshape(-1, 2)).reshape(-1, 4, 2)[:, :, ::-1]
+        names = tuple(f"{column}-{row}" for column, row in space.lattice.tolist())
+        columns, rows = (space.lattice // block).T
+        found, district_of = np.unique(rows * space.columns + columns, return_inverse=True)
+        blocks = tuple(f"block {one % space.columns}-{one // space.columns}" for one in found.tolist())
+        return cls(names, places, tuple(shapely.polygons(degrees)), district_of.astype(np.int64), blocks, space)
+
+    @classmethod
+    def from_polygons(
+        cls, layer: str | Path | PolygonLayer, label: str | None = None, district: str | Path | None = None
+    ) -> Areas:
+        """The polygons of a layer as areas: those of one name are one area.
+
+        Parameters
+        ----------
+        layer
+            As `dphmm.policy.zones.read_polygons` takes it.
+        label
+            The property that names an area; left out, ``category`` or ``name``.
+        district
+            A property of the same polygons that names their district, or the file of a layer of districts, each
+            holding the areas that have their point within it. Left out, there are none.
+
+        Returns
+        -------
+        Areas
+            In the order of the layer.
+
+        Raises
+        ------
+        DataFileError
+            When a layer cannot be read, or areas of one name are in several districts.
+        """
+        shapes: dict[str, list[shapely.Geometry]] = {}
+        for name, shape in read_polygons(layer, label):
+            shapes.setdefault(name, []).append(shape)
+        outlines = tuple(one[0] if len(one) == 1 else shapely.union_all(one) for one in shapes.values())
+        inner = shapely.get_coordinates(shapely.point_on_surface(outlines))
+        names, of = tuple(shapes), ["everywhere"] * len(shapes)
+        if district is not None and Path(district).suffix:
+            within = [(name, shape) for name, shape in read_polygons(district)]
+            of = [next((n for n, shape in within if shapely.intersects_xy(shape, *at)), ELSEWHERE) for at in inner]
+        elif district is not None:
+            pairs = zip(read_polygons(layer, label), read_polygons(layer, str(district)), strict=True)
+            found = {(area, one) for (area, _), (one, _) in pairs}
+            if len(found) != len(names):
+                raise DataFileError(str(layer), f"has areas of one name in several of {district!r}; name them apart")
+            of = [dict(found)[name] for name in names]
+        districts = tuple(dict.fromkeys(of))
+        numbers = np.array([districts.index(one) for one in of], dtype=np.int64)
+        return cls(names, inner[:, ::-1].copy(), outlines, numbers, districts)
+
+    @cached_property
+    def _tree(self) -> shapely.STRtree:
+        return shapely.STRtree(self.outlines)
+
+    def locate(self, latitude: FloatArray, longitude: FloatArray) -> IntArray:
+        """The area of each place, -1 where it is in none; where polygons overlap, the first that holds it.
+
+        Parameters
+        ----------
+        latitude, longitude
+            ``(m,)`` degrees.
+
+        Returns
+        -------
+        IntArray
+            ``(m,)``.
+        """
+        if self.space is not None:
+            return self.space.locate(latitude, longitude)
+        found = np.full(len(latitude), len(self), dtype=np.int64)
+        at, which = self._tree.query(shapely.points(longitude, latitude), predicate="intersects")
+        np.minimum.at(found, at, which)
+        return np.where(found == len(self), OUTSIDE, found)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the tree, which is made anew in another process."""
+        return {name: value for name, value in vars(self).items() if name != "_tree"}
+
+
+def named(areas: Areas, numbers: IntArray) -> Sequence[str]:
+    """The names of areas by number."""
+    return [areas.names[number] for number in numbers.tolist()]
