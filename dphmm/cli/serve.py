@@ -19,6 +19,8 @@ from dphmm.errors import ConfigurationError
 )
 @click.option("--init", is_flag=True, help="Write FILE with new tokens, and print how to set up the apps.")
 @click.option("--model", type=click.Path(path_type=Path), help="With --init: the model's file.")
+@click.option("--bbox", nargs=4, type=float, metavar="S W N E", help="With --init: the region, in place of a model.")
+@click.option("--town", metavar="NAME", help="With --init: 20 km by 20 km around a town, in place of a model.")
 @click.option("--user", "users", multiple=True, help="With --init: a person whose phone posts; may be repeated.")
 @click.option("--policy", default="utility:1km", show_default=True, help="With --init: as in 'dphmm release'.")
 @click.option("--epsilon", default=0.5, show_default=True, help="With --init: the privacy budget of each release.")
@@ -34,6 +36,8 @@ def serve_command(
     demo: bool,
     init: bool,
     model: Path | None,
+    bbox: tuple[float, float, float, float] | None,
+    town: str | None,
     users: tuple[str, ...],
     policy: str,
     epsilon: float,
@@ -59,9 +63,13 @@ def serve_command(
                 echo(line)
         return
     if init:
+        from dphmm.jobs.models import blank_model
         from dphmm.serve.config import write_relay
 
-        for line in write_relay(file, model, users, policy, epsilon, url, overwrite):
+        if model is not None and (bbox is not None or town is not None):
+            raise ConfigurationError("--model has a region; leave out --bbox and --town")
+        alone = None if bbox is None and town is None else blank_model(bbox=bbox, town=town).model
+        for line in write_relay(file, model or alone, users, policy, epsilon, url, overwrite):
             echo(line)
         return
     from dphmm.serve.server import serve

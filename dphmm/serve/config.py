@@ -23,11 +23,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from dphmm.arguments import checked
 from dphmm.errors import ConfigurationError, DphmmError, need
-from dphmm.jobs.models import load_model
+from dphmm.jobs.models import Model, load_model
+from dphmm.model.model import MarkovModel
 from dphmm.release.database import is_server
 from dphmm.release.engine import ReleaseSettings
 from dphmm.release.ledger import Limits
-from dphmm.tables import check_output, write_text
+from dphmm.tables import check_output, new_file, write_text
 from dphmm.tables.json_toml import first_flaw, read_keys
 
 HASHED = "sha256:"
@@ -440,7 +441,7 @@ _DEFAULT_URL = "http://127.0.0.1:8787"
 @checked
 def write_relay(
     path: str | Path,
-    model: str | Path | None,
+    model: Model | None,
     users: Sequence[str],
     policy: str = "utility:1km",
     epsilon: float = 0.5,
@@ -454,7 +455,7 @@ def write_relay(
     path
         The file to write, readable by its owner alone.
     model
-        The model's file.
+        The model's file; or a model, which is then written beside, such as one of a region alone.
     users
         Whose phones post.
     policy, epsilon
@@ -477,9 +478,12 @@ def write_relay(
         When the file exists.
     """
     if model is None or not users:
-        raise ConfigurationError("--init needs --model FILE, and --user NAME for everybody whose phone posts")
-    file, model_file = check_output(path, overwrite), Path(model)
-    ReleaseSettings(policy=policy, epsilon=epsilon).engine(load_model(model_file))  # refuses what could not be served
+        raise ConfigurationError(
+            "--init needs --bbox, --town or --model FILE, and --user NAME for everybody whose phone posts"
+        )
+    file, made = check_output(path, overwrite), model if isinstance(model, MarkovModel) else None
+    model_file = check_output(file.with_suffix(".npz"), overwrite) if made is not None else Path(str(model))
+    ReleaseSettings(policy=policy, epsilon=epsilon).engine(load_model(model))  # refuses what could not be served
     tokens = {user: new_token() for user in dict.fromkeys(users)}
     content = {
         "model": os.path.relpath(model_file.resolve(), file.resolve().parent),
@@ -488,6 +492,9 @@ def write_relay(
         "release": {"policy": policy, "epsilon": epsilon},
         "device": [{"user": user, "token": hash_token(token)} for user, token in tokens.items()],
     }
+    if made is not None:
+        with new_file(model_file, overwrite) as part:
+            made.save(part)
     RelayConfig.from_keys(content, file)
     write_text(file, tomli_w.dumps(content), overwrite, private=True)
     base = (url or _DEFAULT_URL).rstrip("/")

@@ -193,3 +193,26 @@ def test_without_its_server_the_relay_says_what_to_install():
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ran.returncode != 0
     assert ran.stderr == "dphmm: uvicorn is not installed; install it with: pip install 'dphmm[serve]'\n"
+
+
+def test_a_relay_begins_with_a_region_alone(tmp_path):
+    from click.testing import CliRunner
+
+    from dphmm import MarkovModel
+    from dphmm.cli import main
+    from dphmm.serve import RelayConfig
+
+    file, box = str(tmp_path / "relay.toml"), ["--bbox", "44.97", "-30.04", "45.03", "-29.96"]
+    done = CliRunner().invoke(main, ["serve", file, "--init", *box, "--user", "ann"])
+    assert done.exit_code == 0, done.stderr
+    assert "OwnTracks" in done.stdout
+    assert (MarkovModel.load(tmp_path / "relay.npz").learned or {})["learned_from"] == "nobody"
+    assert RelayConfig.read(tmp_path / "relay.toml").users == ("ann",)
+    other = str(tmp_path / "other.toml")
+    for words in (
+        [*box, "--user", "ann", "--policy", "[]"],
+        ["--user", "ann"],
+        [*box, "--town", "Lyon", "--user", "ann"],
+    ):
+        assert CliRunner().invoke(main, ["serve", other, "--init", *words]).exit_code == 2
+    assert {one.name for one in tmp_path.iterdir()} == {"relay.toml", "relay.npz"}
