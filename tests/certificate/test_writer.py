@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -12,8 +14,10 @@ import pytest
 from dphmm import MarkovModel, PolicyGraph, Releaser, ReleaseSettings, Schedule
 from dphmm.certificate import CertificateWriter
 from dphmm.errors import ConfigurationError, DphmmError, InvalidInputError
+from dphmm.model.time_classes import TimeClasses
 from tests.certificate.certificates import (
     VERIFIER,
+    Line,
     parts_of,
     steps_of,
     town,
@@ -77,6 +81,20 @@ def random_engine(seed: int) -> tuple[Releaser, np.ndarray]:
     return engine, moves > 0
 
 
+def some_certificates(make: Callable[[int], tuple[Releaser, np.ndarray]] = random_engine) -> Iterator[list[Line]]:
+    """Certificates of some small worlds, and of a model that varies by the hour."""
+    for seed in range(3, 11):
+        with suppress(DphmmError):
+            engine, _ = make(seed)
+            yield walked(engine, [(0, 1000), (0, 1003)])
+    classes = TimeClasses.of("hours", 300, "Europe/Berlin")
+    inside = town()
+    matrices = [inside.transition if hour % 2 else np.eye(inside.size) for hour in range(24)]
+    model = MarkovModel(matrices, np.tile(inside.initial, (24, 1)), inside.space, 300, classes)
+    path = [(0, 5_700_003), (0, 5_700_010), (1, 5_700_011), (1, 5_700_400)]
+    yield walked(ReleaseSettings("utility:1km", 1).engine(model, 1), path)
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_whatever_is_released_can_be_verified(seed):
     for number in range(fewer(12, 3)):
@@ -135,7 +153,6 @@ def test_settings_are_verified_or_what_is_not_is_said(settings, tmp_path):
 
 def test_a_model_that_varies_and_one_that_knows_of_people_outside(tmp_path):
     from dphmm.model.away import twins_of
-    from dphmm.model.time_classes import TimeClasses
 
     inside = town()
     classes = TimeClasses.of("hours", 300, "Europe/Berlin")

@@ -1,0 +1,18 @@
+// Judges every vector of a file with the second verifier: prints, as JSON, the line that it refuses in each, or 0.
+import { readFileSync } from "node:fs";
+const { verify, readRows, Refused } = await import(process.argv[2]);
+const { bases, vectors } = JSON.parse(readFileSync(process.argv[3], "utf8"));
+const found = {};
+for (const { name, base, replaced, rows } of vectors) {
+  const lines = [...bases[base].lines];
+  for (const [first, count, put] of replaced) lines.splice(first, count, ...put);
+  const published = rows ?? bases[base].rows;
+  try {
+    verify(lines, published === null ? null : readRows(published));
+    found[name] = 0;
+  } catch (problem) {
+    if (!(problem instanceof Refused)) throw problem;
+    found[name] = problem.message;
+  }
+}
+console.log(JSON.stringify(found));
