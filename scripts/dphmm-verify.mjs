@@ -230,7 +230,8 @@ class Table { // weights over 2**62 of releasing each of some places from each o
 // ---- shared parts (§2, §3) ----------------------------------------------------------------------------------------
 class Places { // what is measured in each state: whole steps of a lattice, or the decimal texts of places that tables release
   constructor(value) {
-    const [, unit, at] = fields(value, "is unit at"); this.unit = unit === null ? null : fraction(unit, "unit", new Fraction(1n, 10n ** 12n));
+    const [, unit, cell, at] = fields(value, "is unit cell at"); this.cell = fraction(cell, "cell", ZERO);
+    this.unit = unit === null ? null : fraction(unit, "unit", new Fraction(1n, 10n ** 12n));
     hold(listed(at, "at").length >= 1 && at.length <= MOST_STATES, "there are too few states, or too many");
     const place = (one) => listed(one, "a place", 2).map((c) => textOf(c, "a place"));
     this.at = at.map((one) => (this.unit ? point(one, "a place") : place(one))); const decimal = /^-?[0-9.]{1,25}(e-?[0-9]{1,2})?$/;
@@ -248,7 +249,7 @@ class Model { // which moves are possible; of probabilities nothing is said
     this.twins = twins.map((state, k) => [bit(this.size + k), bit(integer(state, "state_of", 0, this.size - 1))]);
     const rows = (one) => listed(one, "moves", chain).map((row) => ranges(row, chain, "moves")); this.moves = listed(moves, "moves").map(rows);
     this.starts = listed(start, "start", this.moves.length).map((one) => ranges(one, chain, "start"));
-    const some = this.moves.length && this.moves.every((one) => one.every(Boolean)) && this.starts.every(Boolean);
+    const some = this.moves.length && [...this.moves, this.starts].every((one) => one.every(Boolean));
     hold(some, "a state has no move, or nothing is possible at first"); const several = this.moves.length > 1;
     hold(several === (hours !== null) && several === (zone !== null), "hours do not go with the matrices");
     if (several) {
@@ -508,8 +509,7 @@ class Person { // what is possible and what was spent, followed from one release
       return;
     }
     const one = near[0]; hold(one.radius.compare(Fraction.of(radius[1])) === 0 && one.within === all, "the radius is not that of the settings");
-    const cells = radius[2] && one.cell.num ? one.side.every((side) => !side.compare(one.cell)) : !one.cell.num;
-    hold(cells, "the cells are not those of the settings");
+    hold(!one.cell.compare(radius[2] ? query.places.cell : ZERO), "the cells are not those of the settings");
     for (const k of unit ? [0, 1] : []) {
       query.places.at.forEach((place, i) => {
         const off = whole(place[k]).times(unit).minus(whole(one.cells[i][k]).times(one.side[k])).minus(one.first[k]);
@@ -536,11 +536,15 @@ class Person { // what is possible and what was spent, followed from one release
     hold(possible === follows || (delta && delta.num && why === null), "a possible state is left out");
     const eps = fraction(epsilon, "epsilon", ZERO); let facts = { possible, hidden: new Map() };
     if (why !== null) {
-      const known = ["target", "budget", "caps", "partners"].includes(why);
-      hold(known && !eps.num && z === null && noise === null, "a release that was withheld says more than why");
+      hold(!eps.num && z === null && noise === null, "a release that was withheld says more than why");
+      const [plan, caps] = [query.said.get("schedule"), query.said.get("caps")?.length];
+      const may = { target: plan, budget: plan || this.most || this.window, caps, partners: query.rank };
+      hold(Object.hasOwn(may, why) && may[why], "nothing in the settings lets a release be withheld for that");
     } else {
       hold(eps.num > 0n && eps.compare(query.epsilon) <= 0, "epsilon is above that of the settings, or none");
       const found = parts.get(noise, Noise, query.places); const apart = query.said.get("calibration") === "component";
+      const planned = query.said.get("schedule") || query.said.get("caps")?.length;
+      if (eps.compare(query.epsilon) < 0 && !planned) report.not.add("that smaller budgets were chosen by public things alone");
       facts = { possible, noise: found, ...found.check(possible, this.policy, apart, query.said.get("allow_known")) };
       for (const [table, edges] of facts.tables) table.check(edges, eps);
       facts.z = query.places.unit ? point(z, "z") : integer(z, "z", 0, model.size - 1); const left = found.left(facts.z, possible);
@@ -664,9 +668,7 @@ export function readRows(text, isGeojson = false) { // each person's published r
     const told = (value) => (value === null ? "" : String(value)); const features = parse(text, (number) => number).get("features");
     rows = features.map((one) => Object.fromEntries([...one.get("properties")].map(([name, value]) => [name, told(value)])));
   } else { const [head, ...rest] = records(text); rows = rest.map((cells) => Object.fromEntries(head.map((name, k) => [name, cells[k]]))); }
-  const found = new Map();
-  for (const row of rows) found.set(row.user, [...(found.get(row.user) ?? []), row]);
-  return found;
+  return rows.reduce((found, row) => found.set(row.user, [...(found.get(row.user) ?? []), row]), new Map());
 }
 export function linesOf(text) { return text.replace(/\n$/, "").split("\n"); } // the lines of a file, without an empty last one
 function say(report, rows) {

@@ -58,11 +58,12 @@ def places_of(engine: Releaser) -> Plain:
     dict
         The part ``places``.
     """
-    values = engine.values
+    values, cell = engine.values, str(exactly(engine.cell))
     if engine.settings.mechanism in TABLES:
         texts = [[repr(x) for x in row] + ["0.0"] * (2 - len(row)) for row in (values + 0.0).tolist()]
-        return {"is": "places", "unit": None, "at": texts}
-    return {"is": "places", "unit": str(rational(engine.settings.spacing, "spacing")), "at": _planar(values).tolist()}
+        return {"is": "places", "unit": None, "cell": cell, "at": texts}
+    unit = str(rational(engine.settings.spacing, "spacing"))
+    return {"is": "places", "unit": unit, "cell": cell, "at": _planar(values).tolist()}
 
 
 def model_of(model: MarkovModel) -> Plain:

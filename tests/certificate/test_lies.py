@@ -267,7 +267,7 @@ def a_smaller_radius(lines, rows):
     part(lines, "policy", lambda value: value["terms"][0].__setitem__("near", "1/2"))
 
 
-@lie("town", "a body is larger than its edges ask for")
+@lie("town", "the cells are not those of the settings")
 def centres_for_cells(lines, rows):
     part(lines, "policy", lambda value: value["terms"][0].__setitem__("cell", "0"))
 
@@ -526,14 +526,14 @@ def withheld_and_drawn(lines, rows):
     steps_of(lines)[1]["withheld"] = "budget"
 
 
-@lie("town", "says more than why")
+@lie("town", "nothing in the settings lets a release be withheld for that")
 def withheld_for_the_persons_place(lines, rows):
     step = steps_of(lines)[1]
     step.update(withheld="at home", epsilon="0")
     del step["z"], step["noise"]
 
 
-@lie("town", "the sum so far is 1")
+@lie("town", "nothing in the settings lets a release be withheld for that")
 def withheld_in_silence(lines, rows):
     step = steps_of(lines)[1]
     step.update(withheld="budget", epsilon="0")

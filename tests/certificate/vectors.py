@@ -1,9 +1,9 @@
-"""The verifiers' test vectors: certificates, lies in them, verdicts. ``python -m tests.certificate.vectors`` writes them.
+"""The verifiers' test vectors: certificates, lies in them, and verdicts.
 
-The file is JSON. ``bases`` has, by name, the lines of a certificate and the published rows as a CSV (or null).
-``vectors`` has the name of each, its base, what stands in place of which of its lines (``[first, how many, [new lines]]``,
-from the last to the first), other rows where these differ, and the verdict: 0 where everything holds, otherwise the number
-of the line that is refused.
+``python -m tests.certificate.vectors`` writes their file, which is JSON. ``bases`` has, by name, the lines of a
+certificate and the published rows as a CSV (or null). ``vectors`` has the name of each, its base, what stands in place
+of which of its lines (``[first, how many, [new lines]]``, from the last to the first), other rows where these differ,
+and the verdict: 0 where everything holds, otherwise the number of the line that is refused.
 """
 
 from __future__ import annotations
