@@ -265,6 +265,7 @@ class Scheduling:
                 raise ConfigurationError("a budget for a window of time needs a model with step_seconds; give it one")
             self.window = max(1, ceil(schedule.window_seconds / model.step_seconds))
         self._made: WeakKeyDictionary[StepNoise, npt.NDArray[Any]] = WeakKeyDictionary()
+        self._last: tuple[Belief, npt.NDArray[np.bool_], tuple[IntArray, FloatArray]] | None = None
 
     @cached_property
     def growth(self) -> Growth:
@@ -349,13 +350,22 @@ class Scheduling:
         noise, probabilities = release.noise(epsilon), release.prior.probabilities
         if any(part.table is not None for part in noise.parts):
             return float(np.hypot(distance_after_tables(noise, probabilities), within_cell(self._cell)))
-        states, weights = _represented(probabilities, release.plan.constraint, self._points)
+        states, weights = self._represented(release)
         levels = (np.arange(self._nodes) + 0.5) / self._nodes
         true = states[np.searchsorted(np.cumsum(weights), levels * weights.sum()).clip(max=len(states) - 1)]
         values = noise.query.values
         added = self._added(noise)[noise.part_of[true], np.arange(self._nodes)]
         logs, within = noise.log_densities(values[true] + added, states), within_cell(self._cell)
         return _mean_error(logs, weights, self._points[states], within)
+
+    def _represented(self, release: NextRelease) -> tuple[IntArray, FloatArray]:
+        """States that stand for a belief; kept for the budgets that are tried with it."""
+        last = self._last
+        if last is None or last[0] is not release.prior or last[1] is not release.plan.constraint:
+            constraint = release.plan.constraint
+            found = _represented(release.prior.probabilities, constraint, self._points)
+            self._last = last = (release.prior, constraint, found)
+        return last[2]
 
     def _added(self, noise: StepNoise) -> npt.NDArray[Any]:
         """What each part of a noise adds at the nodes, ``(parts, n, d)``; kept for as long as the noise is."""
@@ -378,7 +388,9 @@ def _represented(
     extent = points[order].max(axis=0) - low
     side = float(np.prod(np.maximum(extent, 1e-12)) / _STATES) ** (1 / points.shape[1])
     while True:
-        blocks = np.unique(np.floor((points[order] - low) / side).astype(np.int64), axis=0, return_inverse=True)[1]
+        cells = np.floor((points[order] - low) / side).astype(np.int64)
+        names = np.ravel_multi_index(tuple(cells.T), tuple(cells.max(axis=0) + 1))
+        blocks = np.unique(names, return_inverse=True)[1]
         if blocks.max() < _STATES:
             break
         side *= 1.25

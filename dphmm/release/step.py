@@ -330,6 +330,9 @@ def _name(value: object) -> str:
 
 Edges = tuple[tuple[int, int], ...]
 
+_KEPT = 16
+"""How many noises a planner keeps: a schedule tries eleven budgets, moment after moment."""
+
 
 class Planner:
     """What beliefs lead to under some settings: plans, and their noise; the last ones often serve the next step too.
@@ -392,7 +395,7 @@ class Planner:
         for known, budget, noise in self._made:
             if known is plan and budget == epsilon:
                 return noise
-        self._made = ((plan, epsilon, self.query.noise(plan.protection, epsilon, plan.prior)), *self._made[:3])
+        self._made = ((plan, epsilon, self.query.noise(plan.protection, epsilon, plan.prior)), *self._made[: _KEPT - 1])
         return self._made[0][2]
 
     def released_as(self, states: IntArray, constraint: BoolArray) -> IntArray:
