@@ -672,8 +672,14 @@ def audits_and_jobs() -> None:
     )  # fmt: skip
     right(
         "serve.write_relay", serve.write_relay, "", path="relay.toml", model="missing.npz", users=["ann"],
-        policy="utility:1km", epsilon=0.5, url="https://relay.example"
+        policy="utility:1km", epsilon=0.5, url="https://relay.example", metres=500.0, hours=12.0,
+        recipients=["family:owntracks:https://recorder.example/pub"]
     )  # fmt: skip
+    right("serve.add_device", serve.add_device, "", path="missing.toml", user="ann", url="https://relay.example")
+    right(
+        "serve.rotate_token", serve.rotate_token, "", path="missing.toml", user="ann", number=1, url="https://a.example"
+    )  # fmt: skip
+    right("serve.prune_relay", serve.prune_relay, "", path="missing.toml", older_seconds=86400.0)
     right(
         "jobs.synthesize", jobs.synthesize, "model", model=movement.MarkovModel(MATRIX, EVEN, PLACES, 60.0),
         output="nobody.csv", people=2, days=0.01, start="2024-01-01", rng=0, overwrite=True

@@ -89,6 +89,7 @@ NOT_VARIED = {
     "plots.leakage_over_time": "takes axes and a leakage alone",
     "plots.model_figure": "takes a model alone",
     "serve.serve": "serves until it is interrupted",
+    "serve.reload_relay": "tells a process that runs",
     "tables.read_features": "takes a document alone",
     "writers.summarise": "takes a table alone",
     "writers.to_trajectory_collection": "hands what it is given to to_geodataframe; its library warns when imported",

@@ -3,16 +3,39 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import click
 
-from dphmm.cli.console import FILE, Once, OnceGroup, cell, echo, say
-from dphmm.cli.inputs import store_of
+from dphmm.cli.console import FILE, OnceGroup, cell, echo, progress, say
+from dphmm.cli.inputs import seconds_of, store_of
 from dphmm.errors import ConfigurationError
 
+_KINDS = ("owntracks", "overland", "traccar", "home-assistant", "webhook", "mqtt")
 
-@click.command(cls=Once)
+
+class _Serving(OnceGroup):
+    """The commands of a relay, of which 'run' may be left out."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Click's, with 'run' where another command or help is not asked for."""
+        if not args or args[0] not in (*self.commands, *ctx.help_option_names):
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_Serving)
+def serve_command() -> None:
+    """Relay places from phones to recipients as FILE says, a TOML file; 'docs/how-to/serve.md' explains it.
+
+    'dphmm serve FILE' runs the relay. Phones post true places; each recipient gets what the policy allows. Nothing true
+    is stored, logged or shown.
+    """
+
+
+@serve_command.command("run")
 @click.argument("file", type=click.Path(path_type=Path), required=False)
 @click.option(
     "--demo", is_flag=True, help="Run a relay for people of a synthetic city, who post to it. No FILE is needed."
@@ -23,7 +46,16 @@ from dphmm.errors import ConfigurationError
 @click.option("--town", metavar="NAME", help="With --init: 20 km by 20 km around a town, in place of a model.")
 @click.option("--user", "users", multiple=True, help="With --init: a person whose phone posts; may be repeated.")
 @click.option("--policy", default="utility:1km", show_default=True, help="With --init: as in 'dphmm release'.")
-@click.option("--epsilon", default=0.5, show_default=True, help="With --init: the privacy budget of each release.")
+@click.option("--epsilon", type=float, help="With --init: the privacy budget of a release. [default: found]")
+@click.option("--metres", type=float, help="With --init: how near recipients are to know, on average. [default: 1000]")
+@click.option("--hours", type=float, help="With --init: for how many hours of a day. [default: 24]")
+@click.option(
+    "--recipient",
+    "recipients",
+    multiple=True,
+    metavar="NAME:KIND:URL",
+    help="With --init: who is told; may be repeated.",
+)
 @click.option("--url", help="With --init: the address at which phones reach the relay, such as https://relay.example.")
 @click.option("--port", default=8787, show_default=True, help="With --demo: where it listens on this machine.")
 @click.option("--workers", default=1, show_default=True, help="Processes; several need a PostgreSQL store.")
@@ -31,7 +63,7 @@ from dphmm.errors import ConfigurationError
     "--accept-changes", is_flag=True, help="Let people's sessions go on under what FILE says now of releases."
 )
 @click.option("--overwrite", is_flag=True, help="With --init: replace FILE.")
-def serve_command(
+def run(
     file: Path | None,
     demo: bool,
     init: bool,
@@ -40,17 +72,17 @@ def serve_command(
     town: str | None,
     users: tuple[str, ...],
     policy: str,
-    epsilon: float,
+    epsilon: float | None,
+    metres: float | None,
+    hours: float | None,
+    recipients: tuple[str, ...],
     url: str | None,
     port: int,
     workers: int,
     accept_changes: bool,
     overwrite: bool,
 ) -> None:
-    """Relay places from phones to recipients as FILE says, a TOML file; 'docs/how-to/serve.md' explains it.
-
-    Phones post true places; each recipient gets what the policy allows. Nothing true is stored, logged or shown.
-    """
+    """Run the relay of FILE, or with --init write one; 'run' may be left out."""
     if demo == (file is not None):
         raise ConfigurationError("give a FILE, the relay's; or --demo without one")
     if file is None:
@@ -64,17 +96,78 @@ def serve_command(
         return
     if init:
         from dphmm.jobs.models import blank_model
-        from dphmm.serve.config import write_relay
+        from dphmm.serve.setup import write_relay
 
         if model is not None and (bbox is not None or town is not None):
             raise ConfigurationError("--model has a region; leave out --bbox and --town")
         alone = None if bbox is None and town is None else blank_model(bbox=bbox, town=town).model
-        for line in write_relay(file, model or alone, users, policy, epsilon, url, overwrite):
-            echo(line)
+        if sys.stdin.isatty() and None in (metres, hours):
+            metres = click.prompt("To how many metres may the people you tell know where you are?", 1000.0)
+            hours = click.prompt("For how many hours of a day?", 24.0)
+            recipients = recipients or tuple(_asked_recipients())
+        aim = 1000.0 if metres is None else metres, 24.0 if hours is None else hours
+        _lines(write_relay(file, model or alone, users, policy, epsilon, url, overwrite, *aim, recipients, progress))
         return
     from dphmm.serve.server import serve
 
     serve(file, workers, accept_changes)
+
+
+@serve_command.command("add-device")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("user")
+@click.option("--url", help="The address at which phones reach the relay, such as https://relay.example.")
+def add_device(file: Path, user: str, url: str | None) -> None:
+    """Add a device of USER, somebody new or not, to FILE, and print how to set up its apps."""
+    from dphmm.serve.setup import add_device
+
+    _lines(add_device(file, user, url))
+
+
+@serve_command.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("user")
+@click.option("--number", type=click.IntRange(1), help="Which of USER's devices, in FILE's order.")
+@click.option("--url", help="The address at which phones reach the relay, such as https://relay.example.")
+def rotate(file: Path, user: str, number: int | None, url: str | None) -> None:
+    """Give a device of USER in FILE a new token, and print how to set up its apps; the old one opens nothing."""
+    from dphmm.serve.setup import rotate_token
+
+    _lines(rotate_token(file, user, number, url))
+
+
+@serve_command.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--accept-changes", is_flag=True, help="Where the relay was started so.")
+def reload(file: Path, accept_changes: bool) -> None:
+    """Have the relay of FILE that runs on this machine read it again; a file that cannot be served changes nothing."""
+    from dphmm.serve.server import reload_relay
+
+    echo(f"process {reload_relay(file, accept_changes)} reads {file} again")
+
+
+@serve_command.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--older", required=True, metavar="TIME", help="Than this: 90d, 12h.")
+def prune(file: Path, older: str) -> None:
+    """Remove the records of what the relay of FILE released long ago; promises and what was spent stay.
+
+    Moments that were released stay so. What is removed no audit can replay: 'dphmm session export' keeps a copy.
+    """
+    from dphmm.serve.setup import prune_relay
+
+    _lines(prune_relay(file, seconds_of(older, "--older")))
+
+
+def _asked_recipients() -> Iterator[str]:
+    while name := click.prompt("Who is told? A name, or nothing for nobody else", "", show_default=False):
+        kind = click.prompt("  by", "owntracks", type=click.Choice(_KINDS))
+        yield f"{name}:{kind}:{click.prompt('  at the address')}"
+
+
+def _lines(lines: Iterable[str]) -> None:
+    for line in lines:
+        echo(line)
 
 
 @click.group(cls=OnceGroup)

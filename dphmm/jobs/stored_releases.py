@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from itertools import groupby
 from math import isfinite
@@ -24,9 +24,9 @@ from dphmm.model.model import MarkovModel
 from dphmm.release.database import is_server, is_store
 from dphmm.release.drawn_zones import redrawn
 from dphmm.release.engine import Releaser, ReleaseSettings
-from dphmm.release.ledger import Ledger
+from dphmm.release.ledger import Ledger, exactly
 from dphmm.release.settings import GIVEN
-from dphmm.release.store import MAIN_QUERY, TIER, Agreed, SessionStore, StoredRelease, StoredSession, Terms
+from dphmm.release.store import MAIN_QUERY, TIER, Agreed, Pruned, SessionStore, StoredRelease, StoredSession, Terms
 from dphmm.release.trajectory import place_on_earth
 from dphmm.space.trajectory import microseconds
 from dphmm.tables import check_output, write_text
@@ -47,11 +47,14 @@ class SessionContent:
         Its releases, in their order.
     possible_states
         How many states are possible after the last one; None before the first.
+    pruned
+        The releases before, whose records were removed.
     """
 
     session: StoredSession
     releases: tuple[StoredRelease, ...]
     possible_states: int | None
+    pruned: Pruned = field(default_factory=Pruned)
 
     @cached_property
     def _ledger(self) -> Ledger:
@@ -70,13 +73,13 @@ class SessionContent:
 
     def cost(self) -> dict[str, Any]:
         """What the releases cost: Theorem 7.1, Theorem 7.2, and the greatest single step by Theorem 6.3."""
-        slots = [release.slot for release in self.releases]
+        slots, before = [release.slot for release in self.releases], self.pruned.account()
         return {
-            "releases": len(slots),
+            "releases": self.pruned.count + len(slots),
             "first_slot": slots[0] if slots else None,
             "last_slot": slots[-1] if slots else None,
-            "epsilon": self._ledger.epsilon,
-            "constrained_epsilon": _finite(self._ledger.constrained_epsilon),
+            "epsilon": float(before.epsilon + exactly(self._ledger.epsilon)),
+            "constrained_epsilon": _finite(float(before.constrained_epsilon) + self._ledger.constrained_epsilon),
             "constrained_epsilon_of_the_dearest_release": _finite(self._dearest[1]),
         }
 
@@ -91,6 +94,8 @@ class SessionContent:
         facts |= {f"limit_{name}": value for name, value in vars(limits).items()}
         window = limits.window_steps
         facts["epsilon_of_the_dearest_window"] = None if window is None else ledger.window(window)
+        if self.pruned.count:
+            facts["releases_without_a_record"] = self.pruned.count
         facts["settings_agreed_on_at_releases"] = [one.first for one in self.session.agreed]
         for query, terms in self.session.terms.items():
             prefix = "" if len(self.session.terms) == 1 else f"{query}_"
@@ -133,7 +138,8 @@ def read_sessions(file: str | Path, names: Sequence[str] = ()) -> Iterator[Sessi
             assert session is not None, "the store has just named it"
             belief = store.progress(session.number).belief
             possible = None if belief is None else int(belief.support.sum())
-            yield SessionContent(session, tuple(store.releases(session.number)), possible)
+            pruned = store.pruned(session.number)
+            yield SessionContent(session, tuple(store.releases(session.number)), possible, pruned)
 
 
 @checked
@@ -385,6 +391,11 @@ def _from_store(
             assert session is not None, "the store has just named it"
             if not all(query == MAIN_QUERY or query.startswith(TIER) for query in session.terms):
                 raise ConfigurationError(f"session {name!r} answers several queries, which an audit cannot join yet")
+            if pruned := store.pruned(session.number).count:
+                raise ConfigurationError(
+                    f"the first {pruned} releases of session {name!r} were pruned, and an audit replays all; "
+                    "audit a copy from before"
+                )
             stored = list(store.releases(session.number))
             engines = _engines(session, stored, given, engine_of)
             if stored:

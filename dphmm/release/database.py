@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from time import monotonic
 from typing import Any
 
 from dphmm.errors import DataFileError, OutputError, SessionBusyError, need
@@ -17,7 +18,7 @@ from dphmm.tables.values import is_text
 
 APPLICATION = 0x6470686D
 """The application id in the file's header: ``dphm``."""
-FORMAT = 5
+FORMAT = 6
 """The version in it."""
 
 _APPLICATION_AT = 68
@@ -37,9 +38,18 @@ CREATE TABLE amendment (
 CREATE TABLE record (
     session INTEGER NOT NULL REFERENCES session, number INTEGER NOT NULL, slot INTEGER NOT NULL, query TEXT NOT NULL,
     body TEXT NOT NULL, digest BLOB NOT NULL, PRIMARY KEY (session, number), UNIQUE (session, slot, query));
+CREATE TABLE pruned (
+    session INTEGER PRIMARY KEY REFERENCES session, count INTEGER NOT NULL, head BLOB NOT NULL, costs TEXT NOT NULL,
+    digest BLOB NOT NULL);
 CREATE TABLE told (
+    recipient TEXT NOT NULL, session INTEGER NOT NULL REFERENCES session, name TEXT NOT NULL, query TEXT NOT NULL,
+    number INTEGER NOT NULL, paused_until INTEGER NOT NULL, absent INTEGER NOT NULL, ends INTEGER NOT NULL,
+    PRIMARY KEY (recipient, session));
+CREATE TABLE set_aside (
     recipient TEXT NOT NULL, session INTEGER NOT NULL REFERENCES session, number INTEGER NOT NULL,
-    paused INTEGER NOT NULL, PRIMARY KEY (recipient, session));
+    second INTEGER NOT NULL, said TEXT NOT NULL, PRIMARY KEY (recipient, session, number));
+CREATE TABLE heard (
+    person TEXT PRIMARY KEY, second INTEGER NOT NULL, became TEXT NOT NULL);
 CREATE TABLE login (
     cookie TEXT PRIMARY KEY, token TEXT NOT NULL, csrf TEXT NOT NULL, until INTEGER NOT NULL);
 CREATE TABLE coarser (
@@ -143,6 +153,13 @@ class Database:
         """Whether this connection is the one that does what one alone shall do: a file has no others."""
         return True
 
+    def take_turn(self, _: str) -> bool:
+        """Whether this process alone may go on with what has a name; with a file it is the only one."""
+        return True
+
+    def end_turn(self, _: str) -> None:
+        """Let others go on with it."""
+
     def execute(self, statement: str, values: tuple[Any, ...] = ()) -> list[Any]:
         """Run one statement and return its rows.
 
@@ -163,10 +180,18 @@ class Database:
             raise self._plainly(problem) from None
 
     @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """The only writer from its beginning on; committed at the end, undone at an error."""
-        self.execute("BEGIN IMMEDIATE")
+    def transaction(self, lasting: bool = True) -> Iterator[None]:
+        """The only writer from its beginning on; committed at the end, undone at an error.
+
+        Parameters
+        ----------
+        lasting
+            Whether it is to survive the power too; otherwise it may be undone by that, for what is harmless to lose.
+        """
+        if not lasting:
+            self.execute("PRAGMA synchronous=NORMAL")
         try:
+            self.execute("BEGIN IMMEDIATE")
             yield
             self.execute("COMMIT")
         except BaseException:
@@ -174,6 +199,9 @@ class Database:
                 if self._connection.in_transaction:
                     self._connection.rollback()
             raise
+        finally:
+            if not lasting:
+                self.execute("PRAGMA synchronous=FULL")
 
     # ---- opening -------------------------------------------------------------------------------------------------
 
@@ -266,6 +294,12 @@ _MAKING = 0x6470686D
 _LEADING = 0x6470
 """The number of the lock that the leading process holds."""
 
+_TURN = "hashtextextended(current_schema() || ' ' || ?::text, 0)"
+
+_FIRST_WAIT_S, _LONGEST_WAIT_S, _AGAIN_TIMEOUT_S = 1.0, 30.0, 3.0
+_ALIVE = {"keepalives_idle": 20, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 30_000}
+"""After how long a server that went without a word counts as gone; libpq's names."""
+
 
 def is_server(store: str | Path) -> bool:
     """Whether a store of sessions is a database server's rather than a file."""
@@ -278,6 +312,11 @@ class PostgresDatabase:
     Several processes write at once, to different sessions: who is about to write to one holds its row of ``progress``
     (``SELECT … FOR UPDATE``), and any other process waits, and sees what was written. A transaction that has
     committed is on the server's disk (``synchronous_commit``).
+
+    A connection that was lost is made again by the next statement that begins something: at once, and where the
+    server is away after a second, and twice as long each time up to half a minute; statements meanwhile are refused.
+    A transaction whose connection is lost is refused too, and undone, unless the loss came while it was committed:
+    then it may hold, and who asks again finds it.
 
     Parameters
     ----------
@@ -307,15 +346,31 @@ class PostgresDatabase:
         self._refusals = tuple(getattr(psycopg.errors, kind) for kind in kinds)
         self._process = os.getpid()
         self._leads = False
+        self._within = False
+        self._wait_s, self._again_at = _FIRST_WAIT_S, 0.0
         self.path = Path("the database")
+        settings = {
+            "lock_timeout": f"{int(1000 * wait_seconds)}",
+            "synchronous_commit": "on",
+            "default_transaction_read_only": "on" if readonly else "off",
+        }
+
+        def connect(timeout: float) -> Any:
+            made = psycopg.connect(url, autocommit=True, connect_timeout=max(2, int(timeout)), **_ALIVE)
+            try:
+                for name, value in settings.items():
+                    made.execute(f"SET {name} = {value}")
+            except BaseException:
+                made.close()
+                raise
+            return made
+
+        self._connect = connect
         try:
-            self._connection = psycopg.connect(url, autocommit=True, connect_timeout=max(2, int(wait_seconds)))
+            self._connection = connect(wait_seconds)
         except psycopg.Error as problem:
             raise OutputError(f"the database cannot be reached ({_said(problem)}); check its address") from None
         try:
-            self.execute(f"SET lock_timeout = {int(1000 * wait_seconds)}")
-            self.execute("SET synchronous_commit = on")
-            self.execute(f"SET default_transaction_read_only = {'on' if readonly else 'off'}")
             self._check_tables(readonly)
         except BaseException:
             self.close()
@@ -330,6 +385,15 @@ class PostgresDatabase:
         if not self._leads:
             ((self._leads,),) = self.execute(f"SELECT pg_try_advisory_lock({_LEADING}, hashtext(current_schema()))")
         return self._leads
+
+    def take_turn(self, name: str) -> bool:
+        """Whether this process alone may go on with what has a name, until `end_turn` or the connection's loss."""
+        ((free,),) = self.execute(f"SELECT pg_try_advisory_lock({_TURN})", (name,))
+        return bool(free)
+
+    def end_turn(self, name: str) -> None:
+        """Let others go on with it."""
+        self.execute(f"SELECT pg_advisory_unlock({_TURN})", (name,))
 
     def execute(self, statement: str, values: tuple[Any, ...] = ()) -> list[Any]:
         """Run one statement and return its rows.
@@ -346,8 +410,13 @@ class PostgresDatabase:
         if os.getpid() != self._process:
             raise SessionBusyError("the database was opened before this process was forked; open it anew here")
         try:
-            cursor = self._connection.execute(statement.replace("?", "%s"), values or None)
-            return cursor.fetchall() if cursor.description is not None else []
+            try:
+                return self._run(statement, values)
+            except self._refusals:
+                if self._within or not self._connection.closed:
+                    raise
+            self._connect_again()  # what began something and was lost with the connection did nothing yet
+            return self._run(statement, values)
         except (self._errors.LockNotAvailable, self._errors.DeadlockDetected, self._errors.SerializationFailure):
             raise SessionBusyError("the session is in use by another process; ask again") from None
         except (self._errors.UndefinedTable, self._errors.UndefinedColumn) as problem:
@@ -355,17 +424,44 @@ class PostgresDatabase:
         except self._refusals as problem:
             raise OutputError(f"the database refuses ({_said(problem)}); check the server") from None
 
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """All of it or nothing: committed at the end, undone at an error."""
-        self.execute("BEGIN")
+    def _run(self, statement: str, values: tuple[Any, ...]) -> list[Any]:
+        cursor = self._connection.execute(statement.replace("?", "%s"), values or None)
+        return cursor.fetchall() if cursor.description is not None else []
+
+    def _connect_again(self) -> None:
+        """Make a new connection, or refuse: at once where it is too early to try."""
+        if monotonic() < self._again_at:
+            raise OutputError("the database cannot be reached; it is tried again soon")
         try:
+            self._connection, self._leads = self._connect(_AGAIN_TIMEOUT_S), False
+        except self._refusals as problem:
+            self._again_at = monotonic() + self._wait_s
+            self._wait_s = min(2 * self._wait_s, _LONGEST_WAIT_S)
+            raise OutputError(f"the database cannot be reached ({_said(problem)}); check the server") from None
+        self._wait_s, self._again_at = _FIRST_WAIT_S, 0.0
+
+    @contextmanager
+    def transaction(self, lasting: bool = True) -> Iterator[None]:
+        """All of it or nothing: committed at the end, undone at an error.
+
+        Parameters
+        ----------
+        lasting
+            As of a file's.
+        """
+        self.execute("BEGIN")
+        self._within = True
+        try:
+            if not lasting:
+                self.execute("SET LOCAL synchronous_commit = off")
             yield
             self.execute("COMMIT")
         except BaseException:
             with suppress(Exception):
                 self._connection.rollback()
             raise
+        finally:
+            self._within = False
 
     def _check_tables(self, readonly: bool) -> None:
         """Make the tables where there are none; refuse those of another version."""

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from math import ceil
+from math import inf
 from pathlib import Path
 
 import numpy as np
@@ -26,16 +26,16 @@ from dphmm.events.cap import CapKeeper
 from dphmm.model.belief import Belief
 from dphmm.model.point_estimate import point_estimate
 from dphmm.release.engine import Releaser
-from dphmm.release.ledger import DAY_SECONDS, Account, Ledger, Limits, exactly
+from dphmm.release.ledger import Account, Ledger, Limits, exactly
 from dphmm.release.reader import draw_tiers, share_of_limits, tiers_of
 from dphmm.release.record import ReleaseRecord
-from dphmm.release.schedule import REMEMBERED
 from dphmm.release.step import PreparedStep
 from dphmm.release.store import (
     MAIN_QUERY,
     Agreed,
     Drawn,
     Progress,
+    Pruned,
     SessionStore,
     StoredRelease,
     StoredSession,
@@ -171,7 +171,7 @@ class Session:
         owner: bool,
         tiers: bool = False,
         predicting: bool = False,
-        listeners: Callable[[int], Mapping[str, str]] | None = None,
+        listeners: Callable[[int, int], Mapping[str, str]] | None = None,
     ) -> None:
         self._predicting = predicting
         self._listeners = listeners
@@ -184,7 +184,7 @@ class Session:
         if not tiers:
             for engine in self._queries.values():
                 engine.join(first)  # one belief, and one stand-in for a state that is not possible
-        self._longest = self._longest_window(first.model.step_seconds)
+        self._longest = stored.longest_window(first.model.step_seconds)
         self._begin_accounts()
         self._limits = dict.fromkeys(self._queries, stored.limits)
         if tiers:
@@ -207,7 +207,7 @@ class Session:
         coarser: Sequence[float] = (),
         anew: str | None = None,
         predicting: bool = False,
-        listeners: Callable[[int], Mapping[str, str]] | None = None,
+        listeners: Callable[[int, int], Mapping[str, str]] | None = None,
     ) -> Session:
         """Go on with the session of a name, or begin it where the file has none.
 
@@ -235,8 +235,8 @@ class Session:
             Whether a moment at which a limit would be passed has a record with the prediction, which costs nothing,
             and has it for good; otherwise it is refused, and may be asked for again.
         listeners
-            The number of the session → readers who are told releases now and were not told all before: their name → the
-            query of theirs. What is kept for them follows from what they were told: see `SessionStore.said`.
+            The number of the session and a time step → readers who are told of it and were not told all before: their
+            name → the query of theirs. What is kept for them follows from what they were told: see `SessionStore.said`.
 
         Raises
         ------
@@ -464,7 +464,7 @@ class Session:
 
     def _drawn(self, found: Mapping[str, tuple[PreparedStep, ReleaseRecord]], moment: int) -> Drawn:
         beliefs, widths, said = {}, {}, {}
-        others = {} if self._listeners is None else self._listeners(self._stored.number)
+        others = {} if self._listeners is None else self._listeners(self._stored.number, moment)
         for query, (step, _) in found.items():
             engine = self._queries[query]
             assert engine.belief is not None, "a draw leaves a belief"
@@ -478,7 +478,11 @@ class Session:
                 engine = self._queries[own]
                 known, points = beliefs[name], engine.measurements.by_columns
                 guess = point_estimate(known.probabilities, points, engine.cell, known.beyond)
-                said[name] = own, json.dumps({"estimate": guess.mean, "estimate_radius": guess.mean_error})
+                told = {"estimate": guess.mean, "estimate_radius": guess.mean_error}
+                if self._model.held_radii is not None:  # since their last draw it may be longer than for others
+                    hours = inf if found[own][1].released is None else 0.0
+                    told["held_radius"] = self._model.held_radii.factor(hours) * guess.mean_error
+                said[name] = own, json.dumps(told)
         return Drawn({query: record for query, (_, record) in found.items()}, widths, belief, beliefs, said)
 
     def _listened(
@@ -487,7 +491,9 @@ class Session:
         """What a reader knows who was not told everything before: a prediction since then, and what is told now."""
         number, belief = self._store.reader(self._stored.number, name) or (0, None)
         before = 0 if belief is None else number - 1
-        told = next(self._store.releases(self._stored.number, before, before + 1), None)
+        before = max(before, self._store.pruned(self._stored.number).count)
+        last = min(before + 1, self._store.progress(self._stored.number).count)
+        told = next(self._store.releases(self._stored.number, before, last), None)
         slot = moment if told is None else told.slot
         belief = (belief or Belief.first(self._model, slot)).predict(self._model, moment - slot, slot)
         for query, (step, record) in found.items():
@@ -496,26 +502,23 @@ class Session:
                 break
         return belief
 
-    def _longest_window(self, step_seconds: float | None) -> int:
-        """How many time steps back records, limits or a schedule look."""
-        schedules = [engine.settings.schedule for engine in self._queries.values()]
-        looks = [(1, DAY_SECONDS), *((REMEMBERED, one.window_seconds) for one in schedules if one is not None)]
-        ours = [] if step_seconds is None else [times * max(1, ceil(one / step_seconds)) for times, one in looks]
-        return max([1, self._stored.limits.window_steps or 1, *ours])
-
     def _catch_up(self, progress: Progress) -> None:
         """Enter what was released since, here or by other processes, into the account."""
         if progress.count < self._account.count:
             raise DataFileError(self._store.path, "was replaced by an older copy; open the session anew")
         if progress.count > self._account.count:
+            pruned = self._store.pruned(self._stored.number)
+            if pruned.count > self._account.count:
+                self._begin_accounts(pruned)
             for slot, query, *cost in self._store.costs(self._stored.number, self._account.count, progress.count):
                 self._account.add(slot, *cost)
                 if self._tiers and query in self._own:
                     self._own[query].add(slot, *cost)
 
-    def _begin_accounts(self) -> None:
-        self._account = Account(self._longest)
-        self._own = {query: Account(self._longest) for query in self._queries if self._tiers}
+    def _begin_accounts(self, pruned: Pruned | None = None) -> None:
+        begun = pruned or Pruned()
+        self._account = begun.account(self._longest)
+        self._own = {query: begun.account(self._longest, query) for query in self._queries if self._tiers}
 
     # ---- asking --------------------------------------------------------------------------------------------------
 

@@ -6,18 +6,21 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from fractions import Fraction
 from hashlib import blake2b
+from math import ceil, inf
 from pathlib import Path
 from typing import Any
 
 from dphmm.arguments import checked
 from dphmm.arrays import content_hash
-from dphmm.errors import DataFileError, InvalidInputError, SessionBusyError, SessionMismatchError
+from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError, SessionBusyError, SessionMismatchError
 from dphmm.model.belief import Belief
 from dphmm.release.database import Database, PostgresDatabase, is_server
 from dphmm.release.engine import Releaser, ReleaseSettings
-from dphmm.release.ledger import Limits
+from dphmm.release.ledger import DAY_SECONDS, Account, Limits, constrained_cost, exactly
 from dphmm.release.record import ReleaseRecord
+from dphmm.release.schedule import REMEMBERED
 from dphmm.tables.json_toml import parse_json
 from dphmm.tables.values import one_line, shorten
 
@@ -253,6 +256,24 @@ class StoredSession:
         """Query → what the promise of the next release is made of."""
         return self.agreed[-1].terms
 
+    def longest_window(self, step_seconds: float | None) -> int:
+        """How many time steps back records, limits or a schedule look.
+
+        Parameters
+        ----------
+        step_seconds
+            How long a step is; None where that is not given.
+
+        Returns
+        -------
+        int
+            At least one.
+        """
+        schedules = [terms.settings.schedule for terms in self.terms.values()]
+        looks = [(1, DAY_SECONDS), *((REMEMBERED, one.window_seconds) for one in schedules if one is not None)]
+        ours = [] if step_seconds is None else [times * max(1, ceil(one / step_seconds)) for times, one in looks]
+        return max([1, self.limits.window_steps or 1, *ours])
+
     def agreed_at(self, number: int) -> Agreed:
         """What a release, of which this is the number, was or would be made under.
 
@@ -346,6 +367,45 @@ class StoredRelease:
     slot: int
     query: str
     record: ReleaseRecord
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """The first releases of a session, whose records were removed: what they cost, exactly.
+
+    Parameters
+    ----------
+    count
+        How many they are.
+    costs
+        Query → how many answered it, and their sums of budgets and of constrained-DP levels.
+    """
+
+    count: int = 0
+    costs: Mapping[str, tuple[int, Fraction, Fraction | float]] = field(default_factory=dict)
+
+    def account(self, longest: int | None = None, query: str | None = None) -> Account:
+        """An account that begins with them, with those of one query or of all.
+
+        Parameters
+        ----------
+        longest
+            As of `Account`.
+        query
+            Which query; None for all.
+
+        Returns
+        -------
+        Account
+            A new account.
+        """
+        made = Account(longest)
+        for name, (count, epsilon, constrained) in self.costs.items():
+            if query in (None, name):
+                made.count += count
+                made.epsilon += epsilon
+                made.constrained_epsilon += constrained
+        return made
 
 
 @dataclass(frozen=True)
@@ -501,6 +561,27 @@ class SessionStore:
             known = None if belief is None else Belief.from_bytes(belief)
             return Progress(count, slot, known, head, omitted, amended)
 
+    def pruned(self, session: int) -> Pruned:
+        """The releases whose records were removed; see `prune`.
+
+        Parameters
+        ----------
+        session
+            The number of the session.
+
+        Returns
+        -------
+        Pruned
+            What they cost.
+        """
+        rows = self.database.execute("SELECT count, head, costs, digest FROM pruned WHERE session = ?", (session,))
+        if not rows:
+            return Pruned()
+        count, head, costs, digest = rows[0]
+        with self._intact(f"what was pruned of session number {session}", digest, session, count, head, costs):
+            return Pruned(count, {query: (each, *map(_sum, sums)) for query, each, *sums in parse_json(costs)})
+        raise AssertionError("the block returns or raises")
+
     def find(self, session: int, slot: int, query: str) -> ReleaseRecord | None:
         """What was released at a time for a query, or None.
 
@@ -525,7 +606,7 @@ class SessionStore:
         return self._checked(session, (rows[0][0], slot, query, *rows[0][1:])).record if rows else None
 
     def releases(self, session: int, first: int = 0, last: int | None = None) -> Iterator[StoredRelease]:
-        """The releases of a session in their order, from number ``first`` to before ``last`` (left out: all).
+        """The releases of a session in their order, from number ``first`` to before ``last``, but for pruned ones.
 
         Parameters
         ----------
@@ -545,7 +626,7 @@ class SessionStore:
             At the first one that is damaged or missing.
         """
         end = self.progress(session).count if last is None else last
-        for number, row in self._rows(session, first, end):
+        for number, row in self._rows(session, max(first, self.pruned(session).count), end):
             yield self._checked(session, (number, *row))
 
     def costs(self, session: int, first: int, last: int) -> Iterator[tuple[int, str, float, float]]:
@@ -841,6 +922,66 @@ class SessionStore:
         with self._intact(f"release {number} of session number {session}", digest, session, number, name, place, said):
             return str(said)
 
+    def prune(self, stored: StoredSession, slot: int, step_seconds: float | None = None) -> int:
+        """Remove the records of time steps before one, but for those that limits and schedules look back to.
+
+        The session's terms, progress and belief stay, and what the removed releases cost. The moments stay what they
+        were: they have a release, and get no other. Who was told them knows them; nobody can be told them again, and no
+        audit can replay them.
+
+        Parameters
+        ----------
+        stored
+            The session.
+        slot
+            The first time step whose record stays in any case.
+        step_seconds
+            How long a step is, for windows of time.
+
+        Returns
+        -------
+        int
+            The number of the first release that is left.
+
+        Raises
+        ------
+        ConfigurationError
+            With caps on events, which look back at all releases.
+        SessionBusyError, OutputError
+            As `append`.
+        """
+        if any(one.settings.caps for agreed in stored.agreed for one in agreed.terms.values()):
+            raise ConfigurationError(
+                f"session {stored.name!r} keeps caps on events, which look back at all its releases"
+            )
+        session = stored.number
+        with self.database.transaction():
+            self.database.execute(f"SELECT count FROM progress WHERE session = ?{self.database.held}", (session,))
+            before, latest = self.pruned(session), self.progress(session).slot
+            first = slot if latest is None else min(slot, latest - stored.longest_window(step_seconds) + 1)
+            query = "SELECT MAX(number) FROM record WHERE session = ? AND slot < ?"
+            ((last,),) = self.database.execute(query, (session, first))
+            if last is None:
+                return before.count
+            costs, end = dict(before.costs), last + 1
+            for _, name, epsilon, factor in self.costs(session, before.count, end):
+                count, spent, level = costs.get(name, (0, Fraction(0), Fraction(0)))
+                costs[name] = count + 1, spent + exactly(epsilon), level + constrained_cost(epsilon, factor)
+            where = "session = ? AND number"
+            ((head,),) = self.database.execute(f"SELECT digest FROM record WHERE {where} = ?", (session, last))
+            text = json.dumps([(name, count, str(spent), str(level)) for name, (count, spent, level) in costs.items()])
+            self.database.execute(
+                "INSERT INTO pruned VALUES (?, ?, ?, ?, ?) ON CONFLICT (session) DO UPDATE SET count = excluded.count, "
+                "head = excluded.head, costs = excluded.costs, digest = excluded.digest",
+                (session, end, head, text, _digest(session, end, head, text)),
+            )
+            for table in ("record", "coarser", "set_aside"):
+                self.database.execute(f"DELETE FROM {table} WHERE {where} < ?", (session, end))
+            self.database.execute(f"UPDATE told SET number = ? WHERE {where} < ?", (end, session, end))
+            behind = f"UPDATE coarse_belief SET number = 0, belief = ? WHERE {where} <= ?"
+            self.database.execute(behind, (b"", session, end))  # of when it is known no more: they begin anew
+        return int(end)
+
     def _set_progress(self, session: int, progress: Progress) -> None:
         belief = None if progress.belief is None else progress.belief.to_bytes()
         values = progress.count, progress.slot, progress.head, belief, progress.omitted, progress.amended
@@ -861,8 +1002,8 @@ def _terms(text: str) -> dict[str, Terms]:
     return {query: Terms.from_json(one) for query, one in parse_json(text).items()}
 
 
-_SAID_WIDTH = 160
-"""Characters that what is said to a reader takes in JSON at most: a plane's coordinates, and a radius."""
+_SAID_WIDTH = 210
+"""Characters that what is said to a reader takes in JSON at most: a plane's coordinates, and two radii."""
 
 _ATTEMPTS = 100
 """How many other processes may make a session at the same moment."""
@@ -876,8 +1017,14 @@ def _check_types(values: Iterable[tuple[Any, Any]]) -> None:
         raise TypeError
 
 
+def _sum(text: str) -> Fraction | float:
+    return inf if text == "inf" else Fraction(text)
+
+
 _PREVIOUS = (
-    "(SELECT digest FROM record AS before WHERE before.session = record.session AND before.number = record.number - 1)"
+    "COALESCE((SELECT digest FROM record AS before WHERE before.session = record.session "
+    "AND before.number = record.number - 1), "
+    "(SELECT head FROM pruned WHERE pruned.session = record.session AND pruned.count = record.number))"
 )
 
 

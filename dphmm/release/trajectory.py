@@ -615,7 +615,7 @@ class RecordedPeople(ReleaseStream):
     predicting
         The users whose moments beyond a limit have the prediction: see `Session.open`.
     listeners
-        User and the number of their session → readers who were not told everything: see `Session.open`.
+        User, the number of their session and a time step → readers who were not told everything: see `Session.open`.
 
     Raises
     ------
@@ -635,7 +635,7 @@ class RecordedPeople(ReleaseStream):
         coarser: Mapping[str, Sequence[float]] | None = None,
         engine_of: Callable[[StoredSession], Releaser] | None = None,
         predicting: Collection[str] = (),
-        listeners: Callable[[str, int], Mapping[str, str]] | None = None,
+        listeners: Callable[[str, int, int], Mapping[str, str]] | None = None,
     ) -> None:
         super().__init__(engine, accepted)
         self._predicting, self._listeners = predicting, listeners

@@ -1,5 +1,6 @@
 # The public names, imported on first use (lazy_loader reads this file); type checkers read it too.
-from .config import RelayConfig, write_relay
-from .server import serve
+from .config import RelayConfig
+from .server import reload_relay, serve
+from .setup import add_device, prune_relay, rotate_token, write_relay
 
-__all__ = ["RelayConfig", "serve", "write_relay"]
+__all__ = ["RelayConfig", "add_device", "prune_relay", "reload_relay", "rotate_token", "serve", "write_relay"]

@@ -9,7 +9,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -36,10 +36,14 @@ from dphmm.serve.apps import (
     read_plain,
     read_traccar,
 )
+from dphmm.serve.broker import Listener
 from dphmm.serve.config import RelayConfig, Tokens
-from dphmm.serve.delivery import Deliveries, Outbox, TruePlaces, cancel, listen, sender_to
-from dphmm.serve.requests import REFUSALS, basic_account, bearer_token, body_of, fields_of
+from dphmm.serve.delivery import Deliveries, Outbox, TruePlaces
+from dphmm.serve.requests import REFUSALS, basic_account, bearer_token, body_of, fields_of, json_or_fields_of
+from dphmm.serve.senders import sender_to
 from dphmm.serve.sessions import Outcome, Sessions
+
+_READY_TIMEOUT_S = 4.0
 
 
 class Metrics:
@@ -61,8 +65,8 @@ class Metrics:
         """Count a request."""
         self._requests[path] += 1
 
-    def text(self, deliveries: Mapping[str, Deliveries]) -> str:
-        """Everything, in Prometheus' text format; `deliveries` are recipients' counts by name."""
+    def text(self, deliveries: Mapping[str, Deliveries], ages: Mapping[str, float]) -> str:
+        """Everything, in Prometheus' text format; recipients' counts and the ages of what waits are by name."""
         lines = ["# HELP dphmm_fixes_total Fixes by what became of them.", "# TYPE dphmm_fixes_total counter"]
         lines += [
             f'dphmm_fixes_total{{outcome="{one.name}"}} {getattr(self._fixes, one.name)}' for one in fields(Outcome)
@@ -73,10 +77,19 @@ class Metrics:
         name = "dphmm_messages_total"
         lines += [f"# HELP {name} Messages to recipients.", f"# TYPE {name} counter"]
         for recipient, told in deliveries.items():
-            label = recipient.replace("\\", "\\\\").replace('"', '\\"')
             for one in fields(told):
-                lines.append(f'{name}{{recipient="{label}",outcome="{one.name}"}} {getattr(told, one.name)}')
+                lines.append(
+                    f'{name}{{recipient="{_label(recipient)}",outcome="{one.name}"}} {getattr(told, one.name)}'
+                )
+        name = "dphmm_oldest_message_seconds"
+        lines += [f"# HELP {name} How long the oldest message to a recipient waits.", f"# TYPE {name} gauge"]
+        lines += [f'{name}{{recipient="{_label(recipient)}"}} {age:.1f}' for recipient, age in ages.items()]
         return "\n".join(lines) + "\n"
+
+
+def _label(text: str) -> str:
+    """A text between the quotation marks of Prometheus' format."""
+    return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def openapi() -> dict[str, Any]:
@@ -101,7 +114,9 @@ async def _bearer_user(tokens: Tokens, request: Request) -> str | None:
 
 
 async def _osmand_user(tokens: Tokens, request: Request) -> str | None:
-    found = await fields_of(request)
+    found = await json_or_fields_of(request)
+    if isinstance(found, bytes):
+        return await _traccar_user(tokens, request)
     return tokens.user(found.get("id") or found.get("deviceid"))
 
 
@@ -145,7 +160,7 @@ _BOTH = ("GET", "POST")
 _APPS = (
     _App("/owntracks", _basic_user, body_of, read_owntracks, "[]"),  # a list of messages for the app
     _App("/overland", _bearer_user, body_of, read_overland, '{"result":"ok"}'),
-    _App("/osmand", _osmand_user, fields_of, read_osmand, "", (400, _NO_DEVICE), _BOTH),
+    _App("/osmand", _osmand_user, json_or_fields_of, read_osmand, "", (400, _NO_DEVICE), _BOTH),
     _App("/traccar", _traccar_user, body_of, read_traccar, "", (404, _NO_DEVICE)),
     _App("/gpslogger", _gpslogger_user, fields_of, read_gpslogger, "", methods=_BOTH),
     _App(
@@ -176,6 +191,7 @@ class Relay:
         self.tokens = Tokens({one.token: one.user for one in config.devices})
         self.metrics = Metrics()
         self.outbox: Outbox | None = None
+        self.listener: Listener | None = None
         self.true_places: list[TruePlaces] = []
 
     async def take(self, user: str, received: Received) -> None:
@@ -185,25 +201,29 @@ class Relay:
         if self.outbox is not None and outcome.released:
             self.outbox.wake(user)
         for one in self.true_places:
-            await one.take(user, received.fixes)
+            one.take(user, received.fixes)
 
     @asynccontextmanager
     async def sending(self) -> AsyncIterator[None]:
         """Send to recipients for as long as this is open."""
         async with httpx.AsyncClient(follow_redirects=False) as client:
-            senders = {one.name: (one, sender_to(one, client)) for one in self.config.recipients}
-            told = {one.name: senders.pop(one.name) for one in self.config.told_releases}
+            present = [one for one in self.config.recipients if not one.paused]
+            senders = {one.name: (one, sender_to(one, client)) for one in present}
+            told = {one.name: senders.pop(one.name) for one in present if not one.true_places_unprotected}
             self.outbox = Outbox(self.sessions, told, self.config.users)
             self.outbox.start()
-            for name, (recipient, sender) in senders.items():
-                self.true_places.append(TruePlaces(recipient, sender, partial(self.sessions.is_paused, name)))
+            for recipient, sender in senders.values():
+                self.true_places.append(TruePlaces(recipient, sender, partial(self.sessions.told_from, recipient)))
                 self.true_places[-1].start()
-            broker, users = self.config.mqtt, frozenset(self.config.users)
-            listening = [] if broker is None else [asyncio.create_task(listen(broker, users, self.take))]
+            if self.config.mqtt is not None:
+                users, leads = frozenset(self.config.users), self.sessions.leads
+                self.listener = Listener(self.config.mqtt, self.config.store, users, self.take, leads)
+                self.listener.start()
             try:
                 yield
             finally:
-                await cancel(listening)
+                if self.listener is not None:
+                    await self.listener.stop()
                 for one in self.true_places:
                     await one.stop()
                 await self.outbox.stop()
@@ -222,13 +242,25 @@ class Relay:
         return Route(app.path, endpoint, methods=list(app.methods))
 
     async def health(self, _: Request) -> Response:
-        """That the relay runs."""
+        """That the relay runs, whether or not it can do anything."""
         return JSONResponse({"status": "ok", "version": dphmm.__version__})
+
+    async def ready(self, _: Request) -> Response:
+        """Whether the store and the broker are there, and for how long the oldest message to a recipient waits."""
+        store = False
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_READY_TIMEOUT_S):
+                store = await self.sessions.is_there()
+        broker = None if self.listener is None else self.listener.is_connected
+        waits = {} if self.outbox is None else self.outbox.ages()
+        said = {"store": store, "broker": broker, "oldest_message_s": round(max(waits.values(), default=0.0), 1)}
+        return JSONResponse(said, 200 if store and broker is not False else 503)
 
     async def measured(self, _: Request) -> Response:
         """The metrics."""
-        deliveries = {} if self.outbox is None else self.outbox.counts
-        return Response(self.metrics.text(deliveries), media_type="text/plain; version=0.0.4; charset=utf-8")
+        deliveries, ages = ({}, {}) if self.outbox is None else (self.outbox.counts, self.outbox.ages())
+        text = self.metrics.text(deliveries, ages)
+        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def described(self, _: Request) -> Response:
         """The OpenAPI document."""
@@ -266,6 +298,7 @@ def make_app(config: RelayConfig, accept_changes: bool = False) -> Starlette:
     routes = [
         *map(relay.route, _APPS),
         Route("/health", relay.health),
+        Route("/ready", relay.ready),
         Route("/metrics", relay.measured),
         Route("/openapi.json", relay.described),
         *page.routes(config, relay.sessions, relay.tokens),

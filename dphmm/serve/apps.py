@@ -16,7 +16,8 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from typing import Any
+from math import isnan
+from typing import Any, Literal
 
 import numpy as np
 
@@ -32,6 +33,9 @@ from dphmm.writers.table import release_object
 _MILLISECONDS_FROM = 10**11
 """Numbers from here up count milliseconds: as seconds they would lie beyond the year 5000."""
 
+_MOST_FIXES = 5000
+"""At most this many fixes of plain JSON are taken at once."""
+
 LatLon = tuple[float, float]
 
 
@@ -45,15 +49,26 @@ class Fix:
         ``datetime64[us]``, UTC.
     latitude, longitude
         WGS 84 degrees.
+    accuracy_m
+        The radius that its app says it is good to; None where it does not say.
     """
 
     time: np.datetime64
     latitude: float
     longitude: float
+    accuracy_m: float | None = None
 
     def __repr__(self) -> str:
         """Without the place, so that no traceback and no log can hold it."""
         return "Fix(…)"
+
+
+NotTaken = Literal["malformed", "no_zone", "encrypted"]
+"""Why something that was posted is no place: its time has no zone, it is encrypted, or something else is wrong."""
+
+
+class NoZone(ValueError):
+    """A time without a zone, which may be any of two dozen."""
 
 
 @dataclass(frozen=True)
@@ -64,20 +79,20 @@ class Received:
     ----------
     fixes
         The places, in the message's order.
-    malformed
-        How many entries of the message were no places: without a time, or not on the Earth.
+    not_taken
+        Why each entry of the message that was no place was none.
     """
 
     fixes: tuple[Fix, ...] = ()
-    malformed: int = 0
+    not_taken: tuple[NotTaken, ...] = ()
 
     def __repr__(self) -> str:
         """Without the places."""
-        return f"Received({len(self.fixes)} fixes, {self.malformed} malformed)"
+        return f"Received({len(self.fixes)} fixes, {len(self.not_taken)} others)"
 
 
 def received(places: Iterable[Any], read: Callable[[Any], Fix]) -> Received:
-    """Read every place of a message; malformed ones are counted, so that one of them holds up no other.
+    """Read every place of a message; what is none is noted, so that one of them holds up no other.
 
     Parameters
     ----------
@@ -90,18 +105,21 @@ def received(places: Iterable[Any], read: Callable[[Any], Fix]) -> Received:
     Returns
     -------
     Received
-        The fixes in the message's order, and the number of malformed entries.
+        The fixes in the message's order, and why other entries are none.
     """
-    fixes, malformed = [], 0
+    fixes: list[Fix] = []
+    others: list[NotTaken] = []
     for place in places:
         try:
             fixes.append(read(place))
+        except NoZone:
+            others.append("no_zone")
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
-            malformed += 1
-    return Received(tuple(fixes), malformed)
+            others.append("malformed")
+    return Received(tuple(fixes), tuple(others))
 
 
-def fix_of(time: Any, latitude: Any, longitude: Any) -> Fix:
+def fix_of(time: Any, latitude: Any, longitude: Any, accuracy: Any = None) -> Fix:
     """A place out of the fields of a message.
 
     Parameters
@@ -109,7 +127,9 @@ def fix_of(time: Any, latitude: Any, longitude: Any) -> Fix:
     time
         Seconds or milliseconds since 1970 as a number or a text, or ISO 8601 with a zone.
     latitude, longitude
-        Degrees, as numbers or texts.
+        Degrees, as numbers or texts; some phones write decimal commas.
+    accuracy
+        Metres, as a number or a text; what is none, or not positive, counts as not said.
 
     Returns
     -------
@@ -121,8 +141,12 @@ def fix_of(time: Any, latitude: Any, longitude: Any) -> Fix:
     ValueError
         When one of them is malformed or not on the Earth. The error does not repeat it.
     """
-    places = [_degrees(latitude, 90), _degrees(longitude, 180)]
-    return Fix(np.datetime64(_microseconds(time), "us"), *places)
+    north, east = _degrees(latitude, 90), _degrees(longitude, 180)
+    try:
+        metres = parse_number(_with_point(accuracy), "an accuracy")
+    except (ValueError, TypeError):
+        metres = 0.0
+    return Fix(np.datetime64(_microseconds(time), "us"), north, east, metres if metres > 0 else None)
 
 
 def json_object(body: bytes) -> Mapping[str, Any]:
@@ -134,8 +158,13 @@ def json_object(body: bytes) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def _with_point(value: Any) -> Any:
+    """A number that is written with a decimal comma, with a point; coordinates have no thousands."""
+    return value.replace(",", ".") if isinstance(value, str) and value.count(",") == 1 and "." not in value else value
+
+
 def _degrees(value: Any, most: int) -> float:
-    degrees = parse_number(value, "a coordinate")
+    degrees = parse_number(_with_point(value), "a coordinate")
     if not abs(degrees) <= most:  # NaN compares false
         raise ValueError("a coordinate is not on the Earth")
     return degrees
@@ -145,7 +174,7 @@ def _microseconds(value: Any) -> int:
     if isinstance(value, str) and not value.strip().replace(".", "", 1).isdigit():
         moment = datetime.fromisoformat(value.strip())
         if moment.tzinfo is None:
-            raise ValueError("a time has no zone")
+            raise NoZone("a time has no zone")
         return since_epoch(moment)
     seconds = parse_number(value, "a time") if isinstance(value, str) else as_number(value, "a time")
     if seconds >= _MILLISECONDS_FROM:
@@ -181,9 +210,11 @@ def read_owntracks(body: bytes) -> Received:
         Its places; none where the message is of another kind.
     """
     message = json_object(body)
+    if message.get("_type") == "encrypted":
+        return Received(not_taken=("encrypted",))
     if message.get("_type") != "location":
         return Received()
-    return received([message], lambda one: fix_of(one["tst"], one["lat"], one["lon"]))
+    return received([message], lambda one: fix_of(one["tst"], one["lat"], one["lon"], one.get("acc")))
 
 
 def read_overland(body: bytes) -> Received:
@@ -211,28 +242,29 @@ def _overland_fix(feature: Mapping[str, Any]) -> Fix:
     if feature["geometry"]["type"] != "Point":
         raise ValueError("a place is no point")
     longitude, latitude = feature["geometry"]["coordinates"][:2]
-    return fix_of(feature["properties"]["timestamp"], latitude, longitude)
+    about = feature["properties"]
+    return fix_of(about["timestamp"], latitude, longitude, about.get("horizontal_accuracy"))
 
 
-def read_osmand(fields: Mapping[str, str]) -> Received:
-    """The point in a query or a form of the OsmAnd protocol.
+def read_osmand(fields: Mapping[str, str] | bytes) -> Received:
+    """The point in a query or a form of the OsmAnd protocol, or in JSON as newer versions of Traccar's client post it.
 
     Parameters
     ----------
     fields
-        Name → text.
+        Name → text; or the bytes of a body that is JSON.
 
     Returns
     -------
     Received
         Its place; malformed where a field is missing.
     """
-    return received([fields], _osmand_fix)
+    return read_traccar(fields) if isinstance(fields, bytes) else received([fields], _osmand_fix)
 
 
 def _osmand_fix(fields: Mapping[str, str]) -> Fix:
     latitude, longitude = fields["location"].split(",") if "location" in fields else (fields["lat"], fields["lon"])
-    return fix_of(fields["timestamp"], latitude, longitude)
+    return fix_of(fields["timestamp"], latitude, longitude, fields.get("accuracy"))
 
 
 def read_traccar(body: bytes) -> Received:
@@ -249,10 +281,12 @@ def read_traccar(body: bytes) -> Received:
         Its places; none where the message is of another kind.
     """
     location = json_object(body).get("location")
-    return received(
-        location if isinstance(location, list) else [location],
-        lambda one: fix_of(one["timestamp"], one["coords"]["latitude"], one["coords"]["longitude"]),
-    )
+    return received(location if isinstance(location, list) else [location], _traccar_fix)
+
+
+def _traccar_fix(location: Mapping[str, Any]) -> Fix:
+    place = location["coords"]
+    return fix_of(location["timestamp"], place["latitude"], place["longitude"], place.get("accuracy"))
 
 
 def read_gpslogger(fields: Mapping[str, str]) -> Received:
@@ -276,7 +310,8 @@ def _gpslogger_fix(fields: Mapping[str, str]) -> Fix:
         next((fields[key] for key in ALIASES[name] if fields.get(key)), None)
         for name in ("time", "latitude", "longitude")
     )
-    return fix_of(_now() if time is None else time, latitude, longitude)
+    accuracy = fields.get("acc") or fields.get("accuracy")
+    return fix_of(_now() if time is None else time, latitude, longitude, accuracy)
 
 
 def read_home_assistant(body: bytes) -> Received:
@@ -300,7 +335,7 @@ def read_home_assistant(body: bytes) -> Received:
 
 def _home_assistant_fix(data: Mapping[str, Any]) -> Fix:
     latitude, longitude = data["gps"]
-    return fix_of(_now(), latitude, longitude)
+    return fix_of(_now(), latitude, longitude, data.get("gps_accuracy"))
 
 
 def read_plain(body: bytes) -> Received:
@@ -325,17 +360,20 @@ def read_plain(body: bytes) -> Received:
         value = parse_json(body)
     except ValueError:
         raise InvalidInputError("the body is no JSON; give one object, or a list of them") from None
+    if isinstance(value, list) and len(value) > _MOST_FIXES:
+        raise InvalidInputError(f"the body holds {len(value)} fixes; post at most {_MOST_FIXES} at once")
     found = received(value if isinstance(value, list) else [value], _plain_fix)
-    if found.malformed:
+    if found.not_taken:
         raise InvalidInputError(
-            f"{found.malformed} of the fixes are malformed; give each a time with its zone, a latitude and a longitude"
+            f"{len(found.not_taken)} of the fixes are malformed; "
+            "give each a time with its zone, a latitude and a longitude"
         )
     return found
 
 
 def _plain_fix(fix: Mapping[str, Any]) -> Fix:
     if isinstance(fix["time"], str):
-        return fix_of(fix["time"], fix["latitude"], fix["longitude"])
+        return fix_of(fix["time"], fix["latitude"], fix["longitude"], fix.get("accuracy"))
     raise ValueError("a number does not say what it counts")
 
 
@@ -357,12 +395,15 @@ class Message:
     latitude, longitude
         The best estimate given all releases: closer than the released place, at no further cost.
     radius_m
-        How far the estimate is from the person, in expectation.
+        Of a circle about the estimate that holds 90 % of moments, where the model knows it; otherwise how far the
+        estimate is from the person, in expectation.
     row
         The release as the stream answers it.
     zone
         The zone that the estimate lies in, ``"away"`` for none; for recipients who are told that instead. None for
         others.
+    last_known
+        Of a prediction the second of the last release with a draw that the reader was told; None where there was none.
     """
 
     user: str
@@ -373,11 +414,22 @@ class Message:
     radius_m: float
     row: dict[str, Any]
     zone: str | None = None
+    last_known: int | None = None
 
     @property
     def is_prediction(self) -> bool:
         """Whether nothing was drawn at this moment, so that the estimate follows from releases before."""
         return not self.row["released"]
+
+    @property
+    def last_known_text(self) -> str:
+        """When the person was last known, by this machine's clock: ``last known 01:40``; empty but for predictions."""
+        if not self.is_prediction:
+            return ""
+        if self.last_known is None:
+            return "not known yet"
+        then, now = (datetime.fromtimestamp(one).astimezone() for one in (self.last_known, self.second))
+        return f"last known {then:%H:%M}" if then.date() == now.date() else f"last known {then:%Y-%m-%d %H:%M}"
 
     def to_json(self) -> str:
         """As it is kept."""
@@ -393,10 +445,11 @@ class Message:
         """What a recipient is told of a release of their tier."""
         row: dict[str, Any] = release_object(release)
         estimate = release.estimate_latitude, release.estimate_longitude
-        radius = round(1000 * release.estimate_radius, 1)
+        held = release.held_radius
+        radius = round(1000 * (release.estimate_radius if isnan(held) else held), 1)
         return cls(release.user, seconds_of(release.time), row["time"], *estimate, radius, row)
 
-    def of_part(self, epsilon: float, estimate: LatLon, radius_km: float) -> Message:
+    def of_part(self, epsilon: float, estimate: LatLon, radius_km: float, held_km: float | None = None) -> Message:
         """The same for a recipient who was not told all releases before: with nothing that follows from the others.
 
         Parameters
@@ -407,16 +460,25 @@ class Message:
             The best estimate from what they were told, degrees.
         radius_km
             How far it is from the person, in expectation, for a reader of that alone.
+        held_km
+            Of a circle about it that holds 90 % of moments; None where that is not known.
         """
+        known_km = radius_km if held_km is None else held_km
         kept = {name: self.row[name] for name in ("released", "user", "time", "latitude", "longitude")}
         row = {
             **kept,
             "estimate_latitude": estimate[0],
             "estimate_longitude": estimate[1],
             "estimate_radius_m": 1000 * radius_km,
+            **({} if held_km is None else {"radius_90_m": 1000 * held_km}),
             "epsilon": epsilon,
         }
-        return replace(self, latitude=estimate[0], longitude=estimate[1], radius_m=round(1000 * radius_km, 1), row=row)
+        return replace(self, latitude=estimate[0], longitude=estimate[1], radius_m=round(1000 * known_km, 1), row=row)
+
+    def known_at(self, second: int | None) -> Message:
+        """The same of a prediction, with when the person was last known."""
+        at = None if second is None else iso_time(np.datetime64(second, "s").astype("datetime64[us]"))
+        return replace(self, last_known=second, row={**self.row, "last_known": at})
 
     @classmethod
     def of_true_place(cls, user: str, fix: Fix) -> Message:
@@ -432,8 +494,16 @@ def owntracks_topic(user: str) -> str:
     return f"owntracks/{user}/dphmm"
 
 
+def zone_topic(user: str) -> str:
+    """The MQTT topic of the name of the zone that a person's estimate lies in."""
+    return f"dphmm/{user}/zone"
+
+
 def owntracks_message(message: Message) -> dict[str, Any]:
     """What OwnTracks' apps show: the estimate, with its radius as accuracy.
+
+    Of a prediction the time is when the person was last known, which the app shows, and the message's own time is in
+    the field that OwnTracks has for it.
 
     Parameters
     ----------
@@ -453,7 +523,8 @@ def owntracks_message(message: Message) -> dict[str, Any]:
         "tst": message.second,
         "tid": message.user[-2:],
         "topic": owntracks_topic(message.user),
-        **({"prediction": True} if message.is_prediction else {}),
+        **({"prediction": True, "created_at": message.second} if message.is_prediction else {}),
+        **({} if message.last_known is None else {"tst": message.last_known}),
     }
 
 
@@ -474,7 +545,7 @@ def overland_message(message: Message) -> dict[str, Any]:
         "timestamp": message.time,
         "horizontal_accuracy": message.radius_m,
         "device_id": message.user,
-        **({"prediction": True} if message.is_prediction else {}),
+        **({"prediction": True, "activity": message.last_known_text} if message.is_prediction else {}),
     }
     point = {"type": "Point", "coordinates": [message.longitude, message.latitude]}
     return {"locations": [{"type": "Feature", "geometry": point, "properties": properties}]}
@@ -499,7 +570,7 @@ def osmand_fields(message: Message) -> dict[str, str]:
         "lat": f"{message.latitude:.7f}",
         "lon": f"{message.longitude:.7f}",
         "accuracy": f"{message.radius_m:.0f}",
-        **({"prediction": "true"} if message.is_prediction else {}),
+        **({"valid": "false", "prediction": message.last_known_text} if message.is_prediction else {}),
     }
 
 
@@ -521,7 +592,7 @@ def home_assistant_fields(message: Message) -> dict[str, str]:
         "latitude": f"{message.latitude:.7f}",
         "longitude": f"{message.longitude:.7f}",
         "accuracy": f"{message.radius_m:.0f}",
-        **({"provider": "prediction"} if message.is_prediction else {}),
+        **({"provider": "prediction", "activity": message.last_known_text} if message.is_prediction else {}),
     }
 
 

@@ -5,30 +5,24 @@ Tokens are what a device shows to say whose places it posts. Only their digests 
 
 from __future__ import annotations
 
-import base64
 import hashlib
-import io
 import json
 import os
 import re
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from dphmm.arguments import checked
-from dphmm.errors import ConfigurationError, DphmmError, need
-from dphmm.jobs.models import Model, load_model
-from dphmm.model.model import MarkovModel
+from dphmm.errors import ConfigurationError, DphmmError
 from dphmm.release.database import is_server
 from dphmm.release.engine import ReleaseSettings
 from dphmm.release.ledger import Limits
-from dphmm.tables import check_output, new_file, write_text
+from dphmm.release.reader import query_of
 from dphmm.tables.json_toml import first_flaw, read_keys
 
 HASHED = "sha256:"
@@ -242,6 +236,9 @@ class RelayConfig(_Strict):
         What the page says of them.
     clock_skew_seconds
         By how much a fix may lie ahead of this machine's clock.
+    worst_accuracy_m
+        A fix whose app says that it is good to no less than this is dropped: a release of it would be about a place
+        where the person is not.
     allow_own_model
         Whether the model may have been learned from people of the relay. The promise is void for them then.
     """
@@ -257,6 +254,7 @@ class RelayConfig(_Strict):
     tiles: str | None = None
     tiles_attribution: str = ""
     clock_skew_seconds: float = Field(default=300.0, ge=0, le=86400)
+    worst_accuracy_m: float = Field(default=1000.0, gt=0)
     allow_own_model: bool = False
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, arbitrary_types_allowed=True)
@@ -343,6 +341,68 @@ class RelayConfig(_Strict):
             The budget.
         """
         return recipient.epsilon if recipient.epsilon != self.release.epsilon else None
+
+    def check_environment(self) -> None:
+        """Refuse ``env:NAME`` where the environment has no such variable: an empty one would be sent.
+
+        Raises
+        ------
+        ConfigurationError
+            Naming the variable.
+        """
+        values = [value for one in self.recipients for value in one.headers.values()]
+        if self.mqtt is not None and self.mqtt.password is not None:
+            values.append(self.mqtt.password)
+        for value in values:
+            if value.startswith(_IN_ENVIRONMENT) and not os.environ.get(value.removeprefix(_IN_ENVIRONMENT)):
+                raise ConfigurationError(f"the relay's file names {value}, which is not set; set that variable")
+
+    def query(self, recipient: Recipient) -> str:
+        """The query whose releases a recipient is told; a name that no query has where they are sent true places.
+
+        Parameters
+        ----------
+        recipient
+            One of the file's recipients.
+
+        Returns
+        -------
+        str
+            The query.
+        """
+        return "true places" if recipient.true_places_unprotected else query_of(self.coarser(recipient))
+
+    def key(self, recipient: Recipient) -> str:
+        """What a recipient is called among a session's readers; under another address it is another reader.
+
+        Parameters
+        ----------
+        recipient
+            One of the file's recipients.
+
+        Returns
+        -------
+        str
+            Its name, and a digest of where and what it is told.
+        """
+        address = json.dumps([recipient.kind, recipient.url, self.query(recipient)])
+        return f"recipient {recipient.name} {hashlib.sha256(address.encode()).hexdigest()[:16]}"
+
+    def readers(self, user: str) -> dict[str, tuple[str, str]]:
+        """The recipients who are told of a person, but for those who are paused in the file.
+
+        Parameters
+        ----------
+        user
+            The person.
+
+        Returns
+        -------
+        dict
+            The key of each → its name and the query whose releases it is told.
+        """
+        told = [one for one in self.recipients if one.is_about(user) and not one.paused]
+        return {self.key(one): (one.name, self.query(one)) for one in told}
 
     def coarser_of(self, user: str) -> tuple[float, ...]:
         """The budgets of coarser releases about a person, from the greatest down.
@@ -432,119 +492,7 @@ def _checked_url(url: str, schemes: tuple[str, ...]) -> str:
 
 
 def _from_environment(value: str) -> str:
-    return os.environ.get(value.removeprefix("env:"), "") if value.startswith("env:") else value
+    return os.environ.get(value.removeprefix(_IN_ENVIRONMENT), "") if value.startswith(_IN_ENVIRONMENT) else value
 
 
-_DEFAULT_URL = "http://127.0.0.1:8787"
-
-
-@checked
-def write_relay(
-    path: str | Path,
-    model: Model | None,
-    users: Sequence[str],
-    policy: str = "utility:1km",
-    epsilon: float = 0.5,
-    url: str | None = None,
-    overwrite: bool = False,
-) -> list[str]:
-    """Write a relay's file, and say how the people's apps are set up: the only time that their tokens are shown.
-
-    Parameters
-    ----------
-    path
-        The file to write, readable by its owner alone.
-    model
-        The model's file; or a model, which is then written beside, such as one of a region alone.
-    users
-        Whose phones post.
-    policy, epsilon
-        How their places are released.
-    url
-        Where phones reach the relay.
-    overwrite
-        Whether a file that exists may be replaced.
-
-    Returns
-    -------
-    list of str
-        Lines to show.
-
-    Raises
-    ------
-    ConfigurationError
-        When there is no model or no user, or names or settings cannot be used.
-    OutputError
-        When the file exists.
-    """
-    if model is None or not users:
-        raise ConfigurationError(
-            "--init needs --bbox, --town or --model FILE, and --user NAME for everybody whose phone posts"
-        )
-    file, made = check_output(path, overwrite), model if isinstance(model, MarkovModel) else None
-    model_file = check_output(file.with_suffix(".npz"), overwrite) if made is not None else Path(str(model))
-    ReleaseSettings(policy=policy, epsilon=epsilon).engine(load_model(model))  # refuses what could not be served
-    tokens = {user: new_token() for user in dict.fromkeys(users)}
-    content = {
-        "model": os.path.relpath(model_file.resolve(), file.resolve().parent),
-        "store": "people.db",
-        "listen": "127.0.0.1:8787",
-        "release": {"policy": policy, "epsilon": epsilon},
-        "device": [{"user": user, "token": hash_token(token)} for user, token in tokens.items()],
-    }
-    if made is not None:
-        with new_file(model_file, overwrite) as part:
-            made.save(part)
-    RelayConfig.from_keys(content, file)
-    write_text(file, tomli_w.dumps(content), overwrite, private=True)
-    base = (url or _DEFAULT_URL).rstrip("/")
-    return [
-        f"Written: {file}. It holds digests of the tokens; the tokens themselves are shown here, and nowhere again.",
-        *(line for user, token in tokens.items() for line in ("", *app_settings(user, token, base))),
-        "",
-        f"Run it: dphmm serve {file}",
-        f"Then see at {base}/ where recipients believe people to be; any of a person's tokens opens their page.",
-    ]
-
-
-def app_settings(user: str, token: str, url: str) -> Iterator[str]:
-    """How a person's apps are set up, in lines, with a code to scan for OwnTracks.
-
-    Parameters
-    ----------
-    user, token
-        The person, and what the apps are to show.
-    url
-        Where phones reach the relay.
-
-    Yields
-    ------
-    str
-        Lines to print; the last of them are the code.
-    """
-    yield f"{user}"
-    yield f"  OwnTracks        mode HTTP, URL {url}/owntracks, user {user}, password {token}"
-    yield f"  Overland         receiver {url}/overland, access token {token}"
-    yield f"  Traccar Client   server {url}/osmand (or {url}/traccar), device identifier {token}"
-    yield f"  GPSLogger        custom URL {url}/gpslogger?token={token}&lat=%LAT&lon=%LON&timestamp=%TIMESTAMP"
-    yield f"  Home Assistant   webhook {url}/home-assistant/{token}"
-    yield f"  anything else    POST {url}/fix with 'Authorization: Bearer {token}'"
-    code = io.StringIO()
-    need("segno", "serve").make(owntracks_link(user, token, url), error="l").terminal(out=code, compact=True)
-    yield "  OwnTracks, to scan:"
-    yield from (f"  {line}" for line in code.getvalue().splitlines())
-
-
-def owntracks_link(user: str, token: str, url: str) -> str:
-    """A link that sets OwnTracks up when its code is scanned."""
-    configuration = {
-        "_type": "configuration",
-        "mode": 3,
-        "url": f"{url}/owntracks",
-        "auth": True,
-        "username": user,
-        "password": token,
-        "tid": user[-2:],
-    }
-    encoded = base64.b64encode(json.dumps(configuration).encode("utf-8")).decode("ascii")
-    return f"owntracks:///config?inline={encoded}"
+_IN_ENVIRONMENT = "env:"

@@ -39,8 +39,9 @@ from dphmm.release.session import Session
 from dphmm.release.trajectory import place_on_earth
 from dphmm.serve import apps
 from dphmm.serve.config import RelayConfig, Tokens
+from dphmm.serve.recipients import FOREVER, Login
 from dphmm.serve.requests import body_of
-from dphmm.serve.sessions import Login, Sessions
+from dphmm.serve.sessions import Sessions
 from dphmm.tables.json_toml import parse_json
 
 STATIC = Path(__file__).parent / "static"
@@ -141,6 +142,7 @@ class PageContent:
         return {
             "user": user,
             "count": session.account.count,
+            "heard": self._tables.heard(user),
             "step_s": self._step_s,
             "bounds": self._bounds,
             "budget": self._budget(session),
@@ -168,7 +170,7 @@ class PageContent:
         count = store.progress(session.number).count
         if not first:
             days = int(_DAYS * 86400 // self._step_s)
-            first = self._tables.count_before(session.number, (session.account.slot or 0) - days)
+            first = self._tables.number_from(session.number, (session.account.slot or 0) - days)
         last = min(count, first + _MOST_LISTED)
         places = []
         for number, stored in enumerate(store.releases(session.number, first, last) if first < last else (), first):
@@ -196,12 +198,11 @@ class PageContent:
         self._people.session(user)
         self._people.agree(user, self._sessions.engines.engine(zones.note), zones.note)
 
-    def pause(self, user: str, recipient: str, paused: bool) -> bool:
-        """Pause a recipient of a person's releases, or go on; False where there is no such recipient."""
+    def pause(self, user: str, recipient: str, until: int) -> bool:
+        """Pause a recipient of a person's releases until a second, or go on; False where there is no such recipient."""
         for one in self._config.recipients:
             if one.name == recipient and one.is_about(user):
-                query = query_of(self._config.coarser(one))
-                self._tables.pause(recipient, self._people.session(user).number, paused, query)
+                self._tables.pause(self._config.key(one), self._people.session(user).number, until)
                 return True
         return False
 
@@ -229,8 +230,9 @@ class PageContent:
     def _recipients(self, user: str, session: Session) -> Iterator[dict[str, Any]]:
         for one in self._config.recipients:
             if one.is_about(user):
-                number, paused = self._tables.sent(one.name, session.number)
-                epsilon = self._config.coarser(one)
+                reader = self._tables.reader(self._config.key(one), session.number)
+                aside = self._tables.set_aside(self._config.key(one), session.number)
+                paused, epsilon = reader is not None and reader.is_paused, self._config.coarser(one)
                 yield {
                     "name": one.name,
                     "kind": one.kind,
@@ -238,10 +240,15 @@ class PageContent:
                     "key": "" if epsilon is None else repr(epsilon),
                     "tells": "true places" if one.true_places_unprotected else one.tells,
                     "paused": paused or one.paused,
+                    "paused_until": reader.paused_until
+                    if reader is not None and paused and reader.paused_until < FOREVER
+                    else None,
                     "paused_by_file": one.paused,
+                    "set_aside": len(aside),
+                    "set_aside_last": aside[0][2] if aside else None,
                     "waiting": 0
-                    if one.true_places_unprotected
-                    else self._tables.count_from(session.number, number, query_of(epsilon)),
+                    if one.true_places_unprotected or reader is None or paused or one.paused
+                    else self._tables.count_from(session.number, reader.number, reader.query),
                 }
 
 
@@ -358,10 +365,11 @@ class _Page:
         """Pause a recipient, or go on."""
         user, _ = await self._user(request, changes=True)
         said = await _object(request)
-        name, paused = said.get("recipient"), said.get("paused")
-        if not isinstance(name, str) or not isinstance(paused, bool):
-            raise HTTPException(400, "give a recipient and whether they are paused")
-        if not await self._run(self._content.pause, user, name, paused):
+        name, paused, until = said.get("recipient"), said.get("paused"), said.get("until", FOREVER)
+        whole = isinstance(until, int) and not isinstance(until, bool) and 0 <= until <= FOREVER
+        if not isinstance(name, str) or not isinstance(paused, bool) or not whole:
+            raise HTTPException(400, "give a recipient and whether they are paused, and until which second")
+        if not await self._run(self._content.pause, user, name, until if paused else 0):
             raise HTTPException(404, "there is no recipient of that name")
         return _ok()
 

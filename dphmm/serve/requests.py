@@ -69,6 +69,12 @@ async def fields_of(request: Request) -> Mapping[str, str]:
     return fields
 
 
+async def json_or_fields_of(request: Request) -> bytes | Mapping[str, str]:
+    """The body where it is a JSON object, otherwise the fields of the query, and of a form in the body."""
+    body = await body_of(request) if request.method == "POST" else b""
+    return body if body.lstrip().startswith(b"{") else await fields_of(request)
+
+
 def basic_account(request: Request) -> tuple[str, str]:
     """The name and the password of a request's basic authentication; empty where it has none."""
     scheme, _, encoded = request.headers.get("authorization", "").partition(" ")

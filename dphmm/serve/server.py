@@ -5,19 +5,27 @@ from __future__ import annotations
 import json
 import logging
 import os
+import signal
+import socket
+import sys
+import threading
 from asyncio import BaseTransport, TimerHandle, Transport
 from datetime import UTC, datetime
 from pathlib import Path
+from time import monotonic
 from typing import Any, cast
 
 from dphmm.arguments import checked
-from dphmm.errors import ConfigurationError, MissingDependencyError
+from dphmm.errors import ConfigurationError, DphmmError, MissingDependencyError, OutputError
 from dphmm.release.database import is_server
 from dphmm.serve.config import RelayConfig
+from dphmm.serve.lock import only_relay, process_of
 
 try:
     import uvicorn
+    from uvicorn.config import STARTUP_FAILURE
     from uvicorn.protocols.http.h11_impl import H11Protocol
+    from uvicorn.supervisors.multiprocess import Multiprocess, Process
 except ImportError:
     raise MissingDependencyError("uvicorn", "serve") from None
 
@@ -68,8 +76,15 @@ CONFIG_VARIABLE = "DPHMM_RELAY"
 """The environment variable in which workers find the relay's file."""
 ACCEPT_VARIABLE = "DPHMM_RELAY_ACCEPT_CHANGES"
 """The one that tells them to accept changes of settings, unless it is empty."""
+SOCKET_VARIABLE = "DPHMM_RELAY_SOCKET"
+"""The one in which a relay that starts itself anew leaves the number of its socket, where phones wait meanwhile."""
 
 _MOST_CONNECTIONS = 2000
+_WORKER_TIMEOUT_S = 120
+"""A worker that says nothing for so long is ended: to start on a processor that has other work may take a minute."""
+_MOST_STILLBORN = 3
+"""So many workers may end in a row before they served anything."""
+_LOG = logging.getLogger(__name__)
 
 
 @checked
@@ -88,15 +103,28 @@ def serve(path: str | Path, workers: int = 1, accept_changes: bool = False) -> N
     Raises
     ------
     DphmmError
-        When the file, the model, the policy or the store cannot be used; before a socket is opened.
+        When the file, the model, the policy or the store cannot be used, or another relay serves it; before a socket is
+        opened. When workers end again and again before they have served anything.
     """
     config = RelayConfig.read(Path(path))
     if workers < 1 or (workers > 1 and not is_server(config.store)):
         raise ConfigurationError(
             f"workers is {workers}; a file of sessions has one, several need store = 'postgresql://…'"
         )
+    log_lines()
+    again = False
+    with only_relay(config):
+        if workers > 1:
+            _serve_by_workers(Path(path), config, workers, accept_changes)
+        else:
+            again = _serve_alone(Path(path), config, accept_changes)
+    if again:
+        os.execv(sys.executable, [sys.executable, "-m", "dphmm", *sys.argv[1:]])
+
+
+def _options(config: RelayConfig) -> dict[str, Any]:
     host, port = config.address
-    options: dict[str, Any] = {
+    return {
         "host": host,
         "port": port,
         "log_config": None,
@@ -106,15 +134,109 @@ def serve(path: str | Path, workers: int = 1, accept_changes: bool = False) -> N
         "timeout_graceful_shutdown": 10,
         "http": TimedProtocol,
     }
-    log_lines()
-    if workers == 1:
-        from dphmm.serve.app import make_app
 
-        uvicorn.run(make_app(config, accept_changes), **options)
-        return
+
+def _serve_alone(path: Path, config: RelayConfig, accept_changes: bool) -> bool:
+    """Serve by this process; whether it is to be started anew, with what the file says then."""
+    from dphmm.serve.app import make_app
+    from dphmm.serve.sessions import check_sessions
+
+    server = uvicorn.Server(uvicorn.Config(make_app(config, accept_changes), **_options(config)))
+    kept = os.environ.pop(SOCKET_VARIABLE, "")
+    listening = socket.socket(fileno=int(kept)) if kept else server.config.bind_socket()
+    again = False
+
+    def reload() -> None:
+        nonlocal again
+        try:
+            changed = RelayConfig.read(path)
+            if (changed.address, changed.store) != (config.address, config.store):
+                raise ConfigurationError("listen and store do not change while the relay runs; start it anew")
+            check_sessions(changed, accept_changes)
+        except DphmmError as problem:
+            _LOG.error("the relay goes on as it was: %s", problem)
+            return
+        again, server.should_exit = True, True
+
+    def hung_up(*_: object) -> None:
+        threading.Thread(target=reload, daemon=True).start()
+
+    if hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, hung_up)
+    server.run(sockets=[listening.dup()])
+    if again:
+        os.set_inheritable(listening.fileno(), True)
+        os.environ[SOCKET_VARIABLE] = str(listening.detach())
+    elif not server.started:
+        raise OutputError("the relay could not start; the log above says why")
+    return again
+
+
+def _serve_by_workers(path: Path, config: RelayConfig, workers: int, accept_changes: bool) -> None:
+    """Serve by several processes, each of which is started anew where it ends, and all one after another by SIGHUP."""
     os.environ[CONFIG_VARIABLE] = str(path)
     os.environ[ACCEPT_VARIABLE] = "yes" if accept_changes else ""
-    uvicorn.run("dphmm.serve.server:worker", factory=True, workers=workers, **options)
+    made = uvicorn.Config(
+        "dphmm.serve.server:worker",
+        factory=True,
+        workers=workers,
+        timeout_worker_healthcheck=_WORKER_TIMEOUT_S,
+        **_options(config),
+    )
+    supervisor = Workers(made, [made.bind_socket()])
+    supervisor.run()
+    if supervisor.failed:
+        raise OutputError("workers end before they have served anything; the log above says why")
+
+
+class Workers(Multiprocess):
+    """Processes that are started anew where they end, unless they do so again and again before they served anything."""
+
+    def __init__(self, config: uvicorn.Config, sockets: list[socket.socket]) -> None:
+        super().__init__(config, sockets)
+        self.failed = False
+        """Whether they were given up."""
+        self._stillborn = 0
+        self._served: set[int | None] = set()
+        self._asked: dict[int | None, float] = {}
+
+    def keep_subprocess_alive(self) -> None:
+        """Look after each of them, without waiting for any; called twice a second."""
+        for index, one in enumerate(self.processes):
+            if self.should_exit.is_set():
+                return
+            if self._is_alive(one):
+                continue
+            one.kill()
+            one.join()
+            self._stillborn = 0 if one.pid in self._served else self._stillborn + 1
+            self._served.discard(one.pid)
+            self._asked.pop(one.pid, None)
+            if one.exitcode == STARTUP_FAILURE or self._stillborn >= _MOST_STILLBORN:
+                _LOG.error("worker %s ended before it had served anything, and no other is started", one.pid)
+                self.failed = True
+                self.should_exit.set()
+                return
+            _LOG.error("worker %s ended, and another is started", one.pid)
+            self.processes[index] = Process(self.config, self.sockets)
+            self.processes[index].start()
+
+    def _is_alive(self, one: Process) -> bool:
+        """Whether a worker runs, and answered within the time that it has."""
+        if not one.process.is_alive():
+            return False
+        try:
+            if one.pid not in self._asked:
+                one.parent_conn.send(b"ping")
+                self._asked[one.pid] = monotonic()
+            elif one.parent_conn.poll(0):
+                del self._asked[one.pid]
+                if one.parent_conn.recv():  # it has started to serve
+                    self._served.add(one.pid)
+                    self._stillborn = 0
+        except (OSError, EOFError):
+            return False
+        return monotonic() - self._asked.get(one.pid, monotonic()) < self.config.timeout_worker_healthcheck
 
 
 def worker() -> Any:
@@ -123,6 +245,36 @@ def worker() -> Any:
 
     log_lines()
     return make_app(RelayConfig.read(Path(os.environ[CONFIG_VARIABLE])), bool(os.environ.get(ACCEPT_VARIABLE)))
+
+
+@checked
+def reload_relay(path: str | Path, accept_changes: bool = False) -> int:
+    """Have the relay of a file read it again, once it is seen that it can be served.
+
+    Parameters
+    ----------
+    path
+        The relay's file.
+    accept_changes
+        Whether the relay was started so that sessions go on under changed settings.
+
+    Returns
+    -------
+    int
+        The number of the process.
+
+    Raises
+    ------
+    DphmmError
+        When the file cannot be served, or no relay of it runs on this machine.
+    """
+    from dphmm.serve.sessions import check_sessions
+
+    config = RelayConfig.read(Path(path))
+    process = process_of(config)
+    check_sessions(config, accept_changes)
+    os.kill(process, signal.SIGHUP)
+    return process
 
 
 # ---- logs ------------------------------------------------------------------------------------------------------------

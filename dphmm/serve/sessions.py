@@ -1,19 +1,19 @@
 """People's sessions on one thread, on which every fix is released and every answer is read.
 
-Beside them are kept the engines of people's zones, how far each recipient was told and who paused them, and logins to
-the page.
+Beside them are kept the engines of people's zones.
 """
 
 from __future__ import annotations
 
 import asyncio
-import secrets
-import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache, partial
+from pathlib import Path
+from time import monotonic
 from typing import TypeVar
 
 from dphmm.errors import (
@@ -21,32 +21,43 @@ from dphmm.errors import (
     BudgetExceededError,
     ConfigurationError,
     DataFileError,
+    DphmmError,
     InvalidInputError,
+    OutputError,
     SessionBusyError,
     SessionMismatchError,
     TimeOrderError,
 )
 from dphmm.jobs.models import load_model, people_seen, refuse_own
-from dphmm.model.belief import Belief
 from dphmm.model.model import MarkovModel
 from dphmm.release.database import is_server
 from dphmm.release.drawn_zones import Zones, first_zones
 from dphmm.release.engine import Releaser, ReleaseSettings
-from dphmm.release.reader import query_of, tier_settings
-from dphmm.release.store import MAIN_QUERY, SessionStore, StoredSession
+from dphmm.release.reader import tier_settings
+from dphmm.release.session import step_number
+from dphmm.release.store import SessionStore, StoredSession
 from dphmm.release.trajectory import Accepted, RecordedPeople, degrees_of, place_on_earth
-from dphmm.serve.apps import Fix, Message, Received
-from dphmm.serve.config import Recipient, RelayConfig, hash_token
+from dphmm.serve.apps import Fix, Message, Received, seconds_of
+from dphmm.serve.config import Recipient, RelayConfig
+from dphmm.serve.recipients import FOREVER, Reader, RecipientTables
 from dphmm.tables.json_toml import parse_json
 
 _ENGINES_KEPT = 256
 """At most this many engines, each of which remembers its last plan, are kept."""
-_LOGIN_S = 7 * 86400
-"""How long a login holds."""
 _FIXES_AT_ONCE = 4
-"""At most this many fixes of one message are released before another message has its turn."""
+"""At most this many fixes of one message are released before other people's messages have their turn."""
+_HEARD_AGAIN_S = 30.0
+_LOOKED_BACK = 1000
+"""So many releases are looked at for the last draw."""
+_OR_ACCEPT = "; or let all go on under the file's settings by --accept-changes"
+_LONGEST_TURN_S, _TURN_AGAIN_S = 60.0, 0.01
 
 Value = TypeVar("Value")
+
+
+def _accuracy(fix: Fix) -> float:
+    """The radius that a fix is good to in metres; where its app does not say, as good as any."""
+    return fix.accuracy_m or 0.0
 
 
 class Engines:
@@ -65,6 +76,22 @@ class Engines:
         self.engine: Callable[[str], Releaser] = lru_cache(_ENGINES_KEPT)(self._made)
         """The engine of a note; of an empty one, that of the relay's settings. Ask it for `another`."""
 
+    @classmethod
+    def of(cls, config: RelayConfig) -> Engines:
+        """Those of a relay's file.
+
+        Raises
+        ------
+        DphmmError
+            When it names what cannot be served.
+        """
+        config.check_environment()
+        made = cls(config.release, load_model(config.model))
+        for user in config.users:
+            tier_settings(config.release, config.coarser_of(user))
+        made.engine("")
+        return made
+
     def settings(self, note: str) -> ReleaseSettings:
         """How places are released where a note says so.
 
@@ -76,14 +103,15 @@ class Engines:
         zones = Zones.from_note(note)
         return self._base if zones is None else zones.settings(self._base)
 
-    def continues(self, session: StoredSession, coarser: Sequence[float]) -> bool:
-        """Whether a session continues under the settings of now, as hashes tell, without an engine being made."""
-        now = tier_settings(self.settings(session.agreed[-1].note), coarser)
+    def continues(self, session: StoredSession, config: RelayConfig) -> bool:
+        """Whether a session continues under a file of now, as hashes tell, without an engine being made."""
+        now = tier_settings(self.settings(session.agreed[-1].note), config.coarser_of(session.name))
         same = {query: terms.settings_hash for query, terms in session.terms.items()}
         of_model = all(
             terms.model == self.model.content_hash and terms.randomness == "system" for terms in session.terms.values()
         )
-        return of_model and same == {query: settings.content_hash for query, settings in now.items()}
+        of_settings = same == {query: settings.content_hash for query, settings in now.items()}
+        return of_model and of_settings and config.limits in (None, session.limits)
 
     def next_engine(self, session: StoredSession) -> Releaser:
         """The engine of a session's next release."""
@@ -97,167 +125,27 @@ class Engines:
         return engine
 
 
-@dataclass(frozen=True)
-class Login:
-    """A login to the page by a token.
+def check_sessions(config: RelayConfig, accept_changes: bool = False) -> None:
+    """Refuse what a relay could not serve, while another serves the same store; nothing is written.
 
     Parameters
     ----------
-    token
-        The token's digest: whose it is, and whether it is still valid, the relay's file says.
-    csrf
-        What requests that change something show, besides the cookie.
+    config, accept_changes
+        As for `Sessions`.
+
+    Raises
+    ------
+    DphmmError
+        As of `Sessions`.
     """
-
-    token: str
-    csrf: str
-
-
-def reader_name(recipient: str) -> str:
-    """What a recipient who was not told everything is called among a session's readers."""
-    return f"recipient {recipient}"
-
-
-class RelayTables:
-    """The tables beside those of sessions: how far each recipient was told, pauses and logins.
-
-    Parameters
-    ----------
-    store
-        The sessions' store.
-    """
-
-    def __init__(self, store: SessionStore) -> None:
-        self._store, self._database = store, store.database
-
-    def leads(self) -> bool:
-        """Whether this process is the one that sends to recipients, of all that share the store."""
-        return self._database.leads()
-
-    def sent(self, recipient: str, session: int) -> tuple[int, bool]:
-        """How many of a session's releases a recipient was told, and whether they are paused.
-
-        Recipients who are asked for the first time count as told of all that there are: they learn nothing of the time
-        before, and what they are told of later releases follows from these alone. Both are read at once, so that what
-        was released in a pause is not told after it.
-
-        Parameters
-        ----------
-        recipient
-            Their name.
-        session
-            The number of a session in the store.
-
-        Returns
-        -------
-        number : int
-            How many of the session's releases, the first ones.
-        paused : bool
-            Whether the person paused the recipient.
-        """
-        with self._database.transaction():
-            new = self._database.execute(
-                "INSERT INTO told SELECT ?, session, count, 0 FROM progress WHERE session = ? ON CONFLICT DO NOTHING "
-                "RETURNING number",
-                (recipient, session),
-            )
-            if new and new[0][0]:
-                self._store.set_reader(session, reader_name(recipient), 0, None)
-        query = "SELECT number, paused FROM told WHERE recipient = ? AND session = ?"
-        ((number, paused),) = self._database.execute(query, (recipient, session))
-        return number, bool(paused)
-
-    def set_sent(self, recipient: str, session: int, number: int) -> None:
-        """Write how many releases a recipient was told."""
-        with self._database.transaction():
-            self._database.execute(
-                "UPDATE told SET number = ? WHERE recipient = ? AND session = ? AND number < ?",
-                (number, recipient, session, number),
-            )
-
-    def pause(self, recipient: str, session: int, paused: bool, query: str) -> None:
-        """Pause a recipient or go on; they are never told what is released meanwhile, nor what follows from it.
-
-        Parameters
-        ----------
-        recipient
-            Their name.
-        session
-            The number of a session in the store.
-        paused
-            Whether to pause them.
-        query
-            The query whose releases they are told.
-        """
-        self.sent(recipient, session)
-        key = recipient, session
-        with self._database.transaction():
-            statement = f"SELECT count FROM progress WHERE session = ?{self._database.held}"
-            ((count,),) = self._database.execute(statement, (session,))  # nothing is released until this is written
-            where = "WHERE recipient = ? AND session = ?"
-            if paused:
-                self._leave(recipient, session, query)
-            self._database.execute(f"UPDATE told SET number = ? {where} AND paused = 1", (count, *key))
-            self._database.execute(f"UPDATE told SET paused = ? {where}", (int(paused), *key))
-
-    def leave(self, recipient: str, session: int, query: str) -> None:
-        """Keep what a recipient knows who will not be told what comes now."""
-        self.sent(recipient, session)
-        with self._database.transaction():
-            self._leave(recipient, session, query)
-
-    def _leave(self, recipient: str, session: int, query: str) -> None:
-        name, progress = reader_name(recipient), self._store.progress(session)
-        if not progress.count or self._store.reader(session, name) is not None:
-            return
-        statement = "SELECT number FROM told WHERE recipient = ? AND session = ?"
-        ((number,),) = self._database.execute(statement, (recipient, session))
-        known: tuple[int, Belief | None] | None = (0, None)
-        if self.count_from(session, number, query) == 0:  # else they begin anew, as if told nothing
-            known = self._store.reader(session, query) if query != MAIN_QUERY else (progress.count, progress.belief)
-        self._store.set_reader(session, name, *(known or (0, None)))
-
-    def listening(self, session: int) -> set[str]:
-        """The recipients who were not told everything of a session, and are not paused."""
-        statement = "SELECT recipient FROM told WHERE session = ? AND paused = 0"
-        names = [name for (name,) in self._database.execute(statement, (session,))]
-        return {name for name in names if self._store.reader(session, reader_name(name)) is not None}
-
-    def count_before(self, session: int, slot: int) -> int:
-        """How many releases of a session are of earlier time steps."""
-        query = "SELECT COUNT(*) FROM record WHERE session = ? AND slot < ?"
-        return int(self._database.execute(query, (session, slot))[0][0])
-
-    def count_from(self, session: int, number: int, query: str) -> int:
-        """How many releases of a session answer a query, from a number on."""
-        statement = "SELECT COUNT(*) FROM record WHERE session = ? AND number >= ? AND query = ?"
-        return int(self._database.execute(statement, (session, number, query))[0][0])
-
-    def log_in(self, token: str) -> tuple[str, Login]:
-        """The cookie of a login by a token, and the login that it stands for.
-
-        Parameters
-        ----------
-        token
-            A token that the relay's file knows.
-        """
-        cookie, login, now = secrets.token_urlsafe(32), Login(hash_token(token), secrets.token_urlsafe(32)), time.time()
-        with self._database.transaction():
-            self._database.execute("DELETE FROM login WHERE until < ?", (int(now),))
-            row = hash_token(cookie), login.token, login.csrf, int(now) + _LOGIN_S
-            self._database.execute("INSERT INTO login VALUES (?, ?, ?, ?)", row)
-        return cookie, login
-
-    def login(self, cookie: str) -> Login | None:
-        """The login of a cookie, unless there is none or it is over."""
-        query = "SELECT token, csrf FROM login WHERE cookie = ? AND until >= ?"
-        rows = self._database.execute(query, (hash_token(cookie), int(time.time())))
-        return Login(*rows[0]) if rows else None
-
-    def log_out(self, cookie: str) -> None:
-        """End a login."""
-        with self._database.transaction():
-            self._database.execute("DELETE FROM login WHERE cookie = ?", (hash_token(cookie),))
+    engines = Engines.of(config)
+    if not is_server(config.store) and not Path(config.store).exists():
+        return
+    with SessionStore(config.store, readonly=True) as store:
+        for user in config.users:
+            stored = store.session(user)
+            if stored is not None and not (accept_changes or engines.continues(stored, config)):
+                raise ConfigurationError(f"session {user!r} began under other settings, tiers or limits{_OR_ACCEPT}")
 
 
 @dataclass
@@ -272,14 +160,15 @@ class Outcome:
     released
         Of time steps that have a release, a new one or one from before.
     unreleased
-        Of time steps that have none: outside the region where such places are omitted, from before the last release,
-        or beyond what the person may spend. They are dropped.
+        Dropped: of time steps that have none, outside the region where such places are omitted, from before the last
+        release, or beyond what the person may spend; and those that are too inaccurate, or less accurate than
+        another fix of their step and message.
     ahead
         Too far in the future. They are dropped.
     refused
         Not to be released at all: the model was learned from this person.
-    malformed
-        No places.
+    malformed, no_zone, encrypted
+        No places: see `dphmm.serve.apps.NotTaken`.
     """
 
     released: int = 0
@@ -287,6 +176,8 @@ class Outcome:
     ahead: int = 0
     refused: int = 0
     malformed: int = 0
+    no_zone: int = 0
+    encrypted: int = 0
 
     def add(self, other: Outcome) -> None:
         """Count another message's in."""
@@ -321,6 +212,9 @@ class Sessions:
     def __init__(self, config: RelayConfig, accept_changes: bool = False) -> None:
         self._config, self._accept_changes = config, accept_changes
         self._thread = ThreadPoolExecutor(1, "dphmm-sessions")
+        self._turns: dict[str, asyncio.Lock] = {}
+        self._heard: dict[str, tuple[float, set[str]]] = {}
+        self._known: dict[tuple[str, int], tuple[int, int | None]] = {}
         self.is_shared = is_server(config.store)
         self._to_close: list[Callable[[], None]] = []
         try:
@@ -374,41 +268,127 @@ class Sessions:
         SessionBusyError, SessionMismatchError, DataFileError
             When the store does not take them now.
         """
-        outcome = Outcome(malformed=received.malformed)
-        fixes = sorted(received.fixes, key=lambda fix: fix.time)
-        for start in range(0, len(fixes), _FIXES_AT_ONCE):
-            outcome.add(await self.run(self._take, user, fixes[start : start + _FIXES_AT_ONCE]))
+        others: Counter[str] = Counter(received.not_taken)
+        fixes, inaccurate = self._best_of_steps(received.fixes)
+        outcome = Outcome(unreleased=len(received.fixes) - len(fixes), **others)
+        async with self._turn(user):
+            for start in range(0, len(fixes), _FIXES_AT_ONCE):
+                outcome.add(await self.run(self._take, user, fixes[start : start + _FIXES_AT_ONCE]))
+        if received.fixes or others:
+            apart = {"inaccurate": inaccurate, "ahead": outcome.ahead, "refused": outcome.refused}
+            became = {"taken": len(received.fixes) - sum(apart.values()), **apart, **others}
+            await self._note(user, {why: count for why, count in became.items() if count})
         return outcome
 
-    async def is_paused(self, recipient: str, user: str) -> bool:
-        """Whether a person has paused a recipient."""
-        return await self.run(lambda: self.tables.sent(recipient, self._number(user))[1])
+    async def _note(self, user: str, became: Mapping[str, int]) -> None:
+        """Write that a phone was heard, but no more than twice a minute where the same became of what it posted."""
+        when, what = self._heard.get(user, (-_HEARD_AGAIN_S, set()))
+        if monotonic() - when >= _HEARD_AGAIN_S or what != set(became):
+            self._heard[user] = monotonic(), set(became)
+            await self.run(self.tables.set_heard, user, became)
 
-    async def first_unsent(self, recipient: str, user: str) -> tuple[int, Message, bool] | None:
-        """The first release of a person that a recipient was not sent.
+    def _best_of_steps(self, fixes: Sequence[Fix]) -> tuple[list[Fix], int]:
+        """The fixes of the best accuracy of each time step, in order of time; and how many are not good enough."""
+        good = [fix for fix in fixes if _accuracy(fix) < self._config.worst_accuracy_m]
+        best: dict[int, Fix] = {}
+        for fix in sorted(good, key=lambda one: one.time):
+            step = step_number(fix.time, self.engines.model.step)
+            if step not in best or _accuracy(fix) < _accuracy(best[step]):
+                best[step] = fix
+        return list(best.values()), len(fixes) - len(good)
+
+    @asynccontextmanager
+    async def _turn(self, user: str) -> AsyncIterator[None]:
+        """Let no other message of a person in, here or in another process: it would make what is older come late."""
+        async with self._turns.setdefault(user, asyncio.Lock()):
+            if not self.is_shared:
+                yield
+                return
+            until = monotonic() + _LONGEST_TURN_S
+            while not await self.run(self._database.take_turn, user):
+                if monotonic() > until:
+                    raise SessionBusyError("another message of the person takes too long; send it again")
+                await asyncio.sleep(_TURN_AGAIN_S)
+            try:
+                yield
+            finally:
+                with suppress(OutputError):  # with the connection it has ended
+                    await self.run(self._database.end_turn, user)
+
+    async def told_from(self, recipient: Recipient, user: str) -> int:
+        """From which second on a recipient is told of a person; `FOREVER` for one who is paused or absent."""
+
+        def second() -> int:
+            one = self.tables.reader(self._config.key(recipient), self._number(user))
+            return FOREVER if one is None or one.absent else one.paused_until
+
+        return await self.run(second)
+
+    async def first_unsent(self, recipient: Recipient, user: str) -> tuple[int, Message] | None:
+        """The first release of a person that a recipient is told and was not sent.
 
         Returns
         -------
-        tuple of int, Message and bool, or None
-            How many releases there were up to it, the message, and whether the recipient is paused; None where there
-            is none, or another process sends.
+        tuple of int and Message, or None
+            How many releases there were up to it, and the message; None where there is none, or another process sends.
         """
         return await self.run(self._first_unsent, recipient, user)
 
-    async def set_sent(self, recipient: str, user: str, count: int) -> None:
-        """Write how many of a person's releases a recipient was sent."""
-        await self.run(lambda: self.tables.set_sent(recipient, self._number(user), count))
+    async def last_unsent(self, recipient: Recipient, user: str) -> tuple[int, Message] | None:
+        """The last release of a person that a recipient is told, as `first_unsent`."""
+
+        def last() -> tuple[int, Message] | None:
+            one = self.tables.reader(self._config.key(recipient), self._number(user))
+            if one is not None:
+                for number in range(self._store.progress(one.session).count - 1, one.number - 1, -1):
+                    message = self._message(one, user, number, recipient)
+                    if message is not None:
+                        return number + 1, message
+            return None
+
+        return await self.run(last)
+
+    async def set_sent(self, recipient: Recipient, user: str, count: int, said: str = "") -> None:
+        """Write how many of a person's releases a recipient was sent, and why the last was set aside if it was."""
+        await self.run(lambda: self.tables.set_sent(self._config.key(recipient), self._number(user), count, said))
+
+    async def leads(self) -> bool:
+        """Whether this process does what one alone shall do, of all that share the store."""
+        return await self.run(self.tables.leads)
+
+    async def is_there(self) -> bool:
+        """Whether the store answers."""
+        try:
+            return await self.run(lambda: self._database.execute("SELECT 1") == [(1,)])
+        except DphmmError:
+            return False
+
+    def told_by_link(self, user: str, link: Reader, first: int, most: int) -> list[tuple[int, Message]]:
+        """What a link tells: the numbers of releases and the messages, for work that is given to `run`.
+
+        Parameters
+        ----------
+        user
+            The person whom it is about.
+        link
+            The link.
+        first
+            The number of the first release that is asked for.
+        most
+            How many releases are looked at, the last ones.
+        """
+        count = self._store.progress(link.session).count
+        numbers = range(max(first, link.number, count - most), count)
+        found = ((number, self._message(link, user, number)) for number in numbers)
+        return [(number, message) for number, message in found if message is not None]
 
     # ---- on the thread -------------------------------------------------------------------------------------------
 
     def _open(self) -> None:
         config = self._config
-        model = load_model(config.model)
-        self.engines = Engines(config.release, model)
-        seen = None if config.allow_own_model else people_seen(config.model, model)
+        self.engines = Engines.of(config)
+        seen = None if config.allow_own_model else people_seen(config.model, self.engines.model)
         budgets = {user: config.coarser_of(user) for user in config.users}
-        for coarser in set(budgets.values()):
-            tier_settings(config.release, coarser)  # refuses what cannot be served
         self._accepted = Accepted(None, config.clock_skew_seconds, lambda user: refuse_own(seen, [user]))
         self.people = RecordedPeople(
             config.store,
@@ -421,17 +401,14 @@ class Sessions:
             listeners=self._listeners,
         )
         self._to_close.append(self.people.close)
-        self._store = self.people.store
-        self.tables = RelayTables(self._store)
-        self._recipients = {one.name: one for one in config.recipients}
+        self._store, self._database = self.people.store, self.people.store.database
+        self.tables = RecipientTables(self._store)
         self._numbers: dict[str, int] = {}
         for user in config.users:
             self._continue(user)
-            for one in config.recipients:
-                if one.is_about(user):
-                    self.tables.sent(one.name, self._number(user))
-                    if one.paused:
-                        self.tables.leave(one.name, self._number(user), query_of(config.coarser(one)))
+            present = config.readers(user)
+            if present or user in self._numbers:
+                self.tables.set_present(self._number(user), present)
 
     def _continue(self, user: str) -> None:
         """See that a person's session can continue, where there is one."""
@@ -439,24 +416,18 @@ class Sessions:
         if stored is None:
             return
         self._numbers[user] = stored.number
-        if self.engines.continues(stored, self._config.coarser_of(user)) and self._config.limits in (
-            None,
-            stored.limits,
-        ):
+        if self.engines.continues(stored, self._config):
             return
         try:
             if self._accept_changes:
                 self.people.agree(user, self.engines.next_engine(stored), stored.agreed[-1].note)
             self.people.session(user)
         except SessionMismatchError as problem:
-            more = "" if self._accept_changes else "; or let all go on under the file's settings by --accept-changes"
-            raise ConfigurationError(f"{problem}{more}") from None
+            raise ConfigurationError(f"{problem}{'' if self._accept_changes else _OR_ACCEPT}") from None
 
-    def _listeners(self, user: str, session: int) -> dict[str, str]:
-        """The readers of a person's releases who were not told everything → the query of theirs."""
-        told = [one for one in self._config.told_releases if one.is_about(user) and not one.paused]
-        names = self.tables.listening(session)
-        return {reader_name(one.name): query_of(self._config.coarser(one)) for one in told if one.name in names}
+    def _listeners(self, _: str, session: int, slot: int) -> dict[str, str]:
+        """The readers who are told of a person's time step and were not told everything → the query of theirs."""
+        return self.tables.listening(session, seconds_of(self.people.end_of(slot - 1)))
 
     def _take(self, user: str, fixes: Sequence[Fix]) -> Outcome:
         outcome = Outcome()
@@ -479,40 +450,58 @@ class Sessions:
             outcome.unreleased += release is None
         return outcome
 
-    def _first_unsent(self, recipient: str, user: str) -> tuple[int, Message, bool] | None:
+    def _first_unsent(self, recipient: Recipient, user: str) -> tuple[int, Message] | None:
         if not self.tables.leads():
             return None
-        one, session = self._recipients[recipient], self._number(user)
-        while True:
-            number, paused = self.tables.sent(recipient, session)
-            if self._store.progress(session).count <= number:
-                return None
-            message = self._message(one, user, session, number)
-            if message is not None:
-                return number + 1, message, paused or one.paused
-            self.tables.set_sent(recipient, session, number + 1)
-
-    def _message(self, recipient: Recipient, user: str, session: int, number: int) -> Message | None:
-        """What a recipient is told of a release; None where nothing."""
-        (stored,) = self._store.releases(session, number, number + 1)
-        if stored.query != query_of(self._config.coarser(recipient)):
+        one = self.tables.reader(self._config.key(recipient), self._number(user))
+        if one is None:
             return None
-        if stored.record.withheld and recipient.when_withheld == "nothing":
+        count = self._store.progress(one.session).count
+        for number in range(one.number, count):
+            message = self._message(one, user, number, recipient)
+            if message is not None:
+                return number + 1, message
+        if one.number < count:
+            self.tables.set_sent(one.key, one.session, count)
+        return None
+
+    def _message(self, reader: Reader, user: str, number: int, recipient: Recipient | None = None) -> Message | None:
+        """What a reader is told of a release, a recipient of the file as it says; None where nothing."""
+        (stored,) = self._store.releases(reader.session, number, number + 1)
+        if stored.query != reader.query:
+            return None
+        if stored.record.withheld and recipient is not None and recipient.when_withheld == "nothing":
             return None
         release = place_on_earth(user, self.people.end_of(stored.slot), stored.record, self.engines.model.space)
-        message, name = Message.of_release(release), reader_name(recipient.name)
-        if self._store.reader(session, name) is not None:
-            said = self._store.said(session, number, name)
-            if said is None:  # told to others, in a pause
+        message = Message.of_release(release)
+        if reader.in_part:
+            said = self._store.said(reader.session, number, reader.key)
+            if said is None:  # told to others: before it began, or in a pause
                 return None
             guess = parse_json(said)
             estimate = degrees_of(guess["estimate"], self.engines.model.space)
-            message = message.of_part(stored.record.epsilon, estimate, guess["estimate_radius"])
-        if recipient.tells == "place":
+            held = guess.get("held_radius")
+            message = message.of_part(stored.record.epsilon, estimate, guess["estimate_radius"], held)
+        if stored.record.withheld:
+            message = message.known_at(self._last_known(reader, number))
+        if recipient is None or recipient.tells == "place":
             return message
         note = self.people.session(user).agreed_at(number).note
         zones = Zones.from_note(note) or first_zones(self._config.release)  # those in force then
         return replace(message, zone=zones.at(message.latitude, message.longitude))
+
+    def _last_known(self, reader: Reader, number: int) -> int | None:
+        """The second of the last release up to one that had a draw and that a reader was told."""
+        at, second = self._known.get((reader.key, reader.session), (number - _LOOKED_BACK, None))
+        if at > number:
+            at, second = number - _LOOKED_BACK, None
+        first = max(at, self._store.pruned(reader.session).count)
+        for each, stored in enumerate(self._store.releases(reader.session, first, number + 1), first):
+            told = not reader.in_part or self._store.said(reader.session, each, reader.key) is not None
+            if stored.query == reader.query and not stored.record.withheld and told:
+                second = seconds_of(self.people.end_of(stored.slot))
+        self._known[reader.key, reader.session] = number, second
+        return second
 
     def _number(self, user: str) -> int:
         """The number of a person's session in the store."""

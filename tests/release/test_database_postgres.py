@@ -134,3 +134,64 @@ def test_whoever_is_killed_loses_nothing_that_was_answered(postgres):
         assert sorted(stored) == list(range(len(stored)))
         assert session.ledger().epsilon == pytest.approx(0.5 * len(stored))
     assert seen
+
+
+def lose(store, server):
+    """End the server's side of a store's connection."""
+    import psycopg
+
+    ((mine,),) = store.database.execute("SELECT pg_backend_pid()")
+    with psycopg.connect(server, autocommit=True) as other:
+        other.execute("SELECT pg_terminate_backend(%s)", (mine,))
+        while other.execute("SELECT 1 FROM pg_stat_activity WHERE pid = %s", (mine,)).fetchall():
+            time.sleep(0.01)
+
+
+def test_a_connection_that_was_lost_is_made_again_and_the_lead_asked_for_anew(postgres):
+    with SessionStore(postgres) as store, Session.open(store, "ann", engine()) as session:
+        assert store.database.leads()
+        first = session.release(4, 0)
+        lose(store, postgres)
+        assert session.release(0, 0) == first
+        lose(store, postgres)
+        session.release(1, 1)
+        lose(store, postgres)
+        with SessionStore(postgres) as second:
+            assert second.database.leads()
+            assert not store.database.leads()
+        assert store.database.execute("SHOW lock_timeout") == [("30s",)]
+
+
+def test_a_draw_whose_connection_is_lost_is_undone_and_made_anew(postgres):
+    with SessionStore(postgres) as store, Session.open(store, "ann", engine()) as session:
+        session.release(4, 0)
+        progress = store.progress(session.number)
+        with pytest.raises(OutputError, match="database refuses"):
+            store.append(session.number, progress, 1, lambda: lose(store, postgres) or store.names())
+        assert store.progress(session.number) == progress
+        session.release(1, 1)
+        assert store.progress(session.number).count == 2
+
+
+def test_a_server_that_is_away_is_tried_again_ever_more_seldom(postgres, monkeypatch):
+    import psycopg
+
+    now = 0.0
+    monkeypatch.setattr("dphmm.release.database.monotonic", lambda: now)
+    with SessionStore(postgres) as store:
+        real, tries = store.database._connect, []
+
+        def away(timeout):
+            tries.append(now)
+            raise psycopg.OperationalError("connection refused")
+
+        lose(store, postgres)
+        monkeypatch.setattr(store.database, "_connect", away)
+        for step in range(1000):
+            now = step / 10
+            with pytest.raises(OutputError, match="cannot be reached"):
+                store.names()
+        assert tries == pytest.approx([0, 1, 3, 7, 15, 31, 61, 91], abs=0.2)
+        monkeypatch.setattr(store.database, "_connect", real)
+        now = 200.0
+        assert store.names() == []

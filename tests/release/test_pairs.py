@@ -177,7 +177,7 @@ def run(features, folder):
         if "several queries" in features:
             made = {"a": made, "b": engine(features, tables, policy, EAST, epsilon)}
         told = query_of(coarser[0]) if coarser else "b" if isinstance(made, dict) else MAIN_QUERY
-        listeners = (lambda number: {"late": told} if listening else {}) if "pauses" in features else None
+        listeners = (lambda *_: {"late": told} if listening else {}) if "pauses" in features else None
         return Session.open(path, "ann", made, coarser=coarser, anew=anew, listeners=listeners)
 
     listening, policy, said = False, POLICY, {}

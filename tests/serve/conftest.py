@@ -21,6 +21,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from dphmm.jobs import learn, region
+from dphmm.serve import recipients
 from dphmm.serve.app import make_app
 from dphmm.serve.config import RelayConfig
 
@@ -96,14 +97,18 @@ class Inbox:
 
     def __init__(self) -> None:
         self.status = 200
+        self.answer: Callable[[bytes], int] = lambda _: self.status
+        self.queries: list[dict[str, str]] = []
         self.messages: list[tuple[str, dict[str, str], bytes]] = []
         self.url = ""
 
     async def _take(self, request: Request) -> Response:
         body = await request.body()
-        if self.status == 200:
+        status = self.answer(body) if self.status == 200 else self.status
+        if status == 200:
+            self.queries.append(dict(request.query_params))
             self.messages.append((request.url.path, dict(request.headers), body))
-        return Response("[]", self.status)
+        return Response("[]", status)
 
     @property
     def app(self) -> Starlette:
@@ -116,6 +121,23 @@ def inbox() -> Iterator[Inbox]:
     with running(box.app) as url:
         box.url = f"{url}/in"
         yield box
+
+
+class Clock:
+    """The relay's clock, which stands where it is put."""
+
+    def __init__(self) -> None:
+        self.at = START
+
+    def __call__(self) -> float:
+        return float(self.at)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(recipients, "clock", made)
+    return made
 
 
 def wait_for(true: Callable[[], Any], seconds: float = 20.0) -> None:

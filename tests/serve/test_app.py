@@ -7,6 +7,7 @@ import itertools
 import json
 import logging
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import pytest
 from dphmm.arrays import random_source
 from dphmm.release.noise import StepNoise
 from dphmm.release.store import SessionStore
-from tests.serve.conftest import START, TOKEN, location, relay
+from tests.serve.conftest import START, TOKEN, location, relay, wait_for
 from tests.serve.test_payloads import OSMAND, OVERLAND, TRACCAR
 
 ANN = ("ann", TOKEN["ann"])
@@ -306,3 +307,149 @@ def test_requests_that_are_none_are_refused_and_the_others_served(patient, said)
         other.settimeout(10)
         other.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
         assert b"200 OK" in other.recv(4096)
+
+
+def test_a_backlog_is_released_whole_though_the_same_person_posts_what_is_newer_meanwhile(config, tmp_path):
+    features = []
+    for k in range(200):
+        feature = json.loads(json.dumps(OVERLAND["locations"][0]))
+        feature["properties"]["timestamp"] = datetime.fromtimestamp(START + 300 * k, UTC).isoformat()
+        features.append(feature)
+    with relay(config()) as client, ThreadPoolExecutor(2) as pool:
+        backlog = pool.submit(client.post, "/overland", json={"locations": features}, headers=BEARER, timeout=60)
+        wait_for(lambda: releases(tmp_path / "people.db"))
+        other = client.post("/owntracks", json=location(), auth=("bob", TOKEN["bob"]))  # and others have their turn
+        assert not backlog.done()
+        assert client.post("/owntracks", json=location(START + 300 * 200), auth=ANN, timeout=60).status_code == 200
+        assert (other.status_code, backlog.result().status_code) == (200, 200)
+    assert [one.slot for one in releases(tmp_path / "people.db")] == [START // 300 + k for k in range(201)]
+
+
+def test_a_backlog_that_the_store_breaks_off_is_answered_by_later_and_whole_when_it_comes_again(
+    config, tmp_path, monkeypatch
+):
+    from dphmm.errors import OutputError
+
+    times = [datetime.fromtimestamp(START + 300 * k, UTC).isoformat() for k in range(20)]
+    places = [{"time": time, "latitude": 45, "longitude": -30} for time in times]
+    real, done = SessionStore.append, itertools.count()
+
+    def full_after_ten(*arguments):
+        if next(done) == 10:
+            raise OutputError("no room")
+        return real(*arguments)
+
+    with relay(config()) as client:
+        monkeypatch.setattr(SessionStore, "append", full_after_ten)
+        assert client.post("/fix", json=places, headers=BEARER).status_code == 503
+        assert len(releases(tmp_path / "people.db")) == 10
+        assert client.post("/fix", json=places, headers=BEARER).status_code == 200
+    assert len(releases(tmp_path / "people.db")) == 20
+
+
+def test_a_person_s_messages_take_turns_across_processes_too(config, postgres):
+    made = config(store=postgres)
+    places = [location(START + 300 * k) for k in range(60)]
+    batch = {"locations": [{**OVERLAND["locations"][0], "properties": {"timestamp": one["tst"]}} for one in places]}
+    with relay(made) as one, relay(made) as two, ThreadPoolExecutor(2) as pool:
+        backlog = pool.submit(one.post, "/overland", json=batch, headers=BEARER, timeout=60)
+        wait_for(lambda: releases(postgres))
+        assert two.post("/owntracks", json=location(START + 300 * 60), auth=ANN, timeout=60).status_code == 200
+        assert backlog.result().status_code == 200
+    assert len(releases(postgres)) == 61
+
+
+def test_a_relay_whose_connection_to_the_database_is_lost_goes_on_and_says_when_it_cannot(config, postgres, inbox):
+    import psycopg
+
+    def lose():
+        with psycopg.connect(postgres, autocommit=True) as other:
+            ended = other.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_locks JOIN pg_stat_activity USING (pid) "
+                "WHERE locktype = 'advisory' AND objid = hashtext(current_schema())::oid AND pid <> pg_backend_pid()"
+            ).fetchall()
+        assert ended == [(True,)]
+
+    made = config(store=postgres, recipient=[{"name": "family", "kind": "webhook", "url": inbox.url}])
+    with relay(made) as client:
+        for k in range(4):
+            assert client.post("/owntracks", json=location(START + 300 * k), auth=ANN).status_code == 200
+            wait_for(lambda: len(inbox.messages) > k)  # noqa: B023 - it is waited for here
+            lose()
+        assert client.get("/ready").status_code == 200
+        assert client.get("/health").status_code == 200
+    assert len(releases(postgres)) == 4
+
+
+def test_ready_says_that_the_store_is_away_where_alive_does_not(config, monkeypatch):
+    from dphmm.serve.sessions import Sessions
+
+    async def away(_):
+        return False
+
+    with relay(config()) as client:
+        assert client.get("/ready").json() == {"store": True, "broker": None, "oldest_message_s": 0.0}
+        monkeypatch.setattr(Sessions, "is_there", away)
+        assert client.get("/ready").status_code == 503
+        assert client.get("/health").status_code == 200
+
+
+def test_what_became_of_what_a_phone_posted_is_said_on_its_page_and_not_to_the_app(config, clock, tmp_path):
+    with relay(config()) as client:
+        client.post("/page/login", json={"token": TOKEN["ann"]})
+        assert client.get("/page/state").json()["heard"] is None
+        fields = {"token": TOKEN["ann"], "lat": "45,0", "lon": "-30,0"}
+        for sent, became in (
+            (lambda: client.post("/owntracks", json={"_type": "encrypted", "data": "x"}, auth=ANN), {"encrypted": 1}),
+            (lambda: client.get("/gpslogger", params=fields | {"timestamp": "2024-03-07T09:00"}), {"no_zone": 1}),
+            (lambda: client.get("/gpslogger", params=fields | {"timestamp": "x"}), {"malformed": 1}),
+            (lambda: client.get("/gpslogger", params=fields | {"timestamp": str(START)}), {"taken": 1}),
+            (
+                lambda: client.post("/owntracks", json=location(START + 300) | {"acc": 50_000}, auth=ANN),
+                {"inaccurate": 1},
+            ),
+            (lambda: client.post("/owntracks", json=location(START + 10**9), auth=ANN), {"ahead": 1}),
+        ):
+            assert sent().status_code == 200
+            assert client.get("/page/state").json()["heard"] == [START, became]
+        counted = client.get("/metrics").text
+        assert all(f'outcome="{why}"}} 1' in counted for why in ("encrypted", "no_zone", "malformed"))
+        assert "inaccurate" not in counted
+    assert [one.slot for one in releases(tmp_path / "people.db")] == [START // 300]
+
+
+def test_a_fix_that_is_good_to_50_km_decides_no_step_and_of_a_message_the_best_does(config, tmp_path, monkeypatch):
+    taken = []
+
+    def batch(*fixes):
+        return {
+            "locations": [
+                {
+                    "geometry": {"type": "Point", "coordinates": [-30.0, latitude]},
+                    "properties": {"timestamp": START + second, "horizontal_accuracy": metres},
+                }
+                for second, latitude, metres in fixes
+            ]
+        }
+
+    from dphmm.release.trajectory import RecordedPeople
+
+    take = RecordedPeople.take
+
+    def seen(people, user, time, *place):
+        taken.append(place)
+        return take(people, user, time, *place)
+
+    monkeypatch.setattr(RecordedPeople, "take", seen)
+    with relay(config()) as client:
+        client.post("/overland", json=batch((0, 45.4, 50_000)), headers=BEARER)
+        client.post("/overland", json=batch((-9, 45.01, 80), (-8, 45.02, 10), (-7, 45.03, 10)), headers=BEARER)
+    assert taken == [(45.02, -30.0)]
+    assert len(releases(tmp_path / "people.db")) == 1
+
+
+def test_traccar_s_json_is_taken_at_the_path_that_its_older_versions_post_to(config, tmp_path):
+    with relay(config()) as client:
+        assert client.post("/osmand", json=TRACCAR | {"device_id": TOKEN["ann"]}).status_code == 200
+        assert client.post("/osmand", json=TRACCAR | {"device_id": "wrong"}).status_code == 400
+    assert len(releases(tmp_path / "people.db")) == 1

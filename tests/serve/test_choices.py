@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import json
 import logging
+from datetime import datetime
+from urllib.parse import parse_qs
 
 import pytest
 
+from dphmm.jobs.models import load_model
+from dphmm.model.held_radii import HeldRadii
+from dphmm.release.store import SessionStore
 from dphmm.serve import delivery
 from tests.serve.conftest import START, location, relay, wait_for
 from tests.serve.test_app import ANN, releases
-from tests.serve.test_delivery import STEP, post, recipient, told
-from tests.serve.test_page import HOME, log_in, zones
+from tests.serve.test_delivery import STEP, log_in, post, recipient, told
+from tests.serve.test_page import HOME, zones
 
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
     monkeypatch.setattr(delivery, "_FIRST_WAIT_S", 0.02)
     monkeypatch.setattr(delivery, "_LONGEST_WAIT_S", 0.1)
-    monkeypatch.setattr(delivery, "_LONGEST_CONNECTION_WAIT_S", 0.1)
+    monkeypatch.setattr(delivery, "LONGEST_CONNECTION_WAIT_S", 0.1)
 
 
 def named(inbox, name):
@@ -122,3 +127,57 @@ def test_told_is_what_the_stream_says_for_others(config, inbox):
         post(client, 0)
         wait_for(lambda: inbox.messages)
     assert "zone" not in told(inbox)[0]
+
+
+def test_a_prediction_says_in_each_app_s_own_way_when_the_person_was_last_known(config, inbox, clock):
+    kinds = ("owntracks", "overland", "traccar", "home-assistant", "webhook")
+    made = config(recipient=[some(inbox, kind, kind=kind) for kind in kinds], limits={"epsilon": 1.0})
+
+    def bodies(name):
+        return [body for _, headers, body in inbox.messages if headers.get("x-name") == name]
+
+    with relay(made) as client:
+        post(client, 0, 1, 2, 300)
+        wait_for(lambda: all(len(bodies(name)) == 4 for name in kinds))
+    with relay(made) as client:  # also where it is asked for after a restart
+        post(client, 301)
+        wait_for(lambda: all(len(bodies(name)) == 5 for name in kinds))
+    known = START + STEP
+    for at, step in ((2, 2), (3, 300), (4, 301)):
+        owntracks = json.loads(bodies("owntracks")[at])
+        assert (owntracks["tst"], owntracks["created_at"]) == (known, START + step * STEP)
+        (feature,) = json.loads(bodies("overland")[at])["locations"]
+        then = datetime.fromtimestamp(known).astimezone()
+        said = f"last known {then:%H:%M}" if step == 2 else f"last known {then:%Y-%m-%d %H:%M}"
+        assert feature["properties"]["activity"] == said
+        for kind, key in (("traccar", "prediction"), ("home-assistant", "activity")):
+            fields = {name: value for name, (value,) in parse_qs(bodies(kind)[at].decode()).items()}
+            assert fields[key] == said
+            assert fields.get("valid") == ("false" if kind == "traccar" else None)
+        assert json.loads(bodies("webhook")[at])["last_known"] == "2024-03-07T09:05:00Z"
+    drawn = json.loads(bodies("owntracks")[1])
+    assert (drawn["tst"], "created_at" in drawn) == (known, False)
+
+
+def test_accuracies_are_those_of_circles_that_hold_where_the_model_knows_them(config, inbox, clock, tmp_path):
+    holding = load_model(config().model).holding(HeldRadii((2.0, 3.0, 4.0, 5.0), 30))
+    holding.save(tmp_path / "holding.npz")
+    told = [some(inbox, "map", kind="owntracks")]
+    made = config(model=str(tmp_path / "holding.npz"), recipient=told, limits={"epsilon": 1.5})
+    with relay(made) as client:
+        log_in(client)
+        post(client, 0)
+        wait_for(lambda: named(inbox, "map"))
+        clock.at = START - 1
+        client.post("/page/pause", json={"recipient": "map", "paused": True, "until": START})
+        clock.at = START + STEP
+        post(client, 1, 2, 40)  # the last one is beyond the limit
+        wait_for(lambda: len(named(inbox, "map")) == 4)
+    with SessionStore(made.store, readonly=True) as store:
+        own = [one.record for one in store.releases(1)]
+        (key,) = made.readers("ann")
+        parts = [json.loads(store.said(1, number, key)) for number in (1, 2, 3)]
+    assert own[0].held_radius == 2.0 * own[0].estimate_radius
+    assert named(inbox, "map")[0]["acc"] == pytest.approx(1000 * own[0].held_radius, abs=0.1)
+    for part, message, factor in zip(parts, named(inbox, "map")[1:], (2.0, 2.0, 5.0), strict=True):
+        assert message["acc"] == pytest.approx(1000 * factor * part["estimate_radius"], abs=0.1)

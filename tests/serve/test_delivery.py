@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 from urllib.parse import parse_qs
 
@@ -25,6 +26,13 @@ def impatient(monkeypatch):
 
 def recipient(inbox, kind="webhook", **more):
     return {"name": "family", "kind": kind, "url": inbox.url, "users": ["ann"], **more}
+
+
+def log_in(client, user="ann"):
+    assert client.post("/page/login", json={"token": TOKEN[user]}).status_code == 200
+    state = client.get("/page/state").json()
+    client.headers["X-CSRF-Token"] = state["csrf"]
+    return state
 
 
 def post(client, *steps):
@@ -89,7 +97,7 @@ def test_a_recipient_who_refuses_one_message_for_good_gets_the_next(config, inbo
     with relay(config(recipient=[recipient(inbox)])) as client:
         inbox.status = 422
         post(client, 0)
-        wait_for(lambda: 'recipient="family",outcome="refused"} 1' in client.get("/metrics").text)
+        wait_for(lambda: 'recipient="family",outcome="set_aside"} 1' in client.get("/metrics").text)
         inbox.status = 200
         post(client, 1)
         wait_for(lambda: inbox.messages)
@@ -150,11 +158,11 @@ def test_coarser_recipients_are_told_coarser_releases_and_nothing_that_follows_f
     with monkeypatch.context() as patch:
         set_told, crashed = Sessions.set_sent, set()
 
-        async def lost(keeper, name, user, count):
-            if name == "friends" and count not in crashed:  # the note of each first message is lost
+        async def lost(keeper, recipient, user, count, said):
+            if recipient.name == "friends" and count not in crashed:  # the note of each first message is lost
                 crashed.add(count)
                 raise OSError
-            await set_told(keeper, name, user, count)
+            await set_told(keeper, recipient, user, count, said)
 
         patch.setattr(Sessions, "set_sent", lost)
         with relay(made) as client:
@@ -187,34 +195,41 @@ def test_nobody_is_told_more_than_is_released(config, inbox):
         config(recipient=[recipient(inbox, epsilon=0.6)])
 
 
-def test_mqtt_brings_places_in_and_takes_estimates_out(config, broker, tmp_path):
-    import aiomqtt
+def test_one_message_that_is_answered_by_errors_for_ever_is_set_aside_and_holds_up_no_other(config, inbox):
+    poison = []
+    inbox.answer = lambda body: 500 if json.loads(body)["time"] in poison else 200
+    poison += ["2024-03-07T09:00:00Z", "2024-03-07T09:05:00Z"]
+    with relay(config(recipient=[recipient(inbox)])) as client:
+        post(client, 0, 1, 2, 3)
+        wait_for(lambda: 'recipient="family",outcome="set_aside"} 2' in client.get("/metrics").text)
+        wait_for(lambda: {one["time"][11:16] for one in told(inbox)} == {"09:10", "09:15"})
+        inbox.status = 503  # away altogether: nothing is set aside, whatever number of times it is tried
+        post(client, 4, 5)
+        before = client.get("/metrics").text.count("failed")
+        wait_for(lambda: int(client.get("/metrics").text.split('outcome="failed"} ')[1].split()[0]) > 30)
+        assert 'recipient="family",outcome="set_aside"} 2' in client.get("/metrics").text
+        assert client.get("/ready").json()["oldest_message_s"] > 0
+        inbox.status = 200
+        wait_for(lambda: [one["time"][11:16] for one in told(inbox)][-2:] == ["09:20", "09:25"])
+        (shown,) = log_in(client)["recipients"]
+        assert (shown["set_aside"], shown["set_aside_last"]) == (2, "status 500")
+        assert before
 
-    heard = {"mqtt": {"url": broker, "topic": f"{tmp_path.name}/+/+"}}
-    out = [{"name": "family", "kind": "mqtt", "url": broker, "users": ["ann"]}]
-    port = int(broker.rpartition(":")[2])
 
-    async def talk(client):
-        async with aiomqtt.Client("127.0.0.1", port) as phone:
-            await phone.subscribe("owntracks/ann/dphmm", qos=1)
-            for user in ("ann", "mallory"):
-                await phone.publish(f"{tmp_path.name}/{user}/phone", json.dumps(location()), qos=1)
-            async with asyncio.timeout(20):
-                async for message in phone.messages:
-                    body = json.loads(message.payload)
-                    if body["tst"] == START and not message.retain:
-                        return body
-        return None
+@pytest.mark.parametrize("user", ["Zoë", "李雷", "Алиса"])
+def test_names_in_any_script_reach_owntracks_recipients_over_http(config, inbox, user):
+    made = config(
+        device=[{"user": user, "token": TOKEN["ann"]}], recipient=[recipient(inbox, "owntracks") | {"users": [user]}]
+    )
+    with relay(made) as client:
+        sent = client.post(
+            "/owntracks", json=location(), headers={"Authorization": basic(user, TOKEN["ann"])}, params={"u": user}
+        )
+        assert sent.status_code == 200
+        wait_for(lambda: inbox.messages)
+    assert inbox.queries == [{"u": user, "d": "dphmm"}]
+    assert json.loads(inbox.messages[0][2])["topic"] == f"owntracks/{user}/dphmm"
 
-    async def clean():
-        async with aiomqtt.Client("127.0.0.1", port) as phone:
-            await phone.publish("owntracks/ann/dphmm", b"", retain=True)
 
-    with relay(config(recipient=out, **heard)) as client:
-        wait_for(lambda: client.get("/health").status_code == 200)
-        message = asyncio.run(talk(client))
-    asyncio.run(clean())
-    assert message["_type"] == "location"
-    assert message["acc"] > 100
-    assert len(releases(tmp_path / "people.db")) == 1
-    assert releases(tmp_path / "people.db", "mallory") == []
+def basic(user, token):
+    return "Basic " + base64.b64encode(f"{user}:{token}".encode()).decode()

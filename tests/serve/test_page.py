@@ -25,7 +25,7 @@ from dphmm.release.trajectory import degrees_of
 from dphmm.serve.page import STATIC, policy_effects
 from tests.serve.conftest import START, TOKEN, location, relay, wait_for
 from tests.serve.test_app import ANN, releases
-from tests.serve.test_delivery import post, recipient, told
+from tests.serve.test_delivery import log_in, post, recipient, told
 
 HOME = [[-30.01, 44.99], [-29.99, 44.99], [-29.99, 45.01], [-30.01, 45.01], [-30.01, 44.99]]
 
@@ -38,13 +38,6 @@ def zones(*rings, buffer_m=0, elsewhere="exact"):
     return {
         "zones": {"type": "FeatureCollection", "features": features}, "buffer_m": buffer_m, "elsewhere": elsewhere,
     }  # fmt: skip
-
-
-def log_in(client, user="ann"):
-    assert client.post("/page/login", json={"token": TOKEN[user]}).status_code == 200
-    state = client.get("/page/state").json()
-    client.headers["X-CSRF-Token"] = state["csrf"]
-    return state
 
 
 # ---- who may ---------------------------------------------------------------------------------------------------------
@@ -84,7 +77,7 @@ def test_a_login_ends_with_the_token_and_with_time(config, monkeypatch):
         client.cookies.set("dphmm", cookie)
         assert client.get("/page/state").json()["user"] == "ann"
         later = time.time() + 8 * 86400
-        monkeypatch.setattr("dphmm.serve.sessions.time.time", lambda: later)
+        monkeypatch.setattr("dphmm.serve.recipients.clock", lambda: later)
         assert client.get("/page/state").status_code == 401
 
 
@@ -307,7 +300,7 @@ def test_prices_are_the_errors_of_releases_and_exposed_places_those_of_the_polic
 
 
 def test_who_is_paused_on_the_page_is_told_nothing_then_and_nothing_of_it_later_also_after_a_restart(
-    config, inbox, tmp_path
+    config, inbox, clock
 ):
     made = config(recipient=[recipient(inbox)])
 
@@ -320,6 +313,7 @@ def test_who_is_paused_on_the_page_is_told_nothing_then_and_nothing_of_it_later_
         wait_for(lambda: inbox.messages)
         inbox.status = 503  # what waits for a recipient who is away
         post(client, 1)
+        clock.at = START + 300
         pause(client, True)
         post(client, 2)
     inbox.status = 200
@@ -327,6 +321,7 @@ def test_who_is_paused_on_the_page_is_told_nothing_then_and_nothing_of_it_later_
         log_in(client)
         post(client, 3)
         assert client.get("/page/state").json()["recipients"][0]["paused"]
+        clock.at = START + 900
         pause(client, False)
         post(client, 4)
         wait_for(lambda: len(inbox.messages) == 2)
@@ -334,7 +329,7 @@ def test_who_is_paused_on_the_page_is_told_nothing_then_and_nothing_of_it_later_
     assert [one["time"] for one in told(inbox)] == ["2024-03-07T09:00:00Z", "2024-03-07T09:20:00Z"]
 
 
-def test_what_follows_a_pause_follows_from_what_was_told_and_so_it_is_for_who_is_new(config, inbox, tmp_path):
+def test_what_follows_a_pause_follows_from_what_was_told_and_so_it_is_for_who_is_new(config, inbox, tmp_path, clock):
     """The estimate after a pause and that of a new recipient are Bayes' rule on what these were told: both by hand."""
     family, friends = recipient(inbox, headers={"X-Name": "family"}), {"name": "friends", "epsilon": 0.2}
     friends |= {
@@ -356,6 +351,7 @@ def test_what_follows_a_pause_follows_from_what_was_told_and_so_it_is_for_who_is
         wait_for(lambda: heard("family") and heard("friends"))
         pause(client, True)
         post(client, 1, 2)
+        clock.at = START + 600
         pause(client, False)
     with relay(config(recipient=[family, friends, late])) as client:
         post(client, 3, 4)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import numpy as np
@@ -77,7 +78,33 @@ OSMAND = {
     ],
 )
 def test_a_message_of_each_app_gives_the_place_and_its_time(received):
-    assert received == Received((PLACE,), 0)
+    assert received == Received((replace(PLACE, accuracy_m=received.fixes[0].accuracy_m),))
+
+
+def test_each_app_s_accuracy_is_read():
+    message = {"type": "update_location", "data": {"gps": [45.0, -30.0], "gps_accuracy": 20}}
+    for received, metres in (
+        (read_owntracks(body(location())), 4),
+        (read_overland(body(OVERLAND)), 30),
+        (read_traccar(body(TRACCAR)), 5),
+        (read_osmand(body(TRACCAR)), 5),
+        (read_osmand(OSMAND | {"accuracy": "12,5"}), 12.5),
+        (read_gpslogger({"lat": "45.0", "lon": "-30.0", "timestamp": str(START), "acc": "4"}), 4),
+        (read_home_assistant(body(message)), 20),
+        (read_plain(body({"time": ISO, "latitude": 45.0, "longitude": -30, "accuracy": 7})), 7),
+        (read_owntracks(body(location() | {"acc": -1})), None),
+        (read_owntracks(body(location() | {"acc": "unknown"})), None),
+    ):
+        assert received.fixes[0].accuracy_m == metres
+
+
+def test_decimal_commas_are_read_and_what_cannot_be_is_said_why():
+    fields = {"lat": "45,0", "lon": "-30,0", "timestamp": str(START), "acc": "4,0"}
+    assert read_gpslogger(fields).fixes == (replace(PLACE, accuracy_m=4.0),)
+    assert read_osmand(OSMAND | fields).fixes == (PLACE,)
+    assert read_osmand(OSMAND | {"lat": "1,045,0"}).not_taken == ("malformed",)
+    assert read_gpslogger(fields | {"timestamp": "2024-03-07T09:00:00"}).not_taken == ("no_zone",)
+    assert read_owntracks(body({"_type": "encrypted", "data": "…"})).not_taken == ("encrypted",)
 
 
 def test_home_assistant_and_gpslogger_without_a_time_mean_now():
@@ -97,7 +124,6 @@ def test_home_assistant_and_gpslogger_without_a_time_mean_now():
         {"_type": "lwt", "tst": START},
         {"_type": "dump", "configuration": {}},
         {"_type": "card", "name": "Ann", "face": "…"},
-        {"_type": "encrypted", "data": "…"},
         [],
         "location",
         None,
@@ -139,7 +165,8 @@ def test_a_malformed_place_is_counted_and_holds_up_no_other(time, latitude, long
         fix_of(time, latitude, longitude)
     bad = {"geometry": {"type": "Point", "coordinates": [longitude, latitude]}, "properties": {"timestamp": time}}
     found = read_overland(body({"locations": [bad, *OVERLAND["locations"], {"geometry": None}, 7]}))
-    assert found == Received((PLACE,), 3)
+    assert found.fixes == (replace(PLACE, accuracy_m=30.0),)
+    assert len(found.not_taken) == 3
 
 
 @pytest.mark.parametrize("name", ["recorder/demo-iphone.rec", "dawarich/2023-02_old.rec", "dawarich/2024-03.rec"])

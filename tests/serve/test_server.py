@@ -203,7 +203,7 @@ def test_a_relay_begins_with_a_region_alone(tmp_path):
     from dphmm.serve import RelayConfig
 
     file, box = str(tmp_path / "relay.toml"), ["--bbox", "44.97", "-30.04", "45.03", "-29.96"]
-    done = CliRunner().invoke(main, ["serve", file, "--init", *box, "--user", "ann"])
+    done = CliRunner().invoke(main, ["serve", file, "--init", *box, "--user", "ann", "--epsilon", "1"])
     assert done.exit_code == 0, done.stderr
     assert "OwnTracks" in done.stdout
     assert (MarkovModel.load(tmp_path / "relay.npz").learned or {})["learned_from"] == "nobody"

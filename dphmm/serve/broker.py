@@ -1,0 +1,154 @@
+"""What phones post at an MQTT broker: kept there until it is released, and nothing that the relay wrote itself."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+from dphmm.errors import DphmmError, need
+from dphmm.serve.apps import Received, owntracks_topic, read_owntracks, zone_topic
+from dphmm.serve.config import Broker
+from dphmm.serve.delivery import LONGEST_CONNECTION_WAIT_S, LOOK_AGAIN_S, Backoff, cancel
+from dphmm.serve.senders import broker_address
+
+_LOG = logging.getLogger(__name__)
+
+
+class Listener:
+    """Takes what phones post at a broker.
+
+    The topic (``owntracks/USER/DEVICE``) says whose a message is. That USER wrote it is for the broker to see to: let
+    its access list allow each account its own topics alone.
+
+    The broker keeps the session of this client, whose name is always the same, so that what is posted while the relay
+    or the connection is down comes then; and a message is acknowledged once what it holds is released, so that one that
+    the store does not take now is not lost. It may come twice, and is then what it was. Retained messages are passed
+    over, which say where somebody was at some time; so is what the relay itself publishes, at this broker or another.
+
+    Parameters
+    ----------
+    broker
+        The broker.
+    store
+        The relay's store, by which relays at one broker are told apart.
+    users
+        The people whose messages are taken; those of others are passed over.
+    take
+        Is given the user and what the message held.
+    leads
+        Whether this process is the one that listens, of all that share a store.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        store: str,
+        users: frozenset[str],
+        take: Callable[[str, Received], Awaitable[None]],
+        leads: Callable[[], Awaitable[bool]],
+    ) -> None:
+        self._mqtt = need("paho.mqtt.client", "serve")
+        self._broker, self._users, self._take, self._leads = broker, users, take, leads
+        self._own = {made(user) for user in users for made in (owntracks_topic, zone_topic)}
+        digest = hashlib.sha256(f"{store} {broker.topic}".encode()).hexdigest()
+        self._name = f"dphmm-{digest[:16]}"  # brokers of MQTT 3.1 take 23 characters
+        self._messages: asyncio.Queue[tuple[int, Any]] = asyncio.Queue()
+        self._connection = 0
+        self._tasks: list[asyncio.Task[None]] = []
+        self.is_connected: bool | None = None
+        """Whether the broker is there; None where another process listens."""
+
+    def start(self) -> None:
+        """Begin to listen."""
+        self._tasks = [asyncio.create_task(self._listen())]
+
+    async def stop(self) -> None:
+        """Listen no more; what is not acknowledged the broker keeps."""
+        await cancel(self._tasks)
+
+    async def _listen(self) -> None:
+        while True:
+            with suppress(DphmmError):  # the store is away: who leads is not known
+                if await self._leads():
+                    client = self._client()
+                    try:
+                        await self._take_while_leading(client)
+                    finally:
+                        self.is_connected = None
+                        client.disconnect()
+                        await asyncio.to_thread(client.loop_stop)
+            await asyncio.sleep(LOOK_AGAIN_S)
+
+    def _client(self) -> Any:
+        """A client that connects, and again whenever the connection is lost, on a thread of its own."""
+        mqtt, broker, loop = self._mqtt, self._broker, asyncio.get_running_loop()
+        client = mqtt.Client(
+            mqtt.CallbackAPIVersion.VERSION2, client_id=self._name, clean_session=False, manual_ack=True
+        )
+        if broker.username is not None:
+            client.username_pw_set(broker.username, broker.secret)
+        host, port, tls = broker_address(broker.url)
+        if tls:
+            client.tls_set()
+
+        def connected(_: Any, __: Any, ___: Any, reason: Any, ____: Any) -> None:
+            if reason.is_failure:
+                loop.call_soon_threadsafe(self._is_gone, f"it refuses: {reason}")
+            else:
+                loop.call_soon_threadsafe(self._is_there, client)
+
+        client.on_connect = connected
+        client.on_disconnect = lambda *_: loop.call_soon_threadsafe(self._is_gone, "the connection was lost")
+        client.on_connect_fail = lambda *_: loop.call_soon_threadsafe(self._is_gone, "it cannot be reached")
+        client.on_message = lambda _, __, message: loop.call_soon_threadsafe(self._queue, message)
+        client.reconnect_delay_set(1, int(LONGEST_CONNECTION_WAIT_S))
+        client.connect_async(host, port)
+        self.is_connected = False
+        client.loop_start()
+        return client
+
+    def _is_there(self, client: Any) -> None:
+        self.is_connected = True
+        self._connection += 1  # what came before and was not acknowledged comes again
+        client.subscribe(self._broker.topic, qos=1)
+
+    def _is_gone(self, why: str) -> None:
+        if self.is_connected is not None:
+            self.is_connected = False
+            _LOG.warning("the broker is away: %s", why)
+
+    def _queue(self, message: Any) -> None:
+        self._messages.put_nowait((self._connection, message))
+
+    async def _take_while_leading(self, client: Any) -> None:
+        """Take one message after another for as long as this process leads."""
+        while await self._leads():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_AGAIN_S):
+                    connection, message = await self._messages.get()
+                if connection == self._connection and await self._taken(message, connection):
+                    client.ack(message.mid, message.qos)
+
+    async def _taken(self, message: Any, connection: int) -> bool:
+        """Take a message, for as long as that takes; False where it will come again by another connection."""
+        try:
+            parts = message.topic.split("/")
+        except UnicodeDecodeError:
+            return True
+        if message.retain or message.topic in self._own or len(parts) < 2 or parts[1] not in self._users:
+            return True
+        backoff = Backoff(LONGEST_CONNECTION_WAIT_S)
+        while connection == self._connection:
+            try:
+                await self._take(parts[1], read_owntracks(message.payload))
+                return True
+            except DphmmError as problem:
+                await backoff.failed(f"a message is not taken now: {problem}")
+            except Exception as problem:  # whatever it is, it comes from this message, and must not hold up all others
+                _LOG.error("a message was not taken: %s", type(problem).__name__)
+                return True
+        return False
