@@ -167,6 +167,7 @@ def sample_files() -> dict[str, bytes]:
         "sample/cabs/new_pobrid.txt": cab(one_day["p09"]),
         "sample/cabs/_cabs.txt": '<cab id="pacifa" updates="1"/>\n<cab id="pobrid" updates="1"/>\n',
         "districts.geojson": json.dumps(city.districts_geojson(), indent=1) + "\n",
+        "streets.geojson": json.dumps(city.streets_geojson(), separators=(",", ":")) + "\n",
         "home.geojson": json.dumps(home(), indent=1) + "\n",
     }
     files = {name: text.encode("utf-8") for name, text in texts.items()}

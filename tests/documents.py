@@ -23,8 +23,8 @@ def page(name: str) -> str:
     return found.read_text(encoding="utf-8")
 
 
-def run_line(line: str, folder: Path) -> None:
-    """A plain line of the command in this process, which spares the start of another; any other in a shell."""
+def run_line(line: str, folder: Path) -> str:
+    """What a line prints: of the command in this process, which spares the start of another; any other in a shell."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
     words = list(lexer)
@@ -32,8 +32,9 @@ def run_line(line: str, folder: Path) -> None:
         with chdir(folder):
             done = CliRunner().invoke(main, words[1:])
         assert done.exit_code == 0, f"{line}\n{done.output}{done.exception or ''}"
-        return
+        return done.output
     plain = re.sub(r"(^|\| )dphmm\b", rf"\1'{sys.executable}' -m dphmm", line)
     path = os.environ | {"PYTHONPATH": str(ROOT)}
     shell = subprocess.run(plain, shell=True, cwd=folder, env=path, capture_output=True, text=True)
     assert shell.returncode == 0, f"{line}\n{shell.stderr}"
+    return shell.stdout + shell.stderr

@@ -10,7 +10,7 @@ import click
 
 from dphmm.cli.console import FILE, STORE, Once, cell, echo
 from dphmm.cli.inputs import kilometres_of
-from dphmm.errors import ConfigurationError
+from dphmm.errors import ConfigurationError, DataFileError
 
 _PLACE = re.compile(r"\s*([+-]?\d+(?:\.\d*)?)\s*[,;]\s*([+-]?\d+(?:\.\d*)?)\s*", re.ASCII)
 
@@ -37,6 +37,7 @@ _PLACE = re.compile(r"\s*([+-]?\d+(?:\.\d*)?)\s*[,;]\s*([+-]?\d+(?:\.\d*)?)\s*",
 @click.option("--no-times", is_flag=True, help="Leave out times.")
 @click.option("--session", type=STORE, help="A file that counts what several recordings tell.")
 @click.option("--picture", type=FILE, help="A picture of what a reader sees: .png, .svg or .pdf.")
+@click.option("--basemap", type=click.Path(path_type=Path), help="A map to draw the picture on, such as .geojson.")
 @click.option("--overwrite", is_flag=True, help="Replace outputs that exist.")
 @click.option("--json", "as_json", is_flag=True, help="Say it as JSON.")
 def hide_command(
@@ -50,6 +51,7 @@ def hide_command(
     no_times: bool,
     session: str | None,
     picture: Path | None,
+    basemap: Path | None,
     overwrite: bool,
     as_json: bool,
 ) -> None:
@@ -62,6 +64,13 @@ def hide_command(
     from dphmm.jobs.hiding import hide
 
     length = kilometres_of(within, "--within")
+    if basemap is not None and picture is None:
+        raise ConfigurationError("--basemap is drawn on; give --picture too")
+    if basemap is not None:
+        from dphmm.tables.vector_files import check_vector_file
+
+        if not check_vector_file(basemap).is_file():
+            raise DataFileError(basemap, "cannot be read (there is no such file); check the path")
     if picture is not None:
         from dphmm.plots.figures import check_picture
 
@@ -93,7 +102,7 @@ def hide_command(
         from dphmm.plots.figures import save_picture
         from dphmm.plots.hiding import hidden_figure
 
-        save_picture(hidden_figure(found), picture, overwrite, private=False)
+        save_picture(hidden_figure(found, basemap), picture, overwrite, private=False)
     if as_json:
         echo(json.dumps({**found.facts(), "sentences": found.sentences}, ensure_ascii=False, allow_nan=False))
         return

@@ -88,6 +88,16 @@ class City:
             features.append({"type": "Feature", "properties": {"name": name}, "geometry": geometry})
         return {"type": "FeatureCollection", "features": features}
 
+    def streets_geojson(self) -> dict[str, Any]:
+        """Return the streets as a GeoJSON feature collection with the property ``highway``, as OpenStreetMap has it."""
+        features = []
+        for one, other, avenue in self.streets.edges(data="avenue"):
+            ends = self.projection.to_latlon(np.array([self.point(one), self.point(other)]))
+            geometry = {"type": "LineString", "coordinates": np.round(ends[:, ::-1], 6).tolist()}
+            properties = {"highway": "primary" if avenue else "residential"}
+            features.append({"type": "Feature", "properties": properties, "geometry": geometry})
+        return {"type": "FeatureCollection", "features": features}
+
 
 def build_city(rng: Rng = 1) -> City:
     """Build the city; it is the same for the same seed.
