@@ -98,6 +98,7 @@ def _files(folder: Path) -> dict[str, Path]:
         "model": folder / "model.npz",
         "people the model has seen (private)": folder / "model.PRIVATE-people.json",
         "releases": folder / releases,
+        "certificate": folder / "proof.jsonl",
         "summary": folder / "summary.csv",
         "diagnostics (private)": folder / "PRIVATE-diagnostics.csv",
         "map with true and released places": folder / "PRIVATE-map.html",
@@ -159,6 +160,7 @@ def _commands(files: dict[str, Path], box: tuple[float, ...], policy: str, epsil
     yield [
         *("release", people, "--users", released, "--model", model, "--policy", policy, "--epsilon", str(epsilon)),
         *("-o", names["releases"], "--summary", names["summary"], "--private-diagnostics", names["diagnostics"]),
+        *("--certificate", names["certificate"]),
     ]
     shown = ["--true", people, "--model", model, "--layer", names["districts"]]
     yield ["show", names["releases"], *shown, "-o", names["map"]]

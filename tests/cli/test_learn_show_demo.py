@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 from fractions import Fraction
 from functools import partial
@@ -15,6 +17,7 @@ import pytest
 from dphmm.cli import demo
 from dphmm.model.model import MarkovModel
 from dphmm.writers import read_releases
+from tests.certificate.certificates import VERIFIER
 from tests.plots.test_webmap_coding import numbers
 from tests.sizes import slow
 
@@ -285,6 +288,10 @@ def test_demo_makes_every_file_that_it_names(tmp_path, run, monkeypatch, people,
     assert set(table["user"]) == {"p01", "p02"}
     assert table["least_protection"].min() >= 2
     assert np.isfinite(list(told["errors_m"].values())).all()
+    # What scripts/demo ends with.
+    proof, rows = ((folder / name).as_posix() for name in ("proof.jsonl", "releases.gpkg"))
+    checked = [sys.executable, "-I", VERIFIER, proof, rows, "--model", (folder / "model.npz").as_posix()]
+    assert "those of the model's file" in subprocess.run(checked, check=True, capture_output=True, text=True).stdout
     again = run("demo", "-o", folder)
     assert again.exit_code == 2
     assert "exists; name another file or pass --overwrite" in again.stderr
