@@ -195,7 +195,9 @@ def _within(level: Decimal, diameter: float) -> float:
 _LEAST, _MOST = 1e-6, 1e3
 _NEAR = 1.05
 """A search ends where the budgets that keep the bound and that do not are this near to each other, as a ratio."""
-_STEP_BACK, _TRIES = 0.93, 40
+_FINE = 1.01
+"""The same where many people are looked at."""
+_TRIES = 40
 
 
 @dataclass(frozen=True)
@@ -205,7 +207,7 @@ class Found:
     Parameters
     ----------
     epsilon
-        The budget, of two significant digits.
+        The budget, of two significant digits, or three of a fine search.
     figure
         The figure at it, of people whom the search had not looked at; its lower end is at least the bound.
     looked_at
@@ -236,7 +238,9 @@ def largest_between(holds: Callable[[float], bool], low: float, high: float, nea
 
 
 @checked
-def largest_epsilon(figure: Callable[[float, bool], Figure], bound: float, start: float = 1.0) -> Found:
+def largest_epsilon(
+    figure: Callable[[float, bool], Figure], bound: float, start: float = 1.0, fine: bool = False
+) -> Found:
     """The largest budget at which a figure that falls in it keeps above a bound, with confidence.
 
     The search looks at means; the budget that it ends with is then held against other people, and lowered until the
@@ -250,6 +254,10 @@ def largest_epsilon(figure: Callable[[float, bool], Figure], bound: float, start
         The bound.
     start
         Where to begin.
+    fine
+        Whether that is near already, and figures are of so many people that three digits of the budget count. The
+        search then looks at the lower ends of the other people's figures: as they fall in the budget, that turns their
+        intervals into one of the budget.
 
     Returns
     -------
@@ -266,20 +274,22 @@ def largest_epsilon(figure: Callable[[float, bool], Figure], bound: float, start
     def keeps(epsilon: float) -> bool:
         nonlocal looked_at
         looked_at += 1
-        return figure(epsilon, False).mean >= bound
+        told = figure(epsilon, fine)
+        return (told.least if fine else told.mean) >= bound
 
+    near, wide, digits = (_FINE, 1.15, 3) if fine else (_NEAR, 4.0, 2)
     low = high = min(max(start, _LEAST), _MOST)
     while low > _LEAST and not keeps(low):
-        low, high = max(low / 4, _LEAST), low
+        low, high = max(low / wide, _LEAST), low
     if low == high:
         while high < _MOST and keeps(high):
-            low, high = high, min(high * 4, _MOST)
-    epsilon = rounded_down(largest_between(keeps, low, high, _NEAR), 2)
+            low, high = high, min(high * wide, _MOST)
+    epsilon = rounded_down(largest_between(keeps, low, high, near), digits)
     for tried in range(_TRIES):
         told = figure(epsilon, True)
         if told.least >= bound:
             return Found(epsilon, told, looked_at + tried + 1)
-        epsilon = rounded_down(_STEP_BACK * epsilon, 2)
+        epsilon = rounded_down(epsilon / near**1.5, digits)
     raise BudgetError(
         f"no budget was found that keeps the figure above {bound:g}: at {epsilon:g} it is {told.mean:.4g} give or take "
         f"{told.margin:.2g}; give a target further below, or more people"

@@ -56,6 +56,11 @@ class PathReleases:
         self.engine, self.epsilon, self.steps, self.first = engine, epsilon, steps, first
         self._plans = _public_plans(engine, steps, first)
 
+    @property
+    def is_one_by_one(self) -> bool:
+        """Whether the engine goes through the releases one after another."""
+        return self._plans is None
+
     def released(self, path: IntArray, rng: np.random.Generator) -> tuple[FloatArray, float, float, float]:
         """What is known of the releases of a path ``(steps,)``.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dphmm.cli.console import FILE, Once, echo, progress, say, say_table, shown
+from dphmm.cli.console import FILE, Once, echo, progress, say, say_table, shown, warn
 from dphmm.cli.inputs import (
     AIMS,
     kilometres_of,
@@ -47,7 +47,11 @@ _LENGTHS = ("error", "estimate_error", "adversary_error")
     metavar="TIME",
     help="The time looked at: 8h, 1d. [default: 1d; for certainty and odds one release]",
 )
-@click.option("--people", type=click.IntRange(0, 100_000), default=16, show_default=True, help="Simulated people.")
+@click.option(
+    "--people",
+    type=click.IntRange(0, 100_000),
+    help="Simulated people. [default: 16, and as many as a target of an error needs]",
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Which people are simulated.")
 @click.option("--row", metavar="E,E,…", help="Budgets to say the same figures of, beside the one found.")
 @click.option(
@@ -113,6 +117,7 @@ def calibrate_command(**given: Any) -> None:
         from dphmm.plots.curves import trade_off
 
         draw(given["plot"], lambda ax: trade_off(ax, found))
+    warn(found.warnings())
 
 
 def first_slot(model: str, text: str) -> int:

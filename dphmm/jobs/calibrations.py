@@ -27,7 +27,15 @@ from dphmm.calibrate.budgets import (
     rounded_down,
 )
 from dphmm.calibrate.certified import EventLimit
-from dphmm.calibrate.simulation import CONFIDENCE, Figure, Simulation, beliefs_along, simulate, without_releases
+from dphmm.calibrate.simulation import (
+    CONFIDENCE,
+    Figure,
+    PathReleases,
+    Simulation,
+    beliefs_along,
+    simulate,
+    without_releases,
+)
 from dphmm.errors import BudgetError, ConfigurationError, InvalidInputError
 from dphmm.events.calendar import Clock
 from dphmm.events.cap import Cap
@@ -125,6 +133,9 @@ class Targets:
         found = {name: value for name, value in vars(self).items() if value is not None}
         return found if self.event is None else {**found, "event": str(self.event)}
 
+
+_SIMULATED = {"error": "released", "estimate_error": "estimate", "adversary_error": "hindsight"}
+"""Targets that are looked for among simulated people → the figure of theirs."""
 
 _NUMBERS = ("error", "estimate_error", "adversary_error", "certainty", "odds", "day_epsilon")
 
@@ -273,6 +284,25 @@ class Calibrated:
     event: EventLimited | None = None
     knows: str = field(default=PUBLIC.knows, metadata=fact("adversary_knows"))
 
+    def warnings(self) -> list[str]:
+        """Where the budget may miss the target that binds it by more than a tenth, with what to do about it.
+
+        Returns
+        -------
+        list of str
+            Sentences; none where it is met.
+        """
+        name, simulation = _SIMULATED.get(self.binding), self.achieved.simulation
+        if name is None or simulation is None or self.binding == "error":
+            return []
+        found, asked = simulation.figure(name), self.targets.numbers[self.binding]
+        if max(found.mean - asked, found.margin) <= _WITHIN * asked:
+            return []
+        return [
+            f"of {self.people} simulated people the error is {metres(found.mean)} ± {metres(found.margin)}, farther than "
+            f"a tenth from the {metres(asked)} asked for; give more --people, or a shorter --over"
+        ]
+
     @property
     def binding(self) -> str:
         """The target that asks for the least budget."""
@@ -326,6 +356,14 @@ _OTHERS = 1 << 32
 _ROUNDING = 1e-12
 """By which part of itself a prior in doubles is taken to be too small."""
 
+_PEOPLE = 16
+"""How many people are simulated where it is not said, before it is known how many are needed."""
+_WITHIN, _CLOSE = 0.1, 0.03
+"""How near, as a part of it, a target of an error is to be met, and how well a mean over people is known for that."""
+_MOST_PEOPLE, _WORK, _ONE_BY_ONE = 512, 3.5e6, 30
+"""At most so many people are simulated for a budget, and so many releases times states; about four seconds. A release
+of an engine that goes through them one by one counts as several."""
+
 _CAPPED_STEPS = 2000
 """The most capped releases that are simulated: each takes several milliseconds."""
 
@@ -337,7 +375,7 @@ def calibrate(
     targets: Targets,
     *,
     over_seconds: float | None = None,
-    people: int = 16,
+    people: int | None = None,
     row: Sequence[float] = (),
     seed: int = 0,
     first: int | None = None,
@@ -369,7 +407,8 @@ def calibrate(
         The time that adversaries are given: for simulated people, a day where it is left out, or up to the last moment
         of an event; for certainty and odds one release where it is left out.
     people
-        How many people are simulated; 0 for none, where formulas do.
+        How many people are simulated; 0 for none, where formulas do. Left out, 16, and for targets of errors as many as
+        it takes to meet them within a tenth, as far as a minute or so suffices: see `Calibrated.warnings`.
     row
         Budgets to say the same figures of.
     seed
@@ -421,7 +460,8 @@ def calibrate(
     steps = _steps_of(engine, over_seconds, None if event is None else event.last + 1)
     theirs = () if known is None else _habits_of(known, engine.model)
     guaranteed = 1 if over_seconds is None else steps
-    job = _Job(engine, targets, event, steps, guaranteed, people, seed, watch, first or 0, theirs)
+    many = _PEOPLE if people is None else people
+    job = _Job(engine, targets, event, steps, guaranteed, many, seed, watch, first or 0, theirs, people is None)
     by_target = {name: job.budget(name, value) for name, value in targets.numbers.items()}
     chosen = rounded_down(min(by_target.values()))
     while not job.keeps(chosen):  # a smaller budget than one that was looked at may not keep the limit
@@ -436,7 +476,7 @@ def calibrate(
         others,
         steps,
         guaranteed,
-        people,
+        job.people,
         job.alone[0],
         str(model) if isinstance(model, str | Path) else None,
         None if event is None else job.limited(event, achieved),
@@ -479,6 +519,9 @@ class _Job:
     watch: Watch
     first: int
     habits: tuple[MarkovModel, ...] = ()
+    may_take_more: bool = False
+    _checked: dict[tuple[float, int, int], Simulation] = field(default_factory=dict)
+    """The last simulation: a search ends with the one that is told."""
     _one_release: dict[float, tuple[EventLimit, float]] = field(default_factory=dict)
 
     @cached_property
@@ -660,7 +703,15 @@ class _Job:
             return self._simulated(epsilon, what, seed).figure(name)
 
         about = f"{metres(length)}, less than the {metres(most)} without releases"
-        return self._searched(figure, length, 0.1, about)
+        if not self.may_take_more:
+            return self._searched(figure, length, 0.1, about)
+        about, few = f"{about}, of {self.people} people at first", self.people
+        near = largest_between(lambda epsilon: figure(epsilon, "Trying", self.seed).mean >= length, 1e-3, 1e2, 1.2)
+        deviation = figure(near, "Trying", self.seed).margin / length
+        releases = _ONE_BY_ONE if PathReleases(self.engine, near, self.steps, self.first).is_one_by_one else 1
+        most_people = int(min(_MOST_PEOPLE, _WORK / (releases * self.steps * self.engine.model.size)))
+        self.people = max(few, min(ceil(few * (deviation / _CLOSE) ** 2), most_people))
+        return self._searched(figure, length, near, about, fine=True)
 
     def achieved(self, epsilon: float, what: str) -> Achieved:
         """What a budget does."""
@@ -674,7 +725,9 @@ class _Job:
         hour, day = epsilon * ceil(3600 / step), epsilon * ceil(DAY_SECONDS / step)
         return Achieved(epsilon, error, hour, day, simulation, doing)
 
-    def _searched(self, figure: Callable[[float, str, int], Figure], bound: float, start: float, about: str) -> float:
+    def _searched(
+        self, figure: Callable[[float, str, int], Figure], bound: float, start: float, about: str, fine: bool = False
+    ) -> float:
         """The largest budget at which a figure of simulated people keeps above a bound."""
 
         def looked_at(epsilon: float, is_check: bool) -> Figure:
@@ -682,7 +735,7 @@ class _Job:
             return figure(epsilon, what, self.seed + (_OTHERS if is_check else 0))
 
         try:
-            return largest_epsilon(looked_at, bound, start).epsilon
+            return largest_epsilon(looked_at, bound, start, fine).epsilon
         except BudgetError as problem:
             raise BudgetError(f"{about}: {problem}") from None
 
@@ -696,9 +749,16 @@ class _Job:
         people: int = 0,
     ) -> Simulation:
         """Releases of simulated people; with an event, of such who do it."""
-        people = people or self.people
+        people, usual = people or self.people, engine is None and event is None
+        key = epsilon, seed, people
+        if usual and key in self._checked:
+            return self._checked[key]
         watch = partial(self.watch, what=what, total=people)
-        return simulate(engine or self.engine, epsilon, people, self.steps, seed, watch, event, self.first, self.habits)
+        found = simulate(
+            engine or self.engine, epsilon, people, self.steps, seed, watch, event, self.first, self.habits
+        )
+        self._checked = {key: found} if usual else {}
+        return found
 
 
 def _plans_by_support(engine: Releaser, first: int) -> list[tuple[StepPlan, Belief]]:

@@ -49,7 +49,7 @@ SETS = {
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", choices=[*SETS, "city"], action="append", help="of these alone; may be repeated")
-    parser.add_argument("--people", type=int, default=12, help="how many are left out at a time (default: 12)")
+    parser.add_argument("--people", type=int, default=8, help="how many are left out at a time (default: 8)")
     parser.add_argument("--seeds", type=int, default=5, help="how often others are (default: 5)")
 
 
@@ -129,12 +129,10 @@ def families(model: MarkovModel, small: bool) -> dict[str, list[Way]]:
 
     every = slice(None, None, 2 if small else 1)
     return {
-        "dphmm, a target": [released(4, Schedule(target)) for target in (0.6, 0.9, 1.2, 1.5, 1.9, 2.4)[every]],
-        "dphmm, a day's budget": [
-            released(day, Schedule(window_epsilon=day)) for day in (160, 80, 40, 20, 10, 4)[every]
-        ],
-        "planar Laplace": [noise(model, scale) for scale in (0.15, 0.25, 0.4, 0.65, 1.0, 1.6, 2.5)[every]],
-        "snapped to squares": [snap(model, cells) for cells in (1, 2, 3, 4, 5, 6, 8, 10)[every]],
+        "dphmm, a target": [released(4, Schedule(target)) for target in (0.9, 1.2, 1.6, 2.2)[every]],
+        "dphmm, a day's budget": [released(day, Schedule(window_epsilon=day)) for day in (100, 40, 20, 10, 3)[every]],
+        "planar Laplace": [noise(model, scale) for scale in (0.25, 0.4, 0.65, 1.0, 1.6, 2.5)[every]],
+        "snapped to squares": [snap(model, cells) for cells in (2, 3, 4, 5, 6, 8, 10)[every]],
         "exact, seldom": [seldom(model, hours) for hours in (0.5, 1, 2, 4, 8, 24)[every]],
     }
 

@@ -167,6 +167,24 @@ def test_an_adversary_is_kept_away_and_the_figures_say_how_far():
     assert estimate.settings.epsilon > found.settings.epsilon, "in hindsight more is known than at once"
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "target"), [("adversary_error", 0.6), ("estimate_error", 0.75)])
+def test_errors_land_within_a_tenth_of_their_targets(name, target):
+    """Held against 600 other simulated people, whose mean is known to about 2 %."""
+    found = calibrate(model(), SETTINGS, Targets(**{name: target}), over_seconds=6 * 3600)
+    engine = replace(SETTINGS, epsilon=1.0).engine(model())
+    others = simulate(engine, found.settings.epsilon, 600, 6, seed=99)
+    figure = others.figure({"adversary_error": "hindsight", "estimate_error": "estimate"}[name])
+    assert target - figure.margin <= figure.mean <= 1.1 * target
+    assert found.people > 16
+    assert not found.warnings()
+
+
+def test_of_few_people_it_is_said_that_a_target_may_be_missed():
+    few = calibrate(model(), SETTINGS, Targets(adversary_error=0.6), people=4, over_seconds=6 * 3600)
+    assert "of 4 simulated people" in few.warnings()[0]
+
+
 def test_the_line_to_run_says_what_is_not_usual():
     settings = ReleaseSettings("utility:1km | complete", 1.0, "k-norm", delta=0.01)
     found = calibrate(model(), settings, Targets(day_epsilon=24.0), people=0)
