@@ -299,8 +299,8 @@ class Calibrated:
         if max(found.mean - asked, found.margin) <= _WITHIN * asked:
             return []
         return [
-            f"of {self.people} simulated people the error is {metres(found.mean)} ± {metres(found.margin)}, not within a "
-            f"tenth of the {metres(asked)} asked for; give more --people, or a shorter --over"
+            f"of {self.people} simulated people the error is {metres(found.mean)} ± {metres(found.margin)}, not within "
+            f"a tenth of the {metres(asked)} asked for; give more --people, or a shorter --over"
         ]
 
     @property
