@@ -244,8 +244,8 @@ def _of_sessions(source: str | Path, model: MarkovModel, users: Sequence[str]) -
         tiers = any(query.startswith(TIER) for query in queries)
         if len(session.agreed) > 1:
             raise ConfigurationError(
-                f"session {name!r} was agreed on anew after {session.agreed[1].first} releases, and a certificate is "
-                "of one agreement; name the others with --users"
+                f"session {name!r} was agreed on anew, for other zones say, after {session.agreed[1].first} releases, "
+                "and a certificate is of one agreement"
             )
         if not all(query == MAIN_QUERY or query.startswith(TIER) for query in queries):
             raise ConfigurationError(f"session {name!r} answers several queries, of which no certificate is made yet")

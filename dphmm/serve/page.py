@@ -13,6 +13,7 @@ from dataclasses import replace
 from math import sqrt
 from pathlib import Path
 from secrets import compare_digest
+from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -27,6 +28,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dphmm.errors import DphmmError, InvalidInputError
+from dphmm.jobs.certificates import certify
 from dphmm.policy.expression import policy_in_words
 from dphmm.policy.layer import PolygonLayer
 from dphmm.policy.protection import exposed_states
@@ -282,7 +284,7 @@ class _Page:
 
     def routes(self) -> list[BaseRoute]:
         """The paths below ``/page``."""
-        gets, posts = (self.state, self.trail), (self.price, self.zones, self.pause)
+        gets, posts = (self.state, self.trail, self.proof), (self.price, self.zones, self.pause)
         return [
             Route("/login", self.log_in, methods=["POST"]),
             Route("/logout", self.log_out, methods=["POST"]),
@@ -344,6 +346,14 @@ class _Page:
         epsilon = None if tier is None else tiers[tier]
         return JSONResponse(await self._run(self._content.trail, user, epsilon, int(first)))
 
+    async def proof(self, request: Request) -> Response:
+        """The certificate of everything that was released of them, for anyone to check."""
+        user, _ = await self._user(request, changes=False)
+        async with self._one_at_a_time:
+            text = await asyncio.to_thread(self._certificate, user)
+        told = {"content-disposition": 'attachment; filename="proof.jsonl"'}
+        return Response(text, media_type="application/jsonl", headers=told)
+
     async def price(self, request: Request) -> Response:
         """What zones would do, as they are drawn."""
         await self._user(request, changes=True)
@@ -372,6 +382,19 @@ class _Page:
         if not await self._run(self._content.pause, user, name, until if paused else 0):
             raise HTTPException(404, "there is no recipient of that name")
         return _ok()
+
+    def _certificate(self, user: str) -> bytes:
+        """What a certificate of the user's session holds; it is made from the store, beside the sessions' thread."""
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / "proof.jsonl"
+            try:
+                found = certify(self._config.store, self._sessions.engines.model, path, users=[user])
+            except DphmmError as problem:
+                of_session = str(problem).startswith(("session ", "mechanism "))
+                raise HTTPException(409, str(problem) if of_session else "nothing was released yet") from None
+            if not found.releases:
+                raise HTTPException(409, "nothing was released yet")
+            return path.read_bytes()
 
     def _effects(self, zones: Zones) -> dict[str, Any]:
         engines = self._sessions.engines

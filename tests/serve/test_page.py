@@ -23,6 +23,7 @@ from dphmm.release.engine import ReleaseSettings
 from dphmm.release.reader import tiers_of
 from dphmm.release.trajectory import degrees_of
 from dphmm.serve.page import STATIC, policy_effects
+from tests.certificate.certificates import verifier
 from tests.serve.conftest import START, TOKEN, location, relay, wait_for
 from tests.serve.test_app import ANN, releases
 from tests.serve.test_delivery import log_in, post, recipient, told
@@ -99,7 +100,7 @@ def test_nobody_sees_or_changes_what_is_another_s(config, inbox):
         assert client.get("/page/trail").json()["places"] == []
         assert client.post("/page/pause", json={"recipient": "family", "paused": True}).status_code == 404
         assert client.get("/page/trail?epsilon=0.3").status_code == 400
-    for path in ("state", "trail"):
+    for path in ("state", "trail", "proof"):
         with relay(config()) as client:
             client.cookies.set("dphmm", "made up")
             assert client.get(f"/page/{path}").status_code == 401
@@ -150,6 +151,24 @@ def test_the_trail_is_what_was_released_and_each_tier_sees_its_own(config, inbox
     (audited,) = audit_session(tmp_path / "people.db", config().model).audits
     assert audited.epsilon == pytest.approx(1.5)
     assert len(audited.steps) == 6
+
+
+def test_the_proof_is_of_the_person_who_asks_and_holds(config, tmp_path):
+    with relay(config()) as client:
+        log_in(client)
+        assert client.get("/page/proof").json() == {"error": "nothing was released yet"}
+        for second in (START, START + 300, START + 7200):
+            client.post("/owntracks", json=location(second), auth=ANN)
+        client.post("/owntracks", json=location(), auth=("bob", TOKEN["bob"]))
+        answer = client.get("/page/proof")
+        assert answer.headers["content-disposition"] == 'attachment; filename="proof.jsonl"'
+        report = verifier().verify([line.encode() for line in answer.text.splitlines()])
+        assert (report["people"], report["steps"]) == ({"ann"}, 3)
+        client.post("/page/zones", json=zones(HOME))
+        client.post("/owntracks", json=location(START + 7500), auth=ANN)
+        assert "agreed on anew" in client.get("/page/proof").json()["error"]
+        client.cookies.clear()
+        assert client.get("/page/proof").status_code == 401
 
 
 def test_what_is_left_is_what_the_limits_leave(config):
