@@ -54,9 +54,13 @@ def run(report: Report, options: argparse.Namespace) -> None:
         moves, first = walk(space.size // columns, columns), np.full(space.size, 1 / space.size)
         MarkovModel(moves, first, space, STEP_S).save(folder / "m.npz")
         box = space.latlon().min(axis=0), space.latlon().max(axis=0)
-        measure(report, folder, f"SQLite, {people:,} people, {space.size:,} states", "people.db", 1, people, fixes, box)
+        name, load = f"SQLite, {people:,} people, {space.size:,} states", (people, fixes, box)
+        measure(report, folder, name, "people.db", 1, *load)
+        measure(report, folder, "SQLite, two recipients", "told.db", 1, *load, told=(None, None))
+        measure(report, folder, "SQLite, two recipients, one of a coarser tier", "tiers.db", 1, *load, told=(None, 0.2))
         if options.postgres:
-            measure(report, folder, "PostgreSQL, two workers", options.postgres, 2, people, fixes, box)
+            measure(report, folder, "PostgreSQL, two workers", options.postgres, 2, *load)
+            measure(report, folder, "PostgreSQL, two workers, two recipients", options.postgres, 2, *load, (None, None))
         else:
             report.skip("PostgreSQL, two workers", "name an empty database with --postgres")
 
@@ -70,8 +74,9 @@ def measure(
     people: int,
     fixes: int,
     box: Box,
+    told: tuple[float | None, ...] = (),
 ) -> None:
-    with serving(folder, store, workers, people) as (url, process, started):
+    with taking() as address, serving(folder, store, workers, people, address, told) as (url, process, started):
         report.row(f"{name}: from start to first answer", started, "s")
         before = memory(process)
         took, waits = asyncio.run(post(url, people, fixes, box))
@@ -79,10 +84,50 @@ def measure(
         report.row("    median", 1e3 * median(waits), "ms")
         report.row("    99th percentile", 1e3 * quantiles(waits, n=100)[98], "ms")
         report.row("    memory of the relay before", before, "MiB", {"after": memory(process)})
+        if told:
+            late = until_told(url, len(told) * (fixes + 1))
+            report.row("    messages to recipients", len(told) * fixes / (took + late), "a second")
+            report.row("    the last one after the last fix", late, "s")
 
 
 @contextmanager
-def serving(folder: Path, store: str, workers: int, people: int) -> Iterator[Running]:
+def taking() -> Iterator[str]:
+    """A recipient in a process of its own that takes everything: its address."""
+    code = (
+        "import asyncio\n"
+        "async def take(reader, writer):\n"
+        "    while head := await reader.readuntil(b'\\r\\n\\r\\n'):\n"
+        "        length = head.lower().partition(b'content-length:')[2].split(b'\\r')[0]\n"
+        "        await reader.readexactly(int(length))\n"
+        "        writer.write(b'HTTP/1.1 200 OK\\r\\ncontent-length: 0\\r\\n\\r\\n')\n"
+        "async def main():\n"
+        "    server = await asyncio.start_server(take, '127.0.0.1', 0)\n"
+        "    print(server.sockets[0].getsockname()[1], flush=True)\n"
+        "    await server.serve_forever()\n"
+        "asyncio.run(main())"
+    )
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        yield f"http://127.0.0.1:{int(process.stdout.readline())}/"
+        process.terminate()
+
+
+def until_told(url: str, messages: int) -> float:
+    """The seconds until recipients were told of everything."""
+    begun = time.perf_counter()
+    while time.perf_counter() - begun < 600:
+        text = httpx.get(f"{url}/metrics").text
+        if sum(int(line.split()[1]) for line in text.splitlines() if 'outcome="delivered"' in line) >= messages:
+            break
+        time.sleep(0.05)
+    return time.perf_counter() - begun
+
+
+@contextmanager
+def serving(
+    folder: Path, store: str, workers: int, people: int, address: str = "", told: tuple[float | None, ...] = ()
+) -> Iterator[Running]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         listen = f"127.0.0.1:{free.getsockname()[1]}"
@@ -92,6 +137,10 @@ def serving(folder: Path, store: str, workers: int, people: int) -> Iterator[Run
         "listen": listen,
         "release": {"policy": "utility:1km", "epsilon": 0.5},
         "device": [{"user": f"p{k}", "token": f"{k:040d}"} for k in range(people)],
+        "recipient": [
+            {"name": f"r{k}", "kind": "webhook", "url": address, **({} if one is None else {"epsilon": one})}
+            for k, one in enumerate(told)
+        ],
     }
     (folder / "relay.toml").write_text(tomli_w.dumps(content), encoding="utf-8")
     command = [sys.executable, "-m", "dphmm", "serve", str(folder / "relay.toml"), "--workers", str(workers)]

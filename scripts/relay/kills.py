@@ -1,12 +1,13 @@
 """A relay that is killed again and again under load: what it answered is kept, what it told was told once.
 
     python -m scripts.relay.kills 500
-    python -m scripts.relay.kills 500 --postgres postgresql://postgres@127.0.0.1:5432/test --workers 2
+    python -m scripts.relay.kills 500 --postgres --workers 2
 
-Phones post one moment after another, each again until it is answered and each time from another place; the relay is
-killed (SIGKILL) at random and started anew; people change their zones meanwhile; two recipients are told, one of them
-coarser releases. In the end everything is compared: what was answered, what is in the store, what was told.
-Of several workers either one is killed, or all of them at once.
+Phones post one moment after another, each again until it is answered and each time from another place, every other one
+by HTTP and the rest at an MQTT broker; the relay is killed (SIGKILL) at random and started anew, by a clock that may
+have gone back by up to a day; the disk is full for a while, or PostgreSQL is restarted; the broker is restarted; people
+change their zones meanwhile; two recipients are told, one of them coarser releases. In the end everything is compared:
+what was answered, what is in the store, what was told. Of several workers either one is killed, or all of them at once.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ import argparse
 import json
 import os
 import random
+import resource
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -34,10 +35,14 @@ import httpx
 import tomli_w
 
 from dphmm.jobs import learn, region
-from dphmm.release.store import SessionStore
+from dphmm.release.ledger import exactly
+from dphmm.release.store import MAIN_QUERY, SessionStore
 from dphmm.tables import iso_time
+from scripts.relay.servers import Mosquitto, Postgres, Server, free_port, program
 
 STEP_S, START, EPSILON, COARSE = 300, 1_709_802_000, 0.5, 0.2
+_OTHERWISE = 0.25
+"""How often it is something else than the relay that ends."""
 ROOT = Path(__file__).parents[2]
 Told = dict[tuple[str, str, str], list[bytes]]
 
@@ -49,6 +54,7 @@ class Seen:
     answered: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
     told: Told = field(default_factory=lambda: defaultdict(list))
     changes: int = 0
+    done: Counter[str] = field(default_factory=Counter)
 
 
 def flaws(store: Path | str, seen: Seen) -> Iterator[str]:
@@ -60,33 +66,44 @@ def flaws(store: Path | str, seen: Seen) -> Iterator[str]:
             session = opened.session(user)
             assert session is not None
             releases = list(opened.releases(session.number))
-            slots = [one.slot for one in releases]
-            if len(set(slots)) < len(slots):
+            answers = [(one.slot, one.query) for one in releases]
+            if len(set(answers)) < len(answers):
                 yield f"{user}: a slot has two values"
-            if lost := seen.answered[user] - set(slots):
+            slots = {one.slot for one in releases if one.query == MAIN_QUERY}
+            if lost := seen.answered[user] - slots:
                 yield f"{user}: {len(lost)} moments were answered and are not in the store"
-            last = releases[-1].record if releases else None
-            if last is not None and last.epsilon_so_far != sum(one.record.epsilon for one in releases):
+            last, spent = (
+                releases[-1].record if releases else None,
+                sum(exactly(one.record.epsilon) for one in releases),
+            )
+            if last is not None and last.epsilon_so_far != float(spent):
                 yield f"{user}: the epsilons add up to something else than the last record says"
             for number, one in enumerate(releases):
-                if session.agreed_at(number).terms["main"].settings_hash != one.record.settings:
+                if session.agreed_at(number).terms[one.query].settings_hash != one.record.settings:
                     yield f"{user}: release {number} was not made under what was agreed on then"
                 when = iso_time(np.datetime64(one.slot * STEP_S, "s").astype("datetime64[us]"))
-                for recipient in ("family", "friends"):
-                    bodies = seen.told[recipient, user, when]
-                    if not bodies:
-                        yield f"{user}: {recipient} was not told of {when}"
-                    if len(set(bodies)) > 1:
-                        yield f"{user}: {recipient} was told two values of {when}"
-                if any(json.loads(body)["x_km"] != one.record.released[0] for body in seen.told["family", user, when]):
-                    yield f"{user}: what was told of {when} is not what is stored"
+                recipient = "family" if one.query == MAIN_QUERY else "friends"
+                bodies = seen.told[recipient, user, when]
+                if not bodies:
+                    yield f"{user}: {recipient} was not told of {when}"
+                if len(set(bodies)) > 1:
+                    yield f"{user}: {recipient} was told two values of {when}"
+                if any(json.loads(body)["x_km"] != one.record.released[0] for body in bodies):
+                    yield f"{user}: what {recipient} was told of {when} is not what is stored"
 
 
 def run(
-    kills: int, people: int, folder: Path, seconds: float, seed: int = 1, server: str | None = None, workers: int = 1
-) -> tuple[Seen, Path | str, int]:
-    """Kill a relay so often under load, or for so long; what was seen, the store, and how often it was."""
-    store = server or folder / "people.db"
+    kills: int,
+    people: int,
+    folder: Path,
+    seconds: float,
+    seed: int = 1,
+    postgres: Postgres | None = None,
+    workers: int = 1,
+    broker: Mosquitto | None = None,
+) -> tuple[Seen, Path | str]:
+    """Kill a relay so often under load, or for so long; what was seen, and the store."""
+    store = folder / "people.db" if postgres is None else postgres.url
     rng, seen = random.Random(seed), Seen()
     space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=0.5)
     learn(ROOT / "data" / "sample" / "geolife", space, step_seconds=STEP_S, output=folder / "m.npz")
@@ -102,29 +119,37 @@ def run(
             {"name": "family", "kind": "webhook", "url": f"{told}/family"},
             {"name": "friends", "kind": "webhook", "url": f"{told}/friends", "epsilon": COARSE},
         ],
+        **({} if broker is None else {"mqtt": {"url": broker.url}}),
     }  # fmt: skip
     (folder / "relay.toml").write_text(tomli_w.dumps(keys), encoding="utf-8")
     url, over = f"http://{listen}", threading.Event()
-    threads = [
-        threading.Thread(target=_phone, args=(url, user, token, seen, over, random.Random(f"{seed}{user}")))
-        for user, token in users.items()
-    ]
+    threads = []
+    for number, (user, token) in enumerate(users.items()):
+        at_broker = broker is not None and number % 2 == 0
+        phone, where = (_phone_at, broker) if at_broker else (_phone, url)
+        own = random.Random(f"{seed}{user}")
+        threads.append(threading.Thread(target=phone, args=(where, user, token, seen, over, own)))
     process = start(folder, url, workers)
     try:
         for one in threads:
             one.start()
-        done, until = 0, time.monotonic() + seconds
-        while done < kills and time.monotonic() < until:
+        until = time.monotonic() + seconds
+        while seen.done["kills"] < kills and time.monotonic() < until:
             time.sleep(rng.uniform(0.05, 1.5))
+            if rng.random() < _OTHERWISE:
+                _disturb(process, store, postgres, broker, seen, rng)
+                continue
             if workers > 1 and rng.random() < 0.5:  # whoever minds them starts another
                 with suppress(ProcessLookupError):
                     os.kill(rng.choice(_children(process.pid)), signal.SIGKILL)
             else:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-                process = start(folder, url, workers)
-            done += 1
-            print(f"\r{done} kills", end="", file=sys.stderr, flush=True)
+                back = rng.choice((0, 0, rng.randrange(86400)))
+                seen.done["starts by a clock that went back"] += back > 0
+                process = start(folder, url, workers, back)
+            seen.done["kills"] += 1
+            print(f"\r{seen.done['kills']} kills", end="", file=sys.stderr, flush=True)
         over.set()
         for one in threads:
             one.join()
@@ -134,7 +159,37 @@ def run(
         os.killpg(process.pid, signal.SIGTERM)
         process.wait(30)
         recipient.shutdown()
-    return seen, store, done
+        recipient.server_close()
+    return seen, store
+
+
+def _disturb(
+    process: subprocess.Popen[bytes],
+    store: Path | str,
+    postgres: Postgres | None,
+    broker: Mosquitto | None,
+    seen: Seen,
+    rng: random.Random,
+) -> None:
+    """Restart the database or the broker, or have the disk full for a while."""
+    if broker is not None and rng.random() < 0.5:
+        broker.stop()
+        time.sleep(rng.uniform(0, 1))
+        broker.start()
+        seen.done["restarts of the broker"] += 1
+    elif postgres is not None:
+        postgres.stop()
+        time.sleep(rng.uniform(0, 1))
+        postgres.start()
+        seen.done["restarts of PostgreSQL"] += 1
+    elif hasattr(resource, "prlimit"):  # files of the relay may grow no more: writes fail as on a full disk
+        size = max(Path(f"{store}{end}").stat().st_size for end in ("", "-wal") if Path(f"{store}{end}").exists())
+        with suppress(ProcessLookupError):
+            _, most = resource.prlimit(process.pid, resource.RLIMIT_FSIZE)
+            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (size, most))
+            time.sleep(rng.uniform(0.2, 1.5))
+            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (most, most))
+            seen.done["times of a full disk"] += 1
 
 
 def _children(parent: int) -> list[int]:
@@ -150,16 +205,16 @@ def _children(parent: int) -> list[int]:
 
 def listening() -> str:
     """An address of this machine that is free."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{free.getsockname()[1]}"
+    return f"127.0.0.1:{free_port()}"
 
 
-def start(folder: Path, url: str, workers: int = 1) -> subprocess.Popen[bytes]:
-    """A relay that answers, in a group of processes of its own."""
+def start(folder: Path, url: str, workers: int = 1, back: int = 0) -> subprocess.Popen[bytes]:
+    """A relay that answers, in a group of processes of its own, whose clock is some seconds slow."""
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"}
     with (folder / "log").open("ab") as log:
-        command = [sys.executable, "-m", "dphmm", "serve", str(folder / "relay.toml"), "--workers", str(workers)]
+        code = f"import runpy, time; now = time.time; time.time = lambda: now() - {back}; runpy.run_module('dphmm')"
+        program = ["-c", code.replace("'dphmm'", "'dphmm', run_name='__main__'")] if back else ["-m", "dphmm"]
+        command = [sys.executable, *program, "serve", str(folder / "relay.toml"), "--workers", str(workers)]
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
     while True:
         try:
@@ -191,6 +246,35 @@ def _phone(url: str, user: str, token: str, seen: Seen, over: threading.Event, r
                 _change(client, url, token, seen, rng)
 
 
+def _phone_at(broker: Mosquitto, user: str, _: str, seen: Seen, over: threading.Event, rng: random.Random) -> None:
+    """The same at a broker, which says that it has a message."""
+    from paho.mqtt import client as mqtt
+
+    client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, client_id=user, clean_session=False)
+    client.connect_async("127.0.0.1", broker.port)
+    client.reconnect_delay_set(1, 1)
+    client.loop_start()
+    slot = START // STEP_S
+    while not over.is_set():
+        slot += rng.choice((1, 1, 1, 2, 7))
+        while not over.is_set():
+            place = {"lat": 45 + rng.uniform(-0.025, 0.025), "lon": -30 + rng.uniform(-0.035, 0.035)}
+            fix = json.dumps({"_type": "location", "tst": slot * STEP_S, "acc": 5, **place})
+            try:
+                sent = client.publish(f"owntracks/{user}/phone", fix, qos=1)
+                while not sent.is_published() and not over.is_set():
+                    time.sleep(0.02)
+            except RuntimeError:  # it is not connected
+                time.sleep(0.1)
+                continue
+            if sent.is_published():
+                seen.answered[user].add(slot)
+            break
+        time.sleep(rng.uniform(0, 0.1))
+    client.disconnect()
+    client.loop_stop()
+
+
 def _change(client: httpx.Client, url: str, token: str, seen: Seen, rng: random.Random) -> None:
     west, south = -30 + rng.uniform(-0.02, 0), 45 + rng.uniform(-0.02, 0)
     ring = [[west + 0.015 * x, south + 0.012 * y] for x, y in ((0, 0), (1, 0), (1, 1), (0, 1), (0, 0))]
@@ -207,13 +291,19 @@ def _change(client: httpx.Client, url: str, token: str, seen: Seen, rng: random.
 
 
 def _settled(store: Path | str, seen: Seen, seconds: float = 600.0) -> None:
-    """Wait until everything that is stored was told, or for so long."""
-    with SessionStore(store, readonly=True) as opened:
-        sessions = [opened.session(name) for name in opened.names()]
-        wanted = 2 * sum(opened.progress(one.number).count for one in sessions if one is not None)
+    """Wait until everything that was answered is stored, and what is stored was told; or for so long."""
     until = time.monotonic() + seconds
-    while len(seen.told) < wanted and time.monotonic() < until:
-        time.sleep(0.2)
+    while time.monotonic() < until:
+        with SessionStore(store, readonly=True) as opened:
+            sessions = [one for one in map(opened.session, opened.names()) if one is not None]
+            slots = {one.name: {each.slot for each in opened.releases(one.number)} for one in sessions}
+        told, stored = (
+            Counter(key[:2] for key in list(seen.told)),
+            all(seen.answered[user] <= slots[user] for user in slots),
+        )
+        if stored and all(told["family", user] == told["friends", user] == len(found) for user, found in slots.items()):
+            return
+        time.sleep(1.0)
 
 
 def recipient_of(seen: Seen) -> ThreadingHTTPServer:
@@ -245,20 +335,18 @@ def recipient_of(seen: Seen) -> ThreadingHTTPServer:
 
 
 @contextmanager
-def _schema(server: str | None) -> Iterator[str | None]:
-    """Tables of our own on a server, for as long as they are needed."""
-    if server is None:
-        yield None
-        return
-    import psycopg
-
-    name = f"dphmm_kills_{os.getpid()}"
-    with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(f"CREATE SCHEMA {name}")
-        try:
-            yield f"{server}?options=-csearch_path%3D{name}"
-        finally:
-            connection.execute(f"DROP SCHEMA {name} CASCADE")
+def running(kind: type[Server], folder: Path, wanted: bool) -> Iterator[Any]:
+    """A server for as long as it is needed; None where it is not wanted."""
+    made = None
+    if wanted:
+        folder.mkdir()
+        made = kind(folder)
+        made.start()
+    try:
+        yield made
+    finally:
+        if made is not None:
+            made.stop()
 
 
 def main() -> None:
@@ -268,19 +356,24 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="on the disk to be used (default: a temporary one)")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="kill it for so long at most")
     parser.add_argument("--seed", type=int, default=1, help="of places, of zones, and of when it is killed")
-    parser.add_argument(
-        "--postgres", metavar="URL", help="keep the people there, in a schema of its own, not in a file"
-    )
+    parser.add_argument("--postgres", action="store_true", help="keep the people in a PostgreSQL server of its own")
+    parser.add_argument("--no-broker", action="store_true", help="have all phones post over HTTP")
     parser.add_argument("--workers", type=int, default=1, help="processes; several need --postgres")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=options.folder) as here, _schema(options.postgres) as server:
-        seen, store, done = run(
-            options.kills, options.people, Path(here), options.seconds, options.seed, server, options.workers
+    at_broker = not options.no_broker and program("mosquitto") is not None
+    with (
+        tempfile.TemporaryDirectory(dir=options.folder) as here,
+        running(Postgres, Path(here) / "postgres", options.postgres) as postgres,
+        running(Mosquitto, Path(here) / "broker", at_broker) as broker,
+    ):
+        seen, store = run(
+            options.kills, options.people, Path(here), options.seconds, options.seed, postgres, options.workers, broker
         )
         found = list(flaws(store, seen))
         answered = sum(map(len, seen.answered.values()))
         twice = sum(len(bodies) - 1 for bodies in seen.told.values() if bodies)
-        print(f"\n{done} kills, {options.people} people: {answered} moments answered, {seen.changes} changes of zones,")
+        print("\n" + ", ".join(f"{count} {what}" for what, count in seen.done.items()))
+        print(f"{options.people} people: {answered} moments answered, {seen.changes} changes of zones,")
         print(f"{len(seen.told)} messages and {twice} of them again; flaws: {len(found)}")
         for one in found[:20]:
             print(one)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
+import httpx
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from dphmm.serve.app import openapi
-from tests.serve.conftest import TOKEN, relay
+from dphmm.serve.app import make_app, openapi
+from tests.serve.conftest import TOKEN, relay, running
 from tests.serve.test_app import releases
 from tests.sizes import slow
 
@@ -63,3 +66,57 @@ def test_a_description_that_forgets_an_answer_is_noticed(config):
     with relay(config()) as client, pytest.raises(FailureGroup) as wrong:
         case.validate_response(case.call(base_url=str(client.base_url)))
     assert "Undocumented status code" in str(wrong.value)
+
+
+def every_operation(app):
+    """A description of every path of the relay that says as little as possible: any query and any body."""
+    anything = {"content": {kind: {"schema": {}} for kind in ("application/json", "application/x-www-form-urlencoded")}}
+    names = ("token", "id", "lat", "lon", "timestamp", "from", "epsilon", "recipient", "user", "u")
+    query = [{"name": name, "in": "query", "schema": {"type": "string"}} for name in names]
+    paths = {}
+
+    def enter(routes, before):
+        for one in routes:
+            path = before + getattr(one, "path", "")
+            if getattr(one, "routes", None):
+                enter(one.routes, path)
+            for method in sorted((getattr(one, "methods", None) or set()) - {"HEAD"}):
+                where = {"in": "path", "required": True, "schema": {"type": "string"}}
+                inside = [{"name": name, **where} for name in re.findall(r"{(\w+)", path)]
+                operation = {"parameters": query + inside, "responses": {"default": {"description": "any"}}}
+                if method == "POST":
+                    operation["requestBody"] = anything
+                paths.setdefault(re.sub(r"{(\w+):\w+}", r"{\1}", path), {})[method.lower()] = operation
+
+    enter(app.routes, "")
+    return {"openapi": "3.1.0", "info": {"title": "all", "version": "1"}, "paths": paths}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("requests", [3, slow(40)])
+def test_no_endpoint_breaks_at_any_request_and_nothing_is_released_of_one(config, inbox, requests):
+    """Of every path that there is: a new one is here without being named."""
+    family = {"name": "family", "kind": "webhook", "url": inbox.url}
+    made = config(recipient=[family])
+    schema = schemathesis.openapi.from_dict(every_operation(app := make_app(made)))
+    operations = [one.ok() for one in schema.get_all_operations()]
+    assert {"/owntracks", "/osmand", "/fix", "/ready", "/page/pause"} <= {one.path for one in operations}
+    with running(app) as url, httpx.Client(base_url=url) as client:
+        client.post("/page/login", json={"token": TOKEN["ann"]})
+        known = {"X-CSRF-Token": client.get("/page/state").json()["csrf"], "Authorization": f"Bearer {TOKEN['ann']}"}
+        cookie = f"dphmm={client.cookies['dphmm']}"
+        for operation in operations:
+            if operation.path == "/page/logout":
+                continue  # it would end the login
+
+            @settings(PROFILE, max_examples=requests)
+            @given(case=operation.as_strategy(), inside=st.booleans())
+            def holds(case, inside):
+                case.headers = {**(case.headers or {}), **({**known, "Cookie": cookie} if inside else {})}
+                answer = case.call(base_url=url)
+                assert answer.status_code < 500, (case.path, answer.status_code)
+                assert "Traceback" not in answer.text
+
+            holds()
+        assert client.get("/ready").status_code == 200
+    assert releases(made.store) == []
