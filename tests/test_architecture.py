@@ -57,7 +57,7 @@ MAY_IMPORT = {
     "reports": {"arguments"},
     "evaluation": JOINED | {"jobs", "reports"},
     "plots": JOINED | {"jobs", "reports", "evaluation"},
-    "serve": JOINED | {"jobs"},
+    "serve": JOINED | {"jobs", "reports", "evaluation", "plots"},
     "cli": JOINED | {"jobs", "reports", "evaluation", "plots", "serve"},
 }
 """Stage → the stages it may import besides itself. `docs/explanation/architecture.md` says the same in words."""

@@ -229,6 +229,9 @@ class RelayConfig(_Strict):
         The phones that post, and the recipients: a table of the file for each.
     mqtt
         A broker at which phones post.
+    basemap
+        A map of the region's streets, as ``dphmm basemap`` makes it: the page draws it, and needs no other host. Left
+        out, the coarse map of the world that the package holds: coast, borders and names.
     tiles
         A server of map tiles for the page, ``https://host/{z}/{x}/{y}.png``: browsers of the page ask that host, and
         no other; left out, they ask none.
@@ -251,6 +254,7 @@ class RelayConfig(_Strict):
     devices: tuple[Device, ...] = Field(alias="device", min_length=1, strict=False)
     recipients: tuple[Recipient, ...] = Field(alias="recipient", default=(), strict=False)
     mqtt: Broker | None = None
+    basemap: str | None = None
     tiles: str | None = None
     tiles_attribution: str = ""
     clock_skew_seconds: float = Field(default=300.0, ge=0, le=86400)
@@ -481,7 +485,8 @@ class RelayConfig(_Strict):
             The same relay.
         """
         store = self.store if is_server(self.store) else str(folder / self.store)
-        return self.model_copy(update={"model": str(folder / self.model), "store": store})
+        basemap = self.basemap and str(folder / self.basemap)
+        return self.model_copy(update={"model": str(folder / self.model), "store": store, "basemap": basemap})
 
 
 def _checked_url(url: str, schemes: tuple[str, ...]) -> str:

@@ -14,7 +14,8 @@ import tomli_w
 
 from dphmm.errors import need
 from dphmm.jobs import learn, region
-from dphmm.readers.synthetic_city import build_city, synthetic_trajectories
+from dphmm.plots.basemap import Basemap, PlaceName, write_basemap
+from dphmm.readers.synthetic_city import City, build_city, synthetic_trajectories
 from dphmm.serve.config import hash_token, new_token
 from dphmm.serve.server import serve
 from dphmm.space.trajectory import Trajectory
@@ -63,11 +64,13 @@ def serve_demo(folder: Path, names: Sequence[str] = ("ann", "bob"), port: int = 
         step_seconds=STEP_SECONDS,
         output=folder / "model.npz",
     )
+    write_basemap(folder / "city.geojson", city_basemap(city))
     family, tokens = _recipient(), {name: new_token() for name in names}
     told = f"http://127.0.0.1:{family.server_port}/"
     keys = {
         "model": "model.npz",
         "store": "people.db",
+        "basemap": "city.geojson",
         "listen": f"127.0.0.1:{port}",
         "release": {"policy": "utility:1km", "epsilon": 0.5},
         "limits": {"window_epsilon": 200.0, "window_steps": 288},
@@ -86,6 +89,20 @@ def serve_demo(folder: Path, names: Sequence[str] = ("ann", "bob"), port: int = 
     yield "Their first day is there within seconds; then five minutes pass in each second. Ctrl-C ends it."
     threading.Thread(target=_post, args=(f"{url}/owntracks", phones), daemon=True).start()
     serve(folder / "relay.toml")
+
+
+def city_basemap(city: City) -> Basemap:
+    """The streets and the districts' names of the synthetic city."""
+    lines: dict[str, list[Any]] = {"road": [], "street": []}
+    for start, end, effort in city.streets.edges(data="effort"):
+        ends = np.array([city.point(start), city.point(end)])
+        kind = "road" if effort < 0.99 * np.linalg.norm(ends[1] - ends[0]) else "street"
+        lines[kind].append(city.projection.to_latlon(ends)[:, ::-1])
+    names = []
+    for name, outline in city.districts.items():
+        latitude, longitude = city.projection.to_latlon(np.array([*outline.centroid.coords]))[0].tolist()
+        names.append(PlaceName(name, latitude, longitude, 45.0))
+    return Basemap((), lines, names, "An invented city.")
 
 
 def _messages(days: Trajectory) -> dict[int, dict[str, Any]]:

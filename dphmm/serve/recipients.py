@@ -27,6 +27,8 @@ FOREVER = 253_402_300_799
 """The last second of the year 9999: until when those are paused who are paused until further notice."""
 _LOGIN_S = 7 * 86400
 """How long a login holds."""
+_MOST_TOKENS = 20
+"""A page is open for at most this many people."""
 _MOST_LINKS = 20
 """At most this many links about a person: each has a belief of its own."""
 _LINK = "link "
@@ -43,17 +45,17 @@ def now() -> int:
 
 @dataclass(frozen=True)
 class Login:
-    """A login to the page by a token.
+    """A login to the page by a token, or by those of several people of a household.
 
     Parameters
     ----------
-    token
-        The token's digest: whose it is, and whether it is still valid, the relay's file says.
+    tokens
+        The tokens' digests: whose they are, and whether they are still valid, the relay's file says.
     csrf
         What requests that change something show, besides the cookie.
     """
 
-    token: str
+    tokens: tuple[str, ...]
     csrf: str
 
 
@@ -369,18 +371,21 @@ class RecipientTables:
 
     # ---- logins --------------------------------------------------------------------------------------------------
 
-    def log_in(self, token: str) -> tuple[str, Login]:
+    def log_in(self, token: str, earlier: tuple[str, ...] = ()) -> tuple[str, Login]:
         """The cookie of a login by a token, and the login that it stands for.
 
         Parameters
         ----------
         token
             A token that the relay's file knows.
+        earlier
+            The digests of the other tokens that the page is open for.
         """
-        cookie, login = secrets.token_urlsafe(32), Login(hash_token(token), secrets.token_urlsafe(32))
+        tokens = tuple(dict.fromkeys((*earlier, hash_token(token))))[-_MOST_TOKENS:]
+        cookie, login = secrets.token_urlsafe(32), Login(tokens, secrets.token_urlsafe(32))
         with self._database.transaction():
             self._database.execute("DELETE FROM login WHERE until < ?", (now(),))
-            row = hash_token(cookie), login.token, login.csrf, now() + _LOGIN_S
+            row = hash_token(cookie), " ".join(login.tokens), login.csrf, now() + _LOGIN_S
             self._database.execute("INSERT INTO login VALUES (?, ?, ?, ?)", row)
         return cookie, login
 
@@ -388,7 +393,7 @@ class RecipientTables:
         """The login of a cookie, unless there is none or it is over."""
         query = "SELECT token, csrf FROM login WHERE cookie = ? AND until >= ?"
         rows = self._database.execute(query, (hash_token(cookie), now()))
-        return Login(*rows[0]) if rows else None
+        return Login(tuple(rows[0][0].split()), rows[0][1]) if rows else None
 
     def log_out(self, cookie: str) -> None:
         """End a login."""

@@ -39,7 +39,8 @@ from dphmm.release.store import SessionStore, StoredSession
 from dphmm.release.trajectory import Accepted, RecordedPeople, degrees_of, place_on_earth
 from dphmm.serve.apps import Fix, Message, Received, seconds_of
 from dphmm.serve.config import Recipient, RelayConfig
-from dphmm.serve.recipients import FOREVER, Reader, RecipientTables
+from dphmm.serve.heard import Heard, heard, what_became
+from dphmm.serve.recipients import FOREVER, Reader, RecipientTables, now
 from dphmm.tables.json_toml import parse_json
 
 _ENGINES_KEPT = 256
@@ -199,6 +200,8 @@ class Sessions:
     ----------
     is_shared
         Whether other processes may release to the same store.
+    heard, since
+        What became of the last place of each person that this process took, and since which second it has run.
     people, tables, engines
         The sessions themselves, the tables beside them, and engines: for work that is given to `run`, except for the
         engines' settings and model.
@@ -213,8 +216,11 @@ class Sessions:
         self._config, self._accept_changes = config, accept_changes
         self._thread = ThreadPoolExecutor(1, "dphmm-sessions")
         self._turns: dict[str, asyncio.Lock] = {}
-        self._heard: dict[str, tuple[float, set[str]]] = {}
+        self._noted: dict[str, tuple[float, set[str]]] = {}
         self._known: dict[tuple[str, int], tuple[int, int | None]] = {}
+        self.heard: dict[str, Heard] = {}
+        self.since = now()
+        self._newest: dict[str, int] = {}
         self.is_shared = is_server(config.store)
         self._to_close: list[Callable[[], None]] = []
         try:
@@ -282,9 +288,9 @@ class Sessions:
 
     async def _note(self, user: str, became: Mapping[str, int]) -> None:
         """Write that a phone was heard, but no more than twice a minute where the same became of what it posted."""
-        when, what = self._heard.get(user, (-_HEARD_AGAIN_S, set()))
+        when, what = self._noted.get(user, (-_HEARD_AGAIN_S, set()))
         if monotonic() - when >= _HEARD_AGAIN_S or what != set(became):
-            self._heard[user] = monotonic(), set(became)
+            self._noted[user] = monotonic(), set(became)
             await self.run(self.tables.set_heard, user, became)
 
     def _best_of_steps(self, fixes: Sequence[Fix]) -> tuple[list[Fix], int]:
@@ -363,6 +369,10 @@ class Sessions:
         except DphmmError:
             return False
 
+    def message_of(self, reader: Reader, user: str, number: int, recipient: Recipient | None = None) -> Message | None:
+        """What a reader is told of a release, a recipient of the file as it says; for work that is given to `run`."""
+        return self._message(reader, user, number, recipient)
+
     def told_by_link(self, user: str, link: Reader, first: int, most: int) -> list[tuple[int, Message]]:
         """What a link tells: the numbers of releases and the messages, for work that is given to `run`.
 
@@ -436,16 +446,23 @@ class Sessions:
                 self._accepted.check(user, fix.time, None)  # before the place is looked at
             except TimeOrderError:
                 outcome.ahead += 1
+                self.heard[user] = heard(now(), fix.time, "ahead")
                 continue
             except InvalidInputError:
                 outcome.refused += 1
+                self.heard[user] = heard(now(), fix.time, "refused")
                 continue
+            release, problem = None, None
             try:
                 release = self.people.take(user, fix.time, fix.latitude, fix.longitude)
             except (SessionBusyError, SessionMismatchError, DataFileError):
                 raise
-            except (BudgetExceededError, InvalidInputError):
-                release = None
+            except (BudgetExceededError, InvalidInputError) as found:
+                problem = found
+            newest = -1 if release is None else release.record.index
+            became = what_became(release, problem, newest > self._newest.get(user, -1))
+            self.heard[user] = heard(now(), fix.time, became)
+            self._newest[user] = max(newest, self._newest.get(user, -1))
             outcome.released += release is not None
             outcome.unreleased += release is None
         return outcome

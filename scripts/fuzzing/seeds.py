@@ -36,6 +36,7 @@ from dphmm.release.store import Terms
 from dphmm.tables import TimedTable
 from scripts.fuzzing import nasty, values
 from scripts.fuzzing.attempt import Seed
+from tests.openstreetmap import write_extract
 
 REFUSED = (DphmmError,)
 _ROWS = [
@@ -462,6 +463,19 @@ def layer_fgb() -> list[Seed]:
 
     west, east = (shapely.box(-30.02, 44.99, w, 45.01) for w in (-30.0, -29.99))
     return [_made("l.fgb", gpd.GeoDataFrame({"name": ["d0", "d1"]}, geometry=[west, east], crs=4326).to_file)]
+
+
+@cache
+def extract() -> list[Seed]:
+    """A road, a pond, a coast and a town, as OpenStreetMap's own format has them."""
+    nodes = [(44.99 + k / 500, -30.02 + k % 3 / 100, {}) for k in range(6)]
+    nodes.append((45.0, -30.0, {"place": "town", "name": "é", "population": "9000"}))
+    ways = [
+        ([0, 1, 2], {"highway": "primary"}),
+        ([3, 4, 5, 3], {"natural": "water"}),
+        ([0, 5], {"natural": "coastline"}),
+    ]
+    return [_made("x.osm.pbf", lambda path: write_extract(path, nodes, ways))]
 
 
 @cache

@@ -484,6 +484,7 @@ TARGETS: Mapping[str, Target] = {
     "layer-fgb": Target(seeds.layer_fgb, nasty.of_bytes, _layer),
     "basemap": Target(seeds.basemap, JSON, _grounded),
     "basemap-gpkg": Target(seeds.layer_gpkg, partial(of_sqlite, cell=_cell, sign=_unsigned), _grounded),
+    "basemap-pbf": Target(seeds.extract, nasty.of_bytes, _grounded),
     "graph": Target(seeds.graph, JSON, _graph),
     "event": Target(seeds.events, mixed(seeds.of_event), _text(_event)),
     "priors": Target(seeds.priors, FIELDS, lambda path: read_priors(path, seeds.grid())),

@@ -2,4 +2,6 @@
 
 import os
 
-os._exit(9)
+
+def app() -> None:
+    os._exit(9)

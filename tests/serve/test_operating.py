@@ -236,7 +236,7 @@ def test_workers_that_end_before_they_served_anything_are_given_up_with_an_error
     import uvicorn
 
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    config = uvicorn.Config("tests.serve.dying:app", port=0, workers=2, log_config=None)
+    config = uvicorn.Config("tests.serve.dying:app", factory=True, port=0, workers=2, log_config=None)
     kept = {one: signal.getsignal(one) for one in signal.Signals if one not in (signal.SIGKILL, signal.SIGSTOP)}
     try:
         with config.bind_socket() as listening:

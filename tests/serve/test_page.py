@@ -13,6 +13,7 @@ import pytest
 from dphmm.audit.realised import realise
 from dphmm.audit.sequence import replay_sequence
 from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError
+from dphmm.jobs import learn, region
 from dphmm.jobs.audits import audit_session
 from dphmm.jobs.models import load_model
 from dphmm.jobs.stored_releases import replay
@@ -22,8 +23,11 @@ from dphmm.release.drawn_zones import Zones, first_zones
 from dphmm.release.engine import ReleaseSettings
 from dphmm.release.reader import tiers_of
 from dphmm.release.trajectory import degrees_of
-from dphmm.serve.page import STATIC, policy_effects
+from dphmm.serve import recipients
+from dphmm.serve.content import policy_effects
+from dphmm.serve.page import STATIC
 from tests.certificate.certificates import verifier
+from tests.openstreetmap import write_extract
 from tests.serve.conftest import START, TOKEN, location, relay, wait_for
 from tests.serve.test_app import ANN, releases
 from tests.serve.test_delivery import log_in, post, recipient, told
@@ -82,7 +86,7 @@ def test_a_login_ends_with_the_token_and_with_time(config, monkeypatch):
         assert client.get("/page/state").status_code == 401
 
 
-@pytest.mark.parametrize("path", ["zones", "pause", "price", "logout"])
+@pytest.mark.parametrize("path", ["zones", "pause", "price", "link", "unlink", "logout"])
 def test_nothing_changes_without_the_second_secret_and_no_form_can_post(client, path):
     log_in(client)
     for secret in ("", "wrong", "é"):
@@ -99,8 +103,10 @@ def test_nobody_sees_or_changes_what_is_another_s(config, inbox):
         assert (state["user"], state["count"], state["recipients"]) == ("bob", 0, [])
         assert client.get("/page/trail").json()["places"] == []
         assert client.post("/page/pause", json={"recipient": "family", "paused": True}).status_code == 404
-        assert client.get("/page/trail?epsilon=0.3").status_code == 400
-    for path in ("state", "trail", "proof"):
+        assert client.get("/page/trail?reader=family").status_code == 404
+        assert client.get("/page/trail?user=ann").status_code == client.get("/page/state?user=ann").status_code == 403
+        assert client.get("/page/trail?from=x").status_code == 400
+    for path in ("state", "trail", "proof", "ground"):
         with relay(config()) as client:
             client.cookies.set("dphmm", "made up")
             assert client.get(f"/page/{path}").status_code == 401
@@ -123,10 +129,20 @@ def test_answers_let_browsers_load_nothing_from_elsewhere_but_tiles_that_are_con
 
 
 def test_the_page_s_files_name_no_other_host_and_hold_no_inline_script():
-    html = (STATIC / "index.html").read_text(encoding="utf-8")
-    assert not re.search(r"<script(?![^>]*src=)|\son\w+=|\sstyle=|https?:", html)
-    for name in ("page.js", "page.css"):
-        assert "http" not in (STATIC / name).read_text(encoding="utf-8")
+    for file in STATIC.iterdir():
+        content = file.read_text(encoding="utf-8")
+        assert not re.search(r"<script(?![^>]*src=)|\son\w+=|\sstyle=", content) or file.suffix != ".html"
+        assert not re.search("https?:|//[a-z]+[.]", content), file.name
+
+
+def test_the_page_comes_in_the_language_of_the_browser_and_holds_all_its_texts(client):
+    for language, word in (("de-DE", "Anmelden"), ("zh", "登录"), ("tlh", "Log in")):
+        for path in ("/", "/link"):
+            page = client.get(path, headers={"Accept-Language": language})
+            assert f'lang="{(word == "Log in" and "en") or language[:2]}"' in page.text
+            assert word in page.text
+            assert "{{" not in page.text
+            assert "accept-language" in page.headers["vary"]
 
 
 # ---- what is seen ----------------------------------------------------------------------------------------------------
@@ -138,7 +154,7 @@ def test_the_trail_is_what_was_released_and_each_tier_sees_its_own(config, inbox
         post(client, 0, 1, 2)
         state = log_in(client)
         fine = client.get("/page/trail").json()
-        coarse = client.get("/page/trail?epsilon=0.2").json()
+        coarse = client.get("/page/trail?reader=friends").json()
         again = client.get("/page/trail?from=6").json()
     stored = releases(tmp_path / "people.db")
     own, theirs = ([one.record for one in stored if one.query == query] for query in ("main", "tier 0.2"))
@@ -147,7 +163,7 @@ def test_the_trail_is_what_was_released_and_each_tier_sees_its_own(config, inbox
     assert (fine["count"], fine["next"], again["places"]) == (6, 6, [])
     assert state["budget"]["spent"] == own[-1].epsilon_so_far == 1.5
     assert theirs[-1].epsilon_so_far == pytest.approx(0.6)
-    assert [one["key"] for one in state["recipients"]] == ["", "0.2"]
+    assert [one["epsilon"] for one in state["recipients"]] == [None, 0.2]
     (audited,) = audit_session(tmp_path / "people.db", config().model).audits
     assert audited.epsilon == pytest.approx(1.5)
     assert len(audited.steps) == 6
@@ -169,6 +185,175 @@ def test_the_proof_is_of_the_person_who_asks_and_holds(config, tmp_path):
         assert "agreed on anew" in client.get("/page/proof").json()["error"]
         client.cookies.clear()
         assert client.get("/page/proof").status_code == 401
+
+
+def test_what_recipients_can_tell_is_what_the_record_says_of_what_they_were_sent(config, inbox, tmp_path):
+    inbox.status = 503
+    with relay(config(recipient=[recipient(inbox), recipient(inbox, users=["bob"]) | {"name": "other"}])) as client:
+        post(client, 0)
+        shown = log_in(client)["recipients"]
+        assert [(one["name"], one["last"], one["waiting"]) for one in shown] == [("family", None, 1)]
+        inbox.status = 200
+        wait_for(lambda: client.get("/page/state").json()["recipients"][0]["last"])
+        last = client.get("/page/state").json()["recipients"][0]["last"]
+        assert last == client.get("/page/state").json()["finest"]
+    (only,) = releases(tmp_path / "people.db")
+    assert last["known"] == START
+    assert last["can_tell"] == {
+        "level": "quarter", "off_m": round(1000 * only.record.estimate_radius, 1), "town": None, "zone": None,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("sent", "release", "became"),
+    [
+        ([location()], {}, "released"),
+        ([location(), location()], {}, "again"),
+        ([location(), location(START - 600)], {}, "late"),
+        ([location(latitude=50.0)], {"outside": "omit"}, "outside"),
+        ([location(latitude=50.0)], {}, "released"),
+        ([location(4 * 10**9)], {}, "ahead"),
+        ([location(), location(START + 300), location(START + 600)], {}, "limit"),
+        ([{"_type": "encrypted", "data": "x"}], {}, "encrypted"),
+        ([location(), {"_type": "card"}], {}, "released"),
+        ([location() | {"acc": 50_000}], {}, "inaccurate"),
+        ([location() | {"lat": "north"}], {}, "malformed"),
+        ([location() | {"tst": "2024-03-07T09:00:00"}], {}, "no_zone"),
+    ],
+)
+def test_the_person_sees_what_became_of_what_the_phone_sent_last_and_no_one_else_does(
+    config, tmp_path, caplog, sent, release, became
+):
+    caplog.set_level("DEBUG")
+    changes = {"release": {"policy": "utility:1km", "epsilon": 0.5, **release}, "limits": {"epsilon": 1.0}}
+    with relay(config(**changes)) as client:
+        assert set(log_in(client)["phone"]) == {"since"}
+        for message in sent:
+            assert client.post("/owntracks", json=message, auth=ANN).text == "[]"
+        heard = client.get("/page/state").json()["phone"]
+        assert heard["became"] == became
+        assert abs(heard["at"] - time.time()) < 60
+        assert became not in client.get("/metrics").text or became not in ("again", "late", "outside", "limit")
+        client.cookies.clear()
+        assert set(log_in(client, "bob")["phone"]) == {"since"}
+    kept = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert b"outside" not in kept.replace(b'"outside":', b"").replace(b'outside\\":', b"")
+    assert "outside" not in "".join(one.getMessage() for one in caplog.records if one.name.startswith("dphmm"))
+
+
+def test_a_prediction_is_shown_with_the_time_that_was_last_known(config, inbox):
+    with relay(config(recipient=[recipient(inbox)], limits={"epsilon": 1.0})) as client:
+        post(client, 0, 1, 2, 3)
+        wait_for(lambda: len(inbox.messages) == 4)
+        state = log_in(client)
+        wait_for(lambda: not client.get("/page/state").json()["recipients"][0]["waiting"])
+        last = client.get("/page/state").json()["recipients"][0]["last"]
+    assert (last["prediction"], last["time"], last["known"]) == (True, "2024-03-07T09:15:00Z", START + 300)
+    assert state["phone"]["became"] == "withheld"
+
+
+def test_a_household_s_page_is_open_for_each_whose_token_was_given_and_for_no_one_else(config, tmp_path):
+    with relay(config()) as client:
+        post(client, 0)
+        state = log_in(client, "bob")
+        assert [one["user"] for one in state["people"]] == ["bob"]
+        wrong = client.post("/page/login", json={"token": TOKEN["ann"], "add": True}, headers={"X-CSRF-Token": "x"})
+        assert wrong.status_code == 403
+        before = client.cookies["dphmm"]
+        assert client.post("/page/login", json={"token": TOKEN["ann"], "add": True}).status_code == 200
+        client.headers["X-CSRF-Token"] = client.get("/page/state").json()["csrf"]
+        people = client.get("/page/state").json()["people"]
+        assert [(one["user"], one["last"] is not None) for one in people] == [("bob", False), ("ann", True)]
+        assert client.get("/page/state?user=ann").json()["count"] == 1
+        assert client.post("/page/zones?user=ann", json=zones(HOME)).status_code == 200
+        assert client.get("/page/state?user=bob").json()["zones"]["zones"]["features"] == []
+        client.cookies.set("dphmm", before)
+        assert client.get("/page/state").status_code == 401
+        assert TOKEN["ann"].encode() not in b"".join(one.read_bytes() for one in tmp_path.rglob("*") if one.is_file())
+
+
+def test_the_map_below_is_the_file_s_for_who_may_see_the_page_and_the_world_s_without_one(config, tmp_path):
+    pytest.importorskip("pyogrio")
+    nodes = [(45.0, -30.02, {}), (45.0, -29.98, {}), (45.01, -30.0, {"place": "town", "name": "Angra"})]
+    town = write_extract(tmp_path / "town.osm.pbf", nodes, [([0, 1], {"highway": "primary"})])
+    with relay(config(basemap=str(town))) as client:
+        assert client.get("/page/ground").status_code == 401
+        log_in(client)
+        ground = client.get("/page/ground").json()
+        assert ground["lines"] == {"road": [[4500000, -3002000, 0, 4000]]}
+        assert ground["names"][0][:3] == ["Angra", 45.01, -30.0]
+        assert client.get("/page/ground", headers={"Accept-Encoding": ""}).json() == ground
+    with pytest.raises(DataFileError, match="no map of the region"):
+        relay(
+            config(basemap="data/home.geojson", model=elsewhere(tmp_path), store=str(tmp_path / "far.db"))
+        ).__enter__()
+
+
+def elsewhere(folder):
+    """A model of a region that is far from all data."""
+    path = folder / "far.npz"
+    rows = "user,time,latitude,longitude\n" + "".join(
+        f"x,2024-03-07T{k // 12:02d}:{k % 12 * 5:02d}:00Z,{10 + 0.001 * (k % 9):.4f},{20 + 0.001 * (k % 7):.4f}\n"
+        for k in range(200)
+    )
+    (folder / "far.csv").write_text(rows)
+    learn(folder / "far.csv", region(bbox=(10, 20, 10.01, 20.01), cell=0.5), step_seconds=300, output=path)
+    return str(path)
+
+
+# ---- links -----------------------------------------------------------------------------------------------------------
+
+
+def link(client, **more):
+    said = {"name": "Bea", "epsilon": None, "ends": recipients.now() + 3600, **more}
+    return client.post("/page/link", json=said)
+
+
+def test_a_link_shows_its_reader_what_is_released_from_then_on_until_it_is_ended(config, clock):
+    with relay(config()) as client:
+        post(client, 0)
+        clock.at = START
+        log_in(client)
+        key = {"Authorization": f"Bearer {link(client).json()['token']}"}
+        client.cookies.clear()
+        told = client.get("/link/told", headers=key).json()
+        assert (told["user"], told["last"], told["places"]) == ("ann", None, [])
+        assert client.get("/link/ground", headers=key).json()["credit"] is not None
+        post(client, 1)
+        told = client.get("/link/told", headers=key).json()
+        assert [one["number"] for one in told["places"]] == [1]
+        assert told["last"]["can_tell"]["level"] in ("quarter", "street")
+        assert not {"epsilon", "Bea"} & set(re.findall(r"\w+", json.dumps(told)))
+        for path in ("told", "ground"):
+            assert client.get(f"/link/{path}").status_code == 404
+            assert client.get(f"/link/{path}", headers={"Authorization": "Bearer x"}).status_code == 404
+        (shown,) = log_in(client)["links"]
+        assert (shown["name"], shown["last"]["number"]) == ("Bea", 1)
+        (seen,) = client.get("/page/trail", params={"reader": shown["id"]}).json()["places"]
+        assert (seen["latitude"], seen["radius_m"]) == (told["last"]["latitude"], told["last"]["radius_m"])
+        assert client.post("/page/pause", json={"recipient": shown["id"], "paused": True}).status_code == 200
+        post(client, 2)
+        told = client.get("/link/told", headers=key).json()
+        assert (told["places"], told["last"]["number"]) == ([], 1)
+        assert client.post("/page/unlink", json={"link": shown["id"]}).status_code == 200
+        assert client.get("/link/told", headers=key).status_code == 404
+
+
+@pytest.mark.parametrize(
+    "said",
+    [{"name": ""}, {"name": 7}, {"name": "x" * 81}, {"epsilon": 0.3}, {"ends": "soon"}, {"ends": True}, {"ends": 1},
+     {"ends": 2**40}],
+)  # fmt: skip
+def test_a_link_that_cannot_be_is_refused_and_one_of_a_coarser_tier_tells_that(config, inbox, said):
+    with relay(config(recipient=[recipient(inbox, epsilon=0.2)])) as client:
+        log_in(client)
+        assert link(client, **said).status_code == 400
+        assert client.post("/page/link", json={}, headers={"X-CSRF-Token": ""}).status_code == 403
+        assert link(client, epsilon=0.2).status_code == 200
+        assert [one["epsilon"] for one in client.get("/page/state").json()["links"]] == [0.2]
+
+
+# ---- what is left ----------------------------------------------------------------------------------------------------
 
 
 def test_what_is_left_is_what_the_limits_leave(config):

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import base64
 import json
+import re
+import time
 from contextlib import contextmanager
 
+import numpy as np
+import pytest
+import shapely
 from starlette.applications import Starlette
 from starlette.responses import Response
 from starlette.routing import Route
 
 from dphmm.jobs.models import load_model
+from dphmm.serve import page as pages
+from dphmm.serve.page import TEXTS
+from tests.openstreetmap import write_extract
 from tests.serve.conftest import START, TOKEN, location, relay, running, wait_for
 from tests.serve.test_app import ANN, releases
 from tests.serve.test_delivery import post, recipient
@@ -20,11 +28,12 @@ PHONE, DESK = (420, 800), (1280, 900)
 
 
 @contextmanager
-def page_of(browser, client, size=DESK, tiles=()):
+def page_of(browser, client, size=DESK, tiles=(), language="en-GB"):
     """The page, logged in; anything asked of another host than these, and any error of a script, fails."""
     host, wrong = str(client.base_url), []
     hosts = (host, *tiles, "blob:", "data:")
-    context = browser.new_context(viewport={"width": size[0], "height": size[1]}, accept_downloads=True)
+    viewport = {"width": size[0], "height": size[1]}
+    context = browser.new_context(viewport=viewport, locale=language, has_touch=size == PHONE, accept_downloads=True)
     page = context.new_page()
     # the page looks again for news every few seconds: here it has less patience
     page.add_init_script("const later = window.setTimeout; window.setTimeout = (f, ms) => later(f, Math.min(ms, 400));")
@@ -36,7 +45,10 @@ def page_of(browser, client, size=DESK, tiles=()):
         page.goto(host)
         page.fill("#token", TOKEN["ann"])
         page.press("#token", "Enter")
-        page.wait_for_selector("#price dl")
+        page.wait_for_selector("#effect p")
+        page.evaluate(
+            "for (const one of document.querySelectorAll('#figures, #zone-figures, #corners')) one.open = true"
+        )
         yield page
         assert wrong == []
     finally:
@@ -65,14 +77,14 @@ def test_tiles_are_asked_of_the_host_that_is_configured_and_of_no_other(config, 
 
 
 def believed(page):
-    return page.inner_text("#learned dt:has-text('Believed at') + dd")
+    return page.inner_text("#learned dt:has-text('Shown at') + dd")
 
 
 def test_the_page_moves_with_releases_and_a_zone_drawn_by_keyboard_holds_for_the_next(config, browser, inbox, tmp_path):
     with relay(config(recipient=[recipient(inbox)])) as client, page_of(browser, client, PHONE) as page:
         assert "Nothing was released yet" in page.inner_text("#learned")
         post(client, 0)
-        page.wait_for_selector("#learned dt:has-text('Believed at')")
+        page.wait_for_selector("#learned dt:has-text('Shown at')")
         before = believed(page)
         post(client, 1)
         wait_for(lambda: believed(page) != before)
@@ -90,7 +102,7 @@ def test_the_page_moves_with_releases_and_a_zone_drawn_by_keyboard_holds_for_the
         page.focus("#close")
         page.keyboard.press("Enter")
         page.select_option("#elsewhere", "exact")
-        page.wait_for_selector("#price dt:has-text('in zone 1')")
+        page.wait_for_selector("#effect p:has-text('In “zone 1”')")
         page.focus("#save")
         page.keyboard.press("Enter")
         page.wait_for_selector("#message:has-text('from the next release on')")
@@ -114,7 +126,7 @@ def test_zones_are_drawn_by_mouse_read_from_files_and_saved_to_them(config, brow
         layer.write_text(json.dumps(zones(HOME)["zones"]), encoding="utf-8")
         page.set_input_files("#import", layer)
         page.fill("#buffer", "500")
-        page.wait_for_selector("#price dt:has-text('in zone 1')")
+        page.wait_for_selector("#effect p:has-text('In “zone 1”')")
         with page.expect_download() as saved:
             page.click("#export")
         assert json.loads(saved.value.path().read_text(encoding="utf-8")) == zones(HOME)["zones"]
@@ -124,7 +136,7 @@ def test_zones_are_drawn_by_mouse_read_from_files_and_saved_to_them(config, brow
         assert kept == zones(HOME, buffer_m=500, elsewhere="policy")
         layer.write_text("no json", encoding="utf-8")
         page.set_input_files("#import", layer)
-        page.wait_for_selector("#message.wrong:has-text('no GeoJSON')")
+        page.wait_for_selector("#message.wrong:has-text('no GeoJSON feature collection')")
 
 
 def test_exposed_places_and_their_repair_are_shown_before_anything_is_agreed(config, browser, model):
@@ -137,26 +149,181 @@ def test_exposed_places_and_their_repair_are_shown_before_anything_is_agreed(con
             {"name": "z.geojson", "mimeType": "", "buffer": json.dumps(zones(HOME, one_place)["zones"]).encode()},
         )
         page.select_option("#elsewhere", "exact")
-        page.wait_for_selector("#price dt:has-text('Exposed without repair') + dd:has-text('1')")
-        assert page.inner_text("#price dt:has-text('The repair joins') + dd") == "1 pairs"
+        page.wait_for_selector("#price dt:has-text('exposed without the repair') + dd:has-text('1')")
+        assert page.inner_text("#price dt:has-text('joined by the repair') + dd") == "1"
         page.click("#revert")
-        page.wait_for_selector("#price dt:has-text('Exposed without repair') + dd:has-text('0')")
+        page.wait_for_selector("#price dt:has-text('exposed without the repair') + dd:has-text('0')")
         assert client.get("/metrics").status_code == 200
 
 
-def test_pausing_tiers_and_logging_out_work_by_their_buttons(config, browser, inbox):
+def test_pausing_readers_and_logging_out_work_by_their_buttons(config, browser, inbox):
     tiers = [recipient(inbox), recipient(inbox, epsilon=0.2) | {"name": "friends"}]
     with relay(config(recipient=tiers)) as client, page_of(browser, client) as page:
         post(client, 0)
-        page.wait_for_selector("#learned dt:has-text('Believed at')")
+        page.wait_for_selector("#learned dt:has-text('Shown at')")
+        page.wait_for_selector("#readers li:has-text('friends') p:has-text('They can')")
         fine = believed(page)
-        page.select_option("#tier", "0.2")
+        page.select_option("#reader", "friends")
         wait_for(lambda: believed(page) != fine)
         assert "Best guess off by" in page.inner_text("#learned")  # by what this reader was told
-        page.click("button[aria-label='Pause: friends']")
+        page.click("summary[aria-label='Pause: friends']")
+        page.click("button[aria-label='for two hours: friends']")
+        page.wait_for_selector("#readers li:has-text('friends') small:has-text('paused until')")
         page.wait_for_selector("button[aria-label='Go on: friends']")
         post(client, 1)
         wait_for(lambda: len(inbox.messages) == 3)
         page.click("#logout")
         page.wait_for_selector("#token")
         assert page.locator("#main").is_hidden()
+
+
+def test_a_link_is_made_opened_by_its_reader_and_ended(config, browser, clock):
+    clock.at = time.time() - 900
+    with relay(config()) as client, page_of(browser, client) as page:
+        page.click("#new-link summary")
+        page.fill("#link-name", "Bea")
+        page.press("#link-name", "Enter")
+        page.wait_for_selector("#message:has-text('The link is made')")
+        address = page.input_value("#link-address")
+        reader = page.context.new_page()
+        reader.goto(address)
+        reader.wait_for_selector("#where:has-text('Nothing was shared')")
+        client.post("/owntracks", json=location(int(time.time()) // 300 * 300), auth=ANN)
+        reader.wait_for_selector("#where:has-text('ann is probably')")
+        page.click("button[aria-label='End now: Bea']")
+        reader.wait_for_selector("#message:has-text('This link has ended')")
+        assert reader.locator("#map").is_hidden()
+
+
+@pytest.mark.parametrize("size", [PHONE, DESK])
+def test_a_home_zone_is_laid_around_a_click_off_centre_and_is_told_to_no_one_until_it_is_saved(config, browser, size):
+    with relay(config()) as client, page_of(browser, client, size) as page:
+        page.click("#home")
+        page.wait_for_selector("#message:has-text('Click on the map where home is')")
+        middles = []
+        for _ in range(3):
+            page.locator("#map").scroll_into_view_if_needed()
+            box = page.locator("#map").bounding_box()
+            press = page.touchscreen.tap if size == PHONE else page.mouse.click
+            press(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+            page.wait_for_selector("#effect p:has-text('Not saved yet')")
+            middles.append(page.evaluate("document.querySelector('#zones input').value"))
+        assert middles == ["home"] * 3
+        kept = "fetch('page/state').then((one) => one.json()).then((one) => one.zones.zones.features)"
+        assert page.evaluate(kept) == []
+        page.click("#save")
+        page.wait_for_selector("#message:has-text('from the next release on')")
+        ((zone,),) = [[one] for one in page.evaluate(kept)]
+        corners = np.array(zone["geometry"]["coordinates"][0][:-1])
+        east, north = ((corners - [-30.0, 45.0]) * [111.32 * np.cos(np.pi / 4), 111.32]).T
+        assert np.hypot(east.mean(), north.mean()) < 0.9
+        assert np.hypot(east.mean(), north.mean()) > 0.01  # it would be within with a chance of one in 7,000
+        assert shapely.Polygon(corners).contains(shapely.Point(-30.0, 45.0))
+        np.testing.assert_allclose(np.hypot(east - east.mean(), north - north.mean()), 1.0, rtol=0.01)
+
+
+def test_several_people_are_on_one_map_and_the_page_is_any_one_s(config, browser):
+    with relay(config()) as client, page_of(browser, client, PHONE) as page:
+        post(client, 0)
+        client.post("/owntracks", json=location(START, 44.98, -30.01), auth=("bob", TOKEN["bob"]))
+        page.click("summary:has-text('Add a person')")
+        page.fill("#other-token", TOKEN["bob"])
+        page.press("#other-token", "Enter")
+        page.wait_for_selector("#people li:has-text('bob is seen')")
+        page.wait_for_selector(".name.person:has-text('bob, ')", state="attached")
+        page.wait_for_selector(".name.person:has-text('ann, ')", state="attached")
+        page.select_option("#person", "bob")
+        page.wait_for_function("document.querySelector('#moment-time').textContent.includes(':')")
+        page.fill("#buffer", "100")
+        page.wait_for_selector("#save:enabled")
+        page.click("#save")
+        page.wait_for_selector("#message:has-text('from the next release on')")
+        ask = "(user) => fetch('page/state?user=' + user).then((one) => one.json()).then((one) => one.zones.buffer_m)"
+        assert [page.evaluate(ask, user) for user in ("bob", "ann")] == [100, 0]
+
+
+def test_places_are_found_in_the_map_on_board_and_nothing_is_asked_for_it(config, browser, tmp_path):
+    pytest.importorskip("pyogrio")
+    names = [("Angra do Heroísmo", 45.02, -30.03), ("Praia", 44.98, -29.97)]
+    nodes = [(y, x, {"place": "town", "name": name}) for name, y, x in names]
+    town = write_extract(
+        tmp_path / "town.osm.pbf", [(45, -30.1, {}), (45, -29.9, {}), *nodes], [([0, 1], {"highway": "primary"})]
+    )
+    with relay(config(basemap=str(town))) as client, page_of(browser, client) as page:
+        assert {one.strip() for one in page.locator(".name").all_inner_texts()} >= {name for name, _, _ in names}
+        before = len(page.locator(".name").all())
+        page.fill("#place", "heroismo")
+        page.press("#place", "Enter")
+        page.wait_for_selector("#message:has-text('The map shows Angra do Heroísmo')")
+        wait_for(lambda: len(page.locator(".name").all()) < before)
+        page.fill("#place", "Atlantis")
+        page.press("#place", "Enter")
+        page.wait_for_selector("#message.wrong:has-text('Atlantis')")
+
+
+def painted(page):
+    """How many pixels of the map's ground are painted."""
+    return page.evaluate("""() => {
+      const canvas = document.querySelector(".leaflet-ground-pane canvas");
+      const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+      let count = 0;
+      for (let k = 3; k < data.length; k += 4) count += data[k] > 0;
+      return count;
+    }""")
+
+
+def test_a_map_without_streets_and_coast_is_no_empty_square(config, browser):
+    with relay(config()) as client, page_of(browser, client) as page:
+        assert painted(page) > 2000
+
+
+@pytest.mark.parametrize("language", TEXTS)
+@pytest.mark.parametrize("size", [PHONE, DESK])
+def test_every_language_fits_the_page_and_is_read_out_in_its_own(config, browser, inbox, language, size):
+    tiers = [recipient(inbox), recipient(inbox, epsilon=0.2) | {"name": "friends", "when_withheld": "nothing"}]
+    made = config(recipient=tiers, limits={"epsilon": 1.0})
+    with relay(made) as client:
+        post(client, 0, 1, 2)
+        with page_of(browser, client, size, language=language) as page:
+            page.wait_for_selector("#readers li:nth-child(2)")
+            page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
+            assert page.evaluate("document.documentElement.lang") == language
+            assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
+            assert TEXTS[language]["who_can_tell"] in page.inner_text("#told")
+            page.select_option("#language", "fr")
+            page.wait_for_function("document.documentElement.lang === 'fr'")
+
+
+def test_no_word_of_the_page_stands_outside_the_file_of_texts(config, browser, inbox, monkeypatch):
+    marked = {key: text if key == "language_name" else f"⟦{text}⟧" for key, text in TEXTS["en"].items()}
+    monkeypatch.setattr(pages, "TEXTS", {**TEXTS, "en": marked})
+    pages._document.cache_clear()
+    words = """() => {
+      const skipped = ".leaflet-pm-toolbar, .leaflet-control-attribution, .leaflet-control-scale, #language, script";
+      const found = [document.title], all = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+      for (let node = all.nextNode(); node; node = all.nextNode())
+        if (!node.parentElement.closest(skipped)) found.push(node.data);
+      for (const one of document.querySelectorAll("[aria-label], [placeholder], [title]"))
+        if (!one.closest(skipped)) for (const name of ["aria-label", "placeholder", "title"])
+          found.push(one.getAttribute(name) || "");
+      return found;
+    }"""
+    try:
+        with relay(config(recipient=[recipient(inbox)], limits={"epsilon": 0.5})) as client:
+            post(client, 0, 1)
+            with page_of(browser, client) as page:
+                page.click("#home")
+                page.wait_for_selector("#readers li p:has-text('They')")
+                found = page.evaluate(words)
+                page.click("#logout")
+                page.wait_for_selector("#token")
+                found += page.evaluate(words)
+    finally:
+        pages._document.cache_clear()
+    rest = set()
+    for text in found:
+        while text != (text := re.sub("⟦[^⟦⟧]*⟧", "", text)):
+            pass
+        rest |= set(re.findall(r"[^\W\d_]+", text))
+    assert len(found) > 100
+    assert rest <= {"ann", "family", "webhook", "friends", "km", "m", "ε", "Mar", "at"}

@@ -1,392 +1,351 @@
-"use strict";
 // The person's page. It knows what was released, and the zones; no true place ever comes here.
-(() => {
-  const $ = (id) => document.getElementById(id);
-  const LOOK_AGAIN_MS = 2000, DRAWN_FOR_MS = 350, MOST_ROWS = 50;
-  const COLOUR = { believed: "#1f5fbf", zone: "#2f7d4f", exposed: "#c0392b", joined: "#b26a00" };
+import { COLOUR, lastKnown, makeMap, showPlace } from "./map.js";
+import { language, metres, number, percent, say, when, whereOf } from "./words.js";
+import { makeZones } from "./zones.js";
 
-  let state = null; // what the relay said last
-  let trail = []; // what was released, as the chosen tier sees it
-  let next = 0; // the number of the first release that is not in it
-  let shown = null; // the index of the moment that is looked at; null: the last
-  let inForce = null; // the zones in force, as text
-  let priceInForce = null;
-  let timer = 0, asked = 0;
+const $ = (id) => document.getElementById(id);
+const LOOK_AGAIN_MS = 2000, MOST_ROWS = 50, HOUR_S = 3600;
+const OTHERS = ["#7a4fb0", "#b0489a", "#8a6d1f", "#2a8a8a", "#9c4a2f"];
 
-  // ---- talking to the relay ---------------------------------------------------------------------------------------
+let state = null; // what the relay said last
+let person = ""; // whose page it is, of those of the household
+let trail = []; // what the chosen reader was told
+let next = 0; // the number of the first release that is not in it
+let shown = null; // the index of the moment that is looked at; null: the last
+let timer = 0;
+let map = null, zones = null;
+const layers = {};
 
-  async function ask(path, body) {
-    const options = body === undefined ? {} : {
-      method: "POST", body: JSON.stringify(body),
-      headers: { "Content-Type": "application/json", "X-CSRF-Token": state ? state.csrf : "" },
-    };
-    const answer = await fetch("page/" + path, { credentials: "same-origin", ...options });
-    const said = await answer.json().catch(() => ({}));
-    if (answer.status === 401 && path !== "login") logIn();
-    if (!answer.ok) throw new Error(said.error || "the relay does not answer");
-    return said;
-  }
+// ---- talking to the relay -------------------------------------------------------------------------------------------
 
-  function say(text, wrong) {
-    $("message").textContent = text;
-    $("message").classList.toggle("wrong", Boolean(wrong));
-  }
+async function ask(path, body) {
+  const options = body === undefined ? {} : {
+    method: "POST", body: JSON.stringify(body),
+    headers: { "Content-Type": "application/json", "X-CSRF-Token": state ? state.csrf : "" },
+  };
+  const whose = person ? (path.includes("?") ? "&user=" : "?user=") + encodeURIComponent(person) : "";
+  const answer = await fetch("page/" + path + whose, { credentials: "same-origin", ...options });
+  const told = await answer.json().catch(() => ({}));
+  if (answer.status === 401 && path !== "login") logIn();
+  if (!answer.ok) throw new Error(problemOf(path, answer.status, told.error || ""));
+  return told;
+}
 
-  function trying(work) {
-    return async (event) => {
-      if (event) event.preventDefault();
-      try { say(""); await work(event); } catch (problem) { say(problem.message, true); }
-    };
-  }
+function problemOf(path, status, reason) {
+  if (status === 401) return say(path === "login" ? "wrong_token" : "logged_out");
+  if (status === 403) return say("load_anew");
+  return ["zones", "price", "link"].includes(path) ? say("refused", { reason }) : say("no_answer");
+}
 
-  function logIn() {
-    clearTimeout(timer);
-    state = null;
-    $("main").hidden = $("who").hidden = true;
-    $("login").hidden = false;
-    $("token").focus();
-  }
+const read = (told) => ({ ...told, readers: [...(told.recipients || []), ...(told.links || [])] });
 
-  $("login").addEventListener("submit", trying(async () => {
-    await ask("login", { token: $("token").value.trim() });
-    $("token").value = "";
-    await begin();
-  }));
-  $("logout").addEventListener("click", trying(async () => { await ask("logout", {}); location.reload(); }));
+function tell(text, wrong) {
+  $("message").textContent = text;
+  $("message").classList.toggle("wrong", Boolean(wrong));
+}
 
-  // ---- the map ----------------------------------------------------------------------------------------------------
+const isAway = (problem) => problem instanceof TypeError;
 
-  let map = null, drawn = null;
-  const layers = {};
+function trying(work) {
+  return async (event) => {
+    if (event) event.preventDefault();
+    try { tell(""); await work(event); } catch (problem) { tell(isAway(problem) ? say("no_relay") : problem.message, true); }
+  };
+}
 
-  function makeMap() {
-    map = L.map("map", { preferCanvas: true, zoomSnap: 0.25 });
-    map.attributionControl.setPrefix("Leaflet");
-    L.control.scale({ imperial: false }).addTo(map);
-    if (state.tiles.url) L.tileLayer(state.tiles.url, { attribution: escaped(state.tiles.attribution), maxZoom: 19 }).addTo(map);
-    L.rectangle(state.bounds, { color: "#8b97a3", weight: 1, dashArray: "4 4", fill: !state.tiles.url, fillColor: "#fff", fillOpacity: 0.7, interactive: false, pmIgnore: true }).addTo(map);
-    for (const name of ["joined", "exposed", "trail", "now"]) layers[name] = L.layerGroup([], { pmIgnore: true }).addTo(map);
-    drawn = L.featureGroup().addTo(map);
-    map.pm.setGlobalOptions({ layerGroup: drawn, pathOptions: { color: COLOUR.zone, fillOpacity: 0.15 }, allowSelfIntersection: false });
-    map.pm.addControls({
-      position: "topright", drawMarker: false, drawCircleMarker: false, drawCircle: false, drawPolyline: false, drawText: false,
-      rotateMode: false, cutPolygon: false,
-    });
-    const cross = L.DomUtil.create("div", "cross", map.getContainer());
-    cross.setAttribute("aria-hidden", "true");
-    map.fitBounds(state.bounds, { animate: false });
-    map.on("pm:create", ({ layer }) => { addZone(layer); changed(); });
-    map.on("pm:remove", changed);
-    new ResizeObserver(() => map.invalidateSize()).observe($("map"));
-  }
+function logIn() {
+  clearTimeout(timer);
+  state = null;
+  person = "";
+  $("main").hidden = $("who").hidden = true;
+  $("door").hidden = false;
+  $("token").focus();
+}
 
-  function escaped(text) {
-    const box = document.createElement("div");
-    box.textContent = text;
-    return box.innerHTML;
-  }
+$("login").addEventListener("submit", trying(async () => {
+  await ask("login", { token: $("token").value.trim() });
+  $("token").value = "";
+  await begin();
+}));
+$("logout").addEventListener("click", trying(async () => { await ask("logout", {}); location.reload(); }));
 
-  // ---- what recipients believe ------------------------------------------------------------------------------------
+// ---- making parts of the page ---------------------------------------------------------------------------------------
 
-  const metres = (m) => m === null || m === undefined ? "–"
-    : m >= 10000 ? `${(m / 1000).toFixed(1)} km` : `${Math.round(m).toLocaleString("en")} m`;
-  const local = (text) => new Date(text).toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
-  const median = (numbers) => [...numbers].sort((a, b) => a - b)[Math.floor((numbers.length - 1) / 2)];
+function made(kind, text, more = {}) {
+  return Object.assign(document.createElement(kind), { textContent: text, ...more });
+}
 
-  async function readTrail() {
-    const tier = $("tier").value;
-    let last = -1;
-    while (next !== last) {
-      last = next;
-      const said = await ask(`trail?epsilon=${encodeURIComponent(tier)}&from=${next}`);
-      if (tier !== $("tier").value) return;
-      trail.push(...said.places);
-      next = said.next;
-    }
-    showTrail();
-  }
+function button(text, label, work) {
+  const found = made("button", text, { type: "button" });
+  found.setAttribute("aria-label", label);
+  found.addEventListener("click", trying(work));
+  return found;
+}
 
-  function showTrail() {
-    const end = trail.length - 1;
-    $("moment").max = Math.max(0, end);
-    if (shown === null || shown >= end) { shown = null; $("moment").value = end; }
-    const at = trail[shown === null ? end : shown];
-    layers.trail.clearLayers();
-    layers.now.clearLayers();
-    $("moment").disabled = end < 1;
-    facts($("learned"), at ? [
-      [shown === null ? "Last release" : "Release", local(at.time)],
-      ["Believed at", `${at.latitude.toFixed(4)}, ${at.longitude.toFixed(4)}`],
-      ["Expected to be off by", metres(at.radius_m) + (at.prediction ? " (a prediction)" : "")],
-      ...(at.certainty === undefined ? [] : [
-        ["Best guess off by", metres(at.guess_off_m)],
-        ["Surest place", `${(100 * at.certainty).toFixed(1)} %`]]),
-      ["In these days, median", metres(median(trail.map((one) => one.radius_m)))],
-      ["at the least", metres(Math.min(...trail.map((one) => one.radius_m)))],
-    ] : [["", "Nothing was released yet."]]);
-    $("moment-time").textContent = at ? local(at.time) : "–";
-    const rows = trail.slice(-MOST_ROWS).reverse().map((one) => {
-      const row = document.createElement("tr");
-      for (const text of [local(one.time), `${one.latitude.toFixed(4)}, ${one.longitude.toFixed(4)}`, metres(one.radius_m)]) {
-        row.appendChild(document.createElement("td")).textContent = text;
-      }
-      return row;
-    });
-    $("last").tBodies[0].replaceChildren(...rows);
-    if (!at) return;
-    const places = trail.map((one) => [one.latitude, one.longitude]);
-    L.polyline(places, { color: COLOUR.believed, weight: 1, opacity: 0.25, interactive: false, pmIgnore: true }).addTo(layers.trail);
-    places.forEach((place, k) => L.circleMarker(place, {
-      radius: 2.5, stroke: false, fillColor: COLOUR.believed, fillOpacity: 0.15 + 0.45 * (k + 1) / places.length, interactive: false, pmIgnore: true,
-    }).addTo(layers.trail));
-    const here = [at.latitude, at.longitude];
-    L.circle(here, { radius: at.radius_m, color: COLOUR.believed, weight: 2, fillOpacity: 0.1, interactive: false, pmIgnore: true }).addTo(layers.now);
-    L.circleMarker(here, { radius: 6, color: "#fff", weight: 2, fillColor: COLOUR.believed, fillOpacity: 1, interactive: false, pmIgnore: true }).addTo(layers.now);
-  }
+function facts(list, pairs) {
+  list.replaceChildren(...pairs.flatMap(([name, value]) => [made("dt", name), made("dd", value)]));
+}
 
-  $("moment").addEventListener("input", () => { shown = Number($("moment").value); showTrail(); });
-  $("tier").addEventListener("change", trying(async () => { trail = []; next = 0; shown = null; await readTrail(); }));
+function fill(select, options) {
+  // Only where they differ, so that what is open or chosen stays.
+  const same = [...select.options].map((one) => one.value + one.text).join() === options.map(([value, text]) => value + text).join();
+  if (same) return;
+  const chosen = select.value;
+  select.replaceChildren(...options.map(([value, text]) => new Option(text, value)));
+  if (options.some(([value]) => value === chosen)) select.value = chosen;
+}
 
-  // ---- what it cost, recipients -------------------------------------------------------------------------------------
+// ---- what readers can tell ------------------------------------------------------------------------------------------
 
-  function facts(list, pairs) {
-    list.replaceChildren(...pairs.flatMap(([name, value]) => {
-      const term = document.createElement("dt"), said = document.createElement("dd");
-      term.textContent = name;
-      said.textContent = value;
-      return [term, said];
-    }));
-  }
+function sentences(reader) {
+  const last = reader.last;
+  if (reader.tells === "true places") return say("tell_true");
+  if (!last) return say("tell_nothing");
+  const known = last.can_tell;
+  if (reader.tells === "zone") return say("tell_zone", { zone: known.zone === "away" ? say("zone_away") : known.zone });
+  const told = [say("tell_" + known.level, { where: whereOf(known), off: metres(known.off_m) })];
+  if (known.certainty && known.level !== "exact") told.push(say("tell_sure", { share: percent(known.certainty) }));
+  if (last.prediction) told.push(say("tell_guess", { time: last.known ? when(last.known) : say("long_ago") }));
+  return told.join(" ");
+}
 
-  function showState() {
-    const b = state.budget, number = (x) => Number(x.toFixed(4)).toLocaleString("en");
-    $("user").textContent = state.user;
-    facts($("budget"), [
-      ["Releases", state.count.toLocaleString("en")],
-      ["Each costs at most", `ε ${number(b.epsilon)}`],
-      ["Sum of ε", number(b.spent)],
-      ["Within the last day", number(b.spent_last_day)],
-      ["Left in all", b.limit === null ? "no limit" : `${number(b.left)} of ${number(b.limit)}`],
-      ["Left now", b.window_limit === null ? "no limit for a window of time"
-        : `${number(b.window_left)} of ${number(b.window_limit)} in any ${number(b.window_hours)} hours`],
-    ]);
-    $("recipients").replaceChildren(...state.recipients.map((one) => {
-      const item = document.createElement("li"), text = document.createElement("span"), more = document.createElement("small");
-      const button = document.createElement("button");
-      text.className = "grow";
-      text.textContent = one.name;
-      const whole = one.tells === "true places";
-      const what = whole ? "YOUR TRUE PLACES, unprotected" : one.tells === "zone" ? "the zone's name alone"
-        : one.epsilon === null ? "the releases themselves" : `coarser: ε ${one.epsilon}`;
-      more.classList.toggle("bad", whole);
-      more.textContent = [one.kind, what,
-        one.paused ? "paused" : whole ? "" : one.waiting ? `${one.waiting} not told yet` : "told of all"].filter(Boolean).join(" · ");
-      text.append(more);
-      button.type = "button";
-      button.textContent = one.paused ? "Go on" : "Pause";
-      button.setAttribute("aria-label", `${button.textContent}: ${one.name}`);
-      button.disabled = one.paused_by_file;
-      button.addEventListener("click", trying(async () => {
-        await ask("pause", { recipient: one.name, paused: !one.paused });
-        await look();
-      }));
-      item.append(text, button);
-      return item;
-    }));
-    if (!state.recipients.length) $("recipients").textContent = "Nobody.";
-    const tiers = new Map([["", []]]);
-    for (const one of state.recipients.filter((one) => one.tells === "place")) {
-      const key = one.epsilon === null ? "" : one.key;
-      tiers.set(key, [...(tiers.get(key) || []), one.name]);
-    }
-    const options = [...tiers].map(([key, names]) => {
-      const name = names.join(", ") || "readers of the releases themselves";
-      return new Option(key ? `${name} (ε ${key})` : name, key);
-    });
-    const same = [...$("tier").options].map((o) => o.text).join("\n") === options.map((o) => o.text).join("\n");
-    if (!same) {
-      const chosen = $("tier").value;
-      $("tier").replaceChildren(...options);
-      if (tiers.has(chosen)) $("tier").value = chosen;
-    }
-  }
+function statusOf(reader) {
+  const kind = reader.kind === "link" ? say("link_until", { time: when(reader.ends) }) : reader.kind;
+  const paused = !reader.paused ? "" : reader.paused_until ? say("paused_until", { time: when(reader.paused_until) }) : say("paused");
+  const last = reader.last ? say("last_told", { time: when(reader.last.time) }) : "";
+  const waiting = reader.waiting ? say("not_told_yet", { count: number(reader.waiting) }) : "";
+  const aside = reader.set_aside ? say("not_taken", { count: number(reader.set_aside), reason: reader.set_aside_last }) : "";
+  return [kind, paused, last, waiting, aside].filter(Boolean).join(" · ");
+}
 
-  // ---- zones ----------------------------------------------------------------------------------------------------------
-
-  let corners = []; // of a zone that is drawn with the keyboard
-  let sketch = null;
-
-  function zonesNow() {
-    const features = drawn.getLayers().map((layer) => {
-      const feature = layer.toGeoJSON(6);
-      return { type: "Feature", properties: { name: layer.zone }, geometry: feature.geometry };
-    });
-    return { zones: { type: "FeatureCollection", features }, buffer_m: Number($("buffer").value) || 0, elsewhere: $("elsewhere").value };
-  }
-
-  function addZone(layer, name) {
-    const taken = new Set(drawn.getLayers().map((one) => one.zone));
-    let number = 1;
-    while (taken.has(`zone ${number}`)) number += 1;
-    layer.zone = name || `zone ${number}`;
-    layer.setStyle({ color: COLOUR.zone, fillOpacity: 0.15 });
-    if (!drawn.hasLayer(layer)) drawn.addLayer(layer);
-    layer.on("pm:edit pm:dragend pm:markerdragend", changed);
-    listZones();
-  }
-
-  function listZones() {
-    $("zones").replaceChildren(...drawn.getLayers().map((layer) => {
-      const item = document.createElement("li"), name = document.createElement("input"), go = document.createElement("button"), drop = document.createElement("button");
-      name.value = layer.zone;
-      name.maxLength = 80;
-      name.setAttribute("aria-label", "Name of the zone");
-      name.addEventListener("change", () => { layer.zone = name.value.trim() || layer.zone; changed(); });
-      go.type = drop.type = "button";
-      go.textContent = "Show";
-      go.setAttribute("aria-label", `Show ${layer.zone}`);
-      go.addEventListener("click", () => map.fitBounds(layer.getBounds(), { maxZoom: 16 }));
-      drop.textContent = "Remove";
-      drop.setAttribute("aria-label", `Remove ${layer.zone}`);
-      drop.addEventListener("click", () => { drawn.removeLayer(layer); changed(); });
-      item.append(name, go, drop);
-      return item;
-    }));
-    if (!drawn.getLayers().length) $("zones").textContent = "None.";
-  }
-
-  function readZones(said) {
-    const found = L.geoJSON(said.zones).getLayers().filter((layer) => layer.feature.geometry.type === "Polygon" || layer.feature.geometry.type === "MultiPolygon");
-    drawn.clearLayers();
-    for (const layer of found) {
-      const properties = layer.feature.properties || {};
-      addZone(layer, String(properties.name || properties.category || "").trim());
-    }
-    listZones();
-    return found.length;
-  }
-
-  function showInForce() {
-    readZones(state.zones);
-    $("buffer").value = state.zones.buffer_m;
-    const policy = $("elsewhere").options[0];
-    policy.textContent = state.elsewhere ? `as the relay has it: ${state.elsewhere}` : "nothing (the relay names zones alone)";
-    policy.disabled = !state.elsewhere;
-    $("elsewhere").value = state.zones.elsewhere;
-    inForce = JSON.stringify(zonesNow());
-    priceInForce = null;
-    changed();
-  }
-
-  function changed() {
-    listZones();
-    const differs = JSON.stringify(zonesNow()) !== inForce;
-    $("save").disabled = $("revert").disabled = !differs;
-    clearTimeout(changed.timer);
-    changed.timer = setTimeout(showPrice, DRAWN_FOR_MS);
-  }
-
-  async function showPrice() {
-    const number = ++asked, now = JSON.stringify(zonesNow());
-    let said = null, problem = "";
-    try { said = await ask("price", zonesNow()); } catch (found) { problem = found.message; }
-    if (number !== asked) return; // something else was drawn since
-    layers.exposed.clearLayers();
-    layers.joined.clearLayers();
-    if (problem) {
-      $("price").replaceChildren(Object.assign(document.createElement("p"), { className: "bad", textContent: problem }));
-      $("save").disabled = true;
-      return;
-    }
-    if (now === inForce) priceInForce = said;
-    const before = now !== inForce && priceInForce ? ` (now ${metres(priceInForce.error_m)})` : "";
-    const list = document.createElement("dl");
-    facts(list, [
-      ["A release is off by", metres(said.error_m) + before],
-      ...said.zones.map((zone) => [`in ${zone.name}`, `${metres(zone.error_m)}, ${zone.places} places`]),
-      ...(said.zones.length && said.error_m_elsewhere !== null ? [["elsewhere", metres(said.error_m_elsewhere)]] : []),
-      ["Released exactly", `${said.exact_count} of ${said.places} places`],
-      ["Exposed without repair", String(said.exposed_count)],
-      ["The repair joins", said.added_count ? `${said.added_count} pairs` : "nothing"],
-    ]);
-    $("price").replaceChildren(list);
-    for (const place of said.exposed) L.circleMarker(place, { radius: 4, stroke: false, fillColor: COLOUR.exposed, fillOpacity: 0.8, interactive: false, pmIgnore: true }).addTo(layers.exposed);
-    for (const pair of said.added) L.polyline(pair, { color: COLOUR.joined, weight: 2, interactive: false, pmIgnore: true }).addTo(layers.joined);
-  }
-
-  function drawSketch() {
-    if (sketch) map.removeLayer(sketch);
-    sketch = corners.length ? L.featureGroup([
-      L.polyline(corners, { color: COLOUR.zone, dashArray: "5 5", pmIgnore: true }),
-      ...corners.map((corner) => L.circleMarker(corner, { radius: 4, color: COLOUR.zone, fillOpacity: 1, pmIgnore: true })),
-    ]).addTo(map) : null;
-    $("undo").disabled = !corners.length;
-    $("close").disabled = corners.length < 3;
-  }
-
-  $("corner").addEventListener("click", () => { corners.push(map.getCenter()); drawSketch(); });
-  $("undo").addEventListener("click", () => { corners.pop(); drawSketch(); });
-  $("close").addEventListener("click", () => {
-    addZone(L.polygon(corners));
-    corners = [];
-    drawSketch();
-    changed();
-  });
-  $("buffer").addEventListener("input", changed);
-  $("elsewhere").addEventListener("change", changed);
-  $("revert").addEventListener("click", showInForce);
-  $("save").addEventListener("click", trying(async () => {
-    await ask("zones", zonesNow());
+function pauses(reader) {
+  // Buttons to pause a reader, or to go on.
+  const name = reader.name, pause = (until) => async () => {
+    await ask("pause", { recipient: reader.id, paused: until !== 0, ...(until ? { until } : {}) });
     await look();
-    showInForce();
-    say("These zones hold from the next release on.");
+  };
+  if (reader.paused_by_file) return [];
+  if (reader.paused) return [button(say("go_on"), say("go_on_named", { name }), pause(0))];
+  const now = Math.floor(Date.now() / 1000), tomorrow = new Date();
+  tomorrow.setHours(24, 0, 0, 0);
+  const menu = made("details", "", { className: "menu" });
+  const head = made("summary", say("pause"));
+  head.setAttribute("aria-label", say("pause_named", { name }));
+  menu.append(head, ...[["pause_2h", now + 2 * HOUR_S], ["pause_tomorrow", tomorrow.getTime() / 1000], ["pause_forever", null]].map(
+    ([key, until]) => button(say(key), `${say(key)}: ${name}`, pause(until))));
+  const end = reader.kind === "link" ? [button(say("link_end"), say("link_end_named", { name }), async () => {
+    await ask("unlink", { link: reader.id });
+    await look();
+  })] : [];
+  return [menu, ...end];
+}
+
+function showReaders() {
+  const text = JSON.stringify([state.readers, new Date().toDateString()]);
+  if (text === showReaders.before) return; // a menu that is open stays open
+  showReaders.before = text;
+  $("readers").replaceChildren(...state.readers.map((reader) => {
+    const item = document.createElement("li"), words = made("div", "", { className: "grow" });
+    const sentence = made("p", sentences(reader));
+    sentence.classList.toggle("bad", reader.tells === "true places");
+    words.append(made("strong", reader.name), sentence, made("small", statusOf(reader)));
+    item.append(words, ...pauses(reader));
+    return item;
   }));
-  $("export").addEventListener("click", () => {
-    const text = JSON.stringify(zonesNow().zones, null, 1);
-    const link = document.createElement("a");
-    link.href = URL.createObjectURL(new Blob([text], { type: "application/geo+json" }));
-    link.download = "zones.geojson";
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  if (!state.readers.length) $("readers").replaceChildren(made("li", say("nobody")));
+  fill($("reader"), [["", say("everyone")], ...state.readers.filter((one) => one.tells === "place").map((one) => [one.id, one.name])]);
+}
+
+function showHeard() {
+  const { at, time, became, since } = state.phone;
+  const text = at === undefined ? say("heard_none", { time: when(since) })
+    : `${say("heard", { time: when(at) })} ${say("became_" + became, { time: time ? when(time) : "" })}`;
+  if ($("heard").textContent !== text) $("heard").textContent = text;
+}
+
+// ---- the trail ------------------------------------------------------------------------------------------------------
+
+const momentOf = (one) => one.prediction ? `${when(one.time)} (${lastKnown(one)})` : when(one.time);
+const median = (numbers) => [...numbers].sort((a, b) => a - b)[Math.floor((numbers.length - 1) / 2)];
+
+async function readTrail() {
+  const reader = $("reader").value;
+  let last = -1;
+  while (next !== last) {
+    last = next;
+    const told = await ask(`trail?reader=${encodeURIComponent(reader)}&from=${next}`);
+    if (reader !== $("reader").value) return;
+    trail.push(...told.places);
+    next = told.next;
+  }
+  showTrail();
+}
+
+function showTrail() {
+  const end = trail.length - 1;
+  $("moment").max = Math.max(0, end);
+  if (shown === null || shown >= end) { shown = null; $("moment").value = end; }
+  const at = trail[shown === null ? end : shown];
+  layers.trail.clearLayers();
+  layers.now.clearLayers();
+  $("moment").disabled = end < 1;
+  const radii = trail.map((one) => one.radius_m);
+  facts($("learned"), at ? [
+    [say("moment"), momentOf(at)],
+    [say("believed_at"), `${number(at.latitude)}, ${number(at.longitude)}`],
+    [say("off_expected"), metres(at.radius_m)],
+    ...(at.certainty === undefined ? [] : [[say("guess_off"), metres(at.guess_off_m)], [say("surest"), percent(at.certainty)]]),
+    [say("median_off"), metres(median(radii))],
+    [say("least_off"), metres(Math.min(...radii))],
+  ] : [["", say("nothing_released")]]);
+  $("moment-time").textContent = at ? momentOf(at) : "–";
+  $("last").tBodies[0].replaceChildren(...trail.slice(-MOST_ROWS).reverse().map((one) => {
+    const row = document.createElement("tr");
+    row.append(...[momentOf(one), `${number(one.latitude)}, ${number(one.longitude)}`, metres(one.radius_m)].map((text) => made("td", text)));
+    return row;
+  }));
+  showPeople();
+  if (!at) return;
+  const still = { interactive: false, pmIgnore: true }, places = trail.map((one) => [one.latitude, one.longitude]);
+  L.polyline(places, { color: COLOUR.believed, weight: 1, opacity: 0.25, ...still }).addTo(layers.trail);
+  places.forEach((place, k) => L.circleMarker(place, {
+    radius: 2.5, stroke: false, fillColor: COLOUR.believed, fillOpacity: 0.15 + 0.45 * (k + 1) / places.length, ...still,
+  }).addTo(layers.trail));
+  showPlace(map, layers.now, at, state.people.length > 1 ? `${state.user}, ${lastKnown(at)}` : lastKnown(at));
+}
+
+function changeReader() {
+  trail = [];
+  next = 0;
+  shown = null;
+  return readTrail();
+}
+
+$("moment").addEventListener("input", () => { shown = Number($("moment").value); showTrail(); });
+$("reader").addEventListener("change", trying(changeReader));
+
+// ---- the household --------------------------------------------------------------------------------------------------
+
+function showPeople() {
+  layers.people.clearLayers();
+  state.people.forEach((one, k) => {
+    if (one.user !== state.user && one.last) showPlace(map, layers.people, one.last, `${one.user}, ${lastKnown(one.last)}`, OTHERS[k % OTHERS.length]);
   });
-  $("import").addEventListener("change", trying(async () => {
-    const [file] = $("import").files;
-    $("import").value = "";
-    if (!file) return;
-    let said = null;
-    try { said = JSON.parse(await file.text()); } catch { throw new Error("the file is no GeoJSON"); }
-    if (!said || said.type !== "FeatureCollection") throw new Error("the file is no GeoJSON feature collection");
-    if (!readZones({ zones: said })) throw new Error("the file has no polygon");
-    changed();
+  const several = state.people.length > 1 ? state.people : [];
+  $("people").replaceChildren(...several.map((one) => {
+    const item = document.createElement("li"), last = one.last;
+    const text = last ? say("person_at", { name: one.user, where: whereOf(last.can_tell), time: lastKnown(last) }) : say("person_nowhere", { name: one.user });
+    item.append(made("span", text, { className: "grow" }));
+    if (last) item.append(button(say("show"), say("show_named", { name: one.user }), async () => map.setView([last.latitude, last.longitude], 14)));
+    return item;
   }));
+  fill($("person"), state.people.map((one) => [one.user, one.user]));
+  $("person").value = state.user;
+}
 
-  // ---- over and over --------------------------------------------------------------------------------------------------
+$("person").addEventListener("change", trying(async () => {
+  person = $("person").value;
+  await begin();
+}));
+$("add-person").addEventListener("submit", trying(async () => {
+  await ask("login", { token: $("other-token").value.trim(), add: true });
+  $("other-token").value = "";
+  await look();
+  showTrail();
+}));
 
-  async function look() {
-    state = { ...(state || {}), ...(await ask("state")) };
-    showState();
-    if (state.count !== next || !trail.length) await readTrail();
+// ---- what it cost ---------------------------------------------------------------------------------------------------
+
+function showState() {
+  const b = state.budget, of = (left, whole) => say("left_of", { left: number(left), whole: number(whole) });
+  facts($("budget"), [
+    [say("releases"), number(state.count)],
+    [say("each_costs"), `ε ${number(b.epsilon)}`],
+    [say("sum"), `ε ${number(b.spent)}`],
+    [say("last_day"), `ε ${number(b.spent_last_day)}`],
+    [say("left_in_all"), b.limit === null ? say("no_limit") : of(b.left, b.limit)],
+    [say("left_now"), b.window_limit === null ? say("no_limit") : say("in_hours", { left: of(b.window_left, b.window_limit), hours: number(b.window_hours) })],
+  ]);
+  $("proof").href = "page/proof?user=" + encodeURIComponent(state.user);
+  showReaders();
+  showHeard();
+  fill($("link-tier"), state.tiers.map((epsilon) => {
+    const names = state.readers.filter((one) => one.tells === "place" && one.kind !== "link" && one.epsilon === epsilon).map((one) => one.name);
+    return [epsilon === null ? "" : epsilon, names.length ? say("as_exactly_as", { names: names.join(", ") }) : say("most_exactly")];
+  }));
+  $("link-tier-part").hidden = state.tiers.length < 2;
+}
+
+// ---- links ----------------------------------------------------------------------------------------------------------
+
+$("link-hours").addEventListener("change", () => { $("link-date").required = !($("link-date-part").hidden = $("link-hours").value !== ""); });
+$("link").addEventListener("submit", trying(async () => {
+  const hours = $("link-hours").value, tier = $("link-tier").value;
+  const ends = Math.floor(hours ? Date.now() / 1000 + Number(hours) * HOUR_S : new Date($("link-date").value).getTime() / 1000);
+  const { token } = await ask("link", { name: $("link-name").value.trim(), epsilon: tier === "" ? null : Number(tier), ends });
+  $("link-name").value = "";
+  $("link-made").hidden = false;
+  $("link-address").value = new URL("link#" + token, location.href).href;
+  $("link-address").focus();
+  $("link-address").select();
+  await look();
+  tell(say("link_made"));
+}));
+$("link-copy").addEventListener("click", trying(async () => {
+  $("link-address").select();
+  await navigator.clipboard.writeText($("link-address").value);
+  tell(say("copied"));
+}));
+
+// ---- the map --------------------------------------------------------------------------------------------------------
+
+async function openMap() {
+  const ground = await ask("ground");
+  map = makeMap(state.bounds, state.tiles, ground);
+  for (const name of ["joined", "exposed", "trail", "people", "now"]) layers[name] = L.layerGroup([], { pmIgnore: true }).addTo(map);
+  zones = makeZones({ map, layers, ask, tell, trying, facts, button, state: () => state, trail: () => trail, look });
+  fill($("home-size"), [...$("home-size").options].map((one) => [one.value, metres(Number(one.value))]));
+  $("names").replaceChildren(...ground.names.slice(0, 1000).map(([name]) => new Option(name)));
+  const plain = (text) => text.trim().toLocaleLowerCase(language).normalize("NFD").replace(/\p{M}/gu, "");
+  $("search").hidden = !ground.names.length;
+  $("search").addEventListener("submit", trying(async () => {
+    const wanted = plain($("place").value);
+    const found = wanted && [(name) => name === wanted, (name) => name.startsWith(wanted), (name) => name.includes(wanted)]
+      .map((fits) => ground.names.find(([name]) => fits(plain(name)))).find(Boolean);
+    if (!found) throw new Error(say("not_found", { name: $("place").value }));
+    map.setView([found[1], found[2]], Math.max(map.getZoom(), 14));
+    tell(say("found", { name: found[0] }));
+  }));
+}
+
+// ---- over and over --------------------------------------------------------------------------------------------------
+
+async function look() {
+  state = read(await ask("state"));
+  showState();
+  if (![...$("reader").options].some((one) => one.value === $("reader").value)) await changeReader();
+  else if (state.count !== next || !trail.length) await readTrail();
+}
+
+async function again() {
+  try { await look(); if ($("message").textContent === say("no_relay")) tell(""); } catch (problem) {
+    if (state) tell(isAway(problem) ? say("no_relay") : problem.message, true);
   }
+  if (state) timer = setTimeout(again, LOOK_AGAIN_MS);
+}
 
-  async function again() {
-    try { await look(); if ($("message").textContent === "the relay cannot be reached") say(""); } catch (problem) {
-      if (state) say(problem instanceof TypeError ? "the relay cannot be reached" : problem.message, true);
-    }
-    if (state) timer = setTimeout(again, LOOK_AGAIN_MS);
-  }
+async function begin() {
+  clearTimeout(timer);
+  state = read(await ask("state"));
+  if (state.user === null) { logIn(); return; }
+  person = state.user;
+  $("door").hidden = true;
+  $("main").hidden = $("who").hidden = false;
+  if (!map) await openMap();
+  showState();
+  zones.showInForce();
+  await changeReader();
+  timer = setTimeout(again, LOOK_AGAIN_MS);
+}
 
-  async function begin() {
-    state = await ask("state");
-    if (state.user === null) { logIn(); return; }
-    $("login").hidden = true;
-    $("main").hidden = $("who").hidden = false;
-    if (!map) makeMap();
-    showState();
-    showInForce();
-    await readTrail();
-    clearTimeout(timer);
-    timer = setTimeout(again, LOOK_AGAIN_MS);
-  }
-
-  begin().catch((problem) => { if (state) say(problem.message, true); });
-})();
+begin().catch((problem) => { if (state) tell(problem.message, true); });

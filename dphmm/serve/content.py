@@ -1,0 +1,398 @@
+"""What the person's page shows: what readers were told and can tell, what that costs, zones and their price, the map.
+
+What zones cost follows from the model and the zones, which are public; neither the person's place nor what was released
+of it goes in.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from math import sqrt
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dphmm.model.point_estimate import point_estimate
+from dphmm.plots.basemap import EXTRACT_POINTS, around, basemap_of, coded_basemap, shipped_basemap
+from dphmm.policy.expression import policy_in_words
+from dphmm.policy.layer import PolygonLayer
+from dphmm.policy.protection import exposed_states
+from dphmm.policy.zones import zones as members
+from dphmm.release.drawn_zones import Zones, first_zones, rest_of
+from dphmm.release.engine import Releaser
+from dphmm.release.ledger import day_steps
+from dphmm.release.reader import query_of
+from dphmm.release.record import ReleaseRecord
+from dphmm.release.session import Session
+from dphmm.release.store import MAIN_QUERY
+from dphmm.serve import apps
+from dphmm.serve.config import Recipient, RelayConfig
+from dphmm.serve.knowledge import Figures, knowledge_of
+from dphmm.serve.recipients import FOREVER, Reader
+from dphmm.serve.sessions import Sessions
+
+_MOST_LISTED = 500
+"""At most this many places are listed, and this many releases sent at once; the page asks for more."""
+_DAYS = 3
+"""How far back the page looks at first."""
+_AROUND = 0.5
+"""How far the page's map reaches beyond the region, in its width."""
+_TOWNS = 0.8
+"""How far towns are looked for whose sides are said."""
+_SAME_S = 2
+"""The store notes a message this many seconds after its last place was taken at most."""
+_EXACT = 0.99
+"""A release of an open place is said to be exact where it is at least as probably of one."""
+
+
+def policy_effects(engine: Releaser, layer: PolygonLayer | None) -> dict[str, Any]:
+    """What an engine's policy does: which places would be exposed, what the repair adds, how far off releases are.
+
+    Figures are for readers who know the model alone, before the first release; root mean squares, in metres.
+
+    Parameters
+    ----------
+    engine
+        An engine of the settings that has released nothing.
+    layer
+        The zones, whose errors are told by name; None where there is none.
+
+    Returns
+    -------
+    dict
+        As the page's script reads it; at most 500 exposed places and added edges are listed.
+
+    Raises
+    ------
+    DphmmError
+        When the policy cannot be used.
+    """
+    places, calibration = engine.model.space.latlon(), engine.settings.calibration
+    prior = engine.prior()
+    plan = engine.plan(prior)
+    exposed = exposed_states(engine.policy, engine.measurements, plan.constraint, calibration=calibration)
+    noise = engine.noise(plan, engine.settings.epsilon)
+    errors = 1000 * np.array([noise.error_at(state) for state in range(engine.model.size)])
+    zones = {} if layer is None else members(layer, engine.model.space)
+    elsewhere = np.ones(len(places), dtype=np.bool_)
+    for states in zones.values():
+        elsewhere[states] = False
+    added = plan.protection.added
+    return {
+        "error_m": round(1000 * noise.expected_error(prior), 1),
+        "error_m_elsewhere": _root_mean_square(errors[elsewhere]),
+        "zones": [
+            {"name": name, "places": len(states), "error_m": _root_mean_square(errors[states])}
+            for name, states in zones.items()
+        ],
+        "exposed": _rounded(places[exposed[:_MOST_LISTED]]),
+        "exposed_count": len(exposed),
+        "added": [_rounded(places[list(pair)]) for pair in added[:_MOST_LISTED]],
+        "added_count": len(added),
+        "exact_count": int(np.count_nonzero(plan.protection.open)),
+        "places": len(places),
+        "gap": round(plan.protection.gap, 3),
+        "calibration": calibration,
+    }
+
+
+def _root_mean_square(errors: npt.NDArray[Any]) -> float | None:
+    return round(sqrt(float((errors**2).mean())), 1) if len(errors) else None
+
+
+def _rounded(places: npt.NDArray[Any]) -> list[list[float]]:
+    found: list[list[float]] = np.round(places.astype(np.float64).reshape(-1, 2), 6).tolist()
+    return found
+
+
+class PageContent:
+    """What the pages of people and of links show; everything here runs on the sessions' thread.
+
+    Parameters
+    ----------
+    config
+        The relay's file.
+    sessions
+        People's sessions.
+
+    Raises
+    ------
+    DphmmError
+        When the file's basemap cannot be used.
+    """
+
+    def __init__(self, config: RelayConfig, sessions: Sessions) -> None:
+        self._config, self._sessions = config, sessions
+        self._people, self._tables = sessions.people, sessions.tables
+        self._step_s = float((self._people.end_of(1) - self._people.end_of(0)) / np.timedelta64(1, "s"))
+        space = sessions.engines.model.space
+        self._space, places = space, space.latlon()
+        self._bounds = np.round([places.min(axis=0), places.max(axis=0)], 6).tolist()
+        basemap = basemap_of(config.basemap, around(space, _AROUND), EXTRACT_POINTS)
+        self._towns = shipped_basemap(around(space, _TOWNS)).names or basemap.names
+        self.ground = json.dumps(coded_basemap(basemap), ensure_ascii=False, separators=(",", ":")).encode()
+        """The map below, in JSON."""
+        self._last: dict[tuple[str, int], tuple[int, dict[str, Any] | None]] = {}
+
+    def state(self, user: str, others: Sequence[str] = ()) -> dict[str, Any]:
+        """Everything but the trail: what readers can tell, the number of releases, budgets, zones, the map.
+
+        Parameters
+        ----------
+        user
+            The person.
+        others
+            The people of the household whose last places are shown beside.
+        """
+        session = self._people.session(user)
+        rest = rest_of(self._config.release)
+        zones = Zones.from_note(session.agreed[-1].note) or first_zones(self._config.release)
+        return {
+            "user": user,
+            "count": session.account.count,
+            "step_s": self._step_s,
+            "bounds": self._bounds,
+            "budget": self._budget(session),
+            "finest": self._known(user, _everything(session)),
+            "recipients": list(self._recipients(user, session)),
+            "links": list(self._links(user, session)),
+            "tiers": [None, *self._config.coarser_of(user)],
+            "heard": self._tables.heard(user),
+            "phone": self._heard(user),
+            "people": [
+                {"user": one, "last": self._known(one, _everything(self._people.session(one)))} for one in others
+            ],
+            "zones": zones.to_page(),
+            "elsewhere": policy_in_words(rest) if rest else None,
+            "agreed": [
+                {"release": one.first, "settings": one.terms["main"].settings_hash[:12]} for one in session.agreed
+            ],
+        }
+
+    def _heard(self, user: str) -> dict[str, Any]:
+        """When the phone was last heard, and what became of that, as far as this process or the store knows."""
+        stored, own = self._tables.heard(user), self._sessions.heard.get(user)
+        if own is not None and (stored is None or own.at >= stored[0] - _SAME_S):
+            return own.to_json()
+        if stored is None:
+            return {"since": self._sessions.since}
+        second, became = stored
+        return {"at": second, "time": "", "became": "taken" if "taken" in became else next(iter(became))}
+
+    def trail(self, user: str, reader: str, first: int) -> dict[str, Any] | None:
+        """What a reader was told from a release on, within the days up to the last: where they see the person.
+
+        Parameters
+        ----------
+        user
+            The person.
+        reader
+            A recipient's name or a link's key; empty for a reader of all releases.
+        first
+            The number of the first release; 0 for the last three days.
+
+        Returns
+        -------
+        dict or None
+            None where there is no such reader.
+        """
+        session = self._people.session(user)
+        found = (_everything(session), None) if not reader else self._reader(user, session, reader)
+        if found is None:
+            return None
+        count = self._people.store.progress(session.number).count
+        if not first:
+            days = int(_DAYS * 86400 // self._step_s)
+            first = self._tables.number_from(session.number, (session.account.slot or 0) - days)
+        sent = count if found[1] is None else found[0].number  # a recipient may not have been told all of it yet
+        last = min(sent, first + _MOST_LISTED)
+        told = ((number, self._sessions.message_of(found[0], user, number, found[1])) for number in range(first, last))
+        places = [_place(number, message) for number, message in told if message is not None]
+        return {"count": count, "next": max(first, last), "places": places}
+
+    def by_link(self, token: str, first: int) -> dict[str, Any] | None:
+        """What a link tells whoever has its token, from a release on; None where there is none, or it has ended.
+
+        Parameters
+        ----------
+        token
+            The link's token.
+        first
+            The number of the first release that is asked for.
+        """
+        found = self._tables.link(token)
+        if found is None or found[0] not in self._config.users:
+            return None
+        user, link = found
+        told = self._sessions.told_by_link(user, link, first, _MOST_LISTED)
+        places = [_place(number, message) for number, message in told]
+        known = self._known(user, link)
+        return {
+            "user": user,
+            "ends": link.ends,
+            "bounds": self._bounds,
+            "last": known,
+            "next": places[-1]["number"] + 1 if places else first,
+            "places": places,
+        }
+
+    def add_link(self, user: str, name: str, epsilon: float | None, ends: int) -> str:
+        """The token of a new link about a person, which tells releases of one of their tiers until a second.
+
+        Raises
+        ------
+        InvalidInputError
+            As `RecipientTables.add_link`.
+        """
+        return self._tables.add_link(self._people.session(user).number, name, query_of(epsilon), ends)
+
+    def end_link(self, user: str, key: str) -> None:
+        """End a link about a person now."""
+        self._tables.end_link(key, self._people.session(user).number)
+
+    def choose(self, user: str, zones: Zones) -> None:
+        """Have the person's places released by these zones from the next release on.
+
+        Raises
+        ------
+        DphmmError
+            When the zones cannot be used, or the session cannot continue with them.
+        """
+        self._people.session(user)
+        self._people.agree(user, self._sessions.engines.engine(zones.note), zones.note)
+
+    def pause(self, user: str, reader: str, until: int) -> bool:
+        """Pause a recipient or a link until a second, or go on; False where there is none."""
+        session = self._people.session(user)
+        found = self._reader(user, session, reader)
+        if found is not None:
+            self._tables.pause(found[0].key, session.number, until)
+        return found is not None
+
+    def _budget(self, session: Session) -> dict[str, Any]:
+        account, limits = session.account, session.limits
+        slot = max(int(time.time() // self._step_s), account.slot or 0)
+        day = day_steps(self._step_s)
+        assert day is not None, "the relay's model has a step"
+        said: dict[str, Any] = {
+            "epsilon": self._config.release.epsilon,
+            "spent": float(account.epsilon),
+            "spent_last_day": float(account.window(slot, day)),
+            "limit": limits.epsilon,
+            "left": None if limits.epsilon is None else max(0.0, limits.epsilon - float(account.epsilon)),
+            "window_limit": limits.window_epsilon,
+            "window_hours": None,
+            "window_left": None,
+        }
+        if limits.window_epsilon is not None and limits.window_steps is not None:
+            spent = float(account.window(slot, limits.window_steps))
+            said["window_hours"] = round(limits.window_steps * self._step_s / 3600, 2)
+            said["window_left"] = max(0.0, limits.window_epsilon - spent)
+        return said
+
+    def _reader(self, user: str, session: Session, name: str) -> tuple[Reader, Recipient | None] | None:
+        """A recipient by their name, or a link by its key."""
+        for one in self._config.recipients:
+            if one.name == name and one.is_about(user):
+                found = self._tables.reader(self._config.key(one), session.number)
+                return None if found is None else (found, one)
+        return next(((link, None) for link in self._tables.links(session.number) if link.key == name), None)
+
+    def _recipients(self, user: str, session: Session) -> Iterator[dict[str, Any]]:
+        for one in self._config.recipients:
+            if one.is_about(user):
+                reader = self._tables.reader(self._config.key(one), session.number)
+                aside = self._tables.set_aside(self._config.key(one), session.number)
+                paused, whole = reader is not None and reader.is_paused, one.true_places_unprotected
+                waits = reader is not None and not (whole or paused or one.paused)
+                yield {
+                    "id": one.name,
+                    "name": one.name,
+                    "kind": one.kind,
+                    "epsilon": self._config.coarser(one),
+                    "tells": "true places" if whole else one.tells,
+                    **_pause(reader, one.paused),
+                    "set_aside": len(aside),
+                    "set_aside_last": aside[0][2] if aside else None,
+                    "waiting": self._tables.count_from(session.number, reader.number, reader.query)
+                    if waits and reader is not None
+                    else 0,
+                    "last": None if whole or reader is None else self._known(user, reader, one),
+                }
+
+    def _links(self, user: str, session: Session) -> Iterator[dict[str, Any]]:
+        tiers = {query_of(epsilon): epsilon for epsilon in self._config.coarser_of(user)}
+        for one in self._tables.links(session.number):
+            yield {
+                "id": one.key,
+                "name": one.name,
+                "kind": "link",
+                "ends": one.ends,
+                "epsilon": tiers.get(one.query),
+                "tells": "place",
+                **_pause(one, False),
+                "waiting": 0,
+                "last": self._known(user, one),
+            }
+
+    def _known(self, user: str, reader: Reader, recipient: Recipient | None = None) -> dict[str, Any] | None:
+        """The last place that a reader was told, and what they can tell."""
+        count = reader.number if recipient is not None else self._people.store.progress(reader.session).count
+        kept = self._last.get((reader.key, reader.session))
+        if kept is not None and kept[0] == count:
+            return kept[1]
+        last: dict[str, Any] | None = None
+        for number in range(count - 1, max(-1, count - 1 - _MOST_LISTED), -1):
+            message = self._sessions.message_of(reader, user, number, recipient)
+            if message is not None:
+                last = _place(number, message) | {"can_tell": self._can_tell(reader, number, message)}
+                break
+        self._last[reader.key, reader.session] = count, last
+        return last
+
+    def _can_tell(self, reader: Reader, number: int, message: apps.Message) -> dict[str, Any]:
+        partial = self._people.store.reader(reader.session, reader.key) if reader.in_part else None
+        (stored,) = self._people.store.releases(reader.session, number, number + 1)
+        record: ReleaseRecord = stored.record
+        guess_off, certainty = record.adversary_error, record.adversary_certainty
+        if partial is not None and partial[1] is not None:  # they were not told everything
+            engine = self._sessions.engines.engine("")
+            points = engine.measurements.by_columns
+            guess = point_estimate(partial[1].probabilities, points, engine.cell, partial[1].beyond)
+            guess_off, certainty = guess.least_error, guess.certainty
+        exact = partial is None and record.open and record.component_certainty > _EXACT
+        figures = Figures(message.latitude, message.longitude, _off_m(message), 1000 * guess_off, certainty, exact)
+        return knowledge_of(figures, self._towns) | {"zone": message.zone}
+
+
+def _everything(session: Session) -> Reader:
+    """A reader of all releases about a person."""
+    return Reader("", session.number, "", MAIN_QUERY, 0, 0, False, FOREVER)
+
+
+def _pause(reader: Reader | None, by_file: bool) -> dict[str, Any]:
+    paused = reader is not None and reader.is_paused
+    until = reader.paused_until if reader is not None and paused and reader.paused_until < FOREVER else None
+    return {"paused": paused or by_file, "paused_until": until, "paused_by_file": by_file}
+
+
+def _off_m(message: apps.Message) -> float:
+    """The expected distance of an estimate from the person; apps are told a circle that holds, where one is known."""
+    return round(float(message.row["estimate_radius_m"]), 1)
+
+
+def _place(number: int, message: apps.Message) -> dict[str, Any]:
+    known = {"guess_off_m": "adversary_error_m", "certainty": "adversary_certainty"}
+    return {
+        "number": number,
+        "time": message.time,
+        "latitude": round(message.latitude, 6),
+        "longitude": round(message.longitude, 6),
+        "radius_m": _off_m(message),
+        "prediction": message.is_prediction,
+        "known": message.last_known if message.is_prediction else message.second,
+        **{name: message.row[key] for name, key in known.items() if key in message.row},
+    }
