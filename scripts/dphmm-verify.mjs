@@ -500,7 +500,7 @@ class Person { // what is possible and what was spent, followed from one release
     } }
   checkPolicy(query) { // compare a policy's text with its edges, where the text alone says which they are (§3)
     const [text, { near, groups, open, all }, unit] = [query.said.get("policy"), this.policy, query.places.unit];
-    const radius = /^utility:([0-9.e+-]+)km(:places)?$/.exec(text);
+    const radius = near.length || query.places.cell.num ? /^utility:([0-9.e+-]+)km(:places)?$/.exec(text) : null;
     if (radius) hold(near.length === 1 && !groups.length && !open, "the policy is not that of the settings");
     if (text === "complete") hold(!near.length && groups.length === 1 && groups[0] === all && !open, "the policy is not that of the settings");
     if (!radius) {

@@ -77,8 +77,8 @@ class RadiusEdges(EdgeSet):
         at[:, axes] = self.places.coordinates
         side[axes] = np.where(self.places.spacing > 0, self.places.spacing, 1.0)
         first[axes] = self.places.points.min(axis=0) - at[:, axes].min(axis=0) * side[axes]
-        lengths = (self.radius, self.cell, *side.tolist(), *first.tolist())
-        radius, cell, *rest = (str(Fraction(repr(one))) for one in lengths)
+        lengths = (self.radius, self.cell, *map(_tidied, side.tolist()), *first.tolist())
+        radius, cell, *rest = (str(Fraction(str(one))) for one in lengths)
         return [cut_to({"near": radius, "cell": cell, "side": rest[:2], "first": rest[2:], "at": at.tolist()}, nodes)]
 
     def count_bound(self) -> int:
@@ -250,6 +250,13 @@ class RadiusEdges(EdgeSet):
         vectors = offsets * spacing
         order = np.argsort(-np.linalg.norm(vectors, axis=1), kind="stable")
         return np.asarray(offsets[order][self._near(vectors)[order]])
+
+
+def _tidied(length: float) -> Fraction:
+    """A length that was worked out in doubles as the short decimal that it differs from by rounding alone, if any."""
+    exact = Fraction(repr(length))
+    short = exact.limit_denominator(10**6)
+    return short if abs(short - exact) <= exact / 10**14 else exact
 
 
 def _touching(occupied: BoolArray, offsets: IntArray) -> tuple[IntArray, IntArray]:

@@ -15,6 +15,7 @@ from dphmm import MarkovModel, PolicyGraph, Releaser, ReleaseSettings, Schedule
 from dphmm.certificate import CertificateWriter
 from dphmm.errors import ConfigurationError, DphmmError, InvalidInputError
 from dphmm.model.time_classes import TimeClasses
+from dphmm.space import Grid, LocalProjection, Places
 from tests.certificate.certificates import (
     VERIFIER,
     Line,
@@ -225,3 +226,21 @@ def test_the_script_says_what_it_verified_and_what_not(tmp_path):
     assert said("missing.jsonl")[0] == said("good.jsonl", "--model", "other.npz")[0] == said()[0] == 2
     assert said("good.jsonl", "--seconds", "0")[0] in (0, 1)
     assert len(VERIFIER.read_text().splitlines()) <= 500
+
+
+def test_scattered_places_and_grids_with_holes_are_verified(tmp_path):
+    """Edges between points off any lattice are listed; where every third cell is left their step is odd in doubles."""
+    rng = np.random.default_rng(1)
+    names = [f"p{k}" for k in range(12)]
+    points = Places(names, 45 + rng.random(12) / 50, -30 + rng.random(12) / 50)
+    mask = np.zeros((7, 7), dtype=bool)
+    mask[::3, ::3] = True
+    holes = Grid(LocalProjection(45.0, -30.0), (0, 0), 0.1, 7, 7, mask)
+    near = ("utility:200m", "centres:300m")  # as far apart as the cells that are left
+    for space, listed, more in ((points, True, ()), (holes, False, near)):
+        model = MarkovModel(np.full((space.size,) * 2, 1 / space.size), np.full(space.size, 1 / space.size), space, 300)
+        for policy in ("utility:300m", "utility:500m", "centres:400m", *more):
+            engine = ReleaseSettings(policy, 1).engine(model, 1)
+            report = verify(walked(engine, [(0, 5), (1, 6)]))
+            assert ("those listed" in report["policies"]) == listed
+            assert any("edges listed" in one for one in report["not"]) == listed
