@@ -127,11 +127,13 @@ class Listener:
     async def _take_while_leading(self, client: Any) -> None:
         """Take one message after another for as long as this process leads."""
         while await self._leads():
-            with suppress(TimeoutError):
+            try:
                 async with asyncio.timeout(LOOK_AGAIN_S):
                     connection, message = await self._messages.get()
-                if connection == self._connection and await self._taken(message, connection):
-                    client.ack(message.mid, message.qos)
+            except TimeoutError:
+                continue
+            if connection == self._connection and await self._taken(message, connection):
+                client.ack(message.mid, message.qos)
 
     async def _taken(self, message: Any, connection: int) -> bool:
         """Take a message, for as long as that takes; False where it will come again by another connection."""

@@ -130,6 +130,8 @@ def run(
         own = random.Random(f"{seed}{user}")
         threads.append(threading.Thread(target=phone, args=(where, user, token, seen, over, own)))
     process = start(folder, url, workers)
+    while broker is not None and httpx.get(f"{url}/ready").json()["broker"] is not True and workers == 1:
+        time.sleep(0.05)  # what is posted before anybody subscribed has nobody to be kept for
     try:
         for one in threads:
             one.start()

@@ -156,6 +156,20 @@ def test_a_store_that_is_full_for_a_while_holds_messages_up_and_loses_none(confi
         wait_for(lambda: steps(tmp_path / "people.db") == [0, 1])
 
 
+def test_messages_that_take_long_to_release_are_waited_for(config, mosquitto, tmp_path, monkeypatch):
+    real = SessionStore.append
+
+    def slowly(*arguments):
+        time.sleep(0.15)  # longer than the listener looks for another message
+        return real(*arguments)
+
+    monkeypatch.setattr(SessionStore, "append", slowly)
+    with relay(config(mqtt={"url": mosquitto.url})) as client:
+        wait_for(lambda: listens(client))
+        mosquitto.publish(*(at(k) for k in range(25)))  # more than a broker sends without an acknowledgement
+        wait_for(lambda: len(steps(tmp_path / "people.db")) == 25)
+
+
 def test_a_broker_that_restarts_is_found_again_and_what_it_kept_is_taken(config, mosquitto, tmp_path):
     made = config(mqtt={"url": mosquitto.url})
     with relay(made) as client:
