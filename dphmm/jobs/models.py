@@ -568,7 +568,7 @@ def blank_model(
     --------
     >>> made = blank_model(bbox=(44.97, -30.04, 45.03, -29.96), kind="cycling")
     >>> made.model
-    MarkovModel(675 states, 26937 possible moves)
+    MarkovModel(states=702, transitions=62636)
     """
     about = kind_of(kind)
     if output is not None:

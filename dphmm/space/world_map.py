@@ -141,7 +141,7 @@ def town_box(name: str, across_km: float = 20.0) -> Box:
     Examples
     --------
     >>> town_box("Lyon")
-    (45.659, 4.72, 45.839, 4.976)
+    (45.66, 4.72, 45.84, 4.977)
     """
     points, ranks, texts = towns()
     wanted = name.strip().casefold()
