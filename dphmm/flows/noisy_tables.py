@@ -37,7 +37,7 @@ MOST_BALANCED = 250_000
 CELLS = "area"
 """The level of cells."""
 
-_SHARES, _AIM = 20, 3.0
+_SHARES, _AIM = 20, 12.0
 _FIRM = 100.0
 _USUAL = 10.0
 """About as many events a person has at a guess."""

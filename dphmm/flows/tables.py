@@ -37,7 +37,6 @@ MOST_CELLS = 4_000_000
 """Tables of more cells than this are not made: each of them needs noise."""
 
 _MINUTE = 60_000_000
-_MAIN = 5
 _HOURS = re.compile(r"\d{1,2}(,\d{1,2})*")
 
 
@@ -73,9 +72,9 @@ class Layout:
     window: int | None = None
 
     def busy_cells(self, unit: str) -> int:
-        """Among how many cells most events of a unit are, at a guess: of an area's flows a few lead most people."""
-        n = len(self.areas)
-        return n * self.visit_classes.count if unit == "visits" else n * min(n, _MAIN) * self.flow_classes.count
+        """Among how many cells most events of a unit are, at a guess: one of an area, at each class of time."""
+        classes = self.visit_classes if unit == "visits" else self.flow_classes
+        return len(self.areas) * classes.count
 
     @property
     def zone(self) -> str:

@@ -15,6 +15,7 @@ from dphmm.flows import tables as flow_tables
 from dphmm.flows.noisy_tables import Precision, add_noise, level_shares
 from dphmm.flows.rows import sums_over
 from dphmm.jobs import flows, people_flows, plan_flows
+from dphmm.jobs.workers import Processes
 from dphmm.mechanisms import count_noise
 from dphmm.mechanisms.count_noise import CountNoise, laplace_variance, laplace_within
 from dphmm.space import Grid, Trajectory
@@ -202,6 +203,13 @@ def test_the_interval_of_one_noise_is_exact(decay, confidence):
     assert mass[np.abs(steps) <= within].sum() >= confidence
     assert within == 0 or mass[np.abs(steps) < within].sum() < confidence
     np.testing.assert_allclose(laplace_variance(decay), (mass * steps**2).sum(), rtol=1e-9)
+
+
+def test_processes_and_one_make_the_same_tables():
+    settings, people = FlowSettings("visits,flows", visits_per_person=4, trips_per_person=3), "data/sample/geolife"
+    one, two = (flows(people, AREAS, 1, settings, rng=3, engine=engine) for engine in (None, Processes(2)))
+    for name, table in one.tables.items():
+        assert (table.counts == two.tables[name].counts).all()
 
 
 def test_balanced_counts_have_as_many_in_as_out():

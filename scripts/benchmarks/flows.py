@@ -1,0 +1,70 @@
+"""Tables of flows of many people: processor time and memory of the command, and of its parts.
+
+People go among four places of their own in a city of 22 km; cells of 1 km, in districts of four a side.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import subprocess
+import sys
+import tempfile
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dphmm.flows.forest import Forest
+from scripts.benchmarks.report import Report
+
+BOX = (45.0, 7.0, 45.2, 7.28)
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--people", type=int, default=100_000)
+    parser.add_argument("--moves", type=int, default=100, help="of each person")
+
+
+def run(report: Report, options: argparse.Namespace) -> None:
+    people, moves = (500, 50) if report.small else (options.people, options.moves)
+    with tempfile.TemporaryDirectory() as folder:
+        data, out = Path(folder) / "moves.parquet", Path(folder) / "flows.parquet"
+        write(data, people, moves)
+        where = [*map(str, ("--bbox", *BOX)), "--cell", "1", "--stay", "0", "--user-epsilon", "1"]
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run(
+            [sys.executable, "-m", "dphmm", "flows", str(data), *where, "-o", str(out)], check=True, capture_output=True
+        )
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    report.row(f"dphmm flows, {people * moves:,} moves of {people:,} people: processor time", spent, "s")
+    report.row("    peak memory", after.ru_maxrss / 2**20, "GiB")
+    n = 60 if report.small else 529
+    tree, known = city(n), np.random.default_rng(1)
+    measured = [known.laplace(0, 60, size) for size in tree.sizes]
+    report.time(f"{n * n:,} flows: least squares", partial(tree.estimate, measured, [7200.0] * 3))
+    report.time("    not negative", partial(tree.nonnegative, measured, [7200.0] * 3))
+
+
+def write(path: Path, people: int, moves: int) -> None:
+    rng = np.random.default_rng(0)
+    own = rng.random((people, 1, 2)) + rng.normal(0, 0.06, (people, 4, 2))
+    at = np.clip(own[np.arange(people)[:, None], rng.integers(0, 4, (people, moves))], 0, 1)
+    south, west, north, east = BOX
+    hours = (2 * np.arange(moves))[None] + rng.random((people, moves))
+    columns = {
+        "user": pa.array(np.repeat(np.arange(people), moves).astype(str)).dictionary_encode(),
+        "time": np.datetime64("2024-03-04", "us") + (hours * 3600e6).astype("m8[us]").ravel(),
+        "latitude": south + (north - south) * at[..., 0].ravel(),
+        "longitude": west + (east - west) * at[..., 1].ravel(),
+    }
+    pq.write_table(pa.table(columns), path, row_group_size=500_000)
+
+
+def city(n: int) -> Forest:
+    block = np.arange(n) // 16
+    pairs = (block[:, None] * (block[-1] + 1) + block[None]).ravel()
+    return Forest(n * n, [pairs, np.zeros(pairs.max() + 1, dtype=np.int64)])
