@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +28,7 @@ PICTURES, PAGES = (".png", ".svg", ".pdf"), (".html", ".htm")
 MOST_LINES = 2000
 """The largest flows that are drawn."""
 
-_POINTED, _LISTED, _IN_REPORT = 300, 5, 10
+_POINTED, _LISTED, _IN_REPORT = 300, 5, 8
 _BEND, _CURVE = 0.15, np.linspace(0.0, 1.0, 13)[:, None]
 _WIDEST = 9.0
 _CLASSES = ((2, 9.0), (4, 6.0), (8, 4.0), (16, 2.5), (10**9, 1.2))
@@ -121,7 +120,7 @@ def draw_flows(ax: Axes, rows: FlowRows) -> None:
 
     drawn = _Drawn(rows)
     rings = [np.asarray(shape.exterior.coords)[:, :2] for _, shape in drawn.outlines]
-    visits = {name: number[0] for name, number in drawn.of_areas["visits"].items()}
+    visits = {name: number[0] * number[3] for name, number in drawn.of_areas["visits"].items()}
     shades = np.array([visits.get(name, 0) for name, _ in drawn.outlines]) / max(*visits.values(), 1, 1)
     fill = [(0.0, 0.45, 0.7, 0.5 * shade) for shade in shades]  # the blue of all pictures, by visits
     ax.add_collection(PolyCollection(rings, facecolors=fill, edgecolors=GREY, linewidths=0.6))
@@ -282,7 +281,7 @@ def flow_report(rows: FlowRows, title: str = "Where people go") -> str:
         HTML that loads nothing.
     """
     drawn, facts = _Drawn(rows), rows.facts
-    figure, ax = new_figure(7.0, 5.6)
+    figure, ax = new_figure(6.0, 4.2)
     draw_flows(ax, rows)
     spent = facts["spent_on"]
     counted = {
@@ -298,7 +297,6 @@ def flow_report(rows: FlowRows, title: str = "Where people go") -> str:
         Section(
             "What is promised",
             points=[
-                promise_in_words(facts),
                 *public,
                 f"There are {facts['areas']} areas; they, the classes of time and all settings are taken to be public.",
                 "Every cell has exact noise, the empty ones too. Intervals are about what counts, at their confidence.",
@@ -316,14 +314,14 @@ def flow_report(rows: FlowRows, title: str = "Where people go") -> str:
             ],
             header=("from", "to", "trips"),
             rows=[(*pair, _said(number)) for pair, number in drawn.flows[:_IN_REPORT]],
-            pictures=[Picture(png(figure, 120), "Flows between areas by width, from the dot on; areas by visits.")],
+            pictures=[Picture(png(figure, 120), "Flows by width, from the dot on; areas by visits, both where sure.")],
         ),
-        Section("How certain the numbers are", header=("table", "level", "numbers", "± (median)"), rows=_certain(rows)),
+        Section("How certain the numbers are: their median ±", header=("table", "by level"), rows=_certain(rows)),
         Section(
             "What it cost",
-            paragraphs=[f"Epsilon {facts['epsilon']} in all: exact fractions, which sum to it."],
-            header=("for", "epsilon"),
-            rows=[(name, f"{part} ({float(Fraction(part)):.3g})") for name, part in spent.items()],
+            paragraphs=[
+                f"Epsilon {facts['epsilon']} in all: {', '.join(f'{part} for {of}' for of, part in spent.items())}."
+            ],
         ),
     ]
     is_private = facts["randomness"] == "system"
@@ -331,12 +329,13 @@ def flow_report(rows: FlowRows, title: str = "Where people go") -> str:
     return html_page(title, promise_in_words(facts), not is_private, sections, banner)
 
 
-def _certain(rows: FlowRows) -> list[tuple[str, str, str, str]]:
-    found = []
-    columns, units = rows.columns, units_of(dict.fromkeys(rows.columns["table"].tolist()))
-    for table, unit in units.items():
+def _certain(rows: FlowRows) -> list[tuple[str, str]]:
+    found, columns = [], rows.columns
+    for table, unit in units_of(dict.fromkeys(columns["table"].tolist())).items():
+        levels = []
         for level in dict.fromkeys(columns["level"][columns["table"] == table].tolist()):
             some = (columns["table"] == table) & (columns["level"] == level)
             half = np.maximum(columns["high"] - columns["count"], columns["count"] - columns["low"])[some]
-            found.append((f"{table} ({unit})", level, f"{int(some.sum()):,}", f"{float(np.median(half)):,.0f}"))
+            levels.append(f"{level} ± {float(np.median(half)):,.0f} ({int(some.sum()):,} numbers)")
+        found.append((f"{table} ({unit})", "; ".join(levels)))
     return found
