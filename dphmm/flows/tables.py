@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -72,9 +73,9 @@ class Layout:
     window: int | None = None
 
     def busy_cells(self, unit: str) -> int:
-        """Among how many cells most events of a unit are, at a guess: one of an area, at each class of time."""
-        classes = self.visit_classes if unit == "visits" else self.flow_classes
-        return len(self.areas) * classes.count
+        """Among how many cells most events are, at a guess: some of an area's classes of time, and two of its flows."""
+        classes, each = (self.visit_classes, 1) if unit == "visits" else (self.flow_classes, 2)
+        return each * len(self.areas) * ceil(classes.count**0.5)
 
     @property
     def zone(self) -> str:

@@ -51,7 +51,7 @@ def test_the_level_aimed_at_gets_most_of_the_budget():
 
 
 def test_numbers_are_within_what_is_asked_of_all_of_them_at_once():
-    """Of 300 tables (every day 100) at most one in twenty, give or take, shows a count that is off by more than a half."""
+    """Of 300 tables (every day 100) one in twenty, give or take, shows a count that is off by more than a half."""
     table = Table("flows", FlowSettings("flows", cells_alone=True).layout(AREAS))
     precision = Precision(table, 1, Fraction(1), (Fraction(1),), 0.95)
     true = np.zeros(table.forest.sizes[0], dtype=np.int64)
