@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from math import ceil
+from math import ceil, sqrt
 from typing import Any
 
 import numpy as np
@@ -75,7 +75,7 @@ class Layout:
     def busy_cells(self, unit: str) -> int:
         """Among how many cells most events are, at a guess: some of an area's classes of time, and two of its flows."""
         classes, each = (self.visit_classes, 1) if unit == "visits" else (self.flow_classes, 2)
-        return each * len(self.areas) * ceil(classes.count**0.5)
+        return each * len(self.areas) * ceil(sqrt(classes.count))
 
     @property
     def zone(self) -> str:
