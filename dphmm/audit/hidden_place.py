@@ -38,13 +38,13 @@ from dphmm.space.projection import LocalProjection
 from dphmm.space.squares import Square
 
 CELLS = 10
-"""So many cells span a core."""
+"""How many cells span a core."""
 
 TURN = np.radians(30.0)
 """By how much people who go straight deviate from it: the standard deviation."""
 
 LONGEST = 2000
-"""So many steps in the zone are counted; of more the time says nothing."""
+"""How many steps in the zone are counted at most; of more the time says nothing."""
 
 READERS = ("knows how people move", "takes them to go straight")
 

@@ -216,7 +216,7 @@ def _facts_model(model: MarkovModel) -> dict[str, Any]:
 @click.option("--overwrite", is_flag=True, help="Replace an output that exists.")
 @click.option("--json", "as_json", is_flag=True, help="Say what was made as JSON.")
 def blank(output: Path, step: float | None, kind: str, top_speed: float | None, **given: Any) -> None:
-    """Make a model of a region alone, learned from nobody.
+    """Make a model of a region alone, without data of people.
 
     Every command takes it. It knows how fast people can be and, by published laws, how they move in general, and
     nothing of the region: estimates are farther off than with a model of people there.

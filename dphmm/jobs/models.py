@@ -531,7 +531,7 @@ def blank_model(
     town: str | None = None,
     extent: str | Path | None = None,
 ) -> Blank:
-    """A model of a region alone, learned from nobody, as ``dphmm model blank`` makes it.
+    """A model of a region alone, without data of people, as ``dphmm model blank`` makes it.
 
     Parameters
     ----------

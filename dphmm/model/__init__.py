@@ -5,7 +5,7 @@
   trajectories as what it is learned from by counting.
 - `fit_shrunk`: a model in which every move within a highest speed is possible (`SpeedLimit`), and counts of moves are
   shrunk towards what the region has in common (`RegionKernel`).
-- `blank`: a model of a region alone, in which nobody's movement is.
+- `blank`: a model of a region alone, without data of people.
 - `extend`: such a model by counting, each class and pair shrunken towards what is known of all.
 - `Belief`: a distribution over states, predicted and updated.
 - `draw_paths`, `draw_like`: people who do not exist; `Crowd`, `compare_crowds`, `jensen_shannon`: how alike they are

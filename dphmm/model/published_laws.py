@@ -1,4 +1,4 @@
-"""A model of a region in which nobody's movement is: what is possible by speed, what is probable by published laws.
+"""A model of a region without data of people: what is possible by speed, what is probable by published laws.
 
 Within a step a person rests with a probability ``rest``, otherwise gets as far as a law of distances says, in any
 direction alike, and no further than the highest speed. Nothing of a place is known but where it is: all attract alike,

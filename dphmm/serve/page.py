@@ -277,7 +277,7 @@ class _Page:
         return JSONResponse(await self._by_link(request) | self._tiles)
 
     async def ground_of_link(self, request: Request) -> Response:
-        """The map below, for whoever has a link."""
+        """The map below, for those who have a link."""
         await self._by_link(request)
         return self._ground(request)
 
