@@ -45,8 +45,10 @@ def run(report: Report, options: argparse.Namespace) -> None:
     n = 60 if report.small else 529
     tree, known = city(n), np.random.default_rng(1)
     measured = [known.laplace(0, 60, size) for size in tree.sizes]
-    report.time(f"{n * n:,} flows: least squares", partial(tree.estimate, measured, [7200.0] * 3))
-    report.time("    not negative", partial(tree.nonnegative, measured, [7200.0] * 3))
+    plain = partial(tree.estimate, measured, [7200.0] * 3)
+    report.time(
+        f"{n * n:,} flows: not negative", partial(tree.nonnegative, measured, [7200.0] * 3), {"of any sign": plain}
+    )
 
 
 def write(path: Path, people: int, moves: int) -> None:

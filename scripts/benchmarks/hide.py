@@ -51,11 +51,13 @@ def run(report: Report, _: argparse.Namespace) -> None:
             off[name].append(_guesses(point, [way(ride, point, middle) for ride in rides], name))
         for name, found in zip(HIDDEN, _zone(city, point, rides), strict=True):
             off[name].append(found)
-    for name, found in off.items():
+    found = {name: 1000 * np.array(some) for name, some in off.items()}
+    for name, errors_of in found.items():
         for column, count in enumerate(RIDES):
-            errors = 1000 * np.array(found)[:, column]
+            errors = errors_of[:, column]
             what = f"{name}, {count} ride{'s' if count > 1 else ''}"
-            report.row(f"{what}: guess off, median", float(np.median(errors)), "m")
+            others = {other: float(np.median(found[other][:, column])) for other in HIDDEN if other != name}
+            report.row(f"{what}: guess off, median", float(np.median(errors)), "m", others)
             report.row(f"{what}: guess within 100 m", 100 * float((errors <= 100).mean()), "%")
 
 

@@ -25,6 +25,8 @@ from dphmm.errors import DphmmError
 from dphmm.evaluation.run import COLUMNS as STEP_COLUMNS
 from dphmm.evaluation.run import StepTable
 from dphmm.evaluation.split import Split
+from dphmm.flows import Areas, FlowSettings
+from dphmm.jobs import flows as count_flows
 from dphmm.jobs import hide
 from dphmm.jobs.models import write_list
 from dphmm.jobs.people import Data
@@ -173,6 +175,20 @@ def hidden_places() -> list[Seed]:
     with tempfile.TemporaryDirectory() as folder:
         hide(RIDE, [HOME], session=Path(folder, "s.json"))
         return [("s.json", Path(folder, "s.json").read_bytes())]
+
+
+@cache
+def flows(suffix: str) -> list[Seed]:
+    """Tables of two people's visits."""
+    text = "user,time,latitude,longitude\n" + "\n".join(",".join(map(str, row)) for row in _ROWS)
+
+    def write(path: Path) -> None:
+        data = path.with_name("rows.csv")
+        data.write_text(text + "\n")
+        count = FlowSettings("visits", visits_per_person=2, stay=0)
+        count_flows(str(data), Areas.from_space(grid()), 5, count, rng=1).rows().write(path)
+
+    return [_made(f"flows{suffix}", write)]
 
 
 @cache

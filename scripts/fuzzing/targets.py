@@ -58,6 +58,7 @@ from dphmm.serve.config import RelayConfig
 from dphmm.space.projection import LocalProjection
 from dphmm.tables import Table, TimedTable, parse_time, write_csv
 from dphmm.writers import read_releases, summarise
+from dphmm.writers.flow_files import FlowRows
 from dphmm.writers.formats import FORMATS
 from dphmm.writers.recordings import write_recording
 from scripts.fuzzing import nasty, seeds, values
@@ -452,6 +453,8 @@ TARGETS: Mapping[str, Target] = {
     "gpx": Target(seeds.gpx, mixed(nasty.of_xml), _trajectories),
     "recording": Target(seeds.gpx, mixed(nasty.of_xml), _recording),
     "hidden-places": Target(seeds.hidden_places, JSON, _hidden_places),
+    "flows-json": Target(partial(seeds.flows, ".json"), JSON, FlowRows.read),
+    "flows-parquet": Target(partial(seeds.flows, ".parquet"), of_parquet, FlowRows.read),
     "owntracks": Target(seeds.owntracks, mixed(nasty.of_json_lines), _trajectories),
     "geolife": Target(seeds.geolife, mixed(nasty.of_fields), partial(_trajectories, format="geolife")),
     "cabspotting": Target(

@@ -291,7 +291,7 @@ def test_every_language_fits_the_page_and_is_read_out_in_its_own(config, browser
             assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
             assert TEXTS[language]["who_can_tell"] in page.inner_text("#told")
             page.select_option("#language", "fr")
-            page.wait_for_function("document.documentElement.lang === 'fr'")
+            page.wait_for_selector("html[lang=fr]", state="attached")
 
 
 def test_no_word_of_the_page_stands_outside_the_file_of_texts(config, browser, inbox, monkeypatch):
