@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import numpy as np
 import pytest
@@ -80,6 +81,7 @@ def test_a_pause_clears_what_waits_of_true_places_too(config, inbox, clock):
         inbox.status = 503
         post(client, *range(6))
         pause(client, paused=True)
+        time.sleep(1)  # what was on its way when the pause began is refused too
         inbox.status = 200
         clock.at += 1
         pause(client, paused=False)
