@@ -55,11 +55,13 @@ STEP_SECONDS, CELL_KM = 300, 0.25
 @click.command(cls=Once)
 @click.option("-o", "--output", "folder", default="dphmm-demo", show_default=True, type=FOLDER)
 @click.option("--policy", default="utility:1km", show_default=True, help="As in 'dphmm release'.")
-@click.option("--epsilon", default=1.0, show_default=True, help="The privacy budget of each release.")
+@click.option("--epsilon", type=float, help="The privacy budget of each release. [default: one for the day]")
 @click.option("--seed", type=click.IntRange(0), help="Repeatable noise: the releases are then not private.")
 @click.option("--overwrite", is_flag=True, help="Replace outputs that exist.")
 @click.option("--json", "as_json", is_flag=True, help="Say what was made as JSON.")
-def demo_command(folder: Path, policy: str, epsilon: float, seed: int | None, overwrite: bool, as_json: bool) -> None:
+def demo_command(
+    folder: Path, policy: str, epsilon: float | None, seed: int | None, overwrite: bool, as_json: bool
+) -> None:
     """Learn on some people of a synthetic city, release others, and draw the result.
 
     Nothing is downloaded, and no real person's data are in it. It writes what the people's phones recorded, runs
@@ -79,14 +81,15 @@ def demo_command(folder: Path, policy: str, epsilon: float, seed: int | None, ov
     _finish(files, time.perf_counter() - started, as_json)
 
 
-def _check_settings(policy: str, epsilon: float) -> None:
+def _check_settings(policy: str, epsilon: float | None) -> None:
     """Refuse what could not be released, on a model of the city's cells alone, before anything is written."""
     from dphmm.jobs.models import blank_model, region
     from dphmm.readers.synthetic_city import build_city
     from dphmm.release.engine import ReleaseSettings
 
     space = region(bbox=build_city().box, cell=CELL_KM)
-    ReleaseSettings(policy, epsilon).engine(blank_model(space, STEP_SECONDS).model)
+    chosen = ReleaseSettings.for_a_day(policy=policy) if epsilon is None else ReleaseSettings(policy, epsilon)
+    chosen.engine(blank_model(space, STEP_SECONDS).model)
 
 
 def _files(folder: Path) -> dict[str, Path]:
@@ -148,7 +151,9 @@ def _recorded(city: City) -> str:
     return text.getvalue()
 
 
-def _commands(files: dict[str, Path], box: tuple[float, ...], policy: str, epsilon: float) -> Iterator[list[str]]:
+def _commands(
+    files: dict[str, Path], box: tuple[float, ...], policy: str, epsilon: float | None
+) -> Iterator[list[str]]:
     """The command lines, without what they have in common."""
     names = {what.partition(" ")[0]: str(file) for what, file in files.items()}
     people, model, released = names["true"], names["model"], ",".join(RELEASED)
@@ -158,7 +163,8 @@ def _commands(files: dict[str, Path], box: tuple[float, ...], policy: str, epsil
         *("--step", str(STEP_SECONDS), "-o", model),
     ]
     yield [
-        *("release", people, "--users", released, "--model", model, "--policy", policy, "--epsilon", str(epsilon)),
+        *("release", people, "--users", released, "--model", model, "--policy", policy),
+        *(() if epsilon is None else ("--epsilon", str(epsilon))),
         *("-o", names["releases"], "--summary", names["summary"], "--private-diagnostics", names["diagnostics"]),
         *("--certificate", names["certificate"]),
     ]
@@ -195,11 +201,14 @@ def _finish(files: dict[str, Path], seconds: float, as_json: bool) -> None:
 
 def _errors(files: dict[str, Path]) -> dict[str, float]:
     """The median errors, out of the file of diagnostics."""
+    from math import isnan
     from statistics import median
 
     with files["diagnostics (private)"].open(encoding="utf-8", newline="") as stream:
         rows = list(csv.DictReader(stream))
     return {
-        "of the released places, median": median(float(row["private_error_m"]) for row in rows),
+        "of the released places, median": median(
+            off for row in rows if not isnan(off := float(row["private_error_m"]))
+        ),
         "of the estimates, median": median(float(row["private_estimate_error_m"]) for row in rows),
     }

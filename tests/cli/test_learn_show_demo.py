@@ -280,13 +280,15 @@ def test_demo_makes_every_file_that_it_names(tmp_path, run, monkeypatch, people,
     folder = tmp_path / "demo"
     result = run("demo", "-o", folder, "--json")
     assert result.exit_code == 0, result.stderr
+    assert "warning" not in result.stderr, "the settings that it shows are what one would sign"
     told = json.loads(result.stdout)
     named = {name.rsplit("/", 1)[1] for name in told["files"].values()}
     assert named == {path.name for path in folder.iterdir()}
     assert {"releases.gpkg", "summary.csv", "PRIVATE-map.png", "PRIVATE-map.html"} <= named
     table = read_releases(folder / "releases.gpkg")
     assert set(table["user"]) == {"p01", "p02"}
-    assert table["least_protection"].min() >= 2
+    assert table["epsilon_last_day"].max() <= 3, "a budget for the day"
+    assert table["least_protection"][~table["withheld"]].min() >= 2
     assert np.isfinite(list(told["errors_m"].values())).all()
     # What scripts/demo ends with.
     proof, rows = ((folder / name).as_posix() for name in ("proof.jsonl", "releases.gpkg"))
