@@ -45,8 +45,8 @@ from dphmm.model.point_estimate import point_estimate
 from dphmm.policy.protection import exposed_states
 from dphmm.release.engine import Releaser
 from dphmm.release.event_caps import chain_of
-from dphmm.release.reader import finer_plan
 from dphmm.release.step import PreparedStep
+from dphmm.release.tiers import finer_plan
 from dphmm.threads import beside
 
 

@@ -22,8 +22,8 @@ from dphmm.certificate.canonical_forms import (
 from dphmm.errors import InvalidInputError
 from dphmm.release.engine import Releaser
 from dphmm.release.ledger import Account, Limits, day_steps, exactly
+from dphmm.release.session_store import MAIN_QUERY
 from dphmm.release.step import PreparedStep
-from dphmm.release.store import MAIN_QUERY
 
 FORMAT = 1
 _SHORT = 16

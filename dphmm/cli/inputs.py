@@ -30,7 +30,7 @@ EVENT_HELP = "An event over time, such as 'at:clinic.geojson between 2024-03-04 
 
 def store_of(context: click.Context, parameter: click.Parameter, value: str) -> str | Path:  # noqa: ARG001 - as click calls it
     """A file of releases or sessions, or the address of a PostgreSQL server that keeps sessions."""
-    from dphmm.release.database import is_server
+    from dphmm.release.session_database import is_server
 
     return value if is_server(value) else Path(value)
 

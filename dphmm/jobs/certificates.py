@@ -19,11 +19,11 @@ from dphmm.jobs.models import Model, load_model
 from dphmm.jobs.progress import Watch, unwatched
 from dphmm.jobs.stored_releases import check_made_with, engine_agreed, read_released, read_sessions, stated_settings
 from dphmm.model.model import MarkovModel
-from dphmm.release.database import is_server, is_store
 from dphmm.release.engine import Releaser, ReleaseSettings
-from dphmm.release.reader import finer_plan
+from dphmm.release.session_database import is_server, is_store
+from dphmm.release.session_store import MAIN_QUERY, TIER
 from dphmm.release.step import PreparedStep
-from dphmm.release.store import MAIN_QUERY, TIER
+from dphmm.release.tiers import finer_plan
 from dphmm.space.trajectory import microseconds
 from dphmm.tables import check_output, new_file
 

@@ -30,11 +30,11 @@ from dphmm.jobs.stored_releases import MOST_CELLS
 from dphmm.model.model import MarkovModel
 from dphmm.policy.expression import policy_in_words
 from dphmm.policy.isolated_states import said_of_alone
-from dphmm.release.database import is_server
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.ledger import Limits
 from dphmm.release.record import NO_GAIN
-from dphmm.release.store import MAIN_QUERY
+from dphmm.release.session_database import is_server
+from dphmm.release.session_store import MAIN_QUERY
 from dphmm.release.trajectory import (
     Accepted,
     Moment,
@@ -51,7 +51,7 @@ from dphmm.tables import check_output
 from dphmm.tables.output import check_outputs
 from dphmm.writers.diagnostics import check_private_name, write_diagnostics
 from dphmm.writers.formats import check_format, write_releases
-from dphmm.writers.frames import Geometry
+from dphmm.writers.geopackage import Geometry
 from dphmm.writers.summary import Hindsight, summarise, write_summary
 from dphmm.writers.table import WITHHELD_FOR, ReleaseTable
 

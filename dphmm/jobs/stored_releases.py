@@ -21,12 +21,21 @@ from dphmm.facts import guarantees_in_words
 from dphmm.jobs.models import Model, load_model
 from dphmm.jobs.run_folder import JOURNAL, Checkpoint, file_hash, read_journal, user_file
 from dphmm.model.model import MarkovModel
-from dphmm.release.database import is_server, is_store
 from dphmm.release.drawn_zones import redrawn
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.ledger import Ledger, exactly
+from dphmm.release.session_database import is_server, is_store
+from dphmm.release.session_store import (
+    MAIN_QUERY,
+    TIER,
+    Agreed,
+    Pruned,
+    SessionStore,
+    StoredRelease,
+    StoredSession,
+    Terms,
+)
 from dphmm.release.settings import GIVEN
-from dphmm.release.store import MAIN_QUERY, TIER, Agreed, Pruned, SessionStore, StoredRelease, StoredSession, Terms
 from dphmm.release.trajectory import place_on_earth
 from dphmm.space.trajectory import microseconds
 from dphmm.tables import check_output, write_text

@@ -38,8 +38,8 @@ from dphmm.plots.webmap import MapLayer, MapPolicy, tile_host, web_map
 from dphmm.policy.expression import parse_policy, policy_in_words
 from dphmm.policy.graph import PolicyGraph
 from dphmm.policy.zones import read_polygons
-from dphmm.release.database import is_server
 from dphmm.release.engine import ReleaseSettings
+from dphmm.release.session_database import is_server
 from dphmm.release.settings import GIVEN
 from dphmm.space.grid import Box, Grid
 from dphmm.space.projection import LocalProjection
@@ -48,7 +48,7 @@ from dphmm.space.trajectory import Trajectory
 from dphmm.tables import check_output, private_name, write_text
 from dphmm.tables.values import parse_time
 from dphmm.tables.vector_files import check_vector_file
-from dphmm.writers.frames import places, trips, user_trips
+from dphmm.writers.geopackage import places, trips, user_trips
 from dphmm.writers.table import ReleaseTable
 
 if TYPE_CHECKING:

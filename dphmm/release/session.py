@@ -27,10 +27,8 @@ from dphmm.model.belief import Belief
 from dphmm.model.point_estimate import point_estimate
 from dphmm.release.engine import Releaser
 from dphmm.release.ledger import Account, Ledger, Limits, exactly
-from dphmm.release.reader import draw_tiers, share_of_limits, tiers_of
 from dphmm.release.record import ReleaseRecord
-from dphmm.release.step import PreparedStep
-from dphmm.release.store import (
+from dphmm.release.session_store import (
     MAIN_QUERY,
     Agreed,
     Drawn,
@@ -41,6 +39,8 @@ from dphmm.release.store import (
     StoredSession,
     agreed_on,
 )
+from dphmm.release.step import PreparedStep
+from dphmm.release.tiers import draw_tiers, share_of_limits, tiers_of
 from dphmm.space.trajectory import microseconds
 from dphmm.tables.values import shorten
 
@@ -140,7 +140,7 @@ class Session:
     owner
         Whether closing the session closes the store.
     tiers
-        Whether the queries are those of readers who are told less and less of the same: see `dphmm.release.reader`.
+        Whether the queries are those of readers who are told less and less of the same: see `dphmm.release.tiers`.
     predicting
         Whether a moment that the limits leave no budget for gets a record with the prediction.
     listeners
@@ -227,7 +227,7 @@ class Session:
             How long to wait for another process that is writing (unless the store is open).
         coarser
             Smaller budgets, of readers who are told less: each has a query of their own, which finer readers are told
-            too, and the engine's budget and the limits are split among the queries. See `dphmm.release.reader`.
+            too, and the engine's budget and the limits are split among the queries. See `dphmm.release.tiers`.
         anew
             A note. Where the session goes on with other settings, it is agreed anew that its next release, and those
             after it, are made under these: see `SessionStore.agree`. Left out, that is refused.
@@ -250,7 +250,7 @@ class Session:
         InvalidInputError
             When the name is empty, or there is no query.
         BudgetError, ConfigurationError
-            When coarser readers cannot be served: see `dphmm.release.reader.tier_settings`.
+            When coarser readers cannot be served: see `dphmm.release.tiers.tier_settings`.
         """
         if coarser:
             if not isinstance(releaser, Releaser):

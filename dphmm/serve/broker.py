@@ -10,9 +10,9 @@ from contextlib import suppress
 from typing import Any
 
 from dphmm.errors import DphmmError, need
-from dphmm.serve.apps import Received, owntracks_topic, read_owntracks, zone_topic
 from dphmm.serve.config import Broker
 from dphmm.serve.delivery import LONGEST_CONNECTION_WAIT_S, LOOK_AGAIN_S, Backoff, cancel
+from dphmm.serve.message_formats import Received, owntracks_topic, read_owntracks, zone_topic
 from dphmm.serve.senders import broker_address
 
 _LOG = logging.getLogger(__name__)

@@ -19,10 +19,10 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from dphmm.errors import ConfigurationError, DphmmError
-from dphmm.release.database import is_server
 from dphmm.release.engine import ReleaseSettings
 from dphmm.release.ledger import Limits
-from dphmm.release.reader import query_of
+from dphmm.release.session_database import is_server
+from dphmm.release.tiers import query_of
 from dphmm.tables.json_toml import first_flaw, read_keys
 
 HASHED = "sha256:"
@@ -133,7 +133,7 @@ class Recipient(_Strict):
     users
         About whom; left out, about everybody.
     epsilon
-        A budget below the release's own: they are a coarser reader; see `dphmm.release.reader`.
+        A budget below the release's own: they are a coarser reader; see `dphmm.release.tiers`.
     tells
         ``"place"``; or ``"zone"``, the name of the zone that the estimate lies in, ``"away"`` where it is none, instead
         of any place: for webhooks and MQTT.

@@ -24,11 +24,11 @@ from dphmm.policy.zones import zones as members
 from dphmm.release.drawn_zones import Zones, first_zones, rest_of
 from dphmm.release.engine import Releaser
 from dphmm.release.ledger import day_steps
-from dphmm.release.reader import query_of
 from dphmm.release.record import ReleaseRecord
 from dphmm.release.session import Session
-from dphmm.release.store import MAIN_QUERY
-from dphmm.serve import apps
+from dphmm.release.session_store import MAIN_QUERY
+from dphmm.release.tiers import query_of
+from dphmm.serve import message_formats
 from dphmm.serve.config import Recipient, RelayConfig
 from dphmm.serve.knowledge import Figures, knowledge_of
 from dphmm.serve.recipients import FOREVER, Reader
@@ -353,7 +353,7 @@ class PageContent:
         self._last[reader.key, reader.session] = count, last
         return last
 
-    def _can_tell(self, reader: Reader, number: int, message: apps.Message) -> dict[str, Any]:
+    def _can_tell(self, reader: Reader, number: int, message: message_formats.Message) -> dict[str, Any]:
         partial = self._people.store.reader(reader.session, reader.key) if reader.in_part else None
         (stored,) = self._people.store.releases(reader.session, number, number + 1)
         record: ReleaseRecord = stored.record
@@ -379,12 +379,12 @@ def _pause(reader: Reader | None, by_file: bool) -> dict[str, Any]:
     return {"paused": paused or by_file, "paused_until": until, "paused_by_file": by_file}
 
 
-def _off_m(message: apps.Message) -> float:
+def _off_m(message: message_formats.Message) -> float:
     """The expected distance of an estimate from the person; apps are told a circle that holds, where one is known."""
     return round(float(message.row["estimate_radius_m"]), 1)
 
 
-def _place(number: int, message: apps.Message) -> dict[str, Any]:
+def _place(number: int, message: message_formats.Message) -> dict[str, Any]:
     known = {"guess_off_m": "adversary_error_m", "certainty": "adversary_certainty"}
     return {
         "number": number,

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from time import monotonic
 
 from dphmm.errors import DphmmError
-from dphmm.serve.apps import Fix, Message, seconds_of
 from dphmm.serve.config import Recipient
+from dphmm.serve.message_formats import Fix, Message, seconds_of
 from dphmm.serve.recipients import now
 from dphmm.serve.senders import Refused, Sender, Unreachable
 from dphmm.serve.sessions import Sessions

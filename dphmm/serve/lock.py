@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dphmm.errors import ConfigurationError, OutputError
-from dphmm.release.database import is_server
+from dphmm.release.session_database import is_server
 from dphmm.serve.config import RelayConfig
 
 try:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from dphmm.errors import InvalidInputError
 from dphmm.model.belief import Belief
-from dphmm.release.store import MAIN_QUERY, SessionStore
+from dphmm.release.session_store import MAIN_QUERY, SessionStore
 from dphmm.serve.config import hash_token, new_token
 from dphmm.tables.json_toml import parse_json
 

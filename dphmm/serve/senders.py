@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 import httpx
 
 from dphmm.errors import need
-from dphmm.serve.apps import Message, http_content, owntracks_message, owntracks_topic, zone_topic
 from dphmm.serve.config import Recipient
+from dphmm.serve.message_formats import Message, http_content, owntracks_message, owntracks_topic, zone_topic
 
 _TIMEOUT_S = 20.0
 _LATER = frozenset({401, 403, 404, 405, 408, 425, 429})

@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from dphmm.arguments import checked
 from dphmm.errors import ConfigurationError, DphmmError, MissingDependencyError, OutputError
-from dphmm.release.database import is_server
+from dphmm.release.session_database import is_server
 from dphmm.serve.config import RelayConfig
 from dphmm.serve.lock import only_relay, process_of
 
@@ -138,7 +138,7 @@ def _options(config: RelayConfig) -> dict[str, Any]:
 
 def _serve_alone(path: Path, config: RelayConfig, accept_changes: bool) -> bool:
     """Serve by this process; whether it is to be started anew, with what the file says then."""
-    from dphmm.serve.app import make_app
+    from dphmm.serve.endpoints import make_app
     from dphmm.serve.sessions import check_sessions
 
     server = uvicorn.Server(uvicorn.Config(make_app(config, accept_changes), **_options(config)))
@@ -241,7 +241,7 @@ class Workers(Multiprocess):
 
 def worker() -> Any:
     """The relay of the file that the environment names: what each worker runs."""
-    from dphmm.serve.app import make_app
+    from dphmm.serve.endpoints import make_app
 
     log_lines()
     return make_app(RelayConfig.read(Path(os.environ[CONFIG_VARIABLE])), bool(os.environ.get(ACCEPT_VARIABLE)))

@@ -30,16 +30,16 @@ from dphmm.errors import (
 )
 from dphmm.jobs.models import load_model, people_seen, refuse_own
 from dphmm.model.model import MarkovModel
-from dphmm.release.database import is_server
 from dphmm.release.drawn_zones import Zones, first_zones
 from dphmm.release.engine import Releaser, ReleaseSettings
-from dphmm.release.reader import tier_settings
 from dphmm.release.session import step_number
-from dphmm.release.store import SessionStore, StoredSession
+from dphmm.release.session_database import is_server
+from dphmm.release.session_store import SessionStore, StoredSession
+from dphmm.release.tiers import tier_settings
 from dphmm.release.trajectory import Accepted, RecordedPeople, degrees_of, place_on_earth
-from dphmm.serve.apps import Fix, Message, Received, seconds_of
 from dphmm.serve.config import Recipient, RelayConfig
 from dphmm.serve.heard import Heard, heard, what_became
+from dphmm.serve.message_formats import Fix, Message, Received, seconds_of
 from dphmm.serve.recipients import FOREVER, Reader, RecipientTables, now
 from dphmm.tables.json_toml import parse_json
 
@@ -169,7 +169,7 @@ class Outcome:
     refused
         Not to be released at all: the model was learned from this person.
     malformed, no_zone, encrypted
-        No places: see `dphmm.serve.apps.NotTaken`.
+        No places: see `dphmm.serve.message_formats.NotTaken`.
     """
 
     released: int = 0

@@ -27,8 +27,8 @@ from dphmm.model.model import MarkovModel
 from dphmm.model.path_sampling import draw_paths
 from dphmm.release.engine import ReleaseSettings
 from dphmm.release.ledger import DAY_SECONDS
+from dphmm.release.session_store import SessionStore
 from dphmm.release.settings import Schedule
-from dphmm.release.store import SessionStore
 from dphmm.serve.config import EXAMPLE, RelayConfig, hash_token, new_token
 from dphmm.tables import check_output, new_file, write_text
 from dphmm.tables.json_toml import read_keys

@@ -3,7 +3,7 @@
 from dphmm.writers.diagnostics import check_private_name, write_diagnostics
 from dphmm.writers.flow_files import FlowRows
 from dphmm.writers.formats import FORMATS, check_format, read_releases, write_releases
-from dphmm.writers.frames import to_geodataframe, to_scikit_mobility, to_trajectory_collection, tracks
+from dphmm.writers.geopackage import to_geodataframe, to_scikit_mobility, to_trajectory_collection, tracks
 from dphmm.writers.summary import Hindsight, summarise, write_summary
 from dphmm.writers.table import COLUMNS, ReleaseTable
 

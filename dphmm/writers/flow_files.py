@@ -17,7 +17,7 @@ from dphmm.flows.areas import Areas
 from dphmm.flows.rows import KEYS, NUMBERS
 from dphmm.tables import check_output, new_file, read_document, write_csv
 from dphmm.tables.parquet import OpenParquet
-from dphmm.writers.frames import style_rows, written_by_gdal
+from dphmm.writers.geopackage import style_rows, written_by_gdal
 from dphmm.writers.table import CRS
 
 FORMAT = "dphmm-flows-1"

@@ -22,7 +22,14 @@ from dphmm.tables import Feature, Table, iso_time, new_file, read_document, read
 from dphmm.tables.source import readable
 from dphmm.tables.values import one_line, since_epoch
 from dphmm.tables.vector_files import read_gpx
-from dphmm.writers.frames import Geometry, places, read_geopackage, read_geoparquet, write_geopackage, write_geoparquet
+from dphmm.writers.geopackage import (
+    Geometry,
+    places,
+    read_geopackage,
+    read_geoparquet,
+    write_geopackage,
+    write_geoparquet,
+)
 from dphmm.writers.table import COLUMNS, CRS, Column, ReleaseTable
 
 

@@ -14,7 +14,7 @@ from dphmm.arrays import FloatArray, IntArray
 from dphmm.errors import need
 from dphmm.space.states import StateSpace
 from dphmm.tables import iso_time
-from dphmm.writers.frames import written_by_gdal
+from dphmm.writers.geopackage import written_by_gdal
 from dphmm.writers.table import CRS
 
 HEADER = ("user", "time", "latitude", "longitude")

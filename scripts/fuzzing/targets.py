@@ -52,8 +52,8 @@ from dphmm.readers.instants import Instants
 from dphmm.readers.recordings import read_recording
 from dphmm.readers.table import ParquetFixes
 from dphmm.release.record import ReleaseRecord
-from dphmm.release.store import Terms, _digest
-from dphmm.serve import apps
+from dphmm.release.session_store import Terms, _digest
+from dphmm.serve import message_formats
 from dphmm.serve.config import RelayConfig
 from dphmm.space.projection import LocalProjection
 from dphmm.tables import Table, TimedTable, parse_time, write_csv
@@ -346,13 +346,13 @@ def _lines(path: Path) -> None:
 
 
 _OF_BODIES = {
-    "home_assistant": apps.read_home_assistant,
-    "overland": apps.read_overland,
-    "owntracks": apps.read_owntracks,
-    "plain": apps.read_plain,
-    "traccar": apps.read_traccar,
+    "home_assistant": message_formats.read_home_assistant,
+    "overland": message_formats.read_overland,
+    "owntracks": message_formats.read_owntracks,
+    "plain": message_formats.read_plain,
+    "traccar": message_formats.read_traccar,
 }
-_OF_FIELDS = {"gpslogger_fields": apps.read_gpslogger, "traccar_fields": apps.read_osmand}
+_OF_FIELDS = {"gpslogger_fields": message_formats.read_gpslogger, "traccar_fields": message_formats.read_osmand}
 
 
 def _phone(path: Path) -> None:

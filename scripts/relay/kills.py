@@ -36,7 +36,7 @@ import tomli_w
 
 from dphmm.jobs import learn, region
 from dphmm.release.ledger import exactly
-from dphmm.release.store import MAIN_QUERY, SessionStore
+from dphmm.release.session_store import MAIN_QUERY, SessionStore
 from dphmm.tables import iso_time
 from scripts.relay.servers import Mosquitto, Postgres, Server, free_port, program
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from dphmm import Grid, MarkovModel, ReleaseRecord
 from dphmm.cli import main
-from dphmm.release.store import SessionStore
+from dphmm.release.session_store import SessionStore
 from dphmm.space.projection import LocalProjection
 
 STEP = 300

@@ -26,7 +26,7 @@ import numpy as np
 from dphmm import MarkovModel, PolicyGraph, Releaser, Schedule
 from dphmm.errors import DphmmError
 from dphmm.release.session import Session
-from dphmm.release.store import SessionStore
+from dphmm.release.session_store import SessionStore
 
 F = np.array([[1, 0], [2, 1], [3, 0], [0, 1], [4, 2], [1, 2]])
 

@@ -8,7 +8,7 @@ import pytest
 from dphmm import Limits, Session
 from dphmm.errors import BudgetError, BudgetExceededError, DataFileError, SessionMismatchError
 from dphmm.events import Cap, Presence
-from dphmm.release.store import SessionStore
+from dphmm.release.session_store import SessionStore
 from tests.release.people import STICKY, engine, with_policy
 
 OTHER = with_policy((0, 3), (1, 2), (4, 5))

@@ -21,7 +21,7 @@ from dphmm import MarkovModel, PolicyGraph, Releaser
 from dphmm.release.ledger import Ledger
 from dphmm.release.record import ReleaseRecord
 from dphmm.release.session import Session
-from dphmm.release.store import SessionStore
+from dphmm.release.session_store import SessionStore
 from tests.release.crashing import F, engine
 from tests.sizes import slow
 

@@ -20,7 +20,7 @@ from dphmm.policy.graph import PolicyGraph
 from dphmm.release.engine import Releaser
 from dphmm.release.ledger import Limits
 from dphmm.release.session import Session
-from dphmm.release.store import SessionStore
+from dphmm.release.session_store import SessionStore
 from dphmm.release.trajectory import Accepted, RecordedPeople, ReleaseStream, release_trajectory
 from dphmm.space import Places, SlottedTrajectory
 

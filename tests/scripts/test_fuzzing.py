@@ -40,7 +40,7 @@ def test_hostile_files_are_taken_or_refused_in_one_line(name, tmp_path):
 READING = ("read", "load", "from_json", "from_toml", "from_bytes", "categories")
 """What functions that read a stranger's file or text are called: these, or these and more after an underscore."""
 NO_FILES = {
-    "serve/apps.py:from_json",
+    "serve/message_formats.py:from_json",
     "jobs/run_folder.py:read",
     "jobs/models.py:read_others",
     "cli/leakage.py:read_adversaries",

@@ -22,8 +22,8 @@ from starlette.routing import Route
 
 from dphmm.jobs import learn, region
 from dphmm.serve import recipients
-from dphmm.serve.app import make_app
 from dphmm.serve.config import RelayConfig
+from dphmm.serve.endpoints import make_app
 
 TOKEN = {"ann": "a" * 40, "bob": "b" * 40}
 START = 1_709_802_000

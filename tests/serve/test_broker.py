@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from dphmm.errors import OutputError
-from dphmm.release.store import SessionStore
+from dphmm.release.session_store import SessionStore
 from dphmm.serve import broker as listening
 from tests.serve.conftest import START, location, relay, wait_for
-from tests.serve.test_app import releases
+from tests.serve.test_endpoints import releases
 
 STEP = 300
 

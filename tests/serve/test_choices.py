@@ -11,11 +11,11 @@ import pytest
 
 from dphmm.jobs.models import load_model
 from dphmm.model.held_radii import HeldRadii
-from dphmm.release.store import SessionStore
+from dphmm.release.session_store import SessionStore
 from dphmm.serve import delivery
 from tests.serve.conftest import START, location, relay, wait_for
-from tests.serve.test_app import ANN, releases
 from tests.serve.test_delivery import STEP, log_in, post, recipient, told
+from tests.serve.test_endpoints import ANN, releases
 from tests.serve.test_page import HOME, zones
 
 

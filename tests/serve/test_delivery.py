@@ -11,9 +11,9 @@ import pytest
 
 from dphmm.errors import ConfigurationError
 from dphmm.serve import delivery
-from dphmm.serve.app import make_app
+from dphmm.serve.endpoints import make_app
 from tests.serve.conftest import START, TOKEN, location, relay, wait_for
-from tests.serve.test_app import ANN, releases
+from tests.serve.test_endpoints import ANN, releases
 
 STEP = 300
 

@@ -20,7 +20,7 @@ import pytest
 
 from dphmm.jobs import load_model
 from tests.serve.conftest import START, location, relay, wait_for
-from tests.serve.test_app import ANN, releases
+from tests.serve.test_endpoints import ANN, releases
 
 SETTINGS = """\
 homeassistant:

@@ -23,14 +23,14 @@ from dphmm.jobs import audit_session
 from dphmm.jobs.models import load_model
 from dphmm.jobs.stored_releases import read_sessions
 from dphmm.release.engine import ReleaseSettings
+from dphmm.release.session_store import SessionStore
 from dphmm.release.settings import Schedule
-from dphmm.release.store import SessionStore
 from dphmm.serve import RelayConfig, add_device, prune_relay, rotate_token
 from dphmm.serve.lock import only_relay, process_of
 from dphmm.serve.server import Workers
 from tests.serve.conftest import START, TOKEN, location, relay, wait_for
-from tests.serve.test_app import ANN, releases
 from tests.serve.test_delivery import post
+from tests.serve.test_endpoints import ANN, releases
 from tests.serve.test_server import ROOT, is_there, relay_file
 
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"}

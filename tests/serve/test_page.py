@@ -21,7 +21,7 @@ from dphmm.model.belief import Belief
 from dphmm.policy.protection import exposed_states
 from dphmm.release.drawn_zones import Zones, first_zones
 from dphmm.release.engine import ReleaseSettings
-from dphmm.release.reader import tiers_of
+from dphmm.release.tiers import tiers_of
 from dphmm.release.trajectory import degrees_of
 from dphmm.serve import recipients
 from dphmm.serve.content import policy_effects
@@ -29,8 +29,8 @@ from dphmm.serve.page import STATIC
 from tests.certificate.certificates import verifier
 from tests.openstreetmap import write_extract
 from tests.serve.conftest import START, TOKEN, location, relay, wait_for
-from tests.serve.test_app import ANN, releases
 from tests.serve.test_delivery import log_in, post, recipient, told
+from tests.serve.test_endpoints import ANN, releases
 
 HOME = [[-30.01, 44.99], [-29.99, 44.99], [-29.99, 45.01], [-30.01, 45.01], [-30.01, 44.99]]
 
@@ -469,7 +469,7 @@ def test_settings_of_the_file_change_for_sessions_only_when_that_is_said(config,
     changed = config(release={"policy": "utility:2km", "epsilon": 0.25})
     with pytest.raises(ConfigurationError, match="--accept-changes"):
         relay(changed).__enter__()
-    from dphmm.serve.app import make_app
+    from dphmm.serve.endpoints import make_app
     from tests.serve.conftest import running
 
     with running(make_app(changed, accept_changes=True)) as url, httpx.Client(base_url=url) as client:

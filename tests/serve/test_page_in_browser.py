@@ -20,8 +20,8 @@ from dphmm.serve import page as pages
 from dphmm.serve.page import TEXTS
 from tests.openstreetmap import write_extract
 from tests.serve.conftest import START, TOKEN, location, relay, running, wait_for
-from tests.serve.test_app import ANN, releases
 from tests.serve.test_delivery import post, recipient
+from tests.serve.test_endpoints import ANN, releases
 from tests.serve.test_page import HOME, zones
 
 PHONE, DESK = (420, 800), (1280, 900)

@@ -11,7 +11,7 @@ import pytest
 
 import dphmm
 from dphmm.errors import InvalidInputError
-from dphmm.serve.apps import (
+from dphmm.serve.message_formats import (
     Fix,
     Received,
     fix_of,

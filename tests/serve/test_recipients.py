@@ -11,14 +11,14 @@ import pytest
 from dphmm.errors import InvalidInputError
 from dphmm.jobs.models import load_model
 from dphmm.model.belief import Belief
-from dphmm.release.store import SessionStore
+from dphmm.release.session_store import SessionStore
 from dphmm.release.trajectory import degrees_of
 from dphmm.serve import delivery
 from dphmm.serve.recipients import FOREVER, RecipientTables
 from dphmm.serve.sessions import Sessions
 from tests.serve.conftest import START, location, relay, wait_for
-from tests.serve.test_app import ANN, releases
 from tests.serve.test_delivery import STEP, log_in, post, recipient, told
+from tests.serve.test_endpoints import ANN, releases
 
 
 @pytest.fixture(autouse=True)

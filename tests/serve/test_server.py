@@ -15,9 +15,9 @@ import pytest
 import tomli_w
 
 from dphmm.errors import ConfigurationError
-from dphmm.release.store import SessionStore
+from dphmm.release.session_store import SessionStore
 from tests.serve.conftest import START, TOKEN, location, wait_for
-from tests.serve.test_app import ANN
+from tests.serve.test_endpoints import ANN
 
 ROOT = Path(__file__).parents[2]
 

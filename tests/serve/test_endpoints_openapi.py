@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from dphmm.serve.app import make_app, openapi
+from dphmm.serve.endpoints import make_app, openapi
 from tests.serve.conftest import TOKEN, relay, running
-from tests.serve.test_app import releases
+from tests.serve.test_endpoints import releases
 from tests.sizes import slow
 
 schemathesis = pytest.importorskip("schemathesis")

@@ -15,7 +15,7 @@ import pytest
 
 from dphmm.arrays import random_source
 from dphmm.release.noise import StepNoise
-from dphmm.release.store import SessionStore
+from dphmm.release.session_store import SessionStore
 from tests.serve.conftest import START, TOKEN, location, relay, wait_for
 from tests.serve.test_payloads import OSMAND, OVERLAND, TRACCAR
 
@@ -241,7 +241,7 @@ def patient(config, monkeypatch):
     import uvicorn
 
     from dphmm.serve import server
-    from dphmm.serve.app import make_app
+    from dphmm.serve.endpoints import make_app
     from tests.serve.conftest import wait_for
 
     monkeypatch.setattr(server, "IDLE_TIMEOUT_S", 0.3)

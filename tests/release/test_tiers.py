@@ -9,10 +9,10 @@ import pytest
 
 from dphmm import MarkovModel, PolicyGraph, Releaser, ReleaseSettings, Schedule, Session
 from dphmm.errors import BudgetError, BudgetExceededError, ConfigurationError, InvalidInputError
-from dphmm.release import reader
+from dphmm.release import tiers
 from dphmm.release.ledger import Limits, exactly
-from dphmm.release.reader import draw_tiers, query_of, tier_budgets, tier_settings, tiers_of
-from dphmm.release.store import MAIN_QUERY, SessionStore
+from dphmm.release.session_store import MAIN_QUERY, SessionStore
+from dphmm.release.tiers import draw_tiers, query_of, tier_budgets, tier_settings, tiers_of
 
 LINE = np.array([[0.0], [1.0], [2.0], [3.0]])
 FINE, COARSE = 1.0, 0.25
@@ -152,7 +152,7 @@ def test_every_state_has_one_partner_that_all_queries_of_a_moment_hide_it_among(
     alone, drawn = found()
     assert alone == 0
     assert drawn > 100
-    monkeypatch.setattr(reader, "finer_plan", lambda engine, prior, told: engine.plan(prior))
+    monkeypatch.setattr(tiers, "finer_plan", lambda engine, prior, told: engine.plan(prior))
     assert (found()[0] > 0) == (calibration == "component")
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from dphmm.errors import DataFileError, OutputError
-from dphmm.release.database import APPLICATION, FORMAT, Database
 from dphmm.release.session import Session
-from dphmm.release.store import SessionStore
+from dphmm.release.session_database import APPLICATION, FORMAT, Database
+from dphmm.release.session_store import SessionStore
 from tests.release.people import engine
 
 
@@ -161,7 +161,7 @@ def test_rows_changed_by_hand_are_noticed(path, statement):
 
 @pytest.mark.parametrize("at_a_time", [1, 3, 7, 2000])
 def test_releases_and_their_costs_are_read_some_at_a_time_and_a_changed_one_is_noticed(path, monkeypatch, at_a_time):
-    monkeypatch.setattr("dphmm.release.store._AT_A_TIME", at_a_time)
+    monkeypatch.setattr("dphmm.release.session_store._AT_A_TIME", at_a_time)
     with SessionStore(path, readonly=True) as store:
         read = list(store.releases(1))
         expected = [(one.slot, one.query, one.record.epsilon, one.record.constrained_factor) for one in read]
@@ -187,7 +187,7 @@ def test_a_store_in_use_may_be_opened_again_and_closed_without_harm(path):
             SessionStore(path).close()
             everything(path)
             session.release(1, slot)
-        other = "import sys; from dphmm.release.store import SessionStore; SessionStore(sys.argv[1]).close()"
+        other = "import sys; from dphmm.release.session_store import SessionStore; SessionStore(sys.argv[1]).close()"
         import subprocess
         import sys
 

@@ -13,7 +13,7 @@ import pytest
 
 from dphmm import Limits, MarkovModel, PolicyGraph, Releaser, Session
 from dphmm.errors import BudgetExceededError, DataFileError, OutputError, TimeOrderError
-from dphmm.release.store import SessionStore
+from dphmm.release.session_store import SessionStore
 
 SPAWN = multiprocessing.get_context("spawn")
 
@@ -177,7 +177,7 @@ def test_a_server_that_is_away_is_tried_again_ever_more_seldom(postgres, monkeyp
     import psycopg
 
     now = 0.0
-    monkeypatch.setattr("dphmm.release.database.monotonic", lambda: now)
+    monkeypatch.setattr("dphmm.release.session_database.monotonic", lambda: now)
     with SessionStore(postgres) as store:
         real, tries = store.database._connect, []
 

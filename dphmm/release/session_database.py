@@ -307,7 +307,7 @@ def is_server(store: str | Path) -> bool:
 
 
 class PostgresDatabase:
-    """One connection to a PostgreSQL database of sessions; see `dphmm.release.database.Database`, which is a file's.
+    """One connection to a PostgreSQL database of sessions; see `Database`, which is a file's.
 
     Several processes write at once, to different sessions: who is about to write to one holds its row of ``progress``
     (``SELECT … FOR UPDATE``), and any other process waits, and sees what was written. A transaction that has

@@ -16,18 +16,18 @@ from dphmm.arguments import checked
 from dphmm.arrays import content_hash
 from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError, SessionBusyError, SessionMismatchError
 from dphmm.model.belief import Belief
-from dphmm.release.database import Database, PostgresDatabase, is_server
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.ledger import DAY_SECONDS, Account, Limits, constrained_cost, exactly
 from dphmm.release.record import ReleaseRecord
 from dphmm.release.schedule import REMEMBERED
+from dphmm.release.session_database import Database, PostgresDatabase, is_server
 from dphmm.tables.json_toml import parse_json
 from dphmm.tables.values import one_line, shorten
 
 MAIN_QUERY = "main"
 """The query of a session that has one, and of several tiers that of the finest reader."""
 TIER = "tier "
-"""How the names of the other tiers' queries begin; what their reader may learn follows: see `dphmm.release.reader`."""
+"""How the names of the other tiers' queries begin; what their reader may learn follows: see `dphmm.release.tiers`."""
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,10 @@ from starlette.routing import Route
 
 import dphmm
 from dphmm.serve import page
-from dphmm.serve.apps import (
+from dphmm.serve.broker import Listener
+from dphmm.serve.config import RelayConfig, Tokens
+from dphmm.serve.delivery import Deliveries, Outbox, TruePlaces
+from dphmm.serve.message_formats import (
     Received,
     json_object,
     read_gpslogger,
@@ -36,9 +39,6 @@ from dphmm.serve.apps import (
     read_plain,
     read_traccar,
 )
-from dphmm.serve.broker import Listener
-from dphmm.serve.config import RelayConfig, Tokens
-from dphmm.serve.delivery import Deliveries, Outbox, TruePlaces
 from dphmm.serve.requests import REFUSALS, basic_account, bearer_token, body_of, fields_of, json_or_fields_of
 from dphmm.serve.senders import sender_to
 from dphmm.serve.sessions import Outcome, Sessions
