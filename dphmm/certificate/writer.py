@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -19,15 +17,12 @@ from dphmm.certificate.canonical_forms import (
     policy_of,
     released_form,
 )
+from dphmm.certificate.lines import Lines
 from dphmm.errors import InvalidInputError
 from dphmm.release.engine import Releaser
 from dphmm.release.ledger import Account, Limits, day_steps, exactly
 from dphmm.release.session_store import MAIN_QUERY
 from dphmm.release.step import PreparedStep
-
-FORMAT = 1
-_SHORT = 16
-"""How many digits of a part's digest stand where it is referred to."""
 
 
 class CertificateWriter:
@@ -59,8 +54,7 @@ class CertificateWriter:
     """
 
     def __init__(self, write: Callable[[str], object]) -> None:
-        self._write = write
-        self._known: set[str] = set()
+        self._lines = Lines(write)
         self._digests: dict[tuple[str, str], str] = {}
         self._last_noise: dict[str, tuple[object, object, str]] = {}
         self._accounts: dict[tuple[str, int], Account] = {}
@@ -68,7 +62,6 @@ class CertificateWriter:
         self._engines: Mapping[str, Releaser] = {}
         self._possible: dict[str, BoolArray] = {}
         self._ranks: dict[str, int] = {}
-        self._line({"certificate": FORMAT})
 
     def begin(
         self, person: str, engines: Mapping[str, Releaser], limits: Limits | None = None, tiers: bool = False
@@ -105,7 +98,7 @@ class CertificateWriter:
                 "query": query,
                 "rank": self._ranks[query],
                 "settings": engine.settings.canonical,
-                "places": self._told(places_of(engine)),
+                "places": self._lines.part(places_of(engine)),
             }
             for query, engine in engines.items()
         ]
@@ -121,7 +114,7 @@ class CertificateWriter:
                 "window_epsilon": None if limits.window_epsilon is None else str(exactly(limits.window_epsilon)),
                 "window_steps": limits.window_steps,
             }
-        self._line(line)
+        self._lines.add(line)
 
     def add(self, step: PreparedStep, released: tuple[float, ...] | None, slot: int, query: str = MAIN_QUERY) -> None:
         """Certify one more release.
@@ -172,34 +165,20 @@ class CertificateWriter:
             line["z"] = released_form(step, released, engine)
         self._possible[query] = step.plan.constraint
         self._count, self._total = self._count + 1, self._total + 1
-        self._line(line)
+        self._lines.add(line)
 
     def end(self) -> None:
         """Say that nothing follows, so that what is missing shows."""
-        self._line({"end": self._total})
+        self._lines.add({"end": self._total})
 
     def _noise(self, step: PreparedStep, engine: Releaser, query: str) -> str:
         known = self._last_noise.get(query)
         if known is None or known[0] is not step.noise or known[1] is not step.plan:
-            known = self._last_noise[query] = step.noise, step.plan, self._told(noise_of(step, engine))
+            known = self._last_noise[query] = step.noise, step.plan, self._lines.part(noise_of(step, engine))
         return known[2]
 
     def _part(self, kind: str, key: str, make: Callable[[], dict[str, Any]]) -> str:
         """The short digest of a part; it is made and written where it is new."""
         if (kind, key) not in self._digests:
-            self._digests[kind, key] = self._told(make())
+            self._digests[kind, key] = self._lines.part(make())
         return self._digests[kind, key]
-
-    def _told(self, part: dict[str, Any]) -> str:
-        digest = hashlib.sha256(_canonical(part).encode("utf-8")).hexdigest()
-        if digest not in self._known:
-            self._known.add(digest)
-            self._line({"part": digest, "value": part})
-        return digest[:_SHORT]
-
-    def _line(self, value: dict[str, Any]) -> None:
-        self._write(_canonical(value) + "\n")
-
-
-def _canonical(value: dict[str, Any]) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)

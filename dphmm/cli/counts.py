@@ -115,6 +115,7 @@ def release(data: tuple[str, ...], table: Path | None, seed: int | None, as_json
 @click.option("--prior", default="frequency", show_default=True, type=_priors, help="Where people are at first.")
 @click.option("--scale", type=float, help="Scale of the noise. [default: 2 / epsilon, from the table's column]")
 @click.option("--integer", is_flag=True, help="Whole numbers.")
+@click.option("--certificate", type=FILE, help="With 'single': what shows how near the best they are, as a file.")
 @click.option("--overwrite", is_flag=True, help="Replace an output that exists.")
 @click.option("--json", "as_json", is_flag=True, help="Say what was done as JSON.")
 def postprocess(noisy: Path, output: Path, users: int, overwrite: bool, as_json: bool, **given: Any) -> None:
@@ -127,11 +128,13 @@ def postprocess(noisy: Path, output: Path, users: int, overwrite: bool, as_json:
     from dphmm.tables import check_output, check_table_name
 
     check_output(check_table_name(output), overwrite)
+    if given["certificate"] is not None:
+        check_output(given["certificate"], overwrite)
     counts = Counts.read(noisy)
     mobility = Mobility.from_source(given["model"], given["transition"], given["smooth"])
-    more = {name: given[name] for name in ("estimator", "prior", "scale", "integer")}
+    more = {name: given[name] for name in ("estimator", "prior", "scale", "integer", "certificate")}
     for _ in progress([noisy], f"Post-processing: {given['estimator']}"):
-        repaired = repair_counts(counts, users, mobility, **more)
+        repaired = repair_counts(counts, users, mobility, **more, overwrite=overwrite)
     repaired.table.write(output, overwrite)
     before = counts.values
     stated = {
@@ -142,6 +145,7 @@ def postprocess(noisy: Path, output: Path, users: int, overwrite: bool, as_json:
         "negative_counts_before": int((before < 0).sum()),
         "mean_absolute_change": float(abs(repaired.values - before).mean()),
         "output": str(output),
+        "certificate": given["certificate"],
     }
     say("Post-processed", stated, as_json)
 

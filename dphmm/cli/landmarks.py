@@ -62,6 +62,7 @@ _moment_options = options(
 @click.option("--change", default=0.2, show_default=True, help="Adaptive: how fast the probability changes.")
 @click.option("--least-rate", default=0.1, show_default=True, help="Adaptive: it never falls below this.")
 @click.option("--plot", type=FILE, help="Draw budget and loss over time into this new file.")
+@click.option("--certificate", type=FILE, help="What the promise follows from, for dphmm-verify-more.")
 @seed_option
 @input_options
 @click.option("--overwrite", is_flag=True, help="Replace an output that exists.")
@@ -79,7 +80,10 @@ def landmarks_command(source: tuple[str, ...], output: Path, plot: Path | None, 
     """
     from dphmm.tables import check_output, check_table_name
 
-    check_output(check_table_name(output), given["overwrite"])
+    certificate, overwrite = given["certificate"], given["overwrite"]
+    check_output(check_table_name(output), overwrite)
+    if certificate is not None:
+        check_output(certificate, overwrite)
     check_picture(plot)
     kinds = [name for name in ("sensitivity", "unit", "policy") if given[name] is not None]
     if len(kinds) != 1:
@@ -91,8 +95,11 @@ def landmarks_command(source: tuple[str, ...], output: Path, plot: Path | None, 
         from dphmm.plots.curves import budget_and_loss
 
         draw(plot, lambda ax: budget_and_loss(ax, done.series.budget, done.losses))
-    done.table.write(output, given["overwrite"])
-    files = {"output": str(output), "plot": None if plot is None else str(plot)}
+    done.table.write(output, overwrite)
+    if certificate is not None:
+        done.certify(certificate, overwrite)
+    written = {"output": output, "plot": plot, "certificate": certificate}
+    files = {name: None if path is None else str(path) for name, path in written.items()}
     listed = {"private_left_out": dropped_facts(done.dropped)} if as_json else {}
     say("Released", {**done.facts(), **listed, **files}, as_json)
     if not as_json:

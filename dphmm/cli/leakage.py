@@ -115,6 +115,7 @@ def draw(path: Path, paint: Callable[[Axes], None]) -> None:
 @click.option("--window", type=int, metavar="W", help="Say also what leaks of any W times together, at most.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @click.option("--plot", type=FILE, help="Draw the leakage over time into this new file.")
+@click.option("--certificate", type=FILE, help="What every figure follows from, for dphmm-verify-more: a new file.")
 @settings_options
 @event_option
 @cap_options
@@ -124,6 +125,7 @@ def leak_command(
     window: int | None,
     as_json: bool,
     plot: Path | None,
+    certificate: Path | None,
     **given: Any,
 ) -> None:
     """Temporal privacy leakage of a stream of releases.
@@ -140,14 +142,19 @@ def leak_command(
     """
     from dphmm.jobs.leaks import leak, leak_of_releases, realised_of_releases
     from dphmm.release.settings import NAMES
+    from dphmm.tables import check_output
 
     check_picture(plot)
+    if certificate is not None:
+        check_output(certificate)
+        if releases is not None:
+            raise ConfigurationError("--certificate is of matrices and budgets; for releases use 'dphmm certify'")
     told = None
     if releases is None:
         if any(given.get(name) is not None for name in (*NAMES, *AIMS) if name != "epsilon"):
             raise ConfigurationError("--policy is that of --releases; leave it out, or give the file")
         budgets = _budgets(given["epsilon"], given["steps"], given["epsilons"])
-        found = leak(read_adversaries(given), budgets)
+        found = leak(read_adversaries(given), budgets, certificate)
     elif (
         given["model"] is None
         or any(given[name] for name in ("backward", "forward", "users", "initial", "steps", "epsilons"))

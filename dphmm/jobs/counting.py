@@ -6,17 +6,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray, IntArray, Rng, check_budget, random_source
+from dphmm.certificate.streams import stream_certificate
 from dphmm.counts import ESTIMATORS, compare, count_states, estimate
 from dphmm.counts import release as add_noise
+from dphmm.counts.occupancy import as_transition, first_distribution, occupancy
 from dphmm.counts.repair import RAW
-from dphmm.counts.stream import SENSITIVITY, CountMechanism, as_counts
+from dphmm.counts.stream import SENSITIVITY, CountMechanism, as_counts, as_scales
 from dphmm.errors import ConfigurationError, CountError, DataFileError
 from dphmm.facts import factor_in_words, unless_seeded
 from dphmm.jobs.mobility import UNKNOWN, Budgets, Mobility
@@ -532,6 +534,8 @@ def repair_counts(
     prior: Prior = "frequency",
     scale: npt.ArrayLike | None = None,
     integer: bool = False,
+    certificate: str | Path | None = None,
+    overwrite: bool = False,
 ) -> Counts:
     """Make noisy counts not negative and sum to the number of people, as ``dphmm counts postprocess`` does.
 
@@ -555,6 +559,11 @@ def repair_counts(
         Of the noise, one number or one per time; left out, ``2 / epsilon`` from the table's column.
     integer
         Whole numbers.
+    certificate
+        A file of what shows that counts of the estimator ``"single"`` are the most probable ones, and by how much they
+        might not be, for ``scripts/dphmm-verify-more``.
+    overwrite
+        Whether a certificate that exists may be replaced.
 
     Returns
     -------
@@ -564,7 +573,8 @@ def repair_counts(
     Raises
     ------
     ConfigurationError
-        When the estimator is unknown, or the mobility that it or the prior needs is missing.
+        When the estimator is unknown, or the mobility that it or the prior needs is missing; for a certificate of
+        another estimator than ``"single"``.
     DphmmError
         As `dphmm.counts.estimate` and `Counts.scales` say.
 
@@ -579,7 +589,26 @@ def repair_counts(
     True
     """
     scales, start = noisy.scales if scale is None else scale, _start(prior, mobility)
+    if certificate is not None and estimator != "single":
+        raise ConfigurationError(
+            f"estimator {estimator!r} looks for no most probable counts, of which a certificate is; use 'single'"
+        )
     found = estimate(estimator, noisy.values, mobility.transition, users, scales, start, integer)
+    if certificate is not None:
+        values, matrix = noisy.values, as_transition(mobility.transition, noisy.values.shape[1])
+        where = occupancy(first_distribution(values, start), matrix, len(values))
+        known = cast(Literal["frequency", "uniform", "given"], prior if isinstance(start, str) else "given")
+        with stream_certificate(certificate, "counts", overwrite) as file:
+            file.counts(
+                values,
+                np.asarray(found, dtype=np.float64),
+                where,
+                matrix,
+                users,
+                as_scales(scales, len(values)),
+                known,
+                integer,
+            )
     return Counts.from_values(noisy.table.times, found, exact=np.full(len(found), noisy.exact))
 
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray, IntArray
+from dphmm.certificate.streams import stream_certificate
 from dphmm.errors import ConfigurationError, CoordinateError, InvalidInputError, LandmarkError, TimeOrderError
 from dphmm.facts import factor_in_words, unless_seeded
 from dphmm.jobs.mobility import UNKNOWN, Matrix, Mobility, as_matrix
@@ -269,6 +270,30 @@ class Landmarked:
         line, exact = budget.timeline, np.full(len(budget.timeline), self.series.exact)
         own = (line.landmark, self.series.published, exact, budget.epsilons, self.losses)
         return TimedTable(line.timestamps, {**dict(zip(_OWN_COLUMNS, own, strict=True)), **self.values})
+
+    def certify(self, path: str | Path, overwrite: bool = False) -> None:
+        """Write what the promise follows from, for ``scripts/dphmm-verify-more``.
+
+        Losses stand in it where they are the sums of the budgets, as of times that do not follow from each other.
+
+        Parameters
+        ----------
+        path
+            The certificate.
+        overwrite
+            Whether one that exists may be replaced.
+
+        Raises
+        ------
+        OutputError
+            When the file exists or cannot be written.
+        """
+        budget = self.series.budget
+        marks = budget.timeline.landmark
+        sums = budget.epsilons[marks].sum() + np.where(marks, 0.0, budget.epsilons)
+        are_sums = np.allclose(self.losses, sums, rtol=len(sums) * np.finfo(np.float64).eps, atol=0)
+        with stream_certificate(path, "landmarks", overwrite) as file:
+            file.landmarks(budget.epsilon, budget.epsilons, marks, self.losses if are_sums else None)
 
     def facts(self) -> dict[str, Any]:
         """What it amounts to and promises.

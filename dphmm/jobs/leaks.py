@@ -13,6 +13,7 @@ import numpy.typing as npt
 from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, IntArray
 from dphmm.audit.realised import Realised, realise
+from dphmm.certificate.streams import stream_certificate
 from dphmm.errors import ConfigurationError, InvalidInputError, TimeOrderError
 from dphmm.jobs.mobility import Matrix, Mobility, as_matrix
 from dphmm.jobs.models import Model
@@ -77,7 +78,7 @@ class Leaked:
     unbounded: tuple[int, ...] = ()
 
 
-def leak(known: Adversaries, epsilons: npt.ArrayLike) -> Leaked:
+def leak(known: Adversaries, epsilons: npt.ArrayLike, certificate: str | Path | None = None) -> Leaked:
     """Backward, forward and temporal privacy leakage of a stream of releases, as ``dphmm leak`` finds them.
 
     Parameters
@@ -86,6 +87,8 @@ def leak(known: Adversaries, epsilons: npt.ArrayLike) -> Leaked:
         What the adversary knows. Of a `Mobility` the backward matrix of every step follows by Bayes' rule.
     epsilons
         ``(T,)`` budgets, not negative; 0 is a time without a release.
+    certificate
+        A new file of what every figure follows from, for ``scripts/dphmm-verify-more``.
 
     Returns
     -------
@@ -98,6 +101,8 @@ def leak(known: Adversaries, epsilons: npt.ArrayLike) -> Leaked:
         When a budget is negative or not finite, or there is none.
     StochasticError, DataFileError
         When a matrix is none, or a file cannot be read; where there are several users, messages name theirs.
+    InvalidInputError, OutputError
+        When to check a certificate would take too long, or its file exists.
 
     Examples
     --------
@@ -115,7 +120,27 @@ def leak(known: Adversaries, epsilons: npt.ArrayLike) -> Leaked:
     dearest = float(budgets.max())
     sides = {n: zip(("backward", "forward"), pair, strict=True) for n, pair in functions.items() if dearest}
     suprema = {n: {side: known.supremum(dearest) for side, known in pair if known.size} for n, pair in sides.items()}
+    if certificate is not None:
+        with stream_certificate(certificate, "leakage") as file:
+            for name, one in users.items():
+                past, future = (
+                    fixed[name] if isinstance(one, tuple) else (_each_past(one, budgets.size), one.transition)
+                )
+                file.leakage(str(name), found.by_user[name], past, future, suprema.get(name), dearest)
     return Leaked(found, dearest, suprema)
+
+
+_MOST_CERTIFIED = 1_000
+"""Of more steps than this, each with a matrix of its own, no certificate is made."""
+
+
+def _each_past(known: Mobility, times: int) -> list[Any]:
+    if times > _MOST_CERTIFIED:
+        raise InvalidInputError(
+            f"each of {times - 1:,} steps has a backward matrix of its own, and a certificate is of "
+            f"{_MOST_CERTIFIED:,} at most; give --backward and --forward, or leave --certificate out"
+        )
+    return list(known.backwards(times))
 
 
 def budget(known: Adversaries, alpha: float, steps: int | None = None) -> SharedBudget:
