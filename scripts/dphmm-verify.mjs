@@ -7,14 +7,14 @@
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { pathToFileURL } from "node:url";
-const [LARGEST, MOST_STATES, LONGEST_LINE, LONGEST_GAP, TOTAL] = [2 ** 53, 1 << 20, 1 << 26, 100_000, 2n ** 62n];
+export const [LARGEST, MOST_STATES, LONGEST_LINE, LONGEST_GAP, TOTAL] = [2 ** 53, 1 << 20, 1 << 26, 100_000, 2n ** 62n];
 /** What a certificate claims and does not hold. */
 export class Refused extends Error {}
-function hold(condition, reason) { if (!condition) throw new Refused(reason); }
+export function hold(condition, reason) { if (!condition) throw new Refused(reason); }
 // ---- fractions: pairs of whole numbers in lowest terms, with a positive denominator -------------------------------
 const abs = (a) => (a < 0n ? -a : a);
 const gcd = (a, b) => (b ? gcd(b, a % b) : abs(a));
-class Fraction {
+export class Fraction {
   constructor(num, den = 1n) {
     hold(den !== 0n, "a fraction divides by zero"); const sign = den < 0n ? -1n : 1n;
     const common = gcd(num, den) || 1n; this.num = (sign * num) / common; this.den = (sign * den) / common;
@@ -54,7 +54,7 @@ class Fraction {
     return this.num < 0n ? -value : value;
   }
 }
-const ZERO = new Fraction(0n);
+export const ZERO = new Fraction(0n);
 const whole = (number) => new Fraction(BigInt(number));
 // ---- values (§1) ------------------------------------------------------------------------------------------------
 export function parse(text, number = wholeNumber) { // a JSON text in which no key stands twice; numbers are what `number` makes of their text
@@ -97,30 +97,30 @@ export function canonical(value) { // the text that a digest is of: sorted keys,
   const escaped = (c) => names[c] ?? `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`;
   return `"${value.replace(/[\\"]|[^ -~]/g, escaped)}"`;
 }
-function fields(value, needed, optional = "") { // the values of an object's keys, as they are named here; null for an optional one that is missing
+export function fields(value, needed, optional = "") { // the values of an object's keys, as they are named here; null for an optional one that is missing
   const [must, may] = [needed, optional].map((text) => text.split(" ").filter(Boolean));
   hold(value instanceof Map && must.every((key) => value.has(key)), `it lacks one of: ${needed}`);
   for (const key of value.keys()) hold(must.includes(key) || may.includes(key), `it has the unknown key '${key}'`);
   return [...must, ...may].map((key) => value.get(key) ?? null);
 }
-function fraction(text, name, least = null) {
+export function fraction(text, name, least = null) {
   const good = typeof text === "string" && /^-?\d{1,400}(\/[1-9]\d{0,399})?$/.test(text); const found = good ? Fraction.of(text) : null;
   hold(good && String(found) === text, `${name} is no fraction in lowest terms`);
   hold(least === null || found.compare(least) >= 0, `${name} is too small`); return found;
 }
-function integer(value, name, low = -LARGEST, high = LARGEST) {
+export function integer(value, name, low = -LARGEST, high = LARGEST) {
   hold(Number.isInteger(value) && low <= value && value <= high, `${name} is no whole number from ${low} to ${high}`);
   return value;
 }
-function listed(value, name, length = null) {
+export function listed(value, name, length = null) {
   hold(Array.isArray(value) && (length === null || value.length === length), `${name} is no list, or of another length`);
   return value;
 }
-function textOf(value, name) {
+export function textOf(value, name) {
   hold(typeof value === "string" && value.length < 1 << 20, `${name} is no text`); return value;
 }
 function point(value, name) { return listed(value, name, 2).map((c) => BigInt(integer(c, name))); }
-function ranges(value, size, name) { // a set of numbers, as the bits of a whole one, out of the first and last of each run: ascending, runs apart
+export function ranges(value, size, name) { // a set of numbers, as the bits of a whole one, out of the first and last of each run: ascending, runs apart
   hold(listed(value, name).length % 2 === 0, `${name} has an odd number of ends`); let [found, least] = [0n, 0];
   for (let k = 0; k < value.length; k += 2) {
     const first = integer(value[k], name, least, size - 1); const last = integer(value[k + 1], name, first, size - 1);
@@ -130,7 +130,7 @@ function ranges(value, size, name) { // a set of numbers, as the bits of a whole
 }
 const bit = (number) => 1n << BigInt(number);
 const has = (mask, number) => ((mask >> BigInt(number)) & 1n) === 1n;
-function bits(mask) {
+export function bits(mask) {
   const found = []; const digits = mask.toString(2);
   if (mask === 0n) return found;
   for (let k = digits.length - 1; k >= 0; k -= 1) if (digits[k] === "1") found.push(digits.length - 1 - k);
@@ -607,7 +607,7 @@ class Person { // what is possible and what was spent, followed from one release
     hold(told && time === this.model.instant(this.slot), `the row is of ${row.time}, and not of this slot`); this.report.columns.add("time");
   }
 }
-class Parts { // what lines share, by digest; made once it is used
+export class Parts { // what lines share, by digest; made once it is used
   constructor() { [this.values, this.made] = [new Map(), new Map()]; }
   add(value) {
     const [digest, part] = fields(value, "part value"); const found = createHash("sha256").update(canonical(part), "utf8").digest("hex");
@@ -654,7 +654,7 @@ export function verify(lines, rows = null) {
   return report;
 }
 // ---- files and words (§8) -----------------------------------------------------------------------------------------
-function records(text) { // the records of a CSV: lists of texts
+export function records(text) { // the records of a CSV: lists of texts
   const [found, cell] = [[[]], /"((?:[^"]|"")*)"(,|\r?\n|$)|([^,\r\n]*)(,|\r?\n|$)/y];
   while (cell.lastIndex < text.length) {
     const [, quoted, end, plain, otherEnd] = cell.exec(text); found.at(-1).push(quoted === undefined ? plain : quoted.replaceAll('""', '"'));

@@ -145,7 +145,7 @@ def postprocess(noisy: Path, output: Path, users: int, overwrite: bool, as_json:
         "negative_counts_before": int((before < 0).sum()),
         "mean_absolute_change": float(abs(repaired.values - before).mean()),
         "output": str(output),
-        "certificate": given["certificate"],
+        "certificate": None if given["certificate"] is None else str(given["certificate"]),
     }
     say("Post-processed", stated, as_json)
 

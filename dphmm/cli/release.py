@@ -523,6 +523,7 @@ def _release_stream(job: ReleaseJob) -> None:
     metavar="STEPS",
     help="A longer gap begins a new session. [default: 500; with --never-surer none does]",
 )
+@click.option("--certificate", type=FILE, metavar="FILE", help="The proof: scripts/dphmm-verify checks it.")
 @click.option("--files", "kind", default="parquet", show_default=True, help="The users' files: parquet, csv, …")
 @engine_options
 @seed_option
@@ -550,14 +551,15 @@ def batch_command(
 
     settings = settings_of({**given, "caps": caps_of(given)}, for_a_day=True)
     warn_of_seed(seed)
-    more = {name: given[name] for name in ("kind", "session_gap", "resume")}
+    more = {name: given[name] for name in ("kind", "session_gap", "resume", "certificate")}
     more["allow_own_model"] = bool(given["allow_own_model"])
     more["known"] = true_data(given, "known")
     engine = engine_of(given)
     found = batch(data_of(data, given), folder, model, settings, engine=engine, seed=seed, watch=progress, **more)
     warnings = found.warnings()
     listed = {"private_left_out": dropped_facts(found.dropped), "warnings": warnings} if as_json else {}
-    facts = {**found.facts(), **found.private_facts(), "folder": str(folder), **listed}
+    proof = {"certificate": None if given["certificate"] is None else str(given["certificate"])}
+    facts = {**found.facts(), **found.private_facts(), "folder": str(folder), **proof, **listed}
     _say_verdict(found.verdict(), facts, as_json, details)
     if not as_json:
         say_dropped(found.dropped)

@@ -16,9 +16,11 @@ import numpy as np
 from dphmm.arguments import checked
 from dphmm.arrays import Rng
 from dphmm.audit.sequence import PUBLIC, HindsightRecorder
+from dphmm.certificate.canonical_forms import check_certifiable
 from dphmm.errors import AlreadyKnownError, ConfigurationError, DphmmError, need
 from dphmm.facts import fact, facts_of, guarantees_in_words, unless_seeded
 from dphmm.jobs.adversaries import HABITS, Moments, before, habits, tracks_of
+from dphmm.jobs.certificates import certify
 from dphmm.jobs.guarantees import best_known_users, exposure_facts, verdict_of, warnings_of
 from dphmm.jobs.models import load_model, people_seen, refuse_own
 from dphmm.jobs.people import OUTSIDE_REGION, SAME_TICK, Data, DataLike, Dropped
@@ -33,6 +35,7 @@ from dphmm.release.ledger import Account
 from dphmm.release.trajectory import Moment, TimedRelease, moments_of, placed
 from dphmm.space.states import OUTSIDE
 from dphmm.space.trajectory import Trajectory
+from dphmm.tables import check_output
 from dphmm.writers.formats import write_releases
 from dphmm.writers.summary import summarise
 from dphmm.writers.table import ReleaseTable
@@ -331,6 +334,7 @@ def batch(
     resume: bool = False,
     allow_own_model: bool = False,
     known: DataLike | None = None,
+    certificate: str | Path | None = None,
     watch: Watch = unwatched,
 ) -> Batch:
     """Release every user in some data, each into a file of their own, as ``dphmm batch`` does.
@@ -376,6 +380,9 @@ def batch(
     known
         Earlier data of the people, all held in memory: what releases tell somebody who has learned habits from them is
         worked out beside what they tell who knows the model, of the person known best by each, for yourself alone.
+    certificate
+        A new file for the proof of what is promised to everyone in the folder, which `scripts/dphmm-verify` checks; see
+        `dphmm.jobs.certify`. Releases are gone through once more for it, and nothing is drawn.
     watch
         Shows how far the job has come; see `dphmm.jobs.Watch`.
 
@@ -418,6 +425,9 @@ def batch(
     seen = None if allow_own_model else people_seen(path, learned)
     job = BatchJob(str(folder), str(path), learned.content_hash, settings, seed, kind, session_gap)
     first = _engine(job.model, job.model_hash, settings)  # refuses now what would fail at the first user
+    if certificate is not None:
+        check_output(certificate)
+        check_certifiable(first)
     for library in FILE_KINDS[kind]:
         need(library, "files")
     hashes = {"settings_sha256": settings.content_hash, "model_sha256": job.model_hash}
@@ -452,6 +462,8 @@ def batch(
     if not before and tally.moments == at_the_border * tally.outside:
         raise ConfigurationError(f"none of {len(done)} users was within the model's region; learn a model of theirs")
     alone = said_of_alone(first.policy, learned.space)
+    if certificate is not None:
+        certify(folder, learned, certificate, watch=watch)
     return Batch(tuple(done), before, settings, seed is None, alone, tuple(left_out), tally)
 
 

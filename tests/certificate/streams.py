@@ -348,7 +348,9 @@ def noise_of_another_budget(lines, rows):
 def made(folder: Path) -> dict[str, Any]:
     """The vectors."""
     every = worlds(folder)
-    bases = {name: {"lines": texts(some), "rows": _csv(told)} for name, (some, told) in every.items()}
+    bases: dict[str, Line] = {n: {"lines": texts(some), "rows": _csv(told)} for n, (some, told) in every.items()}
+    for name in ("whole", "real"):
+        bases[name]["halves"] = True  # of the rows the first half are the noisy ones
     vectors: list[Line] = [{"name": name, "base": name, "replaced": [], "refused": 0} for name in every]
     for world, _, told in LIES:
         some, rows = copy.deepcopy(every[world])

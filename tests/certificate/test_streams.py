@@ -8,8 +8,10 @@ import io
 import json
 import random
 import re
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -38,8 +40,10 @@ from tests.certificate.streams import (
     worlds,
 )
 from tests.certificate.test_lies import mutated
-from tests.certificate.vectors import number_of
+from tests.certificate.vectors import as_csv, number_of
 from tests.sizes import fewer
+
+SECOND, JUDGE = VERIFIER.with_name("dphmm-verify-more.mjs"), Path(__file__).parent / "judge.mjs"
 
 
 @pytest.fixture(scope="module")
@@ -159,9 +163,9 @@ HARMLESS = {"user", "slopes", "witnesses", "witness", "price", "gap", "epsilon",
 
 @pytest.mark.parametrize("seed", range(8))
 def test_no_mutation_changes_what_is_claimed(every, seed):
-    """A claim of leakage, a budget, a matrix or a count cannot be changed; 4,000 in all, at length."""
+    """A claim of leakage, a budget, a matrix or a count cannot be changed; 1,200 in all, at length."""
     rng = random.Random(seed)
-    for _ in range(fewer(500, 15)):
+    for _ in range(fewer(150, 15)):
         lines, rows = every[rng.choice(list(every))]
         some = json.loads(canonical({"lines": lines}))["lines"]
         what = mutated(some, rng)
@@ -196,6 +200,46 @@ def test_the_verifier_judges_every_vector_as_it_says():
         rows = vector.get("rows", base["rows"])
         read = None if rows is None else list(csv.DictReader(io.StringIO(rows)))
         assert number_of(refusal(lines, read)) == vector["refused"], name
+
+
+@pytest.fixture(scope="module")
+def node():
+    found = shutil.which("node")
+    if found is None:
+        pytest.skip("node is not installed")
+    return found
+
+
+def test_the_second_verifier_judges_every_vector_as_it_says(node):
+    done = subprocess.run([node, JUDGE, SECOND, FILE], capture_output=True, text=True, check=True)
+    found = {name: number_of(reason or None) for name, reason in json.loads(done.stdout).items()}
+    assert found == {name: one["refused"] for name, one in VECTORS.items()}
+
+
+@pytest.mark.parametrize("without", [r"hold\(low.num <= 0n|hold\(reached", r"hold\(off\.compare\(claim\)"])
+def test_a_broken_second_verifier_is_noticed(node, tmp_path, without):
+    broken, count = re.subn(rf"({without}).*?;", "", SECOND.read_text())
+    assert count == 1
+    (tmp_path / "broken.mjs").write_text(
+        broken.replace("./dphmm-verify.mjs", str(SECOND.with_name("dphmm-verify.mjs")))
+    )
+    done = subprocess.run([node, JUDGE, tmp_path / "broken.mjs", FILE], capture_output=True, text=True, check=True)
+    said = json.loads(done.stdout)
+    assert any(number_of(said[name] or None) != one["refused"] for name, one in VECTORS.items())
+
+
+def test_the_second_verifier_reads_files(node, every, tmp_path):
+    for name, (lines, rows) in every.items():
+        (tmp_path / f"{name}.jsonl").write_text("".join(canonical(line) + "\n" for line in lines))
+        (tmp_path / f"{name}.csv").write_text(as_csv({"": rows}) if name == "landmarks" else "")
+        files = [f"{name}.jsonl", *([f"{name}.csv"] if name == "landmarks" else [])]
+        done = subprocess.run([node, SECOND, *files], cwd=tmp_path, capture_output=True, text=True)
+        assert (done.returncode, done.stdout[:8]) == (0, "VERIFIED")
+    (tmp_path / "short.jsonl").write_text("".join(canonical(line) + "\n" for line in every["streams"][0][:-1]))
+    done = subprocess.run([node, SECOND, "short.jsonl"], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, "the end is missing" in done.stdout) == (1, True)
+    assert subprocess.run([node, SECOND, "none.jsonl"], cwd=tmp_path, capture_output=True).returncode == 2
+    assert len(SECOND.read_text().splitlines()) <= 300
 
 
 def test_bounds_of_powers_hold_the_truth():

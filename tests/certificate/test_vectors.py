@@ -12,7 +12,7 @@ import pytest
 
 from tests.certificate.certificates import ROOT, refusal, town_certificate, verifier
 from tests.certificate.test_lies import LIES, flat, tables
-from tests.certificate.vectors import FILE, number_of
+from tests.certificate.vectors import FILE, number_of, texts
 
 SECOND = ROOT / "scripts" / "dphmm-verify.mjs"
 GIVEN = json.loads(FILE.read_text())
@@ -85,7 +85,10 @@ def test_other_worlds_are_judged_alike_by_both(node, tmp_path):
     """Hours of a zone, twins outside, random engines: what the first verifies the second does too."""
     from tests.certificate.test_writer import random_engine, some_certificates
 
-    for number, lines in enumerate([flat(), tables(), *some_certificates(random_engine)]):
-        (tmp_path / f"{number}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-        done = subprocess.run([node, SECOND, f"{number}.jsonl"], cwd=tmp_path, capture_output=True, text=True)
-        assert done.returncode == 0, done.stdout + done.stderr
+    every = [texts(lines) for lines in (flat(), tables(), *some_certificates(random_engine))]
+    bases = {str(number): {"lines": lines, "rows": None} for number, lines in enumerate(every)}
+    vectors = [{"name": name, "base": name, "replaced": []} for name in bases]
+    (tmp_path / "all.json").write_text(json.dumps({"bases": bases, "vectors": vectors}))
+    judge = Path(__file__).parent / "judge.mjs"
+    done = subprocess.run([node, judge, SECOND, tmp_path / "all.json"], capture_output=True, text=True, check=True)
+    assert set(json.loads(done.stdout).values()) == {0}

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from dphmm import Limits, ReleaseSettings, Schedule, Session
 from dphmm.cli import main
-from dphmm.errors import ConfigurationError, DataFileError
+from dphmm.errors import ConfigurationError, DataFileError, OutputError
 from dphmm.jobs import Data, batch, certify, export_sessions, release
 from tests.certificate.certificates import canonical, refusal, town, verifier
 
@@ -88,6 +88,20 @@ def test_a_batch_whose_sessions_end_at_gaps_is_certified(people, tmp_path):
             rows |= verifier().read_rows(str(file))
     assert refusal(lines, rows) is None
     assert {row["forgotten_releases"] for row in rows["ann"]} == {"0", "4"}
+
+
+def test_a_batch_writes_the_same_certificate_at_once(people, tmp_path):
+    model, data = people
+    how = {"kind": "csv", "seed": 3, "allow_own_model": True}
+    batch(Data((str(data),)), tmp_path / "b", model, SETTINGS, **how, certificate=tmp_path / "proof.jsonl")
+    certify(tmp_path / "b", model, tmp_path / "later.jsonl")
+    assert (tmp_path / "proof.jsonl").read_text() == (tmp_path / "later.jsonl").read_text()
+    with pytest.raises(OutputError):
+        batch(Data((str(data),)), tmp_path / "c", model, SETTINGS, certificate=tmp_path / "proof.jsonl")
+    real = ReleaseSettings("utility:1km", 1, mechanism="k-norm")
+    with pytest.raises(ConfigurationError, match="draws real numbers"):
+        batch(Data((str(data),)), tmp_path / "c", model, real, certificate=tmp_path / "c.jsonl")
+    assert not (tmp_path / "c").exists()
 
 
 @pytest.mark.parametrize("schedule", [None, Schedule(target_error=0.7)])
