@@ -29,6 +29,8 @@ from dphmm.serve.sessions import Sessions
 _FIRST_WAIT_S, _LONGEST_WAIT_S, LONGEST_CONNECTION_WAIT_S, LOOK_AGAIN_S = 1.0, 300.0, 60.0, 1.0
 _TRIES = 6
 """So many errors in a row that a recipient answers one message with, and the newest one is tried."""
+_AT_ONCE = 8
+"""At most this many messages are on their way to one recipient, so that phones do not wait for those of a crowd."""
 _MOST_WAITING = 500
 """At most this many true places wait in memory to be sent."""
 _LOG = logging.getLogger(__name__)
@@ -81,6 +83,7 @@ class _Line:
 
     recipient: Recipient
     sender: Sender
+    gate: asyncio.Semaphore
     user: str
     event: asyncio.Event = field(default_factory=asyncio.Event)
     since: float | None = None
@@ -109,8 +112,9 @@ class Outbox:
     ) -> None:
         self._sessions = sessions
         self._lines = [
-            _Line(recipient, sender, user)
+            _Line(recipient, sender, gate, user)
             for recipient, sender in senders.values()
+            for gate in [asyncio.Semaphore(_AT_ONCE)]
             for user in users
             if recipient.is_about(user)
         ]
@@ -121,6 +125,8 @@ class Outbox:
     def start(self) -> None:
         """Begin to send."""
         self._tasks = [asyncio.create_task(self._send_all(line)) for line in self._lines]
+        if self._sessions.is_shared:
+            self._tasks.append(asyncio.create_task(self._look()))
 
     def wake(self, user: str) -> None:
         """Say that a person has a new release."""
@@ -146,7 +152,8 @@ class Outbox:
         while True:
             line.event.clear()
             try:
-                sent = await self._send_next(line)
+                async with line.gate:
+                    more = await self._send_next(line)
             except Exception as problem:  # whatever it is, it ends no line: the others, and this one, go on
                 self.counts[name].failed += 1
                 await backoff.failed(
@@ -154,19 +161,27 @@ class Outbox:
                 )
                 continue
             backoff.reset()
-            if not sent:
-                with suppress(TimeoutError):  # other processes may release too where several share a store
-                    async with asyncio.timeout(LOOK_AGAIN_S if self._sessions.is_shared else None):
-                        await line.event.wait()
+            if not more:
+                await line.event.wait()
+
+    async def _look(self) -> None:
+        """Look for what other processes release to the store, and whether it is now for this one to send."""
+        while True:
+            await asyncio.sleep(LOOK_AGAIN_S)
+            with suppress(DphmmError):  # a store that is away: the lines say so
+                waiting = await self._sessions.waiting()
+                for line in self._lines:
+                    if (line.user, line.recipient.name) in waiting:
+                        line.event.set()
 
     async def _send_next(self, line: _Line) -> bool:
-        """Send the next release; False where there is none."""
+        """Send the next release; whether there are more."""
         counts = self.counts[line.recipient.name]
         found = await self._sessions.first_unsent(line.recipient, line.user)
         if found is None:
             line.since = None
             return False
-        count, message = found
+        count, message, more = found
         line.since = monotonic() if line.since is None else line.since
         said = ""
         try:
@@ -184,7 +199,7 @@ class Outbox:
             _LOG.warning("recipient %s does not take a message, which is set aside: %s", line.recipient.name, said)
         await self._sessions.set_sent(line.recipient, line.user, count, said)
         line.since, line.errors = None, 0
-        return True
+        return more
 
     async def _newest_is_taken(self, line: _Line, count: int) -> bool:
         """Whether a recipient who answers one message with errors takes the newest: then it is that one's fault."""

@@ -84,6 +84,8 @@ class Reader:
         In seconds since 1970: it is told nothing from then on; `FOREVER` but for links.
     in_part
         Whether it was not told everything, so that it has a belief of its own.
+    count
+        How many releases the session has.
     """
 
     key: str
@@ -95,6 +97,7 @@ class Reader:
     absent: bool
     ends: int
     in_part: bool = False
+    count: int = 0
 
     @property
     def is_paused(self) -> bool:
@@ -182,6 +185,13 @@ class RecipientTables:
                 "UPDATE told SET number = ? WHERE recipient = ? AND session = ? AND number < ?",
                 (number, key, session, number),
             )
+
+    def unsent(self) -> list[tuple[str, str]]:
+        """The people of whom there are releases that recipients were not told, and these recipients' keys."""
+        return self._database.execute(
+            "SELECT session.name, told.recipient FROM told JOIN session ON session.number = told.session "
+            "JOIN progress ON progress.session = told.session WHERE told.absent = 0 AND told.number < progress.count"
+        )
 
     def set_aside(self, key: str, session: int) -> list[tuple[int, int, str]]:
         """What a recipient did not take: the number of each release, when it was set aside, and why; the last first."""
@@ -296,9 +306,11 @@ class RecipientTables:
     def _readers(self, where: str, *values: object) -> Iterable[Reader]:
         columns = "recipient, session, name, query, number, paused_until, absent, ends"
         own = "SELECT 1 FROM coarse_belief WHERE coarse_belief.session = told.session AND epsilon = recipient"
-        for row in self._database.execute(f"SELECT {columns}, EXISTS({own}) FROM told WHERE {where}", values):
-            key, number, name, query, count, paused_until, absent, ends, in_part = row
-            yield Reader(key, number, name, query, count, paused_until, bool(absent), ends, bool(in_part))
+        there = "SELECT count FROM progress WHERE progress.session = told.session"
+        statement = f"SELECT {columns}, EXISTS({own}), ({there}) FROM told WHERE {where}"
+        for row in self._database.execute(statement, values):
+            key, number, name, query, told, paused_until, absent, ends, in_part, count = row
+            yield Reader(key, number, name, query, told, paused_until, bool(absent), ends, bool(in_part), count)
 
     def _hold(self, session: int) -> int:
         """How many releases there are, of which there will be no more until the transaction ends."""

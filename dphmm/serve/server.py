@@ -10,6 +10,7 @@ import socket
 import sys
 import threading
 from asyncio import BaseTransport, TimerHandle, Transport
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
@@ -139,7 +140,6 @@ def _options(config: RelayConfig) -> dict[str, Any]:
 def _serve_alone(path: Path, config: RelayConfig, accept_changes: bool) -> bool:
     """Serve by this process; whether it is to be started anew, with what the file says then."""
     from dphmm.serve.endpoints import make_app
-    from dphmm.serve.sessions import check_sessions
 
     server = uvicorn.Server(uvicorn.Config(make_app(config, accept_changes), **_options(config)))
     kept = os.environ.pop(SOCKET_VARIABLE, "")
@@ -148,15 +148,8 @@ def _serve_alone(path: Path, config: RelayConfig, accept_changes: bool) -> bool:
 
     def reload() -> None:
         nonlocal again
-        try:
-            changed = RelayConfig.read(path)
-            if (changed.address, changed.store) != (config.address, config.store):
-                raise ConfigurationError("listen and store do not change while the relay runs; start it anew")
-            check_sessions(changed, accept_changes)
-        except DphmmError as problem:
-            _LOG.error("the relay goes on as it was: %s", problem)
-            return
-        again, server.should_exit = True, True
+        if _is_servable(path, config, accept_changes):
+            again, server.should_exit = True, True
 
     def hung_up(*_: object) -> None:
         threading.Thread(target=reload, daemon=True).start()
@@ -172,6 +165,21 @@ def _serve_alone(path: Path, config: RelayConfig, accept_changes: bool) -> bool:
     return again
 
 
+def _is_servable(path: Path, config: RelayConfig, accept_changes: bool) -> bool:
+    """Whether the relay can go on with what its file says now; where not, that is logged."""
+    from dphmm.serve.sessions import check_sessions
+
+    try:
+        changed = RelayConfig.read(path)
+        if (changed.address, changed.store) != (config.address, config.store):
+            raise ConfigurationError("listen and store do not change while the relay runs; start it anew")
+        check_sessions(changed, accept_changes)
+    except DphmmError as problem:
+        _LOG.error("the relay goes on as it was: %s", problem)
+        return False
+    return True
+
+
 def _serve_by_workers(path: Path, config: RelayConfig, workers: int, accept_changes: bool) -> None:
     """Serve by several processes, each of which is started anew where it ends, and all one after another by SIGHUP."""
     os.environ[CONFIG_VARIABLE] = str(path)
@@ -183,22 +191,33 @@ def _serve_by_workers(path: Path, config: RelayConfig, workers: int, accept_chan
         timeout_worker_healthcheck=_WORKER_TIMEOUT_S,
         **_options(config),
     )
-    supervisor = Workers(made, [made.bind_socket()])
+    supervisor = Workers(made, [made.bind_socket()], lambda: _is_servable(path, config, accept_changes))
     supervisor.run()
     if supervisor.failed:
         raise OutputError("workers end before they have served anything; the log above says why")
 
 
 class Workers(Multiprocess):
-    """Processes that are started anew where they end, unless they do so again and again before they served anything."""
+    """Processes that are started anew where they end, unless they do so again and again before they served anything.
 
-    def __init__(self, config: uvicorn.Config, sockets: list[socket.socket]) -> None:
+    By SIGHUP all are, one after another, each once its successor serves; unless what they would read cannot be served.
+    """
+
+    def __init__(
+        self, config: uvicorn.Config, sockets: list[socket.socket], is_servable: Callable[[], bool] = lambda: True
+    ) -> None:
         super().__init__(config, sockets)
+        self._is_servable = is_servable
         self.failed = False
         """Whether they were given up."""
         self._stillborn = 0
         self._served: set[int | None] = set()
         self._asked: dict[int | None, float] = {}
+
+    def handle_hup(self) -> None:
+        """Have each read the relay's file again."""
+        if self._is_servable():
+            super().handle_hup()
 
     def keep_subprocess_alive(self) -> None:
         """Look after each of them, without waiting for any; called twice a second."""

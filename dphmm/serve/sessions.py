@@ -34,7 +34,7 @@ from dphmm.release.drawn_zones import Zones, first_zones
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.session import step_number
 from dphmm.release.session_database import is_server
-from dphmm.release.session_store import SessionStore, StoredSession
+from dphmm.release.session_store import SessionStore, StoredRelease, StoredSession
 from dphmm.release.tiers import tier_settings
 from dphmm.release.trajectory import Accepted, RecordedPeople, degrees_of, place_on_earth
 from dphmm.serve.config import Recipient, RelayConfig
@@ -45,6 +45,8 @@ from dphmm.tables.json_toml import parse_json
 
 _ENGINES_KEPT = 256
 """At most this many engines, each of which remembers its last plan, are kept."""
+_MESSAGES_KEPT = 64
+"""Of this many releases what is told of them is kept, for the next recipient."""
 _FIXES_AT_ONCE = 4
 """At most this many fixes of one message are released before other people's messages have their turn."""
 _HEARD_AGAIN_S = 30.0
@@ -330,23 +332,34 @@ class Sessions:
 
         return await self.run(second)
 
-    async def first_unsent(self, recipient: Recipient, user: str) -> tuple[int, Message] | None:
+    async def waiting(self) -> set[tuple[str, str]]:
+        """The people of whom recipients were not sent releases, and their names; none where another process sends."""
+
+        def found() -> set[tuple[str, str]]:
+            names = {self._config.key(one): one.name for one in self._config.recipients}
+            rows = self.tables.unsent() if self.tables.leads() else ()
+            return {(user, names[key]) for user, key in rows if key in names}
+
+        return await self.run(found)
+
+    async def first_unsent(self, recipient: Recipient, user: str) -> tuple[int, Message, bool] | None:
         """The first release of a person that a recipient is told and was not sent.
 
         Returns
         -------
-        tuple of int and Message, or None
-            How many releases there were up to it, and the message; None where there is none, or another process sends.
+        tuple of int, Message and bool, or None
+            How many releases there were up to it, the message, and whether there are releases after it; None where
+            there is none, or another process sends.
         """
         return await self.run(self._first_unsent, recipient, user)
 
     async def last_unsent(self, recipient: Recipient, user: str) -> tuple[int, Message] | None:
-        """The last release of a person that a recipient is told, as `first_unsent`."""
+        """The last release of a person that a recipient is told, and how many there were up to it."""
 
         def last() -> tuple[int, Message] | None:
             one = self.tables.reader(self._config.key(recipient), self._number(user))
             if one is not None:
-                for number in range(self._store.progress(one.session).count - 1, one.number - 1, -1):
+                for number in range(one.count - 1, one.number - 1, -1):
                     message = self._message(one, user, number, recipient)
                     if message is not None:
                         return number + 1, message
@@ -387,8 +400,7 @@ class Sessions:
         most
             How many releases are looked at, the last ones.
         """
-        count = self._store.progress(link.session).count
-        numbers = range(max(first, link.number, count - most), count)
+        numbers = range(max(first, link.number, link.count - most), link.count)
         found = ((number, self._message(link, user, number)) for number in numbers)
         return [(number, message) for number, message in found if message is not None]
 
@@ -413,6 +425,7 @@ class Sessions:
         self._to_close.append(self.people.close)
         self._store, self._database = self.people.store, self.people.store.database
         self.tables = RecipientTables(self._store)
+        self._told = lru_cache(_MESSAGES_KEPT)(self._read)
         self._numbers: dict[str, int] = {}
         for user in config.users:
             self._continue(user)
@@ -467,30 +480,27 @@ class Sessions:
             outcome.unreleased += release is None
         return outcome
 
-    def _first_unsent(self, recipient: Recipient, user: str) -> tuple[int, Message] | None:
+    def _first_unsent(self, recipient: Recipient, user: str) -> tuple[int, Message, bool] | None:
         if not self.tables.leads():
             return None
         one = self.tables.reader(self._config.key(recipient), self._number(user))
         if one is None:
             return None
-        count = self._store.progress(one.session).count
-        for number in range(one.number, count):
+        for number in range(one.number, one.count):
             message = self._message(one, user, number, recipient)
             if message is not None:
-                return number + 1, message
-        if one.number < count:
-            self.tables.set_sent(one.key, one.session, count)
+                return number + 1, message, number + 1 < one.count
+        if one.number < one.count:
+            self.tables.set_sent(one.key, one.session, one.count)
         return None
 
     def _message(self, reader: Reader, user: str, number: int, recipient: Recipient | None = None) -> Message | None:
         """What a reader is told of a release, a recipient of the file as it says; None where nothing."""
-        (stored,) = self._store.releases(reader.session, number, number + 1)
+        stored, message = self._told(user, reader.session, number)
         if stored.query != reader.query:
             return None
         if stored.record.withheld and recipient is not None and recipient.when_withheld == "nothing":
             return None
-        release = place_on_earth(user, self.people.end_of(stored.slot), stored.record, self.engines.model.space)
-        message = Message.of_release(release)
         if reader.in_part:
             said = self._store.said(reader.session, number, reader.key)
             if said is None:  # told to others: before it began, or in a pause
@@ -506,6 +516,12 @@ class Sessions:
         note = self.people.session(user).agreed_at(number).note
         zones = Zones.from_note(note) or first_zones(self._config.release)  # those in force then
         return replace(message, zone=zones.at(message.latitude, message.longitude))
+
+    def _read(self, user: str, session: int, number: int) -> tuple[StoredRelease, Message]:
+        """A release, and what a reader of all of its query is told of it."""
+        (stored,) = self._store.releases(session, number, number + 1)
+        release = place_on_earth(user, self.people.end_of(stored.slot), stored.record, self.engines.model.space)
+        return stored, Message.of_release(release)
 
     def _last_known(self, reader: Reader, number: int) -> int | None:
         """The second of the last release up to one that had a draw and that a reader was told."""

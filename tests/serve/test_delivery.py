@@ -8,11 +8,14 @@ import json
 from urllib.parse import parse_qs
 
 import pytest
+from starlette.applications import Starlette
+from starlette.responses import Response
+from starlette.routing import Route
 
 from dphmm.errors import ConfigurationError
 from dphmm.serve import delivery
 from dphmm.serve.endpoints import make_app
-from tests.serve.conftest import START, TOKEN, location, relay, wait_for
+from tests.serve.conftest import START, TOKEN, location, relay, running, wait_for
 from tests.serve.test_endpoints import ANN, releases
 
 STEP = 300
@@ -233,3 +236,37 @@ def test_names_in_any_script_reach_owntracks_recipients_over_http(config, inbox,
 
 def basic(user, token):
     return "Basic " + base64.b64encode(f"{user}:{token}".encode()).decode()
+
+
+def test_so_many_messages_at_once_are_on_their_way_to_one_recipient_and_no_more(config, monkeypatch):
+    monkeypatch.setattr(delivery, "_AT_ONCE", 3)
+    now, most, names = 0, 0, [f"p{k:02}" for k in range(12)]
+
+    async def take(_):
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        await asyncio.sleep(0.05)
+        now -= 1
+        return Response()
+
+    devices = [{"user": name, "token": f"{name:x<40}"} for name in names]
+    with running(Starlette(routes=[Route("/in", take, methods=["POST"])])) as url:
+        family = {"name": "family", "kind": "webhook", "url": f"{url}/in"}
+        with relay(config(device=devices, recipient=[family])) as client:
+            for name in names:
+                client.post("/owntracks", json=location(), auth=(name, f"{name:x<40}")).raise_for_status()
+            wait_for(lambda: 'outcome="delivered"} 12' in client.get("/metrics").text)
+    assert most == 3
+
+
+def test_what_one_process_releases_another_tells_and_goes_on_when_that_is_gone(config, inbox, postgres):
+    made = config(store=postgres, recipient=[recipient(inbox)])
+    with relay(made) as second:
+        with relay(made) as first:
+            post(second, 0)
+            post(first, 1)
+            wait_for(lambda: len(inbox.messages) == 2)
+        post(second, 2)
+        wait_for(lambda: len(inbox.messages) == 3)
+    assert [one["time"] for one in told(inbox)] == sorted(one["time"] for one in told(inbox))
