@@ -35,8 +35,7 @@ export class Fraction {
   over(other) { return new Fraction(this.num * other.den, this.den * other.num); }
   compare(other) { const apart = this.num * other.den - other.num * this.den; return apart < 0n ? -1 : apart > 0n ? 1 : 0; }
   floor() {
-    const found = this.num / this.den;
-    return this.num < 0n && found * this.den !== this.num ? found - 1n : found;
+    const found = this.num / this.den; return this.num < 0n && found * this.den !== this.num ? found - 1n : found;
   }
   ceil() { return -new Fraction(-this.num, this.den).floor(); }
   abs() { return new Fraction(abs(this.num), this.den); }
@@ -78,8 +77,7 @@ export function parse(text, number = wholeNumber) { // a JSON text in which no k
     }
     return found;
   }
-  const found = value(next(), 0); hold(/^[ \t\n\r]*$/.test(text.slice(token.lastIndex)), "it is no JSON");
-  return found;
+  const found = value(next(), 0); hold(/^[ \t\n\r]*$/.test(text.slice(token.lastIndex)), "it is no JSON"); return found;
 }
 function wholeNumber(text) {
   hold(/^-?\d+$/.test(text), `${text.slice(0, 20)} is no whole number; fractions are texts such as 1/2`);
@@ -109,16 +107,12 @@ export function fraction(text, name, least = null) {
   hold(least === null || found.compare(least) >= 0, `${name} is too small`); return found;
 }
 export function integer(value, name, low = -LARGEST, high = LARGEST) {
-  hold(Number.isInteger(value) && low <= value && value <= high, `${name} is no whole number from ${low} to ${high}`);
-  return value;
+  hold(Number.isInteger(value) && low <= value && value <= high, `${name} is no whole number from ${low} to ${high}`); return value;
 }
 export function listed(value, name, length = null) {
-  hold(Array.isArray(value) && (length === null || value.length === length), `${name} is no list, or of another length`);
-  return value;
+  hold(Array.isArray(value) && (length === null || value.length === length), `${name} is no list, or of another length`); return value;
 }
-export function textOf(value, name) {
-  hold(typeof value === "string" && value.length < 1 << 20, `${name} is no text`); return value;
-}
+export function textOf(value, name) { hold(typeof value === "string" && value.length < 1 << 20, `${name} is no text`); return value; }
 function point(value, name) { return listed(value, name, 2).map((c) => BigInt(integer(c, name))); }
 export function ranges(value, size, name) { // a set of numbers, as the bits of a whole one, out of the first and last of each run: ascending, runs apart
   hold(listed(value, name).length % 2 === 0, `${name} has an odd number of ends`); let [found, least] = [0n, 0];
@@ -131,10 +125,8 @@ export function ranges(value, size, name) { // a set of numbers, as the bits of 
 const bit = (number) => 1n << BigInt(number);
 const has = (mask, number) => ((mask >> BigInt(number)) & 1n) === 1n;
 export function bits(mask) {
-  const found = []; const digits = mask.toString(2);
-  if (mask === 0n) return found;
-  for (let k = digits.length - 1; k >= 0; k -= 1) if (digits[k] === "1") found.push(digits.length - 1 - k);
-  return found;
+  const found = []; const digits = mask ? mask.toString(2) : "";
+  for (let k = digits.length - 1; k >= 0; k -= 1) if (digits[k] === "1") found.push(digits.length - 1 - k); return found;
 }
 function pairsOf(value, size, name) {
   let before = [-1, -1];
@@ -165,8 +157,7 @@ function ring(given) { // the corners of the convex hull of points, counter-cloc
 }
 function corners(vectors) { // the upper corners of the symmetric hull of vectors: above the first axis or on its positive half, in order
   const found = ring(vectors.flatMap(([x, y]) => [[x, y], [-x, -y]])).filter(isUpper);
-  while (found.length && cross(found[0], found.at(-1)) < 0n) found.push(found.shift());
-  return found;
+  while (found.length && cross(found[0], found.at(-1)) < 0n) found.push(found.shift()); return found;
 }
 class Body { // a symmetric polygon, a segment or a point, with whole corners
   constructor(upper) {
@@ -285,8 +276,7 @@ class Model { // which moves are possible; of probabilities nothing is said
   }
   states(possible) {
     let found = possible & (bit(this.size) - 1n);
-    for (const [place, state] of this.twins) if (possible & place) found |= state;
-    return found;
+    for (const [place, state] of this.twins) if (possible & place) found |= state; return found;
   }
   without(possible, states) { for (const [place, state] of this.twins) if (states & state) possible &= ~place; return possible & ~states; }
 }
@@ -462,7 +452,7 @@ class Window { // the sum of what was spent in the last so many steps
 class Query { // one question about a person, as its settings say that it is answered
   constructor(value, parts, model) {
     const [name, rank, text, places] = fields(value, "query rank settings places");
-    [this.name, this.text, this.possible] = [name, text, 0n];
+    [this.name, this.text, this.possible, this.past] = [name, text, 0n, []];
     this.rank = integer(rank, "rank", 0, 64); this.said = parse(textOf(text, "settings"), Fraction.of); this.places = parts.get(places, Places);
     const [mechanism, schedule] = [this.said.get("mechanism"), this.said.get("schedule") ?? new Map()];
     const exact = ["lattice", "optimal", "graph-exponential"].includes(mechanism); hold(exact, "noise of real numbers has no exact proof");
@@ -476,8 +466,8 @@ class Query { // one question about a person, as its settings say that it is ans
 const NOT_SAID = { delta: "that what delta leaves out has at most that mass", caps: "that the caps on events are kept",
   schedule: "that when and how much is drawn follows from the belief alone, as the schedule says" };
 class Person { // what is possible and what was spent, followed from one release about a person to the next
-  constructor(value, parts, accounts, report) {
-    const [name, model, policy, queries, limits] = fields(value, "begin model policy queries", "limits");
+  constructor(value, parts, accounts, report, before) {
+    const [name, model, policy, queries, limits, goesOn] = fields(value, "begin model policy queries", "limits goes_on");
     [this.name, this.report] = [textOf(name, "begin"), report];
     this.model = parts.get(model, Model); this.policy = parts.get(policy, Policy, this.model.size);
     const found = listed(queries, "queries").map((one) => new Query(one, parts, this.model));
@@ -491,12 +481,21 @@ class Person { // what is possible and what was spent, followed from one release
     this.window = inWindow === null ? null : new Window(integer(steps, "window_steps", 1));
     if (!accounts.has(name)) accounts.set(name, { count: 0, sums: new Map(), days: new Map() });
     this.account = accounts.get(name); this.forgotten = this.account.count;
+    [this.limits, this.ranked] = [canonical(limits), String(found.map((one) => `${one.name} ${one.rank}`).sort())];
+    if (goesOn !== null) this.goOn(goesOn, before);
     for (const one of found) {
       for (const [key, what] of Object.entries(NOT_SAID)) {
         const said = one.said.get(key);
         if (said instanceof Fraction ? said.num : Array.isArray(said) ? said.length : said) report.not.add(what);
       }
       this.checkPolicy(one);
+    } }
+  goOn(goesOn, before) { // from what was believed of the person, and spent, under what was agreed on before
+    const same = before && ["name", "model", "limits", "ranked"].every((key) => before[key] === this[key]);
+    hold(goesOn === true && same && before.slot !== null, "it goes on from another person, model, limits or queries");
+    for (const key of ["support", "slot", "moment", "window", "forgotten"]) this[key] = before[key];
+    for (const [name, one] of this.queries) {
+      one.past = before.queries.get(name).past; if (one.budget) for (const spent of one.past) one.budget.add(...spent);
     } }
   checkPolicy(query) { // compare a policy's text with its edges, where the text alone says which they are (§3)
     const [text, { near, groups, open, all }, unit] = [query.said.get("policy"), this.policy, query.places.unit];
@@ -568,7 +567,8 @@ class Person { // what is possible and what was spent, followed from one release
     hold(day === (this.day ? String(account.days.get(query.rank).sum) : null), "the sum of the last day is another");
     hold(this.most === null || most.compare(this.most) <= 0, "the limit of all releases is passed");
     hold(!this.window || this.window.add(slot, eps).compare(this.inWindow) <= 0, "the limit of a window is passed");
-    hold(!query.budget || query.budget.add(slot, eps).compare(query.most) <= 0, "the budget of the schedule's window is passed"); report.steps += 1;
+    query.past.push([slot, eps]);
+    hold(!query.budget || query.budget.add(slot, eps).compare(query.most) <= 0 || !eps.num, "the budget of the schedule's window is passed"); report.steps += 1;
     if (most.compare(report.spent) > 0) report.spent = most;
     if (row) this.checkRow(row, query, eps, why, facts, sum, day);
   }
@@ -636,7 +636,7 @@ export function verify(lines, rows = null) {
       if (number === 1) hold(is("certificate") && canonical(value) === '{"certificate":1}', "it begins no certificate of a known format");
       else if (is("part")) parts.add(value);
       else if (is("begin")) {
-        person = new Person(value, parts, accounts, report); report.people.add(person.name);
+        person = new Person(value, parts, accounts, report, person); report.people.add(person.name);
       } else if (is("step")) {
         const matched = rows !== null && value.get("query") === "main";
         hold(person && (!matched || waiting.get(person.name)?.length), "there is no published row for this release");
@@ -684,7 +684,7 @@ function say(report, rows) {
     "that people move as the model allows, and that the model was learned from others", ...[...report.not].sort(),
     "that moves and first states are those of the model's file"];
   if (rows) yes.push(`published rows are these releases, in ${columns.join(", ")}`);
-  no.push(rows ? `that other columns follow from the belief: ${others.join(", ")}` : "published rows: none were given");
+  no.push(rows ? `that other columns follow from the belief, and degrees from kilometres: ${others.join(", ")}` : "published rows: none were given");
   for (const [title, some] of [["VERIFIED", yes], ["NOT VERIFIED", no]]) console.log([title, ...some].join("\n  - "));
 }
 function main(files) {

@@ -64,9 +64,14 @@ class CertificateWriter:
         self._ranks: dict[str, int] = {}
 
     def begin(
-        self, person: str, engines: Mapping[str, Releaser], limits: Limits | None = None, tiers: bool = False
+        self,
+        person: str,
+        engines: Mapping[str, Releaser],
+        limits: Limits | None = None,
+        tiers: bool = False,
+        goes_on: bool = False,
     ) -> None:
-        """Say whose releases follow, and how they are made; all that is believed of the person begins anew.
+        """Say whose releases follow, and how they are made; all that is believed of the person begins anew, or goes on.
 
         Parameters
         ----------
@@ -78,6 +83,8 @@ class CertificateWriter:
             What all may spend.
         tiers
             Whether the queries are those of readers, the coarsest first, each of whom is told the ones before too.
+        goes_on
+            Whether the person's releases go on, from the belief and the spending so far, as was agreed on anew.
 
         Raises
         ------
@@ -108,6 +115,8 @@ class CertificateWriter:
             "policy": self._part("policy", first.policy.content_hash, lambda: policy_of(first.policy)),
             "queries": queries,
         }
+        if goes_on:
+            line["goes_on"] = True
         if limits is not None and (limits.epsilon is not None or limits.window_epsilon is not None):
             line["limits"] = {
                 "epsilon": None if limits.epsilon is None else str(exactly(limits.epsilon)),

@@ -139,8 +139,7 @@ def certify(
     Raises
     ------
     ConfigurationError
-        When settings are missing or others, for noise of real numbers, and for sessions of several queries or that were
-        agreed on anew.
+        When settings are missing or others, for noise of real numbers, and for sessions of several queries.
     DataFileError
         When releases do not follow from the model and the settings.
     """
@@ -149,14 +148,16 @@ def certify(
     people = releases = 0
     with certified(output, overwrite) as writer:
         assert writer is not None, "there is a path"
-        if is_server(source) or is_store(Path(source)):
+        goes_on = is_server(source) or is_store(Path(source))
+        if goes_on:
             everyone = _of_sessions(source, learned, users)
         else:
             everyone = _of_table(Path(source), learned, settings, users)
         for user, begun in watch(everyone, "Certifying", None):
-            for engines, told, more in begun:
+            for number, (engines, told, more) in enumerate(begun):
+                before = begun[number - 1][0] if number and goes_on else None
                 try:
-                    _go_through(writer, user, engines, told, more)
+                    _go_through(writer, user, engines, told, more, before)
                 except InvalidInputError as problem:
                     raise DataFileError(source, f"user {user}: {problem}; give what it was made with") from None
                 releases += len(told)
@@ -169,13 +170,23 @@ _Begun = tuple[Mapping[str, Releaser], Sequence[Told], dict[str, Any]]
 
 
 def _go_through(
-    writer: CertificateWriter, user: str, engines: Mapping[str, Releaser], told: Sequence[Told], more: dict[str, Any]
+    writer: CertificateWriter,
+    user: str,
+    engines: Mapping[str, Releaser],
+    told: Sequence[Told],
+    more: dict[str, Any],
+    before: Mapping[str, Releaser] | None,
 ) -> None:
-    """Certify releases from a first one on; every engine's belief is that of the reader of its query."""
-    writer.begin(user, engines, **more)
-    for engine in engines.values():
-        engine.restart(first=told[0].slot)
+    """Certify releases from a first one on, or on from engines of before; an engine's belief is its reader's."""
+    writer.begin(user, engines, **more, goes_on=before is not None)
     last = told[0].slot
+    for query, engine in engines.items():
+        engine.restart(first=told[0].slot)
+        if before is not None:
+            known = before[query].person
+            last = known.slot
+            engine.person.first = known.first
+            engine.resume(known.belief, known.count, slot=last)
     for slot, moment in groupby(told, lambda one: one.slot):
         steps, logs, drawn = slot - last, np.zeros(next(iter(engines.values())).model.size), list[PreparedStep]()
         for one in moment:
@@ -242,11 +253,6 @@ def _of_sessions(source: str | Path, model: MarkovModel, users: Sequence[str]) -
         session, releases = content.session, content.releases
         name, queries = session.name, list(session.terms)
         tiers = any(query.startswith(TIER) for query in queries)
-        if len(session.agreed) > 1:
-            raise ConfigurationError(
-                f"session {name!r} was agreed on anew, for other zones say, after {session.agreed[1].first} releases, "
-                "and a certificate is of one agreement"
-            )
         if not all(query == MAIN_QUERY or query.startswith(TIER) for query in queries):
             raise ConfigurationError(f"session {name!r} answers several queries, of which no certificate is made yet")
         if not releases:
@@ -254,11 +260,16 @@ def _of_sessions(source: str | Path, model: MarkovModel, users: Sequence[str]) -
         order = [one.query for one in _first_moment(releases)]
         if any([one.query for one in found] != order for found in _moments(releases)) or set(order) != set(queries):
             raise ConfigurationError(f"session {name!r} gained or lost readers, of which no certificate is made yet")
-        engines = {query: engine_agreed(session, session.agreed[0], query, None, engine_of) for query in order}
-        told = [
-            Told(one.slot, one.query, one.record.released, one.record.epsilon, one.record.reason) for one in releases
-        ]
-        yield name, [(engines, told, {"limits": session.limits, "tiers": tiers})]
+        begun: list[_Begun] = []
+        for _, part in groupby(enumerate(releases), lambda one: session.agreed_at(one[0]).first):  # noqa: B023
+            made = list(part)
+            agreed = session.agreed_at(made[0][0])
+            engines = {query: engine_agreed(session, agreed, query, None, engine_of) for query in order}
+            told = [
+                Told(one.slot, one.query, one.record.released, one.record.epsilon, one.record.reason) for _, one in made
+            ]
+            begun.append((engines, told, {"limits": session.limits, "tiers": tiers}))
+        yield name, begun
 
 
 def _moments(releases: Iterable[Any]) -> Iterator[list[Any]]:

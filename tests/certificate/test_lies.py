@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from dphmm import Limits, MarkovModel, PolicyGraph, Releaser
+from dphmm.certificate import CertificateWriter
 from tests.certificate.certificates import (
     Line,
     canonical,
@@ -55,8 +56,8 @@ LINE = np.array([[0, 0], [2, 0], [4, 0], [0, 3], [3, 3], [9, 9]])
 """Measurements of six states: edges 0-1 and 1-2 have a flat hull, so that a release rules out those of other rows."""
 
 
-def flat() -> list[Line]:
-    """A segment for a body, added edges, gaps, states that releases rule out, and limits."""
+def rows_of_states() -> MarkovModel:
+    """People begin at one end of a line, and step to its other one."""
     moves = np.array(
         [
             [1, 1, 0, 0, 0, 0],
@@ -69,14 +70,40 @@ def flat() -> list[Line]:
         dtype=float,
     )
     start = np.array([1, 1, 1, 0, 0, 0]) / 3
-    model = MarkovModel(moves / moves.sum(axis=1, keepdims=True), start, step_seconds=3600)
+    return MarkovModel(moves / moves.sum(axis=1, keepdims=True), start, step_seconds=3600)
+
+
+def flat() -> list[Line]:
+    """A segment for a body, added edges, gaps, states that releases rule out, and limits."""
     policy = PolicyGraph.from_edges(6, [[0, 1], [1, 2], [3, 4]])
-    engine = Releaser(model, LINE, policy, 0.5, rng=3, spacing=1)
+    engine = Releaser(rows_of_states(), LINE, policy, 0.5, rng=3, spacing=1)
     return walked(
         engine,
         [(0, 10), (1, 11), (2, 12), (3, 13), (4, 14), (4, 16)],
         limits=Limits(epsilon=3, window_epsilon=2, window_steps=3),
     )
+
+
+def anew() -> list[Line]:
+    """A policy that changes after two releases, from which belief, spending and limits go on."""
+    model, limits = rows_of_states(), Limits(epsilon=3, window_epsilon=1.5, window_steps=3)
+    texts: list[str] = []
+    writer = CertificateWriter(texts.append)
+    policies = [PolicyGraph.from_edges(6, edges) for edges in ([[0, 1], [1, 2], [3, 4]], [[0, 2], [1, 3], [4, 5]])]
+    before = None
+    for policy, moments in zip(policies, ([(0, 10), (0, 11)], [(1, 12), (2, 16)]), strict=True):
+        engine = Releaser(model, LINE, policy, 0.5, rng=3, spacing=1)
+        writer.begin("ann", {"main": engine}, limits, goes_on=before is not None)
+        engine.restart(first=10)
+        if before is not None:
+            engine.resume(before.belief, 2, slot=11)
+        for state, slot in moments:
+            record = engine.release(state, steps=4 if slot == 16 else 1)
+            assert engine.last is not None
+            writer.add(engine.last[1], record.released, slot)
+        before = engine
+    writer.end()
+    return [json.loads(text) for text in texts]
 
 
 def tables() -> list[Line]:
@@ -101,7 +128,7 @@ def worlds(tmp_path_factory):
     lines, rows, model = town_certificate(folder)
     model.save(folder / "model.npz")
     known = verifier().read_model(str(folder / "model.npz"))
-    others = {"flat": flat(), "tables": tables(), "components": components()}
+    others = {"flat": flat(), "anew": anew(), "tables": tables(), "components": components()}
     return {"town": (lines, rows, known), **{name: (made, None, None) for name, made in others.items()}}
 
 
@@ -598,6 +625,44 @@ def a_place_elsewhere(lines, rows):
 @lie("town", "rank is no whole number")
 def a_rank_of_half(lines, rows):
     next(line for line in lines if "begin" in line)["queries"][0]["rank"] = True
+
+
+# ---- what was agreed on anew -----------------------------------------------------------------------------------------
+
+
+def begun(lines: list[Line], number: int) -> Line:
+    return [line for line in lines if "begin" in line][number]
+
+
+@lie("anew", "a state is possible that|a possible state is left out")
+def a_belief_that_begins_anew_instead(lines, rows):
+    del begun(lines, 1)["goes_on"]
+
+
+@lie("anew", "it goes on from another")
+def nothing_to_go_on_from(lines, rows):
+    begun(lines, 0)["goes_on"] = True
+
+
+@lie("anew", "it goes on from another")
+def going_on_in_words(lines, rows):
+    begun(lines, 1)["goes_on"] = "yes"
+
+
+@lie("anew", "it goes on from another")
+def going_on_from_somebody_else(lines, rows):
+    begun(lines, 1)["begin"] = "bob"
+
+
+@lie("anew", "it goes on from another")
+def other_limits_when_going_on(lines, rows):
+    begun(lines, 1)["limits"]["epsilon"] = "9"
+
+
+@lie("anew", "the limit of a window is passed")
+def a_window_over_the_change_is_passed(lines, rows):
+    for number in (0, 1):
+        begun(lines, number)["limits"]["window_epsilon"] = "1"
 
 
 # ---- rows ------------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.certificate.certificates import canonical, refusal, town_certificate
-from tests.certificate.test_lies import LIES, components, flat, tables
+from tests.certificate.test_lies import LIES, anew, components, flat, tables
 
 FILE = Path(__file__).parent / "vectors" / "vectors.json"
 
@@ -52,7 +52,12 @@ def made() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         lines, rows, _ = town_certificate(Path(folder))
     worlds: dict[str, tuple[list[Any], Any]] = {"town": (lines, rows)}
-    worlds |= {"flat": (flat(), None), "tables": (tables(), None), "components": (components(), None)}
+    worlds |= {
+        "flat": (flat(), None),
+        "anew": (anew(), None),
+        "tables": (tables(), None),
+        "components": (components(), None),
+    }
     bases = {name: {"lines": texts(some), "rows": as_csv(told)} for name, (some, told) in worlds.items()}
     vectors: list[dict[str, Any]] = [{"name": name, "base": name, "replaced": [], "refused": 0} for name in worlds]
     for world, _, told in LIES:

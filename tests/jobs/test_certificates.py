@@ -154,10 +154,23 @@ def test_what_cannot_be_certified_yet_is_refused(people, tmp_path):
         one.release(0, SLOT)
     with pytest.raises(ConfigurationError, match="several queries"):
         certify(tmp_path / "two.db", model, tmp_path / "proof.jsonl")
-    with Session.open(tmp_path / "anew.db", "ann", SETTINGS.engine(town())) as one:
-        one.release(0, SLOT)
-    wider = ReleaseSettings("utility:2km", 1).engine(town())
-    with Session.open(tmp_path / "anew.db", "ann", wider, anew="wider") as one:
-        one.release(0, SLOT + 1)
-    with pytest.raises(ConfigurationError, match="agreed on anew"):
-        certify(tmp_path / "anew.db", model, tmp_path / "proof.jsonl")
+
+
+@pytest.mark.parametrize("coarser", [(), (0.25,)])
+def test_a_session_that_was_agreed_on_anew_goes_on_in_its_certificate(people, tmp_path, coarser):
+    model, _ = people
+    slots = iter(range(SLOT, SLOT + 99, 2))
+    for policy in ("utility:1km", "utility:500m", "utility:2km"):
+        engine = ReleaseSettings(policy, 1, schedule=Schedule(window_epsilon=5)).engine(town())
+        with Session.open(tmp_path / "anew.db", "ann", engine, Limits(epsilon=20), coarser=coarser, anew="") as one:
+            for state in (0, 1, 2):
+                one.release(state, next(slots))
+    found = certify(tmp_path / "anew.db", model, tmp_path / "proof.jsonl")
+    assert found.releases == 9 * (1 + len(coarser))
+    lines = lines_of(tmp_path / "proof.jsonl")
+    export_sessions(tmp_path / "anew.db", tmp_path / "rows.csv", model=model)
+    rows = verifier().read_rows(str(tmp_path / "rows.csv"))
+    assert refusal(lines, rows) is None
+    assert [line.get("goes_on") for line in lines if "begin" in line] == [None, True, True]
+    del [line for line in lines if "begin" in line][1]["goes_on"]
+    assert refusal(lines, rows) is not None
