@@ -184,6 +184,7 @@ def _go_through(
         engine.restart(first=told[0].slot)
         if before is not None:
             known = before[query].person
+            assert known.slot is not None, "something was released before"
             last = known.slot
             engine.person.first = known.first
             engine.resume(known.belief, known.count, slot=last)
