@@ -2,7 +2,8 @@
 
 `checked` reads a function's annotations once and looks at each call's arguments: a number is no text, a path no array,
 a table of numbers is not ragged and holds no objects. It converts nothing, and says nothing of ranges and shapes, which
-are the function's own to check. Annotations of other types (models, engines, callables) are not looked at.
+are the function's own to check. Arguments of other annotations (models, engines) are not looked at before the call; one
+of another class is refused once it lacks an attribute that is asked of it.
 """
 
 from __future__ import annotations
@@ -79,6 +80,8 @@ def _checked(target: Target, error: type[InvalidInputError] | None) -> Target:
     looked_at = [(place, name, kinds[name]) for place, name in enumerate(places) if name in kinds]
 
     check = _check
+    at_once = not inspect.isgeneratorfunction(target)
+    refuse, annotations = _refuse_wrong_class, {name: str(one.annotation) for name, one in parameters.items()}
 
     def call(*args: Any, **keywords: Any) -> Any:
         for place, name, allowed in looked_at:
@@ -88,11 +91,38 @@ def _checked(target: Target, error: type[InvalidInputError] | None) -> Target:
         for name, value in keywords.items():
             if name in kinds:
                 check(name, value, kinds[name], error)
-        return target(*args, **keywords)
+        try:
+            return target(*args, **keywords) if at_once else kept(target(*args, **keywords), args, keywords)
+        except AttributeError as problem:
+            refuse(problem, {**dict(zip(places, args, strict=False)), **keywords}, annotations, error)
+            raise
+
+    def kept(found: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:  # what a generator meets on its way
+        try:
+            yield from found
+        except AttributeError as problem:
+            refuse(problem, {**dict(zip(places, args, strict=False)), **keywords}, annotations, error)
+            raise
 
     # With the globals of the module that it stands in, doctest finds it there.
     made = FunctionType(call.__code__, target.__globals__, target.__name__, None, call.__closure__)
     return functools.wraps(target)(made)  # type: ignore[return-value]
+
+
+def _refuse_wrong_class(
+    problem: AttributeError,
+    given: Mapping[str, Any],
+    annotations: Mapping[str, str],
+    error: type[InvalidInputError] | None,
+) -> None:
+    """Refuse the argument, or a member of one, that lacks an attribute and is not of the class that is annotated."""
+    for name, value in given.items():
+        held = value if isinstance(value, list | tuple) else (value,)
+        wanted = annotations.get(name, "")
+        classes = {one.__name__ for one in type(problem.obj).__mro__}
+        if any(one is problem.obj for one in held) and not classes & set(re.findall(r"\w+", wanted)):
+            kind = error or _ERRORS.get(name, InvalidInputError)
+            raise kind(f"{name} is {_described(problem.obj)}, which has no {problem.name!r}; give {wanted}") from None
 
 
 def _check(name: str, value: Any, allowed: Collection[str], error: type[InvalidInputError] | None) -> None:
@@ -236,6 +266,7 @@ _IS: dict[str, Callable[[Any, str], bool]] = {
     "mapping": _is_mapping,
     "flag": _is_flag,
     "arrays": _is_arrays,
+    "function": lambda value, _: callable(value),
     "None": lambda value, _: value is None,
 }
 _ASKED = {
@@ -253,6 +284,7 @@ _ASKED = {
     "mapping": "a mapping by name",
     "flag": "true or false",
     "arrays": "a list of arrays of numbers",
+    "function": "a function",
     "None": "nothing",
 }
 _KINDS_OF: dict[str, tuple[str, ...]] = {
@@ -265,6 +297,7 @@ _KINDS_OF: dict[str, tuple[str, ...]] = {
     "bool": ("flag",),
     "np.datetime64": ("time",),
     "datetime": ("datetime",),
+    "Callable[[str], object]": ("function",),
     "Sequence[AuditedMechanism]": ("words",),
     **dict.fromkeys(("Sequence[tuple[int, int]]", "Sequence[float]"), ("array",)),
     **dict.fromkeys(("Mapping[str, Sequence[float]]", "Mapping[str, Sequence[npt.ArrayLike]]"), ("mapping",)),

@@ -1,7 +1,7 @@
 """One right call of every public function, class and method that takes values: what tests of the public face vary.
 
 Values are numbers, texts, paths, arrays and lists of them. What the package makes itself (models, hulls, engines,
-tables) is an argument too, but none that these tests make worse: who passes a text for one meets Python's own error.
+tables) is an argument too; tests/test_bad_arguments.py gives objects of another class for all of them at once.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
 from itertools import islice
@@ -196,3 +197,50 @@ def test_wrong_calls_stay_python_s_own():
         example()
     with pytest.raises(TypeError):
         example(1.0, surplus=2)
+
+
+class OfNoKind:
+    """What no public call takes."""
+
+
+READ_BY_PYDANTIC = {"evaluation.EvaluationConfig", "serve.RelayConfig"}
+"""Contents of a file: the class itself raises pydantic's error, its reader ours."""
+
+
+def with_wrong_classes(of: Callable[..., object]) -> None:
+    """Call with an object of no kind for everything that must be given, and take what it yields."""
+    needed = [one for one in inspect.signature(of).parameters.values() if one.default is one.empty]
+    named = {one.name: OfNoKind() for one in needed if one.kind is one.KEYWORD_ONLY}
+    if not needed:
+        return
+    found = of(*(OfNoKind() for one in needed if one.kind <= one.POSITIONAL_OR_KEYWORD), **named)
+    if hasattr(found, "__next__"):
+        next(found)
+
+
+@pytest.mark.parametrize("stage", sorted({stage for stage, _ in EXPORTS}))
+def test_an_object_of_another_class_is_refused_with_an_error_of_ours(stage, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    wrong = []
+    for name in (name for of, name in EXPORTS if of == stage):
+        found = getattr(importlib.import_module(f"dphmm.{stage}"), name)
+        called = inspect.isroutine(found) or (inspect.isclass(found) and not getattr(found, "_is_protocol", False))
+        if f"{stage}.{name}" in READ_BY_PYDANTIC or not called:
+            continue
+        try:
+            with_wrong_classes(found)
+        except Exception as problem:
+            if not isinstance(problem, DphmmError) or "\n" in str(problem):
+                wrong.append((name, repr(problem)))
+    assert not wrong
+
+
+def test_an_error_of_the_package_itself_is_not_laid_on_the_caller():
+    @checked
+    def broken(ours: OfNoKind, found: object) -> object:
+        return ours.missing
+
+    with pytest.raises(AttributeError):
+        broken(OfNoKind(), 1)
+    with pytest.raises(InvalidInputError, match="ours is 1, which has no 'missing'; give OfNoKind"):
+        broken(1, 1)

@@ -335,6 +335,7 @@ class SequenceAudit:
         return facts
 
 
+@checked
 def replay_sequence(releaser: Releaser, sequence: ReleasedSequence) -> Iterator[Replay]:
     """Every release of a sequence as an adversary takes it in who knows the engine's settings. The engine starts anew.
 

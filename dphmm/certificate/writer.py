@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from dphmm.arguments import checked
 from dphmm.arrays import BoolArray
 from dphmm.certificate.canonical_forms import (
     changes,
@@ -25,6 +26,7 @@ from dphmm.release.session_store import MAIN_QUERY
 from dphmm.release.step import PreparedStep
 
 
+@checked
 class CertificateWriter:
     """Writes a certificate: what everything that is promised of releases follows from, for others to check.
 

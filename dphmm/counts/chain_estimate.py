@@ -333,6 +333,7 @@ def _moments(
     return found[0], found[1]
 
 
+@checked
 class ChainFilter:
     """The online estimator: one row of noisy counts in, the estimate of that time's counts out.
 

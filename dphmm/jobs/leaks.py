@@ -143,6 +143,7 @@ def _each_past(known: Mobility, times: int) -> list[Any]:
     return list(known.backwards(times))
 
 
+@checked
 def budget(known: Adversaries, alpha: float, steps: int | None = None) -> SharedBudget:
     """Budgets under which temporal privacy leakage stays at a level, as ``dphmm budget`` finds them.
 

@@ -105,6 +105,12 @@ def supremum_at(epsilon: float, q: float, d: float, rest: float) -> float:
     form that does not cancel. Erratum: with d = 0 the theorem allows ε = log(1/q), where the supremum is infinite (its
     own proof needs ε < log(1/q)); and Equation 39 of the proof has the wrong sign before its middle term.
     """
+    if epsilon < _SMALLEST_EPSILON:  # t would be infinite: the same equation divided by t², for e^α − 1
+        half = ((rest + d) - q * epsilon) / 2
+        if d == 0 and half <= 4 * _EPS * q * epsilon:
+            return math.inf
+        root = math.hypot(half, math.sqrt(d) * math.sqrt(epsilon))
+        return math.log1p(epsilon / (half + root) if half > 0 else (root - half) / d)
     log_t = -math.log(math.expm1(epsilon)) if epsilon <= _LARGE else -epsilon
     t = math.exp(log_t) if epsilon > _LARGE else 1 / math.expm1(epsilon)
     half = ((rest + d) * t - q) / 2
@@ -115,6 +121,9 @@ def supremum_at(epsilon: float, q: float, d: float, rest: float) -> float:
     alpha = math.log(u) - log_t  # but for the one that is added to e^α − 1
     return math.log1p(u / t) if alpha < _LARGE else alpha
 
+
+_SMALLEST_EPSILON = 1e-300
+"""Below this ``e^ε − 1`` is ε, and its reciprocal would leave the doubles."""
 
 _FAR = 300.0
 """From here on the point with d = 0 is looked at first."""

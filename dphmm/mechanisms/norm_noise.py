@@ -98,6 +98,7 @@ class NormMechanism(Mechanism):
         return array, largest
 
 
+@checked
 class KNormMechanism(NormMechanism):
     """The mechanism with density proportional to ``exp(-epsilon ‖z - x‖_K)`` (Definition 3.3).
 
@@ -248,6 +249,7 @@ _FLAT = 1e-10
 """Hulls whose least second moment is below this share of the largest are as good as flat: rounding would bend them."""
 
 
+@checked
 class PlanarIsotropicMechanism(KNormMechanism):
     """The planar isotropic mechanism, PIM (Xiao and Xiong, CCS 2015).
 

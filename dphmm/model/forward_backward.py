@@ -374,6 +374,7 @@ class Beliefs(Sequence[Belief]):
         return [Belief.owning(self._logs[row], self._contexts).beyond for row in rows.tolist()]
 
 
+@checked
 class Filtering:
     """What is known at each release from the releases up to it.
 
@@ -464,6 +465,7 @@ def _log_evidence(prior: Belief, posterior: Belief, log_likelihood: FloatArray) 
     return float(prior.log_mass[state] - posterior.log_mass[state] + log_likelihood[state])
 
 
+@checked
 def filter_releases(model: MarkovModel, observations: Observations, initial: npt.ArrayLike | None = None) -> Filtering:
     """The filter: what is known at each release.
 
@@ -493,6 +495,7 @@ def filter_releases(model: MarkovModel, observations: Observations, initial: npt
     return Filtering(model, observations, initial)
 
 
+@checked
 def smooth_releases(
     model: MarkovModel, observations: Observations, filtering: Filtering, times: Sequence[int] | None = None
 ) -> Beliefs:

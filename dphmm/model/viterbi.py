@@ -74,6 +74,7 @@ def most_probable_path(transition: MatrixLike, initial: npt.ArrayLike, log_likel
     return path_of_releases(model, Observations(np.asarray(log_likelihoods))).states
 
 
+@checked
 def path_of_releases(
     model: MarkovModel, observations: Observations, initial: npt.ArrayLike | None = None
 ) -> MostProbablePath:

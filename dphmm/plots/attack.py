@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dphmm.arguments import checked
 from dphmm.attack.deployed_channels import in_words
 from dphmm.attack.measures import ChannelResult
 from dphmm.jobs.attacks import Attacked
@@ -24,6 +25,7 @@ _MARKS = (
 _LEAST_M = 10.0
 
 
+@checked
 def attack_figure(found: Attacked) -> Any:
     """A matplotlib figure: how far off releases and the adversary are, and how many homes are found.
 
@@ -105,6 +107,7 @@ def _tidy(ax: Axes, count: int) -> None:
     open_frame(ax)
 
 
+@checked
 def attack_verdict(found: Attacked) -> tuple[str, bool]:
     """What was found in a sentence, and whether it is bad news.
 
@@ -128,6 +131,7 @@ def attack_verdict(found: Attacked) -> tuple[str, bool]:
     return said, bool(open_ones)
 
 
+@checked
 def attack_sections(found: Attacked) -> list[Section]:
     """The parts of a report: the picture, the table, the channels and where they come from, and what was done.
 

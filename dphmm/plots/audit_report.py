@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dphmm.arguments import checked
 from dphmm.arrays import FloatArray
 from dphmm.audit.blowfish import SecretsAudit
 from dphmm.audit.policy_audit import ConstraintAudit, EntryAudit
@@ -28,6 +29,7 @@ _SHOWN = 12
 """At most this many constraints, exposed ones first, have a section of their own; the table lists all."""
 
 
+@checked
 def audit_sections(found: Audit) -> list[Section]:
     """What an audit's page holds under its verdict.
 

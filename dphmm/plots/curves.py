@@ -102,6 +102,7 @@ _STIR, _SHARE = 0.005, 0.7
 """Where the probability moves by more than the first in less than this share of the releases, the rest is not drawn."""
 
 
+@checked
 def event_over_time(
     ax: Axes,
     audit: EventAudit,
@@ -172,6 +173,7 @@ _DRAWN = {
 }
 
 
+@checked
 def trade_off(ax: Axes, found: Calibrated) -> None:
     """Errors of the release, of the estimate and of an adversary, by epsilon, on logarithmic axes.
 
@@ -350,6 +352,7 @@ _LARGEST_ALPHA = 700.0
 _MOST_STEPS = 1_000_000
 
 
+@checked
 def leakage_over_time(ax: Axes, leakage: Leakage) -> None:
     """Backward, forward and temporal leakage and the budgets, by time (Figure 3); thousands of times as bands.
 

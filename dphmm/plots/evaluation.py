@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dphmm.arguments import checked
 from dphmm.arrays import FloatArray
 from dphmm.evaluation.config import EvaluationConfig, Setting
 from dphmm.evaluation.noise_comparison import NoiseRow
@@ -55,6 +56,7 @@ AXES = {
 """Metric → the axis that it is drawn on and the factor that brings it there."""
 
 
+@checked
 def evaluation_figures(table: StepTable, config: EvaluationConfig, space: StateSpace) -> dict[str, Any]:
     """The figures that an evaluation allows for: file name without extension → a matplotlib figure.
 

@@ -40,6 +40,7 @@ MOST_EDGES = 5_000
 """A policy with more edges than this is not drawn: it would be a black field."""
 
 
+@checked
 def draw_space(ax: Axes, space: StateSpace) -> None:
     """The states: a grid's cells, or its outline where there are very many; places as dots.
 
@@ -175,6 +176,7 @@ def draw_edges(
         ax.add_collection(lines)
 
 
+@checked
 def draw_hull(ax: Axes, hull: SensitivityHull) -> None:
     """A planar sensitivity hull around the origin; one without area is drawn as the segment or point that it is.
 
@@ -211,6 +213,7 @@ def draw_body(
         ax.plot(*ring.T, color=colour, lw=2.5, marker="d", ms=4, zorder=zorder, label=label)
 
 
+@checked
 def draw_noise(ax: Axes, hull: SensitivityHull | None, error: float) -> None:
     """The shape of the noise and how far a release is off, once, beside the data, at the scale of the map.
 
@@ -267,6 +270,7 @@ _LETTERS = 13
 """Small letters to an inch of a figure, less what stands beside the axes."""
 
 
+@checked
 def draw_basemap(ax: Axes, basemap: Basemap, projection: LocalProjection) -> None:
     """Water, roads, borders and names within the axes' limits, below everything else, and whose map it is.
 

@@ -74,6 +74,7 @@ _AROUND = 1.5
 """How far a page's basemap reaches beyond the places, in their width."""
 
 
+@checked
 @dataclass(eq=False)
 class ReleaseMap:
     """What is to be seen on a map of releases, in one plane.

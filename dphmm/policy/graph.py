@@ -43,6 +43,7 @@ _LISTABLE = 50_000_000
 """Graphs that may have more edges than this are not listed edge by edge."""
 
 
+@checked
 class PolicyGraph:
     """An undirected graph over states ``0 .. size - 1``; an edge asks that its two states be indistinguishable.
 

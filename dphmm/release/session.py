@@ -112,6 +112,7 @@ _NUMBER_WIDTH, _EDGE_WIDTH, _RECORD_WIDTH = 26, 44, 1_300
 """Characters that a float, an added edge, and all else of a record take in JSON at most."""
 
 
+@checked
 class Session:
     """One person's releases, kept in a file, made by `open`.
 

@@ -478,6 +478,7 @@ class Accepted:
                 )
 
 
+@checked
 class ReleaseStream:
     """Releases for any number of people whose fixes arrive one by one, each person's in order of time.
 
@@ -592,6 +593,7 @@ class ReleaseStream:
         return self._people[user]
 
 
+@checked
 class RecordedPeople(ReleaseStream):
     """Releases for people whose sessions are named after them: whole trajectories, or fixes as they come.
 

@@ -48,6 +48,7 @@ _MARGIN_KM = 0.001
 """By how much a grid overlaps a box at least: the origin is moved to a whole metre."""
 
 
+@checked
 class Grid(StateSpace):
     """Square cells of one size in a local plane.
 

@@ -54,6 +54,7 @@ class Feature(NamedTuple):
     geometry: Any
 
 
+@checked
 def read_features(document: Document) -> list[Feature]:
     """Read the features of a GeoJSON collection in WGS 84.
 

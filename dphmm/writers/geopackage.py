@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.errors import DataFileError, InvalidInputError, OutputError, need
 from dphmm.facts import guarantees_in_words
@@ -192,6 +193,7 @@ def read_geoparquet(path: Path) -> ReleaseTable:
     return ReleaseTable({column.name: _cells(found, column) for column in COLUMNS})
 
 
+@checked
 def to_geodataframe(table: ReleaseTable, geometry: Geometry = "estimate") -> Any:
     """Make a `geopandas.GeoDataFrame` of points in WGS 84, which trackintel and movingpandas take as it is.
 
@@ -221,6 +223,7 @@ def to_geodataframe(table: ReleaseTable, geometry: Geometry = "estimate") -> Any
     return frame.set_geometry(geopandas.GeoSeries(points, crs=CRS).where(known, None))
 
 
+@checked
 def to_trajectory_collection(table: ReleaseTable, geometry: Geometry = "estimate") -> Any:
     """Make a `movingpandas.TrajectoryCollection`: one trajectory for each user with two moments or more.
 
@@ -251,6 +254,7 @@ def to_trajectory_collection(table: ReleaseTable, geometry: Geometry = "estimate
     )
 
 
+@checked
 def to_scikit_mobility(table: ReleaseTable, geometry: Geometry = "estimate") -> Any:
     """Make a `pandas.DataFrame` of the shape that scikit-mobility's ``TrajDataFrame`` takes as it is.
 
@@ -312,6 +316,7 @@ def places(table: ReleaseTable, geometry: Geometry) -> tuple[FloatArray, FloatAr
     return latitude, longitude, np.isfinite(latitude) & np.isfinite(longitude)
 
 
+@checked
 def tracks(table: ReleaseTable) -> Any:
     """Draw a line through the estimates of each trip.
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dphmm.arguments import checked
 from dphmm.arrays import FloatArray
 from dphmm.tables import iso_time, new_file, write_csv
 from dphmm.writers.table import ReleaseTable
@@ -73,6 +74,7 @@ class Hindsight(NamedTuple):
     certainty: FloatArray
 
 
+@checked
 def summarise(table: ReleaseTable, daily: bool = False, hindsight: Hindsight | None = None) -> list[dict[str, Any]]:
     """Sum up releases by user, in the order of the users' names.
 
@@ -114,6 +116,7 @@ def _in_hindsight(error_m: FloatArray, certainty: FloatArray) -> dict[str, float
     }
 
 
+@checked
 def write_summary(
     path: str | Path,
     table: ReleaseTable,

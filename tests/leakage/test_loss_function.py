@@ -274,3 +274,12 @@ def test_a_probability_lost_beside_one_decides_how_the_loss_of_a_sparse_matrix_g
         wanted = exact_loss(matrix, alpha)
         assert loss(sp.csr_array(matrix), alpha) == pytest.approx(wanted, rel=1e-12, abs=1e-300)
         assert LossFunction(sp.csr_array(matrix))(alpha) == pytest.approx(wanted, rel=1e-12, abs=1e-300)
+
+
+@pytest.mark.parametrize("matrix", [[[0.8, 0.2], [0.0, 1.0]], [[0.1, 0.2, 0.7], [0.3, 0.3, 0.4], [0.5, 0.3, 0.2]]])
+def test_the_supremum_is_in_proportion_to_budgets_next_to_nothing(matrix):
+    unit = supremum(matrix, 1e-12) / 1e-12
+    for epsilon in (1e-200, 1e-299, 1e-301, 1e-307, 1e-310):
+        np.testing.assert_allclose(supremum(matrix, epsilon) / epsilon, unit, rtol=1e-9)
+    assert 0 < supremum(matrix, 1e-320) < 1e-318  # so near to zero doubles have three digits
+    assert supremum([[1.0, 0.0], [0.0, 1.0]], 1e-320) == np.inf
