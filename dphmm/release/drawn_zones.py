@@ -180,7 +180,7 @@ def _polygons(layer: str) -> tuple[tuple[str, shapely.Geometry], ...]:
     return tuple((one["properties"]["name"], shapely.from_geojson(json.dumps(one["geometry"]))) for one in features)
 
 
-def zones_error(problem: Exception) -> str:
+def zones_error(problem: Exception | str) -> str:
     """An error's text without the name of the layer that was drawn."""
     return str(problem).removeprefix(f"{_NAME}: ")
 

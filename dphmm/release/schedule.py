@@ -214,6 +214,10 @@ class Pace:
         return self.each if self.arrivals is None else self.each * max(self.saved, self.arrivals.served(steps))
 
 
+_GROWTHS: WeakKeyDictionary[MarkovModel, list[tuple[FloatArray, float, Growth]]] = WeakKeyDictionary()
+"""What engines of one model have in common: measurements, the size of a cell, and the curve."""
+
+
 class Scheduling:
     """The schedule of an engine's settings at work, for every person whom it releases.
 
@@ -270,7 +274,12 @@ class Scheduling:
     @cached_property
     def growth(self) -> Growth:
         """How fast an estimate gets worse without releases."""
-        return Growth.from_model(self._model, self._points, self._cell)
+        known = _GROWTHS.setdefault(self._model, [])
+        for points, cell, made in known:
+            if cell == self._cell and np.array_equal(points, self._points):
+                return made
+        known.append((self._points, self._cell, Growth.from_model(self._model, self._points, self._cell)))
+        return known[-1][2]
 
     def limit(self, release: NextRelease) -> NextRelease:
         """A release within the schedule: with the budget that saves most error for it, or with why nothing is drawn.

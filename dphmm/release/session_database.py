@@ -224,7 +224,9 @@ class Database:
             raise DataFileError(self.path, "is no file of sessions; name another, or one that does not exist")
         if found[1] != FORMAT:
             raise DataFileError(
-                self.path, f"has format {found[1]}, this version of dphmm reads {FORMAT}; use the version that made it"
+                self.path,
+                f"has format {found[1]}, this version of dphmm reads {FORMAT}; use the version that made it, or "
+                "another file",
             )
 
     def _check_content(self) -> None:
@@ -479,7 +481,9 @@ class PostgresDatabase:
             found = self.execute("SELECT format FROM dphmm_format")
         if found != [(FORMAT,)]:
             raise DataFileError(
-                self.path, f"has sessions of format {found[0][0]}, this version of dphmm reads {FORMAT}; use another"
+                self.path,
+                f"has sessions of format {found[0][0]}, this version of dphmm reads {FORMAT}; use the version that "
+                "made them, or another database",
             )
 
 

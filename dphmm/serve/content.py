@@ -31,7 +31,7 @@ from dphmm.release.tiers import query_of
 from dphmm.serve import message_formats
 from dphmm.serve.config import Recipient, RelayConfig
 from dphmm.serve.knowledge import Figures, knowledge_of
-from dphmm.serve.recipients import FOREVER, Reader
+from dphmm.serve.recipients import FOREVER, Reader, now
 from dphmm.serve.sessions import Sessions
 
 _MOST_LISTED = 500
@@ -250,7 +250,7 @@ class PageContent:
         return self._tables.add_link(self._people.session(user).number, name, query_of(epsilon), ends)
 
     def end_link(self, user: str, key: str) -> None:
-        """End a link about a person now."""
+        """End a link about a person now, or forget one that has ended."""
         self._tables.end_link(key, self._people.session(user).number)
 
     def choose(self, user: str, zones: Zones) -> None:
@@ -299,7 +299,7 @@ class PageContent:
             if one.name == name and one.is_about(user):
                 found = self._tables.reader(self._config.key(one), session.number)
                 return None if found is None else (found, one)
-        return next(((link, None) for link in self._tables.links(session.number) if link.key == name), None)
+        return next(((link, None) for link in self._tables.links(session.number, 0) if link.key == name), None)
 
     def _recipients(self, user: str, session: Session) -> Iterator[dict[str, Any]]:
         for one in self._config.recipients:
@@ -325,12 +325,13 @@ class PageContent:
 
     def _links(self, user: str, session: Session) -> Iterator[dict[str, Any]]:
         tiers = {query_of(epsilon): epsilon for epsilon in self._config.coarser_of(user)}
-        for one in self._tables.links(session.number):
+        for one in self._tables.links(session.number, after=0):
             yield {
                 "id": one.key,
                 "name": one.name,
                 "kind": "link",
                 "ends": one.ends,
+                "ended": one.ends <= now(),
                 "epsilon": tiers.get(one.query),
                 "tells": "place",
                 **_pause(one, False),
@@ -341,6 +342,8 @@ class PageContent:
     def _known(self, user: str, reader: Reader, recipient: Recipient | None = None) -> dict[str, Any] | None:
         """The last place that a reader was told, and what they can tell."""
         count = reader.number if recipient is not None else self._people.store.progress(reader.session).count
+        if reader.ends < FOREVER:
+            count = self._tables.last_told(reader)
         kept = self._last.get((reader.key, reader.session))
         if kept is not None and kept[0] == count:
             return kept[1]

@@ -24,7 +24,7 @@ from starlette.routing import BaseRoute, Mount, Route, Router
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dphmm.errors import DphmmError, InvalidInputError
+from dphmm.errors import DphmmError, InvalidInputError, SessionMismatchError
 from dphmm.jobs.certificates import certify
 from dphmm.release.drawn_zones import Zones, zones_error
 from dphmm.serve.config import RelayConfig, Tokens
@@ -41,8 +41,32 @@ _LONGEST_LINK_S = 366 * 86400
 _REPAIR_WORK = 300
 """How much work a repair may do that is shown while a zone is drawn: a third of a second or so."""
 
+_REASONS = {
+    "overlap": r"zones (?P<one>['\"].*['\"]) and (?P<two>['\"].*['\"]) overlap",
+    "no_cell": r"zone (?P<name>['\"].*['\"]) holds no state",
+    "crosses": r"(?P<name>.*): its polygon crosses itself",
+    "degrees": r"(?P<name>.*): its corners are no degrees",
+    "no_polygon": r"a zone is no polygon|zones are no GeoJSON",
+    "no_name": r"(a zone|a link) has no name",
+    "no_zone": r"without a zone nothing is hidden",
+    "caps": r"keeps caps on events",
+    "ended": r"the link would have ended already",
+    "many": r"there are (?P<count>\d+) links already",
+    "when": r"a link needs the second when it ends",
+}
+"""What the page calls a reason why something cannot be → how errors say it; of others it shows that."""
+
 TEXTS: Mapping[str, Mapping[str, str]] = json.loads((STATIC / "texts.json").read_text(encoding="utf-8"))
 """Language → every text of the pages by its key; English first."""
+
+
+def reason_of(request: Request, problem: Exception | str) -> str:
+    """Why something cannot be, in the language of the page."""
+    said = zones_error(problem)
+    for key, pattern in _REASONS.items():
+        if found := re.search(pattern, said):
+            return TEXTS[language_of(request)][f"reason_{key}"].format(**found.groupdict())
+    return said
 
 
 def language_of(request: Request) -> str:
@@ -201,18 +225,20 @@ class _Page:
     async def price(self, request: Request) -> Response:
         """What zones would do, as they are drawn."""
         await self._user(request, changes=True)
-        zones = Zones.from_page(await _object(request))
-        async with self._one_at_a_time:
-            return JSONResponse(await asyncio.to_thread(self._effects, zones))
+        try:
+            zones = Zones.from_page(await _object(request))
+            async with self._one_at_a_time:
+                return JSONResponse(await asyncio.to_thread(self._effects, zones))
+        except DphmmError as problem:
+            raise HTTPException(400, reason_of(request, problem)) from None
 
     async def zones(self, request: Request) -> Response:
         """Have them hold from the next release on."""
         user, _ = await self._user(request, changes=True)
-        zones = Zones.from_page(await _object(request))
         try:
-            await self._run(self._content.choose, user, zones)
-        except InvalidInputError as problem:
-            raise HTTPException(400, zones_error(problem)) from None
+            await self._run(self._content.choose, user, Zones.from_page(await _object(request)))
+        except (InvalidInputError, SessionMismatchError) as problem:
+            raise HTTPException(400, reason_of(request, problem)) from None
         return _ok()
 
     async def pause(self, request: Request) -> Response:
@@ -232,15 +258,19 @@ class _Page:
         said = await _object(request)
         name, epsilon, ends = said.get("name"), said.get("epsilon"), said.get("ends")
         if not isinstance(name, str) or not 0 < len(name.strip()) <= 80 or not name.isprintable():
-            raise HTTPException(400, "a link has no name; give it one of 1 to 80 characters")
+            raise HTTPException(400, reason_of(request, "a link has no name; give it one of 1 to 80 characters"))
         tiers = (None, *self._config.coarser_of(user))
         if epsilon not in tiers or not isinstance(ends, int) or not _is_second(ends) or ends > now() + _LONGEST_LINK_S:
-            raise HTTPException(400, "a link needs the second when it ends, within a year, and the epsilon of a tier")
-        token = await self._run(self._content.add_link, user, name.strip(), epsilon, ends)
+            said = "a link needs the second when it ends, within a year, and the epsilon of a tier"
+            raise HTTPException(400, reason_of(request, said))
+        try:
+            token = await self._run(self._content.add_link, user, name.strip(), epsilon, ends)
+        except InvalidInputError as problem:
+            raise HTTPException(400, reason_of(request, problem)) from None
         return JSONResponse({"token": token})
 
     async def unlink(self, request: Request) -> Response:
-        """End a link now."""
+        """End a link now, or forget one that has ended."""
         user, _ = await self._user(request, changes=True)
         key = (await _object(request)).get("link")
         if not isinstance(key, str):
@@ -262,13 +292,9 @@ class _Page:
             return path.read_bytes()
 
     def _effects(self, zones: Zones) -> dict[str, Any]:
-        engines = self._sessions.engines
-        try:
-            settings = engines.settings(zones.note)
-            quick = replace(settings, repair_limit=min(settings.repair_limit, _REPAIR_WORK))
-            return policy_effects(quick.engine(engines.model), zones.drawn)
-        except DphmmError as problem:
-            raise HTTPException(400, zones_error(problem)) from None
+        settings = self._sessions.engines.settings(zones.note)
+        quick = replace(settings, repair_limit=min(settings.repair_limit, _REPAIR_WORK))
+        return policy_effects(quick.engine(self._sessions.engines.model), zones.drawn)
 
     # ---- links ---------------------------------------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ _LOGIN_S = 7 * 86400
 _MOST_TOKENS = 20
 """A page is open for at most this many people."""
 _MOST_LINKS = 20
-"""At most this many links about a person: each has a belief of its own."""
+"""At most this many links about a person, each with a belief of its own, and as many that have ended."""
 _LINK = "link "
 
 
@@ -267,8 +267,10 @@ class RecipientTables:
         """
         if ends <= now():
             raise InvalidInputError("the link would have ended already; choose a later end")
-        self._drop_links("session = ? AND ends <= ?", session, now())
-        if len(self.links(session)) >= _MOST_LINKS:
+        found, open_ones = self.links(session, after=0), self.links(session)
+        for one in found[: len(found) - len(open_ones)][:-_MOST_LINKS]:
+            self.end_link(one.key, session)
+        if len(open_ones) >= _MOST_LINKS:
             raise InvalidInputError(f"there are {_MOST_LINKS} links already; end one first")
         token = new_token()
         with self._database.transaction():
@@ -276,9 +278,9 @@ class RecipientTables:
             self._add(Reader(_LINK + hash_token(token), session, name, query, count, now(), False, ends), anew=True)
         return token
 
-    def links(self, session: int) -> list[Reader]:
-        """The links about a person that have not ended, the one that ends first first."""
-        found = self._readers("session = ? AND ends > ?", session, now())
+    def links(self, session: int, after: int | None = None) -> list[Reader]:
+        """The links about a person that have not ended, or end after a second; the one that ends first first."""
+        found = self._readers("session = ? AND ends > ?", session, now() if after is None else after)
         return sorted((one for one in found if one.key.startswith(_LINK)), key=lambda one: one.ends)
 
     def link(self, token: str) -> tuple[str, Reader] | None:
@@ -288,18 +290,21 @@ class RecipientTables:
             return user, one
         return None
 
-    def end_link(self, key: str, session: int) -> None:
-        """End a link now."""
-        if key.startswith(_LINK):
-            self._drop_links("recipient = ? AND session = ?", key, session)
+    def last_told(self, link: Reader) -> int:
+        """How many releases there were up to the last one that a link told; 0 where there is none."""
+        statement = "SELECT MAX(number) + 1 FROM coarser WHERE session = ? AND epsilon = ?"
+        return int(self._database.execute(statement, (link.session, link.key))[0][0] or 0)
 
-    def _drop_links(self, where: str, *values: object) -> None:
-        for one in self._readers(where, *values):
-            if one.key.startswith(_LINK):
-                with self._database.transaction():
-                    for table, column in (("coarser", "epsilon"), ("coarse_belief", "epsilon"), ("told", "recipient")):
-                        statement = f"DELETE FROM {table} WHERE session = ? AND {column} = ?"
-                        self._database.execute(statement, (one.session, one.key))
+    def end_link(self, key: str, session: int) -> None:
+        """End a link now; one that has ended is forgotten."""
+        one = self.reader(key, session) if key.startswith(_LINK) else None
+        if one is not None and one.ends > now():
+            self._set(one, ends=now())
+        elif one is not None:
+            with self._database.transaction():
+                for table, column in (("coarser", "epsilon"), ("coarse_belief", "epsilon"), ("told", "recipient")):
+                    statement = f"DELETE FROM {table} WHERE session = ? AND {column} = ?"
+                    self._database.execute(statement, (session, key))
 
     # ---- rows ----------------------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from typing import Any, cast
 from dphmm.arguments import checked
 from dphmm.errors import ConfigurationError, DphmmError, MissingDependencyError, OutputError
 from dphmm.release.session_database import is_server
+from dphmm.release.session_store import SessionStore
 from dphmm.serve.config import RelayConfig
 from dphmm.serve.lock import only_relay, process_of
 
@@ -182,6 +183,7 @@ def _is_servable(path: Path, config: RelayConfig, accept_changes: bool) -> bool:
 
 def _serve_by_workers(path: Path, config: RelayConfig, workers: int, accept_changes: bool) -> None:
     """Serve by several processes, each of which is started anew where it ends, and all one after another by SIGHUP."""
+    SessionStore(config.store).close()  # one that cannot be used is refused here, and not by each of them
     os.environ[CONFIG_VARIABLE] = str(path)
     os.environ[ACCEPT_VARIABLE] = "yes" if accept_changes else ""
     made = uvicorn.Config(

@@ -340,6 +340,32 @@ def test_a_link_shows_its_reader_what_is_released_from_then_on_until_it_is_ended
         assert client.get("/link/told", headers=key).status_code == 404
 
 
+@pytest.mark.parametrize("early", [False, True])
+def test_the_person_goes_on_seeing_what_a_link_told_that_has_ended(config, clock, early):
+    """It knows that still, however much is released since: it is among the readers until it is taken off the list."""
+    with relay(config()) as client:
+        clock.at = START
+        log_in(client)
+        key = {"Authorization": f"Bearer {link(client, ends=START + 1000).json()['token']}"}
+        post(client, 1, 2)
+        told = client.get("/link/told", headers=key).json()["last"]
+        (shown,) = client.get("/page/state").json()["links"]
+        assert not shown["ended"]
+        if early:
+            client.post("/page/unlink", json={"link": shown["id"]}).raise_for_status()
+        else:
+            clock.at = START + 1000
+        post(client, 4, 5)
+        (ended,) = client.get("/page/state").json()["links"]
+        assert (ended["ended"], ended["last"]) == (True, told)
+        assert [
+            one["number"] for one in client.get("/page/trail", params={"reader": shown["id"]}).json()["places"]
+        ] == [0, 1]
+        assert client.get("/link/told", headers=key).status_code == 404
+        client.post("/page/unlink", json={"link": shown["id"]}).raise_for_status()
+        assert client.get("/page/state").json()["links"] == []
+
+
 @pytest.mark.parametrize(
     "said",
     [{"name": ""}, {"name": 7}, {"name": "x" * 81}, {"epsilon": 0.3}, {"ends": "soon"}, {"ends": True}, {"ends": 1},
@@ -413,17 +439,17 @@ def test_zones_are_one_person_s_and_the_change_of_one_worker_is_the_others_too(c
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ({}, "no GeoJSON"),
+        ({}, "in a GeoJSON file"),
         (zones(HOME) | {"buffer_m": -1}, "buffer_m"),
         (zones(HOME) | {"buffer_m": True}, "buffer_m"),
         (zones(HOME) | {"elsewhere": "x"}, "elsewhere"),
-        (zones(), "nothing is hidden"),
+        (zones(), "nothing would be hidden"),
         (zones(HOME[:2]), "polygon"),
-        (zones([[0, 0], [1, 0], [1, 1], [0, 0]]), "holds no state"),
+        (zones([[0, 0], [1, 0], [1, 1], [0, 0]]), "smaller than the cells"),
         (zones(HOME, [[x + 0.005, y] for x, y in HOME]), "overlap"),
         (zones([["a", "b"]] * 4), "polygon"),
         ({"zones": {"features": [{"type": "Feature", "geometry": {"type": "Polygon"}}]}}, "name"),
-        ({"zones": {"features": [{"geometry": {"type": "Point"}}]}}, "no polygon"),
+        ({"zones": {"features": [{"geometry": {"type": "Point"}}]}}, "at most 50 polygons"),
         (zones(*[HOME] * 51), "at most 50"),
     ],
 )

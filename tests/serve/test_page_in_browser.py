@@ -193,6 +193,9 @@ def test_a_link_is_made_opened_by_its_reader_and_ended(config, browser, clock):
         page.click("button[aria-label='End now: Bea']")
         reader.wait_for_selector("#message:has-text('This link has ended')")
         assert reader.locator("#map").is_hidden()
+        page.wait_for_selector("#readers li:has-text('what they were told they know')")
+        page.click("button[aria-label='Remove from the list: Bea']")
+        page.wait_for_selector("#readers li:has-text('Bea')", state="detached")
 
 
 @pytest.mark.parametrize("size", [PHONE, DESK])

@@ -71,6 +71,7 @@ def test_one_process_keeps_a_file_and_logs_no_place(model, tmp_path):
         assert store.progress(store.session("ann").number).count == 3
 
 
+@pytest.mark.slow
 def test_several_processes_share_a_database_and_tell_each_moment_once(model, tmp_path, postgres, inbox):
     path, url = relay_file(tmp_path, model, postgres)
     with path.open("a") as file:
@@ -142,16 +143,22 @@ def test_no_refusal_repeats_a_secret(tmp_path, keys):
     assert len(str(refused.value).splitlines()) == 1
 
 
-def test_a_new_file_is_private_and_holds_no_token(model, tmp_path):
-    from dphmm.serve import RelayConfig, write_relay
+def test_a_new_file_is_private_and_holds_no_token(model, tmp_path, monkeypatch):
+    from dphmm.serve import RelayConfig, setup, write_relay
 
+    monkeypatch.setattr(setup, "_SIMULATED", 1)
     lines = write_relay(tmp_path / "relay.toml", model, ["ann", "bob"])
     tokens = {line.rpartition(" ")[2] for line in lines if "Overland" in line}
     assert len(tokens) == 2
     text = (tmp_path / "relay.toml").read_text()
     assert all(token not in text for token in tokens)
     assert (tmp_path / "relay.toml").stat().st_mode & 0o777 == 0o600
-    assert RelayConfig.read(tmp_path / "relay.toml").users == ("ann", "bob")
+    written = RelayConfig.read(tmp_path / "relay.toml")
+    assert written.users == ("ann", "bob")
+    assert written.release.schedule.target_error == 1.0
+    assert written.release.schedule.window_epsilon >= written.release.epsilon
+    (said,) = (line for line in lines if "simulated people the estimate is" in line)
+    assert float(said.partition("the estimate is ")[2].split()[0].replace(",", "")) <= 1000
 
 
 def test_the_demo_is_the_relay_itself_with_people_who_post_to_it():
@@ -195,13 +202,14 @@ def test_without_its_server_the_relay_says_what_to_install():
     assert ran.stderr == "dphmm: uvicorn is not installed; install it with: pip install 'dphmm[serve]'\n"
 
 
-def test_a_relay_begins_with_a_region_alone(tmp_path):
+def test_a_relay_begins_with_a_region_alone(tmp_path, monkeypatch):
     from click.testing import CliRunner
 
     from dphmm import MarkovModel
     from dphmm.cli import main
-    from dphmm.serve import RelayConfig
+    from dphmm.serve import RelayConfig, setup
 
+    monkeypatch.setattr(setup, "_SIMULATED", 1)
     file, box = str(tmp_path / "relay.toml"), ["--bbox", "44.97", "-30.04", "45.03", "-29.96"]
     done = CliRunner().invoke(main, ["serve", file, "--init", *box, "--user", "ann", "--epsilon", "1"])
     assert done.exit_code == 0, done.stderr

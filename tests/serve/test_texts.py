@@ -7,13 +7,14 @@ from html.parser import HTMLParser
 
 import pytest
 
-from dphmm.serve.page import STATIC, TEXTS, language_of
+from dphmm.serve.page import _REASONS, STATIC, TEXTS, language_of, reason_of
+from tests.serve.test_delivery import log_in
 
 PAGES, SCRIPTS = ("index.html", "link.html"), ("page.js", "zones.js", "map.js", "words.js", "link.js")
 GIVEN = {"lang", "texts"}
 """What the relay puts into a page besides texts."""
-NO_WORDS = {"true places", "moveend zoomend resize"}
-"""What scripts compare with, and events."""
+NO_WORDS = {"true places", "moveend zoomend resize", "HTTP "}
+"""What scripts compare with, events, and what is the same in every language."""
 
 
 def source(name):
@@ -45,7 +46,9 @@ def test_every_text_that_the_pages_use_is_there_and_every_one_that_is_there_is_u
     whole, beginnings = keys_of_scripts()
     assert (in_pages | whole) - set(TEXTS["en"]) == set()
     assert all(any(key.startswith(one) for key in TEXTS["en"]) for one in beginnings)
-    unused = set(TEXTS["en"]) - in_pages - whole - {"language_name"}
+    reasons = {f"reason_{key}" for key in _REASONS}
+    assert reasons == {key for key in TEXTS["en"] if key.startswith("reason_")}
+    unused = set(TEXTS["en"]) - in_pages - whole - reasons - {"language_name"}
     assert {key for key in unused if not key.startswith(tuple(beginnings))} == set()
 
 
@@ -99,3 +102,44 @@ class Asked:
 )  # fmt: skip
 def test_the_language_is_the_one_that_was_chosen_or_else_the_first_that_the_browser_accepts(header, cookie, language):
     assert language_of(Asked(header, cookie)) == language
+
+
+SQUARE = {"type": "Polygon", "coordinates": [[[-30, 45], [-29.99, 45], [-29.99, 45.01], [-30, 45.01], [-30, 45]]]}
+BOW = {"type": "Polygon", "coordinates": [[[-30, 45], [-29.99, 45], [-30, 45], [-30, 45]]]}
+TINY = {"type": "Polygon", "coordinates": [[[10, 5], [10.01, 5], [10.01, 5.01], [10, 5]]]}
+METRES = {"type": "Polygon", "coordinates": [[[400000, 5], [400010, 5], [400010, 50], [400000, 5]]]}
+
+
+def zones(*shapes, elsewhere="policy"):
+    features = [{"type": "Feature", "properties": {"name": name}, "geometry": geometry} for name, geometry in shapes]
+    return {"zones": {"type": "FeatureCollection", "features": features}, "elsewhere": elsewhere}
+
+
+@pytest.mark.parametrize(
+    ("key", "asked", "path"),
+    [
+        ("overlap", zones(("O'Neill's", SQUARE), ("work", SQUARE)), "price"),
+        ("no_cell", zones(("home", TINY)), "zones"),
+        ("crosses", zones(("home", BOW)), "price"),
+        ("degrees", zones(("home", METRES)), "zones"),
+        ("no_polygon", {"zones": {"features": 7}}, "price"),
+        ("no_name", zones((" ", SQUARE)), "zones"),
+        ("no_zone", zones(elsewhere="exact"), "zones"),
+        ("ended", {"name": "Bea", "epsilon": None, "ends": 1}, "link"),
+        ("no_name", {"name": "", "epsilon": None, "ends": 1}, "link"),
+        ("when", {"name": "Bea", "epsilon": None, "ends": 2**37}, "link"),
+    ],
+)
+def test_why_something_cannot_be_is_said_in_the_language_of_the_page(client, key, asked, path):
+    log_in(client)
+    for language in ("de", "zh"):
+        answer = client.post(f"/page/{path}", json=asked, headers={"Accept-Language": language})
+        assert answer.status_code == 400
+        shown = re.escape(TEXTS[language][f"reason_{key}"])
+        assert re.fullmatch(re.sub(r"\\{\w+\\}", ".+", shown), answer.json()["error"]), answer.json()
+
+
+def test_a_reason_that_the_page_has_no_words_for_is_shown_as_it_is():
+    assert reason_of(Asked("de"), "there are 20 links already; end one first").startswith("Es gibt schon 20 Links")
+    assert reason_of(Asked("de"), "session 'ann' keeps caps on events, under its first").startswith("Das Relay")
+    assert reason_of(Asked("de"), "something else") == "something else"

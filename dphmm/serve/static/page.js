@@ -110,11 +110,11 @@ function sentences(reader) {
 }
 
 function statusOf(reader) {
-  const kind = reader.kind === "link" ? say("link_until", { time: when(reader.ends) }) : reader.kind;
+  const kind = reader.kind === "link" ? say(reader.ended ? "link_ended" : "link_until", { time: when(reader.ends) }) : reader.kind;
   const paused = !reader.paused ? "" : reader.paused_until ? say("paused_until", { time: when(reader.paused_until) }) : say("paused");
   const last = reader.last ? say("last_told", { time: when(reader.last.time) }) : "";
   const waiting = reader.waiting ? say("not_told_yet", { count: number(reader.waiting) }) : "";
-  const aside = reader.set_aside ? say("not_taken", { count: number(reader.set_aside), reason: reader.set_aside_last }) : "";
+  const aside = reader.set_aside ? say("not_taken", { count: number(reader.set_aside), reason: reader.set_aside_last.replace(/^status /, "HTTP ") }) : "";
   return [kind, paused, last, waiting, aside].filter(Boolean).join(" · ");
 }
 
@@ -124,6 +124,11 @@ function pauses(reader) {
     await ask("pause", { recipient: reader.id, paused: until !== 0, ...(until ? { until } : {}) });
     await look();
   };
+  const unlink = (text, label) => button(text, label, async () => {
+    await ask("unlink", { link: reader.id });
+    await look();
+  });
+  if (reader.ended) return [unlink(say("link_remove"), say("link_remove_named", { name }))];
   if (reader.paused_by_file) return [];
   if (reader.paused) return [button(say("go_on"), say("go_on_named", { name }), pause(0))];
   const now = Math.floor(Date.now() / 1000), tomorrow = new Date();
@@ -133,11 +138,7 @@ function pauses(reader) {
   head.setAttribute("aria-label", say("pause_named", { name }));
   menu.append(head, ...[["pause_2h", now + 2 * HOUR_S], ["pause_tomorrow", tomorrow.getTime() / 1000], ["pause_forever", null]].map(
     ([key, until]) => button(say(key), `${say(key)}: ${name}`, pause(until))));
-  const end = reader.kind === "link" ? [button(say("link_end"), say("link_end_named", { name }), async () => {
-    await ask("unlink", { link: reader.id });
-    await look();
-  })] : [];
-  return [menu, ...end];
+  return [menu, ...(reader.kind === "link" ? [unlink(say("link_end"), say("link_end_named", { name }))] : [])];
 }
 
 function showReaders() {
