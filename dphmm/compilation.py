@@ -72,8 +72,9 @@ def _length_of_first(*arguments: Any) -> int:
 def compiled(function: Callable[..., Any], reorder: bool = False) -> Callable[..., Any] | None:
     """The function compiled for this machine, without the interpreter's lock; None where numba is not installed.
 
-    What was compiled is kept on disk, beside the code or where ``NUMBA_CACHE_DIR`` says, so that later processes need
-    not wait: the first one does, for a second or so of a processor each. The wait is announced by this module's
+    What was compiled is kept on disk, where ``NUMBA_CACHE_DIR`` says, beside the code, or in the user's cache, so that
+    later processes need not wait: the first one does, for a second or so of a processor each. Where none of these can
+    be written nothing is kept, and every process waits. The wait is announced by this module's
     logger, at the level INFO; the command shows it on a terminal.
 
     Parameters
@@ -92,9 +93,11 @@ def compiled(function: Callable[..., Any], reorder: bool = False) -> Callable[..
         "error_model": "numpy",
         "fastmath": {"reassoc", "nsz"} if reorder else False,
     }
+    kept = True
     try:
         made = numba.njit(function, cache=True, **options)
     except RuntimeError:  # nowhere to keep it
+        kept = False
         made = numba.njit(function, **options)
 
     known = False
@@ -103,7 +106,7 @@ def compiled(function: Callable[..., Any], reorder: bool = False) -> Callable[..
         nonlocal known
         if known:
             return made(*arguments)
-        notice = Timer(_PATIENCE_S, _say_so, [function.__name__])
+        notice = Timer(_PATIENCE_S, _say_so, [function.__name__, kept])
         notice.daemon = True
         notice.start()
         try:
@@ -115,5 +118,11 @@ def compiled(function: Callable[..., Any], reorder: bool = False) -> Callable[..
     return call
 
 
-def _say_so(name: str) -> None:
-    logging.getLogger(__name__).info("compiling once for this machine, some seconds: %s; it is kept", name)
+def _say_so(name: str, kept: bool) -> None:
+    if kept:
+        logging.getLogger(__name__).info("compiling once for this machine, some seconds: %s; it is kept", name)
+    else:
+        logging.getLogger(__name__).info(
+            "compiling, some seconds at every start: %s; to keep it, set NUMBA_CACHE_DIR to a writable folder",
+            name,
+        )

@@ -17,7 +17,7 @@ from dphmm.flows.areas import Areas
 from dphmm.flows.rows import KEYS, NUMBERS
 from dphmm.tables import check_output, new_file, read_document, write_csv
 from dphmm.tables.parquet import OpenParquet
-from dphmm.writers.geopackage import style_rows, written_by_gdal
+from dphmm.writers.geopackage import GPKG, style_rows, written_by_gdal
 from dphmm.writers.table import CRS
 
 FORMAT = "dphmm-flows-1"
@@ -321,14 +321,14 @@ def _write_geopackage(rows: FlowRows, path: Path) -> None:
         for name, (frame, kind) in layers.items():
             about = {"DESCRIPTION": LAYERS[name]}
             pyogrio.write_dataframe(
-                frame, where, layer=name, geometry_type=kind, driver="GPKG", layer_metadata=about,
+                frame, where, layer=name, geometry_type=kind, **GPKG, layer_metadata=about,
                 dataset_metadata=said, append=where.exists(),
             )  # fmt: skip
         everything = pandas.DataFrame({name: rows.columns[name] for name in (*KEYS, *NUMBERS)})
-        pyogrio.write_dataframe(everything, where, layer="rows", append=True, driver="GPKG")
+        pyogrio.write_dataframe(everything, where, layer="rows", append=True, **GPKG)
         styles = pandas.DataFrame(style_rows("2024-01-01T00:00:00Z", LAYERS))
         styles["update_time"] = pandas.to_datetime(styles["update_time"])
-        pyogrio.write_dataframe(styles, where, layer="layer_styles", append=True, driver="GPKG", FID="id")
+        pyogrio.write_dataframe(styles, where, layer="layer_styles", append=True, **GPKG, FID="id")
 
 
 _FORMATS: Mapping[str, tuple[Callable[[FlowRows, Path], None], tuple[str, ...]]] = {

@@ -75,6 +75,9 @@ NAMES = {"user": "user_id", "time": "tracked_at"}
 GROUP_ROWS = 100_000
 """How many rows a row group of a Parquet file has at most: a reader has that many in memory."""
 
+GPKG: dict[str, Any] = {"driver": "GPKG", "VERSION": "1.3", "DATETIME_PRECISION": "MILLISECOND"}
+"""How GeoPackages are written: a version that GDAL knows from 3.3 on, and times as the format has them."""
+
 _TRIP_GAP = np.timedelta64(1, "h")
 """A longer gap between two moments of a user begins another trip."""
 
@@ -91,7 +94,7 @@ def write_geopackage(path: Path, table: ReleaseTable, geometry: Geometry = "esti
     drawn = to_geodataframe(table.select(~table["withheld"]), "released")
     promise = _promise(table)
     changed = max(table["time"].astype("datetime64[ms]"), default=np.datetime64(0, "ms"))
-    plain = {"driver": "GPKG", "dataset_metadata": promise}
+    plain = {**GPKG, "dataset_metadata": promise}
     with written_by_gdal(path, changed):
         where = path.absolute()
         for layer, frame, kind in (
@@ -105,7 +108,7 @@ def write_geopackage(path: Path, table: ReleaseTable, geometry: Geometry = "esti
             )
         styles = pandas.DataFrame(style_rows(f"{changed}Z"))
         styles["update_time"] = pandas.to_datetime(styles["update_time"])  # of the type that QGIS gives the column
-        pyogrio.write_dataframe(styles, where, layer="layer_styles", append=True, driver="GPKG", FID="id")
+        pyogrio.write_dataframe(styles, where, layer="layer_styles", append=True, **GPKG, FID="id")
 
 
 @contextmanager

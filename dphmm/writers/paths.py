@@ -14,7 +14,7 @@ from dphmm.arrays import FloatArray, IntArray
 from dphmm.errors import need
 from dphmm.space.states import StateSpace
 from dphmm.tables import iso_time
-from dphmm.writers.geopackage import written_by_gdal
+from dphmm.writers.geopackage import GPKG, written_by_gdal
 from dphmm.writers.table import CRS
 
 HEADER = ("user", "time", "latitude", "longitude")
@@ -75,7 +75,7 @@ def _geopackage(path: Path, times: npt.NDArray[np.datetime64], places: FloatArra
         points = geopandas.points_from_xy(longitude, latitude, crs=CRS)
         frame = geopandas.GeoDataFrame(cells, geometry=points).assign(latitude=latitude, longitude=longitude)
         frame["time"] = frame["time"].dt.tz_localize("UTC")
-        about = {"layer": LAYER, "driver": "GPKG", "geometry_type": "Point"}
+        about = {"layer": LAYER, **GPKG, "geometry_type": "Point"}
         with written_by_gdal(file, times[-1]):
             pyogrio.write_dataframe(frame, file, append=file.exists(), **about)
 

@@ -74,3 +74,9 @@ def test_nobody_is_told_of_loops_that_are_there_at_once(caplog, monkeypatch):
     with caplog.at_level(logging.INFO, logger="dphmm.compilation"):
         assert compilation.compiled(lambda x: x + 2)(1) == 3
     assert not caplog.records
+
+
+def test_where_compiled_code_cannot_be_kept_that_is_said(caplog):
+    with caplog.at_level(logging.INFO, logger="dphmm.compilation"):
+        compilation._say_so("loop", False)
+    assert "at every start: loop; to keep it, set NUMBA_CACHE_DIR" in caplog.text

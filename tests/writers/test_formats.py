@@ -6,6 +6,7 @@ import csv
 import json
 import math
 import os
+import re
 import sqlite3
 import sys
 import time
@@ -119,6 +120,21 @@ def test_a_geopackage_has_layers_of_estimates_released_places_and_tracks_with_st
     (track,) = pyogrio.read_dataframe(path, layer="tracks").to_dict("records")
     assert (track["user_id"], track["moments"], track["epsilon"]) == ("003", 2, 1.5)
     assert list(track["geometry"].coords) == [(116.31, 39.91), (116.39, 39.92)]
+
+
+def test_a_geopackage_is_one_of_version_1_3_with_times_to_the_millisecond(tmp_path, table):
+    pytest.importorskip("pyogrio")
+    path = tmp_path / "out.gpkg"
+    write_releases(path, table)
+    with closing(sqlite3.connect(path)) as file:
+        assert file.execute("PRAGMA user_version").fetchone() == (10300,)
+        times = [
+            *file.execute("SELECT last_change FROM gpkg_contents"),
+            *file.execute("SELECT update_time FROM layer_styles"),
+        ]
+        times += file.execute("SELECT tracked_at FROM estimates").fetchall()
+    assert len(times) > 6
+    assert [time for (time,) in times if not re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", time)] == []
 
 
 QGIS_READS = {
