@@ -261,8 +261,8 @@ class _Page:
             raise HTTPException(400, reason_of(request, "a link has no name; give it one of 1 to 80 characters"))
         tiers = (None, *self._config.coarser_of(user))
         if epsilon not in tiers or not isinstance(ends, int) or not _is_second(ends) or ends > now() + _LONGEST_LINK_S:
-            said = "a link needs the second when it ends, within a year, and the epsilon of a tier"
-            raise HTTPException(400, reason_of(request, said))
+            wrong = "a link needs the second when it ends, within a year, and the epsilon of a tier"
+            raise HTTPException(400, reason_of(request, wrong))
         try:
             token = await self._run(self._content.add_link, user, name.strip(), epsilon, ends)
         except InvalidInputError as problem:
