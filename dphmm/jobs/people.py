@@ -157,6 +157,11 @@ class Data:
     exclude_users: tuple[str, ...] = setting((), "Everyone but these users.", metavar="A,B,…", heading=_DATA)
     skip_bad: bool = setting(False, "Pass over malformed records and count them.", heading=_DATA)
 
+    def __post_init__(self) -> None:
+        paths: object = self.paths
+        if isinstance(paths, str | Path):  # a string is a sequence too: each letter would be a path
+            object.__setattr__(self, "paths", (paths,))
+
     @classmethod
     @checked
     def from_any(cls, data: DataLike) -> Data:

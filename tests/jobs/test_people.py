@@ -189,3 +189,9 @@ def test_counts_and_landmarks_tell_what_they_did_not_look_at():
     done = landmark_planar(one, 0.2, (45, -30), 5, Find("home", utc_offset=-2), Scheme("skip"), step_seconds=1800)
     told = {entry.reason: entry.fixes for entry in done.dropped}
     assert told["another fix of the same person and tick of the clock"] == one.read().fixes - len(done.series.values)
+
+
+def test_one_path_alone_is_not_read_letter_by_letter(tmp_path):
+    (tmp_path / "all.csv").write_text("user,time,latitude,longitude\nann,2024-03-04T08:00:00Z,45.0,-30.0\n")
+    for path in (str(tmp_path / "all.csv"), tmp_path / "all.csv"):
+        assert [one.user for one in Data(path).read().trajectories] == ["ann"]
