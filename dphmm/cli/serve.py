@@ -46,9 +46,18 @@ def serve_command() -> None:
 @click.option("--town", metavar="NAME", help="With --init: 20 km by 20 km around a town, in place of a model.")
 @click.option("--user", "users", multiple=True, help="With --init: a person whose phone posts; may be repeated.")
 @click.option("--policy", default="utility:1km", show_default=True, help="With --init: as in 'dphmm release'.")
-@click.option("--epsilon", type=float, help="With --init: the privacy budget of a release. [default: found]")
-@click.option("--metres", type=float, help="With --init: how near recipients are to know, on average. [default: 1000]")
-@click.option("--hours", type=float, help="With --init: for how many hours of a day. [default: 24]")
+@click.option(
+    "--epsilon",
+    type=float,
+    help="With --init: the privacy budget of a day (default: 3); with --metres, of a release (default: found).",
+)
+@click.option(
+    "--metres",
+    type=float,
+    help="With --init: how near recipients are to know, on average, whatever a day then costs. "
+    "[default: as near as epsilon 3 in any 24 hours lets them]",
+)
+@click.option("--hours", type=float, help="With --metres: for how many hours of a day. [default: 24]")
 @click.option(
     "--recipient",
     "recipients",
@@ -102,10 +111,13 @@ def run(
             raise ConfigurationError("--model has a region; leave out --bbox and --town")
         alone = None if bbox is None and town is None else blank_model(bbox=bbox, town=town).model
         if sys.stdin.isatty() and None in (metres, hours):
-            metres = click.prompt("To how many metres may the people you tell know where you are?", 1000.0)
-            hours = click.prompt("For how many hours of a day?", 24.0)
+            echo("To how many metres may the people you tell know where you are?")
+            asked = click.prompt("Metres, or 'day' for what a promise of a day allows", "day")
+            if asked != "day":
+                metres = click.FLOAT(asked)
+                hours = click.prompt("For how many hours of a day?", 24.0)
             recipients = recipients or tuple(_asked_recipients())
-        aim = 1000.0 if metres is None else metres, 24.0 if hours is None else hours
+        aim = metres, hours
         _lines(write_relay(file, model or alone, users, policy, epsilon, url, overwrite, *aim, recipients, progress))
         return
     from dphmm.serve.server import serve

@@ -28,7 +28,7 @@ from dphmm.model.path_sampling import draw_paths
 from dphmm.release.engine import ReleaseSettings
 from dphmm.release.ledger import DAY_SECONDS
 from dphmm.release.session_store import SessionStore
-from dphmm.release.settings import Schedule
+from dphmm.release.settings import A_DAY, Schedule
 from dphmm.serve.config import EXAMPLE, RelayConfig, hash_token, new_token
 from dphmm.tables import check_output, new_file, write_text
 from dphmm.tables.json_toml import read_keys
@@ -95,15 +95,17 @@ class Day:
 def plan_day(
     model: MarkovModel,
     policy: str,
-    metres: float,
-    hours: float = 24.0,
+    metres: float | None = None,
+    hours: float | None = None,
     epsilon: float | None = None,
     watch: Watch = unwatched,
 ) -> Day:
-    """A schedule by which recipients know where somebody is to some metres, for some hours of a day; and what it does.
+    """A schedule for a relay, and what it does on a day of simulated people.
 
-    The budget of a release is the least of a ladder with which the estimate is so near on average, and that of a day
-    what the day of simulated people costs that costs most, in the share of the hours.
+    Without metres no 24 hours cost more than a budget, and recipients are told as well as that allows. With metres
+    recipients know where somebody is to these metres: the budget of a release is the least of a ladder with which the
+    estimate is that near on average, and that of a day what the day of simulated people costs that costs most, in the
+    share of the hours.
 
     Parameters
     ----------
@@ -112,11 +114,13 @@ def plan_day(
     policy
         What must stay indistinguishable.
     metres
-        How near recipients are to know, on average.
+        How near recipients are to know, on average; left out, as near as the budget of a day lets them.
     hours
-        For how many hours of a day, at most 24; in the others they are told what the model says.
+        With metres: for how many hours of a day, at most 24 and left out all; in the others recipients are told what
+        the model says.
     epsilon
-        The budget of a release; left out, it is found.
+        Without metres the budget of a day, by default that of `ReleaseSettings.for_a_day`; with metres that of a
+        release, by default found.
     watch
         Shows how far it has come.
 
@@ -128,10 +132,16 @@ def plan_day(
     Raises
     ------
     ConfigurationError
-        When the metres or hours are out of range.
+        When the metres or hours are out of range, or hours are given without metres.
     DphmmError
         When the policy cannot be used with the model.
     """
+    if metres is None:
+        if hours is not None:
+            raise ConfigurationError(f"hours are {hours:g} without metres; give both, or neither for a day's budget")
+        settings = ReleaseSettings.for_a_day(A_DAY if epsilon is None else epsilon, policy=policy)
+        return Day.simulated(settings, model, watch)
+    hours = 24.0 if hours is None else hours
     if not 0 < metres < 1e6 or not 0 < hours <= 24:
         raise ConfigurationError(f"metres are {metres:g}, hours {hours:g}; give a length, and at most 24 hours")
     aim = Schedule(target_error=metres / 1000)
@@ -154,8 +164,8 @@ def write_relay(
     epsilon: float | None = None,
     url: str | None = None,
     overwrite: bool = False,
-    metres: float = 1000.0,
-    hours: float = 24.0,
+    metres: float | None = None,
+    hours: float | None = None,
     recipients: Sequence[str] = (),
     watch: Watch = unwatched,
 ) -> list[str]:
@@ -228,21 +238,31 @@ def write_relay(
     ]
 
 
-def _in_words(day: Day, metres: float) -> Iterator[str]:
+def _in_words(day: Day, metres: float | None) -> Iterator[str]:
     settings, errors = day.settings, day.errors_m
     assert settings.schedule is not None, "a day has one"
     assert settings.schedule.window_epsilon is not None, "and a budget"
     near, nine, most = errors.mean(), np.quantile(errors, 0.9), settings.schedule.window_epsilon
-    more = f"; you asked for {metres:,.0f}, and nearer needs a larger --epsilon" if near > 1.2 * metres else ""
-    said = (
+    missed = metres is not None and near > 1.2 * metres
+    more = f"; you asked for {metres:,.0f}, and nearer needs a larger --epsilon" if missed else ""
+    if metres is None:
+        costs = (
+            f"All releases of any 24 hours together tell places apart that '{settings.policy}' hides from each other "
+            f"by odds of at most {exp(most):.3g} to 1 (epsilon {most:g}).",
+            "Recipients are to know more? Give --metres.",
+        )
+    else:
+        costs = (
+            f"One release tells places apart that '{settings.policy}' hides from each other by odds of at most "
+            f"{exp(settings.epsilon):.2g} to 1.",
+            f"A day is many releases, which cost these people epsilon {np.mean(day.spent):.3g} on average, and nobody "
+            f"more than {most:g}: where somebody is for hours gets known.",
+        )
+    off = (
         f"On a day of {len(day.spent)} simulated people the estimate is {near:,.0f} m off on average, nine times of "
-        f"ten at most {nine:,.0f} m{more}.",
-        f"One release tells places apart that '{settings.policy}' hides from each other by odds of at most "
-        f"{exp(settings.epsilon):.2g} to 1.",
-        f"A day is many releases, which cost these people epsilon {np.mean(day.spent):.3g} on average, and nobody more "
-        f"than {most:g}: where somebody is for hours gets known.",
+        f"ten at most {nine:,.0f} m{more}."
     )
-    yield from wrap(" ".join(said), 110)
+    yield from wrap(" ".join((off, *costs)), 110)
 
 
 @checked

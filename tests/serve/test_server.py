@@ -14,6 +14,7 @@ import httpx
 import pytest
 import tomli_w
 
+from dphmm import ReleaseSettings
 from dphmm.errors import ConfigurationError
 from dphmm.release.session_store import SessionStore
 from tests.serve.conftest import START, TOKEN, location, wait_for
@@ -153,8 +154,17 @@ def test_a_new_file_is_private_and_holds_no_token(model, tmp_path, monkeypatch):
     text = (tmp_path / "relay.toml").read_text()
     assert all(token not in text for token in tokens)
     assert (tmp_path / "relay.toml").stat().st_mode & 0o777 == 0o600
+    assert RelayConfig.read(tmp_path / "relay.toml").users == ("ann", "bob")
+    promised = RelayConfig.read(tmp_path / "relay.toml").release
+    assert promised == ReleaseSettings.for_a_day(policy="utility:1km"), "without metres a promise of a day"
+    assert "by odds of at most 20.1 to 1" in " ".join(lines)
+
+
+def test_a_new_file_for_metres_has_a_schedule_that_is_that_near(model, tmp_path):
+    from dphmm.serve import RelayConfig, write_relay
+
+    lines = write_relay(tmp_path / "relay.toml", model, ["ann"], metres=1000.0)
     written = RelayConfig.read(tmp_path / "relay.toml")
-    assert written.users == ("ann", "bob")
     assert written.release.schedule.target_error == 1.0
     assert written.release.schedule.window_epsilon >= written.release.epsilon
     (said,) = (line for line in lines if "simulated people the estimate is" in line)
