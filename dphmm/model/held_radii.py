@@ -26,15 +26,17 @@ HOURS = (0.0, 1.0, 3.0)
 class HeldRadii:
     """Factors by which circles about estimates are wider than the estimate's expected distance, to hold people.
 
-    Cross-conformal: people who were left out of a fit were followed with noise, and the factor of a class of times
-    since the last draw is the least that held `COVERAGE` of (distance / expected distance) over them, each person
-    alike, and `MOST_PEOPLE` of them at `MOSTLY` of their moments. It holds on average over people exchangeable with
-    these; of few people it is itself uncertain, and single people may be held less.
+    Cross-conformal: people who were left out of a fit were followed with noise, and the factor of a class of moments
+    is the least that held `COVERAGE` of (distance / expected distance) over them, each person alike, and
+    `MOST_PEOPLE` of them at `MOSTLY` of their moments, with the rank of split conformal prediction (one person more).
+    It holds on average over people exchangeable with these; of few people it is itself uncertain, and single people
+    may be held less.
 
     Parameters
     ----------
     factors
-        One for each of `HOURS`, and one for longer: positive.
+        Positive: at a draw where every moment has one; and under schedules, which draw after silences, one for each of
+        `HOURS` and one for longer.
     people
         How many people they are of.
     coverage
@@ -51,25 +53,27 @@ class HeldRadii:
     coverage: float = COVERAGE
 
     def __post_init__(self) -> None:
-        if len(self.factors) != len(HOURS) + 1 or not all(0 < one < inf for one in self.factors):
-            raise InvalidInputError(f"factors are {self.factors}; give {len(HOURS) + 1} positive numbers")
+        if len(self.factors) != len(HOURS) + 2 or not all(0 < one < inf for one in self.factors):
+            raise InvalidInputError(f"factors are {self.factors}; give {len(HOURS) + 2} positive numbers")
         if not 0 < self.coverage < 1 or self.people < 1:
             raise InvalidInputError(f"coverage is {self.coverage:g} of {self.people} people; give a share, and people")
 
-    def factor(self, hours: float) -> float:
+    def factor(self, hours: float, scheduled: bool) -> float:
         """The factor at some hours since the last draw.
 
         Parameters
         ----------
         hours
             0 at a draw; infinite where there was none.
+        scheduled
+            Whether a schedule chooses the moments of draws.
 
         Returns
         -------
         float
             By what the expected distance is multiplied.
         """
-        return self.factors[bisect_left(HOURS, hours)]
+        return self.factors[0 if hours == 0 and not scheduled else 1 + bisect_left(HOURS, hours)]
 
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON values, which `from_dict` reads.
@@ -103,6 +107,8 @@ class HeldRadii:
         """
         try:
             factors = tuple(float(one) for one in values["factors"])
+            if len(factors) == len(HOURS) + 1:  # files of before told the two kinds of draws not apart
+                factors = (factors[0], *factors)
             return cls(factors, int(values["people"]), float(values["coverage"]))
         except (KeyError, TypeError, ValueError) as problem:
             raise InvalidInputError(f"the radii's factors cannot be read ({problem}); learn the model again") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil, cos, pi, sin
@@ -52,18 +53,18 @@ def held_radii(
     """
     if len(people) < LEAST_PEOPLE:
         return None
-    rng, looks = np.random.default_rng(seed), list[tuple[FloatArray, FloatArray, IntArray]]()
+    rng, looks = np.random.default_rng(seed), list[tuple[IntArray, FloatArray, IntArray]]()
     order = rng.permutation(len(people)).tolist()
     for part in range(_PARTS):
         left_out = set(order[part::_PARTS])
         model = fit([one for i, one in enumerate(people) if i not in left_out])
         looks.append(_followed(model, [(i, people[i]) for i in sorted(left_out)], rng))
-    hours, ratios, who = (np.concatenate(part) for part in zip(*looks, strict=True))
+    classes, ratios, who = (np.concatenate(part) for part in zip(*looks, strict=True))
     count = len(np.unique(who))
     if count < LEAST_PEOPLE:
         return None
-    classes, factors = np.searchsorted(HOURS, hours), list[float]()
-    for number in range(len(HOURS) + 1):
+    factors: list[float] = []
+    for number in range(len(HOURS) + 2):
         mine = classes == number
         enough = len(np.unique(who[mine])) >= LEAST_PEOPLE
         factors.append(_quantile(ratios[mine], who[mine]) if enough else max(factors, default=1.0))
@@ -76,7 +77,7 @@ def _quantile(ratios: FloatArray, who: IntArray) -> float:
     weights, order = 1.0 / (counts[person] * len(counts)), np.argsort(ratios, kind="stable")
     reached = int(np.searchsorted(np.cumsum(weights[order]), COVERAGE * (1 - 1e-12)))
     each = [np.quantile(ratios[person == one], MOSTLY, method="inverted_cdf") for one in range(len(counts))]
-    most = np.quantile(each, MOST_PEOPLE, method="inverted_cdf")
+    most = np.sort(each)[min(ceil(MOST_PEOPLE * (len(counts) + 1)), len(counts)) - 1]
     return float(max(ratios[order][min(reached, len(ratios) - 1)], most))
 
 
@@ -97,14 +98,14 @@ class _Window:
 
 def _followed(
     model: MarkovModel, people: Sequence[tuple[int, Trajectory]], rng: np.random.Generator
-) -> tuple[FloatArray, FloatArray, IntArray]:
-    """Hours since the last draw, distance over expected distance, and who: of every moment that people are followed.
+) -> tuple[IntArray, FloatArray, IntArray]:
+    """Which factor's it is, distance over expected distance, and who: of every moment that people are followed.
 
     Each window is a column, and all go on together, tick by tick. A draw comes first in each, and is not counted: a
     person's releases begin anew once, and windows often.
     """
     windows = [one for number, person in people for one in _windows(model, number, person, rng)]
-    found: list[tuple[float, float, int]] = []
+    found: list[tuple[int, float, int]] = []
     if windows:
         points, chain = model.space.points, model.chain_size
         last = np.arange(chain) if model.contexts is None else model.contexts.last
@@ -129,9 +130,10 @@ def _followed(
                 if expected > 0 and tick:
                     off = float(np.linalg.norm(believed @ points - one.places[tick]))
                     hours = float(tick - drawn[column]) * stride * model.step / 3600
-                    found.append((hours, off / expected, one.person))
-    table = np.array(found, dtype=np.float64).reshape(-1, 3)
-    return table[:, 0], table[:, 1], table[:, 2].astype(np.int64)
+                    number = 0 if one.share == 1 else 1 + bisect_left(HOURS, hours)
+                    found.append((number, off / expected, one.person))
+    numbers, ratios, who = zip(*found, strict=True) if found else ((), (), ())
+    return np.array(numbers, dtype=np.int64), np.array(ratios, dtype=np.float64), np.array(who, dtype=np.int64)
 
 
 def _windows(model: MarkovModel, number: int, person: Trajectory, rng: np.random.Generator) -> list[_Window]:

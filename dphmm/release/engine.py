@@ -931,7 +931,9 @@ def _record_of(
         component_error=component.error,
         open=component.open,
         reason=step.reason,
-        held_radius=None if radii is None or hours is None else radii.factor(hours) * guess.mean_error,
+        held_radius=None
+        if radii is None or hours is None
+        else radii.factor(hours, settings.schedule is not None) * guess.mean_error,
         **plan.facts,
         **vars(noise.comparison(step.prior)),
     )

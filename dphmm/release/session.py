@@ -482,7 +482,8 @@ class Session:
                 told = {"estimate": guess.mean, "estimate_radius": guess.mean_error}
                 if self._model.held_radii is not None:  # since their last draw it may be longer than for others
                     hours = inf if found[own][1].released is None else 0.0
-                    told["held_radius"] = self._model.held_radii.factor(hours) * guess.mean_error
+                    factor = self._model.held_radii.factor(hours, engine.settings.schedule is not None)
+                    told["held_radius"] = factor * guess.mean_error
                 said[name] = own, json.dumps(told)
         return Drawn({query: record for query, (_, record) in found.items()}, widths, belief, beliefs, said)
 

@@ -29,7 +29,7 @@ def town(tmp_path_factory):
     folder = tmp_path_factory.mktemp("town")
     moves = 0.8 * np.eye(GRID.size) + 0.2 / GRID.size
     model = MarkovModel(moves, np.full(GRID.size, 1 / GRID.size), states=GRID, step_seconds=STEP)
-    model = model.holding(HeldRadii((1.5, 1.5, 1.5, 1.5), 20))
+    model = model.holding(HeldRadii((1.5, 1.5, 1.5, 1.5, 1.5), 20))
     rng, lines = np.random.default_rng(1), ["user,time,latitude,longitude"]
     for user in range(4):
         at = rng.integers(GRID.size)

@@ -160,7 +160,7 @@ def test_a_prediction_says_in_each_app_s_own_way_when_the_person_was_last_known(
 
 
 def test_accuracies_are_those_of_circles_that_hold_where_the_model_knows_them(config, inbox, clock, tmp_path):
-    holding = load_model(config().model).holding(HeldRadii((2.0, 3.0, 4.0, 5.0), 30))
+    holding = load_model(config().model).holding(HeldRadii((2.0, 2.0, 3.0, 4.0, 5.0), 30))
     holding.save(tmp_path / "holding.npz")
     told = [some(inbox, "map", kind="owntracks")]
     made = config(model=str(tmp_path / "holding.npz"), recipient=told, limits={"epsilon": 1.5})
