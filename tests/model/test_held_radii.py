@@ -58,7 +58,7 @@ def test_circles_hold_nine_in_ten_moments_of_people_left_out_where_the_model_is_
     radii = held_radii(lambda _: believed, people(real, 60, 1))
     assert radii is not None
     shares = coverage(believed.holding(radii), people(real, 30, 2), settings)
-    assert 0.82 < shares.mean() < 0.98
+    assert 0.82 < shares.mean() < 0.99
     assert (shares >= 0.75).mean() > 0.85
     broken = coverage(believed.holding(HeldRadii((1.0, 1.0, 1.0, 1.0, 1.0), 60)), people(real, 30, 2), settings)
     assert broken.mean() < 0.8, "the broken twin says the expected distance"
