@@ -1,11 +1,13 @@
 """Builds a release, checks it, and tries it in an empty environment.
 
-Usage: python -m scripts.release [--publish FOLDER]      (in the environment of scripts/environment dev)
+Usage: python -m scripts.release [--url ADDRESS] [--publish FOLDER]      (in the environment of scripts/environment dev)
 
-The version is `dphmm.__version__`; the changelog and CITATION.cff must have it. The sdist and the wheel are built twice
-and must be equal bit for bit (times are those of the last commit). The wheel is installed with constraints.txt into an
-empty environment, where it hides a home. Beside both stands a list of what was installed there (CycloneDX 1.5) and
-SHA256SUMS. With --publish they are copied into FOLDER as an index for `pip install --index-url file://FOLDER/simple`.
+The version is `dphmm.__version__`; the changelog and CITATION.cff must have it. What is committed is built. With --url,
+where the project stands (as on GitHub), README's links and pictures become absolute, so that a package index shows
+them, and the metadata name the address. The sdist and the wheel are built twice and must be equal bit for bit (times
+are those of the last commit). The wheel is installed with constraints.txt into an empty environment, where it hides a
+home. Beside both stands a list of what was installed there (CycloneDX 1.5) and SHA256SUMS. With --publish they are
+copied into FOLDER as an index for `pip install --index-url file://FOLDER/simple`.
 """
 
 from __future__ import annotations
@@ -68,11 +70,31 @@ def sums(folder: Path) -> dict[str, str]:
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir())}
 
 
-def build(folder: Path) -> dict[str, str]:
-    """Build the sdist and the wheel; file → SHA-256."""
+def addressed(tree: Path, url: str, version: str) -> None:
+    """Make the links of README absolute, and name the address in the metadata."""
+    readme, project, at = tree / "README.md", tree / "pyproject.toml", f"v{version}"
+
+    def absolute(link: re.Match[str]) -> str:
+        return f"]({url}/{'raw' if link[1].endswith('.png') else 'blob'}/{at}/{link[1]}"
+
+    text = readme.read_text(encoding="utf-8")
+    readme.write_text(re.sub(r"\]\((?!\w+:|#)([^)#\s]+)", absolute, text), encoding="utf-8")
+    urls = f'[project.urls]\nSource = "{url}"\nChangelog = "{url}/blob/{at}/CHANGELOG.md"\nIssues = "{url}/issues"\n'
+    text = project.read_text(encoding="utf-8")
+    project.write_text(text.replace("[project.urls]\n", urls), encoding="utf-8")
+
+
+def build(folder: Path, url: str | None, version: str) -> dict[str, str]:
+    """Build the sdist and the wheel of what is committed; file → SHA-256."""
     epoch = run("git", "log", "-1", "--format=%ct", cwd=ROOT).strip()
-    settings = {"cwd": ROOT, "env": {**os.environ, "SOURCE_DATE_EPOCH": epoch}}
-    run(sys.executable, "-m", "hatchling", "build", "--directory", folder, **settings)
+    with tempfile.TemporaryDirectory() as place:
+        tree, packed = Path(place) / "tree", Path(place) / "tree.tar"
+        run("git", "archive", "-o", packed, "HEAD", cwd=ROOT)
+        shutil.unpack_archive(packed, tree, filter="data")
+        if url is not None:
+            addressed(tree, url.rstrip("/"), version)
+        settings = {"cwd": tree, "env": {**os.environ, "SOURCE_DATE_EPOCH": epoch}}
+        run(sys.executable, "-m", "hatchling", "build", "--directory", folder.resolve(), **settings)
     return sums(folder)
 
 
@@ -112,13 +134,14 @@ def publish(made: Path, folder: Path) -> None:
 def main() -> None:
     """Build, check, try and, when asked, publish."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--url", metavar="ADDRESS")
     parser.add_argument("--publish", type=Path, metavar="FOLDER")
     given = parser.parse_args()
     version, made = check_version(), ROOT / "dist"
     shutil.rmtree(made, ignore_errors=True)
-    built = build(made)
+    built = build(made, given.url, version)
     with tempfile.TemporaryDirectory() as folder:
-        if build(Path(folder) / "again") != built:
+        if build(Path(folder) / "again", given.url, version) != built:
             sys.exit("two builds differ; find what they took from the clock or the machine")
         (wheel,) = made.glob("*.whl")
         parts = tried(wheel, Path(folder))
