@@ -195,14 +195,17 @@ class HiddenZone:
         gates = [None if one is None else self._cell(one.point) for one in (stretch.entered, stretch.left)]
         steps = None if stretch.seconds is None else max(2, round(stretch.seconds / self.step_seconds))
         weight = visits(self._moves, self.inside, gates[0], gates[1], steps)[self.core]
+        if not weight.any():  # it took less time than the model holds possible: then its time says nothing
+            weight = visits(self._moves, self.inside, gates[0], gates[1])[self.core]
         straight = sum(self._straight(one) for one in (stretch.entered, stretch.left) if one is not None)
         found = np.log(np.maximum(weight / weight.max(), _FAINTEST)), np.asarray(straight)
         return dict(zip(READERS, found, strict=True))
 
     def _cell(self, point: FloatArray) -> int:
-        """The cell of a gate, outside the zone; of one beyond the grid, the nearest."""
+        """The cell of a gate, outside the zone; of one from which no step leads into it, the nearest such cell."""
         apart = np.hypot(*(self.grid.points - point).T)
-        return int(np.where(self.inside, np.inf, apart).argmin())
+        reached = (self._moves[:, self.inside] > 0).any(axis=1) & (self._moves[self.inside] > 0).any(axis=0)
+        return int(np.where(self.inside | ~reached, np.inf, apart).argmin())
 
     def _straight(self, gate: Gate) -> FloatArray:
         """``(100,)``: the logarithm of the normal curve of the angle, by cell of the core."""

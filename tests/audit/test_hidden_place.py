@@ -146,3 +146,29 @@ def test_no_place_outside_the_zone_is_within_the_distance_of_any_place_in_the_sq
 def test_rings_and_kinds_that_make_no_zone_are_refused(within, kind):
     with pytest.raises(InvalidInputError):
         HiddenZone(Square.around(45.01, -30.01, 0.75), within, kind)
+
+
+@pytest.mark.parametrize("far_km", [1.0, 3.0, 30.0])
+def test_recordings_with_few_points_are_told_with_odds(far_km):
+    """The first place outside is farther than one step of the model leads; of one at the border the odds are alike."""
+    edge = np.array([ZONE.half_km + 0.05, 0.1])
+    there = edge + np.array([far_km, 0.0])
+    far, near = (
+        known_of(ZONE, [ZONE.log_likelihoods(Stretch(None, Gate(point, np.full(2, np.nan))))])[0]
+        for point in (there, edge)
+    )
+    assert np.isfinite([far.certainty, far.error_km]).all()
+    assert far.certainty > far.before
+    assert abs(far.certainty - near.certainty) < 0.02, "the way to the border tells little"
+
+
+def test_a_stop_in_less_time_than_the_model_holds_possible_is_one_of_unknown_time():
+    through = [gate(0.0), gate(np.pi)]
+    moves, inside = ZONE._moves, ZONE.inside
+    ends = [ZONE._cell(one.point) for one in through]
+    assert not visits(moves, inside, *ends, 2).any(), "the broken twin divides by this"
+    zone = HiddenZone(ZONE.square, 0.5)
+    zone.is_stop = lambda _: True
+    quick, unknown = (zone.log_likelihoods(Stretch(*through, seconds)) for seconds in (1.0, None))
+    assert np.array_equal(quick[READERS[0]], unknown[READERS[0]])
+    assert np.isfinite(quick[READERS[0]]).all()
