@@ -1,0 +1,49 @@
+"""What a test does inside the image, with the image's own Python: starts a relay, posts, and says what it saw."""
+
+import json
+import os
+import pathlib
+import subprocess
+import time
+import urllib.request
+
+INIT = ["dphmm", "serve", "relay.toml", "--init", "--bbox", "44.97", "-30.04", "45.03", "-29.96", "--user", "ann"]
+RELAY = "http://127.0.0.1:8787"
+
+
+def loops():
+    """How many compiled loops there are: in the image, and where they are looked for."""
+    folders = "/opt/dphmm/compiled", os.environ["NUMBA_CACHE_DIR"]
+    return [sum(1 for _ in pathlib.Path(folder).rglob("*.nbc")) for folder in folders]
+
+
+def main():
+    said = subprocess.run(INIT, check=True, capture_output=True, text=True).stdout
+    token = said.partition("access token ")[2].split()[0]
+    began = time.monotonic()
+    relay = subprocess.Popen(["dphmm", "serve", "relay.toml"])
+    while subprocess.run(["dphmm-ready"], capture_output=True).returncode and time.monotonic() < began + 60:
+        time.sleep(0.1)
+    ready = time.monotonic() - began
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    fix = json.dumps({"time": now, "latitude": 45.001, "longitude": -30.001}).encode()
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    with urllib.request.urlopen(urllib.request.Request(f"{RELAY}/fix", fix, headers), timeout=60) as answer:
+        told = answer.status, json.load(answer)
+    relay.terminate()
+    ended = relay.wait(30)
+    unready = subprocess.run(["dphmm-ready"], capture_output=True).returncode
+    seen = {
+        "uid": os.getuid(),
+        "ready_s": ready,
+        "answer": told,
+        "ended": ended,
+        "unready": unready,
+        "started": loops(),
+    }
+    subprocess.run(["/opt/dphmm/bin/python", "/mnt/compile_loops.py", "/mnt/sample"], check=True, capture_output=True)
+    print(json.dumps(seen | {"worked": loops()}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""The image is built without a daemon, and serves as a person without rights, from a root that cannot be written."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+IMAGE = os.environ.get("DPHMM_IMAGE")  # an archive that scripts/image wrote, where it need not be built anew
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory):
+    missing = [tool for tool in ("buildah", "mmdebstrap", "bwrap") if shutil.which(tool) is None]
+    if missing or os.getuid():
+        pytest.skip(f"needs root, and {', '.join(missing) or 'is not root'}")
+    file = Path(IMAGE or tmp_path_factory.mktemp("image") / "dphmm.tar")
+    if not IMAGE:
+        subprocess.run([ROOT / "scripts" / "image", file], check=True)
+    return file
+
+
+@pytest.fixture(scope="module")
+def image(archive):
+    """The image's root, and what it says of how to run it."""
+    name = subprocess.check_output(["buildah", "from", f"oci-archive:{archive}"], text=True).strip()
+    try:
+        told = json.loads(subprocess.check_output(["buildah", "inspect", name], text=True))["OCIv1"]["config"]
+        yield subprocess.check_output(["buildah", "mount", name], text=True).strip(), told
+    finally:
+        subprocess.run(["buildah", "rm", name], check=True, capture_output=True)
+
+
+def test_the_archive_is_small_and_of_the_form_of_the_open_container_initiative(archive):
+    with tarfile.open(archive) as layout:
+        names = {member.name.removeprefix("./"): member for member in layout}
+        (manifest,) = json.load(layout.extractfile(names["index.json"]))["manifests"]
+        listed = json.load(layout.extractfile(names[manifest["digest"].replace("sha256:", "blobs/sha256/")]))
+    assert sum(layer["size"] for layer in listed["layers"]) == pytest.approx(archive.stat().st_size, rel=0.01)
+    assert archive.stat().st_size < 450e6
+
+
+def test_a_fix_is_answered_from_a_root_that_cannot_be_written_and_nothing_is_compiled(image, tmp_path):
+    root, told = image
+    assert (told["User"], told["Entrypoint"], told["WorkingDir"]) == ("10001:10001", ["dphmm"], "/var/lib/dphmm")
+    people = tmp_path / "people"
+    people.mkdir()
+    os.chown(people, 10001, 10001)
+    environment = [word for line in told["Env"] for word in ("--setenv", *line.split("=", 1))]
+    bound = [  # pytest's folders are root's alone
+        ("--ro-bind", root, "/"), ("--dev", "/dev"), ("--proc", "/proc"), ("--perms", "1777", "--tmpfs", "/tmp"),
+        ("--bind", people, told["WorkingDir"]), ("--chdir", told["WorkingDir"]), ("--tmpfs", "/mnt"),
+        ("--ro-bind", ROOT / "data" / "sample", "/mnt/sample"),
+        ("--ro-bind", ROOT / "scripts" / "relay" / "compile_loops.py", "/mnt/compile_loops.py"),
+        ("--ro-bind", Path(__file__).with_name("image_client.py"), "/mnt/client.py"),
+        ("--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "--cap-add", "CAP_SETPCAP"),
+    ]  # fmt: skip
+    nobody = ["setpriv", "--reuid=10001", "--regid=10001", "--clear-groups", "--no-new-privs", "--bounding-set=-all"]
+    inside = [str(word) for words in bound for word in words] + ["--unshare-net", "--unshare-pid", "--clearenv"]
+    command = ["bwrap", *inside, *environment, "--", *nobody, "python3", "/mnt/client.py"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-2000:]
+    seen = json.loads(done.stdout.splitlines()[-1])
+    print(seen)
+    assert (seen["uid"], seen["answer"][0], abs(seen["ended"]), seen["unready"] != 0) == (10001, 200, 15, True)
+    assert seen["started"][0] > 10
+    assert seen["started"] == [seen["started"][0]] * 2 == seen["worked"]
+    assert {path.name for path in people.iterdir()} >= {"relay.toml", "relay.npz", "people.db"}
