@@ -6,16 +6,19 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import Any
 
-from dphmm.errors import DphmmError, need
+from dphmm.errors import DataFileError, DphmmError, OutputError, SessionBusyError, SessionMismatchError, need
 from dphmm.serve.config import Broker
-from dphmm.serve.delivery import LONGEST_CONNECTION_WAIT_S, LOOK_AGAIN_S, Backoff, cancel
+from dphmm.serve.delivery import LONGEST_CONNECTION_WAIT_S, LOOK_AGAIN_S, Backoff, cancel, reason
 from dphmm.serve.message_formats import Received, owntracks_topic, read_owntracks, zone_topic
 from dphmm.serve.senders import broker_address
 
 _LOG = logging.getLogger(__name__)
+_NOT_NOW = (OutputError, SessionBusyError, SessionMismatchError, DataFileError)
+"""What the store raises until somebody mends it: messages wait at the broker for that, however long it takes."""
+_TRIES = 6
+"""How often a message is tried that raises something else: it is set aside then, and must not hold up all others."""
 
 
 class Listener:
@@ -72,7 +75,7 @@ class Listener:
 
     async def _listen(self) -> None:
         while True:
-            with suppress(DphmmError):  # the store is away: who leads is not known
+            try:
                 if await self._leads():
                     client = self._client()
                     try:
@@ -81,6 +84,10 @@ class Listener:
                         self.is_connected = None
                         client.disconnect()
                         await asyncio.to_thread(client.loop_stop)
+            except DphmmError:  # the store is away: who leads is not known
+                pass
+            except Exception as problem:  # whatever it is, the relay goes on listening, and what it did not take comes
+                _LOG.error("listening at the broker begins anew: %s", type(problem).__name__)
             await asyncio.sleep(LOOK_AGAIN_S)
 
     def _client(self) -> Any:
@@ -132,7 +139,9 @@ class Listener:
                     connection, message = await self._messages.get()
             except TimeoutError:
                 continue
-            if connection == self._connection and await self._taken(message, connection):
+            if connection != self._connection or not await self._taken(message, connection):
+                continue
+            if connection == self._connection:  # else it comes again, and is acknowledged then
                 client.ack(message.mid, message.qos)
 
     async def _taken(self, message: Any, connection: int) -> bool:
@@ -143,14 +152,15 @@ class Listener:
             return True
         if message.retain or message.topic in self._own or len(parts) < 2 or parts[1] not in self._users:
             return True
-        backoff = Backoff(LONGEST_CONNECTION_WAIT_S)
+        backoff, failures = Backoff(LONGEST_CONNECTION_WAIT_S), 0
         while connection == self._connection:
             try:
                 await self._take(parts[1], read_owntracks(message.payload))
                 return True
-            except DphmmError as problem:
-                await backoff.failed(f"a message is not taken now: {problem}")
-            except Exception as problem:  # whatever it is, it comes from this message, and must not hold up all others
-                _LOG.error("a message was not taken: %s", type(problem).__name__)
-                return True
+            except Exception as problem:
+                failures += not isinstance(problem, _NOT_NOW)
+                if failures == _TRIES:
+                    _LOG.error("a message was not taken, and is set aside: %s", type(problem).__name__)
+                    return True
+                await backoff.failed(f"a message is not taken now: {reason(problem, *_NOT_NOW)}")
         return False

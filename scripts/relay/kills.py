@@ -17,6 +17,7 @@ import json
 import os
 import random
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -362,7 +363,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("kills", type=int)
     parser.add_argument("--people", type=int, default=8)
-    parser.add_argument("--folder", type=Path, help="on the disk to be used (default: a temporary one)")
+    parser.add_argument("--folder", type=Path, help="where; kept if a flaw is found (default: a temporary one)")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="kill it for so long at most")
     parser.add_argument("--seed", type=int, default=1, help="of places, of zones, and of when it is killed")
     parser.add_argument("--postgres", action="store_true", help="keep the people in a PostgreSQL server of its own")
@@ -370,8 +371,8 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1, help="processes; several need --postgres")
     options = parser.parse_args()
     at_broker = not options.no_broker and program("mosquitto") is not None
+    here = tempfile.mkdtemp(dir=options.folder)
     with (
-        tempfile.TemporaryDirectory(dir=options.folder) as here,
         running(Postgres, Path(here) / "postgres", options.postgres) as postgres,
         running(Mosquitto, Path(here) / "broker", at_broker) as broker,
     ):
@@ -386,7 +387,9 @@ def main() -> None:
         print(f"{len(seen.told)} messages and {twice} of them again; flaws: {len(found)}")
         for one in found[:20]:
             print(one)
-    sys.exit(bool(found))
+    if found:
+        sys.exit(f"what was stored, and the log: {here}")
+    shutil.rmtree(here)
 
 
 if __name__ == "__main__":

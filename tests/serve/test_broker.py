@@ -156,6 +156,43 @@ def test_a_store_that_is_full_for_a_while_holds_messages_up_and_loses_none(confi
         wait_for(lambda: steps(tmp_path / "people.db") == [0, 1])
 
 
+def test_what_fails_for_a_reason_not_known_is_tried_again_and_then_holds_up_no_others(
+    config, mosquitto, tmp_path, monkeypatch
+):
+    real, passing = SessionStore.append, iter([True] * (listening._TRIES - 1))
+
+    def fails(store, session, progress, slot, draw):
+        step = slot - START // STEP
+        if step == 1 or (step == 0 and next(passing, False)):
+            raise ZeroDivisionError
+        return real(store, session, progress, slot, draw)
+
+    monkeypatch.setattr("dphmm.serve.delivery._FIRST_WAIT_S", 0.02)
+    monkeypatch.setattr(SessionStore, "append", fails)
+    with relay(config(mqtt={"url": mosquitto.url})) as client:
+        wait_for(lambda: listens(client))
+        mosquitto.publish(*(at(k) for k in range(3)))
+        wait_for(lambda: steps(tmp_path / "people.db") == [0, 2])
+
+
+def test_a_listener_that_failed_begins_anew_and_loses_nothing(config, mosquitto, tmp_path, monkeypatch):
+    from paho.mqtt.client import Client
+
+    real, fails = Client.ack, iter([True])
+
+    def ack(*arguments):
+        if next(fails, False):
+            raise OSError
+        return real(*arguments)
+
+    monkeypatch.setattr(Client, "ack", ack)
+    with relay(config(mqtt={"url": mosquitto.url})) as client:
+        wait_for(lambda: listens(client))
+        mosquitto.publish(at(0), at(1))
+        wait_for(lambda: steps(tmp_path / "people.db") == [0, 1])
+        assert listens(client)
+
+
 def test_messages_that_take_long_to_release_are_waited_for(config, mosquitto, tmp_path, monkeypatch):
     real = SessionStore.append
 
