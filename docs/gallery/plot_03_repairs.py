@@ -1,5 +1,5 @@
 """
-Repairs: a partner for whoever is exposed
+Repairs: a partner for every exposed place
 =========================================
 
 Three, four, five and six are possible, and s3 has no neighbour left. Any of the three others can be its partner. The
