@@ -6,7 +6,12 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from time import monotonic
 from typing import Any
+
+import numpy as np
 
 from dphmm.errors import DataFileError, DphmmError, OutputError, SessionBusyError, SessionMismatchError, need
 from dphmm.serve.config import Broker
@@ -19,6 +24,23 @@ _NOT_NOW = (OutputError, SessionBusyError, SessionMismatchError, DataFileError)
 """What the store raises until somebody mends it: messages wait at the broker for that, however long it takes."""
 _TRIES = 6
 """How often a message is tried that raises something else: it is set aside then, and must not hold up all others."""
+_IN_ORDER_S = 1.0
+"""For this long after a connection was made messages are gathered before one is taken."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Waiting:
+    """A message that waits to be taken: its user, empty where it is passed over, and the connection it came by."""
+
+    message: Any
+    user: str
+    received: Received
+    connection: int
+
+    @property
+    def time(self) -> np.datetime64:
+        """The time of its place."""
+        return min((fix.time for fix in self.received.fixes), default=np.datetime64(0, "us"))
 
 
 class Listener:
@@ -26,6 +48,9 @@ class Listener:
 
     The topic (``owntracks/USER/DEVICE``) says whose a message is. That USER wrote it is for the broker to see to: let
     its access list allow each account its own topics alone.
+
+    Of a person's messages that wait the oldest is taken first: a broker that was restarted may send the newest before
+    others that it kept (Mosquitto 2.0.11 was seen to), and these would come too late to be released.
 
     The broker keeps the session of this client, whose name is always the same, so that what is posted while the relay
     or the connection is down comes then; and a message is acknowledged once what it holds is released, so that one that
@@ -59,8 +84,9 @@ class Listener:
         self._own = {made(user) for user in users for made in (owntracks_topic, zone_topic)}
         digest = hashlib.sha256(f"{store} {broker.topic}".encode()).hexdigest()
         self._name = f"dphmm-{digest[:16]}"  # brokers of MQTT 3.1 take 23 characters
-        self._messages: asyncio.Queue[tuple[int, Any]] = asyncio.Queue()
-        self._connection = 0
+        self._waiting: list[_Waiting] = []
+        self._arrived = asyncio.Event()
+        self._connection, self._in_order_at = 0, 0.0
         self._tasks: list[asyncio.Task[None]] = []
         self.is_connected: bool | None = None
         """Whether the broker is there; None where another process listens."""
@@ -121,6 +147,8 @@ class Listener:
     def _is_there(self, client: Any) -> None:
         self.is_connected = True
         self._connection += 1  # what came before and was not acknowledged comes again
+        self._waiting.clear()
+        self._in_order_at = monotonic() + _IN_ORDER_S
         client.subscribe(self._broker.topic, qos=1)
 
     def _is_gone(self, why: str) -> None:
@@ -129,33 +157,45 @@ class Listener:
             _LOG.warning("the broker is away: %s", why)
 
     def _queue(self, message: Any) -> None:
-        self._messages.put_nowait((self._connection, message))
+        user, received = "", Received()
+        with suppress(UnicodeDecodeError):
+            parts = message.topic.split("/")
+            if not message.retain and message.topic not in self._own and len(parts) > 1 and parts[1] in self._users:
+                user, received = parts[1], read_owntracks(message.payload)
+        self._waiting.append(_Waiting(message, user, received, self._connection))
+        self._arrived.set()
 
     async def _take_while_leading(self, client: Any) -> None:
         """Take one message after another for as long as this process leads."""
         while await self._leads():
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_AGAIN_S):
-                    connection, message = await self._messages.get()
-            except TimeoutError:
+                    await self._arrived.wait()
+                    await asyncio.sleep(self._in_order_at - monotonic())
+            one = self._next()
+            if one is None or not await self._is_taken(one):
                 continue
-            if connection != self._connection or not await self._taken(message, connection):
-                continue
-            if connection == self._connection:  # else it comes again, and is acknowledged then
-                client.ack(message.mid, message.qos)
+            if one.connection == self._connection:  # else it comes again, and is acknowledged then
+                client.ack(one.message.mid, one.message.qos)
 
-    async def _taken(self, message: Any, connection: int) -> bool:
+    def _next(self) -> _Waiting | None:
+        """The oldest message of the person whose message came first."""
+        if not self._waiting:
+            self._arrived.clear()
+        if not self._waiting or monotonic() < self._in_order_at:
+            return None
+        user = self._waiting[0].user
+        one = min((each for each in self._waiting if each.user == user), key=lambda each: each.time)
+        self._waiting.remove(one)
+        return one
+
+    async def _is_taken(self, one: _Waiting) -> bool:
         """Take a message, for as long as that takes; False where it will come again by another connection."""
-        try:
-            parts = message.topic.split("/")
-        except UnicodeDecodeError:
-            return True
-        if message.retain or message.topic in self._own or len(parts) < 2 or parts[1] not in self._users:
-            return True
         backoff, failures = Backoff(LONGEST_CONNECTION_WAIT_S), 0
-        while connection == self._connection:
+        while one.connection == self._connection:
             try:
-                await self._take(parts[1], read_owntracks(message.payload))
+                if one.user:
+                    await self._take(one.user, one.received)
                 return True
             except Exception as problem:
                 failures += not isinstance(problem, _NOT_NOW)

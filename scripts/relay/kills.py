@@ -7,7 +7,7 @@ Phones post one moment after another, each again until it is answered and each t
 by HTTP and the rest at an MQTT broker; the relay is killed (SIGKILL) at random and started anew, by a clock that may
 have gone back by up to a day; the disk is full for a while, or PostgreSQL is restarted; the broker is restarted; people
 change their zones meanwhile; two recipients are told, one of them coarser releases. In the end everything is compared:
-what was answered, what is in the store, what was told. Of several workers either one is killed, or all of them at once.
+what was answered, what is in the store, what was told. Of several workers either one is killed, or all of them at once; where the relay gives up for that, it is started anew.
 """
 
 from __future__ import annotations
@@ -142,12 +142,16 @@ def run(
         until = time.monotonic() + seconds
         while seen.done["kills"] < kills and time.monotonic() < until:
             time.sleep(rng.uniform(0.05, 1.5))
+            if process.poll() is not None:  # as it does where its workers are killed before they serve: systemd would
+                process = start(folder, url, workers)
+                seen.done["starts after it had given up"] += 1
             if rng.random() < _OTHERWISE:
                 _disturb(process, store, postgres, broker, seen, rng)
                 continue
-            if workers > 1 and rng.random() < 0.5:  # whoever minds them starts another
+            if workers > 1 and rng.random() < 0.5:  # the supervisor starts another
                 with suppress(ProcessLookupError):
-                    os.kill(rng.choice(_children(process.pid)), signal.SIGKILL)
+                    if children := _children(process):
+                        os.kill(rng.choice(children), signal.SIGKILL)
             else:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
@@ -198,15 +202,16 @@ def _disturb(
             seen.done["times of a full disk"] += 1
 
 
-def _children(parent: int) -> list[int]:
-    """The workers of a relay that has several."""
-    while True:
-        found = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+def _children(parent: subprocess.Popen[bytes]) -> list[int]:
+    """The workers of a relay that has several; none where it has ended."""
+    while parent.poll() is None:
         with suppress(FileNotFoundError, ProcessLookupError):  # of one that was killed just now
+            found = Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()
             serving = [int(one) for one in found if b"spawn_main" in Path(f"/proc/{one}/cmdline").read_bytes()]
             if serving:
                 return serving
         time.sleep(0.05)
+    return []
 
 
 def listening() -> str:

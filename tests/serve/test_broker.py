@@ -80,6 +80,7 @@ def mosquitto(tmp_path: Path) -> Iterator[Mosquitto]:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
     monkeypatch.setattr(listening, "LOOK_AGAIN_S", 0.05)
+    monkeypatch.setattr(listening, "_IN_ORDER_S", 0.1)
 
 
 def at(step, **more):
@@ -191,6 +192,20 @@ def test_a_listener_that_failed_begins_anew_and_loses_nothing(config, mosquitto,
         mosquitto.publish(at(0), at(1))
         wait_for(lambda: steps(tmp_path / "people.db") == [0, 1])
         assert listens(client)
+
+
+def test_the_oldest_of_a_person_s_messages_is_taken_first_in_whichever_order_a_broker_sends_them(
+    config, mosquitto, tmp_path
+):
+    made = config(mqtt={"url": mosquitto.url})
+    with relay(made) as client:
+        wait_for(lambda: listens(client))
+    newest_first = [at(9), *(("owntracks/bob/phone", location(START + STEP * k)) for k in (3, 0)), at(2), at(1)]
+    mosquitto.publish(*newest_first)
+    with relay(made) as client:
+        wait_for(lambda: 'released"} 5' in client.get("/metrics").text)
+    assert steps(tmp_path / "people.db") == [1, 2, 9]
+    assert [one.slot - START // STEP for one in releases(tmp_path / "people.db", "bob")] == [0, 3]
 
 
 def test_messages_that_take_long_to_release_are_waited_for(config, mosquitto, tmp_path, monkeypatch):
