@@ -114,14 +114,23 @@ def serve(path: str | Path, workers: int = 1, accept_changes: bool = False) -> N
             f"workers is {workers}; a file of sessions has one, several need store = 'postgresql://…'"
         )
     log_lines()
-    again = False
+    again, asked = False, threading.Event()
+    _on_hangup(asked.set)
     with only_relay(config):
         if workers > 1:
             _serve_by_workers(Path(path), config, workers, accept_changes)
         else:
-            again = _serve_alone(Path(path), config, accept_changes)
+            again = _serve_alone(Path(path), config, accept_changes, asked)
     if again:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # one that comes until it is heard again waits
         os.execv(sys.executable, [sys.executable, "-m", "dphmm", *sys.argv[1:]])
+
+
+def _on_hangup(call: Callable[[], object]) -> None:
+    """Have something done at SIGHUP, which by itself would end the process, also while it starts."""
+    if hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, lambda *_: call())
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
 
 
 def _options(config: RelayConfig) -> dict[str, Any]:
@@ -138,8 +147,8 @@ def _options(config: RelayConfig) -> dict[str, Any]:
     }
 
 
-def _serve_alone(path: Path, config: RelayConfig, accept_changes: bool) -> bool:
-    """Serve by this process; whether it is to be started anew, with what the file says then."""
+def _serve_alone(path: Path, config: RelayConfig, accept_changes: bool, asked: threading.Event) -> bool:
+    """Serve by this process; whether it is to be started anew, for which it may be asked already."""
     from dphmm.serve.endpoints import make_app
 
     server = uvicorn.Server(uvicorn.Config(make_app(config, accept_changes), **_options(config)))
@@ -152,11 +161,12 @@ def _serve_alone(path: Path, config: RelayConfig, accept_changes: bool) -> bool:
         if _is_servable(path, config, accept_changes):
             again, server.should_exit = True, True
 
-    def hung_up(*_: object) -> None:
+    def hung_up() -> None:
         threading.Thread(target=reload, daemon=True).start()
 
-    if hasattr(signal, "SIGHUP"):
-        signal.signal(signal.SIGHUP, hung_up)
+    _on_hangup(hung_up)
+    if asked.is_set():
+        hung_up()
     server.run(sockets=[listening.dup()])
     if again:
         os.set_inheritable(listening.fileno(), True)

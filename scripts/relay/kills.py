@@ -7,8 +7,8 @@ Phones post one moment after another, each again until it is answered and each t
 by HTTP and the rest at an MQTT broker; the relay is killed (SIGKILL) at random and started anew, by a clock that may
 have gone back by up to a day; the disk is full for a while, or PostgreSQL is restarted; the broker is restarted; people
 change their zones meanwhile; two recipients are told, one of them coarser releases. In the end everything is compared:
-what was answered, what is in the store, what was told. Of several workers either one is killed, or all of them at once; a
-relay that gives up for that is started anew.
+what was answered, what is in the store, what was told. Of several workers either one is killed, or all of them at once;
+a relay that gives up for that is started anew.
 """
 
 from __future__ import annotations

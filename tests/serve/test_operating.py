@@ -107,6 +107,24 @@ def test_a_phone_is_added_a_token_rotated_and_the_relay_told_while_it_runs(model
     assert path.stat().st_mode & 0o777 == 0o600 or path.read_text() != good
 
 
+def test_a_relay_that_is_told_again_while_it_starts_goes_on_and_reads_the_last_file(model, tmp_path):
+    path, url = relay_file(tmp_path, model, str(tmp_path / "people.db"))
+    path.write_text(with_tables(path))
+    with started(path, url):
+        process = process_of(RelayConfig.read(path))
+        for _ in range(12):
+            new = run("serve", "rotate", path, "ann").output.partition("access token ")[2].split()[0]
+            os.kill(process, signal.SIGHUP)
+            time.sleep(0.2)
+
+        def taken():
+            posted = httpx.post(f"{url}/owntracks", json=location(), auth=("ann", new), timeout=60)
+            return posted.status_code == 200
+
+        wait_for(taken, 90)
+        assert process_of(RelayConfig.read(path)) == process
+
+
 def relay_file_of(folder, text):
     path = folder / "as_it_was.toml"
     path.write_text(text)
