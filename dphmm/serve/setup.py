@@ -255,8 +255,8 @@ def _in_words(day: Day, metres: float | None) -> Iterator[str]:
         costs = (
             f"One release tells places apart that '{settings.policy}' hides from each other by odds of at most "
             f"{exp(settings.epsilon):.2g} to 1.",
-            f"A day is many releases, which cost these people epsilon {np.mean(day.spent):.3g} on average, and nobody "
-            f"more than {most:g}: where somebody is for hours gets known.",
+            f"A day is many releases, which cost these people epsilon {np.mean(day.spent):.3g} on average, and none of "
+            f"them more than {most:g}: where somebody is for hours gets known.",
         )
     off = (
         f"On a day of {len(day.spent)} simulated people the estimate is {near:,.0f} m off on average, nine times of "

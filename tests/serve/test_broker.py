@@ -80,7 +80,6 @@ def mosquitto(tmp_path: Path) -> Iterator[Mosquitto]:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
     monkeypatch.setattr(listening, "LOOK_AGAIN_S", 0.05)
-    monkeypatch.setattr(listening, "_IN_ORDER_S", 0.1)
 
 
 def at(step, **more):
@@ -141,6 +140,19 @@ def test_a_message_is_acknowledged_when_it_is_released_and_not_before(config, mo
         wait_for(lambda: len(steps(tmp_path / "people.db")) == 2)
 
 
+def test_a_broker_is_asked_to_keep_the_session_for_good_and_to_send_all_that_it_kept_at_once(config):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"mqtt://127.0.0.1:{server.getsockname()[1]}"
+        with relay(config(mqtt={"url": url})), server.accept()[0] as asked:
+            packet = asked.recv(1000)
+    header = packet.index(b"\x00\x04MQTT") + 6
+    version, flags = packet[header : header + 2]
+    assert (version, flags & 0b10) == (5, 0)  # MQTT 5, and no clean start
+    properties = packet[header + 5 : header + 5 + packet[header + 4]]
+    kept = {properties[:5], properties[5:]} if properties[0] == 0x11 else {properties[3:], properties[:3]}
+    assert kept == {b"\x11\xff\xff\xff\xff", b"\x21\xff\xff"}  # session expiry interval, receive maximum
+
+
 def test_a_store_that_is_full_for_a_while_holds_messages_up_and_loses_none(config, mosquitto, tmp_path, monkeypatch):
     real, fails = SessionStore.append, iter([True] * 2)
 
@@ -194,20 +206,6 @@ def test_a_listener_that_failed_begins_anew_and_loses_nothing(config, mosquitto,
         assert listens(client)
 
 
-def test_the_oldest_of_a_person_s_messages_is_taken_first_in_whichever_order_a_broker_sends_them(
-    config, mosquitto, tmp_path
-):
-    made = config(mqtt={"url": mosquitto.url})
-    with relay(made) as client:
-        wait_for(lambda: listens(client))
-    newest_first = [at(9), *(("owntracks/bob/phone", location(START + STEP * k)) for k in (3, 0)), at(2), at(1)]
-    mosquitto.publish(*newest_first)
-    with relay(made) as client:
-        wait_for(lambda: 'released"} 5' in client.get("/metrics").text)
-    assert steps(tmp_path / "people.db") == [1, 2, 9]
-    assert [one.slot - START // STEP for one in releases(tmp_path / "people.db", "bob")] == [0, 3]
-
-
 def test_messages_that_take_long_to_release_are_waited_for(config, mosquitto, tmp_path, monkeypatch):
     real = SessionStore.append
 
@@ -218,7 +216,7 @@ def test_messages_that_take_long_to_release_are_waited_for(config, mosquitto, tm
     monkeypatch.setattr(SessionStore, "append", slowly)
     with relay(config(mqtt={"url": mosquitto.url})) as client:
         wait_for(lambda: listens(client))
-        mosquitto.publish(*(at(k) for k in range(25)))  # more than a broker sends without an acknowledgement
+        mosquitto.publish(*(at(k) for k in range(25)))
         wait_for(lambda: len(steps(tmp_path / "people.db")) == 25)
 
 
