@@ -463,7 +463,7 @@ class Query { // one question about a person, as its settings say that it is ans
     if (this.most) { const steps = Number(schedule.get("window_seconds").over(model.step).ceil()); this.budget = new Window(Math.max(1, steps)); }
   }
 }
-const NOT_SAID = { delta: "that what delta leaves out has at most that mass", caps: "that the caps on events are kept",
+const NOT_SAID = { delta: "that what delta leaves out has at most that mass", caps: "that the caps on events are kept (dphmm-verify-caps checks that)",
   schedule: "that when and how much is drawn follows from the belief alone, as the schedule says" };
 class Person { // what is possible and what was spent, followed from one release about a person to the next
   constructor(value, parts, accounts, report, before) {
@@ -519,7 +519,7 @@ class Person { // what is possible and what was spent, followed from one release
   }
   step(value, parts, row) {
     const [number, slot, name, epsilon, total, day, noise, z, come, gone, why] = fields(
-      value, "step slot query epsilon sum day", "noise z in out withheld");
+      value, "step slot query epsilon sum day", "noise z in out withheld events caps");
     const { model, report, account, moment } = this; const query = this.queries.get(textOf(name, "query"));
     hold(query, "the query is none of this person's");
     hold(integer(number, "step") === this.count, `the release has the number ${number}, and ${this.count} is missing`);

@@ -18,6 +18,7 @@ from dphmm.certificate.canonical_forms import (
     policy_of,
     released_form,
 )
+from dphmm.certificate.capped_events import CapsWitness
 from dphmm.certificate.lines import Lines
 from dphmm.errors import InvalidInputError
 from dphmm.release.engine import Releaser
@@ -64,6 +65,8 @@ class CertificateWriter:
         self._engines: Mapping[str, Releaser] = {}
         self._possible: dict[str, BoolArray] = {}
         self._ranks: dict[str, int] = {}
+        self._witnesses: dict[tuple[str, str], CapsWitness] = {}
+        self._caps: CapsWitness | None = None
 
     def begin(
         self,
@@ -100,6 +103,7 @@ class CertificateWriter:
         self._possible = {query: np.zeros(first.model.size, dtype=np.bool_) for query in engines}
         self._ranks = {query: number * tiers for number, query in enumerate(engines)}
         self._last_noise = {}
+        self._caps = self._witness(first) if first.settings.caps else None
         for rank in self._ranks.values():
             self._accounts.setdefault((person, rank), Account())
         queries = [
@@ -167,6 +171,8 @@ class CertificateWriter:
             "day": None if day is None else str(account.window(slot, day)),
             **changes(self._possible[query], step.plan.constraint),
         }
+        if self._caps is not None and self._count == 0:
+            line["events"] = self._caps.begin(slot)
         if step.withheld:
             line["withheld"] = step.reason
         else:
@@ -174,6 +180,10 @@ class CertificateWriter:
                 raise InvalidInputError(f"nothing was drawn at slot {slot}, of a step with epsilon; give the release")
             line["noise"] = self._noise(step, engine, query)
             line["z"] = released_form(step, released, engine)
+            if self._caps is not None:
+                line["caps"] = self._caps.cells(engine, step, slot)
+        if self._caps is not None:
+            self._caps.update(engine.log_likelihood(step, released), slot)
         self._possible[query] = step.plan.constraint
         self._count, self._total = self._count + 1, self._total + 1
         self._lines.add(line)
@@ -187,6 +197,12 @@ class CertificateWriter:
         if known is None or known[0] is not step.noise or known[1] is not step.plan:
             known = self._last_noise[query] = step.noise, step.plan, self._lines.part(noise_of(step, engine))
         return known[2]
+
+    def _witness(self, engine: Releaser) -> CapsWitness:
+        key = engine.settings.content_hash, engine.model.content_hash
+        if key not in self._witnesses:
+            self._witnesses[key] = CapsWitness(self._lines, engine)
+        return self._witnesses[key]
 
     def _part(self, kind: str, key: str, make: Callable[[], dict[str, Any]]) -> str:
         """The short digest of a part; it is made and written where it is new."""

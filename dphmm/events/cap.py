@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, floor, log, log2, log10
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -115,6 +115,15 @@ class Choice:
     highest: tuple[float, ...]
 
 
+class Watched(NamedTuple):
+    """A cap that is kept for one first distribution: the model's, which has the number 0, or another prior."""
+
+    number: int
+    prior: int
+    cap: Cap
+    odds: EventOdds
+
+
 class CapKeeper:
     """Keeps caps over one person's releases.
 
@@ -153,7 +162,8 @@ class CapKeeper:
         without: Collection[int] = (),
         earlier: Earlier | None = None,
     ) -> None:
-        self._watched: list[tuple[int, Cap, EventOdds]] = []
+        self.watched: list[Watched] = []
+        """What is kept: caps in their order, each for the model and then for each prior that may believe the event."""
         self.count = len(caps)
         """How many caps there are."""
         for number, cap in enumerate(caps):
@@ -169,13 +179,13 @@ class CapKeeper:
                     "them out, or write 'from the first release' behind the window"
                 )
             odds = EventOdds(*begun, event, str(cap.event), lead)
-            for first in (None, *priors):
+            for prior, first in enumerate((None, *priors)):
                 if first is not None:
                     odds = odds.with_initial(first)
                     if odds.prior == -np.inf and cap.least == 0:
                         continue  # an adversary with this prior never believes it
                 _check_prior(cap, odds, first is not None)
-                self._watched.append((number, cap, odds))
+                self.watched.append(Watched(number, prior, cap, odds))
         self._rung = 0
 
     def copy(self) -> CapKeeper:
@@ -187,7 +197,7 @@ class CapKeeper:
             The copy.
         """
         other = type(self).__new__(type(self))
-        vars(other).update(vars(self), _watched=[(number, cap, odds.copy()) for number, cap, odds in self._watched])
+        vars(other).update(vars(self), watched=[one._replace(odds=one.odds.copy()) for one in self.watched])
         return other
 
     @checked
@@ -214,20 +224,9 @@ class CapKeeper:
         passes a cap; the search for the largest supposes that a smaller budget tells less.
         """
         epsilon = check_budget(epsilon)
-        columns: list[tuple[FloatArray, FloatArray, float]] = []
-        of_cap: list[int] = []
-        for number, cap, odds in self._watched:
-            split = odds.split(steps)
-            columns.append((split.log_with, split.log_without, _logit(cap.probability)))
-            of_cap.append(number)
-            if cap.least > 0:
-                columns.append((split.log_without, split.log_with, -_logit(cap.least)))
-                of_cap.append(-1)
-        if not columns:
+        if not self.watched:
             return Choice(epsilon, self._by_cap((), ()))
-        masses = [outputs.gathered(np.stack([column[part] for column in columns], axis=1)) for part in range(2)]
-        questions = Questions.from_masses(masses[0], masses[1], np.array([column[2] for column in columns]))
-        now = np.array([log_sum(first) - log_sum(second) for first, second, _ in columns])
+        of_cap, questions, now = self._questions(outputs, steps)
         room = questions.log_odds - now
 
         def ask(rung: int) -> tuple[bool, FloatArray, float]:
@@ -240,9 +239,44 @@ class CapKeeper:
         found = _largest(ask, self._rung) if (room > 0).all() else None
         self._rung = RUNGS if found is None else found[0]
         if found is None:
-            beliefs = [(number, odds.log_odds) for number, _, odds in self._watched]
+            beliefs = [(one.number, one.odds.log_odds) for one in self.watched]
             return Choice(None, self._by_cap(*zip(*beliefs, strict=True)))
         return Choice(rung_of(epsilon, found[0]), self._by_cap(of_cap, found[1].tolist()))
+
+    def cells(self, outputs: Outputs, epsilon: float, steps: int = 1) -> list[tuple[bool, tuple[str, ...]]]:
+        """Cells of outputs that show that no output of the next release passes a cap: see `Outputs.cells`.
+
+        Parameters
+        ----------
+        outputs, steps
+            As of `choose`.
+        epsilon
+            The budget of the release.
+
+        Returns
+        -------
+        list of tuple
+            Of what is watched one after another, a floor behind its cap: whether it is certain, and the cells.
+        """
+        if not self.watched:
+            return []
+        questions = self._questions(outputs, steps)[1]
+        return [outputs.cells(questions.only(number), epsilon) for number in range(len(questions.log_odds))]
+
+    def _questions(self, outputs: Outputs, steps: int) -> tuple[list[int], Questions, FloatArray]:
+        """Whether an output passes a bound: of which cap (-1: a floor) each question is, and the log odds now."""
+        columns: list[tuple[FloatArray, FloatArray, float]] = []
+        of_cap: list[int] = []
+        for number, _, cap, odds in self.watched:
+            split = odds.split(steps)
+            columns.append((split.log_with, split.log_without, _logit(cap.probability)))
+            of_cap.append(number)
+            if cap.least > 0:
+                columns.append((split.log_without, split.log_with, -_logit(cap.least)))
+                of_cap.append(-1)
+        masses = [outputs.gathered(np.stack([column[part] for column in columns], axis=1)) for part in range(2)]
+        questions = Questions.from_masses(masses[0], masses[1], np.array([column[2] for column in columns]))
+        return of_cap, questions, np.array([log_sum(first) - log_sum(second) for first, second, _ in columns])
 
     def _by_cap(self, of_cap: Sequence[int], log_odds: Sequence[float]) -> tuple[float, ...]:
         """The greatest of some probabilities for each cap, given by their log odds."""
@@ -264,20 +298,20 @@ class CapKeeper:
             The time steps since the last release.
         """
         kept = []
-        for number, cap, odds in self._watched:
+        for one in self.watched:
             try:
-                odds.update(log_likelihood, steps)
+                one.odds.update(log_likelihood, steps)
             except StochasticError:
-                if odds.is_model:
+                if one.odds.is_model:
                     raise
                 continue
-            kept.append((number, cap, odds))
-        self._watched = kept
+            kept.append(one)
+        self.watched = kept
 
     @property
     def splits(self) -> tuple[Split, ...]:
         """The belief before a release at the next step, cut by the event of each cap, prior by prior."""
-        return tuple(odds.split() for _, _, odds in self._watched)
+        return tuple(one.odds.split() for one in self.watched)
 
 
 def placed(

@@ -21,6 +21,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
+from math import atan2, ceil
+from string import ascii_lowercase, digits
 
 import numpy as np
 import numpy.typing as npt
@@ -45,6 +47,11 @@ _FARTHEST = 4096.0
 
 _OFF_SPAN = 4e-15
 """Places that are off each other's span by more than this share of their coordinates are not on it."""
+
+_DIGITS = digits + ascii_lowercase
+_PARTS = len(_DIGITS) - 1
+_MOST_WRITTEN = 4 * MOST_CELLS
+"""After this many cells none is halved any more where they are written down."""
 
 _BEGIN = (0.0, 0.25, 1.0, np.inf)
 """The corners that cells begin with, in multiples of how far places are from the centre."""
@@ -123,6 +130,70 @@ class Sectors:
             frontier = np.array([cell for cells in splits for cell in cells], dtype=np.int64)
         return certain, sums[known]
 
+    def cells(self, plus: FloatArray, minus: FloatArray, epsilon: float) -> tuple[bool, str]:
+        """Cells of all outputs, in each of which the sum of some coefficients is less than that of others.
+
+        They are for bodies with whole corners, and are written sector by sector, from the corner on the positive half
+        of the first axis or next to it on, counter-clockwise; places off each other's span from the right of its
+        direction to the left.
+
+        Parameters
+        ----------
+        plus, minus
+            ``(n,)``, not negative.
+        epsilon
+            The budget.
+
+        Returns
+        -------
+        certain
+            False where cells do not suffice to tell.
+        signs
+            For each cell A, B or C where it is halved along the first side, the second, or both; else the bound on the
+            quotient of both sums, as a digit to base 36, in parts of 35.
+        """
+        found: dict[tuple[int, bool], float] = {}
+
+        def summed(corner: int, is_far: bool) -> float:
+            if (corner, is_far) not in found:
+                weights = np.exp(-epsilon * self._distances[corner])
+                found[corner, is_far] = float(weights @ (plus if is_far else minus))
+            return found[corner, is_far]
+
+        signs, certain, looked = list[str](), True, 0
+        waiting = [cell for cell in self._in_order() if self._fans[self._cells[cell].fan].reach > 0][::-1]
+        while waiting:
+            number, looked = waiting.pop(), looked + 1
+            cell = self._cells[number]
+            above, below = summed(cell.far, True), summed(cell.near, False)
+            if is_below(above, below):
+                share = above / below if above > 0 else 0.0
+                signs.append(_DIGITS[max(1, ceil(_PARTS * share * (1 + ROUNDING)))])  # faint masses count as some
+                continue
+            parts = self._split(number) if looked < _MOST_WRITTEN else []
+            if not parts:
+                certain = False
+                signs.append(_DIGITS[_PARTS])
+                continue
+            first, second = (self._cells[part] for part in parts[:2])
+            signs.append("C" if len(parts) > 2 else "A" if first.a != second.a else "B")
+            waiting += parts[::-1]
+        return certain, "".join(signs)
+
+    def _in_order(self) -> list[int]:
+        """The cells that each sector begins with, sector by sector in the order of `cells`."""
+
+        def place(number: int) -> tuple[float, int, float]:
+            cell = self._cells[number]
+            fan = self._fans[cell.fan]
+            x, y = np.rint([*fan.corners[cell.sector], 0.0][:2]).tolist()
+            is_lower, (first, second) = y < 0 or (y == 0 and x < 0), [*fan.first.tolist(), 0.0][:2]
+            if is_lower:
+                x, y = -x, -y
+            return (0.0 if fan.is_planar else x * second - y * first), int(is_lower), atan2(y, x)
+
+        return sorted(self._start.tolist(), key=place)
+
     # ---- cells ---------------------------------------------------------------------------------------------------
 
     def _split(self, number: int) -> list[int]:
@@ -189,9 +260,9 @@ class _Cell:
     parts: list[int] = field(default_factory=list)
 
 
-def is_below(plus: FloatArray, minus: FloatArray) -> BoolArray:
+def is_below(plus: FloatArray | float, minus: FloatArray | float) -> BoolArray:
     """Whether sums are less than others by more than rounding can have made of it, or nothing at all."""
-    return np.asarray((plus == 0) | (plus * (1 + ROUNDING) < minus))
+    return np.asarray((np.asarray(plus) == 0) | (np.asarray(plus) * (1 + ROUNDING) < minus))
 
 
 class _Fan:
@@ -205,10 +276,21 @@ class _Fan:
         ``(m, r)``: where they are from the centre.
     normals
         ``(f, r)``: one for each facet, in the order of their angles, opposite ones too.
+    first
+        ``(d,)``: where the first member is.
+    axis
+        ``(d,)``: the direction of a body that is a segment.
     """
 
-    def __init__(self, members: IntArray, points: FloatArray, normals: FloatArray) -> None:
-        self.members, self.normals = members, normals
+    def __init__(
+        self,
+        members: IntArray,
+        points: FloatArray,
+        normals: FloatArray,
+        first: FloatArray,
+        axis: FloatArray | None = None,
+    ) -> None:
+        self.members, self.normals, self.first = members, normals, first
         self._heights = np.ascontiguousarray((points @ normals.T).T)
         self.reach = float(self._heights.max(initial=0.0))
         """How far a member is from the centre at most, in the body's norm."""
@@ -218,6 +300,8 @@ class _Fan:
             ends = np.stack([np.linalg.solve(normals[[k, (k + 1) % facets]], np.ones(2)) for k in range(facets)])
         else:
             ends = normals / (normals * normals).sum(axis=1, keepdims=True)
+        self.corners = np.roll(ends, 1, axis=0) if self.is_planar else ends if axis is None else ends * axis
+        """``(f, d)``: the corner of the body at which each sector begins."""
         self._falls = np.maximum(1 - normals @ ends.T, 0.0)  # of each facet along each ray
         for ray in range(facets):
             self._falls[[ray, (ray + 1) % facets] if self.is_planar else [ray], ray] = 0.0
@@ -226,14 +310,14 @@ class _Fan:
     def about(cls, places: FloatArray, members: IntArray, normals: FloatArray) -> _Fan:
         """The sectors about some of the places, for the walls ``|normals v| <= 1`` of a body."""
         some = places[members]
-        points = some - (some.max(axis=0) + some.min(axis=0)) / 2
+        points, axis = some - (some.max(axis=0) + some.min(axis=0)) / 2, None
         if np.linalg.matrix_rank(normals) == 1:
             axis = normals[0] / np.linalg.norm(normals[0])
             points, normals = (points @ axis)[:, np.newaxis], np.abs(normals @ axis).max().reshape(1, 1)
         both = np.concatenate([normals, -normals])
         if both.shape[1] == 2:
             both = both[np.argsort(np.arctan2(both[:, 1], both[:, 0]))]
-        return cls(members, points, both)
+        return cls(members, points, both, some[0], axis)
 
     def distances(self, sector: int, a: float, b: float) -> FloatArray:
         """``‖z - x‖ - ‖z - centre‖`` of every member, ``(m,)``.
@@ -321,6 +405,11 @@ class Questions:
         minus = np.where(against > log_with, second * share, 0.0)
         return cls(log_odds, plus, np.where(minus < _FAINT, 0.0, minus), second)
 
+    def only(self, number: int) -> Questions:
+        """One of them alone."""
+        one = slice(number, number + 1)
+        return Questions(self.log_odds[one], self.plus[:, one], self.minus[:, one], self.against[:, one])
+
     def reached(self, plus: FloatArray, minus: FloatArray, against: FloatArray) -> FloatArray:
         """The log odds ``(c, j)`` at some outputs, from the sums of the three parts there."""
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -373,6 +462,23 @@ class Outputs(ABC):
     def ask(self, questions: Questions, epsilon: float) -> Finding:
         """Whether some output at a budget passes some bound."""
 
+    def cells(self, questions: Questions, epsilon: float) -> tuple[bool, tuple[str, ...]]:
+        """Whether no output passes one question's bound, and cells that show it, of each part: see `Sectors.cells`.
+
+        Parameters
+        ----------
+        questions
+            A single one.
+        epsilon
+            The budget.
+
+        Returns
+        -------
+        tuple
+            Whether it is certain, and the signs; none where outputs are finitely many, or are in no cells.
+        """
+        return self.ask(questions, epsilon).certain, ("",)
+
 
 class PolytopeOutputs(Outputs):
     """The outputs of noise ``exp(-epsilon ‖z - x‖_K)`` for a symmetric polytope of up to two dimensions.
@@ -400,6 +506,13 @@ class PolytopeOutputs(Outputs):
             return Finding(False, np.full(len(questions.log_odds), -np.inf))
         certain, sums = self._sectors.ask(questions.parts, epsilon)
         return Finding(certain, questions.reached(*np.split(sums, 3, axis=1)).max(axis=0))
+
+    def cells(self, questions: Questions, epsilon: float) -> tuple[bool, tuple[str, ...]]:
+        """As `Outputs.cells`."""
+        if self._sectors is None or epsilon * self._sectors.reach > _STEEP:
+            return super().cells(questions, epsilon)
+        certain, signs = self._sectors.cells(questions.plus[:, 0], questions.minus[:, 0], epsilon)
+        return certain, (signs,)
 
 
 class BoundedOutputs(Outputs):
@@ -459,6 +572,11 @@ class PartedOutputs(Outputs):
         weights = np.exp(log_table - np.where(np.isfinite(top), top, 0.0))
         sums = (weights @ part for part in (questions.plus, questions.minus, questions.against))
         return Finding(certain, questions.reached(*sums).max(axis=0))
+
+    def cells(self, questions: Questions, epsilon: float) -> tuple[bool, tuple[str, ...]]:
+        """Part by part."""
+        found = [part.cells(_gathered(part, questions, states), epsilon) for part, states in self._parts]
+        return all(certain for certain, _ in found), tuple(signs for _, (signs,) in found)
 
 
 def _gathered(part: Outputs, questions: Questions, states: IntArray) -> Questions:

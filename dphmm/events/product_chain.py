@@ -335,7 +335,7 @@ class EventOdds:
         wording: str | None = None,
         lead: int = 0,
     ) -> None:
-        self._lead, chain = lead, transition
+        self.lead, chain = lead, transition
         if not isinstance(chain, Chain):
             chain = Chain.of_matrices(chain, as_floats(initial, "initial distribution", StochasticError).size)
         first = chain.begin(initial)
@@ -452,7 +452,7 @@ class EventOdds:
         """The time `steps` steps after the last release, that of the first before it, and the masses then."""
         if steps < 0:
             raise InvalidInputError(f"steps is {steps}; time does not go back")
-        return self._moved_to(self._lead if self.time is None else self.time + steps)
+        return self._moved_to(self.lead if self.time is None else self.time + steps)
 
     def _moved_to(self, time: int) -> tuple[int, FloatArray]:
         if self._ahead is None or self._ahead[0] > time:

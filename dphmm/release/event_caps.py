@@ -45,9 +45,10 @@ class Capping:
 
     def __init__(self, settings: Settings, model: MarkovModel) -> None:
         self._caps, self._model = settings.caps, model
-        self._priors: tuple[FloatArray, ...] = ()
+        self.priors: tuple[FloatArray, ...] = ()
+        """Other first distributions that caps are kept for."""
         if settings.priors is not None:
-            self._priors = read_priors(settings.priors, model.space)
+            self.priors = read_priors(settings.priors, model.space)
         self.passes_over_the_past = False
         """Whether caps of `over_before` are passed over; else they are refused."""
         self._begun: dict[int | None, CapKeeper] = {}
@@ -77,7 +78,7 @@ class Capping:
             moves, start = chain_of(self._model, person.first)
             over = self.over_before(person.first) if self.passes_over_the_past else frozenset()
             self._begun[person.first] = CapKeeper(
-                self._caps, moves, start, states, clock, self._priors, over, earlier(self._model, person.first)
+                self._caps, moves, start, states, clock, self.priors, over, earlier(self._model, person.first)
             )
         return self._begun[person.first].copy()
 
