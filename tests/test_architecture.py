@@ -52,7 +52,7 @@ MAY_IMPORT = {
     "calibrate": ENGINE | {"audit"},
     "attack": ENGINE | {"calibrate"},
     "writers": BASE | {"space", "release", "flows"},
-    "certificate": (ENGINE - {"readers", "events"}) | {"leakage", "counts"},
+    "certificate": (ENGINE - {"readers"}) | {"leakage", "counts"},
     "jobs": JOINED,
     "reports": {"arguments"},
     "evaluation": JOINED | {"jobs", "reports"},

@@ -11,7 +11,9 @@ from click.testing import CliRunner
 from dphmm import Limits, ReleaseSettings, Schedule, Session
 from dphmm.cli import main
 from dphmm.errors import ConfigurationError, DataFileError, OutputError
+from dphmm.events import Cap
 from dphmm.jobs import Data, batch, certify, export_sessions, release
+from tests.certificate import capped
 from tests.certificate.certificates import canonical, refusal, town, verifier
 
 SETTINGS = ReleaseSettings("utility:1km", 1)
@@ -73,6 +75,53 @@ def test_releases_that_do_not_follow_are_not_certified(people, tmp_path):
     (tmp_path / "off.csv").write_text("\n".join([text[0], ",".join(off), *text[2:]]) + "\n")
     with pytest.raises(DataFileError, match="off the lattice"):
         certify(tmp_path / "off.csv", model, tmp_path / "c.jsonl", "utility:1km")
+
+
+def capped_settings(*texts: str) -> ReleaseSettings:
+    return ReleaseSettings("utility:1km", 8, caps=tuple(Cap(text, 0.6) for text in texts))
+
+
+def test_caps_are_certified_at_once_and_afterwards(people, tmp_path):
+    model, data = people
+    settings = capped_settings("state:7 between 0 and 3")
+    how = {"rng": 1, "allow_own_model": True}
+    release(data, model, settings, tmp_path / "r.csv", certificate=tmp_path / "live.jsonl", **how)
+    certify(tmp_path / "r.csv", model, tmp_path / "later.jsonl", settings)
+    assert (tmp_path / "live.jsonl").read_text() == (tmp_path / "later.jsonl").read_text()
+    lines = lines_of(tmp_path / "live.jsonl")
+    assert capped.refusal(lines) is None
+    assert capped.verify(lines)["capped"] == {"ann", "bob"}
+    assert refusal(lines, verifier().read_rows(str(tmp_path / "r.csv"))) is None
+
+
+def test_a_batch_is_certified_that_passes_over_an_event_of_before(people, tmp_path):
+    """One that was over before anybody's first release is passed over, and its text says that it was."""
+    model, data = people
+    settings = capped_settings("state:7 on 2024-03-06", "state:7 between 0 and 3")
+    how = {"kind": "csv", "seed": 3, "allow_own_model": True}
+    batch(Data((str(data),)), tmp_path / "b", model, settings, **how, certificate=tmp_path / "proof.jsonl")
+    lines = lines_of(tmp_path / "proof.jsonl")
+    (first, *_) = [step for step in lines if "events" in step]
+    assert [one["event"] is None for one in first["events"]["caps"]] == [True, False]
+    report = capped.verify(lines)
+    assert (report["not"], report["checked"] > 0) == (set(), True)
+    for step in lines:
+        if "events" in step:
+            step["events"]["caps"].reverse()
+    assert capped.refusal(lines) is not None
+
+
+def test_caps_of_a_session_are_certified(people, tmp_path):
+    model, _ = people
+    settings = capped_settings("state:7 between 0 and 3")
+    for states in ([0, 1], [2, 7]):  # it is closed and opened again
+        with Session.open(tmp_path / "s.db", "ann", settings.engine(town())) as one:
+            for number, state in enumerate(states):
+                one.release(state, SLOT + number + 2 * (state > 1))
+    certify(tmp_path / "s.db", model, tmp_path / "proof.jsonl")
+    lines = lines_of(tmp_path / "proof.jsonl")
+    assert (capped.refusal(lines), refusal(lines)) == (None, None)
+    assert capped.verify(lines)["releases"] == 4
 
 
 def test_a_batch_whose_sessions_end_at_gaps_is_certified(people, tmp_path):
