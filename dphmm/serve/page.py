@@ -364,7 +364,7 @@ def _content_policy(tiles: str | None) -> str:
     host = f" {parts.scheme}://{parts.netloc}" if tiles else ""
     return (
         f"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:{host}; connect-src 'self'; "
-        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'self'"
     )
 
 

@@ -8,11 +8,12 @@ import re
 import time
 from contextlib import contextmanager
 
+import httpx
 import numpy as np
 import pytest
 import shapely
 from starlette.applications import Starlette
-from starlette.responses import Response
+from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from dphmm.jobs.models import load_model
@@ -74,6 +75,40 @@ def test_tiles_are_asked_of_the_host_that_is_configured_and_of_no_other(config, 
             assert "<b>somebody</b>" in page.inner_text(".leaflet-control-attribution")
     assert asked
     assert set(asked) == {None}  # the host is not told whose relay it is
+
+
+def test_the_page_opens_within_a_page_of_the_same_origin_under_a_prefix_and_within_no_other(config, browser):
+    """As Home Assistant's ingress shows it, which passes the headers of both sides on."""
+    with relay(config()) as client:
+
+        async def passed_on(request):
+            kept = [(k, v) for k, v in request.headers.items() if k not in ("content-length", "accept-encoding")]
+            path = request.path_params["path"]
+            async with httpx.AsyncClient(base_url=client.base_url, verify=False) as asked:
+                content = {"content": await request.body(), "headers": [*kept, ("accept-encoding", "identity")]}
+                told = await asked.request(request.method, f"/{path}", **content)
+            answer = Response(told.content, told.status_code)
+            answer.raw_headers = [
+                (k, v) for k, v in told.headers.raw if k.lower() not in (b"transfer-encoding", b"date")
+            ]
+            return answer
+
+        async def around(request):
+            src = request.query_params.get("src", "/ingress/abc/")
+            return HTMLResponse(f'<iframe src="{src}" width="1200" height="800"></iframe>')
+
+        routes = [Route("/", around), Route("/ingress/abc/{path:path}", passed_on, methods=["GET", "POST", "PUT"])]
+        with running(Starlette(routes=routes)) as url:
+            page = browser.new_page(viewport={"width": 1240, "height": 840})
+            page.goto(url)
+            within = page.frame_locator("iframe")
+            within.locator("#token").fill(TOKEN["ann"])
+            within.locator("#token").press("Enter")
+            within.locator("#effect p").first.wait_for()
+            page.goto(f"{url}/?src={client.base_url}")
+            page.wait_for_timeout(500)
+            assert within.locator("#token").count() == 0
+            page.close()
 
 
 def believed(page):
