@@ -147,8 +147,6 @@ def leak_command(
     check_picture(plot)
     if certificate is not None:
         check_output(certificate)
-        if releases is not None:
-            raise ConfigurationError("--certificate is of matrices and budgets; for releases use 'dphmm certify'")
     told = None
     if releases is None:
         if any(given.get(name) is not None for name in (*NAMES, *AIMS) if name != "epsilon"):
@@ -162,7 +160,7 @@ def leak_command(
     ):
         raise ConfigurationError("--releases goes with --model and nothing else: the file says the budgets")
     else:
-        found = leak_of_releases(given["model"], releases, person)
+        found = leak_of_releases(given["model"], releases, person, certificate)
         if found.unbounded and plot is not None:
             raise ConfigurationError("a release can rule a possible place out: leakage is infinite; leave --plot out")
         made = stated_settings_of(given)

@@ -255,12 +255,18 @@ def _of_sessions(source: str | Path, model: MarkovModel, users: Sequence[str]) -
         name, queries = session.name, list(session.terms)
         tiers = any(query.startswith(TIER) for query in queries)
         if not all(query == MAIN_QUERY or query.startswith(TIER) for query in queries):
-            raise ConfigurationError(f"session {name!r} answers several queries, of which no certificate is made yet")
+            raise ConfigurationError(
+                f"session {name!r} answers several queries, and a store does not hold what each of them measures; "
+                "certify them as they are released, with dphmm.certificate.CertificateWriter"
+            )
         if not releases:
             continue
         order = [one.query for one in _first_moment(releases)]
         if any([one.query for one in found] != order for found in _moments(releases)) or set(order) != set(queries):
-            raise ConfigurationError(f"session {name!r} gained or lost readers, of which no certificate is made yet")
+            raise ConfigurationError(
+                f"session {name!r} gained or lost readers, and a certificate's ranks say what each was told from the "
+                "beginning on; leave it out, naming the others with --users"
+            )
         begun: list[_Begun] = []
         for _, part in groupby(enumerate(releases), lambda one: session.agreed_at(one[0]).first):  # noqa: B023
             made = list(part)

@@ -182,7 +182,12 @@ def knowledge(known: Adversaries) -> dict[str, tuple[Any, Any]]:
 
 
 @checked
-def leak_of_releases(model: Model, releases: ReleaseTable | str | Path, user: str | None = None) -> Leaked:
+def leak_of_releases(
+    model: Model,
+    releases: ReleaseTable | str | Path,
+    user: str | None = None,
+    certificate: str | Path | None = None,
+) -> Leaked:
     """Backward, forward and temporal privacy leakage of one person's releases, at every step of the clock.
 
     What a release at time t may tell about *any* two possible states is bounded by ``constrained_factor * epsilon``
@@ -206,6 +211,8 @@ def leak_of_releases(model: Model, releases: ReleaseTable | str | Path, user: st
         Releases, or their file, of any number of people.
     user
         Whose releases to account for; may be left out where they are one person's.
+    certificate
+        A new file of what every figure follows from, as for `leak`: of a model with one matrix of moves between states.
 
     Returns
     -------
@@ -215,9 +222,10 @@ def leak_of_releases(model: Model, releases: ReleaseTable | str | Path, user: st
     Raises
     ------
     ConfigurationError
-        When there are several people and none is named.
-    InvalidInputError
-        When the model has no step, or the person has no releases.
+        When there are several people and none is named; for a certificate of a model with several matrices or of very
+        many moves, or of releases that can rule a possible state out.
+    InvalidInputError, OutputError
+        When the model has no step, or the person has no releases; as `leak` where there is a certificate.
     TimeOrderError
         When two releases belong to the same step of the clock.
 
@@ -266,12 +274,19 @@ def leak_of_releases(model: Model, releases: ReleaseTable | str | Path, user: st
     bounded = np.isfinite(factors) | (spent == 0)
     budgets[slots[bounded]] = spent[bounded] * np.where(spent[bounded] == 0, 0.0, factors[bounded])
     first = int(np.rint(clock.min()))
+    if certificate is not None and not (bounded.all() and learned.is_plain and not _is_too_large(learned)):
+        raise ConfigurationError(
+            "a certificate of what releases leak is of a model with one matrix, of which what fades is worked out, "
+            "and of releases that rule no possible state out; leave --certificate out"
+        )
     if bounded.all():
-        return _leak_of(learned, user, first, budgets)
+        return _leak_of(learned, user, first, budgets, certificate)
     return _without_bound(learned, user, first, budgets, np.sort(slots[~bounded]))
 
 
-def _leak_of(model: MarkovModel, user: str, first: int, budgets: FloatArray) -> Leaked:
+def _leak_of(
+    model: MarkovModel, user: str, first: int, budgets: FloatArray, certificate: str | Path | None = None
+) -> Leaked:
     """What a person's releases leak, by their budgets at every step of the clock from a first one on."""
     if not model.is_plain and not _is_too_large(model):
         pasts, futures = _varying(model, first, budgets.size, highest(as_budgets(budgets)))
@@ -279,7 +294,7 @@ def _leak_of(model: MarkovModel, user: str, first: int, budgets: FloatArray) -> 
     if _is_too_large(model):
         nothing = np.eye(2)  # of which the state before and after is certain, as no person's is
         return replace(leak({user: (nothing, nothing)}, budgets), suprema={user: {}}, forgets=False)
-    return leak({user: Mobility.from_source(model)}, budgets)
+    return leak({user: Mobility.from_source(model)}, budgets, certificate)
 
 
 def _is_too_large(model: MarkovModel) -> bool:

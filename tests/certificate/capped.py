@@ -309,6 +309,12 @@ def another_release(lines):
     drawn(lines)[1]["z"] = [2_000, 2_000]
 
 
+@lie("flat", "no possible path could have given this release")
+def a_place_off_every_line(lines):
+    """Nothing would be believed of anyone any more, so that every later cap would be kept."""
+    drawn(lines)[0]["z"] = [1, 1]
+
+
 @lie("flat", "is not shown to be kept|a cell of outputs is left out")
 def cells_of_another_line(lines):
     for step in drawn(lines):

@@ -15,12 +15,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 from dphmm import MarkovModel, PolicyGraph, Releaser, ReleaseSettings
 from dphmm.certificate import CertificateWriter
 from dphmm.errors import DphmmError, InvalidInputError
 from dphmm.events import Cap
 from dphmm.events.cap import CapKeeper
+from dphmm.model.away import twins_of
+from dphmm.model.state_pairs import StatePairs
 from dphmm.release.event_caps import Capping
 from tests.certificate import certificates as whole
 from tests.certificate.capped import (
@@ -242,6 +245,33 @@ def test_people_without_caps_are_said_not_to_be_checked():
     lines = walked(ReleaseSettings("utility:1km", 1).engine(town(), 1), [(0, 0)])
     report = verify(lines)
     assert (report["checked"], report["free"]) == (0, {"ann"})
+
+
+def of_outside() -> MarkovModel:
+    inside = settled(town())
+    away = twins_of(inside.space)
+    back = np.full(len(away.border), 0.1)
+    chain = away.chain(inside.transition, inside.transition, back, np.full(len(away.border), 0.5))
+    return MarkovModel(chain, inside.initial, inside.space, 300, away=away)
+
+
+def of_pairs() -> MarkovModel:
+    """Who came from state 0 into 1 goes on as a third state would."""
+    inside = settled(town())
+    pairs = StatePairs(inside.size, [[0, 1], [1, 6]])
+    rows = sparse.vstack([inside.transition, inside.transition[[2]], inside.transition[[7]]]).tocsr()
+    return MarkovModel([pairs.chain(rows)], [inside.initial], inside.space, 300, state_pairs=pairs)
+
+
+@pytest.mark.parametrize("make", [of_outside, of_pairs])
+def test_contexts_beyond_states_are_followed_and_what_is_not_compared_is_said(make):
+    engine = ReleaseSettings("utility:1km", 6, caps=(Cap("state:6,7 between 1 and 3", 0.4),)).engine(make(), 5)
+    lines = walked(engine, [(0, 0), (1, 1), (6, 2), (6, 4)])
+    assert verify(lines)["checked"] == len(drawn(lines)) > 0
+    assert any("which has several matrices or states of more than one kind" in one for one in verify(lines)["not"])
+    for step in drawn(lines):
+        step["epsilon"] = "30"
+    assert "is not shown to be kept" in (refusal(lines) or "")
 
 
 def test_what_delta_leaves_out_is_not_checked_and_that_is_said():

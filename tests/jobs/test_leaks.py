@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import time
+from fractions import Fraction
 
 import click
 import numpy as np
@@ -14,12 +15,13 @@ from click.testing import CliRunner
 from dphmm import Grid, MarkovModel, PolicyGraph, Releaser, ReleaseSettings, release_trajectory
 from dphmm.cli import main
 from dphmm.cli.leakage import _print_ruled_out
-from dphmm.errors import InvalidInputError
+from dphmm.errors import ConfigurationError, InvalidInputError
 from dphmm.jobs import leak_of_releases
 from dphmm.model.belief import Belief
 from dphmm.space.trajectory import SlottedTrajectory
 from dphmm.writers import write_releases
 from dphmm.writers.table import ReleaseTable
+from tests.certificate.streams import refusal
 from tests.sizes import slow
 
 GRID = Grid.over((45.0, 7.0, 45.004, 7.018), 0.5)
@@ -112,6 +114,30 @@ def test_years_between_two_releases_are_accounted_for_in_seconds(steps):
     assert time.process_time() - start < 20 * steps / 2_000_000
     assert len(found.epsilons) == steps + 4
     assert found.backward[steps // 2] < 1e-9 < found.backward[-1]
+
+
+def test_what_releases_leak_is_certified(tmp_path, monkeypatch):
+    """The budget of a time is the row's factor times its epsilon; a time of the clock without a release has none."""
+    monkeypatch.chdir(tmp_path)
+    table = ReleaseTable.from_releases(released(0))
+    write_releases("r.csv", table)
+    model().save("model.npz")
+    command = ["leak", "--model", "model.npz", "--releases", "r.csv", "--json", "--certificate"]
+    done = CliRunner().invoke(main, [*command, "proof.jsonl"])
+    assert done.exit_code == 0, done.output
+    lines = [json.loads(line) for line in (tmp_path / "proof.jsonl").read_text().splitlines()]
+    assert refusal(lines, None) is None
+    (said,) = [line for line in lines if "budgets" in line]
+    spent = table["constrained_factor"] * table["epsilon"]
+    assert [float(Fraction(one)) for one in said["budgets"]] == [spent[0], spent[1], 0.0, spent[2]]
+    found = leak_of_releases(model(), table).leakage.by_user["anna"]
+    assert [float(one) for one in said["temporal"]] == pytest.approx(found.temporal.tolist(), rel=1e-9)
+    said["budgets"][0] = "1/10"
+    assert "leakage" in (refusal(lines, None) or "")
+    flat = ReleaseTable({**table.columns, "constrained_factor": np.array([1, np.inf, 1])})
+    with pytest.raises(ConfigurationError, match="rule no possible state out"):
+        leak_of_releases(model(), flat, certificate=tmp_path / "none.jsonl")
+    assert not (tmp_path / "none.jsonl").exists()
 
 
 def test_of_a_model_with_very_many_moves_the_sum_is_told_which_bounds_the_leakage(monkeypatch):
