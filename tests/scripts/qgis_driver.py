@@ -1,0 +1,34 @@
+"""Runs algorithms of the plugin in QGIS without a screen: the packed plugin, jobs as JSON → what each gave, as JSON."""
+
+import json
+import sys
+
+
+def main(packed, jobs):
+    sys.path[:0] = ["/usr/share/qgis/python/plugins", packed]
+    from qgis.core import QgsApplication, QgsProcessingContext, QgsProcessingFeedback, QgsProject, QgsVectorLayer
+
+    application = QgsApplication([], False)
+    application.initQgis()
+    import dphmm_processing
+    import processing
+    from processing.core.Processing import Processing
+
+    Processing.initialize()
+    plugin = dphmm_processing.classFactory(None)
+    plugin.initProcessing()
+    for key, parameters in json.loads(jobs):
+        context, feedback = QgsProcessingContext(), QgsProcessingFeedback()
+        context.setProject(QgsProject.instance())
+        try:
+            found = {"outputs": processing.run(f"dphmm:{key}", parameters, context=context, feedback=feedback)}
+        except Exception as problem:
+            found = {"failed": str(problem)}
+        loaded = [(uri, QgsVectorLayer(uri, key, "ogr")) for uri in context.layersToLoadOnCompletion()]
+        found["layers"] = {uri.rpartition("=")[2]: layer.featureCount() for uri, layer in loaded if layer.isValid()}
+        print("FOUND", json.dumps([key, found]), flush=True)
+    plugin.unload()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
