@@ -11,12 +11,14 @@ import sys
 import time
 from pathlib import Path
 
-from scripts.site import commands, links, look, names
+from scripts.site import commands, links, look, names, notebook
 from scripts.site.pages import ROOT, FailedPages, run_pages, with_outputs
 
 BUILD = ROOT / "build" / "docs"
 BESIDE = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md", "SECURITY.md": "security.md"}
 """Pages that stand beside the documentation, and what they are called in the site."""
+NOTEBOOK = "tutorial/first.md"
+"""The page that is a notebook too."""
 
 
 def stage(source: Path, folder: Path) -> None:
@@ -43,6 +45,9 @@ def stage(source: Path, folder: Path) -> None:
         if page in outputs:
             here = os.path.relpath(made, (folder / page.relative_to(source)).parent)
             text = with_outputs(text, outputs[page], here)
+        if page == source / NOTEBOOK:
+            notebook.run(page, made / "first.ipynb")
+            text += f"\nThis page is also [a notebook]({here}/first.ipynb), to be run beside the project's `data`.\n"
         if page.name == "names.md":
             text = names.linked(text)
         text = text.replace("(gallery/README.rst)", "(figures/index.rst)")

@@ -89,6 +89,30 @@ def test_a_page_whose_code_does_something_else_stops_the_build(tmp_path, text, s
     assert not (tmp_path / "page.json").exists()
 
 
+def test_a_page_is_a_notebook_whose_cells_are_its_code_and_its_words(tmp_path):
+    pytest.importorskip("nbclient")
+    from nbclient.exceptions import CellExecutionError
+
+    from scripts.site.notebook import notebook, run
+
+    page = tmp_path / "page.md"
+    ask = "```console\n$ echo one \\\n  two\none two\n```\n<!-- not run: asks -->\n```console\n$ false\n```\n"
+    page.write_text(f"# A [page](other.md)\n\n{ask}and\n```python\nprint(6 * 7)\n```\nends.\n", encoding="utf-8")
+    cells = notebook(page.read_text(encoding="utf-8")).cells
+    assert [cell["cell_type"] for cell in cells] == ["markdown", "code", "markdown", "code", "markdown"]
+    assert cells[0]["source"] == "# A page"
+    assert "$ false" in cells[2]["source"]  # what is not run stays text
+    run(page, tmp_path / "page.ipynb")
+    done = json.loads((tmp_path / "page.ipynb").read_text(encoding="utf-8"))["cells"]
+    assert ["".join(cell["outputs"][0]["text"]) for cell in done if cell["cell_type"] == "code"] == [
+        "one two\n",
+        "42\n",
+    ]
+    page.write_text("```console\n$ false\n$ true\n```\n", encoding="utf-8")
+    with pytest.raises(CellExecutionError):
+        run(page, tmp_path / "page.ipynb")
+
+
 def test_a_command_over_several_lines_is_one():
     assert commands_of("$ one \\\n  two\nsaid\n$ three\n") == [("one \\\n  two", "said\n"), ("three", "")]
 
