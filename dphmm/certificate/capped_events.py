@@ -156,7 +156,9 @@ def chances_of(model: MarkovModel) -> Plain:
         ends = zip(matrix.indptr[:-1].tolist(), matrix.indptr[1:].tolist(), strict=True)
         moves.append([_doubles(matrix.data[first:last]) for first, last in ends])
     starts = [one if model.contexts is None else model.contexts.begun(one) for one in model.starts]
-    about = None if model.states is None else model.states.content_hash
+    about = [None if model.states is None else model.states.content_hash]
+    if model.time_classes is not None:
+        about.append(model.time_classes.content_hash)
     return {"is": "chances", "moves": moves, "start": [_doubles(one[one > 0]) for one in starts], "about": about}
 
 

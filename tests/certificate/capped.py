@@ -370,6 +370,11 @@ def a_prior_that_is_surer(lines):
             _anew(lines, one)
 
 
+@lie("by_hours", "the probabilities are not those of the model's hash")
+def a_changed_probability_of_an_hour(lines):
+    part(lines, "chances", lambda chances: chances["moves"][7][3].__setitem__(0, chances["moves"][7][3][0] - 2))
+
+
 @lie("by_hours", "the event has another window than its text")
 def another_day(lines):
     if "events" in steps_of(lines)[0]:
